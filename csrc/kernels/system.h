@@ -1,0 +1,22 @@
+/* system.h: what the kernels need from outside, included before any target region. */
+#ifndef RELPOS_SYSTEM_H
+#define RELPOS_SYSTEM_H
+
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../relpos.h"
+
+#define RP_JOIN4_(a, b, c, d) a##_##b##_##c##_##d
+#define RP_JOIN4(a, b, c, d) RP_JOIN4_(a, b, c, d)
+
+#define RP_INLINE static inline __attribute__((always_inline, unused))
+
+#define RP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define RP_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define RP_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))
+
+#endif

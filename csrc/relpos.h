@@ -1,0 +1,142 @@
+/* relpos.h: every declaration that the C files share.
+ *
+ * Dimension letters, fixed for the whole project:
+ *   B  batch items (flattened)      H   query heads      Hk  key/value heads
+ *   Lq queries    Lk keys           D   head_dim         Dv  value head_dim
+ *   R  table rows                   r   relative position = key - query
+ *
+ * Only module.c knows Python; everything else is plain C11 with GNU vector types. */
+#ifndef RELPOS_H
+#define RELPOS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RP_F32, RP_F64, RP_DTYPES };
+
+typedef enum {
+    RP_OK,
+    RP_NO_MEMORY,
+    RP_INTERRUPTED, /* the poll hook has already set Python's exception */
+} rp_status;
+
+/* ---- memory.c: the only allocator ---------------------------------------- */
+
+/* count * size bytes, 64-byte aligned, contents undefined; NULL when the product
+ * overflows or memory is out. Never called with a lock held. */
+void *rp_alloc(size_t count, size_t size);
+void rp_free(void *block);
+/* *product = a * b; returns 0, and leaves *product alone, when it overflows. */
+int rp_multiply(size_t a, size_t b, size_t *product);
+/* Test hook: the n-th allocation from now fails (n >= 1), and all later ones too
+ * when forever is set; n = 0 switches it off. Also fails pthread_create. */
+void rp_fail_at(int64_t n, int forever);
+int rp_should_fail(void);
+/* Blocks handed out and not yet freed. */
+int64_t rp_live_blocks(void);
+
+/* ---- parallel.c: the only threads ---------------------------------------- */
+
+typedef void (*rp_body)(void *context, int64_t unit, int worker);
+
+/* Runs body(context, unit, worker) for every unit in [0, units) on at most `threads`
+ * threads (caller included); 0 <= worker < threads. Results must not depend on which
+ * worker runs a unit, or when. Serial inside a worker or while another caller has
+ * the pool. Floating point flags of the caller are left as they were. */
+rp_status rp_parallel(int64_t units, rp_body body, void *context, int threads);
+/* Inside a body: true once the call is to be abandoned (a signal arrived). Cheap, and
+ * on the calling thread it polls for signals: call it once per tile. */
+int rp_stopping(void);
+/* The poll hook returns non-zero when the call is to be abandoned; it is called at
+ * most every 50 ms, from the thread that called rp_parallel only. */
+void rp_set_poll(int (*poll)(void));
+void rp_set_num_threads(int threads);
+int rp_get_num_threads(void);
+/* Where the default came from: "RELPOS_NUM_THREADS", "OMP_NUM_THREADS", "affinity",
+ * "cgroup" or "set_num_threads". */
+const char *rp_num_threads_source(void);
+
+/* ---- gemm.c: large matrix products ---------------------------------------- */
+
+/* C (m, n) = alpha * A (m, k) . B (k, n) + beta * C, float32 or float64 by dtype.
+ * A and B are any strided view (element strides); C has unit column stride. OpenBLAS
+ * when it is there and the strides suit, own tiles otherwise. */
+rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
+                  ptrdiff_t a_row, ptrdiff_t a_col, const void *b, ptrdiff_t b_row,
+                  ptrdiff_t b_col, double beta, void *c, ptrdiff_t c_row, int threads);
+/* The BLAS in use: "none", or kind, path and OpenBLAS's own configuration line. */
+const char *rp_blas_info(void);
+void rp_blas_set_path(const char *path); /* of the bundled copy, before first use */
+
+/* ---- attention ------------------------------------------------------------- */
+
+/* One operand seen as (B, H, rows, columns). data = NULL: absent. batch[b] is the byte
+ * offset of flattened batch item b (NULL: all zero); head, row, col are byte strides. */
+typedef struct {
+    char *data;
+    const ptrdiff_t *batch;
+    ptrdiff_t head, row, col;
+} rp_array;
+
+enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the call */
+enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
+
+#define RP_UNBOUNDED INT64_MAX
+
+/* The whole problem: design.md's one formula.
+ *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + mask_ij
+ *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
+ * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels. */
+typedef struct {
+    int64_t B, H, Hk, Lq, Lk, D, Dv;
+    rp_array query, key, value;               /* (B, H|Hk, Lq|Lk, D|Dv) */
+    rp_array mask;                            /* (B, H, Lq, Lk), type in mask_type */
+    rp_array rel_key, rel_query, rel_value;   /* (B, H, R, D | D | Dv) */
+    rp_array rel_bias;                        /* (B, H, bias_rows, 1) */
+    rp_array pos_bias_u, pos_bias_v;          /* (B, H, 1, D) */
+    rp_array labels;                          /* (B, 1, Lq, Lk), integers of label_size bytes */
+    const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
+    int mask_type, label_size, beyond;
+    int64_t key_rows, query_rows, value_rows, bias_rows; /* of rel_key, rel_query, .. */
+    int64_t min_position, min_bias_position;  /* r of row 0 of the tables, of rel_bias */
+    int64_t window_left, window_right;        /* r outside [-left, right] is hidden */
+    double scale, dropout_p;
+    uint64_t seed;
+    rp_array out, lse, weights; /* (B, H, Lq, Dv | 1 | Lk); lse, weights may be absent */
+    int threads;
+} rp_attention;
+
+/* ---- ISA tables ------------------------------------------------------------ */
+
+/* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
+typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
+                        void *data);
+/* Loops report through these; module.c installs what they do to Python's error state. */
+void rp_loop_error(const char *message); /* ValueError */
+void rp_loop_status(rp_status status);   /* MemoryError where that is the status */
+typedef struct {
+    void (*error)(const char *message);
+    void (*no_memory)(void);
+} rp_loop_hooks;
+void rp_set_loop_hooks(rp_loop_hooks hooks);
+
+enum {
+#define RP_UFUNC(name, signature, nin, nout, types, doc) RP_UFUNC_##name,
+#include "ufuncs.h"
+#undef RP_UFUNC
+    RP_UFUNCS
+};
+
+/* Everything that is compiled once per ISA. Each table is complete. */
+typedef struct {
+    const char *name;
+    int (*supported)(void);
+    rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
+    /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
+    double (*fma_loop[RP_DTYPES])(int64_t rounds);
+    rp_loop loops[RP_UFUNCS][RP_DTYPES];
+} rp_table;
+
+extern const rp_table rp_table_base, rp_table_avx2, rp_table_avx512;
+
+#endif
