@@ -1,0 +1,308 @@
+"""How the benchmarks measure: results first, then ratios that survive a moving clock.
+
+A core's clock moves by tens of per cent within seconds, and on a shared machine so does
+everything else. So nothing here is compared by its bare time:
+
+1. A row calls the function once and compares what it wrote with `relpos.reference`
+   (float64) at the timed size. A wrong result ends the program; it is never timed.
+2. The *yardstick*, a loop that does nothing but independent multiply-adds in registers,
+   with the instruction set and dtype of the kernel, runs just before and just after the
+   kernel. A repeat whose yardsticks differ by more than 3 % is dropped.
+3. The figure of a row is the median of the kept repeats: *useful* floating-point
+   operations (of the pairs that are not hidden, no tile padding) over time, over the
+   yardstick's rate. Beside it: the lowest and the highest repeat, how many were kept.
+
+Ratios of two functions time both within one repeat. Rows about memory use a yardstick
+that only reads: the same arrays, through the faster of two NumPy reductions.
+
+Every program takes `--quick`, `--rows REGEX` and `--json FILE`. Run them with
+little else on the machine: dropped repeats cost time, and a row that keeps fewer than
+three says "noisy".
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import relpos
+from relpos import _core
+
+# The two readings around a repeat may differ by this share of the larger one.
+YARDSTICK_SPREAD = 0.03
+# Long enough to see the clock the kernel saw, short enough that it had no time to move.
+YARDSTICK_SECONDS = 0.007
+# A work shorter than this is called several times within one repeat.
+WORK_SECONDS = 0.005
+# Fewer kept repeats than this are no figure.
+FEWEST_KEPT = 3
+# Largest error, over the norm of the expected result, of a result worth timing: float64
+# is the project's own gate, float32 ten times what correct kernels show here (2e-7).
+ERROR_LIMIT = {"float32": 2e-6, "float64": 1e-14}
+
+BLAS_THREAD_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+Yardstick = Callable[[], float]
+Work = Callable[[], object]
+
+
+def use_single_threaded_blas() -> None:
+    """Start the program again with NumPy's BLAS at one thread, unless it is already.
+
+    BLAS libraries read these variables once, when NumPy loads them.
+    """
+    if all(os.environ.get(name) == "1" for name in BLAS_THREAD_VARIABLES):
+        return
+    environment = os.environ | dict.fromkeys(BLAS_THREAD_VARIABLES, "1")
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+@cache
+def fma_yardstick(isa: str, dtype: str, threads: int = 1) -> Yardstick:
+    """Multiply-add rate of `threads` cores together, in operations per second."""
+    loop, kind = _core.by_isa[isa].fma_loop, np.dtype(dtype).char
+
+    def rate(rounds: int) -> float:
+        start = perf_counter()
+        flops = loop(kind, rounds)
+        return flops / (perf_counter() - start)
+
+    rounds = 10_000
+    flops_per_round = loop(kind, rounds) / rounds
+    rate(rounds)  # the first wide instructions run at a lower clock
+    rounds = math.ceil(YARDSTICK_SECONDS * rate(rounds) / flops_per_round)
+    if threads == 1:
+        return lambda: rate(rounds)
+    pool = ThreadPoolExecutor(threads)  # fma_loop releases the GIL
+    return lambda: sum(pool.map(rate, [rounds] * threads))
+
+
+def read_yardstick(arrays: Sequence[np.ndarray]) -> Yardstick:
+    """Rate of only reading `arrays` once, in bytes per second, by one thread."""
+    flat = [array.reshape(-1) for array in arrays]
+    size = sum(array.nbytes for array in flat)
+
+    def seconds(reduce: Callable[[np.ndarray], object]) -> float:
+        start = perf_counter()
+        for array in flat:
+            reduce(array)
+        return perf_counter() - start
+
+    def max_(array: np.ndarray) -> object:
+        return np.maximum.reduce(array)
+
+    def dot(array: np.ndarray) -> object:
+        return np.dot(array, array)
+
+    times = {reduce: min(seconds(reduce) for _ in range(4)) for reduce in (max_, dot)}
+    fastest = min(times, key=times.__getitem__)
+    passes = math.ceil(YARDSTICK_SECONDS / times[fastest])
+    return lambda: size * passes / sum(seconds(fastest) for _ in range(passes))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Kept repeats: for each work seconds a call, and the yardstick's rate."""
+
+    repeats: list[list[tuple[float, float]]]
+    tried: int
+
+    def shares(self, amount: float) -> list[float]:
+        """`amount` (flops or bytes) of the work / its time / the yardstick's rate."""
+        return [amount / (seconds * rate) for [(seconds, rate)] in self.repeats]
+
+    def ratios(self) -> list[float]:
+        """Time of the first work over time of the second, at the same clock."""
+        products = [[seconds * rate for seconds, rate in row] for row in self.repeats]
+        return [first / second for first, second in products]
+
+    def seconds(self) -> float | None:
+        """Median seconds of a call of the first work."""
+        if not self.repeats:
+            return None
+        return statistics.median(repeat[0][0] for repeat in self.repeats)
+
+
+def _seconds(work: Work, calls: int) -> float:
+    start = perf_counter()
+    for _ in range(calls):
+        work()
+    return (perf_counter() - start) / calls
+
+
+def interleave(works: Sequence[Work], yardstick: Yardstick, wanted: int) -> Timing:
+    """Time every work between two readings of the yardstick.
+
+    Ends when `wanted` repeats are kept, or four times as many were tried.
+    """
+    calls = []
+    for work in works:
+        work()
+        calls.append(math.ceil(WORK_SECONDS / max(_seconds(work, 1), 1e-7)))
+    repeats: list[list[tuple[float, float]]] = []
+    tried, last = 0, yardstick()
+    while len(repeats) < wanted and tried < 4 * wanted:
+        tried += 1
+        rates, times = [last], []
+        for work, count in zip(works, calls, strict=True):
+            times.append(_seconds(work, count))
+            rates.append(yardstick())
+        last = rates[-1]
+        if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
+            around = [(a + b) / 2 for a, b in pairwise(rates)]
+            repeats.append(list(zip(times, around, strict=True)))
+    return Timing(repeats, tried)
+
+
+def check_error(result: np.ndarray, expected: np.ndarray, what: str) -> float:
+    """Normwise error of `result`; a result too wrong to be timed ends the program."""
+    dtype = result.dtype.name
+    error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
+    if not error <= ERROR_LIMIT[dtype]:
+        sys.exit(f"{what}: wrong result, error {error:.2e} > {ERROR_LIMIT[dtype]:.0e}")
+    return error
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table."""
+
+    label: str
+    unit: str  # what the figure is a multiple of
+    figures: list[float]  # one for each kept repeat
+    tried: int
+    target: float | None = None
+    at_most: bool = False  # the target is an upper bound
+    seconds: float | None = None
+    flops: float | None = None
+    error: float | None = None
+
+    @property
+    def figure(self) -> float | None:
+        return statistics.median(self.figures) if self.figures else None
+
+    @property
+    def verdict(self) -> str:
+        if self.figure is None or len(self.figures) < FEWEST_KEPT:
+            return "noisy"
+        if self.target is None:
+            return ""
+        reached = (
+            self.figure <= self.target if self.at_most else self.figure >= self.target
+        )
+        return "PASS" if reached else "short"
+
+    def line(self) -> str:
+        spread = (
+            f"{min(self.figures):.3f} - {max(self.figures):.3f}" if self.figures else ""
+        )
+        bound = "<=" if self.at_most else ">="
+        cells = (
+            f"{self.label:<40}",
+            f"{self.figure:7.3f}" if self.figure is not None else f"{'':7}",
+            f"{self.unit:<18}",
+            f"{spread:<15}",
+            f"{len(self.figures):>2}/{self.tried:<2}",
+            f"{self.seconds * 1e3:9.3f}" if self.seconds else f"{'':9}",
+            f"{self.flops / self.seconds / 1e9:7.1f}"
+            if self.seconds and self.flops
+            else f"{'':7}",
+            f"{self.error:7.0e}" if self.error is not None else f"{'':7}",
+            f"{bound} {self.target:.2f}" if self.target is not None else f"{'':7}",
+            self.verdict,
+        )
+        return " ".join(cells).rstrip()
+
+    def record(self) -> dict[str, Any]:
+        """What the JSON file says of the row."""
+        return asdict(self) | {"figure": self.figure, "verdict": self.verdict}
+
+
+HEADER = (
+    f"{'row':<40} {'figure':>7} {'':<18} {'lowest - highest':<15} kept "
+    f"{'ms':>9} {'GF/s':>7} {'error':>7} {'target':<7}"
+)
+
+
+def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, Any]:
+    """The machine and what was built for it, with the multiply-add rate of one core."""
+    peaks = {}
+    for isa in isas:
+        for dtype in dtypes:
+            for threads in range(1, cores + 1):
+                yardstick = fma_yardstick(isa, dtype, threads)
+                best = max(yardstick() for _ in range(3))
+                peaks[f"{isa} {dtype}, {threads} busy"] = round(best / threads / 1e9, 1)
+    return {
+        "relpos": relpos.__version__,
+        "numpy": np.__version__,
+        "cpu": cpu_name(),
+        "isa": _core.isa,
+        "fma_gflops_per_core": peaks,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return "unknown"
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1) if found else "unknown"
+
+
+Plan = list[tuple[str, Callable[[], Row]]]
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The options every benchmark program has."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument(
+        "--quick", action="store_true", help="few repeats, short sizes"
+    )
+    options.add_argument(
+        "--rows", default="", metavar="REGEX", help="only rows that match"
+    )
+    options.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the rows here"
+    )
+    return options
+
+
+def run(
+    plan: Plan, about: dict[str, Any], pattern: str, json_file: Path | None
+) -> None:
+    """Run the rows whose label matches, print the table, write the JSON file."""
+    for name, value in about.items():
+        print(f"{name}: {value}")
+    print(HEADER)
+    rows = []
+    for label, measure in plan:
+        if re.search(pattern, label):
+            rows.append(measure())
+            print(rows[-1].line(), flush=True)
+    verdicts = [row.verdict for row in rows if row.target is not None]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("PASS", "short", "noisy"))
+    print(f"{len(rows)} rows, {len(verdicts)} with a target: {counts}")
+    if json_file is not None:
+        document = {"facts": about, "rows": [row.record() for row in rows]}
+        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
