@@ -1,0 +1,70 @@
+"""The definitions: every function of relpos as plain NumPy in float64.
+
+Nothing here is fast. Each function writes one formula down and builds every array
+that the formula names, L×L×d ones included, so that it can be read beside the C
+kernels and compared with them. Inputs of any real dtype are taken to float64 first;
+results are float64. Shapes are those of the functions of the same name in `relpos`
+(``...`` are leading batch axes, H heads, Lq and Lk lengths, D head_dim, R table
+rows), and a relative position is always key minus query.
+
+Notation of the formulas: q, k, v are rows of query, key and value; i counts queries,
+j counts keys, o is `query_offset` and r(i, j) = j - (i + o).
+"""
+
+from relpos.reference.brute import brute_force_attention
+from relpos.reference.dropout import dropout_keep, philox4x32
+from relpos.reference.encodings import (
+    index_encoding,
+    learned,
+    learned_backward,
+    normalized_index_encoding,
+    random_encoding,
+    sinusoidal,
+    sinusoidal_shift_matrix,
+)
+from relpos.reference.formula import attention, merge_attention
+from relpos.reference.pairs import AttentionOutput
+from relpos.reference.positions import (
+    grid_labels,
+    rel_shift,
+    relative_positions,
+    skew,
+    unskew,
+)
+from relpos.reference.schemes import (
+    relative_global_attention,
+    shaw_attention,
+    shaw_attention_split,
+    shaw_scores,
+    skewed_scores,
+    transformer_xl_attention,
+    transformer_xl_scores,
+)
+
+__all__ = [
+    "AttentionOutput",
+    "attention",
+    "brute_force_attention",
+    "dropout_keep",
+    "grid_labels",
+    "index_encoding",
+    "learned",
+    "learned_backward",
+    "merge_attention",
+    "normalized_index_encoding",
+    "philox4x32",
+    "random_encoding",
+    "rel_shift",
+    "relative_global_attention",
+    "relative_positions",
+    "shaw_attention",
+    "shaw_attention_split",
+    "shaw_scores",
+    "sinusoidal",
+    "sinusoidal_shift_matrix",
+    "skew",
+    "skewed_scores",
+    "transformer_xl_attention",
+    "transformer_xl_scores",
+    "unskew",
+]

@@ -1,0 +1,155 @@
+"""What the formulas are made of: pairs (i, j), table rows for them, the softmax."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos.reference.dropout import draw_seed, dropout_keep
+
+__all__ = [
+    "AttentionOutput",
+    "allowed",
+    "attend",
+    "float64",
+    "gather",
+    "offset_of",
+    "relative",
+    "softmax",
+    "stay_finite",
+    "table_rows",
+]
+
+
+class AttentionOutput(NamedTuple):
+    """What an attention returns when asked for more than `out`."""
+
+    out: np.ndarray
+    lse: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+
+def float64(*arrays):
+    """Each array as float64, None as None."""
+    return [None if x is None else np.asarray(x, dtype=np.float64) for x in arrays]
+
+
+def stay_finite(x):
+    """Two finite masks or biases added to a score must not make -inf: ±MAX/4."""
+    largest = np.finfo(np.float64).max / 4
+    return np.where(np.isfinite(x), np.clip(x, -largest, largest), x)
+
+
+def offset_of(query_offset, query, key):
+    """o as given; by default 0, where query and key have the same length."""
+    if query_offset is None and query.shape[-2] != key.shape[-2]:
+        raise ValueError(
+            f"query_offset: lengths {query.shape[-2]} and {key.shape[-2]} differ, so "
+            "the position of query 0 beside key 0 must be given"
+        )
+    return 0 if query_offset is None else query_offset
+
+
+def relative(query_length, key_length, query_offset=0):
+    """r(i, j) = j - (i + o), (..., 1, Lq, Lk); o is one number or one per item."""
+    i = np.arange(query_length, dtype=np.int64)[:, None]
+    j = np.arange(key_length, dtype=np.int64)[None, :]
+    return j - (i + np.asarray(query_offset, dtype=np.int64)[..., None, None, None])
+
+
+def allowed(r, is_causal=False, window=None, key_lengths=None):
+    """True where position alone lets query i see key j, (..., 1, Lq, Lk)."""
+    left, right = (None, None) if window is None else window
+    see = np.ones(r.shape, dtype=bool)
+    if is_causal:
+        see = see & (r <= 0)
+    if left is not None:
+        see = see & (r >= -left)
+    if right is not None:
+        see = see & (r <= right)
+    if key_lengths is not None:
+        lengths = np.asarray(key_lengths)[..., None, None, None]
+        see = see & (np.arange(r.shape[-1]) < lengths)
+    return see
+
+
+def table_rows(r, rows, first=None, buckets=None, beyond="clip", see=True):
+    """ℓ(i, j), and where there is one.
+
+    Row t belongs to relative position first + t; by default the middle row belongs to
+    0. With buckets, relative position first + t uses row buckets[t] instead. beyond:
+    "clip" takes the end rows, "zero" gives the pair no position term, "raise" is an
+    IndexError if such a pair is seen.
+    """
+    count = rows if buckets is None else len(buckets)
+    if first is None:
+        if count % 2 == 0:
+            raise ValueError(f"{count} rows have no middle: give min_relative_position")
+        first = -((count - 1) // 2)
+    t = r - first
+    inside = (t >= 0) & (t < count)
+    if beyond == "raise" and np.any(~inside & see):
+        raise IndexError(f"a visible pair lies outside the {count} rows of a table")
+    if beyond == "clip":
+        inside = np.ones_like(inside)
+    t = np.clip(t, 0, count - 1)
+    return (t if buckets is None else np.asarray(buckets)[t]), inside
+
+
+def gather(table, row, inside):
+    """T[ℓ(i, j)], 0 where there is no row: (..., H, R, E) -> (..., H, Lq, Lk, E).
+
+    This is the L×L×d array that the kernels never build.
+    """
+    ndim = max(table.ndim, row.ndim)
+    table = table.reshape((1,) * (ndim - table.ndim) + table.shape)
+    row = row.reshape((1,) * (ndim - row.ndim) + row.shape)
+    flat = np.where(inside, row, 0).reshape(*row.shape[:-2], -1, 1)
+    found = np.take_along_axis(table, flat, axis=-2)
+    found = found.reshape(*found.shape[:-2], *row.shape[-2:], table.shape[-1])
+    return np.where(inside[..., None], found, 0.0)
+
+
+def softmax(s):
+    """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij). A row of -inf: 0 and -inf."""
+    top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0.0, top)
+    total = np.sum(np.exp(s - top), axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = top + np.log(total)
+    return np.exp(s - np.where(lse == -np.inf, 0.0, lse)), lse[..., 0]
+
+
+def attend(
+    s,
+    values,
+    see,
+    attn_mask=None,
+    *,
+    dropout_p=0.0,
+    rng=None,
+    return_lse=False,
+    return_weights=False,
+):
+    """out_i = Σ_j p_ij·z_ij·x_ij from scores s and values x (..., H, Lq or 1, Lk, Dv).
+
+    A hidden x_ij is dropped, not multiplied by 0: it may be NaN.
+    """
+    if attn_mask is not None and np.asarray(attn_mask).dtype == bool:
+        see = see & np.asarray(attn_mask)
+    elif attn_mask is not None:
+        s = s + stay_finite(np.asarray(attn_mask, dtype=np.float64))
+    s = np.where(see, s, -np.inf)
+    batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
+    s = np.broadcast_to(s, (*batch, *s.shape[-2:]))
+    see = s != -np.inf
+    p, lse = softmax(s)
+    p = np.where(see, p, 0.0)
+    z = 1.0
+    if dropout_p > 0:
+        z = dropout_keep(p.shape, dropout_p, draw_seed(rng)) / (1.0 - dropout_p)
+    out = np.einsum("...ij,...ijd->...id", p * z, np.where(see[..., None], values, 0.0))
+    if not (return_lse or return_weights):
+        return out
+    return AttentionOutput(
+        out, lse if return_lse else None, p if return_weights else None
+    )
