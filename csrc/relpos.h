@@ -35,7 +35,7 @@ int rp_should_fail(void);
 /* Blocks handed out and not yet freed. */
 int64_t rp_live_blocks(void);
 
-/* ---- parallel.c: the only threads ---------------------------------------- */
+/* ---- parallel.c: the only threads; threads.c: their number ----------------- */
 
 typedef void (*rp_body)(void *context, int64_t unit, int worker);
 
@@ -50,10 +50,13 @@ int rp_stopping(void);
 /* The poll hook returns non-zero when the call is to be abandoned; it is called at
  * most every 50 ms, from the thread that called rp_parallel only. */
 void rp_set_poll(int (*poll)(void));
+enum { RP_MAX_THREADS = 1024 };
 void rp_set_num_threads(int threads);
+/* A number for the calling thread alone, 0 for none; returns the one before. */
+int rp_override_num_threads(int threads);
 int rp_get_num_threads(void);
-/* Where the default came from: "RELPOS_NUM_THREADS", "OMP_NUM_THREADS", "affinity",
- * "cgroup" or "set_num_threads". */
+/* Where the number came from: "RELPOS_NUM_THREADS", "OMP_NUM_THREADS", "affinity",
+ * "cgroup", "set_num_threads" or "threads" (the override). */
 const char *rp_num_threads_source(void);
 
 /* ---- gemm.c: large matrix products ---------------------------------------- */
@@ -82,6 +85,7 @@ enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the
 enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 
 #define RP_UNBOUNDED INT64_MAX
+#define RP_FARTHEST ((INT64_C(1) << 60) - 1) /* largest |query_offset|, |min_position| */
 
 /* The whole problem: design.md's one formula.
  *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + mask_ij

@@ -1,0 +1,270 @@
+/* module.c: the extension module relpos._core, the only C that knows Python.
+ *
+ *   by_isa   {"base": namespace, ..}: per ISA table that this CPU can run, every gufunc
+ *            of ufuncs.h, attention_forward and fma_loop
+ *   isa      name of the best of them */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
+
+#include <string.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+#include <unistd.h>
+
+#include "relpos.h"
+
+#define TABLE_CAPSULE "relpos._core.table"
+
+static const rp_table *const tables[] = { /* from the plainest to the best */
+    &rp_table_base,
+    &rp_table_avx2,
+    &rp_table_avx512,
+};
+
+enum { TABLES = sizeof tables / sizeof tables[0] };
+
+/* ---- errors and signals ---------------------------------------------------- */
+
+static void
+raise_status(rp_status status)
+{
+    if (status == RP_NO_MEMORY)
+        PyErr_NoMemory();
+    else if (status == RP_INTERRUPTED && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError,
+                        "relpos: the process was forked inside this call, which "
+                        "cannot go on in the child");
+}
+
+static void
+set_loop_error(const char *message)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyErr_SetString(PyExc_ValueError, message);
+    PyGILState_Release(gil);
+}
+
+static void
+set_no_memory(void)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyErr_NoMemory();
+    PyGILState_Release(gil);
+}
+
+/* Python runs signal handlers in its main thread only. Asking the system first spares
+ * every other thread a wait for the interpreter's lock. */
+static int
+poll_signals(void)
+{
+#ifdef __linux__
+    if (syscall(SYS_gettid) != getpid())
+        return 0;
+#endif
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int interrupted = PyErr_CheckSignals() != 0;
+    PyGILState_Release(gil);
+    return interrupted;
+}
+
+/* ---- the tables ------------------------------------------------------------ */
+
+#include "module_attention.h"
+#include "module_ufuncs.h"
+
+static PyObject *
+fma_loop(PyObject *self, PyObject *args)
+{
+    const rp_table *table = PyCapsule_GetPointer(self, TABLE_CAPSULE);
+    int type;
+    long long rounds;
+    double flops;
+    if (table == NULL || !PyArg_ParseTuple(args, "CL:fma_loop", &type, &rounds))
+        return NULL;
+    if (type != 'f' && type != 'd') {
+        PyErr_SetString(PyExc_ValueError, "fma_loop: dtype must be 'f' or 'd'");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    flops = table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(flops);
+}
+
+static PyMethodDef table_methods[] = {
+    {"attention_forward", attention_forward, METH_O,
+     "attention_forward(operands): fills out, lse and weights of the dict in place"},
+    {"fma_loop", fma_loop, METH_VARARGS,
+     "fma_loop(dtype, rounds): flops done by multiply-adds in registers"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+add_methods(PyObject *namespace, int table)
+{
+    PyObject *capsule = PyCapsule_New((void *)tables[table], TABLE_CAPSULE, NULL);
+    int status = capsule == NULL ? -1 : 0;
+    for (PyMethodDef *method = table_methods; status == 0 && method->ml_name != NULL;
+         method++) {
+        PyObject *function = PyCFunction_New(method, capsule);
+        status = function == NULL
+                     ? -1
+                     : PyObject_SetAttrString(namespace, method->ml_name, function);
+        Py_XDECREF(function);
+    }
+    Py_XDECREF(capsule);
+    return status;
+}
+
+static PyObject *
+new_namespace(int table)
+{
+    PyObject *types = PyImport_ImportModule("types"), *namespace = NULL;
+    if (types != NULL)
+        namespace = PyObject_CallMethod(types, "SimpleNamespace", NULL);
+    Py_XDECREF(types);
+    if (namespace != NULL &&
+        (add_methods(namespace, table) < 0 || add_ufuncs(namespace, table) < 0))
+        Py_CLEAR(namespace);
+    return namespace;
+}
+
+static int
+add_tables(PyObject *module)
+{
+    const char *best = NULL;
+    PyObject *by_isa = PyDict_New();
+    if (by_isa == NULL)
+        return -1;
+    for (int i = 0; i < TABLES; i++) {
+        if (!tables[i]->supported())
+            continue;
+        best = tables[i]->name;
+        PyObject *namespace = new_namespace(i);
+        int status = namespace == NULL ? -1 : PyDict_SetItemString(by_isa, best, namespace);
+        Py_XDECREF(namespace);
+        if (status < 0) {
+            Py_DECREF(by_isa);
+            return -1;
+        }
+    }
+    int status = PyModule_AddObjectRef(module, "by_isa", by_isa);
+    Py_DECREF(by_isa);
+    return status < 0 ? -1 : PyModule_AddStringConstant(module, "isa", best);
+}
+
+/* ---- module-wide functions --------------------------------------------------- */
+
+static PyObject *
+get_num_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return PyLong_FromLong(rp_get_num_threads());
+}
+
+static PyObject *
+num_threads_source(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return PyUnicode_FromString(rp_num_threads_source());
+}
+
+static PyObject *
+set_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int threads;
+    if (!PyArg_ParseTuple(args, "i:set_num_threads", &threads))
+        return NULL;
+    rp_set_num_threads(threads);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+override_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int threads;
+    if (!PyArg_ParseTuple(args, "i:override_num_threads", &threads))
+        return NULL;
+    return PyLong_FromLong(rp_override_num_threads(threads));
+}
+
+static PyObject *
+fail_at(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    long long n;
+    int forever;
+    if (!PyArg_ParseTuple(args, "Lp:fail_at", &n, &forever))
+        return NULL;
+    rp_fail_at(n, forever);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+live_blocks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return PyLong_FromLongLong(rp_live_blocks());
+}
+
+static PyMethodDef module_methods[] = {
+    {"get_num_threads", get_num_threads, METH_NOARGS, NULL},
+    {"num_threads_source", num_threads_source, METH_NOARGS, NULL},
+    {"set_num_threads", set_num_threads, METH_VARARGS, NULL},
+    {"override_num_threads", override_num_threads, METH_VARARGS,
+     "override_num_threads(n): for this thread, 0 for none; returns the one before"},
+    {"fail_at", fail_at, METH_VARARGS,
+     "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none"},
+    {"live_blocks", live_blocks, METH_NOARGS, "allocations not yet freed"},
+    {NULL, NULL, 0, NULL},
+};
+
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+static int
+execute(PyObject *module)
+{
+    /* gufuncs and the pool are one per process */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "relpos does not support subinterpreters: import it in the "
+                        "main one");
+        return -1;
+    }
+    if (_import_array() < 0 || _import_umath() < 0)
+        return -1;
+    rp_set_poll(poll_signals);
+    rp_set_loop_hooks((rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
+    if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
+        PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0)
+        return -1;
+    return add_tables(module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "relpos._core",
+    .m_doc = "C kernels of relpos. Private: use the functions of relpos.",
+    .m_methods = module_methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&definition);
+}
