@@ -1,3 +1,28 @@
 /* ufuncs.h: one row per gufunc: name, signature, inputs, outputs, types, one-line doc.
  * In `types` T is the loop's own dtype (float32, then float64), d is float64, l is int64.
  * Every ISA table holds the loop rp_<name>_<dtype>_<isa> for each row. */
+RP_UFUNC(sinusoidal, "(),(h),(h)->(h),(h)", 3, 2, "dddTT",
+         "Sine and cosine of position * (frequency_high + frequency_low).")
+RP_UFUNC(learned, "(r,d),(n)->(n,d)", 2, 1, "TlT",
+         "Rows of a table: y[n] = table[positions[n]].")
+RP_UFUNC(learned_backward, "(n,d),(n)->(r,d)", 2, 1, "TlT",
+         "Adjoint of learned; out= gives the number of table rows r.")
+RP_UFUNC(skew, "(q,r)->(q,s)", 1, 1, "TT",
+         "y[i, j] = x[i, q - 1 - i + j]; out= gives s = r - q + 1.")
+RP_UFUNC(unskew, "(q,s)->(q,r)", 1, 1, "TT",
+         "Adjoint of skew; out= gives r = q + s - 1.")
+RP_UFUNC(rel_shift, "(q,k)->(q,k)", 1, 1, "TT",
+         "Transformer-XL's relative shift, wrapped entries included.")
+RP_UFUNC(rel_unshift, "(q,k)->(q,k)", 1, 1, "TT", "Adjoint of rel_shift.")
+RP_UFUNC(merge, "(v),(),(v),()->(v),()", 4, 2, "TTTTTT",
+         "out_a, lse_a, out_b, lse_b: attention over two disjoint key sets joined.")
+RP_UFUNC(shaw_attention, "(q,d),(k,d),(k,v),(r,d),(r,v)->(q,v)", 5, 1, "TTTTTT",
+         "query, key, value, rel_key, rel_value: Shaw's attention; query i is at the "
+         "position of key i.")
+RP_UFUNC(relative_global_attention, "(q,d),(k,d),(k,v),(r,d)->(q,v)", 4, 1, "TTTTT",
+         "query, key, value, rel_key: Music Transformer's causal attention; query i is "
+         "at the position of key i, the last row is relative position 0.")
+RP_UFUNC(transformer_xl_attention, "(q,d),(k,d),(k,v),(r,d),(d),(d)->(q,v)", 6, 1,
+         "TTTTTTT",
+         "query, key, value, rel_key, pos_bias_u, pos_bias_v: Transformer-XL's "
+         "attention; the last query is at the last key; causal when r = k.")
