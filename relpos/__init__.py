@@ -9,6 +9,12 @@ try:
         show_config,
         threads,
     )
+    from relpos.attention import AttentionOutput, attention, merge_attention
+    from relpos.schemes import (
+        relative_global_attention,
+        shaw_attention,
+        transformer_xl_attention,
+    )
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
@@ -20,9 +26,15 @@ except ImportError as exc:
     ) from exc
 
 __all__ = [
+    "AttentionOutput",
     "__version__",
+    "attention",
     "get_num_threads",
+    "merge_attention",
+    "relative_global_attention",
     "set_num_threads",
+    "shaw_attention",
     "show_config",
     "threads",
+    "transformer_xl_attention",
 ]

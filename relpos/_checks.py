@@ -1,0 +1,226 @@
+"""Checks of single arguments, one function a kind.
+
+Every message names the argument, says what came and what was wanted. TypeError is for
+kinds, ValueError for values and shapes, IndexError for positions outside a table.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+#: Positions stay below this, so that sums of three of them never overflow in C.
+POSITION_LIMIT = 2**60
+
+# Enough for any view of a few axes; the exact answer can take exponential time.
+_OVERLAP_WORK: Any = 10_000
+_INT64 = np.iinfo(np.int64)
+
+
+def kind_of(value: object) -> str:
+    """Say in a few words what came: a dtype for arrays, the class otherwise."""
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype}"
+    return type(value).__name__
+
+
+def reject_foreign(name: str, value: object) -> None:
+    """Turn away arrays whose meaning `np.asarray` would silently drop."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: got a MaskedArray; expected a plain array (its mask would be "
+            "dropped: fill it, and hide keys with attn_mask or key_lengths)"
+        )
+    # Recognised by name: torch must never be imported here, and costs seconds.
+    if any(
+        base.__module__.partition(".")[0] == "torch" for base in type(value).__mro__
+    ):
+        raise TypeError(
+            f"{name}: got a torch {type(value).__name__}; expected a NumPy array (use "
+            "the function of the same name in relpos.torch, or pass tensor.numpy())"
+        )
+
+
+def as_array(name: str, value: object) -> Array:
+    """Return `value` as a plain array, without a copy where it already is one."""
+    reject_foreign(name, value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: got {kind_of(value)} that is not a rectangular array ({error}); "
+            "expected equal lengths along every axis"
+        ) from None
+
+
+def as_floating(name: str, value: object) -> Array:
+    """Return `value` as an array of float16, float32 or float64."""
+    array = as_array(name, value)
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        hint = ""
+        if array.dtype.kind in "iub":
+            hint = " (convert it with .astype(np.float32))"
+        raise TypeError(
+            f"{name}: got dtype {array.dtype}; expected float16, float32 or "
+            f"float64{hint}"
+        )
+    return array
+
+
+def as_integers(name: str, value: object) -> Array:
+    """Return a private int64 copy of `value`, whatever its integer dtype."""
+    array = as_array(name, value)
+    if array.dtype.kind == "O" and all(type(item) is int for item in array.flat):
+        raise ValueError(f"{name}: a value does not fit int64")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
+    if array.dtype.kind == "u" and array.size and array.max() > _INT64.max:
+        raise ValueError(f"{name}: {array.max()} does not fit int64")
+    return np.array(array, dtype=np.int64, order="C")
+
+
+def _item_kind(value: object, array: Array) -> str:
+    return f"dtype {array.dtype}" if np.ndim(array) else kind_of(value)
+
+
+def as_int(
+    name: str, value: object, low: int | None = None, high: int | None = None
+) -> int:
+    """Return `value` as an int in [low, high]; booleans and floats are not ints."""
+    reject_foreign(name, value)
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: got {value!r}; expected an integer")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}: got {kind_of(value)}; expected an integer") from None
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise ValueError(
+            f"{name}: got {short(number)}; expected {_interval(low, high)}"
+        )
+    return number
+
+
+def _interval(low: int | None, high: int | None) -> str:
+    if high is None:
+        return f"an integer of at least {low}"
+    return f"an integer from {low} to {high}"
+
+
+def short(number: int) -> str:
+    """Print an int; one of more than 40 digits by its size only."""
+    if abs(number) < 10**40:
+        return str(number)
+    return f"an integer of {number.bit_length()} bits"
+
+
+def as_real(name: str, value: object) -> float:
+    """Return `value` as a finite float."""
+    reject_foreign(name, value)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name}: got {kind_of(value)}; expected a real number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: got a number too large for float64") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name}: got {number}; expected a finite number")
+    return number
+
+
+def as_flag(name: str, value: object) -> bool:
+    """Return a bool; numbers and arrays are not flags."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: got {kind_of(value)}; expected True or False")
+    return bool(value)
+
+
+def as_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return `value`, which must be one of `choices`."""
+    wanted = ", ".join(repr(choice) for choice in choices)
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: got {kind_of(value)}; expected one of {wanted}")
+    if value not in choices:
+        raise ValueError(f"{name}: got {value!r}; expected one of {wanted}")
+    return value
+
+
+def at_least_ndim(name: str, array: Array, ndim: int, wanted: str) -> None:
+    """Raise unless `array` has `ndim` or more axes."""
+    if array.ndim < ndim:
+        raise ValueError(
+            f"{name}: shape {array.shape} has {array.ndim} axes; expected {wanted}"
+        )
+
+
+def native(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return `array` aligned, in native byte order and of `dtype`.
+
+    Copied only if it has to be; of a broadcast view only what is stored.
+    """
+    if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
+        return array
+    stored = tuple(
+        slice(0, 1) if stride == 0 and size else slice(None)
+        for stride, size in zip(array.strides, array.shape, strict=True)
+    )
+    return np.broadcast_to(array[stored].astype(dtype), array.shape)
+
+
+def check_out(
+    out: object, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: dict[str, Array]
+) -> Array:
+    """Check that a caller's `out` can be written to and shares memory with no input."""
+    reject_foreign("out", out)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: got {kind_of(out)}; expected a NumPy array")
+    if out.dtype != dtype or not out.dtype.isnative:
+        raise TypeError(f"out: got dtype {out.dtype}; expected {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out: got shape {out.shape}; expected {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out: the array is read-only; expected a writable one")
+    if _overlaps_itself(out):
+        raise ValueError(
+            "out: several of its items share memory (a broadcast or overlapping view); "
+            "expected items of their own"
+        )
+    for name, array in inputs.items():
+        if shares_memory(out, array):
+            raise ValueError(
+                f"out: overlaps {name} in memory; expected memory of its own "
+                "(pass a new array, or a copy of the input)"
+            )
+    return out
+
+
+def shares_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays share a byte; also True where finding out takes too long."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=_OVERLAP_WORK))
+    except RuntimeError:  # TooHardError, whose home moved between NumPy versions
+        return True
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """Whether items may share memory: some axis does not step over the finer ones."""
+    if not array.size:
+        return False
+    extent = array.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for stride, size in sorted(
+        (abs(stride), size) for stride, size in axes if size > 1
+    ):
+        if stride < extent:
+            return True
+        extent = stride * (size - 1) + extent
+    return False

@@ -1,0 +1,178 @@
+"""Which row of a table belongs to a pair of positions: origins, buckets, labels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos._checks import POSITION_LIMIT, Array, as_array, as_int, as_integers
+
+#: The axis of each table that counts its rows.
+ROW_AXIS = {"rel_key": -2, "rel_query": -2, "rel_value": -2, "rel_bias": -1}
+
+
+class Placement(NamedTuple):
+    """Where tables lie on the line of relative positions.
+
+    `spans[name]` is the range of relative positions that a table serves. `rows[name]`
+    lists, for each table that has to be gathered before the call, the row that serves
+    each relative position of its operand (-1: none).
+    """
+
+    spans: dict[str, range]
+    rows: dict[str, Array]
+    vectors: range  # served by the operands rel_key, rel_query and rel_value
+    bias: range  # served by the operand rel_bias
+
+    @classmethod
+    def of_labels(cls) -> Placement:
+        """Explicit labels: no table has a place on that line."""
+        return cls({}, {}, range(1), range(1))
+
+
+def place_tables(
+    tables: dict[str, Array], minimum: object, buckets: object, beyond: str
+) -> Placement:
+    """Find the relative positions that each table serves, and the rows to gather."""
+    first = None
+    if minimum is not None:
+        limit = POSITION_LIMIT - 1
+        first = as_int("min_relative_position", minimum, -limit, limit)
+    counts = {name: table.shape[ROW_AXIS[name]] for name, table in tables.items()}
+    index = None
+    if buckets is not None:
+        index = _check_buckets(buckets, counts)
+        counts = {name: index.size for name in counts}
+    spans = _spans(counts, first, "buckets" if index is not None else None)
+    vectors = _widest(spans)
+    rows = {}
+    for name, span in spans.items():
+        if index is not None:
+            rows[name] = index
+        elif name != "rel_bias" and span != vectors:
+            rows[name] = _rows_of(span, vectors, beyond)
+    return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
+
+
+def _check_buckets(buckets: object, counts: dict[str, int]) -> Array:
+    index = as_integers("buckets", buckets)
+    if index.ndim != 1 or not index.size:
+        raise ValueError(
+            f"buckets: got shape {index.shape}; expected (n,), one table row for each "
+            "relative position"
+        )
+    for name, count in counts.items():
+        other, rows = next(iter(counts.items()))
+        if count != rows:
+            raise ValueError(
+                f"{name}: {count} rows, but {other} has {rows}; with buckets all "
+                "tables need the same number of rows"
+            )
+        outside = np.flatnonzero((index < 0) | (index >= count))
+        if outside.size:
+            at = outside[0]
+            raise IndexError(
+                f"buckets: buckets[{at}] is {index[at]}, outside {name} of {count} "
+                f"rows; expected 0 to {count - 1}"
+            )
+    return index
+
+
+def _spans(
+    counts: dict[str, int], first: int | None, counted: str | None
+) -> dict[str, range]:
+    """Give each table its range of relative positions, from `first` or centred."""
+    spans: dict[str, range] = {}
+    for name, count in counts.items():
+        centred = first is None
+        if first is not None and spans:
+            other, span = next(iter(spans.items()))
+            centred = count != len(span) and name == "rel_bias"
+            if count != len(span) and not centred:
+                raise ValueError(
+                    f"{name}: {count} rows, but {other} has {len(span)}; tables placed "
+                    "by min_relative_position need the same number of rows"
+                )
+        if centred and count % 2 == 0:
+            raise ValueError(
+                f"{counted or name}: {count} {'entries' if counted else 'rows'}; to be "
+                "centred on relative position 0 it needs an odd number (or pass "
+                "min_relative_position, the relative position of row 0)"
+            )
+        low = -(count // 2) if centred or first is None else first
+        spans[name] = range(low, low + count)
+    return spans
+
+
+def _widest(spans: dict[str, range]) -> range:
+    vectors = [span for name, span in spans.items() if name != "rel_bias"]
+    return max(vectors, key=len, default=range(1))
+
+
+def _rows_of(span: range, common: range, beyond: str) -> Array:
+    """Rows of a table over `span` that serve the wider `common`."""
+    wanted = np.arange(common.start, common.stop)
+    served = np.clip(wanted, span.start, span.stop - 1)
+    rows = served - span.start
+    return np.where(served == wanted, rows, -1) if beyond == "zero" else rows
+
+
+def gather_rows(table: Array, rows: Array, axis: int) -> Array:
+    """Copy `table` row by row; rows of -1 come out as zeros."""
+    gathered = np.take(table, np.maximum(rows, 0), axis=axis)
+    if (rows < 0).any():
+        np.moveaxis(gathered, axis, 0)[rows < 0] = 0
+    return gathered
+
+
+def check_labels(labels: object, tables: dict[str, Array]) -> Array:
+    """Return the labels as signed native integers, every one inside every table."""
+    array = as_array("labels", labels)
+    if array.dtype.kind != "i":
+        raise TypeError(
+            f"labels: got dtype {array.dtype}; expected int8, int16, int32 or int64"
+        )
+    if array.ndim < 2:
+        raise ValueError(f"labels: got shape {array.shape}; expected (..., Lq, Lk)")
+    largest = int(array.max()) if array.size else -1
+    for name, table in tables.items():
+        count = table.shape[ROW_AXIS[name]]
+        if largest >= count:
+            at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
+            raise IndexError(
+                f"labels: labels{list(at)} is {largest}, outside {name} of {count} "
+                f"rows; expected at most {count - 1} (negative: no position term)"
+            )
+    return array
+
+
+def check_reach(spans: dict[str, range], visible: tuple[Array, Array]) -> None:
+    """Raise where a visible pair falls outside a table (beyond="raise").
+
+    `visible` holds the lowest and the highest visible relative position of each batch
+    item, low > high where nothing is visible. All those between are visible too, so the
+    Lq x Lk pairs need not be looked at.
+    """
+    lows, highs = (bound[visible[0] <= visible[1]] for bound in visible)
+    if not lows.size:
+        return
+    low, high = int(lows.min()), int(highs.max())
+    for name, span in spans.items():
+        if low < span.start or high >= span.stop:
+            raise IndexError(
+                f"{name}: visible relative positions run from {low} to {high}, but its "
+                f"{len(span)} rows cover {span.start} to {span.stop - 1}; expected a "
+                "longer table, fewer visible pairs (is_causal, window, key_lengths, "
+                'query_offset), or beyond="clip" or "zero"'
+            )
+
+
+def expand_tables(tables: dict[str, Array], placement: Placement) -> dict[str, Array]:
+    """Gather the rows of the tables that cannot be used as they are."""
+    return {
+        name: gather_rows(table, placement.rows[name], ROW_AXIS[name])
+        if name in placement.rows
+        else table
+        for name, table in tables.items()
+    }

@@ -1,0 +1,382 @@
+"""Attention with every relative-position term, in one call that stores no Lq x Lk."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relpos._checks import Array, as_flag, as_floating, as_int, check_out, kind_of
+from relpos._config import check_num_threads, get_num_threads, kernels
+from relpos._problem import Problem, prepare
+from relpos._shapes import broadcast_shapes
+
+Seed = int | np.random.Generator | None
+
+
+class AttentionContext:
+    """What the gradients of one call need, as returned by ``return_context=True``.
+
+    It holds references to the inputs, so changing one of them later makes the gradients
+    wrong.
+    """
+
+    __slots__ = ("_lse", "_out", "_problem", "_seed")
+
+    def __init__(self, problem: Problem, out: Array, lse: Array, seed: int) -> None:
+        self._problem = problem
+        self._out = out
+        self._lse = lse
+        self._seed = seed
+
+    def __repr__(self) -> str:
+        names = ", ".join(self._problem.inputs)
+        return f"<AttentionContext of {names}: out {self._out.shape}>"
+
+
+class AttentionOutput(NamedTuple):
+    """Results of `attention`; None where one was not asked for."""
+
+    out: Array
+    lse: Array | None
+    weights: Array | None
+    context: AttentionContext | None
+
+
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    query_offset: ArrayLike | None = None,
+    rel_key: ArrayLike | None = None,
+    rel_query: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    rel_bias: ArrayLike | None = None,
+    pos_bias_u: ArrayLike | None = None,
+    pos_bias_v: ArrayLike | None = None,
+    min_relative_position: int | None = None,
+    buckets: ArrayLike | None = None,
+    beyond: str = "clip",
+    labels: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_context: bool = False,
+    num_threads: int | None = None,
+    rng: Seed = None,
+    out: Array | None = None,
+) -> Array | AttentionOutput:
+    r"""Softmax attention with any mix of relative-position terms.
+
+    Query ``i`` sits at position ``i + query_offset``, key ``j`` at ``j``; their
+    relative position is ``r = j - (i + query_offset)``, key minus query: past keys have
+    ``r < 0``. With ``l`` the table row of ``r``,
+
+    .. math::
+
+        s_{ij} &= scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
+                  + b_l + mask_{ij} \\
+        lse_i &= \log \sum_j e^{s_{ij}}, \quad p_{ij} = e^{s_{ij} - lse_i} \\
+        out_i &= \sum_j p_{ij} (v_j + W_l)
+
+    A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, u and v are `pos_bias_u`
+    and `pos_bias_v`. A query that sees no key gets out 0 and lse -inf.
+
+    Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D and Dv columns,
+    R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy; heads never
+    do. Inputs are float16, float32 or float64; the result has their common dtype (the
+    mask does not count), and float16 is computed in float32.
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+    key : array_like, (..., Hk, Lk, D)
+    value : array_like, (..., Hk, Lk, Dv)
+    attn_mask : array_like, broadcasts to (..., H, Lq, Lk), optional
+        bool: True = may attend. Floating: added after the scale; -inf hides, any finite
+        number is just a number.
+    dropout_p : float, default 0
+        Probability in [0, 1) that a weight is dropped from `out`; the others grow by
+        1 / (1 - dropout_p). lse and weights are those without dropout.
+    is_causal : bool, default False
+        Hide keys at positions after the query's; combines with `attn_mask`.
+    scale : float, optional
+        Default 1 / sqrt(D). Multiplies the content and position terms, not `rel_bias`
+        nor `attn_mask`.
+    enable_gqa : bool, default False
+        Let query head h read key head ``h // (H // Hk)``; H % Hk must be 0. Without it
+        Hk must be H.
+    query_offset : int or array_like of int, (...), optional
+        Absolute position of query 0 minus that of key 0. None is 0 when Lq == Lk, and
+        an error when they differ and anything depends on positions.
+    rel_key, rel_query : array_like, (R, D), (H, R, D) or (..., H, R, D), optional
+        Tables dotted with the query, and with the key.
+    rel_value : array_like, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
+        Table added to the value.
+    rel_bias : array_like, (R,), (H, R) or (..., H, R), optional
+        Table added to the score; -inf hides.
+    pos_bias_u, pos_bias_v : array_like, (D,) or (H, D), optional
+        Added to the query in the content term, and in the `rel_key` term.
+    min_relative_position : int, optional
+        Relative position of row 0 of every table; all then have equal R (a `rel_bias`
+        of another, odd length stays centred). Default: each table is centred on
+        relative position 0, with R odd.
+    buckets : array_like of int, (n,), optional
+        Relative position ``min_relative_position + t`` uses table row ``buckets[t]``.
+        n takes the place of R in the line above; all tables have equal R.
+    beyond : {"clip", "zero", "raise"}, default "clip"
+        For relative positions outside a table: its end row, no term at all, or an error
+        if `is_causal`, `window` and `key_lengths` leave such a pair visible.
+    labels : array_like of int8 to int64, (..., Lq, Lk), optional
+        Table row of each pair instead of its relative position, shared by heads; axes
+        of length 1 broadcast. Negative: no position term. Each table may have its own
+        R.
+    key_lengths : int or array_like of int, (...), optional
+        Keys at and past it are hidden (padding); 0 to Lk.
+    window : (int or None, int or None), optional
+        Relative positions outside [-left, right] are hidden; None: no bound.
+    return_lse, return_weights, return_context : bool, default False
+        Also return lse (..., H, Lq), the weights (..., H, Lq, Lk), which take O(Lq Lk)
+        memory, or the context for gradients.
+    num_threads : int, optional
+        Default `get_num_threads()`. The result does not depend on it, bit for bit.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the dropout seed; one number is drawn, if dropout_p > 0.
+    out : ndarray, (..., H, Lq, Dv), optional
+        Where to put the result: of its dtype, sharing no memory with an input.
+
+    Returns
+    -------
+    ndarray or AttentionOutput
+        `out`, (..., H, Lq, Dv). With any `return_*` flag the named tuple
+        ``(out, lse, weights, context)``, None where not asked for. lse and weights are
+        float32 where out is float16.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind: not floating, integers or bool as listed
+        above, a masked array, or a torch tensor (use `relpos.torch`).
+    ValueError
+        A shape or a value does not fit; the message names the argument.
+    IndexError
+        A label or bucket is outside a table, or, with ``beyond="raise"``, a visible
+        relative position is.
+    MemoryError
+        Out of memory.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155.
+    .. [2] Huang et al., "Music Transformer", 2018, arXiv:1809.04281.
+    .. [3] Dai et al., "Transformer-XL", 2019, arXiv:1901.02860.
+    .. [4] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683.
+
+    Examples
+    --------
+    One head, two positions; a bias that hides everything but the next key:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> query = np.zeros((1, 2, 4))
+    >>> value = np.array([[[1.0], [2.0]]])
+    >>> relpos.attention(query, query, value)
+    array([[[1.5],
+            [1.5]]])
+    >>> next_only = [-np.inf, -np.inf, 0.0]  # relative positions -1, 0, 1
+    >>> relpos.attention(query, query, value, rel_bias=next_only)
+    array([[[2.],
+            [0.]]])
+    """
+    problem = prepare(
+        {
+            "query": query,
+            "key": key,
+            "value": value,
+            "attn_mask": attn_mask,
+            "rel_key": rel_key,
+            "rel_query": rel_query,
+            "rel_value": rel_value,
+            "rel_bias": rel_bias,
+            "pos_bias_u": pos_bias_u,
+            "pos_bias_v": pos_bias_v,
+        },
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+        query_offset=query_offset,
+        min_relative_position=min_relative_position,
+        buckets=buckets,
+        beyond=beyond,
+        labels=labels,
+        key_lengths=key_lengths,
+        window=window,
+    )
+    wanted = (
+        as_flag("return_lse", return_lse),
+        as_flag("return_weights", return_weights),
+        as_flag("return_context", return_context),
+    )
+    seed = _seed(rng, problem.operands["dropout_p"])
+    threads = (
+        get_num_threads() if num_threads is None else check_num_threads(num_threads)
+    )
+    return _run(problem, wanted, threads, seed, out)
+
+
+def _run(
+    problem: Problem,
+    wanted: tuple[bool, bool, bool],
+    threads: int,
+    seed: int,
+    out: Array | None,
+) -> Array | AttentionOutput:
+    """Allocate the outputs, call the kernel, hand back what was asked for."""
+    with_lse, with_weights, with_context = wanted
+    sizes, dtype = problem.sizes, problem.dtype
+    rows = (*sizes.batch, sizes.H, sizes.Lq)
+    shape = (*rows, sizes.Dv)
+    if out is not None:
+        out = check_out(out, shape, problem.out_dtype, problem.inputs)
+    direct = out is not None and out.dtype == dtype and out.flags.aligned
+    result = out if out is not None and direct else _empty("out", shape, dtype)
+    outputs = {"out": result}
+    if with_lse or with_context:
+        outputs["lse"] = _empty("lse", (*rows, 1), dtype)
+    if with_weights:
+        outputs["weights"] = _empty("weights", (*rows, sizes.Lk), dtype)
+    if any(array.size for array in outputs.values()):
+        operands = {**problem.operands, **outputs, "seed": seed, "num_threads": threads}
+        kernels().attention_forward(operands)
+    final = _deliver(result, problem.out_dtype, out)
+    if not any(wanted):
+        return final
+    lse = outputs["lse"][..., 0] if "lse" in outputs else None
+    context = None
+    if with_context and lse is not None:
+        context = AttentionContext(problem, result, lse, seed)
+    return AttentionOutput(
+        final, lse if with_lse else None, outputs.get("weights"), context
+    )
+
+
+def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
+    """Give the result its dtype and its place."""
+    if out is None:
+        out = result if result.dtype == dtype else np.empty(result.shape, dtype)
+    if out is not result:
+        with np.errstate(over="ignore"):  # float16: too large is inf, as everywhere
+            out[...] = result
+    return out
+
+
+def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if math.prod(shape) * dtype.itemsize > 2**63 - 1:
+        raise ValueError(
+            f"{name}: shape {shape} has more bytes than memory can address"
+        )
+    return np.empty(shape, dtype)
+
+
+def _seed(rng: object, dropout_p: float) -> int:
+    """Draw the seed of the dropout pattern; none is drawn where nothing is dropped."""
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        rng = as_int("rng", rng, 0)
+    elif rng is not None and not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"rng: got {kind_of(rng)}; expected an int, a Generator or None"
+        )
+    if not dropout_p:
+        return 0
+    return int(np.random.default_rng(rng).integers(2**64, dtype=np.uint64))
+
+
+def merge_attention(
+    out_a: ArrayLike, lse_a: ArrayLike, out_b: ArrayLike, lse_b: ArrayLike
+) -> tuple[Array, Array]:
+    r"""Join attention results over two disjoint sets of keys.
+
+    .. math::
+
+        lse = \log(e^{lse_a} + e^{lse_b}), \quad
+        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
+
+    A part that saw no key (lse = -inf) joins as nothing.
+
+    Parameters
+    ----------
+    out_a, out_b : array_like, (..., Dv)
+        Results of `attention` over each set; leading axes broadcast.
+    lse_a, lse_b : array_like, (...)
+        Their log-sum-exps, each of its out's shape without the last axis.
+
+    Returns
+    -------
+    out : ndarray, (..., Dv)
+    lse : ndarray, (...)
+        What one call over both sets returns, to rounding; out in the common dtype of
+        `out_a` and `out_b`, lse in that of `lse_a` and `lse_b`.
+
+    Raises
+    ------
+    TypeError
+        An argument is not floating.
+    ValueError
+        Shapes do not fit.
+
+    References
+    ----------
+    .. [1] Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018,
+       arXiv:1805.02867.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> rng = np.random.default_rng(0)
+    >>> query, key, value = rng.standard_normal((3, 1, 6, 4))
+    >>> whole = relpos.attention(query, key, value)
+    >>> left = relpos.attention(query, key[:, :2], value[:, :2], return_lse=True)
+    >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
+    >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
+    >>> bool(np.allclose(out, whole))
+    True
+    """
+    parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    arrays = {name: as_floating(name, part) for name, part in parts.items()}
+    _check_parts(arrays)
+    common = np.result_type(*(array.dtype for array in arrays.values()), np.float32)
+    out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
+    out_dtype = np.result_type(arrays["out_a"].dtype, arrays["out_b"].dtype)
+    lse_dtype = np.result_type(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
+    return _deliver(np.asarray(out), out_dtype, None), np.asarray(lse, lse_dtype)
+
+
+def _check_parts(arrays: dict[str, Array]) -> None:
+    for out_name, lse_name in (("out_a", "lse_a"), ("out_b", "lse_b")):
+        out, lse = arrays[out_name], arrays[lse_name]
+        if not out.ndim:
+            raise ValueError(f"{out_name}: got a single number; expected (..., Dv)")
+        if lse.shape != out.shape[:-1]:
+            raise ValueError(
+                f"{lse_name}: shape {lse.shape} does not match {out_name}'s "
+                f"{out.shape}; expected {out.shape[:-1]}"
+            )
+    a, b = arrays["out_a"].shape, arrays["out_b"].shape
+    if a[-1] != b[-1] or broadcast_shapes(a, b) is None:
+        raise ValueError(
+            f"out_b: shape {b} does not match out_a's {a}; expected the same Dv and "
+            "leading axes that broadcast"
+        )

@@ -1,0 +1,284 @@
+"""Published forms of relative attention: fixed arguments of `relpos.attention`.
+
+Each takes every keyword of `attention`; one that is given wins over the scheme's own
+setting. To add a scheme, write one function like these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relpos._checks import Array, as_floating, at_least_ndim
+from relpos._shapes import LAYOUT
+from relpos.attention import AttentionOutput, attention
+
+
+class AttentionKeywords(TypedDict, total=False):
+    """Keywords that every scheme passes on to `attention`, where they are described."""
+
+    attn_mask: ArrayLike | None
+    dropout_p: float
+    is_causal: bool
+    scale: float | None
+    enable_gqa: bool
+    query_offset: ArrayLike | None
+    rel_query: ArrayLike | None
+    rel_bias: ArrayLike | None
+    min_relative_position: int | None
+    buckets: ArrayLike | None
+    beyond: str
+    labels: ArrayLike | None
+    key_lengths: ArrayLike | None
+    window: tuple[int | None, int | None] | None
+    return_lse: bool
+    return_weights: bool
+    return_context: bool
+    num_threads: int | None
+    rng: int | np.random.Generator | None
+    out: Array | None
+
+
+class ShawKeywords(AttentionKeywords, total=False):
+    """What `attention` has beyond the arguments of Shaw's scheme."""
+
+    pos_bias_u: ArrayLike | None
+    pos_bias_v: ArrayLike | None
+
+
+class RelativeGlobalKeywords(ShawKeywords, total=False):
+    """What `attention` has beyond the arguments of the Music Transformer's scheme."""
+
+    rel_value: ArrayLike | None
+
+
+class TransformerXLKeywords(AttentionKeywords, total=False):
+    """What `attention` has beyond the arguments of Transformer-XL's scheme."""
+
+    rel_value: ArrayLike | None
+
+
+def shaw_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    **keywords: Unpack[ShawKeywords],
+) -> Array | AttentionOutput:
+    r"""Attention with clipped relative positions in keys and values (Shaw et al.).
+
+    .. math::
+
+        s_{ij} = scale \; q_i (k_j + a^K_r), \quad
+        out_i = \sum_j softmax_j(s_i)_j \, (v_j + a^V_r), \quad
+        r = clip(j - i - query\_offset, -k, k)
+
+    Row t of a table belongs to relative position t - k. The tables take 2k + 1 rows
+    whatever the lengths; time and memory beyond plain attention are O(L k).
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+    key : array_like, (..., Hk, Lk, D)
+    value : array_like, (..., Hk, Lk, Dv)
+    rel_key : array_like, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
+        a^K; None leaves the term out. k = 0 is legal.
+    rel_value : array_like, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
+        a^V; None leaves the term out. Its k may differ.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    ndarray or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `attention`; ValueError for a table with an even number of rows, and where
+        Lq != Lk and no `query_offset` is given.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155, equations 3 and 4.
+
+    Examples
+    --------
+    Each of three positions reports whether the average key lies before or after it:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.zeros((1, 3, 1))
+    >>> relpos.shaw_attention(x, x, x, rel_value=[[-1.0], [0.0], [1.0]]).round(2)
+    array([[[ 0.67],
+            [ 0.  ],
+            [-0.67]]])
+    """
+    return attention(
+        query, key, value, rel_key=rel_key, rel_value=rel_value, **keywords
+    )
+
+
+def relative_global_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    **keywords: Unpack[RelativeGlobalKeywords],
+) -> Array | AttentionOutput:
+    r"""Relative attention of the Music Transformer, causal unless told otherwise.
+
+    .. math::
+
+        s_{ij} = scale \; (q_i k_j + S^{rel}_{ij}), \quad S^{rel}_{ij} = q_i E_r,
+        \quad r = j - i - query\_offset
+
+    The skewing of the paper is done inside the tiles: S_rel is never stored.
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+    key : array_like, (..., Hk, Lk, D)
+    value : array_like, (..., Hk, Lk, Dv)
+    rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
+        E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
+        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
+    **keywords
+        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
+
+    Returns
+    -------
+    ndarray or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    IndexError
+        A visible pair lies farther apart than the table reaches.
+    TypeError, ValueError, MemoryError
+        As `attention`; ValueError for even R where not causal, and where Lq != Lk and
+        no `query_offset` is given.
+
+    References
+    ----------
+    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
+       2018, arXiv:1809.04281, section 3.4.
+
+    Examples
+    --------
+    A table that sends every query to the key one before it:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> query, key = np.ones((1, 3, 1)), np.zeros((1, 3, 1))
+    >>> value = np.array([[[1.0], [2.0], [3.0]]])
+    >>> rel_key = np.array([[0.0], [100.0], [0.0]])  # relative positions -2, -1, 0
+    >>> relpos.relative_global_attention(query, key, value, rel_key)
+    array([[[1.],
+            [1.],
+            [2.]]])
+    """
+    settings: dict[str, Any] = {"is_causal": True, "beyond": "raise", **keywords}
+    table = as_floating("rel_key", rel_key)
+    at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
+    if settings["is_causal"] and _origin_open(settings):
+        buckets = settings.get("buckets")
+        rows = table.shape[-2] if buckets is None else np.size(buckets)
+        settings["min_relative_position"] = 1 - rows
+    return attention(query, key, value, rel_key=table, **settings)
+
+
+def transformer_xl_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    pos_bias_u: ArrayLike | None,
+    pos_bias_v: ArrayLike | None,
+    **keywords: Unpack[TransformerXLKeywords],
+) -> Array | AttentionOutput:
+    r"""Relative attention of Transformer-XL, with memory; also of Conformer and XLNet.
+
+    .. math::
+
+        s_{ij} = scale \; [(q_i + u) k_j + (q_i + v) R_r], \quad
+        r = j - i - query\_offset
+
+    Keys begin with the memory: query i is key ``i + Lk - Lq``.
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+    key : array_like, (..., Hk, Lk, D)
+    value : array_like, (..., Hk, Lk, Dv)
+    rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
+        The projected sinusoids, rows ascending in relative position from -(Lk-1).
+        R = Lk serves ``is_causal=True``, R >= Lk + Lq - 1 both directions (Conformer).
+    pos_bias_u, pos_bias_v : array_like, (D,) or (H, D)
+        u of the content term and v of the position term; None leaves one out.
+    **keywords
+        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
+        -(Lk-1) and `beyond` "raise" by default.
+
+    Returns
+    -------
+    ndarray or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    IndexError
+        A visible pair lies farther apart than the table reaches.
+    TypeError, ValueError, MemoryError
+        As `attention`.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860, section 3.3.
+
+    Examples
+    --------
+    Two queries, one key of memory; v prefers the key two before each query:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> query, key = np.zeros((1, 2, 1)), np.zeros((1, 3, 1))
+    >>> value = np.array([[[1.0], [2.0], [3.0]]])
+    >>> rel_key = np.array([[100.0], [0.0], [0.0]])  # relative positions -2, -1, 0
+    >>> relpos.transformer_xl_attention(
+    ...     query, key, value, rel_key, np.zeros(1), np.ones(1), is_causal=True
+    ... )
+    array([[[1.5],
+            [1. ]]])
+    """
+    settings: dict[str, Any] = {"beyond": "raise", **keywords}
+    query, key = as_floating("query", query), as_floating("key", key)
+    at_least_ndim("query", query, 3, LAYOUT["query"][0])
+    at_least_ndim("key", key, 3, LAYOUT["key"][0])
+    table = as_floating("rel_key", rel_key)
+    if settings.get("query_offset") is None:
+        settings["query_offset"] = key.shape[-2] - query.shape[-2]
+    if _origin_open(settings):
+        settings["min_relative_position"] = 1 - key.shape[-2]
+    return attention(
+        query,
+        key,
+        value,
+        rel_key=table,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+        **settings,
+    )
+
+
+def _origin_open(settings: dict[str, Any]) -> bool:
+    """Whether the scheme is to place the tables: labels or the caller have not."""
+    return (
+        settings.get("labels") is None and settings.get("min_relative_position") is None
+    )
