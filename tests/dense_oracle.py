@@ -1,0 +1,205 @@
+"""The oracle of oracle.py for sizes at which loops take too long: whole matrices.
+
+Plain float64 NumPy that stores every Lq x Lk matrix; test_oracle.py checks it against
+the loops. Arguments mean what they mean in ``relpos.attention``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from oracle import LARGEST_BIAS, TABLES, Result, dropout_seed, with_defaults
+
+
+def philox(counter, seed):
+    """oracle.philox for arrays of counters (uint64 arrays holding 32-bit words)."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    c0, c1, c2, c3 = (np.asarray(word, np.uint64) for word in counter)
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
+        c0, c1 = (second >> shift) ^ c1 ^ np.uint64(k0), second & low
+        c2, c3 = (first >> shift) ^ c3 ^ np.uint64(k1), first & low
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1)
+
+
+def dropout_factors(shape, dropout_p, rng):
+    """z of shape (B, H, Lq, Lk), B flattened."""
+    batch, heads, lq, lk = shape
+    quarter = np.arange(-(-lk // 4))
+    words = philox(
+        np.meshgrid(np.arange(lq), quarter, np.arange(heads), np.arange(batch)),
+        dropout_seed(rng),
+    )  # axes: quarter, query, head, batch, word
+    words = words.transpose(3, 2, 1, 0, 4).reshape(batch, heads, lq, -1)[..., :lk]
+    return (words >= int(dropout_p * 2**32)) / (1.0 - dropout_p)
+
+
+def _rows(relative, length, first, beyond):
+    """Table rows and where they count, for a matrix of relative positions."""
+    index = relative - first
+    inside = (index >= 0) & (index < length)
+    if beyond == "raise" and not inside.all():
+        raise IndexError("relative position outside the table")
+    if beyond == "clip":
+        inside = np.ones_like(inside)
+    return np.clip(index, 0, length - 1), inside
+
+
+def _gather(products, rows, inside):
+    """products[..., i, rows[i, j]], zero where the pair has no position term."""
+    taken = np.take_along_axis(products, np.broadcast_to(rows, rows.shape), axis=-1)
+    return np.where(inside, taken, 0.0)
+
+
+def _index(name, tables, options, relative):
+    """Rows and inside of one table, by labels, buckets or relative positions."""
+    if options["labels"] is not None:
+        labels = options["labels"]
+        return np.maximum(labels, 0), labels >= 0
+    sizes = {name: table.shape[2] for name, table in tables.items()}
+    others = [size for other, size in sizes.items() if other != "rel_bias"]
+    buckets, first = options["buckets"], options["min_relative_position"]
+    length = sizes[name] if buckets is None else len(buckets)
+    foreign = name == "rel_bias" and buckets is None and others and others[0] != length
+    if first is None or (foreign and length % 2):
+        first = -((length - 1) // 2)
+    rows, inside = _rows(relative, length, first, options["beyond"])
+    return (rows if buckets is None else np.asarray(buckets)[rows]), inside
+
+
+def _logits(q, k, tables, where, u, v, scale):
+    """One batch item: the sum of the formula, before the mask, (H, Lq, Lk)."""
+    scores = np.einsum("hid,hjd->hij", q + u, k)
+    if "rel_key" in tables:
+        products = np.einsum("hid,hrd->hir", q + v, tables["rel_key"])
+        rows, inside = where["rel_key"]
+        scores += _gather(products, np.broadcast_to(rows, scores.shape), inside)
+    if "rel_query" in tables:
+        products = np.einsum("hjd,hrd->hjr", k, tables["rel_query"])
+        rows, inside = where["rel_query"]
+        turned = np.broadcast_to(rows, scores.shape).swapaxes(-1, -2)
+        scores += _gather(products, turned, inside.swapaxes(-1, -2)).swapaxes(-1, -2)
+    scores = scores * scale
+    if "rel_bias" in tables:
+        rows, inside = where["rel_bias"]
+        bias = np.clip(tables["rel_bias"], -LARGEST_BIAS, LARGEST_BIAS)
+        bias = np.where(tables["rel_bias"] == -np.inf, -np.inf, bias)
+        scores += np.where(inside, bias[:, rows], 0.0)
+    return scores
+
+
+def _output(factors, v, tables, where):
+    out = np.einsum("hij,hjd->hid", factors, v)
+    if "rel_value" in tables:
+        rows, inside = where["rel_value"]
+        sums = np.zeros((*factors.shape[:2], tables["rel_value"].shape[-2]))
+        heads, queries, _ = np.indices(factors.shape, sparse=True)
+        rows = np.broadcast_to(rows, factors.shape)
+        np.add.at(sums, (heads, queries, rows), np.where(inside, factors, 0.0))
+        out += np.einsum("hir,hrd->hid", sums, tables["rel_value"])
+    return out
+
+
+def _hidden(relative, is_causal, window, key_length, lk):
+    hidden = np.arange(lk) >= key_length + np.zeros_like(relative)
+    if is_causal:
+        hidden |= relative > 0
+    left, right = window if window is not None else (None, None)
+    if left is not None:
+        hidden |= relative < -left
+    if right is not None:
+        hidden |= relative > right
+    return hidden
+
+
+def _full(array, batch, shape):
+    return np.broadcast_to(np.asarray(array, np.float64), (*batch, *shape)).reshape(
+        -1, *shape
+    )
+
+
+class _Operands:
+    """Every operand in float64 with one flat batch axis."""
+
+    def __init__(self, query, key, value, attn_mask, options):
+        arrays = [np.asarray(x) for x in (query, key, value)]
+        batch = np.broadcast_shapes(*(x.shape[:-3] for x in arrays))
+        heads, lq, dim = arrays[0].shape[-3:]
+        key_heads, lk = arrays[2].shape[-3:-1]
+        self.batch, self.shape = batch, (heads, lq, lk)
+        self.q, k, v = (_full(x, batch, x.shape[-3:]) for x in arrays)
+        self.k, self.v = (x.repeat(heads // key_heads, 1) for x in (k, v))
+        self.tables = {}
+        for name in TABLES:
+            if options[name] is not None:
+                tail = np.shape(options[name])[-1 if name == "rel_bias" else -2 :]
+                self.tables[name] = _full(options[name], batch, (heads, *tail))
+        offset, lengths = options["query_offset"], options["key_lengths"]
+        self.offsets = _full(0 if offset is None else offset, batch, ()).astype(int)
+        self.lengths = _full(lk if lengths is None else lengths, batch, ()).astype(int)
+        self.labels = options["labels"]
+        if self.labels is not None:
+            self.labels = _full(self.labels, batch, (lq, lk)).astype(int)
+        self.u, self.w = (
+            np.zeros((1, 1, dim)) if x is None else np.reshape(x, (-1, 1, dim)) * 1.0
+            for x in (options["pos_bias_u"], options["pos_bias_v"])
+        )
+        self.mask = _full(_additive(attn_mask), batch, self.shape)
+
+
+def _additive(mask):
+    """A mask as numbers to add."""
+    if mask is None:
+        return np.zeros(())
+    mask = np.asarray(mask)
+    if mask.dtype == np.bool_:
+        return np.where(mask, 0.0, -np.inf)
+    return np.where(mask == -np.inf, mask, np.clip(mask, -LARGEST_BIAS, LARGEST_BIAS))
+
+
+def _softmax(scores):
+    """lse and probabilities along the last axis; all -inf: -inf and zeros."""
+    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0.0, top)
+    exps = np.exp(scores - top)
+    total = exps.sum(-1, keepdims=True)
+    return (top + np.log(total))[..., 0], exps / np.where(total == 0, 1.0, total)
+
+
+@np.errstate(all="ignore")
+def attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options
+):
+    """(out, lse, weights) of relpos.attention."""
+    options = with_defaults(options)
+    given = _Operands(query, key, value, attn_mask, options)
+    heads, lq, lk = given.shape
+    scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
+    z = np.ones(())
+    if dropout_p > 0:
+        z = dropout_factors((len(given.q), *given.shape), dropout_p, options["rng"])
+    z = np.broadcast_to(z, (len(given.q), *given.shape))
+    results = []
+    for b, offset in enumerate(given.offsets):
+        relative = np.arange(lk) - (np.arange(lq)[:, None] + offset)
+        here = options | {"labels": None if given.labels is None else given.labels[b]}
+        where = {
+            name: _index(name, given.tables, here, relative) for name in given.tables
+        }
+        tables = {name: table[b] for name, table in given.tables.items()}
+        scores = _logits(given.q[b], given.k[b], tables, where, given.u, given.w, scale)
+        hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)
+        lse, weights = _softmax(np.where(hidden, -np.inf, scores + given.mask[b]))
+        results.append(
+            (_output(weights * z[b], given.v[b], tables, where), lse, weights)
+        )
+    shapes = (given.v.shape[-1:], (), (lk,))
+    return Result(
+        *(
+            np.array([result[n] for result in results]).reshape(
+                *given.batch, heads, lq, *tail
+            )
+            for n, tail in enumerate(shapes)
+        )
+    )

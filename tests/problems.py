@@ -1,0 +1,87 @@
+"""Random attention problems for the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TERMS = (
+    "plain",
+    "shaw",
+    "shaw_keys",
+    "shaw_values",
+    "music",
+    "xl",
+    "both_tables",
+    "bias",
+    "everything",
+)
+
+
+def normal(rng, *shape, dtype=np.float64, scale=1.0):
+    """Standard normal numbers that float32 holds exactly: both dtypes see the same."""
+    return (scale * rng.standard_normal(shape)).astype(np.float32).astype(dtype)
+
+
+def qkv(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None, dtype=np.float64):
+    key_heads = heads if key_heads is None else key_heads
+    dv = d if dv is None else dv
+    return (
+        normal(rng, *batch, heads, lq, d, dtype=dtype),
+        normal(rng, *batch, key_heads, lk, d, dtype=dtype),
+        normal(rng, *batch, key_heads, lk, dv, dtype=dtype),
+    )
+
+
+def terms(rng, kind, heads, lq, lk, d, dv=None, *, offset=0, k=None, dtype=np.float64):
+    """Keywords of relpos.attention for one kind of position term.
+
+    k: clipping distance of the Shaw tables; the others reach every relative position.
+    """
+    dv = d if dv is None else dv
+    k = 4 if k is None else k
+    lo, hi = -(lq - 1 + offset), lk - 1 - offset
+    rows = max(hi - lo + 1, 1)
+
+    def table(count, columns, *lead):
+        return normal(rng, *lead, count, columns, dtype=dtype)
+
+    keywords = {"query_offset": offset}
+    if kind in ("shaw", "shaw_keys", "everything"):
+        keywords["rel_key"] = table(2 * k + 1, d)
+    if kind in ("shaw", "shaw_values", "everything"):
+        keywords["rel_value"] = table(2 * k + 1, dv, heads)
+    if kind == "music":
+        keywords |= {"rel_key": table(rows, d), "min_relative_position": lo}
+    if kind == "xl":
+        keywords |= {
+            "rel_key": table(rows, d, heads),
+            "min_relative_position": lo,
+            "pos_bias_u": normal(rng, heads, d, dtype=dtype),
+            "pos_bias_v": normal(rng, heads, d, dtype=dtype),
+        }
+    if kind == "both_tables":
+        keywords |= {
+            "rel_key": table(rows, d),
+            "rel_query": table(rows, d, heads),
+            "min_relative_position": lo,
+        }
+    if kind == "everything":
+        keywords |= {
+            "rel_query": table(2 * k + 1, d),
+            "pos_bias_u": normal(rng, d, dtype=dtype),
+            "pos_bias_v": normal(rng, heads, d, dtype=dtype),
+        }
+    if kind in ("bias", "everything"):
+        reach = max(abs(lo), abs(hi))
+        keywords["rel_bias"] = normal(rng, heads, 2 * reach + 1, dtype=dtype)
+    return keywords
+
+
+def cast(keywords, dtype):
+    """The same keywords with every float array in another dtype."""
+    return {
+        name: value.astype(dtype)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        else value
+        for name, value in keywords.items()
+    }
