@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import operator
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+else:
+    Array = np.ndarray
 
 #: Positions stay below this, so that sums of three of them never overflow in C.
 POSITION_LIMIT = 2**60

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from relpos._checks import Array, as_flag, as_floating, as_int, check_out, kind_of
 from relpos._config import check_num_threads, get_num_threads, kernels
 from relpos._problem import Problem, prepare
 from relpos._shapes import broadcast_shapes
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Seed = int | np.random.Generator | None
 

@@ -6,14 +6,16 @@ setting. To add a scheme, write one function like these.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from relpos._checks import Array, as_floating, at_least_ndim
 from relpos._shapes import LAYOUT
 from relpos.attention import AttentionOutput, attention
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class AttentionKeywords(TypedDict, total=False):
