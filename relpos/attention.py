@@ -15,7 +15,7 @@ from relpos._shapes import broadcast_shapes
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-Seed = int | np.random.Generator | None
+    Seed = int | np.random.Generator | None
 
 
 class AttentionContext:
