@@ -23,10 +23,10 @@ from typing import Any
 
 import harness
 import numpy as np
-from relpos._config import use_isa
 
 import relpos
-from relpos import _core
+from relpos import _core, reference
+from relpos._config import use_isa
 
 HEADS, HEAD_DIM = 4, 64
 LENGTHS = (512, 1024, 2048)
@@ -57,7 +57,7 @@ class Problem:
     def bind(self, threads: int) -> tuple[Callable[[], object], np.ndarray]:
         """The call, and the array it writes."""
         query, _, value = self.arrays[:3]
-        out = np.empty((*query.shape[:-1], value.shape[-1]), query.dtype)
+        out = np.full((*query.shape[:-1], value.shape[-1]), np.nan, query.dtype)
         function = getattr(relpos, self.function)
         return partial(
             function, *self.arrays, **self.options, num_threads=threads, out=out
@@ -65,13 +65,13 @@ class Problem:
 
     def check(self, out: np.ndarray, what: str) -> float:
         """Error of some rows of `out`, with the first and the last, by reference."""
-        reference = getattr(relpos.reference, self.function)
+        expect = getattr(reference, self.function)
         query, *others = (array.astype(np.float64) for array in self.arrays)
         length = query.shape[-2]
         start = self.options.get("query_offset", 0)
         rows = np.unique(np.linspace(0, length - 1, CHECKED_ROWS, dtype=int))
         expected = [
-            reference(
+            expect(
                 query[..., row : row + 1, :],
                 *others,
                 **(self.options | {"query_offset": start + int(row)}),

@@ -15,7 +15,7 @@ import harness
 import numpy as np
 
 import relpos
-from relpos import _core
+from relpos import _core, reference
 
 
 def numpy_sinusoidal(length: int, dim: int, phase_dtype: str) -> np.ndarray:
@@ -98,7 +98,7 @@ def make_plan(quick: bool) -> harness.Plan:
         plan.append((label, measure))
 
     sinusoidal = partial(relpos.sinusoidal, length, dim)
-    true_table = partial(relpos.reference.sinusoidal, length, dim)
+    true_table = partial(reference.sinusoidal, length, dim)
     for phase_dtype, target in {"float64": 3.0, "float32": None}.items():
         usual = partial(numpy_sinusoidal, length, dim, phase_dtype)
         label = f"sinusoidal {length} x {dim}, phases in {phase_dtype}"
