@@ -1,7 +1,7 @@
 """The definitions: every function of relpos as plain NumPy in float64.
 
 Nothing here is fast. Each function writes one formula down and builds every array
-that the formula names, L×L×d ones included, so that it can be read beside the C
+that the formula names, L x L x d ones included, so that it can be read beside the C
 kernels and compared with them. Inputs of any real dtype are taken to float64 first;
 results are float64. Shapes are those of the functions of the same name in `relpos`
 (``...`` are leading batch axes, H heads, Lq and Lk lengths, D head_dim, R table

@@ -2,12 +2,19 @@
 
 import numpy as np
 
+from relpos.reference._typing import ArrayLike, Floats
 from relpos.reference.pairs import softmax
 
 __all__ = ["brute_force_attention"]
 
 
-def brute_force_attention(x, encodings, w_query=None, w_key=None, w_value=None):
+def brute_force_attention(
+    x: ArrayLike,
+    encodings: ArrayLike,
+    w_query: ArrayLike | None = None,
+    w_key: ArrayLike | None = None,
+    w_value: ArrayLike | None = None,
+) -> Floats:
     """Pass i adds the encodings relative to i to all words and keeps output i.
 
     X⁽ⁱ⁾_j = x_j + P_(j-i);  out_i = row i of softmax(Q·Kᵀ/√D)·V with Q, K, V = X⁽ⁱ⁾

@@ -1,6 +1,11 @@
 """Which attention weights dropout keeps: a function of (seed, batch, head, i, j)."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
+
+from relpos.reference._typing import Bools, Rng, Words
 
 __all__ = ["draw_seed", "dropout_keep", "philox4x32"]
 
@@ -13,7 +18,9 @@ LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
 
-def philox4x32(counter, key):
+def philox4x32(
+    counter: Sequence[ArrayLike], key: Sequence[ArrayLike]
+) -> tuple[Words, Words, Words, Words]:
     """Ten rounds of Philox 4x32.
 
     counter: four arrays and key: two arrays of 32-bit words, held in uint64. Returns
@@ -40,12 +47,12 @@ def philox4x32(counter, key):
     return x0, x1, x2, x3
 
 
-def draw_seed(rng):
+def draw_seed(rng: Rng) -> np.uint64:
     """One 64-bit seed from an int seed, a Generator or None."""
     return np.random.default_rng(rng).integers(2**64, dtype=np.uint64)
 
 
-def dropout_keep(shape, dropout_p, seed):
+def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> Bools:
     """keep[..., h, i, j]: True where a weight of `shape` (..., H, Lq, Lk) survives.
 
     Word j & 3 of philox4x32(counter = (i, j >> 2, h, b), key = seed) is kept if it is
@@ -62,6 +69,6 @@ def dropout_keep(shape, dropout_p, seed):
     b, h, i, j = np.ogrid[:count, :heads, :query_length, :key_length]
     seed = np.uint64(seed)
     words = philox4x32((i, j >> 2, h, b), (seed & LOW, seed >> SHIFT))
-    words = np.broadcast_arrays(*words)
-    word = np.choose(np.broadcast_to(j & 3, words[0].shape), words)
+    full = np.broadcast_arrays(*words)
+    word = np.choose(np.broadcast_to(j & 3, full[0].shape), full)
     return (word >= np.uint64(int(dropout_p * 2**32))).reshape(shape)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from relpos.reference._typing import ArrayLike, Floats, Rng
+
 __all__ = [
     "index_encoding",
     "learned",
@@ -13,13 +15,20 @@ __all__ = [
 ]
 
 
-def frequencies(dim, base, layout):
+def frequencies(dim: int, base: float, layout: str) -> Floats:
     """ω_c = base^(-2c/dim): one for each sine of the layout."""
     count = (dim + 1) // 2 if layout == "interleaved" else dim // 2
     return np.float64(base) ** (-2.0 * np.arange(count) / dim)
 
 
-def sinusoidal(positions, dim, *, base=10000.0, inv_freq=None, layout="interleaved"):
+def sinusoidal(
+    positions: ArrayLike,
+    dim: int,
+    *,
+    base: float = 10000.0,
+    inv_freq: ArrayLike | None = None,
+    layout: str = "interleaved",
+) -> Floats:
     """Sines and cosines of n·ω_c, ω_c = base^(-2c/dim).
 
     "interleaved": P[n, 2c] = sin(n·ω_c), P[n, 2c+1] = cos(n·ω_c); an odd dim ends in
@@ -55,8 +64,10 @@ def sinusoidal(positions, dim, *, base=10000.0, inv_freq=None, layout="interleav
     return encoding
 
 
-def sinusoidal_shift_matrix(offset, dim, *, base=10000.0, layout="interleaved"):
-    """M with M @ P[n] = P[n + offset] for every n: one 2×2 rotation per frequency.
+def sinusoidal_shift_matrix(
+    offset: float, dim: int, *, base: float = 10000.0, layout: str = "interleaved"
+) -> Floats:
+    """M with M @ P[n] = P[n + offset] for every n: one 2 x 2 rotation per frequency.
 
     sin(ω(n + a)) = cos(ωa)·sin(ωn) + sin(ωa)·cos(ωn) and
     cos(ω(n + a)) = cos(ωa)·cos(ωn) - sin(ωa)·sin(ωn). Returns (dim, dim). A last sine
@@ -85,7 +96,7 @@ def sinusoidal_shift_matrix(offset, dim, *, base=10000.0, layout="interleaved"):
     return matrix
 
 
-def index_encoding(length, dim):
+def index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n. Returns (length, dim).
 
     Examples
@@ -98,7 +109,7 @@ def index_encoding(length, dim):
     return np.repeat(np.arange(length, dtype=np.float64)[:, None], dim, axis=1)
 
 
-def normalized_index_encoding(length, dim):
+def normalized_index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim).
 
     Examples
@@ -111,7 +122,7 @@ def normalized_index_encoding(length, dim):
     return index_encoding(length, dim) / max(length - 1, 1)
 
 
-def random_encoding(length, dim, *, rng):
+def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
     """p[n, c] drawn from the uniform distribution on [-1, 1). Returns (length, dim).
 
     Examples
@@ -122,7 +133,7 @@ def random_encoding(length, dim, *, rng):
     return np.random.default_rng(rng).uniform(-1.0, 1.0, (length, dim))
 
 
-def learned(table, positions):
+def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
     """y[..., n, :] = table[..., positions[n], :], table (..., R, E).
 
     A position outside [0, R) is an IndexError that names it and R.
@@ -142,7 +153,9 @@ def learned(table, positions):
     return np.take(table, positions, axis=-2)
 
 
-def learned_backward(grad_out, positions, num_positions):
+def learned_backward(
+    grad_out: ArrayLike, positions: ArrayLike, num_positions: int
+) -> Floats:
     """The adjoint of `learned`: row t collects grad_out[..., n, :] of positions[n] = t.
 
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
@@ -160,4 +173,5 @@ def learned_backward(grad_out, positions, num_positions):
     grad_out = np.asarray(grad_out, dtype=np.float64)
     batch = grad_out.shape[: grad_out.ndim - 1 - positions.ndim]
     flat = grad_out.reshape(*batch, positions.size, grad_out.shape[-1])
-    return is_row.astype(np.float64) @ flat
+    total: Floats = is_row.astype(np.float64) @ flat
+    return total

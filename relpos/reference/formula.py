@@ -1,10 +1,10 @@
 """Attention with relative positions: the one formula that every scheme is a case of.
 
-With ℓ(i, j) the row of a table that the pair (i, j) uses,
+With l(i, j) the row of a table that the pair (i, j) uses,
 
-    s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[ℓ] + k_j·C[ℓ] ] + b[ℓ] + mask_ij
+    s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ] + b[l] + mask_ij
     p_ij  = exp(s_ij - lse_i),    lse_i = log Σ_j exp(s_ij)
-    out_i = Σ_j p_ij · z_ij · (v_j + W[ℓ])
+    out_i = Σ_j p_ij · z_ij · (v_j + W[l])
 
 A = rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u and
 pos_bias_v; z_ij is 1 without dropout, else keep_ij / (1 - dropout_p).
@@ -12,7 +12,9 @@ pos_bias_v; z_ij is 1 without dropout, else keep_ij / (1 - dropout_p).
 
 import numpy as np
 
+from relpos.reference._typing import ArrayLike, Floats, Rng
 from relpos.reference.pairs import (
+    AttentionOutput,
     allowed,
     attend,
     float64,
@@ -20,6 +22,7 @@ from relpos.reference.pairs import (
     offset_of,
     relative,
     stay_finite,
+    table_or_none,
     table_rows,
 )
 
@@ -27,32 +30,32 @@ __all__ = ["attention", "merge_attention"]
 
 
 def attention(
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
     *,
-    scale=None,
-    enable_gqa=False,
-    query_offset=None,
-    rel_key=None,
-    rel_query=None,
-    rel_value=None,
-    rel_bias=None,
-    pos_bias_u=None,
-    pos_bias_v=None,
-    min_relative_position=None,
-    buckets=None,
-    beyond="clip",
-    labels=None,
-    key_lengths=None,
-    window=None,
-    return_lse=False,
-    return_weights=False,
-    rng=None,
-):
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    query_offset: ArrayLike | None = None,
+    rel_key: ArrayLike | None = None,
+    rel_query: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    rel_bias: ArrayLike | None = None,
+    pos_bias_u: ArrayLike | None = None,
+    pos_bias_v: ArrayLike | None = None,
+    min_relative_position: int | None = None,
+    buckets: ArrayLike | None = None,
+    beyond: str = "clip",
+    labels: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    rng: Rng = None,
+) -> Floats | AttentionOutput:
     """The formula on top of this module, every array in it built in full.
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
@@ -68,7 +71,8 @@ def attention(
             [0.33, 0.67]]])
     """
     q, k, v = float64(query, key, value)
-    A, C, W, b = float64(rel_key, rel_query, rel_value, rel_bias)
+    A, C = table_or_none(rel_key), table_or_none(rel_query)
+    W, b = table_or_none(rel_value), table_or_none(rel_bias)
     if enable_gqa:
         group = q.shape[-3] // k.shape[-3]
         k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
@@ -81,8 +85,8 @@ def attention(
     r = relative(q.shape[-2], k.shape[-2], o)
     see = allowed(r, is_causal, window, key_lengths)
 
-    def of_pairs(table, first=min_relative_position):
-        """T[ℓ(i, j)]."""
+    def of_pairs(table: Floats, first: int | None = min_relative_position) -> Floats:
+        """T[l(i, j)]."""
         if labels is not None:
             label = np.asarray(labels)[..., None, :, :]
             return gather(table, label, label >= 0)
@@ -115,12 +119,14 @@ def attention(
     )
 
 
-def bias_row(bias):
+def bias_row(bias: ArrayLike | None) -> Floats | float:
     """u or v (D,) or (H, D), to be added to the query (..., H, Lq, D)."""
     return 0.0 if bias is None else np.asarray(bias, dtype=np.float64)[..., None, :]
 
 
-def merge_attention(out_a, lse_a, out_b, lse_b):
+def merge_attention(
+    out_a: ArrayLike, lse_a: ArrayLike, out_b: ArrayLike, lse_b: ArrayLike
+) -> tuple[Floats, Floats]:
     """Join attention over two disjoint sets of keys into attention over their union.
 
     lse = log(exp(lse_a) + exp(lse_b)),
@@ -135,7 +141,7 @@ def merge_attention(out_a, lse_a, out_b, lse_b):
     out_a, lse_a, out_b, lse_b = float64(out_a, lse_a, out_b, lse_b)
     lse = np.logaddexp(lse_a, lse_b)
     base = np.where(lse == -np.inf, 0.0, lse)
-    out = 0.0
+    out = np.zeros_like(lse)[..., None]
     for part, part_lse in ((out_a, lse_a), (out_b, lse_b)):
         share = np.exp(part_lse - base)[..., None]
         out = out + np.where(share == 0.0, 0.0, share * part)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relpos.reference._typing import ArrayLike, Bools, Floats, Ints, Rng
 from relpos.reference.dropout import draw_seed, dropout_keep
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "relative",
     "softmax",
     "stay_finite",
+    "table_or_none",
     "table_rows",
 ]
 
@@ -23,23 +25,28 @@ __all__ = [
 class AttentionOutput(NamedTuple):
     """What an attention returns when asked for more than `out`."""
 
-    out: np.ndarray
-    lse: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    out: Floats
+    lse: Floats | None = None
+    weights: Floats | None = None
 
 
-def float64(*arrays):
-    """Each array as float64, None as None."""
-    return [None if x is None else np.asarray(x, dtype=np.float64) for x in arrays]
+def float64(*arrays: ArrayLike) -> list[Floats]:
+    """Each array as float64."""
+    return [np.asarray(x, dtype=np.float64) for x in arrays]
 
 
-def stay_finite(x):
+def table_or_none(x: ArrayLike | None) -> Floats | None:
+    """An optional array as float64."""
+    return None if x is None else np.asarray(x, dtype=np.float64)
+
+
+def stay_finite(x: Floats) -> Floats:
     """Two finite masks or biases added to a score must not make -inf: ±MAX/4."""
     largest = np.finfo(np.float64).max / 4
     return np.where(np.isfinite(x), np.clip(x, -largest, largest), x)
 
 
-def offset_of(query_offset, query, key):
+def offset_of(query_offset: ArrayLike | None, query: Floats, key: Floats) -> ArrayLike:
     """o as given; by default 0, where query and key have the same length."""
     if query_offset is None and query.shape[-2] != key.shape[-2]:
         raise ValueError(
@@ -49,14 +56,19 @@ def offset_of(query_offset, query, key):
     return 0 if query_offset is None else query_offset
 
 
-def relative(query_length, key_length, query_offset=0):
+def relative(query_length: int, key_length: int, query_offset: ArrayLike = 0) -> Ints:
     """r(i, j) = j - (i + o), (..., 1, Lq, Lk); o is one number or one per item."""
     i = np.arange(query_length, dtype=np.int64)[:, None]
     j = np.arange(key_length, dtype=np.int64)[None, :]
     return j - (i + np.asarray(query_offset, dtype=np.int64)[..., None, None, None])
 
 
-def allowed(r, is_causal=False, window=None, key_lengths=None):
+def allowed(
+    r: Ints,
+    is_causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    key_lengths: ArrayLike | None = None,
+) -> Bools:
     """True where position alone lets query i see key j, (..., 1, Lq, Lk)."""
     left, right = (None, None) if window is None else window
     see = np.ones(r.shape, dtype=bool)
@@ -72,15 +84,22 @@ def allowed(r, is_causal=False, window=None, key_lengths=None):
     return see
 
 
-def table_rows(r, rows, first=None, buckets=None, beyond="clip", see=True):
-    """ℓ(i, j), and where there is one.
+def table_rows(
+    r: Ints,
+    rows: int,
+    first: int | None = None,
+    buckets: ArrayLike | None = None,
+    beyond: str = "clip",
+    see: Bools | bool = True,
+) -> tuple[Ints, Bools]:
+    """l(i, j), and where there is one.
 
     Row t belongs to relative position first + t; by default the middle row belongs to
     0. With buckets, relative position first + t uses row buckets[t] instead. beyond:
     "clip" takes the end rows, "zero" gives the pair no position term, "raise" is an
     IndexError if such a pair is seen.
     """
-    count = rows if buckets is None else len(buckets)
+    count = rows if buckets is None else np.size(buckets)
     if first is None:
         if count % 2 == 0:
             raise ValueError(f"{count} rows have no middle: give min_relative_position")
@@ -95,10 +114,10 @@ def table_rows(r, rows, first=None, buckets=None, beyond="clip", see=True):
     return (t if buckets is None else np.asarray(buckets)[t]), inside
 
 
-def gather(table, row, inside):
-    """T[ℓ(i, j)], 0 where there is no row: (..., H, R, E) -> (..., H, Lq, Lk, E).
+def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
+    """T[l(i, j)], 0 where there is no row: (..., H, R, E) -> (..., H, Lq, Lk, E).
 
-    This is the L×L×d array that the kernels never build.
+    This is the L x L x d array that the kernels never build.
     """
     ndim = max(table.ndim, row.ndim)
     table = table.reshape((1,) * (ndim - table.ndim) + table.shape)
@@ -109,8 +128,8 @@ def gather(table, row, inside):
     return np.where(inside[..., None], found, 0.0)
 
 
-def softmax(s):
-    """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij). A row of -inf: 0 and -inf."""
+def softmax(s: Floats) -> tuple[Floats, Floats]:
+    """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij); 0 and -inf if no key."""
     top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0.0, top)
     total = np.sum(np.exp(s - top), axis=-1, keepdims=True)
@@ -120,16 +139,16 @@ def softmax(s):
 
 
 def attend(
-    s,
-    values,
-    see,
-    attn_mask=None,
+    s: Floats,
+    values: Floats,
+    see: Bools,
+    attn_mask: ArrayLike | None = None,
     *,
-    dropout_p=0.0,
-    rng=None,
-    return_lse=False,
-    return_weights=False,
-):
+    dropout_p: float = 0.0,
+    rng: Rng = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Floats | AttentionOutput:
     """out_i = Σ_j p_ij·z_ij·x_ij from scores s and values x (..., H, Lq or 1, Lk, Dv).
 
     A hidden x_ij is dropped, not multiplied by 0: it may be NaN.
@@ -144,9 +163,10 @@ def attend(
     see = s != -np.inf
     p, lse = softmax(s)
     p = np.where(see, p, 0.0)
-    z = 1.0
+    z = np.ones_like(p)
     if dropout_p > 0:
         z = dropout_keep(p.shape, dropout_p, draw_seed(rng)) / (1.0 - dropout_p)
+    out: Floats
     out = np.einsum("...ij,...ijd->...id", p * z, np.where(see[..., None], values, 0.0))
     if not (return_lse or return_weights):
         return out

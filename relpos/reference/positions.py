@@ -1,13 +1,21 @@
 """Relative positions, grid labels, and the skewing of score matrices."""
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from relpos.reference._typing import ArrayLike, Floats, Ints
 
 __all__ = ["grid_labels", "rel_shift", "relative_positions", "skew", "unskew"]
 
 
 def relative_positions(
-    query_length, key_length=None, *, max_relative_position=None, query_offset=0
-):
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    max_relative_position: int | None = None,
+    query_offset: int = 0,
+) -> Ints:
     """r(i, j) = j - (i + o), clipped to ±max_relative_position if that is given.
 
     Returns (Lq, Lk) int64.
@@ -26,13 +34,14 @@ def relative_positions(
     key_length = query_length if key_length is None else key_length
     i = np.arange(query_length, dtype=np.int64)[:, None]
     j = np.arange(key_length, dtype=np.int64)[None, :]
-    relative = j - (i + query_offset)
+    relative: Ints = j - (i + query_offset)
     if max_relative_position is None:
         return relative
-    return np.clip(relative, -max_relative_position, max_relative_position)
+    clipped: Ints = np.clip(relative, -max_relative_position, max_relative_position)
+    return clipped
 
 
-def grid_labels(shape):
+def grid_labels(shape: Sequence[int]) -> Ints:
     """Row of a table with prod(2n - 1) rows for each pair of cells of an n-D grid.
 
     With x_j - x_i the vector from cell i to cell j (cells in row-major order), the
@@ -59,7 +68,7 @@ def grid_labels(shape):
     return label
 
 
-def rel_shift(x):
+def rel_shift(x: ArrayLike) -> Floats:
     """Transformer-XL's relative shift: pad a zero column, re-read rows of Lk + 1 as Lq.
 
     x (..., Lq, Lk) -> the same shape. Element n of the result, counted row by row, is
@@ -86,7 +95,7 @@ def rel_shift(x):
     return flat[..., query_length:].reshape(x.shape)
 
 
-def skew(x, *, is_causal):
+def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
     """Turn scores per distance, Q E_rᵀ, into scores per key.
 
     is_causal=True: the pad-reshape-slice of the Music Transformer, which is the same
@@ -113,7 +122,7 @@ def skew(x, *, is_causal):
     return x[..., i, query_length - 1 - i + j]
 
 
-def unskew(x, *, is_causal):
+def unskew(x: ArrayLike, *, is_causal: bool) -> Floats:
     """The adjoint of `skew`: sum(skew(a) * b) = sum(a * unskew(b)) for all a, b.
 
     is_causal=True undoes the reading of memory: (..., Lq, Lk) -> same shape.

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from relpos.reference._typing import ArrayLike, Floats
 from relpos.reference.pairs import (
+    AttentionOutput,
     allowed,
     attend,
     float64,
@@ -10,6 +12,7 @@ from relpos.reference.pairs import (
     offset_of,
     relative,
     softmax,
+    table_or_none,
     table_rows,
 )
 
@@ -24,12 +27,19 @@ __all__ = [
 ]
 
 
-def default_scale(scale, query):
+def default_scale(scale: float | None, query: Floats) -> float:
     """1/√D unless given."""
-    return 1.0 / np.sqrt(query.shape[-1]) if scale is None else scale
+    return float(1.0 / np.sqrt(query.shape[-1])) if scale is None else scale
 
 
-def shaw_scores(query, key, rel_key, *, scale=None, query_offset=None):
+def shaw_scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    *,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Floats:
     """e_ij = scale · q_i·(k_j + a^K_ij), a_ij = row clip(r(i, j), -k, k) + k.
 
     Shaw et al., equation 4. rel_key (2k+1, D), (H, 2k+1, D) or with batch axes.
@@ -45,27 +55,28 @@ def shaw_scores(query, key, rel_key, *, scale=None, query_offset=None):
     q, k, a = float64(query, key, rel_key)
     r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
     keys = k[..., None, :, :] + gather(a, *table_rows(r, a.shape[-2]))
-    return default_scale(scale, q) * np.einsum("...id,...ijd->...ij", q, keys)
+    e: Floats = np.einsum("...id,...ijd->...ij", q, keys)
+    return default_scale(scale, q) * e
 
 
 def shaw_attention(
-    query,
-    key,
-    value,
-    rel_key=None,
-    rel_value=None,
-    attn_mask=None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    attn_mask: ArrayLike | None = None,
     *,
-    is_causal=False,
-    scale=None,
-    query_offset=None,
-    return_lse=False,
-    return_weights=False,
-):
+    is_causal: bool = False,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Floats | AttentionOutput:
     """Shaw et al., equations 3 and 4, as printed.
 
-    e_ij = q_i·(k_j + a^K_ij) / √d (4),  α = softmax(e),
-    z_i = Σ_j α_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
+    e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
+    z_i = Σ_j p_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
 
     References
     ----------
@@ -78,7 +89,8 @@ def shaw_attention(
     array([[[ 0.5],
             [-0.5]]])
     """
-    q, k, v, a_value = float64(query, key, value, rel_value)
+    q, k, v = float64(query, key, value)
+    a_value = table_or_none(rel_value)
     if rel_key is None:
         rel_key = np.zeros((1, q.shape[-1]))
     e = shaw_scores(q, k, rel_key, scale=scale, query_offset=query_offset)
@@ -96,7 +108,15 @@ def shaw_attention(
     )
 
 
-def shaw_attention_split(query, key, value, rel_key, rel_value, *, is_causal=False):
+def shaw_attention_split(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    rel_value: ArrayLike,
+    *,
+    is_causal: bool = False,
+) -> Floats:
     """The same attention by Shaw et al., equation 5: two products instead of one.
 
     e_ij = (q_i·k_j + q_i·a^K_ij) / √d, and the second product is done for one query
@@ -112,8 +132,8 @@ def shaw_attention_split(query, key, value, rel_key, rel_value, *, is_causal=Fal
     >>> rng = np.random.default_rng(0)
     >>> q, k, v = rng.normal(size=(3, 2, 4, 8))
     >>> a, w = rng.normal(size=(2, 5, 8))
-    >>> split, whole = (f(q, k, v, a, w) for f in (shaw_attention_split, shaw_attention))
-    >>> bool(np.abs(split - whole).max() < 1e-14)
+    >>> split = shaw_attention_split(q, k, v, a, w)
+    >>> bool(np.abs(split - shaw_attention(q, k, v, a, w)).max() < 1e-14)
     True
     """
     q, k, v, a_key, a_value = float64(query, key, value, rel_key, rel_value)
@@ -134,7 +154,15 @@ def shaw_attention_split(query, key, value, rel_key, rel_value, *, is_causal=Fal
     return z
 
 
-def skewed_scores(query, key, rel_key, *, is_causal, scale=None, query_offset=None):
+def skewed_scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    *,
+    is_causal: bool,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Floats:
     """scale · (q_i·k_j + q_i·e_r): Music Transformer, S_rel gathered and not skewed.
 
     Row t of rel_key belongs to relative position t - (R - 1) if is_causal, else to
@@ -156,23 +184,23 @@ def skewed_scores(query, key, rel_key, *, is_causal, scale=None, query_offset=No
     r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
     first = 1 - e.shape[-2] if is_causal else None
     rows = table_rows(r, e.shape[-2], first, beyond="zero")
-    s_rel = np.einsum("...id,...ijd->...ij", q, gather(e, *rows))
+    s_rel: Floats = np.einsum("...id,...ijd->...ij", q, gather(e, *rows))
     return default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2) + s_rel)
 
 
 def relative_global_attention(
-    query,
-    key,
-    value,
-    rel_key,
-    attn_mask=None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    attn_mask: ArrayLike | None = None,
     *,
-    is_causal=True,
-    scale=None,
-    query_offset=None,
-    return_lse=False,
-    return_weights=False,
-):
+    is_causal: bool = True,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Floats | AttentionOutput:
     """softmax((Q·Kᵀ + S_rel)/√D)·V, S_rel[i, j] = q_i·e_r(i,j). Music Transformer.
 
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1. A
@@ -208,8 +236,15 @@ def relative_global_attention(
 
 
 def transformer_xl_scores(
-    query, key, rel_key, pos_bias_u, pos_bias_v, *, scale=None, query_offset=None
-):
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    pos_bias_u: ArrayLike,
+    pos_bias_v: ArrayLike,
+    *,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Floats:
     """scale · (q_i·k_j + q_i·R_r + u·k_j + v·R_r): terms (a), (b), (c), (d).
 
     rel_key: the projected R, row t belongs to relative position t - (Lk - 1); a pair
@@ -232,29 +267,29 @@ def transformer_xl_scores(
     r = relative(query_length, key_length, offset)
     rows = table_rows(r, rel.shape[-2], 1 - key_length, beyond="zero")
     rel = gather(rel, *rows)
-    content = np.einsum("...id,...jd->...ij", q, k)
+    content: Floats = np.einsum("...id,...jd->...ij", q, k)
     position = np.einsum("...id,...ijd->...ij", q, rel)
     content_bias = np.einsum("...d,...jd->...j", u, k)[..., None, :]
     position_bias = np.einsum("...d,...ijd->...ij", v, rel)
-    total = content + position + content_bias + position_bias
+    total: Floats = content + position + content_bias + position_bias
     return default_scale(scale, q) * total
 
 
 def transformer_xl_attention(
-    query,
-    key,
-    value,
-    rel_key,
-    pos_bias_u,
-    pos_bias_v,
-    attn_mask=None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    pos_bias_u: ArrayLike,
+    pos_bias_v: ArrayLike,
+    attn_mask: ArrayLike | None = None,
     *,
-    is_causal=False,
-    scale=None,
-    query_offset=None,
-    return_lse=False,
-    return_weights=False,
-):
+    is_causal: bool = False,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+) -> Floats | AttentionOutput:
     """softmax of `transformer_xl_scores`, times V: Transformer-XL and Conformer.
 
     rel_key has Lk rows for is_causal=True, at least Lk + Lq - 1 for both directions. A
