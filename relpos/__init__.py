@@ -1,5 +1,8 @@
 """relpos: attention with relative positions, exact C kernels for NumPy."""
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+
 __version__ = "0.1.0"
 
 try:
@@ -38,3 +41,10 @@ __all__ = [
     "threads",
     "transformer_xl_attention",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """`relpos.plot` and `relpos.reference` load when first used: imports stay quick."""
+    if name in ("plot", "reference"):
+        return _import_module(f"relpos.{name}")
+    raise AttributeError(f"module 'relpos' has no attribute {name!r}")
