@@ -13,6 +13,22 @@ try:
         threads,
     )
     from relpos.attention import AttentionOutput, attention, merge_attention
+    from relpos.encodings import (
+        index_encoding,
+        learned,
+        learned_backward,
+        normalized_index_encoding,
+        random_encoding,
+        sinusoidal,
+        sinusoidal_shift_matrix,
+    )
+    from relpos.positions import (
+        grid_labels,
+        rel_shift,
+        relative_positions,
+        skew,
+        unskew,
+    )
     from relpos.schemes import (
         relative_global_attention,
         shaw_attention,
@@ -33,18 +49,30 @@ __all__ = [
     "__version__",
     "attention",
     "get_num_threads",
+    "grid_labels",
+    "index_encoding",
+    "learned",
+    "learned_backward",
     "merge_attention",
+    "normalized_index_encoding",
+    "random_encoding",
+    "rel_shift",
     "relative_global_attention",
+    "relative_positions",
     "set_num_threads",
     "shaw_attention",
     "show_config",
+    "sinusoidal",
+    "sinusoidal_shift_matrix",
+    "skew",
     "threads",
     "transformer_xl_attention",
+    "unskew",
 ]
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """`relpos.plot` and `relpos.reference` load when first used: imports stay quick."""
-    if name in ("plot", "reference"):
+    """Load a submodule that few programs need when it is used: imports stay quick."""
+    if name in ("plot", "reference", "ufuncs"):
         return _import_module(f"relpos.{name}")
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")

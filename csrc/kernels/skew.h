@@ -66,7 +66,7 @@ FN(skew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    if (dims[2] != dims[1] + dims[3] - 1) {
+    if (dims[1] > 0 && dims[2] != dims[1] + dims[3] - 1) {
         rp_loop_error("skew: out must have r - q + 1 columns for x of shape (q, r)");
         return;
     }
@@ -78,7 +78,7 @@ FN(unskew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *dat
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    if (dims[3] != dims[1] + dims[2] - 1) {
+    if (dims[1] > 0 && dims[3] != dims[1] + dims[2] - 1) {
         rp_loop_error("unskew: out must have q + s - 1 columns for y of shape (q, s)");
         return;
     }

@@ -1,0 +1,522 @@
+"""Encodings of absolute positions: sinusoids, naive encodings and learned tables."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_array,
+    as_choice,
+    as_floating,
+    as_int,
+    as_integers,
+    as_real,
+    at_least_ndim,
+    check_out,
+)
+from relpos._config import kernels
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+__all__ = [
+    "index_encoding",
+    "learned",
+    "learned_backward",
+    "normalized_index_encoding",
+    "random_encoding",
+    "sinusoidal",
+    "sinusoidal_shift_matrix",
+]
+
+#: Columns at most: the frequencies are computed one by one, in 60 digits.
+_MAX_DIM = 2**20
+_LAYOUTS = ("interleaved", "concat")
+
+
+def _count(positions: object) -> int | None:
+    """Return n where `positions` is the int n, short for 0..n-1; None for an array."""
+    if isinstance(positions, int | np.integer) and not isinstance(positions, bool):
+        return as_int("positions", positions, 0, POSITION_LIMIT)
+    return None
+
+
+def _real_positions(positions: ArrayLike) -> Array:
+    count = _count(positions)
+    if count is not None:
+        return np.arange(count, dtype=np.float64)
+    array = as_array("positions", positions)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(
+            f"positions: got dtype {array.dtype}; expected integers or floats"
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def _float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    wanted = np.dtype(dtype)
+    if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
+    return wanted
+
+
+@lru_cache(maxsize=64)
+def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
+    """Return base ** (-2 c / dim) for c < count, as high + low parts of float64.
+
+    60 digits, so that neither the powers nor their product with a position of any size
+    a float64 can count exactly loses a bit that the two parts could hold.
+    """
+    from decimal import Decimal, localcontext
+
+    with localcontext() as context:
+        context.prec = 60
+        ratio = (Decimal(base).ln() * -2 / dim).exp()
+        exact = [Decimal(1)]
+        while len(exact) < count:
+            exact.append(exact[-1] * ratio)
+        high = [float(value) for value in exact[:count]]
+        low = [float(x - Decimal(h)) for x, h in zip(exact[:count], high, strict=True)]
+    parts = np.array(high), np.array(low)
+    for part in parts:
+        part.flags.writeable = False  # every later call gets the same arrays
+    return parts
+
+
+def _frequency_parts(
+    dim: int, base: object, inv_freq: ArrayLike | None, count: int
+) -> tuple[Array, Array]:
+    number = as_real("base", base)
+    if number <= 0:
+        raise ValueError(f"base: got {number}; expected a positive number")
+    if inv_freq is None:
+        return _frequencies(dim, number, count)
+    given = as_floating("inv_freq", inv_freq)
+    if given.shape != (count,):
+        raise ValueError(
+            f"inv_freq: got shape {given.shape}; expected ({count},), one frequency "
+            f"per sine of dim {dim}"
+        )
+    return given.astype(np.float64), np.zeros(count)
+
+
+def sinusoidal(
+    positions: ArrayLike,
+    dim: int,
+    *,
+    base: float = 10000.0,
+    inv_freq: ArrayLike | None = None,
+    layout: str = "interleaved",
+    dtype: DTypeLike = np.float32,
+    out: Array | None = None,
+) -> Array:
+    r"""Sinusoidal encoding of positions.
+
+    .. math::
+
+        P_{n,2c} = \sin(n \, \omega_c), \quad P_{n,2c+1} = \cos(n \, \omega_c), \quad
+        \omega_c = base^{-2c/dim}
+
+    Parameters
+    ----------
+    positions : int or array_like of any shape S
+        The int n stands for 0, 1, ..., n - 1. Negative and fractional positions are
+        legal; integers are converted to float64.
+    dim : int
+        Columns, from 1 to 2**20.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    inv_freq : array_like of float, optional
+        The frequencies themselves in radians per position, instead of those of `base`:
+        dim // 2 of them, one more where an odd `dim` ends in a sine.
+    layout : {"interleaved", "concat"}
+        "interleaved" (the paper): sine and cosine take turns; an odd `dim` ends in a
+        sine. "concat" (Transformer-XL): all sines, then all cosines; an odd `dim` ends
+        in a column of zeros.
+    dtype : {float32, float64}
+        Of the result.
+    out : ndarray, S + (dim,), optional
+        Where to put the result, of that `dtype`.
+
+    Returns
+    -------
+    ndarray, S + (dim,)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `dim`, `base`, `layout`, or the shape of `inv_freq` or `out` is wrong.
+
+    Notes
+    -----
+    Angles are products of about 106 bits, so float32 results are within 1 ulp of the
+    true value (float64 results within a few ulp where the value is not tiny) for
+    every position that float64 holds, as long as the angle itself stays below 1e25 or
+    so. Infinite and NaN positions give NaN.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       section 3.5.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.sinusoidal(3, 4).round(2)
+    array([[ 0.  ,  1.  ,  0.  ,  1.  ],
+           [ 0.84,  0.54,  0.01,  1.  ],
+           [ 0.91, -0.42,  0.02,  1.  ]], dtype=float32)
+    >>> relpos.sinusoidal([-1.5], 2, layout="concat").round(4)
+    array([[-0.9975,  0.0707]], dtype=float32)
+    """
+    where = _real_positions(positions)
+    columns = as_int("dim", dim, 1, _MAX_DIM)
+    interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
+    wanted = _float_dtype(dtype)
+    pairs, odd = divmod(columns, 2)
+    parts = _frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
+    shape = (*where.shape, columns)
+    if out is None:
+        result = np.empty(shape, wanted)
+    else:
+        inputs = {"positions": where, "inv_freq": parts[0]}
+        result = check_out(out, shape, wanted, inputs)
+    high, low = (part[:pairs] for part in parts)
+    if interleaved:
+        places = result[..., 0 : 2 * pairs : 2], result[..., 1::2]
+    else:
+        places = result[..., :pairs], result[..., pairs : 2 * pairs]
+    kernel = kernels().sinusoidal
+    kernel(where, high, low, out=places, dtype=wanted)
+    if odd and interleaved:
+        last = result[..., -1:], None  # its cosine has no column
+        kernel(where, parts[0][pairs:], parts[1][pairs:], out=last, dtype=wanted)
+    elif odd:
+        result[..., -1] = 0
+    return result
+
+
+def sinusoidal_shift_matrix(
+    offset: float, dim: int, *, base: float = 10000.0, layout: str = "interleaved"
+) -> Array:
+    r"""Matrix that moves every sinusoidal encoding by the same offset.
+
+    .. math:: M P_n = P_{n + offset} \quad \text{for every } n
+
+    M is made of one 2x2 rotation per frequency, by the addition theorems:
+    :math:`\sin(\omega (n + a)) = \cos(\omega a) \sin(\omega n) + \sin(\omega a)
+    \cos(\omega n)`.
+
+    Parameters
+    ----------
+    offset : float
+        Positions to move by; negative and fractional ones are legal.
+    dim : int
+        Columns of the encoding; even where `layout` is "interleaved", because a last
+        sine without its cosine cannot be moved.
+    base, layout
+        As in `sinusoidal`.
+
+    Returns
+    -------
+    ndarray of float64, (dim, dim)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `offset` is not finite, or `dim`, `base` or `layout` is wrong.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       section 3.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> P = relpos.sinusoidal(9, 4, dtype=np.float64)
+    >>> M = relpos.sinusoidal_shift_matrix(3, 4)
+    >>> bool(np.allclose(M @ P[5], P[8], rtol=0, atol=1e-15))
+    True
+    """
+    shift = np.float64(as_real("offset", offset))
+    columns = as_int("dim", dim, 1, _MAX_DIM)
+    interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
+    if interleaved and columns % 2:
+        raise ValueError(
+            f"dim: got {columns}; expected an even number, the last sine has no cosine "
+            'to be moved with (layout="concat" ends an odd dim in zeros)'
+        )
+    pairs = columns // 2
+    high, low = _frequency_parts(columns, base, None, pairs)
+    sine, cosine = kernels().sinusoidal(shift, high, low, dtype=np.float64)
+    c = np.arange(pairs)
+    sines, cosines = (2 * c, 2 * c + 1) if interleaved else (c, pairs + c)
+    matrix = np.zeros((columns, columns))
+    matrix[sines, sines] = matrix[cosines, cosines] = cosine
+    matrix[sines, cosines] = sine
+    matrix[cosines, sines] = -sine
+    return matrix
+
+
+def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
+    r"""Naive encoding by the index itself: :math:`P_{n,c} = n`.
+
+    Its values grow without bound, which is what makes it naive.
+
+    Parameters
+    ----------
+    length, dim : int
+        Rows and columns.
+    dtype : {float32, float64}
+        Of the result.
+
+    Returns
+    -------
+    ndarray, (length, dim)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `length` is negative or `dim` less than 1.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.index_encoding(3, 2)
+    array([[0., 0.],
+           [1., 1.],
+           [2., 2.]], dtype=float32)
+    """
+    rows = np.arange(as_int("length", length, 0, POSITION_LIMIT), dtype=np.float64)
+    columns = as_int("dim", dim, 1, POSITION_LIMIT)
+    shape = rows.size, columns
+    return np.broadcast_to(rows[:, None], shape).astype(_float_dtype(dtype))
+
+
+def normalized_index_encoding(
+    length: int, dim: int, *, dtype: DTypeLike = np.float32
+) -> Array:
+    r"""Naive encoding by the index over the length: :math:`P_{n,c} = n / (length - 1)`.
+
+    Values stay in [0, 1], but the step between neighbours depends on the length. A
+    length of 1 gives 0.
+
+    Parameters
+    ----------
+    length, dim : int
+        Rows and columns.
+    dtype : {float32, float64}
+        Of the result.
+
+    Returns
+    -------
+    ndarray, (length, dim)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `length` is negative or `dim` less than 1.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.normalized_index_encoding(3, 1)
+    array([[0. ],
+           [0.5],
+           [1. ]], dtype=float32)
+    """
+    index = index_encoding(length, dim, dtype=np.float64)
+    index /= max(index.shape[0] - 1, 1)
+    return index.astype(_float_dtype(dtype), copy=False)
+
+
+def random_encoding(
+    length: int,
+    dim: int,
+    *,
+    rng: int | np.random.Generator | None,
+    dtype: DTypeLike = np.float32,
+) -> Array:
+    r"""Naive encoding by chance: every :math:`P_{n,c}` uniform in [-1, 1).
+
+    Positions are told apart, but nothing says which is near which.
+
+    Parameters
+    ----------
+    length, dim : int
+        Rows and columns.
+    rng : int, numpy.random.Generator or None
+        Source of the numbers, as for `numpy.random.default_rng`.
+    dtype : {float32, float64}
+        Of the result, and of the numbers drawn.
+
+    Returns
+    -------
+    ndarray, (length, dim)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `length` is negative or `dim` less than 1.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> P = relpos.random_encoding(4, 8, rng=0)
+    >>> P.shape, bool((abs(P) <= 1).all())
+    ((4, 8), True)
+    """
+    shape = (
+        as_int("length", length, 0, POSITION_LIMIT),
+        as_int("dim", dim, 1, POSITION_LIMIT),
+    )
+    wanted = np.float32 if _float_dtype(dtype) == np.float32 else np.float64
+    values: Array = np.random.default_rng(rng).random(shape, dtype=wanted)
+    values *= 2
+    values -= 1
+    return values
+
+
+def _table_positions(positions: ArrayLike, rows: int) -> Array:
+    """Private int64 copy of the positions, every one inside the table."""
+    count = _count(positions)
+    if count is not None:
+        if count > rows:
+            raise IndexError(
+                f"positions: position {count - 1} of 0..{count - 1} is outside the "
+                f"table of R = {rows} rows; expected at most {rows}"
+            )
+        return np.arange(count, dtype=np.int64)
+    index = as_integers("positions", positions)
+    outside = (index < 0) | (index >= rows)
+    if outside.any():
+        wrong = index[outside][0]
+        raise IndexError(
+            f"positions: position {wrong} is outside the table of R = {rows} rows; "
+            f"expected 0 to {rows - 1}"
+        )
+    return index
+
+
+def learned(table: ArrayLike, positions: ArrayLike) -> Array:
+    r"""Look up rows of a learned table of encodings.
+
+    .. math:: y_{..., n, :} = table_{..., positions_n, :}
+
+    Parameters
+    ----------
+    table : array_like of float, (..., R, E)
+        One encoding per position.
+    positions : int or array_like of int, any shape S
+        The int n stands for 0, 1, ..., n - 1.
+
+    Returns
+    -------
+    ndarray, (..., *S, E)
+
+    Raises
+    ------
+    TypeError
+        If `table` is not floating or `positions` are not integers.
+    ValueError
+        If `table` has fewer than two axes.
+    IndexError
+        If a position is negative, or R or more.
+
+    See Also
+    --------
+    learned_backward : gradient of the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
+    >>> relpos.learned(table, 2)
+    array([[0. , 0.1],
+           [1. , 1.1]])
+    >>> relpos.learned(table, [2, 0, 2])
+    array([[2. , 2.1],
+           [0. , 0.1],
+           [2. , 2.1]])
+    """
+    rows = as_floating("table", table)
+    at_least_ndim("table", rows, 2, "(..., R, E)")
+    index = _table_positions(positions, rows.shape[-2])
+    dtype = np.result_type(rows.dtype, np.float32)
+    found: Array = kernels().learned(rows, index.reshape(-1), dtype=dtype)
+    shape = (*rows.shape[:-2], *index.shape, rows.shape[-1])
+    return found.reshape(shape).astype(rows.dtype.newbyteorder("="), copy=False)
+
+
+def learned_backward(
+    grad_out: ArrayLike, positions: ArrayLike, num_positions: int
+) -> Array:
+    r"""Gradient of the table of `learned`: rows that were read collect what came back.
+
+    .. math:: g_{..., t, :} = \sum_{n:\; positions_n = t} grad\_out_{..., n, :}
+
+    Parameters
+    ----------
+    grad_out : array_like of float, (..., *S, E)
+        Gradient of what `learned` returned.
+    positions : int or array_like of int, shape S
+        As in `learned`.
+    num_positions : int
+        Rows R of the table.
+
+    Returns
+    -------
+    ndarray, (..., R, E)
+        Summed in the order of the positions, whatever the number of threads.
+
+    Raises
+    ------
+    TypeError
+        If `grad_out` is not floating or `positions` are not integers.
+    ValueError
+        If the axes of `grad_out` before the last are not those of `positions`.
+    IndexError
+        If a position is negative, or R or more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> relpos.learned_backward(np.array([[1.0], [10.0], [100.0]]), [2, 0, 2], 3)
+    array([[ 10.],
+           [  0.],
+           [101.]])
+    """
+    grad = as_floating("grad_out", grad_out)
+    rows = as_int("num_positions", num_positions, 0, POSITION_LIMIT)
+    index = _table_positions(positions, rows)
+    batch = grad.shape[: max(grad.ndim - 1 - index.ndim, 0)]
+    if grad.ndim < 1 or grad.shape[len(batch) : -1] != index.shape:
+        wanted = ", ".join(["...", *map(str, index.shape), "E"])
+        raise ValueError(
+            f"grad_out: shape {grad.shape} does not match positions of shape "
+            f"{index.shape}; expected ({wanted})"
+        )
+    dtype = np.result_type(grad.dtype, np.float32)
+    out = np.empty((*batch, rows, grad.shape[-1]), dtype)
+    flat = grad.reshape(*batch, index.size, grad.shape[-1])
+    kernels().learned_backward(flat, index.reshape(-1), out=out, dtype=dtype)
+    return out.astype(grad.dtype.newbyteorder("="), copy=False)
