@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from relpos import _core
+import relpos._core as _core  # in this form its absence is an error with its name
 
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 

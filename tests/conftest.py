@@ -1,0 +1,65 @@
+"""What every test file may use: a child Python, a kernel table, the recorded data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relpos import _core
+from relpos._config import use_isa
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--golden",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="folder with all recorded cases; the repository carries a subset",
+    )
+
+
+@pytest.fixture(scope="session")
+def golden_folder(request):
+    """Folder named by --golden, or None."""
+    folder = request.config.getoption("--golden")
+    if folder is not None and not folder.is_dir():
+        raise pytest.UsageError(f"--golden {folder}: no such folder")
+    return folder
+
+
+@pytest.fixture(params=list(_core.by_isa))
+def isa(request):
+    """Runs the test once per kernel table of this CPU."""
+    with use_isa(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def child(tmp_path):
+    """Runs a script in a fresh Python, outside the source tree; returns its output."""
+
+    def run(script, *options, timeout=120, **environment):
+        done = subprocess.run(
+            [sys.executable, *options, "-c", script],
+            cwd=tmp_path,
+            env=_environment(**environment),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def _environment(**changes):
+    """This process's environment without settings that would change relpos's."""
+    drop = ("RELPOS_NUM_THREADS", "OMP_NUM_THREADS")
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return kept | changes
