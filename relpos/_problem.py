@@ -90,14 +90,14 @@ def prepare(
         check_core_shapes({"labels": inputs["labels"]}, sizes)
     left, right = _window(window, as_flag("is_causal", is_causal))
     positional = _positional(placement, bool(is_causal), (left, right))
-    inputs.update(_item_integers(query_offset, key_lengths, positional, sizes))
+    inputs.update(item_integers(query_offset, key_lengths, positional, sizes))
     sizes = sizes._replace(batch=join_batches(inputs))
     if rule == "raise":
         check_reach(placement.spans, _visible(inputs, sizes, left, right))
-    dtype, out_dtype = _dtypes(inputs)
+    dtype, out_dtype = common_dtypes(inputs)
     operands = {
         **_array_operands({**inputs, **expand_tables(tables, placement)}, sizes, dtype),
-        "scale": _scale(scale, sizes.D, dtype),
+        "scale": as_scale(scale, sizes.D, dtype),
         "dropout_p": _dropout(dropout_p),
         "beyond": _BEYOND[rule],
         "min_relative_position": placement.vectors.start,
@@ -173,7 +173,7 @@ def _positional(
     return names
 
 
-def _item_integers(
+def item_integers(
     query_offset: object, key_lengths: object, positional: list[str], sizes: Sizes
 ) -> dict[str, Array]:
     """Check the integers given per batch item; private copies, so they stay checked."""
@@ -214,7 +214,7 @@ def _visible(
     return low, high
 
 
-def _dtypes(inputs: dict[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def common_dtypes(inputs: dict[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Of computation and result: the mask never promotes, float16 widens."""
     floating = [
         array.dtype
@@ -225,7 +225,7 @@ def _dtypes(inputs: dict[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     return np.result_type(out_dtype, np.float32), out_dtype
 
 
-def _scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
+def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
     if scale is None:
         if head_dim == 0:
             raise ValueError("scale: None with head_dim 0; expected a number")
