@@ -7,7 +7,14 @@ the loops. Arguments mean what they mean in ``relpos.attention``.
 from __future__ import annotations
 
 import numpy as np
-from oracle import LARGEST_BIAS, TABLES, Result, dropout_seed, with_defaults
+from oracle import (
+    LARGEST_BIAS,
+    TABLES,
+    Result,
+    batch_shape,
+    dropout_seed,
+    with_defaults,
+)
 
 
 def philox(counter, seed):
@@ -124,7 +131,7 @@ class _Operands:
 
     def __init__(self, query, key, value, attn_mask, options):
         arrays = [np.asarray(x) for x in (query, key, value)]
-        batch = np.broadcast_shapes(*(x.shape[:-3] for x in arrays))
+        batch = batch_shape(arrays, attn_mask, options)
         heads, lq, dim = arrays[0].shape[-3:]
         key_heads, lk = arrays[2].shape[-3:-1]
         self.batch, self.shape = batch, (heads, lq, lk)

@@ -121,6 +121,16 @@ def _float_kind(arrays):
     return np.result_type(np.float64, *(x for x in present if x.dtype != np.bool_))
 
 
+def batch_shape(arrays, mask, options):
+    """Common batch axes of all operands; each counts its axes left of the heads."""
+    shapes = [x.shape[:-3] for x in arrays]
+    shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
+    shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
+    shapes += [np.shape(options["labels"])[:-2]]
+    shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
+    return np.broadcast_shapes(*shapes)
+
+
 class _Problem:
     """One call, every operand broadcast to the batch, and its pair by pair terms."""
 
@@ -129,7 +139,7 @@ class _Problem:
         names = (*TABLES, "pos_bias_u", "pos_bias_v")
         kind = _float_kind([*arrays, attn_mask, *(options[name] for name in names)])
         self.kind, self.is_causal, self.options = kind, is_causal, options
-        self.batch = batch = np.broadcast_shapes(*(x.shape[:-3] for x in arrays))
+        self.batch = batch = batch_shape(arrays, attn_mask, options)
         heads, lq, dim = arrays[0].shape[-3:]
         lk = arrays[2].shape[-2]
         self.shape = (*batch, heads, lq, lk)

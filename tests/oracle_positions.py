@@ -116,8 +116,16 @@ def transformer_xl_scores(
     return _scores(query, key, rel_key, u, v, scale, offset, -(lk - 1), "zero")
 
 
-def sinusoidal(positions, dim, *, base=10000.0, inv_freq=None, layout="interleaved"):
-    """Sines and cosines at 200 bits, rounded once to float64."""
+def sinusoidal(
+    positions,
+    dim,
+    *,
+    base=10000.0,
+    inv_freq=None,
+    layout="interleaved",
+    dtype=np.float64,
+):
+    """Sines and cosines at 200 bits, rounded to float64, then to dtype."""
     import mpmath
 
     positions = np.arange(positions) if np.ndim(positions) == 0 else positions
@@ -140,7 +148,7 @@ def sinusoidal(positions, dim, *, base=10000.0, inv_freq=None, layout="interleav
                         result[(*index, 2 * c + 1)] = cosine
                 else:
                     result[(*index, c)], result[(*index, half + c)] = sine, cosine
-    return result
+    return result.astype(dtype)
 
 
 def learned(table, positions):

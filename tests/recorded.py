@@ -1,0 +1,194 @@
+"""Recorded outputs of public implementations, replayed through relpos.
+
+A case is one file: arrays of one upstream call and a JSON string of flags, among them
+`ref`, the family. An adapter per family turns a case into calls and yields
+`(label, got, want)`. tests/recorded/ holds a subset; `--golden` names another folder.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import dense_oracle
+import numpy as np
+import oracle
+import oracle_positions
+
+#: Families that wait for functions which relpos does not have yet, and which.
+NOT_EXPRESSED = {
+    "alibi_slopes": "alibi_slopes",
+    "alibi_neox": "alibi_bias (the bias alone, no attention in the file)",
+    "alibi_onmt": "alibi_bias (the bias alone, no attention in the file)",
+    "alibi_bloom": "alibi_bias (the bias alone, no attention in the file)",
+    "alibi_ft5": "alibi_bias (the bias alone, no attention in the file)",
+    "t5_bucket": "t5_bucket",
+    "deb_bucket": "deberta_bucket",
+    "dynb": "nn.DynamicPositionBias",
+    "fire": "fire_bias",
+    "mem_raw": "nn.update_memory",
+    "rope": "apply_rotary",
+    "rope_learned": "apply_rotary",
+    "tscale_xpos": "apply_rotary and xpos_magnitude",
+    "neox_att": "apply_rotary",
+    "gptj_att": "apply_rotary",
+    "roformer_att": "apply_rotary",
+    "rot_before_proj": "apply_rotary",
+    "onmt_rotary": "apply_rotary",
+}
+
+
+class Case:
+    """One file: `case[name]` in the dtype under test, `case.true(name)` as recorded."""
+
+    def __init__(self, path, dtype):
+        self.dtype = np.dtype(dtype)
+        with np.load(path) as file:
+            self.arrays = {name: file[name] for name in file.files}
+        self.flags = json.loads(str(self.arrays.pop("flags_json")))
+        self.name = path.stem
+
+    def __contains__(self, name):
+        return name in self.arrays
+
+    def __getitem__(self, name):
+        return self.cast(self.arrays[name])
+
+    def get(self, name):
+        array = self.arrays.get(name)
+        return None if array is None else self.cast(array)
+
+    def true(self, name):
+        return self.arrays[name]
+
+    def cast(self, array):
+        return array.astype(self.dtype) if array.dtype.kind == "f" else array
+
+    def core(self, *names):
+        return [self["core_" + name] for name in names]
+
+    @property
+    def family(self):
+        """`ref`, with OpenNMT's rotary option as a family of its own."""
+        rotary = self.flags["ref"] == "onmt" and "rotary" in self.name
+        return "onmt_rotary" if rotary else self.flags["ref"]
+
+
+def linear(case, x, layer, heads):
+    """Heads (B, H, L, D) of a torch Linear layer applied to x (B, L, E), in float64."""
+    y = x @ case.true(f"w_{layer}.weight").T
+    if f"w_{layer}.bias" in case:
+        y = y + case.true(f"w_{layer}.bias")
+    return split_heads(y, heads)
+
+
+def split_heads(y, heads):
+    """(B, L, H * D) -> (B, H, L, D)"""
+    return y.reshape(*y.shape[:-1], heads, -1).swapaxes(-2, -3)
+
+
+def join_heads(y):
+    return y.swapaxes(-2, -3).reshape(*y.shape[:-3], y.shape[-2], -1)
+
+
+def log_sum_exp(logits, allowed):
+    logits = np.where(allowed, logits, -np.inf)
+    top = logits.max(-1, keepdims=True)
+    return (top + np.log(np.exp(logits - top).sum(-1, keepdims=True)))[..., 0]
+
+
+def compare(case, result, value=None):
+    """What an AttentionOutput with lse and weights is compared with.
+
+    value: for files without core_ctx, whose output is then the recorded weights times
+    it. lse is compared in rows that see a key: upstreams fill the others in many ways.
+    """
+    allowed = case.true("core_allowed")
+    seen = np.broadcast_to(allowed.any(-1), result.lse.shape)
+    if "core_probs" in case:
+        yield "weights", result.weights, case.true("core_probs")
+    if "core_ctx" in case:
+        yield "out", result.out, case.true("core_ctx")
+    else:
+        yield "out", result.out, case.true("core_probs") @ value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        lse = log_sum_exp(case.true("core_logits"), allowed)
+    yield "lse", result.lse[seen], np.broadcast_to(lse, seen.shape)[seen]
+
+
+def visible_scores(case, scores):
+    """A dense score matrix against the recorded logits, where these were not masked."""
+    allowed = np.broadcast_to(case.true("core_allowed"), scores.shape)
+    yield "scores", scores[allowed], case.true("core_logits")[allowed]
+
+
+def softmax_of(result, logits):
+    """lse and weights against recorded logits."""
+    exps = np.exp(logits)
+    total = exps.sum(-1)
+    yield "weights", result.weights, exps / total[..., None]
+    yield "lse", result.lse, np.log(total)
+
+
+def diagonals(matrix):
+    """(minimum, values) of a matrix that depends on key - query alone."""
+    values = np.concatenate([matrix[::-1, 0], matrix[0, 1:]])
+    lq, lk = matrix.shape
+    relative = oracle_positions.relative_positions(lq, lk)
+    assert np.array_equal(values[relative + lq - 1], matrix)
+    return 1 - lq, values
+
+
+WITH_ALL = {"return_lse": True, "return_weights": True}
+
+
+# ---- the oracle behind the same names, so that it faces the recordings too ----------
+
+
+def _attention(*args, return_lse=False, return_weights=False, **keywords):
+    del return_lse, return_weights
+    return dense_oracle.attention(*args, **keywords)
+
+
+def _relative_global(query, key, value, rel_key, **keywords):
+    settings = {"is_causal": True, "beyond": "clip"} | keywords
+    if settings["is_causal"]:
+        settings.setdefault("min_relative_position", 1 - rel_key.shape[-2])
+    return _attention(query, key, value, rel_key=rel_key, **settings)
+
+
+def _transformer_xl(query, key, value, rel_key, pos_bias_u, pos_bias_v, **keywords):
+    lq, lk = query.shape[-2], key.shape[-2]
+    settings = {"query_offset": lk - lq, "min_relative_position": 1 - lk} | keywords
+    settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
+    return _attention(query, key, value, rel_key=rel_key, **settings)
+
+
+def _shaw(query, key, value, rel_key=None, rel_value=None, **keywords):
+    return _attention(
+        query, key, value, rel_key=rel_key, rel_value=rel_value, **keywords
+    )
+
+
+ORACLE = SimpleNamespace(
+    attention=_attention,
+    merge_attention=oracle.merge,
+    shaw_attention=_shaw,
+    relative_global_attention=_relative_global,
+    transformer_xl_attention=_transformer_xl,
+    **{
+        name: getattr(oracle_positions, name)
+        for name in (
+            "relative_positions",
+            "grid_labels",
+            "skew",
+            "unskew",
+            "rel_shift",
+            "shaw_scores",
+            "skewed_scores",
+            "transformer_xl_scores",
+            "sinusoidal",
+            "learned",
+        )
+    },
+)

@@ -1,0 +1,67 @@
+"""Every recorded case that today's functions can express, in both dtypes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import recorded_families
+import recorded_helpers
+import recorded_xl
+from recorded import NOT_EXPRESSED, ORACLE, Case
+from tolerances import assert_close, largest
+
+import relpos
+
+SUBSET = Path(__file__).parent / "recorded"
+SUBSET_BYTES = 4_000_000
+FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
+
+
+def pytest_generate_tests(metafunc):
+    if "path" in metafunc.fixturenames:
+        folder = metafunc.config.getoption("--golden") or SUBSET
+        paths = sorted(folder.glob("*.npz"))
+        metafunc.parametrize("path", paths, ids=[path.stem for path in paths])
+
+
+def replay(library, path, dtype):
+    """Compare all that the family's adapter yields; returns how much that was."""
+    case = Case(path, dtype)
+    if case.family in NOT_EXPRESSED:
+        pytest.skip(f"needs {NOT_EXPRESSED[case.family]}")
+    count = 0
+    for label, got, want in FAMILIES[case.family](library, case):
+        got = np.asarray(got)
+        if got.dtype.kind == "f":
+            assert got.dtype == dtype, label
+            assert_close(got, want, "recorded", largest)
+        else:
+            assert np.array_equal(got, want), label
+        count += 1
+    assert count
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_relpos_reproduces(path, dtype):
+    replay(relpos, path, dtype)
+
+
+def test_oracle_reproduces(path):
+    """The oracle that judges everything else, against code of other people."""
+    replay(ORACLE, path, "float64")
+
+
+def test_every_file_has_a_known_family(golden_folder):
+    folder = golden_folder or SUBSET
+    refs = {Case(path, "float64").family for path in folder.glob("*.npz")}
+    assert refs
+    assert not refs - set(FAMILIES) - set(NOT_EXPRESSED)
+    assert not set(FAMILIES) & set(NOT_EXPRESSED)
+
+
+def test_subset_covers_every_expressed_family_and_stays_small():
+    paths = list(SUBSET.glob("*.npz"))
+    assert {Case(path, "float64").family for path in paths} >= set(FAMILIES)
+    assert sum(path.stat().st_size for path in paths) <= SUBSET_BYTES
