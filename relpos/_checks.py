@@ -72,7 +72,7 @@ def as_floating(name: str, value: object) -> Array:
         if array.dtype.kind in "iub":
             hint = " (convert it with .astype(np.float32))"
         raise TypeError(
-            f"{name}: got dtype {array.dtype}; expected float16, float32 or "
+            f"{name}: got {_item_kind(value, array)}; expected float16, float32 or "
             f"float64{hint}"
         )
     return array

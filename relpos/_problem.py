@@ -180,11 +180,11 @@ def item_integers(
     found = {}
     if query_offset is not None:
         offsets = as_integers("query_offset", query_offset)
-        if (
-            offsets.size
-            and max(-int(offsets.min()), int(offsets.max())) >= POSITION_LIMIT
-        ):
-            raise ValueError("query_offset: expected values between -2**60 and 2**60")
+        far = offsets[(offsets <= -POSITION_LIMIT) | (offsets >= POSITION_LIMIT)]
+        if far.size:
+            raise ValueError(
+                f"query_offset: got {far[0]}; expected values between -2**60 and 2**60"
+            )
         found["query_offset"] = offsets
     elif positional and sizes.Lq != sizes.Lk:
         raise ValueError(

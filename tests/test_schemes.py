@@ -1,0 +1,148 @@
+"""The published schemes and `merge_attention` against the loops of oracle.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+from problems import normal, qkv
+from tolerances import assert_bitwise, assert_close, assert_lse_close
+
+import relpos
+
+H, LQ, LK, D, DV = 4, 5, 7, 6, 3
+HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def square(rng):
+    return qkv(rng, (2,), H, LQ, LQ, D, DV)
+
+
+# ---- schemes ----------------------------------------------------------------------
+
+
+def test_shaw(rng):
+    data = square(rng)
+    for rel_key, rel_value in ((3, 3), (3, None), (None, 5), (1, 1), (None, None)):
+        tables = {
+            "rel_key": None if rel_key is None else normal(rng, rel_key, D),
+            "rel_value": None if rel_value is None else normal(rng, H, rel_value, DV),
+        }
+        got = relpos.shaw_attention(*data, **tables)
+        assert_close(got, oracle.attention(*data, **tables).out, "forward")
+
+
+def test_relative_global(rng):
+    data = square(rng)
+    table = normal(rng, 8, D)
+    want = oracle.attention(
+        *data, is_causal=True, rel_key=table, min_relative_position=-7
+    )
+    got = relpos.relative_global_attention(*data, table, return_lse=True)
+    assert_close(got.out, want.out, "forward")
+    both = normal(rng, H, 2 * LQ - 1, D)
+    got = relpos.relative_global_attention(*data, both, is_causal=False)
+    assert_close(got, oracle.attention(*data, rel_key=both).out, "forward")
+    with pytest.raises(IndexError, match=r"rel_key: .* from -4 to 0"):
+        relpos.relative_global_attention(*data, table[:4])
+    with pytest.raises(ValueError, match="rel_key: 8 rows"):
+        relpos.relative_global_attention(*data, table, is_causal=False)
+
+
+def test_transformer_xl(rng):
+    data = qkv(rng, (2,), H, LQ, LK, D, DV)
+    vectors = normal(rng, H, D), normal(rng, H, D)
+    named = dict(zip(("pos_bias_u", "pos_bias_v"), vectors, strict=True))
+    for rows, causal in ((LK, True), (LK + 2, True), (LK + LQ - 1, False)):
+        table = normal(rng, rows, D)
+        got = relpos.transformer_xl_attention(*data, table, *vectors, is_causal=causal)
+        want = oracle.attention(
+            *data,
+            is_causal=causal,
+            rel_key=table,
+            query_offset=LK - LQ,
+            min_relative_position=1 - LK,
+            **named,
+        )
+        assert_close(got, want.out, "forward")
+    with pytest.raises(IndexError, match=r"rel_key: .* from -6 to 4"):
+        relpos.transformer_xl_attention(*data, table[:-1], *vectors)
+
+
+def test_a_keyword_given_wins_over_the_scheme(rng):
+    query, key, value = square(rng)
+    table, vector = normal(rng, 3, D), normal(rng, D)
+    same = {"query_offset": 1, "min_relative_position": -2, "beyond": "zero"}
+    plain = relpos.attention(query, key, value, rel_key=table, **same)
+    music = relpos.relative_global_attention(
+        query, key, value, table, is_causal=False, **same
+    )
+    xl = relpos.transformer_xl_attention(
+        query, key, value, table, 0 * vector, 0 * vector, **same
+    )
+    shaw = relpos.shaw_attention(query, key, value, table, **same)
+    assert_bitwise(music, plain)
+    assert_bitwise(shaw, plain)
+    assert_close(xl, plain, "same_formula")
+
+
+def test_schemes_take_labels_and_buckets(rng):
+    data = square(rng)
+    table, vector = normal(rng, 4, D), np.zeros(D)
+    labels = rng.integers(-1, 4, (LQ, LQ))
+    buckets = np.array([3, 2, 2, 1, 0])
+    settings = {"labels": {"labels": labels}, "buckets": {"buckets": buckets}}
+    for name, setting in settings.items():
+        origin = {} if name == "labels" else {"min_relative_position": -4}
+        want = oracle.attention(
+            *data, is_causal=True, rel_key=table, **setting, **origin
+        )
+        music = relpos.relative_global_attention(*data, table, **setting)
+        xl = relpos.transformer_xl_attention(
+            *data, table, vector, vector, is_causal=True, **setting
+        )
+        assert_close(music, want.out, "forward")
+        assert_close(xl, want.out, "forward")
+
+
+# ---- merging ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_merge_joins_disjoint_keys(rng, dtype):
+    query, key, value = (x.astype(dtype) for x in qkv(rng, (2,), H, LQ, LK, D, DV))
+    whole = relpos.attention(query, key, value, return_lse=True)
+    left, right = (
+        relpos.attention(query, key[..., part, :], value[..., part, :], return_lse=True)
+        for part in (slice(0, 3), slice(3, None))
+    )
+    out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
+    assert_close(out, whole.out, "same_formula")
+    assert_lse_close(lse, whole.lse)
+    nothing = np.zeros_like(left.out), np.full_like(left.lse, -np.inf)
+    for pair in ((left.out, left.lse, *nothing), (*nothing, left.out, left.lse)):
+        out, lse = relpos.merge_attention(*pair)
+        assert_close(out, left.out, "same_formula")
+        assert_lse_close(lse, left.lse)
+    out, lse = relpos.merge_attention(*nothing, *nothing)
+    assert (out == 0).all() and (lse == -np.inf).all()
+
+
+def test_merge_dtypes_and_broadcasting(rng):
+    out, lse = normal(rng, 2, 3, DV), normal(rng, 2, 3)
+    halves = out.astype(HALF), lse.astype(SINGLE)
+    got = relpos.merge_attention(*halves, *halves)
+    assert (got[0].dtype, got[1].dtype) == (HALF, SINGLE)
+    got = relpos.merge_attention(*halves, out, lse)
+    assert (got[0].dtype, got[1].dtype) == (DOUBLE, DOUBLE)
+    one = relpos.merge_attention(out, lse, out[:1], lse[:1])
+    want = oracle.merge(
+        out, lse, *(np.broadcast_to(x[:1], x.shape) for x in (out, lse))
+    )
+    assert_close(one[0], want[0], "forward")
+    assert_lse_close(one[1], want[1])
