@@ -1,7 +1,7 @@
 """relpos: attention with relative positions, exact C kernels for NumPy."""
 
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -71,8 +71,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _ModuleType:
-    """Load a submodule that few programs need when it is used: imports stay quick."""
-    if name in ("plot", "reference", "ufuncs"):
-        return _import_module(f"relpos.{name}")
-    raise AttributeError(f"module 'relpos' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from relpos import plot as plot
+    from relpos import reference as reference
+else:
+
+    def __getattr__(name):
+        """Load a submodule that few programs need when it is used."""
+        if name in ("plot", "reference", "ufuncs"):
+            return _import_module(f"relpos.{name}")
+        raise AttributeError(f"module 'relpos' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Pictures of encodings, relative positions and attention weights (matplotlib).
 
-Each function draws into the axes given as `ax`, or into new ones, and returns them. None
-of them shows a window or writes a file: that is the caller's business.
+Each function draws into the axes given as `ax`, or into new ones, and returns them.
+None of them shows a window or writes a file: that is the caller's business.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Encodings of absolute positions."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from relpos.reference._typing import ArrayLike, Floats, Rng
 
@@ -19,6 +22,13 @@ def frequencies(dim: int, base: float, layout: str) -> Floats:
     """ω_c = base^(-2c/dim): one for each sine of the layout."""
     count = (dim + 1) // 2 if layout == "interleaved" else dim // 2
     return np.float64(base) ** (-2.0 * np.arange(count) / dim)
+
+
+def counted(positions: ArrayLike) -> npt.NDArray[Any]:
+    """Positions as an array; the int n stands for 0..n-1."""
+    positions = np.asarray(positions)
+    whole = positions.ndim == 0 and positions.dtype.kind in "iu"
+    return np.arange(int(positions)) if whole else positions
 
 
 def sinusoidal(
@@ -48,9 +58,7 @@ def sinusoidal(
            [ 0.8415,  0.5403],
            [-0.8415,  0.5403]])
     """
-    if np.ndim(positions) == 0 and isinstance(positions, int | np.integer):
-        positions = np.arange(positions)
-    n = np.asarray(positions, dtype=np.float64)
+    n = counted(positions).astype(np.float64)
     omega = frequencies(dim, base, layout) if inv_freq is None else inv_freq
     phase = n[..., None] * np.asarray(omega, dtype=np.float64)
     encoding = np.zeros((*n.shape, dim))
@@ -145,12 +153,12 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
            [3., 4.]])
     """
     table = np.asarray(table, dtype=np.float64)
-    positions = np.asarray(positions)
+    index = counted(positions)
     rows = table.shape[-2]
-    outside = positions[(positions < 0) | (positions >= rows)]
+    outside = index[(index < 0) | (index >= rows)]
     if outside.size:
         raise IndexError(f"positions: {outside[0]} is outside the table of R={rows}")
-    return np.take(table, positions, axis=-2)
+    return np.take(table, index, axis=-2)
 
 
 def learned_backward(
@@ -168,10 +176,10 @@ def learned_backward(
            [2.],
            [0.]])
     """
-    positions = np.asarray(positions)
-    is_row = positions.reshape(-1) == np.arange(num_positions)[:, None]
+    index = counted(positions)
+    is_row = index.reshape(-1) == np.arange(num_positions)[:, None]
     grad_out = np.asarray(grad_out, dtype=np.float64)
-    batch = grad_out.shape[: grad_out.ndim - 1 - positions.ndim]
-    flat = grad_out.reshape(*batch, positions.size, grad_out.shape[-1])
+    batch = grad_out.shape[: grad_out.ndim - 1 - index.ndim]
+    flat = grad_out.reshape(*batch, index.size, grad_out.shape[-1])
     total: Floats = is_row.astype(np.float64) @ flat
     return total

@@ -1,0 +1,41 @@
+"""Command line: ``python -m relpos demo`` and ``python -m relpos info``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import relpos
+
+__all__ = ["main"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="python -m relpos", description="Attention with relative positions."
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    demo = commands.add_parser(
+        "demo", help="run the kernels on real input and check every result"
+    )
+    demo.add_argument("--json", action="store_true", help="print JSON instead of text")
+    demo.add_argument("--no-plots", action="store_true", help="write no pictures")
+    commands.add_parser("info", help="tell how this relpos was built and what it uses")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit status."""
+    options = parser().parse_args(arguments)
+    if options.command == "info":
+        relpos.show_config()
+        return 0
+    from relpos.demo import run
+
+    return run(as_json=options.json, plots=not options.no_plots)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The steps of ``python -m relpos demo``; relpos.demo runs them in order."""

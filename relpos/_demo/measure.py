@@ -1,0 +1,91 @@
+"""Time and extra memory of one form of one scheme, in a process of its own.
+
+A process of its own, because the peak of the memory in use is a property of the process
+and memory freed by earlier work would hide later needs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Measurement", "measure"]
+
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds of the fastest run; bytes beyond input and output, None if unknown."""
+
+    seconds: float
+    memory: int | None
+
+    def memory_text(self) -> str:
+        """In MB."""
+        return "unknown" if self.memory is None else f"{self.memory / 1e6:.1f} MB"
+
+
+def measure(name: str, form: str) -> Measurement:
+    """Run `form` ("relpos" or "numpy") of the scheme `name` in a child process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "relpos._demo.measure", name, form],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return Measurement(**json.loads(done.stdout))
+
+
+def resident(field: str) -> int | None:
+    """VmRSS (now) or VmHWM (peak) of this process in bytes; None where unknown."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if line.startswith(field + ":")]
+    return int(found[0][1]) * 1024 if found else None
+
+
+def forget_peak() -> bool:
+    """Set the peak back to what is in use now (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def run_here(name: str, form: str) -> dict[str, Any]:
+    """Measure in this process."""
+    from relpos._demo.schemes import LARGE, PAIRS, PAIRS_ROW, ROWS
+
+    row = next(row for row in [*ROWS, PAIRS_ROW] if row.name == name)
+    run = getattr(row, form)
+    run(**row.inputs(np.float32, 1, 8, 8))  # loads what is loaded once
+    inputs = row.inputs(np.float32, **(PAIRS if row is PAIRS_ROW else LARGE))
+    known = forget_peak()
+    before = resident("VmRSS")
+    seconds = []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        out = run(**inputs)
+        seconds.append(perf_counter() - start)
+        nbytes = out.nbytes
+        del out
+    peak = resident("VmHWM")
+    memory = None
+    if known and before is not None and peak is not None:
+        memory = max(peak - before - nbytes, 0)
+    return {"seconds": min(seconds), "memory": memory}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_here(*sys.argv[1:])))

@@ -1,0 +1,153 @@
+"""What one writes in NumPy without relpos: scores for all pairs, then a softmax.
+
+These are the table forms: the products with the tables are done once per row of the
+table, and then skewed, shifted or gathered. All take (H, L, D) and keep the dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "attention",
+    "index",
+    "learned",
+    "music",
+    "normalized_index",
+    "pairs",
+    "relative_bias",
+    "shaw",
+    "sinusoidal",
+    "transformer_xl",
+]
+
+Array = npt.NDArray[Any]
+
+
+def transposed(x: Array) -> Array:
+    """The last two axes exchanged."""
+    return np.swapaxes(x, -1, -2)
+
+
+def softmax(s: Array, is_causal: bool) -> Array:
+    """In place; a causal mask first if asked for."""
+    if is_causal:
+        s[..., np.tri(*s.shape[-2:]) == 0] = -np.inf
+    s -= s.max(axis=-1, keepdims=True)
+    np.exp(s, out=s)
+    s /= s.sum(axis=-1, keepdims=True)
+    return s
+
+
+def root(query: Array) -> Array:
+    """1/sqrt(D) in the query's own dtype."""
+    return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
+
+
+def attention(query: Array, key: Array, value: Array) -> Array:
+    """No positions."""
+    s = (query @ transposed(key)) * root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def distances(length: int, k: int) -> Array:
+    """Row of a table of 2k + 1 rows for each pair."""
+    r = np.arange(length)[None, :] - np.arange(length)[:, None]
+    row: Array = np.clip(r, -k, k) + k
+    return row
+
+
+def shaw(
+    query: Array,
+    key: Array,
+    value: Array,
+    rel_key: Array,
+    rel_value: Array | None = None,
+) -> Array:
+    """Scores per row of the table gathered per pair; weights summed per row."""
+    rows, length = rel_key.shape[0], query.shape[-2]
+    row = distances(length, rows // 2)
+    s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
+    s += query @ transposed(key)
+    s *= root(query)
+    p = softmax(s, is_causal=False)
+    out = p @ value
+    if rel_value is not None:
+        sums = np.empty((*p.shape[:-1], rows), dtype=p.dtype)
+        for t in range(rows):
+            sums[..., t] = np.where(row == t, p, 0).sum(axis=-1)
+        out += sums @ rel_value
+    return out
+
+
+def music(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
+    """The skew: pad, reshape, slice."""
+    heads, length, _ = query.shape
+    s = np.pad(query @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
+    s = s.reshape(heads, length + 1, length)[:, 1:]
+    s = (s + query @ transposed(key)) * root(query)
+    return softmax(s, is_causal=True) @ value
+
+
+def transformer_xl(
+    query: Array,
+    key: Array,
+    value: Array,
+    rel_key: Array,
+    pos_bias_u: Array,
+    pos_bias_v: Array,
+) -> Array:
+    """The shift, for a table of both directions (2L - 1 rows)."""
+    heads, length, _ = query.shape
+    s = np.pad((query + pos_bias_v) @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
+    s = s.reshape(heads, 2 * length, length)[:, 1:].reshape(heads, length, -1)
+    s = s[:, :, :length] + (query + pos_bias_u) @ transposed(key)
+    s *= root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def relative_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
+    """One number per head and relative position, gathered per pair."""
+    length = query.shape[-2]
+    s = (query @ transposed(key)) * root(query)
+    s += rel_bias[:, distances(length, length - 1)]
+    return softmax(s, is_causal=False) @ value
+
+
+def pairs(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
+    """Shaw's keys with a vector for each pair: the L x L x d form."""
+    row = distances(query.shape[-2], rel_key.shape[0] // 2)
+    keys = key[:, None] + rel_key[row]
+    s = np.einsum("hid,hijd->hij", query, keys, optimize=True) * root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def sinusoidal(positions: int, dim: int, dtype: Any, layout: str) -> Array:
+    """Sines and cosines as usually written, in `dtype` throughout; dim even."""
+    omega = np.exp(np.arange(0, dim, 2, dtype=dtype) * dtype(-np.log(1e4) / dim))
+    phase = np.arange(positions, dtype=dtype)[:, None] * omega
+    if layout == "concat":
+        return np.concatenate([np.sin(phase), np.cos(phase)], axis=-1)
+    encoding = np.empty((positions, dim), dtype=dtype)
+    encoding[:, 0::2] = np.sin(phase)
+    encoding[:, 1::2] = np.cos(phase)
+    return encoding
+
+
+def index(length: int, dim: int, dtype: Any) -> Array:
+    """The position in every dimension."""
+    return np.repeat(np.arange(length, dtype=dtype)[:, None], dim, axis=1)
+
+
+def normalized_index(length: int, dim: int, dtype: Any) -> Array:
+    """The position over the last one."""
+    row: Array = index(length, dim, dtype) / dtype(max(length - 1, 1))
+    return row
+
+
+def learned(table: Array, positions: Array) -> Array:
+    """Rows of a table."""
+    return np.take(table, positions, axis=0)

@@ -1,0 +1,160 @@
+"""What a step of the demo writes: text, tables, maps, and checks that are counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Report"]
+
+# From low to high: 256-colour codes of a terminal, and plain characters.
+COLOURS = (20, 27, 33, 75, 153, 255, 224, 216, 209, 202, 160)
+CHARACTERS = " .:-=+*#%@"
+
+
+class Report:
+    """Collects what the steps say and prints it, unless `quiet` (for ``--json``)."""
+
+    def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
+        self.quiet = quiet
+        self.stream = sys.stdout if stream is None else stream
+        self.colour = self.stream.isatty() and not os.environ.get("NO_COLOR")
+        self.facts: dict[str, Any] = {}
+        self.steps: list[dict[str, Any]] = []
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        """All checks so far."""
+        return [check for step in self.steps for check in step["checks"]]
+
+    @property
+    def passed(self) -> int:
+        """How many checks passed."""
+        return sum(check["passed"] for check in self.checks)
+
+    @property
+    def failed(self) -> int:
+        """How many checks failed."""
+        return len(self.checks) - self.passed
+
+    def summary(self) -> str:
+        """The last line."""
+        return f"{self.passed} checks passed, {self.failed} failed"
+
+    def as_dict(self, seconds: float) -> dict[str, Any]:
+        """Everything, for ``--json``."""
+        return {
+            "facts": self.facts,
+            "steps": self.steps,
+            "seconds": round(seconds, 2),
+            "passed": self.passed,
+            "failed": self.failed,
+        }
+
+    def progress(self, text: str = "") -> None:
+        """Shows what is being worked on, on a terminal only; the next line wipes it."""
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    def begin(self, title: str) -> None:
+        """Starts a step."""
+        number = len(self.steps) + 1
+        self.steps.append({"title": title, "text": [], "tables": [], "checks": []})
+        self._write(f"{'' if number == 1 else chr(10)}{number}. {title}")
+
+    def say(self, text: str) -> None:
+        """One line of explanation."""
+        self.steps[-1]["text"].append(text)
+        self._write(f"   {text}")
+
+    def check(
+        self,
+        name: str,
+        value: float,
+        limit: float,
+        *,
+        at_least: bool = False,
+        in_table: bool = False,
+    ) -> bool:
+        """Counts a check: value <= limit, or value >= limit if `at_least`.
+
+        NaN fails both ways. `in_table`: a table shows value and limit, so that only
+        a failure gets a line of its own.
+        """
+        value, limit = float(value), float(limit)
+        passed = value >= limit if at_least else value <= limit
+        self.steps[-1]["checks"].append(
+            {
+                "name": name,
+                "value": value,
+                "relation": ">=" if at_least else "<=",
+                "limit": limit,
+                "passed": passed,
+            }
+        )
+        if in_table and passed:
+            return True
+        relation = ">=" if at_least else "<="
+        verdict = self._paint("passed", 32) if passed else self._paint("FAILED", 31)
+        self._write(f"   {verdict}: {name}: {value:.3g} {relation} {limit:.3g}")
+        return passed
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows of text under a header; the first column to the left, others right."""
+        rows = [list(row) for row in rows]
+        self.steps[-1]["tables"].append({"header": list(header), "rows": rows})
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        for row in (header, *rows):
+            cells = [row[0].ljust(widths[0])]
+            cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+            self._write("   " + "  ".join(cells).rstrip())
+
+    def words(self, words: Sequence[str], vectors: npt.ArrayLike, limit: float) -> None:
+        """A text map: one line per word, one cell per dimension.
+
+        Colours (or characters, where the output is no terminal) run from -limit to
+        limit.
+        """
+        width = max(map(len, words))
+        for word, vector in zip(words, np.asarray(vectors), strict=True):
+            cells = "".join(self._cell(x / limit) for x in vector)
+            numbers = " ".join(f"{x:6.2f}" for x in vector)
+            self._write(f"   {word:>{width}} {cells}  {numbers}")
+
+    def matrix(
+        self,
+        array: npt.ArrayLike,
+        *,
+        form: str = "6.2f",
+        mark: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """The numbers of a matrix; entries that `mark` names are put in brackets."""
+        array = np.asarray(array)
+        mark = np.zeros(array.shape, dtype=bool) if mark is None else mark
+        for row, marks in zip(array, mark, strict=True):
+            cells = [
+                self._paint(f"[{x:{form}}]", 33) if marked else f" {x:{form}} "
+                for x, marked in zip(row, marks, strict=True)
+            ]
+            self._write("   " + "".join(cells))
+
+    def _cell(self, x: float) -> str:
+        """x in [-1, 1] as a coloured or plain cell two columns wide."""
+        share = (np.clip(x, -1.0, 1.0) + 1.0) / 2.0
+        if self.colour:
+            code = COLOURS[round(share * (len(COLOURS) - 1))]
+            return f"\033[48;5;{code}m  \033[0m"
+        return CHARACTERS[round(share * (len(CHARACTERS) - 1))] * 2
+
+    def _paint(self, text: str, code: int) -> str:
+        return f"\033[{code}m{text}\033[0m" if self.colour else text
+
+    def _write(self, line: str) -> None:
+        if not self.quiet:
+            self.progress()
+            print(line, file=self.stream)

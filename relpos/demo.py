@@ -1,0 +1,61 @@
+"""``python -m relpos demo``: relpos at work on real input, proving itself right.
+
+`STEPS` is the whole programme. A step is a function that takes the `Report`, says what
+it shows and calls `report.check` for each thing that must hold; add one to the list to
+add it to the demo. A new scheme is one row in relpos/_demo/schemes.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from time import perf_counter
+
+from relpos._demo.facts import facts
+from relpos._demo.pictures import pictures
+from relpos._demo.recorded import recorded
+from relpos._demo.report import Report
+from relpos._demo.schemes import schemes
+from relpos._demo.sentences import sentences
+from relpos._demo.skewing import skewing
+
+__all__ = ["STEPS", "run"]
+
+STEPS: list[Callable[[Report], None]] = [
+    facts,
+    sentences,
+    skewing,
+    recorded,
+    schemes,
+    pictures,
+]
+
+
+def run(
+    *, as_json: bool = False, plots: bool = True, report: Report | None = None
+) -> int:
+    """Run all steps and return the exit status: 0 if every check passed.
+
+    Parameters
+    ----------
+    as_json : bool
+        Print one JSON object at the end instead of text.
+    plots : bool
+        Whether to write pictures into ``relpos-demo/``.
+    report : Report, optional
+        Where the steps write; by default to standard output.
+    """
+    report = Report(quiet=as_json) if report is None else report
+    start = perf_counter()
+    steps = [step for step in STEPS if plots or step is not pictures]
+    for number, step in enumerate(steps, 1):
+        report.progress(f"step {number} of {len(steps)}: {step.__name__}")
+        step(report)
+    report.progress()
+    seconds = perf_counter() - start
+    if as_json:
+        print(json.dumps(report.as_dict(seconds), indent=2), file=report.stream)
+    else:
+        print(f"\n{seconds:.0f} s", file=report.stream)
+        print(report.summary(), file=report.stream)
+    return 1 if report.failed else 0
