@@ -85,7 +85,7 @@ def as_integers(name: str, value: object) -> Array:
         raise ValueError(f"{name}: a value does not fit int64")
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
-    if array.dtype.kind == "u" and array.size and array.max() > _INT64.max:
+    if array.dtype.kind == "u" and array.size and int(array.max()) > _INT64.max:
         raise ValueError(f"{name}: {array.max()} does not fit int64")
     return np.array(array, dtype=np.int64, order="C")
 
@@ -173,11 +173,17 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
         return array
-    stored = tuple(
-        slice(0, 1) if stride == 0 and size else slice(None)
-        for stride, size in zip(array.strides, array.shape, strict=True)
-    )
-    return np.broadcast_to(array[stored].astype(dtype), array.shape)
+    return np.broadcast_to(stored(array).astype(dtype), array.shape)
+
+
+def stored(array: Array) -> Array:
+    """Return what a broadcast view stores: its repeated axes cut to length 1."""
+    return array[
+        tuple(
+            slice(0, 1) if stride == 0 and size else slice(None)
+            for stride, size in zip(array.strides, array.shape, strict=True)
+        )
+    ]
 
 
 def check_out(

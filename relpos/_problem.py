@@ -29,6 +29,7 @@ from relpos._shapes import Sizes, check_core_shapes, join_batches, read_sizes, s
 from relpos._tables import (
     ROW_AXIS,
     Placement,
+    as_labels,
     check_labels,
     check_reach,
     expand_tables,
@@ -86,8 +87,9 @@ def prepare(
     else:
         _reject_origin(min_relative_position, buckets)
         placement = Placement.of_labels()
-        inputs["labels"] = check_labels(labels, tables)
+        inputs["labels"] = as_labels(labels)
         check_core_shapes({"labels": inputs["labels"]}, sizes)
+        check_labels(inputs["labels"], tables)
     left, right = _window(window, as_flag("is_causal", is_causal))
     positional = _positional(placement, bool(is_causal), (left, right))
     inputs.update(item_integers(query_offset, key_lengths, positional, sizes))

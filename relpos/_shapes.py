@@ -152,6 +152,8 @@ def _check_pairs(name: str, array: Array, core: tuple[int, ...]) -> None:
     hint = ""
     if name == "attn_mask" and array.ndim == 3 and array.shape[1:] == core[1:]:
         hint = " (one mask per batch item and none per head is attn_mask[:, None])"
+    elif name == "attn_mask" and array.ndim == 2 and array.shape[1] == core[2]:
+        hint = " (keys to hide per batch item are attn_mask[:, None, None])"
     raise ValueError(
         f"{name}: shape {array.shape} does not broadcast to {wanted}; expected that, "
         f"or 1 on an axis{hint}"

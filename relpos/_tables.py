@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_array, as_int, as_integers
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_array,
+    as_int,
+    as_integers,
+    stored,
+)
 
 #: The axis of each table that counts its rows.
 ROW_AXIS = {"rel_key": -2, "rel_query": -2, "rel_value": -2, "rel_bias": -1}
@@ -126,8 +133,8 @@ def gather_rows(table: Array, rows: Array, axis: int) -> Array:
     return gathered
 
 
-def check_labels(labels: object, tables: dict[str, Array]) -> Array:
-    """Return the labels as signed native integers, every one inside every table."""
+def as_labels(labels: object) -> Array:
+    """Return `labels` as an array of signed integers with the axes Lq and Lk."""
     array = as_array("labels", labels)
     if array.dtype.kind != "i":
         raise TypeError(
@@ -135,6 +142,12 @@ def check_labels(labels: object, tables: dict[str, Array]) -> Array:
         )
     if array.ndim < 2:
         raise ValueError(f"labels: got shape {array.shape}; expected (..., Lq, Lk)")
+    return array
+
+
+def check_labels(labels: Array, tables: dict[str, Array]) -> None:
+    """Raise if a label is outside a table; a caller changing it later does no harm."""
+    array = stored(labels)
     largest = int(array.max()) if array.size else -1
     for name, table in tables.items():
         count = table.shape[ROW_AXIS[name]]
@@ -144,7 +157,6 @@ def check_labels(labels: object, tables: dict[str, Array]) -> Array:
                 f"labels: labels{list(at)} is {largest}, outside {name} of {count} "
                 f"rows; expected at most {count - 1} (negative: no position term)"
             )
-    return array
 
 
 def check_reach(spans: dict[str, range], visible: tuple[Array, Array]) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-import numpy as np
-
-from relpos._checks import Array, as_floating, at_least_ndim
+from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 from relpos._shapes import LAYOUT
 from relpos.attention import AttentionOutput, attention
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike
 
 
@@ -188,9 +187,11 @@ def relative_global_attention(
     settings: dict[str, Any] = {"is_causal": True, "beyond": "raise", **keywords}
     table = as_floating("rel_key", rel_key)
     at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
-    if settings["is_causal"] and _origin_open(settings):
+    if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
         buckets = settings.get("buckets")
-        rows = table.shape[-2] if buckets is None else np.size(buckets)
+        rows = table.shape[-2]
+        if buckets is not None:
+            rows = as_integers("buckets", buckets).size
         settings["min_relative_position"] = 1 - rows
     return attention(query, key, value, rel_key=table, **settings)
 

@@ -74,6 +74,7 @@ SHAPES = [
         r"\(4, 3\).*to \(\.\.\., 2, 4, 4\); expected",
     ),
     ("attn_mask", {"attn_mask": ones(3, L, L)}, r"\(3, 4, 4\).*attn_mask\[:, None\]"),
+    ("attn_mask", {"attn_mask": ones(3, L)}, r"\(3, 4\).*attn_mask\[:, None, None\]"),
     ("attn_mask", {"attn_mask": ones(5)}, r"\(5,\) does not broadcast to"),
     (
         "labels",
@@ -284,6 +285,18 @@ SCHEMES = [
         TypeError,
         {"is_causal": 1},
         r"is_causal: got int; expected True or False",
+    ),
+    (
+        "relative_global_attention",
+        TypeError,
+        {"is_causal": ones(L, L, dtype=bool)},
+        r"is_causal: got an array of dtype bool; expected True or False",
+    ),
+    (
+        "relative_global_attention",
+        TypeError,
+        {"buckets": Tensor()},
+        r"buckets: got a torch Tensor",
     ),
     ("transformer_xl_attention", ValueError, {"query": ones(D)}, r"query: .*1 axes"),
     ("transformer_xl_attention", ValueError, {"key": ones(D)}, r"key: .*1 axes"),
