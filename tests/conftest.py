@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from relpos import _core
@@ -37,6 +38,13 @@ def isa(request):
     """Runs the test once per kernel table of this CPU."""
     with use_isa(request.param):
         yield request.param
+
+
+@pytest.fixture
+def strict_floats():
+    """Any floating point flag that relpos lets out becomes an error."""
+    with np.errstate(all="raise"):
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+import relpos
+
 TERMS = (
     "plain",
     "shaw",
@@ -17,22 +19,34 @@ TERMS = (
 )
 
 
-def normal(rng, *shape, dtype=np.float64, scale=1.0):
-    """Standard normal numbers that float32 holds exactly: both dtypes see the same."""
-    return (scale * rng.standard_normal(shape)).astype(np.float32).astype(dtype)
+def normal(rng, *shape, scale=1.0):
+    """Normal float64 numbers that float32 holds exactly: both dtypes see the same."""
+    return (scale * rng.standard_normal(shape)).astype(np.float32).astype(np.float64)
 
 
-def qkv(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None, dtype=np.float64):
+def qkv(rng, batch, heads, lq, lk, d, dv=None, *, key_heads=None):
     key_heads = heads if key_heads is None else key_heads
     dv = d if dv is None else dv
     return (
-        normal(rng, *batch, heads, lq, d, dtype=dtype),
-        normal(rng, *batch, key_heads, lk, d, dtype=dtype),
-        normal(rng, *batch, key_heads, lk, dv, dtype=dtype),
+        normal(rng, *batch, heads, lq, d),
+        normal(rng, *batch, key_heads, lk, d),
+        normal(rng, *batch, key_heads, lk, dv),
     )
 
 
-def terms(rng, kind, heads, lq, lk, d, dv=None, *, offset=0, k=None, dtype=np.float64):
+def terms(
+    rng,
+    kind,
+    heads,
+    lq,
+    lk,
+    d,
+    dv=None,
+    *,
+    offset=0,
+    k=None,
+    scale=1.0,
+):
     """Keywords of relpos.attention for one kind of position term.
 
     k: clipping distance of the Shaw tables; the others reach every relative position.
@@ -43,7 +57,7 @@ def terms(rng, kind, heads, lq, lk, d, dv=None, *, offset=0, k=None, dtype=np.fl
     rows = max(hi - lo + 1, 1)
 
     def table(count, columns, *lead):
-        return normal(rng, *lead, count, columns, dtype=dtype)
+        return normal(rng, *lead, count, columns, scale=scale)
 
     keywords = {"query_offset": offset}
     if kind in ("shaw", "shaw_keys", "everything"):
@@ -56,8 +70,8 @@ def terms(rng, kind, heads, lq, lk, d, dv=None, *, offset=0, k=None, dtype=np.fl
         keywords |= {
             "rel_key": table(rows, d, heads),
             "min_relative_position": lo,
-            "pos_bias_u": normal(rng, heads, d, dtype=dtype),
-            "pos_bias_v": normal(rng, heads, d, dtype=dtype),
+            "pos_bias_u": normal(rng, heads, d, scale=scale),
+            "pos_bias_v": normal(rng, heads, d, scale=scale),
         }
     if kind == "both_tables":
         keywords |= {
@@ -68,12 +82,12 @@ def terms(rng, kind, heads, lq, lk, d, dv=None, *, offset=0, k=None, dtype=np.fl
     if kind == "everything":
         keywords |= {
             "rel_query": table(2 * k + 1, d),
-            "pos_bias_u": normal(rng, d, dtype=dtype),
-            "pos_bias_v": normal(rng, heads, d, dtype=dtype),
+            "pos_bias_u": normal(rng, d, scale=scale),
+            "pos_bias_v": normal(rng, heads, d, scale=scale),
         }
     if kind in ("bias", "everything"):
         reach = max(abs(lo), abs(hi))
-        keywords["rel_bias"] = normal(rng, heads, 2 * reach + 1, dtype=dtype)
+        keywords["rel_bias"] = normal(rng, heads, 2 * reach + 1, scale=scale)
     return keywords
 
 
@@ -85,3 +99,10 @@ def cast(keywords, dtype):
         else value
         for name, value in keywords.items()
     }
+
+
+def run(query, key, value, attn_mask=None, **keywords):
+    """relpos.attention with lse and weights as well."""
+    return relpos.attention(
+        query, key, value, attn_mask, return_lse=True, return_weights=True, **keywords
+    )

@@ -8,13 +8,12 @@ import oracle
 import oracle_positions
 import pytest
 from problems import TERMS, normal, qkv, terms
-from tolerances import assert_bitwise, assert_close, assert_lse_close
-
-
-def assert_same(one, other):
-    assert_close(one.out, other.out, "forward")
-    assert_close(one.weights, other.weights, "forward")
-    assert_lse_close(one.lse, other.lse)
+from tolerances import (
+    assert_bitwise,
+    assert_close,
+    assert_lse_close,
+    assert_results_close,
+)
 
 
 @pytest.mark.parametrize("beyond", ["clip", "zero"])
@@ -31,7 +30,7 @@ def test_dense_equals_loops(kind, beyond):
         keywords |= {"beyond": beyond, "enable_gqa": True, "key_lengths": [lk, lk - 1]}
         keywords |= {"attn_mask": normal(rng, 2, 1, lq, lk), "window": (4, None)}
         keywords |= {"is_causal": causal, "dropout_p": 0.25, "rng": 5}
-        assert_same(
+        assert_results_close(
             dense_oracle.attention(q, k, v, **keywords),
             oracle.attention(q, k, v, **keywords),
         )
@@ -47,7 +46,7 @@ def test_dense_equals_loops_for_rows_named_outright(source):
     keywords |= {source: rows[source], "query_offset": np.array([1, -2])}
     mask = rng.random((2, 2, 5, 6)) < 0.6
     mask[0, 0, 2] = False
-    assert_same(
+    assert_results_close(
         dense_oracle.attention(q, k, v, mask, **keywords),
         oracle.attention(q, k, v, mask, **keywords),
     )

@@ -55,16 +55,18 @@ TOLERANCES = {
 TORCH_RATIO_MEDIAN, TORCH_RATIO_WORST = 1.1, 1.5
 
 
-def normwise(got, want):
-    """Frobenius norm of the error relative to the truth."""
+@np.errstate(all="ignore")
+def normwise(got, want, floor=0.0):
+    """Frobenius norm of the error relative to the truth's, or to a floor under it."""
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape, (got.shape, want.shape)
-    size = np.linalg.norm(want)
+    size = max(np.linalg.norm(want), floor)
     return (
         float(np.linalg.norm(got - want) / size) if size else float(np.abs(got).sum())
     )
 
 
+@np.errstate(all="ignore")
 def largest(got, want):
     """Largest error relative to the largest entry of the truth."""
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
@@ -74,9 +76,11 @@ def largest(got, want):
     return float(np.abs(got - want).max() / (np.abs(want).max() or 1.0))
 
 
+@np.errstate(all="ignore")
 def assert_close(got, want, name, metric=normwise):
     """Compare in the dtype of `got`; NaN fails, infinities have to be in place."""
     got, want = np.asarray(got), np.asarray(want, np.float64)
+    assert got.shape == want.shape, (got.shape, want.shape)
     limit = TOLERANCES[name].of(got.dtype)
     infinite = np.isinf(want)
     assert np.array_equal(got[infinite], want[infinite].astype(got.dtype))
@@ -85,22 +89,42 @@ def assert_close(got, want, name, metric=normwise):
     assert error <= limit, f"{name}: error {error:.3g} > {limit:.3g}"
 
 
-def assert_lse_close(got, want):
+@np.errstate(all="ignore")
+def assert_lse_close(got, want, name="lse"):
     got, want = np.asarray(got), np.asarray(want, np.float64)
     assert got.shape == want.shape, (got.shape, want.shape)
     hidden = np.isneginf(want)
     assert np.array_equal(np.isneginf(got), hidden)
-    limit = TOLERANCES["lse"].of(got.dtype)
+    limit = TOLERANCES[name].of(got.dtype)
     got, want = got[~hidden], want[~hidden]
     error = np.abs(got - want) / np.maximum(1.0, np.abs(want))
-    assert (error <= limit).all(), f"lse: error {error.max():.3g} > {limit:.3g}"
+    assert (error <= limit).all(), f"{name}: error {error.max():.3g} > {limit:.3g}"
+
+
+def assert_results_close(got, want, name="forward", floor=0.0):
+    """An AttentionOutput with lse and weights against an oracle's Result.
+
+    floor: root mean square under the output's. A handful of rows can average values of
+    order 1 to almost nothing, and is then judged by the size of the values.
+    """
+    least = floor * np.sqrt(want.out.size)
+    assert_close(got.out, want.out, name, lambda g, w: normwise(g, w, least))
+    assert_close(got.weights, want.weights, name)
+    assert_lse_close(got.lse, want.lse)
 
 
 def assert_bitwise(got, want):
     """Same shape, dtype and bits; -0.0 and 0.0 differ."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype and got.shape == want.shape
-    same = np.ascontiguousarray(got).view(np.uint8) == (
-        np.ascontiguousarray(want).view(np.uint8)
+    integer = f"u{got.dtype.itemsize}"
+    same = np.ascontiguousarray(got).view(integer) == (
+        np.ascontiguousarray(want).view(integer)
     )
-    assert same.all(), f"{np.count_nonzero(got != want)} of {got.size} entries differ"
+    assert same.all(), f"{np.count_nonzero(~same)} of {same.size} entries differ"
+
+
+def assert_results_bitwise(got, want):
+    assert_bitwise(got.out, want.out)
+    assert_bitwise(got.lse, want.lse)
+    assert_bitwise(got.weights, want.weights)
