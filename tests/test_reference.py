@@ -1,0 +1,284 @@
+"""relpos.reference, the definitions: against the oracle's loops and recorded cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import oracle_positions
+import pytest
+from problems import TERMS, normal, qkv, terms
+from tolerances import assert_bitwise, assert_close, assert_lse_close
+
+from relpos import reference
+from relpos._demo.recorded import CASES, load
+
+
+def assert_agrees(query, key, value, *mask, **keywords):
+    """All outputs of reference.attention beside those of the loops."""
+    got = reference.attention(
+        query, key, value, *mask, **keywords, return_lse=True, return_weights=True
+    )
+    want = oracle.attention(query, key, value, *mask, **keywords)
+    assert_close(got.out, want.out, "forward")
+    assert_close(got.weights, want.weights, "forward")
+    assert_lse_close(got.lse, want.lse)
+
+
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("kind", TERMS)
+def test_attention_is_the_loops(kind, beyond):
+    rng = np.random.default_rng(21)
+    for lq, lk, offset, causal in [
+        (1, 1, 0, False),
+        (5, 7, 2, True),
+        (6, 3, -3, False),
+    ]:
+        q, k, v = qkv(rng, (2,), 2, lq, lk, 4, 3, key_heads=1)
+        keywords = terms(rng, kind, 2, lq, lk, 4, 3, offset=offset, k=2)
+        keywords |= {"beyond": beyond, "enable_gqa": True, "key_lengths": [lk, lk - 1]}
+        keywords |= {"attn_mask": normal(rng, 2, 1, lq, lk), "window": (4, None)}
+        keywords |= {"is_causal": causal, "dropout_p": 0.25, "rng": 5}
+        assert_agrees(q, k, v, **keywords)
+
+
+@pytest.mark.parametrize("source", ["labels", "buckets"])
+def test_rows_named_outright_are_the_loops(source):
+    rng = np.random.default_rng(22)
+    q, k, v = qkv(rng, (2,), 2, 5, 6, 4)
+    rows = {"labels": rng.integers(-1, 5, (2, 5, 6)), "buckets": rng.integers(0, 5, 9)}
+    keywords = {"rel_key": normal(rng, 5, 4), "rel_query": normal(rng, 2, 2, 5, 4)}
+    keywords |= {"rel_value": normal(rng, 5, 4), "rel_bias": normal(rng, 2, 5)}
+    keywords |= {source: rows[source], "query_offset": np.array([1, -2])}
+    mask = rng.random((2, 2, 5, 6)) < 0.6
+    mask[0, 0, 2] = False
+    assert_agrees(q, k, v, mask, **keywords)
+
+
+@pytest.mark.parametrize(
+    "lq, lk, offset", [(1, 4, 3), (5, 5, 0), (4, 6, 1), (6, 2, -4)]
+)
+def test_schemes_are_cases_of_attention(lq, lk, offset):
+    rng = np.random.default_rng(23)
+    q, k, v = qkv(rng, (2,), 2, lq, lk, 4)
+    table, values = normal(rng, 2 * lk + 2 * lq + 9, 4), normal(rng, 2, 5, 4)
+    u, w = normal(rng, 2, 2, 4)
+    mask = normal(rng, lq, lk)
+    first = -(table.shape[0] // 2)
+    schemes = {
+        "shaw": (
+            lambda **o: reference.shaw_attention(q, k, v, values[0], values, **o),
+            {"rel_key": values[0], "rel_value": values},
+        ),
+        "music": (
+            lambda **o: reference.relative_global_attention(
+                q, k, v, table, **({"is_causal": False} | o)
+            ),
+            {"rel_key": table, "min_relative_position": first},
+        ),
+        "music, causal": (
+            lambda **o: reference.relative_global_attention(q, k, v, table, **o),
+            {
+                "rel_key": table,
+                "min_relative_position": 1 - table.shape[0],
+                "is_causal": True,
+            },
+        ),
+        "transformer_xl": (
+            lambda **o: reference.transformer_xl_attention(q, k, v, table, u, w, **o),
+            {
+                "rel_key": table,
+                "pos_bias_u": u,
+                "pos_bias_v": w,
+                "min_relative_position": 1 - lk,
+            },
+        ),
+    }
+    for scheme, arguments in schemes.values():
+        o = lk - lq if "pos_bias_u" in arguments else offset
+        got = scheme(attn_mask=mask, query_offset=o, return_lse=True)
+        want = reference.attention(
+            q, k, v, attn_mask=mask, query_offset=o, return_lse=True, **arguments
+        )
+        assert_close(got.out, want.out, "forward")
+        assert_lse_close(got.lse, want.lse)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_equation_5_of_shaw_is_equations_3_and_4(causal):
+    rng = np.random.default_rng(24)
+    q, k, v = qkv(rng, (3,), 2, 7, 7, 8)
+    tables = normal(rng, 2, 7, 8)
+    assert_close(
+        reference.shaw_attention_split(q, k, v, *tables, is_causal=causal),
+        reference.shaw_attention(q, k, v, *tables, is_causal=causal),
+        "forward",
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recorded_cores(name):
+    """The reference in the place of relpos, in the calls that the demo makes."""
+    case = load(name)
+    query_offset = case["key"].shape[-2] - case["query"].shape[-2]
+    common = {"attn_mask": case.get("allowed"), "query_offset": query_offset}
+    qkv = case["query"], case["key"], case["value"]
+    if "pos_bias_u" in case:
+        rest = case["rel_key"], case["pos_bias_u"], case["pos_bias_v"]
+        causal = case["rel_key"].shape[-2] == qkv[1].shape[-2]
+        got = reference.transformer_xl_attention(
+            *qkv, *rest, is_causal=causal, **common
+        )
+    elif name.startswith("music"):
+        got = reference.relative_global_attention(*qkv, case["rel_key"], **common)
+    elif name.startswith("shaw"):
+        values = case.get("rel_value", case["rel_key"])
+        scale = 1.0 if "rel_value" in case else None
+        got = reference.shaw_attention(
+            *qkv, case["rel_key"], values, scale=scale, **common
+        )
+    elif name.startswith("t5"):
+        bias = case["relative_attention_bias"].T
+        options = {"rel_bias": bias, "buckets": case["buckets"], "scale": 1.0}
+        got = reference.attention(*qkv, **options, **common)
+    else:
+        table = case["distance_embedding"][::-1]
+        both = {"rel_query": table} if name.endswith("query") else {}
+        got = reference.attention(*qkv, rel_key=table, **both, **common)
+    assert_close(got, case["context"], "recorded")
+
+
+def test_brute_force_passes_one_by_one():
+    rng = np.random.default_rng(25)
+    x, encodings = normal(rng, 4, 5), normal(rng, 7, 5)
+    weights = normal(rng, 3, 5, 6)
+    got = reference.brute_force_attention(x, encodings, *weights)
+    for i in range(4):
+        seen = np.array([x[j] + encodings[j - i + 3] for j in range(4)])
+        q, k, v = (seen @ w for w in weights)
+        one = oracle.attention(q[None], k[None], v[None]).out[0, i]
+        assert_close(got[i], one, "forward")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (3, 7), (7, 3), (2, 5, 6)])
+def test_skewing_is_the_loops(shape):
+    rng = np.random.default_rng(26)
+    x, y = normal(rng, 2, *shape)
+    assert_bitwise(reference.rel_shift(x), oracle_positions.rel_shift(x))
+    for causal in (True, False):
+        if not causal and shape[-1] < shape[-2]:
+            continue  # fewer distances than queries: no key has a score
+        turned = reference.skew(x, is_causal=causal)
+        assert_bitwise(turned, oracle_positions.skew(x, is_causal=causal))
+        cotangent = y[..., : turned.shape[-1]]
+        back = reference.unskew(cotangent, is_causal=causal)
+        assert_bitwise(back, oracle_positions.unskew(cotangent, is_causal=causal))
+        assert np.isclose((turned * cotangent).sum(), (x * back).sum(), rtol=1e-12)
+
+
+def test_scores_are_the_loops():
+    rng = np.random.default_rng(27)
+    q, k, _ = qkv(rng, (2,), 2, 4, 6, 4)
+    table, (u, w) = normal(rng, 7, 4), normal(rng, 2, 2, 4)
+    assert_close(
+        reference.shaw_scores(q, k, table, query_offset=1),
+        oracle_positions.shaw_scores(q, k, table, query_offset=1),
+        "forward",
+    )
+    for causal in (False, True):
+        options = {"is_causal": causal, "query_offset": 2, "scale": 0.3}
+        assert_close(
+            reference.skewed_scores(q, k, table, **options),
+            oracle_positions.skewed_scores(q, k, table, **options),
+            "forward",
+        )
+    assert_close(
+        reference.transformer_xl_scores(q, k, table, u, w),
+        oracle_positions.transformer_xl_scores(q, k, table, u, w),
+        "forward",
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 4), (2, 2, 3)])
+def test_grid_labels_are_the_loops(shape):
+    assert_bitwise(reference.grid_labels(shape), oracle_positions.grid_labels(shape))
+
+
+def test_merge_is_attention_over_both_parts():
+    rng = np.random.default_rng(28)
+    q, k, v = qkv(rng, (2,), 2, 5, 9, 4)
+    hide = np.ones((5, 9), dtype=bool)
+    hide[1, :4] = hide[2, 4:] = hide[3] = False
+    halves = [
+        reference.attention(
+            q, k[..., part, :], v[..., part, :], hide[:, part], return_lse=True
+        )[:2]
+        for part in (slice(0, 4), slice(4, 9))
+    ]
+    out, lse = reference.merge_attention(*halves[0], *halves[1])
+    whole = oracle.attention(q, k, v, hide)
+    assert_close(out, whole.out, "forward")
+    assert_lse_close(lse, whole.lse)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concat"])
+@pytest.mark.parametrize("dim", [1, 4, 7])
+def test_sinusoids_are_the_loops_and_the_matrix_moves_them(layout, dim):
+    positions = np.array([-3.0, 0.0, 0.5, 41.0])
+    got = reference.sinusoidal(positions, dim, base=50.0, layout=layout)
+    want = oracle_positions.sinusoidal(positions, dim, base=50.0, layout=layout)
+    assert_close(got, np.asarray(want, np.float64), "forward")
+    if dim % 2:
+        return
+    move = reference.sinusoidal_shift_matrix(7, dim, base=50.0, layout=layout)
+    moved = reference.sinusoidal(positions + 7, dim, base=50.0, layout=layout)
+    assert_close(got @ move.T, moved, "forward")
+
+
+def test_learned_and_its_adjoint():
+    rng = np.random.default_rng(29)
+    table, positions = normal(rng, 2, 5, 3), rng.integers(0, 5, (4, 6))
+    found = reference.learned(table, positions)
+    assert found.shape == (2, 4, 6, 3)
+    assert_bitwise(found[1, 2, 3], table[1, positions[2, 3]])
+    cotangent = normal(rng, *found.shape)
+    gradient = reference.learned_backward(cotangent, positions, 5)
+    assert gradient.shape == table.shape
+    assert np.isclose((found * cotangent).sum(), (table * gradient).sum(), rtol=1e-12)
+    with pytest.raises(IndexError, match="positions: 5 is outside the table of R=5"):
+        reference.learned(table, [0, 5])
+
+
+def test_dropout_keeps_what_philox_says():
+    seed = np.uint64(0x0123456789ABCDEF)
+    keep = reference.dropout_keep((2, 3, 4, 9), 0.4, seed)
+    for (b, h, i, j), kept in np.ndenumerate(keep):
+        factor = oracle.dropout_factor(int(seed), 0.4, b, h, i, j)
+        assert kept == (factor > 0)
+
+
+def test_what_is_hidden_may_be_nan():
+    rng = np.random.default_rng(30)
+    q, k, v = qkv(rng, (), 1, 4, 4, 3)
+    table, values = normal(rng, 2, 7, 3)
+    clean = reference.shaw_attention(q, k, v, table, values, is_causal=True)
+    table[4:], values[4:] = np.nan, np.inf
+    assert_bitwise(
+        reference.shaw_attention(q, k, v, table, values, is_causal=True), clean
+    )
+
+
+def test_positions_outside_the_table():
+    rng = np.random.default_rng(31)
+    q, k, v = qkv(rng, (), 1, 4, 4, 3)
+    table = normal(rng, 3, 3)
+    for call in (
+        lambda: reference.attention(q, k, v, rel_key=table, beyond="raise"),
+        lambda: reference.relative_global_attention(q, k, v, table),
+        lambda: reference.transformer_xl_attention(q, k, v, table, table[0], table[0]),
+    ):
+        with pytest.raises(IndexError, match="outside the 3 rows"):
+            call()
+    with pytest.raises(ValueError, match="2 rows have no middle"):
+        reference.attention(q, k, v, rel_key=table[:2])
+    with pytest.raises(ValueError, match="query_offset"):
+        reference.attention(q[:, :2], k, v, rel_key=table)
