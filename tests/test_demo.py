@@ -1,0 +1,206 @@
+"""The demo: what a check is, every step, the command line, the pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from tolerances import assert_close
+
+import relpos
+from relpos import __main__, demo
+from relpos._demo import measure, pictures, schemes
+from relpos._demo.report import Report
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def report():
+    return Report(stream=io.StringIO())
+
+
+def run_step(step, report):
+    """Runs one step; returns its text."""
+    step(report)
+    assert [check for check in report.checks if not check["passed"]] == []
+    return report.stream.getvalue()
+
+
+def test_a_check_counts_and_says_its_limit(report):
+    report.begin("numbers")
+    assert report.check("small", 1e-9, 1e-6)
+    assert report.check("large", 2.0, 1.0, at_least=True)
+    assert not report.check("too large", 2e-6, 1e-6)
+    assert not report.check("too small", 0.5, 1.0, at_least=True)
+    assert not report.check("no number", np.nan, 1.0)
+    assert not report.check("no number", np.nan, 1.0, at_least=True)
+    assert report.summary() == "2 checks passed, 4 failed"
+    text = report.stream.getvalue()
+    assert "passed: small: 1e-09 <= 1e-06" in text
+    assert "FAILED: too large: 2e-06 <= 1e-06" in text
+
+
+def test_a_failure_in_a_table_gets_its_own_line(report):
+    report.begin("numbers")
+    report.check("good", 0.0, 1.0, in_table=True)
+    report.check("bad", 2.0, 1.0, in_table=True)
+    text = report.stream.getvalue()
+    assert "FAILED: bad" in text
+    assert "good" not in text
+    assert len(report.checks) == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_status_tells_of_a_failure(monkeypatch, report, as_json):
+    def good(report):
+        report.begin("good")
+        report.check("zero", 0.0, 0.0)
+
+    def bad(report):
+        report.begin("bad")
+        report.check("one", 1.0, 0.0)
+
+    report.quiet = as_json
+    monkeypatch.setattr(demo, "STEPS", [good])
+    assert demo.run(as_json=as_json, report=report) == 0
+    monkeypatch.setattr(demo, "STEPS", [bad])
+    assert demo.run(as_json=as_json, report=report) == 1
+    if not as_json:
+        last = report.stream.getvalue().splitlines()[-1]
+        assert last == "1 checks passed, 1 failed"
+
+
+def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):
+    def drawn(stream):
+        report = Report(stream=stream)
+        report.begin("map")
+        report.words(["low", "high"], [[-1.0, 0.0], [1.0, 0.0]], limit=1.0)
+        report.matrix([[1.0, 2.0]], mark=np.array([[False, True]]))
+        return stream.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033[48;5;20m" in drawn(Terminal())
+    plain = drawn(io.StringIO())
+    assert "\033" not in plain
+    assert " low   " in plain
+    assert "high @@" in plain
+    assert "[  2.00]" in plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert drawn(Terminal()) == plain
+
+
+def test_sentences_are_found_by_relative_positions_only(report):
+    text = run_step(demo.sentences, report)
+    assert "'Hinton' is at -3" in text
+    rows = report.steps[0]["tables"][0]["rows"]
+    found = [row[0] for row in rows if row[-1] == "0.000"]
+    assert found == ["words alone", "words + encodings relative to 'Bengio'"]
+
+
+def test_skew_points_out_what_wrapped_around(report):
+    text = run_step(demo.skewing, report)
+    assert (
+        text.count("[  0.00]") == 4
+    )  # one zero after the diagonal of each row but one
+    assert text.count("[ ") == 10  # the upper triangle of 5 x 5
+
+
+def test_recorded_cores_name_their_makers(report):
+    text = run_step(demo.recorded, report)
+    for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging"):
+        assert upstream in text
+    assert len(report.steps[0]["tables"][0]["rows"]) == 13
+
+
+def test_every_scheme_keeps_its_limits(monkeypatch, report):
+    fake = measure.Measurement(seconds=1e-3, memory=0)
+    monkeypatch.setattr(schemes, "measure", lambda name, form: fake)
+    run_step(schemes.schemes, report)
+    names = {check["name"].split(",")[0] for check in report.checks}
+    assert {"Shaw", "Music Transformer", "Transformer-XL", "learned table"} <= names
+    assert len(report.checks) > 3 * len(schemes.ROWS) - 6
+
+
+@pytest.mark.parametrize("row", schemes.ROWS, ids=lambda row: row.name)
+def test_numpy_forms_compute_the_same(row):
+    """Or the times beside relpos's would compare different things."""
+    inputs = row.inputs(np.float64, heads=2, length=40, dim=8)
+    exact = {name: x for name, x in inputs.items() if name != "dtype"}
+    assert_close(row.numpy(**inputs), row.reference(**exact), "forward")
+
+
+def test_memory_beyond_the_output_is_seen(monkeypatch):
+    """A form that needs 64 MiB must be charged with them, its output must not."""
+
+    def hungry(table, positions):
+        np.ones(1 << 26, dtype=np.uint8)
+        return np.ones(1 << 23, dtype=np.uint8)
+
+    rows = [
+        schemes.Row("hungry", schemes.rows_of, hungry, hungry, hungry, schemes.EXACT)
+    ]
+    monkeypatch.setattr(schemes, "ROWS", rows)
+    found = measure.run_here("hungry", "relpos")
+    assert found["memory"] is None or 60e6 < found["memory"] < 72e6
+    assert found["seconds"] > 0
+
+
+def test_a_child_process_measures():
+    found = measure.measure("learned table", "relpos")
+    assert 0 < found.seconds < 10
+    assert found.memory is None or found.memory < 50e6
+
+
+def test_pictures(monkeypatch, tmp_path, report):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    run_step(demo.pictures, report)
+    made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
+    assert made == ["attention.png", "encoding.png", "relative-positions.png"]
+
+
+def test_plots_draw_into_the_axes_given():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax = figure.subplots()
+    assert relpos.plot.relative_position_map(np.eye(3, dtype=int), ax=ax) is ax
+    assert [text.get_text() for text in ax.texts] == list("100010001")
+    assert relpos.plot.attention_map(np.eye(3), ax=figure.add_subplot()).images
+    assert relpos.plot.encoding_map(np.zeros((3, 2)), ax=figure.add_subplot()).images
+
+
+def test_demo_command_prints_json(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "STEPS", [demo.facts, demo.skewing, demo.pictures])
+    assert __main__.main(["demo", "--json", "--no-plots"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["facts"]["version"] == relpos.__version__
+    assert printed["steps"][0]["title"] == "What is running"
+    assert (printed["passed"], printed["failed"]) == (4, 0)
+
+
+def test_info_command_prints_the_configuration(capsys):
+    assert __main__.main(["info"]) == 0
+    assert relpos.__version__ in capsys.readouterr().out
+
+
+def test_a_command_is_needed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        __main__.main([])
+    assert stop.value.code == 2
+    assert "command" in capsys.readouterr().err
+
+
+def test_import_leaves_pictures_and_definitions_alone(child):
+    child(
+        "import sys, relpos\n"
+        "heavy = {'matplotlib', 'relpos.plot', 'relpos.reference', 'relpos.demo'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "assert relpos.reference.attention and relpos.plot.attention_map"
+    )
