@@ -81,12 +81,13 @@ def as_floating(name: str, value: object) -> Array:
 def as_integers(name: str, value: object) -> Array:
     """Return a private int64 copy of `value`, whatever its integer dtype."""
     array = as_array(name, value)
-    if array.dtype.kind == "O" and all(type(item) is int for item in array.flat):
+    if array.dtype.kind == "O" and all(type(item) is int for item in array.ravel()):
         raise ValueError(f"{name}: a value does not fit int64")
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
     if array.dtype.kind == "u" and array.size and int(array.max()) > _INT64.max:
         raise ValueError(f"{name}: {array.max()} does not fit int64")
+    check_bytes(name, array.shape, np.dtype(np.int64))
     return np.array(array, dtype=np.int64, order="C")
 
 
@@ -130,7 +131,9 @@ def as_real(name: str, value: object) -> float:
     reject_foreign(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+    # A timedelta64 counts as an integer in NumPy's class tree.
+    not_real = (bool, np.bool_, np.timedelta64)
+    if isinstance(value, not_real) or not isinstance(value, Real):
         raise TypeError(f"{name}: got {kind_of(value)}; expected a real number")
     try:
         number = float(value)
@@ -184,6 +187,14 @@ def stored(array: Array) -> Array:
             for stride, size in zip(array.strides, array.shape, strict=True)
         )
     ]
+
+
+def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise where NumPy could not address an array of that shape, even an empty one."""
+    if math.prod(size for size in shape if size) * dtype.itemsize > _INT64.max:
+        raise ValueError(
+            f"{name}: shape {shape} has more bytes than memory can address"
+        )
 
 
 def check_out(

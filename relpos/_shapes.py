@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, at_least_ndim
+from relpos._checks import Array, at_least_ndim, check_bytes
 
 #: Shape of each argument as messages print it, and the number of its core axes.
 LAYOUT = {
@@ -205,4 +205,6 @@ def spread(name: str, array: Array, sizes: Sizes) -> Array:
         core = (sizes.H, sizes.Lq, sizes.Lk)
     elif name == "labels":
         core = (1, sizes.Lq, sizes.Lk)
-    return np.broadcast_to(array, (*sizes.batch, *core))
+    shape = (*sizes.batch, *core)
+    check_bytes(name, shape, array.dtype)
+    return np.broadcast_to(array, shape)

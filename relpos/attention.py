@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, as_int, check_out, kind_of
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_floating,
+    as_int,
+    check_bytes,
+    check_out,
+    kind_of,
+)
 from relpos._config import check_num_threads, get_num_threads, kernels
 from relpos._problem import Problem, prepare
 from relpos._shapes import broadcast_shapes
@@ -285,10 +292,7 @@ def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
 
 
 def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    if math.prod(shape) * dtype.itemsize > 2**63 - 1:
-        raise ValueError(
-            f"{name}: shape {shape} has more bytes than memory can address"
-        )
+    check_bytes(name, shape, dtype)
     return np.empty(shape, dtype)
 
 

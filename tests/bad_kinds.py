@@ -139,6 +139,11 @@ VALUES = [
     ("query_offset", np.uint64(2**63), r"9223372036854775808 does not fit int64"),
     ("query_offset", 2**60, r"1152921504606846976; expected .* -2\*\*60 and 2\*\*60"),
     ("query_offset", [0, -(2**63), 0], r"-9223372036854775808; expected"),
+    (
+        "query_offset",
+        np.broadcast_to(np.int8(0), (2**40, 2**22)),
+        r"\(1099511627776, 4194304\) has more bytes than memory",
+    ),
     ("key_lengths", L + 1, r"got 5; expected 0 to Lk = 4"),
     ("key_lengths", [4, -1, 4], r"got -1; expected 0 to Lk = 4"),
     ("key_lengths", HUGE, r"does not fit int64"),
