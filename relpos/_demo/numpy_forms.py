@@ -14,6 +14,7 @@ import numpy.typing as npt
 __all__ = [
     "attention",
     "index",
+    "keys_and_queries",
     "learned",
     "music",
     "normalized_index",
@@ -105,6 +106,18 @@ def transformer_xl(
     s = np.pad((query + pos_bias_v) @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
     s = s.reshape(heads, 2 * length, length)[:, 1:].reshape(heads, length, -1)
     s = s[:, :, :length] + (query + pos_bias_u) @ transposed(key)
+    s *= root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def keys_and_queries(
+    query: Array, key: Array, value: Array, rel_key: Array, rel_query: Array
+) -> Array:
+    """BERT's relative_key_query: one table met by the query, one by the key."""
+    row = distances(query.shape[-2], rel_key.shape[0] // 2)
+    s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
+    s += transposed(np.take_along_axis(key @ rel_query.T, row.T[None], axis=-1))
+    s += query @ transposed(key)
     s *= root(query)
     return softmax(s, is_causal=False) @ value
 

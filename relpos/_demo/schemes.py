@@ -169,6 +169,13 @@ ROWS = [
         reference.transformer_xl_attention,
     ),
     Row(
+        "BERT, keys and queries",
+        heads_of("rel_key", "rel_query", rows=both_sides),
+        relpos.attention,
+        numpy_forms.keys_and_queries,
+        reference.attention,
+    ),
+    Row(
         "rel_bias per head",
         heads_of("rel_bias", rows=both_sides),
         relpos.attention,
