@@ -37,6 +37,8 @@ def kind_of(value: object) -> str:
 
 def reject_foreign(name: str, value: object) -> None:
     """Turn away arrays whose meaning `np.asarray` would silently drop."""
+    if type(value) is np.ndarray:  # the usual case, in a tenth of the time
+        return
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: got a MaskedArray; expected a plain array (its mask would be "

@@ -206,5 +206,7 @@ def spread(name: str, array: Array, sizes: Sizes) -> Array:
     elif name == "labels":
         core = (1, sizes.Lq, sizes.Lk)
     shape = (*sizes.batch, *core)
+    if array.shape == shape:
+        return array
     check_bytes(name, shape, array.dtype)
     return np.broadcast_to(array, shape)
