@@ -21,6 +21,7 @@ supported(void)
 #define RP_ISA avx512
 #define RP_VECTOR_BYTES 64
 #define RP_MR 8 /* 8 x 2 accumulators; 8 divides the query tile of 32 rows */
+#define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
 #include "kernels/kernels.h"
 

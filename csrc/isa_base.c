@@ -5,6 +5,7 @@
 #define RP_ISA base
 #define RP_VECTOR_BYTES 16
 #define RP_MR 4 /* 4 x 2 accumulators and 3 operands fit 16 registers */
+#define RP_QUERY_TILE 32
 #define RP_HAS_FMA 0
 
 static int

@@ -1,7 +1,220 @@
-/* attention_forward.h: the fused forward. */
+/* attention_forward.h: the fused forward: nothing Lq x Lk is ever stored.
+ *
+ * A unit is one head's block of query tiles; key tiles are its outer loop, so the tiles of
+ * a block share each slice of keys, values and table while it is in the second-level
+ * cache. Slices are packed and used in waves, to keep the packed copies small and warm. */
+
+/* Hands out `count` elements of memory from *used on; without memory only counts. */
+static void *
+FN(take)(char *memory, size_t *used, ptrdiff_t count, size_t size)
+{
+    void *block = memory ? memory + *used : NULL;
+    *used += RP_ROUND_UP((size_t)count * size, 64);
+    return block;
+}
+
+/* Lays a worker's buffers out from `memory` on; returns the bytes they take. */
+static size_t
+FN(lay_out)(const FN(plan) *plan, char *memory, FN(scratch) *w)
+{
+    const rp_attention *p = plan->p;
+    size_t used = 0;
+    FN(queries) q = {0};
+    int two_queries = plan->use_key && (p->pos_bias_u.data || p->pos_bias_v.data);
+#define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
+    w->scores = TAKE(BQ * LDS);
+    w->lane_max = TAKE(BQ * VL);
+    w->bias = TAKE(p->rel_bias.data ? LDS : 0);
+    w->keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
+    w->queries = FN(take)(memory, &used, RP_BLOCK_TILES, sizeof(FN(queries)));
+    for (int i = 0; i < plan->block_tiles; i++) {
+        q.content = TAKE(BQ * p->D);
+        q.relative = two_queries ? TAKE(BQ * p->D) : q.content;
+        q.saved = TAKE(plan->use_key == RP_BAND ? BQ * BQ : 0);
+        q.out = TAKE(BQ * plan->Dv_pad);
+        q.max = TAKE(BQ);
+        q.sum = TAKE(BQ);
+        if (plan->use_key > RP_BAND)
+            q.key_dots = TAKE(BQ * RP_ROUND_UP(p->key_rows, NR));
+        if (plan->use_value > RP_BAND)
+            q.value_sums = TAKE(BQ * RP_ROUND_UP(p->value_rows, VL));
+        if (memory)
+            w->queries[i] = q;
+    }
+    return used;
+#undef TAKE
+}
+
+static void
+FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, int64_t i0)
+{
+    const rp_attention *p = plan->p;
+    const T factor = (T)(p->scale * RP_LOG2E);
+    q->b = b;
+    q->h = h;
+    q->i0 = i0;
+    q->rows = (int)RP_MIN(BQ, p->Lq - i0);
+    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->begin = rp_visible(p, b, i0).begin;
+    q->end = rp_visible(p, b, i0 + q->rows - 1).end;
+    q->saved_column = -1;
+    const char *rows = rp_at(&p->query, b, h, i0);
+    const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v;
+    FN(pack_left)(q->content, rows, p->query.row, p->query.col, q->rows, q->rows_pad, p->D,
+                  u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
+    if (q->relative != q->content)
+        FN(pack_left)(q->relative, rows, p->query.row, p->query.col, q->rows, q->rows_pad,
+                      p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col, factor);
+    memset(q->out, 0, (size_t)(BQ * plan->Dv_pad) * sizeof(T));
+    for (int m = 0; m < BQ; m++) {
+        q->max[m] = -(T)INFINITY;
+        q->sum[m] = 0;
+    }
+    if (q->key_dots)
+        FN(gemm_set)(q->relative, FN(copy)(&plan->rel_key, b, h), q->rows_pad,
+                     RP_ROUND_UP(p->key_rows, NR), p->D, q->key_dots,
+                     RP_ROUND_UP(p->key_rows, NR));
+    if (q->value_sums)
+        memset(q->value_sums, 0,
+               (size_t)(BQ * RP_ROUND_UP(p->value_rows, VL)) * sizeof(T));
+    if (p->weights.data)
+        for (int m = 0; m < q->rows; m++)
+            for (int64_t j = 0; j < p->Lk; j++)
+                *(T *)(rp_at(&p->weights, b, h, i0 + m) + j * p->weights.col) =
+                    -(T)INFINITY;
+}
+
+static void
+FN(visit_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, int64_t j0)
+{
+    const rp_attention *p = plan->p;
+    if (q->end <= j0 || q->begin >= j0 + BK)
+        return;
+    FN(tile) t = {.j0 = j0, .keys = (int)RP_MIN(BK, q->end - j0)};
+    t.columns = RP_ROUND_UP(t.keys, NR);
+    t.w0 = j0 - q->i0 + plan->Lq_pad - BQ;
+    t.ld = LDS - plan->skew;
+    t.s = w->scores + plan->skew * (BQ - 1);
+    int64_t hk = q->h / plan->group, slice = q->b * p->Hk + hk - plan->first_slice;
+    ptrdiff_t stride;
+    const T *values = FN(slice_values)(plan, q->b, hk, &stride);
+    FN(score_tile)(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
+    FN(value_tile)(plan, w, q, &t, values, stride,
+                   plan->may_hide && plan->values_bad[slice * plan->key_tiles + j0 / BK]);
+}
+
+static void
+FN(forward_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(plan) *plan = context;
+    const rp_attention *p = plan->p;
+    FN(scratch) w;
+    FN(lay_out)(plan, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    /* The last blocks of a causal head are the longest: they go first. */
+    int64_t block = plan->query_blocks - 1 - unit % plan->query_blocks;
+    int64_t head = unit / plan->query_blocks;
+    int64_t slice = plan->first_slice + head / plan->group, b = slice / p->Hk;
+    int64_t h = slice % p->Hk * plan->group + head % plan->group;
+    int64_t i0 = block * plan->block_tiles * BQ, begin = p->Lk, end = 0;
+    int tiles = 0;
+    for (; tiles < plan->block_tiles && i0 + tiles * BQ < p->Lq; tiles++) {
+        FN(queries) *q = &w.queries[tiles];
+        FN(start_queries)(plan, q, b, h, i0 + tiles * BQ);
+        begin = RP_MIN(begin, q->begin);
+        end = RP_MAX(end, q->end);
+    }
+    for (int64_t j0 = begin / BK * BK; j0 < end; j0 += BK)
+        for (int i = 0; i < tiles; i++) {
+            if (rp_stopping())
+                return;
+            FN(visit_tile)(plan, &w, &w.queries[i], j0);
+        }
+    for (int i = 0; i < tiles; i++)
+        FN(write_queries)(plan, &w.queries[i]);
+}
+
+static rp_status
+FN(pack_tables)(FN(plan) *plan)
+{
+    const rp_attention *p = plan->p;
+    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
+                                      plan->use_key, 1, 1);
+    if (!status)
+        status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
+                                plan->use_query, 1, p->scale * RP_LOG2E);
+    if (!status)
+        status = FN(pack_table)(plan, &p->rel_value, &plan->rel_value, p->value_rows, p->Dv,
+                                plan->use_value, 0, 1);
+    const FN(copies) *c = &plan->rel_value;
+    if (!status && plan->use_value && plan->Dv_pad)
+        plan->rel_value_bad = FN(not_finite)(
+            (const char *)c->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
+            c->size / plan->Dv_pad * c->heads * c->batches, plan->Dv_pad);
+    return status;
+}
+
+/* Memory for one wave of slices and one scratch a worker. */
+static rp_status
+FN(allocate)(FN(plan) *plan)
+{
+    const rp_attention *p = plan->p;
+    size_t keys = (size_t)plan->Lk_pad * (size_t)p->D * sizeof(T);
+    size_t values =
+        plan->copy_values ? (size_t)p->Lk * (size_t)plan->Dv_pad * sizeof(T) : 0;
+    int64_t wave = RP_WAVE_BYTES / (int64_t)RP_MAX(keys + values, 1);
+    plan->slices = RP_MIN(p->B * p->Hk, RP_MAX(wave, p->threads));
+    plan->keys = rp_alloc((size_t)plan->slices, keys);
+    plan->values = rp_alloc((size_t)plan->slices, values);
+    plan->values_bad = rp_alloc((size_t)plan->slices, (size_t)plan->key_tiles);
+    FN(scratch) unused;
+    plan->scratch_size = FN(lay_out)(plan, NULL, &unused);
+    plan->scratch = rp_alloc((size_t)p->threads, plan->scratch_size);
+    return plan->keys && plan->values && plan->values_bad && plan->scratch ? RP_OK
+                                                                          : RP_NO_MEMORY;
+}
+
+static rp_status
+FN(run_waves)(FN(plan) *plan)
+{
+    const rp_attention *p = plan->p;
+    int64_t wave = plan->slices;
+    for (int64_t s = 0; s < p->B * p->Hk; s += wave) {
+        plan->first_slice = s;
+        plan->slices = RP_MIN(wave, p->B * p->Hk - s);
+        rp_status status = rp_parallel(plan->slices * plan->key_tiles, FN(pack_slice_unit),
+                                       plan, p->threads);
+        if (!status)
+            status = rp_parallel(plan->slices * plan->group * plan->query_blocks,
+                                 FN(forward_unit), plan, p->threads);
+        if (status)
+            return status;
+    }
+    return RP_OK;
+}
+
 static rp_status
 FN(attention_forward)(const rp_attention *p)
 {
-    (void)p;
-    return RP_OK;
+    if (p->B == 0 || p->H == 0 || p->Lq == 0)
+        return RP_OK;
+    FN(plan) plan = {0};
+    FN(plan_paths)(&plan, p);
+    /* From this length on one head's keys, values and table outgrow the second-level
+     * cache, and tiles that share each slice of them win. */
+    plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;
+    plan.query_blocks =
+        (plan.Lq_pad / BQ + plan.block_tiles - 1) / plan.block_tiles;
+    rp_status status = FN(pack_tables)(&plan);
+    if (!status)
+        status = FN(allocate)(&plan);
+    if (!status)
+        status = FN(run_waves)(&plan);
+    rp_free(plan.scratch);
+    rp_free(plan.values_bad);
+    rp_free(plan.values);
+    rp_free(plan.keys);
+    rp_free(plan.rel_value.data);
+    rp_free(plan.rel_query.data);
+    rp_free(plan.rel_key.data);
+    return status;
 }

@@ -20,6 +20,6 @@ FN(fma_loop)(int64_t rounds)
     V total = acc[0];
     for (int c = 1; c < CHAINS; c++)
         total += acc[c];
-    seed = FN(hsum)(total);
+    seed = FN(sum_lanes)(total)[0];
     return 2.0 * CHAINS * VL * (double)rounds;
 }

@@ -3,6 +3,7 @@
  * Parameters, set by isa_*.c and undefined at the end:
  *   RP_ISA           its name                 RP_VECTOR_BYTES  width of its vectors
  *   RP_MR            rows of a micro-tile     RP_HAS_FMA       fused multiply-add exists
+ *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64
  *   supported        whether this CPU can run it
  * Parameters of one template pass:
  *   T                float or double          RP_DTYPE         f32 or f64
@@ -55,3 +56,4 @@ const rp_table RP_TABLE(RP_ISA) = {
 #undef RP_VECTOR_BYTES
 #undef RP_MR
 #undef RP_HAS_FMA
+#undef RP_QUERY_TILE

@@ -19,4 +19,6 @@
 #define RP_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define RP_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
+#include "attention_common.h"
+
 #endif

@@ -2,6 +2,13 @@
 #include "loops.h"
 #include "vector.h"
 
+#include "exp2.h"
+#include "tile_gemm.h"
+#include "pack.h"
+
+#include "attention_plan.h"
+#include "attention_scores.h"
+#include "attention_values.h"
 #include "attention_forward.h"
 #include "fma_loop.h"
 
@@ -11,4 +18,9 @@
 #include "sinusoid.h"
 #include "attention_ufuncs.h"
 
+#undef MR
+#undef NR
+#undef BQ
+#undef BK
+#undef LDS
 #include "vector_end.h"

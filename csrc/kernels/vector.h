@@ -7,12 +7,14 @@ typedef T FN(vec) __attribute__((vector_size(RP_VECTOR_BYTES)));
 typedef T FN(uvec)
     __attribute__((vector_size(RP_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 #define V FN(vec)
-#define VL ((int)(RP_VECTOR_BYTES / sizeof(T)))
+#define VL RP_LANES
 
 #if RP_IS_F32
+#define RP_LANES (RP_VECTOR_BYTES / 4)
 typedef int32_t FN(ivec) __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define TI int32_t
 #else
+#define RP_LANES (RP_VECTOR_BYTES / 8)
 typedef int64_t FN(ivec) __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define TI int64_t
 #endif
@@ -54,20 +56,84 @@ FN(vmax)(V a, V b)
     return r;
 }
 
-RP_INLINE T
-FN(hsum)(V x)
+/* RP_SWAP(v, h) exchanges lanes i and i ^ h; RP_LOW and RP_HIGH interleave the lower
+ * and the upper halves of two vectors. Literal indices: all that gcc and clang share. */
+#define RP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#if RP_LANES == 2
+#define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0)
+#define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 2)
+#define RP_HIGH(a, b) RP_SHUFFLE(a, b, 1, 3)
+#elif RP_LANES == 4
+#define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0, 3, 2)
+#define RP_SWAP2(v) RP_SHUFFLE(v, v, 2, 3, 0, 1)
+#define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 4, 1, 5)
+#define RP_HIGH(a, b) RP_SHUFFLE(a, b, 2, 6, 3, 7)
+#elif RP_LANES == 8
+#define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6)
+#define RP_SWAP2(v) RP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5)
+#define RP_SWAP4(v) RP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
+#define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define RP_HIGH(a, b) RP_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define RP_SWAP1(v) \
+    RP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#define RP_SWAP2(v) \
+    RP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define RP_SWAP4(v) \
+    RP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define RP_SWAP8(v) \
+    RP_SHUFFLE(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define RP_LOW(a, b) \
+    RP_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define RP_HIGH(a, b) \
+    RP_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+
+/* The sum, or the largest, of all lanes, in every lane; the tree order is fixed. */
+RP_INLINE V
+FN(sum_lanes)(V x)
 {
-    T s = x[0];
-    for (int i = 1; i < VL; i++)
-        s += x[i];
-    return s;
+#if RP_LANES > 8
+    x += RP_SWAP8(x);
+#endif
+#if RP_LANES > 4
+    x += RP_SWAP4(x);
+#endif
+#if RP_LANES > 2
+    x += RP_SWAP2(x);
+#endif
+    return x + RP_SWAP1(x);
 }
 
-RP_INLINE T
-FN(hmax)(V x)
+RP_INLINE V
+FN(max_lanes)(V x)
 {
-    T m = x[0];
-    for (int i = 1; i < VL; i++)
-        m = m > x[i] ? m : x[i];
-    return m;
+#if RP_LANES > 8
+    x = FN(vmax)(x, RP_SWAP8(x));
+#endif
+#if RP_LANES > 4
+    x = FN(vmax)(x, RP_SWAP4(x));
+#endif
+#if RP_LANES > 2
+    x = FN(vmax)(x, RP_SWAP2(x));
+#endif
+    return FN(vmax)(x, RP_SWAP1(x));
+}
+
+/* rows[i][j] -> rows[j][i], by log2(VL) rounds of the perfect shuffle. */
+RP_INLINE void
+FN(transpose)(V rows[VL])
+{
+    V next[VL];
+#pragma GCC unroll 4
+    for (int round = 1; round < VL; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            next[2 * i] = RP_LOW(rows[i], rows[i + VL / 2]);
+            next[2 * i + 1] = RP_HIGH(rows[i], rows[i + VL / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++)
+            rows[i] = next[i];
+    }
 }

@@ -1,0 +1,215 @@
+/* attention_values.h: logits -> probabilities -> out, one tile at a time.
+ *
+ * Running softmax: max and sum of a row are those of the keys seen so far; when a tile
+ * raises the maximum, what the row has accumulated is scaled down. The sums over table
+ * rows (rel_value by ROWS or LABELS) are scaled with it. */
+
+RP_INLINE void
+FN(scale_row)(T *row, ptrdiff_t count, T factor)
+{
+    for (ptrdiff_t k = 0; k < count; k += VL)
+        FN(store)(row + k, FN(load)(row + k) * factor);
+}
+
+static void
+FN(raise_max)(const FN(plan) *plan, FN(queries) *q, int m, T new_max)
+{
+    T factor = FN(exp2)(FN(splat)(q->max[m] - new_max))[0];
+    q->max[m] = new_max;
+    q->sum[m] *= factor;
+    FN(scale_row)(q->out + m * plan->Dv_pad, plan->Dv_pad, factor);
+    if (q->value_sums) {
+        ptrdiff_t stride = RP_ROUND_UP(plan->p->value_rows, VL);
+        FN(scale_row)(q->value_sums + m * stride, stride, factor);
+    }
+}
+
+/* exp2(s - max) in place for every row, sums included. */
+static void
+FN(softmax_tile)(const FN(plan) *plan, const FN(scratch) *w, FN(queries) *q,
+                 const FN(tile) *t)
+{
+    for (int m = 0; m < q->rows; m++) {
+        T top = FN(max_lanes)(FN(load)(w->lane_max + m * VL))[0];
+        if (top > q->max[m])
+            FN(raise_max)(plan, q, m, top);
+        /* A row with nothing visible yet: exp2(-inf - 0) = 0, not NaN. */
+        T base = q->max[m] == -(T)INFINITY ? 0 : q->max[m];
+        T *s = t->s + m * t->ld;
+        V sum0 = (V){0}, sum1 = (V){0};
+        for (int n = 0; n < t->columns; n += NR) {
+            V p0 = FN(exp2)(FN(load)(s + n) - base);
+            V p1 = FN(exp2)(FN(load)(s + n + VL) - base);
+            FN(store)(s + n, p0);
+            FN(store)(s + n + VL, p1);
+            sum0 += p0;
+            sum1 += p1;
+        }
+        q->sum[m] += FN(sum_lanes)(sum0 + sum1)[0];
+    }
+}
+
+static void
+FN(drop_tile)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
+{
+    unsigned char keep[BK];
+    for (int m = 0; m < q->rows; m++) {
+        rp_dropout_kept(p, q->b, q->h, q->i0 + m, t->j0, t->keys, keep);
+        for (int n = 0; n < t->keys; n++)
+            t->s[m * t->ld + n] = keep[n] ? t->s[m * t->ld + n] : 0;
+    }
+}
+
+/* ---- rel_value -------------------------------------------------------------------- */
+
+RP_INLINE T
+FN(sum_run)(const T *p, int64_t first, int64_t end)
+{
+    T total = 0;
+    for (; first + VL <= end; first += VL)
+        total += FN(sum_lanes)(FN(load)(p + first))[0];
+    for (; first < end; first++)
+        total += p[first];
+    return total;
+}
+
+/* ROWS: every row inside the table has one key; its two ends take all keys beyond. */
+static void
+FN(sum_by_row)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+{
+    const rp_attention *p = plan->p;
+    const ptrdiff_t rows = p->value_rows, stride = RP_ROUND_UP(rows, VL);
+    for (int m = 0; m < q->rows; m++) {
+        T *sums = q->value_sums + m * stride;
+        const T *s = t->s + m * t->ld;
+        int64_t row = FN(position)(plan, q, t, m, 0) - p->min_position; /* of key 0 */
+        int64_t inside = RP_MIN(t->keys, RP_MAX(0, -row));
+        int64_t past = RP_MIN(t->keys, RP_MAX(0, rows - row));
+        if (p->beyond == RP_CLIP) {
+            sums[0] += FN(sum_run)(s, 0, inside);
+            sums[rows - 1] += FN(sum_run)(s, past, t->keys);
+        }
+        for (int64_t n = inside; n < past; n++)
+            sums[row + n] += s[n];
+    }
+}
+
+static void
+FN(sum_by_label)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+{
+    const rp_attention *p = plan->p;
+    const ptrdiff_t stride = RP_ROUND_UP(p->value_rows, VL);
+    for (int m = 0; m < q->rows; m++) {
+        const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
+        for (int n = 0; n < t->keys; n++, label += p->labels.col) {
+            int64_t l = rp_label(label, p->label_size, p->value_rows);
+            if (l >= 0)
+                q->value_sums[m * stride + l] += t->s[m * t->ld + n];
+        }
+    }
+}
+
+/* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
+ * bits: b holds NaN or infinity in rows that hidden pairs must not touch. */
+static void
+FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                           ptrdiff_t ldc)
+{
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t k = 0; k < depth; k++) {
+            T ai = a[i * lda + k];
+            if (ai == 0)
+                continue;
+            for (ptrdiff_t j = 0; j < columns; j += VL) {
+                T *cell = c + i * ldc + j;
+                V sum = FN(load)(cell);
+                sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
+                FN(store)(cell, sum);
+            }
+        }
+}
+
+/* The probabilities read with the plain row length are the band matrix, once the cells
+ * that belong to no pair of the tile are zero. */
+static void
+FN(add_value_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t)
+{
+    const T *table = FN(copy)(&plan->rel_value, q->b, q->h) +
+                     (t->w0 - plan->band_first) * plan->Dv_pad;
+    int64_t depth = RP_MIN(t->keys + BQ - 1, plan->band_end - t->w0);
+    for (int m = 0; m < q->rows_pad; m++) {
+        T *row = w->scores + m * LDS;
+        int first = BQ - 1 - m, end = first + (m < q->rows ? t->keys : 0);
+        for (int c = 0; c < first; c++)
+            row[c] = 0;
+        for (int64_t c = end; c < depth; c++)
+            row[c] = 0;
+    }
+    if (plan->rel_value_bad)
+        FN(gemm_add_rows_selected)(w->scores, LDS, table, plan->Dv_pad, q->rows,
+                                   plan->Dv_pad, depth, q->out, plan->Dv_pad);
+    else
+        FN(gemm_add_rows)(w->scores, LDS, table, plan->Dv_pad, q->rows_pad, plan->Dv_pad,
+                          depth, q->out, plan->Dv_pad);
+}
+
+/* Probabilities of a scored tile, and their share of the output. */
+static void
+FN(value_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t,
+               const T *values, ptrdiff_t stride, int values_bad)
+{
+    const rp_attention *p = plan->p;
+    FN(softmax_tile)(plan, w, q, t);
+    if (p->dropout_p > 0)
+        FN(drop_tile)(p, q, t);
+    if (plan->use_value == RP_ROWS)
+        FN(sum_by_row)(plan, q, t);
+    if (plan->use_value == RP_LABELS)
+        FN(sum_by_label)(plan, q, t);
+    if (values_bad && t->finished)
+        FN(gemm_add_rows_selected)(t->s, t->ld, values + t->j0 * stride, stride, q->rows,
+                                   plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
+    else
+        FN(gemm_add_rows)(t->s, t->ld, values + t->j0 * stride, stride, q->rows_pad,
+                          plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
+    if (plan->use_value == RP_BAND)
+        FN(add_value_band)(plan, w, q, t);
+}
+
+/* ---- the finished rows --------------------------------------------------------------- */
+
+static void
+FN(write_weights_row)(const rp_attention *p, const FN(queries) *q, int m)
+{
+    char *at = rp_at(&p->weights, q->b, q->h, q->i0 + m);
+    T base = q->max[m] == -(T)INFINITY ? 0 : q->max[m], norm = 1 / q->sum[m];
+    for (int64_t j = 0; j < p->Lk; j++, at += p->weights.col) {
+        T s = *(T *)at;
+        *(T *)at = s == -(T)INFINITY ? 0 : FN(exp2)(FN(splat)(s - base))[0] * norm;
+    }
+}
+
+/* out = (sum_j p_j v_j + value_sums . W) / sum; a row that saw no key is 0, lse -inf. */
+static void
+FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
+{
+    const rp_attention *p = plan->p;
+    ptrdiff_t stride = RP_ROUND_UP(p->value_rows, VL), width = plan->Dv_pad;
+    if (q->value_sums)
+        (plan->rel_value_bad ? FN(gemm_add_rows_selected) : FN(gemm_add_rows))(
+            q->value_sums, stride, FN(copy)(&plan->rel_value, q->b, q->h), width,
+            q->rows_pad, width, p->value_rows, q->out, width);
+    for (int m = 0; m < q->rows; m++) {
+        char *out = rp_at(&p->out, q->b, q->h, q->i0 + m);
+        T norm = q->sum[m] == 0 ? 0 : (T)(1 / (q->sum[m] * (1 - p->dropout_p)));
+        for (int64_t k = 0; k < p->Dv; k++, out += p->out.col)
+            *(T *)out = q->sum[m] == 0 ? 0 : q->out[m * width + k] * norm;
+        if (p->lse.data)
+            *(T *)rp_at(&p->lse, q->b, q->h, q->i0 + m) =
+                q->sum[m] == 0 ? -(T)INFINITY
+                               : (T)((q->max[m] + log2((double)q->sum[m])) * RP_LN2);
+        if (p->weights.data)
+            FN(write_weights_row)(p, q, m);
+    }
+}

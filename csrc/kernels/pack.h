@@ -1,0 +1,98 @@
+/* pack.h: strided operands -> the layouts of tile_gemm.h. */
+
+/* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
+RP_INLINE const T *
+FN(row)(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
+{
+    if (step == (ptrdiff_t)sizeof(T) || count <= 1)
+        return (const T *)data;
+    for (ptrdiff_t k = 0; k < count; k++)
+        buffer[k] = *(const T *)(data + k * step);
+    return buffer;
+}
+
+/* NR rows of `depth` elements, column stride `step` bytes (NULL: a row of zeros), times
+ * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
+ * transpose: 3 times as fast as element by element. */
+static void
+FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth, T factor)
+{
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (; k + VL <= depth; k += VL)
+            for (int half = 0; half < NR; half += VL) {
+                V block[VL];
+#pragma GCC unroll 16
+                for (int i = 0; i < VL; i++)
+                    block[i] = rows[half + i]
+                                   ? FN(load)((const T *)rows[half + i] + k) * factor
+                                   : (V){0};
+                FN(transpose)(block);
+#pragma GCC unroll 16
+                for (int i = 0; i < VL; i++)
+                    FN(store)(panel + (k + i) * NR + half, block[i]);
+            }
+    for (; k < depth; k++)
+        for (int i = 0; i < NR; i++)
+            panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
+}
+
+/* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
+static void
+FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
+{
+    ptrdiff_t k = 0;
+    if (row && step == (ptrdiff_t)sizeof(T)) {
+        memcpy(packed, row, (size_t)count * sizeof(T));
+        k = count;
+    } else if (row) {
+        for (; k < count; k++)
+            packed[k] = *(const T *)(row + k * step);
+    }
+    for (; k < padded; k++)
+        packed[k] = 0;
+}
+
+/* (rows + bias) * factor -> blocks [depth][MR] of the left operand; rows past `valid`
+ * are zeros. bias may be NULL. */
+static void
+FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t valid,
+              int64_t count, ptrdiff_t depth, const char *bias, ptrdiff_t bias_step, T factor)
+{
+    for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
+        for (int i = 0; i < MR; i++) {
+            const char *row = rows + (block + i) * row_step;
+            if (block + i >= valid) {
+                for (ptrdiff_t k = 0; k < depth; k++)
+                    packed[k * MR + i] = 0;
+                continue;
+            }
+            for (ptrdiff_t k = 0; k < depth; k++) {
+                T x = *(const T *)(row + k * step);
+                if (bias)
+                    x += *(const T *)(bias + k * bias_step);
+                packed[k * MR + i] = x * factor;
+            }
+        }
+}
+
+/* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */
+static int
+FN(not_finite)(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
+               ptrdiff_t columns)
+{
+    T total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const char *row = rows + i * row_step;
+        ptrdiff_t k = 0;
+        if (step == (ptrdiff_t)sizeof(T)) {
+            V sum = (V){0};
+            for (; k + VL <= columns; k += VL)
+                sum += FN(load)((const T *)row + k) * 0;
+            total += FN(sum_lanes)(sum)[0];
+        }
+        for (; k < columns; k++)
+            total += *(const T *)(row + k * step) * 0;
+    }
+    return total != 0;
+}

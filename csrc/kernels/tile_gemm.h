@@ -1,0 +1,131 @@
+/* tile_gemm.h: the micro-kernels that every product of a tile is made of.
+ *
+ * A micro-tile is MR rows by NR = 2 vectors, held in registers over the whole inner
+ * dimension. Two forms of the left operand:
+ *   packed  [k][MR]: q times a packed panel [k][NR] of keys or table rows
+ *   rows    row-major, any stride: probabilities times rows of values
+ * Sums run over k in ascending order with one accumulator a cell, so a cell's bits do not
+ * depend on its place in a tile. `set` and `add` are separate: a run-time switch in the
+ * epilogue costs 2-3 %. */
+
+#define MR RP_MR
+#define NR (2 * VL)
+
+RP_INLINE void
+FN(product_packed)(const T *a, const T *b, ptrdiff_t depth, V acc[MR][2])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+        acc[i][0] = acc[i][1] = (V){0};
+    for (ptrdiff_t k = 0; k < depth; k++, a += MR, b += NR) {
+        V b0 = FN(load)(b), b1 = FN(load)(b + VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++) {
+            V ai = FN(splat)(a[i]);
+            acc[i][0] += ai * b0;
+            acc[i][1] += ai * b1;
+        }
+    }
+}
+
+/* c (MR rows, stride ldc) = packed a . panel b */
+static void
+FN(tile_set)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    V acc[MR][2];
+    FN(product_packed)(a, b, depth, acc);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+        FN(store)(c + i * ldc, acc[i][0]);
+        FN(store)(c + i * ldc + VL, acc[i][1]);
+    }
+}
+
+/* c += packed a . panel b; row_max[i] = lane-wise larger of itself and the new c */
+static void
+FN(tile_add_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc, T *row_max)
+{
+    V acc[MR][2];
+    FN(product_packed)(a, b, depth, acc);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+        T *row = c + i * ldc, *m = row_max + i * VL;
+        V s0 = FN(load)(row) + acc[i][0], s1 = FN(load)(row + VL) + acc[i][1];
+        FN(store)(row, s0);
+        FN(store)(row + VL, s1);
+        FN(store)(m, FN(vmax)(FN(vmax)(s0, s1), FN(load)(m)));
+    }
+}
+
+/* c = constant[i * step] of the row + packed a . panel b, with row_max as above */
+static void
+FN(tile_offset_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc,
+                    const T *constant, ptrdiff_t step, T *row_max)
+{
+    V acc[MR][2];
+    FN(product_packed)(a, b, depth, acc);
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++) {
+        T *row = c + i * ldc, *m = row_max + i * VL;
+        V s0 = constant[i * step] + acc[i][0], s1 = constant[i * step] + acc[i][1];
+        FN(store)(row, s0);
+        FN(store)(row + VL, s1);
+        FN(store)(m, FN(vmax)(FN(vmax)(s0, s1), FN(load)(m)));
+    }
+}
+
+/* c (MR rows, `vectors` = 1 or 2 vectors wide) += a (MR rows, row-major) . b (depth rows) */
+RP_INLINE void
+FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
+                  T *c, ptrdiff_t ldc, const int vectors)
+{
+    V acc[MR][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = FN(load)(c + i * ldc + j * VL);
+    for (ptrdiff_t k = 0; k < depth; k++, a++, b += ldb) {
+        V bk[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            bk[j] = FN(load)(b + j * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++) {
+            V ai = FN(splat)(a[i * lda]);
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++)
+                acc[i][j] += ai * bk[j];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            FN(store)(c + i * ldc + j * VL, acc[i][j]);
+}
+
+/* c (rows, columns) += a (rows, depth) . b (depth, columns): rows a multiple of MR,
+ * columns of VL. Column panels outside, so that a panel of b stays in L1 over the rows. */
+static void
+FN(gemm_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
+                  ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    for (ptrdiff_t j = 0; j < columns; j += NR)
+        for (ptrdiff_t i = 0; i < rows; i += MR) {
+            if (columns - j >= NR)
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 2);
+            else
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 1);
+        }
+}
+
+/* c (rows, columns) = packed a . panels b: rows a multiple of MR, columns of NR */
+static void
+FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+             ptrdiff_t ldc)
+{
+    for (ptrdiff_t j = 0; j < columns; j += NR)
+        for (ptrdiff_t i = 0; i < rows; i += MR)
+            FN(tile_set)(a + i * depth, b + j * depth, depth, c + i * ldc + j, ldc);
+}
