@@ -54,7 +54,7 @@ FN(choose_path)(const rp_attention *p, const rp_array *table, int64_t rows)
         return RP_ABSENT;
     if (p->labels.data)
         return RP_LABELS;
-    return rows <= 1024 && 2 * rows <= p->Lq + p->Lk ? RP_ROWS : RP_BAND;
+    return rows <= 1024 && 8 * rows <= p->Lq + p->Lk ? RP_ROWS : RP_BAND;
 }
 
 static void

@@ -202,9 +202,10 @@ FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
             q->rows_pad, width, p->value_rows, q->out, width);
     for (int m = 0; m < q->rows; m++) {
         char *out = rp_at(&p->out, q->b, q->h, q->i0 + m);
+        /* A row that saw no key accumulated nothing: 0 * 0. */
         T norm = q->sum[m] == 0 ? 0 : (T)(1 / (q->sum[m] * (1 - p->dropout_p)));
-        for (int64_t k = 0; k < p->Dv; k++, out += p->out.col)
-            *(T *)out = q->sum[m] == 0 ? 0 : q->out[m * width + k] * norm;
+        FN(scale_row)(q->out + m * width, width, norm);
+        FN(unpack_row)(out, p->out.col, q->out + m * width, p->Dv);
         if (p->lse.data)
             *(T *)rp_at(&p->lse, q->b, q->h, q->i0 + m) =
                 q->sum[m] == 0 ? -(T)INFINITY

@@ -53,6 +53,46 @@ FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdif
         packed[k] = 0;
 }
 
+/* `count` contiguous elements -> a row with column stride `step` bytes. */
+RP_INLINE void
+FN(unpack_row)(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
+{
+    if (step == (ptrdiff_t)sizeof(T))
+        memcpy(row, values, (size_t)count * sizeof(T));
+    else
+        for (ptrdiff_t k = 0; k < count; k++)
+            *(T *)(row + k * step) = values[k];
+}
+
+/* Up to VL rows of one block of pack_left, from lane `first` on. */
+RP_INLINE void
+FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step, int first,
+                    int valid, ptrdiff_t depth, const char *bias, ptrdiff_t bias_step, T factor)
+{
+    const int lanes = RP_MIN(VL, MR - first);
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T) && (!bias || bias_step == (ptrdiff_t)sizeof(T)))
+        for (; k + VL <= depth; k += VL) {
+            V block[VL], shift = bias ? FN(load)((const T *)bias + k) : (V){0};
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                block[i] = i < lanes && first + i < valid
+                               ? (FN(load)((const T *)(rows + i * row_step) + k) + shift) *
+                                     factor
+                               : (V){0};
+            FN(transpose)(block);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                memcpy(packed + (k + i) * MR + first, &block[i], (size_t)lanes * sizeof(T));
+        }
+    for (; k < depth; k++)
+        for (int i = 0; i < lanes; i++) {
+            T x = first + i < valid ? *(const T *)(rows + i * row_step + k * step) : 0;
+            T shift = bias && first + i < valid ? *(const T *)(bias + k * bias_step) : 0;
+            packed[k * MR + first + i] = (x + shift) * factor;
+        }
+}
+
 /* (rows + bias) * factor -> blocks [depth][MR] of the left operand; rows past `valid`
  * are zeros. bias may be NULL. */
 static void
@@ -60,20 +100,10 @@ FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step, i
               int64_t count, ptrdiff_t depth, const char *bias, ptrdiff_t bias_step, T factor)
 {
     for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
-        for (int i = 0; i < MR; i++) {
-            const char *row = rows + (block + i) * row_step;
-            if (block + i >= valid) {
-                for (ptrdiff_t k = 0; k < depth; k++)
-                    packed[k * MR + i] = 0;
-                continue;
-            }
-            for (ptrdiff_t k = 0; k < depth; k++) {
-                T x = *(const T *)(row + k * step);
-                if (bias)
-                    x += *(const T *)(bias + k * bias_step);
-                packed[k * MR + i] = x * factor;
-            }
-        }
+        for (int first = 0; first < MR; first += VL)
+            FN(pack_left_block)(packed, rows + (block + first) * row_step, row_step, step,
+                                first, (int)RP_MIN(valid - block, MR), depth, bias, bias_step,
+                                factor);
 }
 
 /* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */

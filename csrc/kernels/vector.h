@@ -45,15 +45,20 @@ FN(select)(VI mask, V a, V b)
     return (V)((mask & (VI)a) | (~mask & (VI)b));
 }
 
-/* Lane-wise larger; a NaN in b is kept, one in a is dropped. One instruction each on
- * gcc and clang, which C vector types have no operator for. */
+/* Lane-wise larger; a NaN in b is kept, one in a is dropped. C vector types have no
+ * operator for it; this loop over memory becomes one instruction on gcc and clang, where
+ * one over vector subscripts can fall apart into scalars. */
 RP_INLINE V
 FN(vmax)(V a, V b)
 {
-    V r;
+    T x[VL], y[VL];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+#pragma omp simd
     for (int i = 0; i < VL; i++)
-        r[i] = a[i] > b[i] ? a[i] : b[i];
-    return r;
+        x[i] = x[i] > y[i] ? x[i] : y[i];
+    memcpy(&a, x, sizeof a);
+    return a;
 }
 
 /* RP_SWAP(v, h) exchanges lanes i and i ^ h; RP_LOW and RP_HIGH interleave the lower
