@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dense_oracle
 import numpy as np
+from tolerances import assert_results_close
 
 import relpos
+
+DTYPES = ["float32", "float64"]
+PATHS = [(5, 40), (40, 300)]  # (Lq, Lk): decode, and tiles with a ragged last one
 
 TERMS = (
     "plain",
@@ -106,3 +111,13 @@ def run(query, key, value, attn_mask=None, **keywords):
     return relpos.attention(
         query, key, value, attn_mask, return_lse=True, return_weights=True, **keywords
     )
+
+
+def check(inputs, keywords, dtype, name="forward"):
+    """One call against the vectorised oracle on the very same numbers."""
+    inputs, keywords = [x.astype(dtype) for x in inputs], cast(keywords, dtype)
+    want = dense_oracle.attention(*inputs, **keywords)
+    got = run(*inputs, **keywords)
+    assert got.out.dtype == got.lse.dtype == got.weights.dtype == dtype
+    assert_results_close(got, want, name)
+    return got

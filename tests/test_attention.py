@@ -9,7 +9,7 @@ import dense_oracle
 import numpy as np
 import oracle
 import pytest
-from problems import TERMS, cast, normal, qkv, run, terms
+from problems import DTYPES, PATHS, TERMS, cast, check, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -19,18 +19,6 @@ from tolerances import (
 )
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
-DTYPES = ["float32", "float64"]
-
-
-def check(inputs, keywords, dtype, name="forward"):
-    """One call against the vectorised oracle on the very same numbers."""
-    inputs = [x.astype(dtype) for x in inputs]
-    keywords = cast(keywords, dtype)
-    want = dense_oracle.attention(*inputs, **keywords)
-    got = run(*inputs, **keywords)
-    assert got.out.dtype == got.lse.dtype == got.weights.dtype == dtype
-    assert_results_close(got, want, name)
-    return got
 
 
 # ---- every small size ---------------------------------------------------------------
@@ -114,18 +102,7 @@ def test_empty_lengths(isa, kind, shape):
     assert np.isneginf(got.lse).all()
 
 
-def test_no_batch_items_and_no_columns(isa):
-    rng = np.random.default_rng(2)
-    assert run(*qkv(rng, (0,), 2, 3, 4, 5)).out.shape == (0, 2, 3, 5)
-    q, k, v = qkv(rng, (), 2, 3, 4, 5)
-    assert run(q, k, v[..., :0]).out.shape == (2, 3, 0)
-    got = run(q[..., :0], k[..., :0], v, scale=1.0)
-    assert_bitwise(got.weights, np.full((2, 3, 4), 0.25))
-
-
 # ---- what hides pairs ---------------------------------------------------------------
-
-PATHS = [(5, 40), (40, 300)]  # (Lq, Lk): decode, tiles
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -286,15 +263,3 @@ def test_dropout_is_the_documented_function_of_the_seed(isa, dtype, lq, lk, drop
     got = run(*inputs, **keywords)
     assert_close(got.out, want.out, "forward")
     assert_close(got.weights, want.weights, "forward")
-
-
-def test_dropout_draws_once_and_only_when_needed():
-    rng = np.random.default_rng(14)
-    inputs = qkv(rng, (), 2, 3, 4, 5)
-    generator, twin = np.random.default_rng(3), np.random.default_rng(3)
-    run(*inputs, dropout_p=0.0, rng=generator)
-    assert generator.integers(1 << 40) == twin.integers(1 << 40)
-    got = run(*inputs, dropout_p=0.3, rng=generator)
-    want = dense_oracle.attention(*inputs, dropout_p=0.3, rng=twin)
-    assert_close(got.out, want.out, "forward")
-    assert generator.integers(1 << 40) == twin.integers(1 << 40)

@@ -1,0 +1,221 @@
+"""Which table row a pair reads, in every kernel table, decoding and in tiles."""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+import pytest
+from problems import DTYPES, PATHS, cast, check, normal, qkv, run, terms
+from tolerances import assert_bitwise, assert_close, assert_results_bitwise
+
+import relpos
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def all_tables(rng, rows, d, dv, *lead):
+    return {
+        "rel_key": normal(rng, *lead, rows, d),
+        "rel_query": normal(rng, *lead, rows, d),
+        "rel_value": normal(rng, *lead, rows, dv),
+        "rel_bias": normal(rng, *lead, rows),
+    }
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("lead", [(), (2,), (3, 2), (3, 1)])
+def test_tables_shared_per_head_and_per_item(isa, dtype, lq, lk, lead):
+    rng = np.random.default_rng(1)
+    keywords = all_tables(rng, 9, 16, 8, *lead) | {"query_offset": lk - lq}
+    check(qkv(rng, (3,), 2, lq, lk, 16, 8), keywords, dtype)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize(
+    "rows, first", [(1, 0), (6, -20), (64, -70), (6, 5), (4, -900)]
+)
+def test_where_the_table_lies(isa, dtype, lq, lk, beyond, rows, first):
+    """Tables that cover the middle, one end, or nothing of what the call reaches."""
+    rng = np.random.default_rng(2)
+    keywords = all_tables(rng, rows, 16, 8)
+    keywords |= {"min_relative_position": first, "beyond": beyond, "query_offset": 7}
+    check(qkv(rng, (2,), 2, lq, lk, 16, 8), keywords, dtype)
+
+
+@both_dtypes
+@both_paths
+def test_each_item_at_its_own_offset(isa, dtype, lq, lk):
+    rng = np.random.default_rng(3)
+    offsets = np.array([[0, lk - lq], [-30, 2**40]])
+    keywords = all_tables(rng, 33, 16, 8, 2) | {"query_offset": offsets}
+    for causal in (False, True):
+        inputs = qkv(rng, (2, 2), 2, lq, lk, 16, 8)
+        check(inputs, keywords | {"is_causal": causal}, dtype)
+
+
+@both_dtypes
+@both_paths
+def test_tables_of_their_own_lengths(isa, dtype, lq, lk):
+    """Each centred on itself; a bias stays so when the others are moved."""
+    rng = np.random.default_rng(4)
+    keywords = {
+        "rel_key": normal(rng, 7, 16),
+        "rel_query": normal(rng, 2, 21, 16),
+        "rel_value": normal(rng, 1, 8),
+        "rel_bias": normal(rng, 2, 2 * lk + 1),
+        "query_offset": 1,
+    }
+    inputs = qkv(rng, (2,), 2, lq, lk, 16, 8)
+    check(inputs, keywords, dtype)
+    keywords["rel_query"], keywords["rel_value"] = keywords["rel_query"][:, :7], None
+    check(inputs, keywords | {"min_relative_position": -6}, dtype)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+def test_buckets(isa, dtype, lq, lk, beyond):
+    rng = np.random.default_rng(5)
+    keywords = all_tables(rng, 6, 16, 8, 2) | {"query_offset": 0, "beyond": beyond}
+    keywords["buckets"] = rng.integers(0, 6, 31)
+    inputs = qkv(rng, (2,), 2, lq, lk, 16, 8)
+    check(inputs, keywords, dtype)
+    check(inputs, keywords | {"min_relative_position": -25}, dtype)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64"])
+def test_labels(isa, dtype, lq, lk, kind):
+    """Every integer size and broadcast form; each table with its own rows."""
+    rng = np.random.default_rng(6)
+    keywords = all_tables(rng, 10, 16, 8, 2)
+    keywords["rel_bias"] = normal(rng, 12)
+    inputs = qkv(rng, (2,), 2, lq, lk, 16, 8)
+    for shape in [(2, lq, lk), (lq, lk), (1, lk), (lq, 1)]:
+        labels = rng.integers(-2, 10, shape).astype(kind)
+        mask = rng.random((lq, lk)) < 0.7
+        check(inputs, keywords | {"labels": labels, "attn_mask": mask}, dtype)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("heads, key_heads", [(4, 1), (6, 2), (3, 3)])
+def test_grouped_heads(isa, dtype, lq, lk, heads, key_heads):
+    rng = np.random.default_rng(7)
+    keywords = terms(rng, "everything", heads, lq, lk, 16) | {"enable_gqa": True}
+    check(qkv(rng, (2,), heads, lq, lk, 16, key_heads=key_heads), keywords, dtype)
+
+
+@both_dtypes
+@both_paths
+def test_batch_axes_broadcast_over_operands(isa, dtype, lq, lk):
+    rng = np.random.default_rng(8)
+    q, _, v = qkv(rng, (2, 1), 2, lq, lk, 16)
+    _, k, _ = qkv(rng, (3,), 2, lq, lk, 16)
+    keywords = terms(rng, "xl", 2, lq, lk, 16)
+    keywords["rel_bias"] = normal(rng, 2, 1, 2, 31)
+    check((q, k, v), keywords, dtype)
+
+
+@pytest.mark.parametrize("wide", ["query", "key", "rel_key", "rel_bias"])
+def test_one_double_operand_makes_the_call_double(isa, wide):
+    rng = np.random.default_rng(9)
+    names = ("query", "key", "value")
+    given = dict(zip(names, qkv(rng, (2,), 2, 20, 30, 16), strict=True))
+    given |= terms(rng, "everything", 2, 20, 30, 16)
+    mixed = {**cast(given, "float32"), wide: given[wide]}
+    assert_results_bitwise(run(**mixed), run(**given))
+
+
+def test_float16_is_computed_in_float32(isa):
+    rng = np.random.default_rng(10)
+    inputs = [x.astype("float16") for x in qkv(rng, (2,), 2, 20, 30, 16)]
+    got = run(*inputs)
+    want = dense_oracle.attention(*inputs)
+    single = run(*(x.astype("float32") for x in inputs))
+    assert_bitwise(got.out, single.out.astype("float16"))
+    assert_bitwise(got.lse, single.lse)
+    assert_close(single.out, want.out, "forward")
+
+
+# ---- the named schemes and their gufuncs --------------------------------------------
+
+
+def scheme_problem(rng, lq, lk, dtype):
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8))
+    u, w = normal(rng, 2, 2, 16).astype(dtype)
+    return q, k, v, u, w
+
+
+def table(rng, rows, columns, dtype):
+    return normal(rng, 2, rows, columns).astype(dtype)
+
+
+@both_dtypes
+@pytest.mark.parametrize("length", [5, 40, 270])
+def test_shaw_attention(isa, dtype, length):
+    rng = np.random.default_rng(11)
+    q, k, v, _, _ = scheme_problem(rng, length, length, dtype)
+    a, w = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)
+    want = dense_oracle.attention(q, k, v, rel_key=a, rel_value=w)
+    assert_close(relpos.shaw_attention(q, k, v, a, w), want.out, "forward")
+    kernel = relpos._config.kernels().shaw_attention
+    assert_close(kernel(q, k, v, a, w), want.out, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("length", [5, 40, 270])
+def test_relative_global_attention(isa, dtype, length):
+    rng = np.random.default_rng(12)
+    q, k, v, _, _ = scheme_problem(rng, length, length, dtype)
+    for spare in (0, 7):
+        a = table(rng, length + spare, 16, dtype)
+        first = 1 - length - spare
+        want = dense_oracle.attention(
+            q, k, v, rel_key=a, is_causal=True, min_relative_position=first
+        )
+        got = relpos.relative_global_attention(q, k, v, a)
+        assert_close(got, want.out, "forward")
+        kernel = relpos._config.kernels().relative_global_attention
+        assert_close(kernel(q, k, v, a), want.out, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk", [*PATHS, (40, 40)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
+    rng = np.random.default_rng(13)
+    q, k, v, u, w = scheme_problem(rng, lq, lk, dtype)
+    r = table(rng, lk if causal else lk + lq - 1, 16, dtype)
+    want = dense_oracle.attention(
+        q, k, v, rel_key=r, pos_bias_u=u, pos_bias_v=w, is_causal=causal,
+        query_offset=lk - lq, min_relative_position=1 - lk,
+    )  # fmt: skip
+    got = relpos.transformer_xl_attention(q, k, v, r, u, w, is_causal=causal)
+    assert_close(got, want.out, "forward")
+    kernel = relpos._config.kernels().transformer_xl_attention
+    assert_close(kernel(q, k, v, r, u, w), want.out, "forward")
+
+
+@both_dtypes
+@both_paths
+def test_merging_parts_of_the_keys(isa, dtype, lq, lk):
+    """Three disjoint parts, one of them empty of visible keys, joined in any order."""
+    rng = np.random.default_rng(14)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8))
+    want = dense_oracle.attention(q, k, v)
+    cuts = [slice(0, 7), slice(7, lk // 2), slice(lk // 2, lk)]
+    parts = [run(q, k[..., cut, :], v[..., cut, :])[:2] for cut in cuts]
+    parts.append(run(q, k, v, key_lengths=0)[:2])
+    for order in ([0, 1, 2, 3], [3, 2, 0, 1]):
+        out, lse = parts[order[0]]
+        for n in order[1:]:
+            out, lse = relpos.merge_attention(out, lse, *parts[n])
+        assert_close(out, want.out, "same_formula")
+        assert_close(lse, want.lse, "same_formula")
