@@ -11,6 +11,8 @@
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -19,15 +21,13 @@
 
 #include "relpos.h"
 
+#ifdef __has_include
+#if __has_include("relpos_config.h")
+#include "relpos_config.h"
+#endif
+#endif
+
 #define TABLE_CAPSULE "relpos._core.table"
-
-static const rp_table *const tables[] = { /* from the plainest to the best */
-    &rp_table_base,
-    &rp_table_avx2,
-    &rp_table_avx512,
-};
-
-enum { TABLES = sizeof tables / sizeof tables[0] };
 
 /* ---- errors and signals ---------------------------------------------------- */
 
@@ -77,6 +77,7 @@ poll_signals(void)
 
 #include "module_attention.h"
 #include "module_ufuncs.h"
+#include "module_gemm.h"
 
 static PyObject *
 fma_loop(PyObject *self, PyObject *args)
@@ -100,6 +101,8 @@ fma_loop(PyObject *self, PyObject *args)
 static PyMethodDef table_methods[] = {
     {"attention_forward", attention_forward, METH_O,
      "attention_forward(operands): fills out, lse and weights of the dict in place"},
+    {"gemm_tiles", gemm_tiles, METH_VARARGS,
+     "gemm_tiles(a, b, threads): a @ b by this table's own tiles"},
     {"fma_loop", fma_loop, METH_VARARGS,
      "fma_loop(dtype, rounds): flops done by multiply-adds in registers"},
     {NULL, NULL, 0, NULL},
@@ -108,7 +111,7 @@ static PyMethodDef table_methods[] = {
 static int
 add_methods(PyObject *namespace, int table)
 {
-    PyObject *capsule = PyCapsule_New((void *)tables[table], TABLE_CAPSULE, NULL);
+    PyObject *capsule = PyCapsule_New((void *)rp_tables[table], TABLE_CAPSULE, NULL);
     int status = capsule == NULL ? -1 : 0;
     for (PyMethodDef *method = table_methods; status == 0 && method->ml_name != NULL;
          method++) {
@@ -142,10 +145,10 @@ add_tables(PyObject *module)
     PyObject *by_isa = PyDict_New();
     if (by_isa == NULL)
         return -1;
-    for (int i = 0; i < TABLES; i++) {
-        if (!tables[i]->supported())
+    for (int i = 0; i < RP_TABLES; i++) {
+        if (!rp_tables[i]->supported())
             continue;
-        best = tables[i]->name;
+        best = rp_tables[i]->name;
         PyObject *namespace = new_namespace(i);
         int status = namespace == NULL ? -1 : PyDict_SetItemString(by_isa, best, namespace);
         Py_XDECREF(namespace);
@@ -215,6 +218,8 @@ static PyMethodDef module_methods[] = {
     {"set_num_threads", set_num_threads, METH_VARARGS, NULL},
     {"override_num_threads", override_num_threads, METH_VARARGS,
      "override_num_threads(n): for this thread, 0 for none; returns the one before"},
+    {"blas_info", blas_info, METH_NOARGS, NULL},
+    {"gemm", gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
     {"fail_at", fail_at, METH_VARARGS,
      "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none"},
     {"live_blocks", live_blocks, METH_NOARGS, "allocations not yet freed"},
@@ -238,6 +243,8 @@ execute(PyObject *module)
         return -1;
     }
     if (_import_array() < 0 || _import_umath() < 0)
+        return -1;
+    if (set_blas_path(module) < 0)
         return -1;
     rp_set_poll(poll_signals);
     rp_set_loop_hooks((rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});

@@ -19,7 +19,7 @@ enum { MAX_OPERANDS = 16 };
 _Static_assert(sizeof(npy_intp) == sizeof(ptrdiff_t), "rp_loop must fit NumPy's loops");
 
 /* NumPy keeps pointers to these for as long as the ufunc lives. */
-static PyUFuncGenericFunction ufunc_loops[TABLES][RP_UFUNCS + 1][RP_DTYPES];
+static PyUFuncGenericFunction ufunc_loops[RP_TABLES][RP_UFUNCS + 1][RP_DTYPES];
 static char ufunc_types[RP_UFUNCS + 1][RP_DTYPES * MAX_OPERANDS];
 static void *ufunc_data[RP_DTYPES];
 
@@ -64,7 +64,7 @@ new_ufunc(int table, int index)
     }
     for (int dtype = 0; dtype < RP_DTYPES; dtype++)
         ufunc_loops[table][index][dtype] =
-            (PyUFuncGenericFunction)tables[table]->loops[index][dtype];
+            (PyUFuncGenericFunction)rp_tables[table]->loops[index][dtype];
     return PyUFunc_FromFuncAndDataAndSignature(
         ufunc_loops[table][index], ufunc_data, ufunc_types[index], RP_DTYPES, row->nin,
         row->nout, PyUFunc_None, row->name, row->doc, 0, row->signature);

@@ -67,6 +67,25 @@ const char *rp_num_threads_source(void);
 rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
                   ptrdiff_t a_row, ptrdiff_t a_col, const void *b, ptrdiff_t b_row,
                   ptrdiff_t b_col, double beta, void *c, ptrdiff_t c_row, int threads);
+/* The same with strides of a and b in bytes, that of c in elements. */
+typedef struct {
+    int64_t m, n, k;
+    double alpha, beta;
+    const char *a, *b;
+    ptrdiff_t a_row, a_col, b_row, b_col;
+    void *c;
+    ptrdiff_t c_row;
+} rp_product;
+
+/* One block of c per unit: rows a multiple of every RP_MR, columns of every two vectors;
+ * a packed block of b is half of a 1 MiB second-level cache in float64. */
+enum {
+    RP_GEMM_ROWS = 96,
+    RP_GEMM_COLUMNS = 256,
+    RP_GEMM_DEPTH = 256,
+    RP_GEMM_SCRATCH = (RP_GEMM_ROWS + RP_GEMM_COLUMNS) * RP_GEMM_DEPTH
+};
+
 /* The BLAS in use: "none", or kind, path and OpenBLAS's own configuration line. */
 const char *rp_blas_info(void);
 void rp_blas_set_path(const char *path); /* of the bundled copy, before first use */
@@ -136,11 +155,20 @@ typedef struct {
     const char *name;
     int (*supported)(void);
     rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
+    void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row, int64_t column,
+                                  void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
     double (*fma_loop[RP_DTYPES])(int64_t rounds);
     rp_loop loops[RP_UFUNCS][RP_DTYPES];
 } rp_table;
 
 extern const rp_table rp_table_base, rp_table_avx2, rp_table_avx512;
+enum { RP_TABLES = 3 };
+extern const rp_table *const rp_tables[RP_TABLES]; /* from the plainest to the best */
+const rp_table *rp_best_table(void);               /* of those that this CPU can run */
+
+/* gemm.c: own tiles of one table, never OpenBLAS. */
+rp_status rp_gemm_tiles(const rp_table *table, int dtype, const rp_product *product,
+                        int threads);
 
 #endif

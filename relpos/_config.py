@@ -148,6 +148,7 @@ def _config() -> dict[str, Any]:
     return {
         "version": __version__,
         "compiler": _core.compiler,
+        "blas": _core.blas_info(),
         "isa_tables": list(_core.by_isa),
         "isa": _isa.get(),
         "threads": get_num_threads(),
@@ -171,9 +172,9 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        With ``mode="dicts"`` the keys ``version``, ``compiler``, ``isa_tables`` (those
-        this CPU can run), ``isa`` (the one in use), ``threads``, ``threads_from``
-        (which setting that number comes from) and ``numpy``.
+        With ``mode="dicts"`` the keys ``version``, ``compiler``, ``blas``, ``isa_tables``
+        (those this CPU can run), ``isa`` (the one in use), ``threads``,
+        ``threads_from`` (which setting that number comes from) and ``numpy``.
 
     Raises
     ------

@@ -38,6 +38,7 @@ const rp_table RP_TABLE(RP_ISA) = {
     .name = RP_NAME(RP_ISA),
     .supported = supported,
     .attention_forward = RP_BOTH(attention_forward),
+    .gemm_block = RP_BOTH(gemm_block),
     .fma_loop = RP_BOTH(fma_loop),
     .loops = {
 #define RP_UFUNC(name, signature, nin, nout, types, doc) \

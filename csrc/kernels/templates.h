@@ -10,6 +10,7 @@
 #include "attention_scores.h"
 #include "attention_values.h"
 #include "attention_forward.h"
+#include "gemm_block.h"
 #include "fma_loop.h"
 
 #include "skew.h"

@@ -1,0 +1,58 @@
+/* gemm_block.h: one block of rp_gemm's result, of any strides: packed with pack.h,
+ * multiplied with tile_gemm.h. */
+
+/* c (rows, columns) = acc + beta * c; c is not read when beta is 0, as it may be NaN. */
+static void
+FN(gemm_store)(V acc[MR][2], int64_t rows, int64_t columns, T beta, T *c, ptrdiff_t ldc)
+{
+    T tile[MR * NR];
+    for (int i = 0; i < MR; i++) {
+        FN(store)(tile + i * NR, acc[i][0]);
+        FN(store)(tile + i * NR + VL, acc[i][1]);
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            T *cell = c + i * ldc + j;
+            *cell = tile[i * NR + j] + (beta != 0 ? beta * *cell : 0);
+        }
+}
+
+/* Packs b (depth, columns) at `data` into panels [depth][NR], zeros past the columns. */
+static void
+FN(gemm_pack_right)(T *panels, const rp_product *p, const char *data, int64_t columns,
+                    int64_t depth)
+{
+    for (int64_t j = 0; j < columns; j += NR, panels += depth * NR) {
+        const char *lines[NR];
+        for (int i = 0; i < NR; i++)
+            lines[i] = j + i < columns ? data + (j + i) * p->b_col : NULL;
+        FN(pack_panel)(panels, lines, p->b_row, depth, 1);
+    }
+}
+
+/* The block of c whose first cell is (row, column); scratch holds RP_GEMM_SCRATCH T. */
+static void
+FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
+{
+    int64_t rows = RP_MIN(p->m - row, RP_GEMM_ROWS);
+    int64_t columns = RP_MIN(p->n - column, RP_GEMM_COLUMNS);
+    T *left = scratch, *right = left + RP_GEMM_ROWS * RP_GEMM_DEPTH;
+    T *c = (T *)p->c + row * p->c_row + column;
+    int64_t start = 0;
+    do { /* once even for k = 0: then c = beta * c */
+        int64_t depth = RP_MIN(p->k - start, RP_GEMM_DEPTH);
+        T beta = start == 0 ? (T)p->beta : 1;
+        FN(pack_left)(left, p->a + row * p->a_row + start * p->a_col, p->a_row, p->a_col,
+                      rows, rows, depth, NULL, 0, (T)p->alpha);
+        FN(gemm_pack_right)(right, p, p->b + start * p->b_row + column * p->b_col,
+                            columns, depth);
+        for (int64_t j = 0; j < columns; j += NR)
+            for (int64_t i = 0; i < rows; i += MR) {
+                V acc[MR][2];
+                FN(product_packed)(left + i * depth, right + j * depth, depth, acc);
+                FN(gemm_store)(acc, RP_MIN(rows - i, MR), RP_MIN(columns - j, NR), beta,
+                               c + i * p->c_row + j, p->c_row);
+            }
+        start += depth;
+    } while (start < p->k);
+}
