@@ -86,7 +86,7 @@ static struct {
     sgemm_function *sgemm; /* NULL: no OpenBLAS */
     dgemm_function *dgemm;
     int rows, columns, depth; /* of one call */
-    char info[1024];
+    char info[PATH_MAX + 512]; /* OpenBLAS says about 100 characters of itself */
 } blas = {.info = "none"};
 
 static pthread_once_t blas_once = PTHREAD_ONCE_INIT;

@@ -23,11 +23,11 @@ rp_multiply(size_t a, size_t b, size_t *product)
     return 1;
 }
 
-void
+int64_t
 rp_fail_at(int64_t n, int forever)
 {
     atomic_store(&fail_forever, forever);
-    atomic_store(&countdown, n > 0 ? n : 0);
+    return atomic_exchange(&countdown, n > 0 ? n : 0);
 }
 
 int

@@ -202,8 +202,7 @@ fail_at(PyObject *Py_UNUSED(module), PyObject *args)
     int forever;
     if (!PyArg_ParseTuple(args, "Lp:fail_at", &n, &forever))
         return NULL;
-    rp_fail_at(n, forever);
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(rp_fail_at(n, forever));
 }
 
 static PyObject *
@@ -221,7 +220,8 @@ static PyMethodDef module_methods[] = {
     {"blas_info", blas_info, METH_NOARGS, NULL},
     {"gemm", gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
     {"fail_at", fail_at, METH_VARARGS,
-     "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none"},
+     "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
+     "Returns what was left of the count before"},
     {"live_blocks", live_blocks, METH_NOARGS, "allocations not yet freed"},
     {NULL, NULL, 0, NULL},
 };

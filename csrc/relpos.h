@@ -29,8 +29,9 @@ void rp_free(void *block);
 /* *product = a * b; returns 0, and leaves *product alone, when it overflows. */
 int rp_multiply(size_t a, size_t b, size_t *product);
 /* Test hook: the n-th allocation from now fails (n >= 1), and all later ones too
- * when forever is set; n = 0 switches it off. Also fails pthread_create. */
-void rp_fail_at(int64_t n, int forever);
+ * when forever is set; n = 0 switches it off. Also fails pthread_create. Returns what
+ * was left of the count before: 0 once the failure has happened. */
+int64_t rp_fail_at(int64_t n, int forever);
 int rp_should_fail(void);
 /* Blocks handed out and not yet freed. */
 int64_t rp_live_blocks(void);

@@ -1,0 +1,193 @@
+"""What was built: the package, its symbols, its settings and what importing costs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import _core
+
+PACKAGE = Path(relpos.__file__).parent
+
+
+@pytest.mark.devmode
+def test_show_config_returns_every_fact():
+    config = relpos.show_config(mode="dicts")
+    assert config["version"] == relpos.__version__
+    assert re.match(r"(gcc|.*[Cc]lang) ?\d*", config["compiler"])
+    assert config["blas"].split()[0] in ("bundled", "system", "none")
+    assert config["isa_tables"] == list(_core.by_isa)
+    assert config["isa_tables"][0] == "base"
+    assert config["isa"] == config["isa_tables"][-1]
+    assert config["threads"] == relpos.get_num_threads()
+    assert isinstance(config["threads_from"], str)
+    assert config["numpy"] == np.__version__
+
+
+@pytest.mark.devmode
+def test_show_config_prints_every_fact(capsys):
+    assert relpos.show_config() is None
+    lines = capsys.readouterr().out.splitlines()
+    config = relpos.show_config(mode="dicts")
+    assert len(lines) == len(config)
+    for line, value in zip(lines, config.values(), strict=True):
+        text = ", ".join(value) if isinstance(value, list) else str(value)
+        assert line.endswith(text)
+
+
+@pytest.mark.devmode
+def test_show_config_refuses_another_mode():
+    with pytest.raises(ValueError, match="mode: 'json'"):
+        relpos.show_config(mode="json")
+
+
+def test_the_tables_are_complete_and_alike():
+    base = vars(_core.by_isa["base"])
+    for name, table in _core.by_isa.items():
+        assert list(vars(table)) == list(base), name
+        for entry, value in vars(table).items():
+            assert type(value) is type(base[entry])
+            if isinstance(value, np.ufunc):
+                assert value.__name__ == entry
+                assert value.signature == base[entry].signature
+                assert len(value.types) == 2
+
+
+def test_fma_loop_counts_its_flops():
+    for table in _core.by_isa.values():
+        # two flops a lane and chain; float64 has half the lanes of float32
+        assert table.fma_loop("f", 100) == 2 * table.fma_loop("d", 100) > 0
+        assert table.fma_loop("f", 0) == 0
+        with pytest.raises(ValueError, match="dtype must be 'f' or 'd'"):
+            table.fma_loop("g", 1)
+
+
+def test_one_exported_symbol():
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm")
+    done = subprocess.run(
+        ["nm", "-D", "--defined-only", _core.__file__],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["PyInit__core"]
+
+
+def test_a_bundled_library_is_beside_the_extension():
+    info = relpos.show_config(mode="dicts")["blas"]
+    libraries = sorted(PACKAGE.glob("libscipy_openblas.*"))
+    if info.startswith("bundled"):
+        assert [str(path) for path in libraries] == [info.rsplit(", ", 1)[1]]
+    else:
+        assert libraries == []
+
+
+# ---- import ------------------------------------------------------------------------
+
+
+def import_cost(child, cache):
+    """Microseconds that `import relpos` takes when NumPy is there already."""
+    environment = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
+    report = child(
+        "import numpy; import relpos", "-X", "importtime", **environment
+    ).stderr
+    lines = [line.split("|") for line in report.splitlines() if line.count("|") == 2]
+    (cost,) = [int(total) for _, total, name in lines if name.strip() == "relpos"]
+    return cost
+
+
+def test_import_costs_at_most_10_ms_over_numpy(child, tmp_path):
+    # the fastest of several: other processes only ever make an import slower, and the
+    # first one compiles the bytecode
+    assert min(import_cost(child, tmp_path) for _ in range(6)) <= 10_000
+
+
+def test_import_starts_no_thread_and_prints_nothing(child):
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("needs /proc")
+    script = """
+import os, sys
+import numpy
+before = os.listdir("/proc/self/task")
+import relpos
+assert os.listdir("/proc/self/task") == before
+"""
+    done = child(script)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_import_of_a_source_tree_names_the_command(tmp_path):
+    copy = tmp_path / "relpos"
+    copy.mkdir()
+    for source in PACKAGE.glob("*.py"):
+        shutil.copy(source, copy)
+    # -S: no site-packages, so nothing else answers to the name; NumPy by its own path
+    numpy_home = str(Path(np.__file__).parents[1])
+    script = f"import sys; sys.path.append({numpy_home!r}); import relpos"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+    assert "python -m pip install -e ." in done.stderr.splitlines()[-1]
+
+
+def test_another_missing_module_is_not_blamed_on_the_build(tmp_path):
+    copy = tmp_path / "relpos"
+    copy.mkdir()
+    for source in PACKAGE.glob("*.py"):
+        shutil.copy(source, copy)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import relpos"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "No module named 'numpy'" in done.stderr.splitlines()[-1]
+
+
+def test_a_subinterpreter_gets_an_import_error(child):
+    script = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+other = interpreters.create()
+code = '''
+try:
+    import relpos
+except ImportError:
+    pass
+else:
+    raise SystemExit("imported")
+'''
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+assert run(other, code) is None
+"""
+    child(script, "-W", "ignore")
+
+
+def test_reimport_works(child):
+    script = """
+import sys, numpy as np, relpos
+q = np.ones((1, 3, 4))
+want = relpos.attention(q, q, q)
+for name in [name for name in sys.modules if name.startswith("relpos")]:
+    del sys.modules[name]
+import relpos
+assert np.array_equal(relpos.attention(q, q, q), want)
+"""
+    child(script)

@@ -1,0 +1,174 @@
+"""Every allocation of every entry fails once: MemoryError, and nothing is left behind."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import _core
+from relpos._config import kernels
+
+RNG = np.random.default_rng(11)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def everything(num_threads):
+    """All operands of attention_forward at once."""
+    q, k, v = normal(2, 4, 70, 8), normal(2, 2, 90, 8), normal(2, 2, 90, 5)
+    keywords = {
+        "attn_mask": normal(2, 1, 70, 90),
+        "is_causal": True,
+        "enable_gqa": True,
+        "query_offset": np.array([20, 3]),
+        "rel_key": normal(4, 31, 8),
+        "rel_query": normal(31, 8),
+        "rel_value": normal(31, 5),
+        "rel_bias": normal(4, 31),
+        "pos_bias_u": normal(8),
+        "pos_bias_v": normal(4, 8),
+        "key_lengths": np.array([90, 44]),
+        "window": (60, 60),
+        "dropout_p": 0.1,
+        "rng": 5,
+        "return_lse": True,
+        "return_weights": True,
+    }
+    return lambda: relpos.attention(q, k, v, **keywords, num_threads=num_threads)
+
+
+def plain(query_length, num_threads):
+    q, k = normal(3, query_length, 16), normal(3, 300, 16)
+    return lambda: relpos.attention(q, k, k, num_threads=num_threads)
+
+
+def labelled(num_threads):
+    q, labels = normal(2, 40, 8), RNG.integers(-1, 9, (40, 40)).astype(np.int16)
+    table = normal(9, 8)
+    return lambda: relpos.attention(
+        q, q, q, rel_key=table, rel_query=table, labels=labels, num_threads=num_threads
+    )
+
+
+def products(num_threads):
+    a = normal(300, 300)
+    return lambda: kernels().gemm_tiles(a, a, num_threads)
+
+
+def ufunc(name):
+    """A call of the gufunc `name` with its inputs and, where needed, its outputs."""
+    q = normal(2, 40, 8)
+    table = normal(81, 8)
+    n = np.arange(5)
+    inputs = {
+        "sinusoidal": ([np.arange(7.0), np.ones(4), np.zeros(4)], None),
+        "learned": ([table, n], None),
+        "learned_backward": ([normal(5, 8), n], (6, 8)),
+        "skew": ([normal(5, 9)], (5, 5)),
+        "unskew": ([normal(5, 5)], (5, 9)),
+        "rel_shift": ([normal(5, 9)], None),
+        "rel_unshift": ([normal(5, 9)], None),
+        "merge": ([normal(4, 8), normal(4), normal(4, 8), normal(4)], None),
+        "shaw_attention": ([q, q, q, table, table], None),
+        "relative_global_attention": ([q, q, q, table], None),
+        "transformer_xl_attention": ([q, q, q, table, normal(8), normal(8)], None),
+        "shaw_scores": ([q, q, table], None),
+        "skewed_scores": ([q, q, table], None),
+        "transformer_xl_scores": ([q, q, table, normal(8), normal(8)], None),
+    }
+    arguments, out_shape = inputs[name]
+    function = getattr(kernels(), name)
+    if out_shape is None:
+        return lambda: function(*arguments)
+    return lambda: function(*arguments, out=np.zeros(out_shape, np.float32))
+
+
+UFUNCS = [
+    name
+    for name, entry in vars(_core.by_isa[_core.isa]).items()
+    if isinstance(entry, np.ufunc)
+]
+
+CALLS = {f"attention-{n}": (everything, n) for n in (1, 3)}
+CALLS |= {f"plain-{lq}-{n}": (plain, lq, n) for lq in (1, 150) for n in (1, 3)}
+CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
+CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}
+
+
+def equal(got, want):
+    """Whether two results are equal bit by bit; None fields stand for no output."""
+    if not isinstance(got, tuple):
+        got, want = (got,), (want,)
+    return all(
+        a is b is None or np.array_equal(a, b) for a, b in zip(got, want, strict=True)
+    )
+
+
+@pytest.mark.devmode
+@pytest.mark.parametrize("forever", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_failing_allocation_is_a_memory_error(isa, name, forever):
+    make, *arguments = CALLS[name]
+    call = make(*arguments)
+    want, blocks = call(), _core.live_blocks()
+    for point in itertools.count(1):
+        _core.fail_at(point, False)
+        try:
+            got = call()
+        except MemoryError:
+            got = None
+        finally:
+            reached = _core.fail_at(0, False) == 0
+        assert _core.live_blocks() == blocks
+        # a thread that could not be started is no failure: fewer do the work
+        assert got is None or equal(got, want)
+        if not reached:
+            break
+        if forever and got is None:
+            _core.fail_at(point, True)
+            try:
+                with pytest.raises(MemoryError):
+                    call()
+            finally:
+                _core.fail_at(0, False)
+            assert _core.live_blocks() == blocks
+    assert point > 1 or name.startswith("ufunc")  # every other call needs memory
+    assert equal(call(), want)
+
+
+def test_no_thread_can_be_started(child):
+    script = """
+import numpy as np
+from relpos import _core
+a = np.random.default_rng(0).standard_normal((400, 300))
+tiles = _core.by_isa[_core.isa].gemm_tiles
+want = tiles(a, a.T, 1)
+_core.fail_at(2, True)  # the scratch of the call is the first allocation
+got = tiles(a, a.T, 4)
+assert _core.fail_at(0, False) == 1, "pthread_create was not reached"
+assert np.array_equal(got, want)
+assert np.array_equal(tiles(a, a.T, 4), want)
+"""
+    child(script)
+
+
+@pytest.mark.devmode
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "gemm"])
+def test_no_spurious_floating_point_error(isa, name):
+    make, *arguments = CALLS[name]
+    with np.errstate(all="raise"):
+        make(*arguments)()
+
+
+@pytest.mark.devmode
+def test_underflow_inside_a_kernel_is_not_reported(isa):
+    """Probabilities of far keys underflow to zero; NumPy checks after every ufunc."""
+    q, table = 100 * normal(2, 40, 8), normal(81, 8)
+    for threads in (1, 3):
+        with relpos.threads(threads), np.errstate(all="raise"):
+            kernels().shaw_attention(q, q, q, table, table)
