@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy
@@ -16,6 +17,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+LICENSE_NAME = "LICENSE-OpenBLAS.txt"
 CFLAGS = [
     "-O3",
     "-std=gnu11",
@@ -40,6 +42,12 @@ def bundled_library():
         return None
     found = sorted(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas.*"))
     return found[0] if found else None
+
+
+def bundled_license():
+    """The licence text that has to go wherever the library goes."""
+    files = metadata.files("scipy-openblas32") or []
+    return next(str(f.locate()) for f in files if f.name.startswith("LICENSE"))
 
 
 def pkg_config(*options):
@@ -102,11 +110,11 @@ class BuildExt(build_ext):
     def place_library(self, library):
         """Copies the library beside the extension; removes one of an earlier build."""
         folder = Path(self.get_ext_fullpath("relpos._core")).parent
-        for old in folder.glob("libscipy_openblas.*"):
-            if library is None or old.name != library.name:
-                old.unlink()
+        for old in [*folder.glob("libscipy_openblas.*"), folder / LICENSE_NAME]:
+            old.unlink(missing_ok=True)
         if library is not None:
             shutil.copy2(library, folder / library.name)
+            shutil.copy2(bundled_license(), folder / LICENSE_NAME)
 
 
 setup(

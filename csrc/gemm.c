@@ -29,7 +29,8 @@
 
 typedef struct {
     const rp_product *product;
-    void (*block)(const rp_product *product, int64_t row, int64_t column, void *scratch);
+    void (*block)(const rp_product *product, int64_t row, int64_t column,
+                  void *scratch);
     char *scratch;
     size_t scratch_size; /* per worker */
     int64_t across;      /* blocks in a row of blocks */
@@ -85,7 +86,7 @@ enum { ROW_MAJOR = 101, AS_IS = 111, TRANSPOSED = 112 }; /* CBLAS's numbers */
 static struct {
     sgemm_function *sgemm; /* NULL: no OpenBLAS */
     dgemm_function *dgemm;
-    int rows, columns, depth; /* of one call */
+    int rows, columns, depth;  /* of one call */
     char info[PATH_MAX + 512]; /* OpenBLAS says about 100 characters of itself */
 } blas = {.info = "none"};
 
@@ -234,13 +235,23 @@ rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
         ptrdiff_t b_col, double beta, void *c, ptrdiff_t c_row, int threads)
 {
     ptrdiff_t item = dtype == RP_F32 ? sizeof(float) : sizeof(double);
-    rp_product product = {.m = m, .n = n, .k = k, .alpha = alpha, .beta = beta,
-                          .a = a, .a_row = a_row * item, .a_col = a_col * item,
-                          .b = b, .b_row = b_row * item, .b_col = b_col * item,
-                          .c = c, .c_row = c_row};
+    rp_product product = {.m = m,
+                          .n = n,
+                          .k = k,
+                          .alpha = alpha,
+                          .beta = beta,
+                          .a = a,
+                          .a_row = a_row * item,
+                          .a_col = a_col * item,
+                          .b = b,
+                          .b_row = b_row * item,
+                          .b_col = b_col * item,
+                          .c = c,
+                          .c_row = c_row};
     blas_call call = {.product = &product, .dtype = dtype};
     pthread_once(&blas_once, open_blas);
-    if (blas.sgemm == NULL || m <= 0 || n <= 0 || k <= 0 || c_row < n || c_row > INT_MAX ||
+    if (blas.sgemm == NULL || m <= 0 || n <= 0 || k <= 0 || c_row < n ||
+        c_row > INT_MAX ||
         !blas_suits(product.a_row, product.a_col, m, k, item, &call.a) ||
         !blas_suits(product.b_row, product.b_col, k, n, item, &call.b))
         return rp_gemm_tiles(rp_best_table(), dtype, &product, threads);

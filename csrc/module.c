@@ -92,10 +92,9 @@ fma_loop(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "fma_loop: dtype must be 'f' or 'd'");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    flops = table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
-    Py_END_ALLOW_THREADS
-    return PyFloat_FromDouble(flops);
+    Py_BEGIN_ALLOW_THREADS flops =
+        table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
+    Py_END_ALLOW_THREADS return PyFloat_FromDouble(flops);
 }
 
 static PyMethodDef table_methods[] = {
@@ -130,7 +129,7 @@ new_namespace(int table)
 {
     PyObject *types = PyImport_ImportModule("types"), *namespace = NULL;
     if (types != NULL)
-        namespace = PyObject_CallMethod(types, "SimpleNamespace", NULL);
+    namespace = PyObject_CallMethod(types, "SimpleNamespace", NULL);
     Py_XDECREF(types);
     if (namespace != NULL &&
         (add_methods(namespace, table) < 0 || add_ufuncs(namespace, table) < 0))
@@ -150,7 +149,8 @@ add_tables(PyObject *module)
             continue;
         best = rp_tables[i]->name;
         PyObject *namespace = new_namespace(i);
-        int status = namespace == NULL ? -1 : PyDict_SetItemString(by_isa, best, namespace);
+        int status =
+            namespace == NULL ? -1 : PyDict_SetItemString(by_isa, best, namespace);
         Py_XDECREF(namespace);
         if (status < 0) {
             Py_DECREF(by_isa);
@@ -247,7 +247,8 @@ execute(PyObject *module)
     if (set_blas_path(module) < 0)
         return -1;
     rp_set_poll(poll_signals);
-    rp_set_loop_hooks((rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
+    rp_set_loop_hooks(
+        (rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
     if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
         PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0)
         return -1;

@@ -60,24 +60,30 @@ multiply(const rp_table *table, PyObject *args)
         check_factors(a, b) < 0)
         return NULL;
     npy_intp shape[2] = {PyArray_DIM(a, 0), PyArray_DIM(b, 1)};
-    PyArrayObject *c =
-        (PyArrayObject *)PyArray_SimpleNew(2, shape, PyArray_TYPE(a));
+    PyArrayObject *c = (PyArrayObject *)PyArray_SimpleNew(2, shape, PyArray_TYPE(a));
     if (c == NULL)
         return NULL;
     int dtype = PyArray_TYPE(a) == NPY_FLOAT ? RP_F32 : RP_F64;
     const npy_intp *as = PyArray_STRIDES(a), *bs = PyArray_STRIDES(b);
     ptrdiff_t item = PyArray_ITEMSIZE(a);
-    rp_product p = {.m = shape[0], .n = shape[1], .k = PyArray_DIM(a, 1), .alpha = 1,
-                    .a = PyArray_DATA(a), .a_row = as[0], .a_col = as[1],
-                    .b = PyArray_DATA(b), .b_row = bs[0], .b_col = bs[1],
-                    .c = PyArray_DATA(c), .c_row = shape[1]};
-    Py_BEGIN_ALLOW_THREADS
-    status = table != NULL ? rp_gemm_tiles(table, dtype, &p, threads)
-                           : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item,
-                                     as[1] / item, p.b, bs[0] / item, bs[1] / item, 0,
-                                     p.c, p.c_row, threads);
-    Py_END_ALLOW_THREADS
-    raise_status(status);
+    rp_product p = {.m = shape[0],
+                    .n = shape[1],
+                    .k = PyArray_DIM(a, 1),
+                    .alpha = 1,
+                    .a = PyArray_DATA(a),
+                    .a_row = as[0],
+                    .a_col = as[1],
+                    .b = PyArray_DATA(b),
+                    .b_row = bs[0],
+                    .b_col = bs[1],
+                    .c = PyArray_DATA(c),
+                    .c_row = shape[1]};
+    Py_BEGIN_ALLOW_THREADS status =
+        table != NULL
+            ? rp_gemm_tiles(table, dtype, &p, threads)
+            : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item, as[1] / item, p.b,
+                      bs[0] / item, bs[1] / item, 0, p.c, p.c_row, threads);
+    Py_END_ALLOW_THREADS raise_status(status);
     if (PyErr_Occurred())
         Py_CLEAR(c);
     return (PyObject *)c;

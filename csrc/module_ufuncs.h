@@ -7,7 +7,7 @@ typedef struct {
 } ufunc_row;
 
 static const ufunc_row ufunc_rows[] = {
-#define RP_UFUNC(name, signature, nin, nout, types, doc) \
+#define RP_UFUNC(name, signature, nin, nout, types, doc)                               \
     {#name, signature, types, doc, nin, nout},
 #include "ufuncs.h"
 #undef RP_UFUNC
@@ -59,7 +59,8 @@ new_ufunc(int table, int index)
 {
     const ufunc_row *row = &ufunc_rows[index];
     if (fill_types(row, ufunc_types[index]) < 0) {
-        PyErr_Format(PyExc_SystemError, "relpos: bad types in the row of %s", row->name);
+        PyErr_Format(PyExc_SystemError, "relpos: bad types in the row of %s",
+                     row->name);
         return NULL;
     }
     for (int dtype = 0; dtype < RP_DTYPES; dtype++)

@@ -31,7 +31,7 @@ typedef struct {
     int64_t units;
     _Atomic int64_t next; /* first unit that nobody has claimed */
     atomic_int stop;
-    int pooled;      /* its caller holds pool.job */
+    int pooled;         /* its caller holds pool.job */
     fenv_t environment; /* rounding and denormal modes that every worker takes over */
 } rp_call;
 
@@ -40,8 +40,9 @@ static struct {
     pthread_cond_t go, done;
     int workers; /* threads created */
     rp_call *call;
-    int wanted, joined; /* workers the call has room for, and that came (now closed: 0) */
-    int active;         /* workers inside the call */
+    int wanted,
+        joined; /* workers the call has room for, and that came (now closed: 0) */
+    int active; /* workers inside the call */
 } pool;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;

@@ -47,8 +47,7 @@ threads_from_affinity(void)
         if (set == NULL)
             break;
         size_t bytes = CPU_ALLOC_SIZE(cpus);
-        int count =
-            sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
         CPU_FREE(set);
         if (count > 0)
             return clamp_threads(count);

@@ -172,8 +172,8 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        With ``mode="dicts"`` the keys ``version``, ``compiler``, ``blas``, ``isa_tables``
-        (those this CPU can run), ``isa`` (the one in use), ``threads``,
+        With ``mode="dicts"`` the keys ``version``, ``compiler``, ``blas``,
+        ``isa_tables`` (those this CPU can run), ``isa`` (the one in use), ``threads``,
         ``threads_from`` (which setting that number comes from) and ``numpy``.
 
     Raises

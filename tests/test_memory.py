@@ -1,4 +1,4 @@
-"""Every allocation of every entry fails once: MemoryError, and nothing is left behind."""
+"""Every allocation of every entry fails once: MemoryError, and nothing stays behind."""
 
 from __future__ import annotations
 

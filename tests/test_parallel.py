@@ -92,8 +92,15 @@ def test_threads_is_for_the_calling_thread_and_set_num_threads_for_all():
 @pytest.mark.devmode
 @pytest.mark.parametrize(
     ("n", "error"),
-    [(0, ValueError), (-1, ValueError), (2**40, ValueError), (1.0, TypeError)]
-    + [(True, TypeError), ("2", TypeError), (None, TypeError)],
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (2**40, ValueError),
+        (1.0, TypeError),
+        (True, TypeError),
+        ("2", TypeError),
+        (None, TypeError),
+    ],
 )
 @pytest.mark.parametrize("setter", [relpos.set_num_threads, relpos.threads])
 def test_a_bad_number_of_threads_is_refused(setter, n, error):
@@ -105,7 +112,10 @@ def test_a_bad_number_of_threads_is_refused(setter, n, error):
     assert relpos.get_num_threads() == before
 
 
-SHOW = "import relpos, relpos._core as c; print(relpos.get_num_threads(), c.num_threads_source())"
+SHOW = """
+import relpos
+print(relpos.get_num_threads(), relpos.show_config(mode="dicts")["threads_from"])
+"""
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
     do { /* once even for k = 0: then c = beta * c */
         int64_t depth = RP_MIN(p->k - start, RP_GEMM_DEPTH);
         T beta = start == 0 ? (T)p->beta : 1;
-        FN(pack_left)(left, p->a + row * p->a_row + start * p->a_col, p->a_row, p->a_col,
-                      rows, rows, depth, NULL, 0, (T)p->alpha);
+        FN(pack_left)(left, p->a + row * p->a_row + start * p->a_col, p->a_row,
+                      p->a_col, rows, rows, depth, NULL, 0, (T)p->alpha);
         FN(gemm_pack_right)(right, p, p->b + start * p->b_row + column * p->b_col,
                             columns, depth);
         for (int64_t j = 0; j < columns; j += NR)
