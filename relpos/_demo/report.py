@@ -24,6 +24,7 @@ class Report:
         self.quiet = quiet
         self.stream = sys.stdout if stream is None else stream
         self.colour = self.stream.isatty() and not os.environ.get("NO_COLOR")
+        self.showing = ""
         self.facts: dict[str, Any] = {}
         self.steps: list[dict[str, Any]] = []
 
@@ -58,8 +59,9 @@ class Report:
 
     def progress(self, text: str = "") -> None:
         """Shows what is being worked on, on a terminal only; the next line wipes it."""
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and (text or self.showing):
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            self.showing = text
 
     def begin(self, title: str) -> None:
         """Starts a step."""

@@ -208,11 +208,14 @@ def schemes(report: Report) -> None:
     """The table, and the form that stores a vector for each pair."""
     report.begin("Each scheme: error, time and memory beside NumPy")
     sizes = "L = {length}, {heads} heads, D = {dim}"
-    report.say("error against relpos.reference over its norm, with the limit it must")
-    report.say(f"keep: {sizes.format(**SMALL)}.")
-    report.say("time and extra memory (beyond input and output), float32:")
-    report.say(f"{sizes.format(**LARGE)}.")
-    header = ["", "float32", "float64", "relpos", "NumPy", "relpos", "NumPy"]
+    report.say(
+        "error: norm of the difference to relpos.reference over the norm of that,"
+    )
+    report.say(f"and the limit it must keep; {sizes.format(**SMALL)}.")
+    report.say("time: the fastest of up to five runs; memory: beyond input and output;")
+    report.say(f"float32, {sizes.format(**LARGE)}.")
+    header = ["", "float32", "float64", "time: relpos", "NumPy"]
+    header += ["memory: relpos", "NumPy"]
     rows = []
     for row in ROWS:
         report.progress(f"measuring {row.name}")
