@@ -14,6 +14,16 @@ RP_UFUNC(unskew, "(q,s)->(q,r)", 1, 1, "TT",
 RP_UFUNC(rel_shift, "(q,k)->(q,k)", 1, 1, "TT",
          "Transformer-XL's relative shift, wrapped entries included.")
 RP_UFUNC(rel_unshift, "(q,k)->(q,k)", 1, 1, "TT", "Adjoint of rel_shift.")
+RP_UFUNC(shaw_scores, "(q,d),(k,d),(r,d),(),()->(q,k)", 5, 1, "TTTdlT",
+         "query, key, rel_key, scale, query_offset: scale * q.(k + a), clipped to the "
+         "r = 2k + 1 rows.")
+RP_UFUNC(skewed_scores, "(q,d),(k,d),(r,d),(),(),()->(q,k)", 6, 1, "TTTdllT",
+         "query, key, rel_key, scale, query_offset, min_relative_position: "
+         "scale * q.(k + e), e = 0 outside the table.")
+RP_UFUNC(transformer_xl_scores, "(q,d),(k,d),(r,d),(d),(d),(),()->(q,k)", 7, 1,
+         "TTTTTdlT",
+         "query, key, rel_key, pos_bias_u, pos_bias_v, scale, query_offset: "
+         "scale * ((q + u).k + (q + v).r), row 0 at relative position -(k - 1).")
 RP_UFUNC(merge, "(v),(),(v),()->(v),()", 4, 2, "TTTTTT",
          "out_a, lse_a, out_b, lse_b: attention over two disjoint key sets joined.")
 RP_UFUNC(shaw_attention, "(q,d),(k,d),(k,v),(r,d),(r,v)->(q,v)", 5, 1, "TTTTTT",

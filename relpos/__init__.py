@@ -13,10 +13,9 @@ try:
         threads,
     )
     from relpos.attention import AttentionOutput, attention, merge_attention
+    from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
         index_encoding,
-        learned,
-        learned_backward,
         normalized_index_encoding,
         random_encoding,
         sinusoidal,
@@ -34,6 +33,7 @@ try:
         shaw_attention,
         transformer_xl_attention,
     )
+    from relpos.scores import shaw_scores, skewed_scores, transformer_xl_scores
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
@@ -61,12 +61,15 @@ __all__ = [
     "relative_positions",
     "set_num_threads",
     "shaw_attention",
+    "shaw_scores",
     "show_config",
     "sinusoidal",
     "sinusoidal_shift_matrix",
     "skew",
+    "skewed_scores",
     "threads",
     "transformer_xl_attention",
+    "transformer_xl_scores",
     "unskew",
 ]
 

@@ -1,4 +1,4 @@
-"""Encodings of absolute positions: sinusoids, naive encodings and learned tables."""
+"""Encodings of absolute positions: sinusoids and the naive encodings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from relpos._checks import (
     as_choice,
     as_floating,
     as_int,
-    as_integers,
     as_real,
-    at_least_ndim,
     check_out,
 )
 from relpos._config import kernels
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "index_encoding",
-    "learned",
-    "learned_backward",
     "normalized_index_encoding",
     "random_encoding",
     "sinusoidal",
@@ -39,7 +35,7 @@ _MAX_DIM = 2**20
 _LAYOUTS = ("interleaved", "concat")
 
 
-def _count(positions: object) -> int | None:
+def count_of(positions: object) -> int | None:
     """Return n where `positions` is the int n, short for 0..n-1; None for an array."""
     if isinstance(positions, int | np.integer) and not isinstance(positions, bool):
         return as_int("positions", positions, 0, POSITION_LIMIT)
@@ -47,7 +43,7 @@ def _count(positions: object) -> int | None:
 
 
 def _real_positions(positions: ArrayLike) -> Array:
-    count = _count(positions)
+    count = count_of(positions)
     if count is not None:
         return np.arange(count, dtype=np.float64)
     array = as_array("positions", positions)
@@ -392,131 +388,3 @@ def random_encoding(
     values *= 2
     values -= 1
     return values
-
-
-def _table_positions(positions: ArrayLike, rows: int) -> Array:
-    """Private int64 copy of the positions, every one inside the table."""
-    count = _count(positions)
-    if count is not None:
-        if count > rows:
-            raise IndexError(
-                f"positions: position {count - 1} of 0..{count - 1} is outside the "
-                f"table of R = {rows} rows; expected at most {rows}"
-            )
-        return np.arange(count, dtype=np.int64)
-    index = as_integers("positions", positions)
-    outside = (index < 0) | (index >= rows)
-    if outside.any():
-        wrong = index[outside][0]
-        raise IndexError(
-            f"positions: position {wrong} is outside the table of R = {rows} rows; "
-            f"expected 0 to {rows - 1}"
-        )
-    return index
-
-
-def learned(table: ArrayLike, positions: ArrayLike) -> Array:
-    r"""Look up rows of a learned table of encodings.
-
-    .. math:: y_{..., n, :} = table_{..., positions_n, :}
-
-    Parameters
-    ----------
-    table : array_like of float, (..., R, E)
-        One encoding per position.
-    positions : int or array_like of int, any shape S
-        The int n stands for 0, 1, ..., n - 1.
-
-    Returns
-    -------
-    ndarray, (..., *S, E)
-
-    Raises
-    ------
-    TypeError
-        If `table` is not floating or `positions` are not integers.
-    ValueError
-        If `table` has fewer than two axes.
-    IndexError
-        If a position is negative, or R or more.
-
-    See Also
-    --------
-    learned_backward : gradient of the table.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
-    >>> relpos.learned(table, 2)
-    array([[0. , 0.1],
-           [1. , 1.1]])
-    >>> relpos.learned(table, [2, 0, 2])
-    array([[2. , 2.1],
-           [0. , 0.1],
-           [2. , 2.1]])
-    """
-    rows = as_floating("table", table)
-    at_least_ndim("table", rows, 2, "(..., R, E)")
-    index = _table_positions(positions, rows.shape[-2])
-    dtype = np.result_type(rows.dtype, np.float32)
-    found: Array = kernels().learned(rows, index.reshape(-1), dtype=dtype)
-    shape = (*rows.shape[:-2], *index.shape, rows.shape[-1])
-    return found.reshape(shape).astype(rows.dtype.newbyteorder("="), copy=False)
-
-
-def learned_backward(
-    grad_out: ArrayLike, positions: ArrayLike, num_positions: int
-) -> Array:
-    r"""Gradient of the table of `learned`: rows that were read collect what came back.
-
-    .. math:: g_{..., t, :} = \sum_{n:\; positions_n = t} grad\_out_{..., n, :}
-
-    Parameters
-    ----------
-    grad_out : array_like of float, (..., *S, E)
-        Gradient of what `learned` returned.
-    positions : int or array_like of int, shape S
-        As in `learned`.
-    num_positions : int
-        Rows R of the table.
-
-    Returns
-    -------
-    ndarray, (..., R, E)
-        Summed in the order of the positions, whatever the number of threads.
-
-    Raises
-    ------
-    TypeError
-        If `grad_out` is not floating or `positions` are not integers.
-    ValueError
-        If the axes of `grad_out` before the last are not those of `positions`.
-    IndexError
-        If a position is negative, or R or more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> relpos.learned_backward(np.array([[1.0], [10.0], [100.0]]), [2, 0, 2], 3)
-    array([[ 10.],
-           [  0.],
-           [101.]])
-    """
-    grad = as_floating("grad_out", grad_out)
-    rows = as_int("num_positions", num_positions, 0, POSITION_LIMIT)
-    index = _table_positions(positions, rows)
-    batch = grad.shape[: max(grad.ndim - 1 - index.ndim, 0)]
-    if grad.ndim < 1 or grad.shape[len(batch) : -1] != index.shape:
-        wanted = ", ".join(["...", *map(str, index.shape), "E"])
-        raise ValueError(
-            f"grad_out: shape {grad.shape} does not match positions of shape "
-            f"{index.shape}; expected ({wanted})"
-        )
-    dtype = np.result_type(grad.dtype, np.float32)
-    out = np.empty((*batch, rows, grad.shape[-1]), dtype)
-    flat = grad.reshape(*batch, index.size, grad.shape[-1])
-    kernels().learned_backward(flat, index.reshape(-1), out=out, dtype=dtype)
-    return out.astype(grad.dtype.newbyteorder("="), copy=False)

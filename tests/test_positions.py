@@ -10,6 +10,7 @@ from tolerances import assert_bitwise
 
 import relpos
 
+pytestmark = pytest.mark.devmode
 DTYPES = [np.float32, np.float64]
 MAPS = {
     "skew": lambda x: relpos.skew(x, is_causal=False),

@@ -8,6 +8,8 @@ FN(attention_items)(rp_attention *p, rp_array **places, int operands, char **arg
                     const ptrdiff_t *steps)
 {
     const ptrdiff_t *core = steps + operands;
+    if (p->B == 0 || p->Lq == 0 || p->Dv == 0)
+        return; /* attention_forward is only called with something to write */
     ptrdiff_t *batch = rp_alloc((size_t)p->B * (size_t)operands, sizeof *batch);
     if (batch == NULL) {
         rp_loop_status(RP_NO_MEMORY);
@@ -90,7 +92,7 @@ FN(transformer_xl_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t
         return;
     }
     int64_t *offsets = rp_alloc((size_t)p.B, sizeof *offsets);
-    if (offsets == NULL && p.B > 0) {
+    if (offsets == NULL) {
         rp_loop_status(RP_NO_MEMORY);
         return;
     }

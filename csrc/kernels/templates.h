@@ -17,6 +17,7 @@
 #include "embedding.h"
 #include "merge.h"
 #include "sinusoid.h"
+#include "scores.h"
 #include "attention_ufuncs.h"
 
 #undef MR

@@ -1,0 +1,240 @@
+"""Dense score matrices, which the fused kernels never build: to look and to check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relpos._checks import Array, as_flag, as_floating
+from relpos._config import kernels
+from relpos._problem import as_scale, common_dtypes, item_integers
+from relpos._shapes import check_core_shapes, join_batches, read_sizes
+from relpos._tables import place_tables
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["shaw_scores", "skewed_scores", "transformer_xl_scores"]
+
+
+def _checked(arrays: dict[str, Any]) -> dict[str, Array]:
+    return {name: as_floating(name, array) for name, array in arrays.items()}
+
+
+def _dense(
+    kernel: str,
+    inputs: dict[str, Array],
+    scale: float | None,
+    query_offset: ArrayLike | None,
+    *extra: int,
+) -> Array:
+    """Check the shapes, as `attention` does, and run a kernel on (*batch, H) items."""
+    sizes = read_sizes({**inputs, "value": inputs["key"]}, enable_gqa=False)
+    check_core_shapes(inputs, sizes)
+    offsets = item_integers(query_offset, None, ["rel_key"], sizes)
+    join_batches({**inputs, **offsets})  # names the argument that does not fit
+    dtype, out_dtype = common_dtypes(inputs)
+    scores: Array = getattr(kernels(), kernel)(
+        *inputs.values(),
+        as_scale(scale, sizes.D, dtype),
+        offsets.get("query_offset", np.zeros((), np.int64))[..., None],
+        *extra,
+        dtype=dtype,
+    )
+    return scores.astype(out_dtype, copy=False)
+
+
+def shaw_scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    *,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Array:
+    r"""Scores of `shaw_attention`, scaled and not masked.
+
+    .. math::
+
+        s_{ij} = scale \; q_i (k_j + a^K_r), \quad
+        r = clip(j - i - query\_offset, -k, k)
+
+    Parameters
+    ----------
+    query : array_like of float, (..., H, Lq, D)
+    key : array_like of float, (..., H, Lk, D)
+    rel_key : array_like of float, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D)
+        a^K: row t belongs to relative position t - k.
+    scale : float, optional
+        1/sqrt(D) where it is None.
+    query_offset : int or array_like of int, (...), optional
+        Position of query 0 minus that of key 0; None is 0 where Lq == Lk.
+
+    Returns
+    -------
+    ndarray, (..., H, Lq, Lk)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If shapes do not match, `rel_key` has an even number of rows, or Lq != Lk and
+        no `query_offset` is given.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155, equation 4.
+
+    Examples
+    --------
+    Keys of zero leave the position term, here r clipped to 1:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> query, key = np.ones((1, 3, 1)), np.zeros((1, 3, 1))
+    >>> relpos.shaw_scores(query, key, [[-1.0], [0.0], [1.0]])
+    array([[[ 0.,  1.,  1.],
+            [-1.,  0.,  1.],
+            [-1., -1.,  0.]]])
+    """
+    inputs = _checked({"query": query, "key": key, "rel_key": rel_key})
+    if inputs["rel_key"].ndim >= 2:  # else a check of shapes says so
+        place_tables({"rel_key": inputs["rel_key"]}, None, None, "clip")
+    return _dense("shaw_scores", inputs, scale, query_offset)
+
+
+def skewed_scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    *,
+    is_causal: bool,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Array:
+    r"""Scores of `relative_global_attention`, scaled and not masked.
+
+    .. math:: s_{ij} = scale \; q_i (k_j + e_r), \quad r = j - i - query\_offset
+
+    with :math:`e_r = 0` where r lies outside the table. For ``is_causal=True`` and
+    j <= i this is the skewed :math:`Q E_r^T` beside :math:`Q K^T`; the wrapped entries
+    of the skew are 0 here.
+
+    Parameters
+    ----------
+    query : array_like of float, (..., H, Lq, D)
+    key : array_like of float, (..., H, Lk, D)
+    rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
+        e: row t belongs to relative position t - (R - 1) if `is_causal`, else to
+        t - (R - 1) / 2.
+    is_causal : bool
+        Where the table lies; nothing is masked either way.
+    scale : float, optional
+        1/sqrt(D) where it is None.
+    query_offset : int or array_like of int, (...), optional
+        Position of query 0 minus that of key 0; None is 0 where Lq == Lk.
+
+    Returns
+    -------
+    ndarray, (..., H, Lq, Lk)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If shapes do not match, R is even without `is_causal`, or Lq != Lk and no
+        `query_offset` is given.
+
+    References
+    ----------
+    .. [1] Huang et al., "Music Transformer", 2018, arXiv:1809.04281, equation 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> query, key = np.ones((1, 3, 1)), np.zeros((1, 3, 1))
+    >>> relpos.skewed_scores(query, key, [[7.0], [8.0], [9.0]], is_causal=True)
+    array([[[9., 0., 0.],
+            [8., 9., 0.],
+            [7., 8., 9.]]])
+    """
+    causal = as_flag("is_causal", is_causal)
+    inputs = _checked({"query": query, "key": key, "rel_key": rel_key})
+    table = inputs["rel_key"]
+    first = 0
+    if table.ndim >= 2:  # else a check of shapes says so
+        minimum = 1 - table.shape[-2] if causal else None
+        first = place_tables({"rel_key": table}, minimum, None, "zero").vectors.start
+    return _dense("skewed_scores", inputs, scale, query_offset, first)
+
+
+def transformer_xl_scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    rel_key: ArrayLike,
+    pos_bias_u: ArrayLike,
+    pos_bias_v: ArrayLike,
+    *,
+    scale: float | None = None,
+    query_offset: ArrayLike | None = None,
+) -> Array:
+    r"""Scores of `transformer_xl_attention`, scaled and not masked.
+
+    .. math::
+
+        s_{ij} = scale \, [(q_i + u) k_j + (q_i + v) R_r], \quad
+        r = j - i - query\_offset
+
+    with :math:`R_r = 0` where r lies outside the table.
+
+    Parameters
+    ----------
+    query : array_like of float, (..., H, Lq, D)
+    key : array_like of float, (..., H, Lk, D)
+        Memory first.
+    rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
+        The projected R: row t belongs to relative position t - (Lk - 1).
+    pos_bias_u, pos_bias_v : array_like of float, (D,) or (H, D)
+    scale : float, optional
+        1/sqrt(D) where it is None.
+    query_offset : int or array_like of int, (...), optional
+        Position of query 0 minus that of key 0; Lk - Lq, the length of the memory,
+        where it is None.
+
+    Returns
+    -------
+    ndarray, (..., H, Lq, Lk)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If shapes do not match.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL", 2019, arXiv:1901.02860, section 3.3.
+
+    Examples
+    --------
+    One query after a memory of two keys; v alone meets the rows of R:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> query, key = np.zeros((1, 1, 1)), np.zeros((1, 3, 1))
+    >>> rel_key = [[-2.0], [-1.0], [0.0]]
+    >>> relpos.transformer_xl_scores(query, key, rel_key, [0.0], [1.0])
+    array([[[-2., -1.,  0.]]])
+    """
+    arrays = {"query": query, "key": key, "rel_key": rel_key}
+    arrays |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
+    inputs = _checked(arrays)
+    if query_offset is None and min(inputs[name].ndim for name in ("query", "key")) > 1:
+        query_offset = inputs["key"].shape[-2] - inputs["query"].shape[-2]
+    return _dense("transformer_xl_scores", inputs, scale, query_offset)

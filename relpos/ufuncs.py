@@ -1,0 +1,82 @@
+"""The kernels as NumPy generalized ufuncs: broadcasting, ``out=``, ``axes=``, dask.
+
+These are `numpy.ufunc` objects with float32 and float64 loops, of the best instruction
+set this CPU runs. They check only what NumPy checks and what would be unsafe to skip;
+the functions of `relpos` of the same names check and explain more. Scalars of a
+signature, ``()``, may be arrays, one value per item.
+
+====================================  ==================================================
+ufunc                                 operands
+====================================  ==================================================
+sinusoidal                            positions (), frequencies as high (h) and low (h)
+                                      part -> sines (h), cosines (h); float32 unless
+                                      ``dtype=numpy.float64``
+learned                               table (r, d), positions (n) -> (n, d)
+learned_backward                      gradient (n, d), positions (n) -> ``out`` (r, d)
+skew, unskew                          (q, r) -> ``out`` (q, s), and back; r = q + s - 1
+rel_shift, rel_unshift                (q, k) -> (q, k)
+shaw_scores                           query (q, d), key (k, d), rel_key (r, d), scale
+                                      (), query_offset () -> (q, k)
+skewed_scores                         the same, then min_relative_position ()
+transformer_xl_scores                 query, key, rel_key, pos_bias_u (d), pos_bias_v
+                                      (d), scale (), query_offset ()
+merge                                 out_a (v), lse_a (), out_b (v), lse_b () -> out
+                                      (v), lse ()
+shaw_attention                        query (q, d), key (k, d), value (k, v), rel_key
+                                      (r, d), rel_value (r, v) -> (q, v); query_offset 0
+relative_global_attention             query, key, value, rel_key -> (q, v); causal,
+                                      query_offset 0, at least q rows
+transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d),
+                                      pos_bias_v (d) -> (q, v); query_offset k - q;
+                                      causal with r = k rows, else r >= k + q - 1
+====================================  ==================================================
+
+Sizes that only an output has (``out`` above) come from ``out=``. The attention forms
+scale by 1/sqrt(d).
+
+Examples
+--------
+>>> import numpy as np
+>>> from relpos import ufuncs
+>>> ufuncs.rel_shift.signature
+'(q,k)->(q,k)'
+>>> x = np.arange(24.0).reshape(2, 3, 4)
+>>> ufuncs.rel_shift(x, axes=[(2, 0), (2, 0)]).shape
+(2, 3, 4)
+"""
+
+from relpos import _core
+
+_best = _core.by_isa[_core.isa]
+
+learned = _best.learned
+learned_backward = _best.learned_backward
+merge = _best.merge
+rel_shift = _best.rel_shift
+rel_unshift = _best.rel_unshift
+relative_global_attention = _best.relative_global_attention
+shaw_attention = _best.shaw_attention
+shaw_scores = _best.shaw_scores
+sinusoidal = _best.sinusoidal
+skew = _best.skew
+skewed_scores = _best.skewed_scores
+transformer_xl_attention = _best.transformer_xl_attention
+transformer_xl_scores = _best.transformer_xl_scores
+unskew = _best.unskew
+
+__all__ = [
+    "learned",
+    "learned_backward",
+    "merge",
+    "rel_shift",
+    "rel_unshift",
+    "relative_global_attention",
+    "shaw_attention",
+    "shaw_scores",
+    "sinusoidal",
+    "skew",
+    "skewed_scores",
+    "transformer_xl_attention",
+    "transformer_xl_scores",
+    "unskew",
+]

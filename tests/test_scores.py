@@ -1,0 +1,234 @@
+"""Dense scores against loops, and against the skewing they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle_positions as oracle
+import problems
+import pytest
+from layouts import LAYOUTS, repeated
+from tolerances import assert_bitwise, assert_close
+
+import relpos
+
+DTYPES = [np.float32, np.float64]
+
+
+def normal(rng, *shape, dtype=np.float64, scale=1.0):
+    return problems.normal(rng, *shape, scale=scale).astype(dtype)
+
+
+def shaw(scores, q, k, table, u, v, **options):
+    return scores.shaw_scores(q, k, table, **options)
+
+
+def causal(scores, q, k, table, u, v, **options):
+    return scores.skewed_scores(q, k, table, is_causal=True, **options)
+
+
+def both(scores, q, k, table, u, v, **options):
+    return scores.skewed_scores(q, k, table, is_causal=False, **options)
+
+
+def transformer_xl(scores, q, k, table, u, v, **options):
+    return scores.transformer_xl_scores(q, k, table, u, v, **options)
+
+
+KINDS = [shaw, causal, both, transformer_xl]
+
+
+def problem(lq, lk, d, rows, *, heads=2, batch=(), seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return (
+        normal(rng, *batch, heads, lq, d, dtype=dtype),
+        normal(rng, *batch, heads, lk, d, dtype=dtype),
+        normal(rng, rows, d, dtype=dtype),
+        normal(rng, heads, d, dtype=dtype),
+        normal(rng, d, dtype=dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_sizes(kind, dtype):
+    """Tables shorter and longer than the lengths, offsets inside and far outside."""
+    for lq, lk in ((1, 1), (3, 3), (5, 2), (2, 6), (7, 7)):
+        for rows in (1, 3, 9, 21):
+            operands = problem(lq, lk, 3, rows, seed=lq * lk, dtype=dtype)
+            for offset in (0, lk - lq, 3, -4, 50, -50):
+                got = kind(relpos, *operands, query_offset=offset)
+                want = kind(oracle, *operands, query_offset=offset)
+                assert got.dtype == dtype
+                assert_close(got, want, "forward")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_blocks_of_rows(kind, dtype, isa):
+    operands = problem(70, 67, 5, 41, heads=1, dtype=dtype)
+    got = kind(relpos, *operands, query_offset=-3, scale=0.5)
+    assert_close(got, kind(oracle, *operands, query_offset=-3, scale=0.5), "forward")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_default_offset_and_scale(kind):
+    operands = problem(4, 4, 6, 7)
+    assert_close(kind(relpos, *operands), kind(oracle, *operands), "forward")
+    memory = problem(3, 8, 6, 8)
+    if kind is transformer_xl:
+        assert_close(kind(relpos, *memory), kind(oracle, *memory), "forward")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_and_offsets_per_item(kind):
+    q, k, _, u, v = problem(4, 5, 3, 1, batch=(2, 3))
+    table = normal(np.random.default_rng(1), 3, 2, 9, 3)
+    offsets = np.array([[0], [-2]])
+    got = kind(relpos, q, k, table, u, v, query_offset=offsets)
+    assert got.shape == (2, 3, 2, 4, 5)
+    for b in range(2):
+        operands = (q[b], k[b], table, u, v)
+        want = kind(oracle, *operands, query_offset=int(offsets[b, 0]))
+        assert_close(got[b], want, "forward")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_layout(kind, layout, dtype):
+    operands = problem(5, 6, 4, 7, dtype=dtype)
+    arrange = LAYOUTS[layout]
+    got = kind(relpos, *map(arrange, operands), query_offset=1)
+    assert_close(got, kind(oracle, *operands, query_offset=1), "forward")
+    same = [repeated(x) for x in operands[:3]]
+    got = kind(relpos, *same, *operands[3:], query_offset=1)
+    assert_close(got, kind(oracle, *same, *operands[3:], query_offset=1), "forward")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_threads(kind):
+    operands = problem(200, 150, 16, 301, dtype=np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        with relpos.threads(threads):
+            results.append(kind(relpos, *operands, query_offset=0))
+    assert_bitwise(results[1], results[0])
+    assert_bitwise(results[2], results[0])
+
+
+def test_skewed_scores_are_the_skew():
+    """Q K^T + skew(Q E^T): everywhere with both directions, below the diagonal else."""
+    q, k, table, _, _ = problem(6, 6, 4, 11)
+    content = q @ k.swapaxes(-1, -2)
+    skewed = relpos.skew(q @ table.T, is_causal=False)
+    got = relpos.skewed_scores(q, k, table, is_causal=False, scale=1.0)
+    assert_close(got, content + skewed, "forward")
+    wrapped = relpos.skew(q @ table[:6].T, is_causal=True)
+    got = relpos.skewed_scores(q, k, table[:6], is_causal=True, scale=1.0)
+    assert_close(np.tril(got), np.tril(content + wrapped), "forward")
+    assert_close(np.triu(got, 1), np.triu(content, 1), "forward")
+
+
+def test_half_precision_and_mixed_dtypes():
+    q, k, table, _, _ = problem(4, 4, 3, 5, dtype=np.float32)
+    half = (x.astype(np.float16) for x in (q, k, table))
+    got = relpos.shaw_scores(*half)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, relpos.shaw_scores(q, k, table), rtol=0, atol=0.02)
+    mixed = relpos.shaw_scores(q, k.astype(np.float64), table)
+    assert mixed.dtype == np.float64
+    assert_close(mixed, oracle.shaw_scores(q, k, table), "forward")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty(kind):
+    for lq, lk in ((0, 3), (3, 0), (0, 0)):
+        operands = problem(lq, lk, 2, 3)
+        assert kind(relpos, *operands, query_offset=0).shape == (2, lq, lk)
+    operands = problem(2, 3, 0, 3)
+    got = kind(relpos, *operands, query_offset=0, scale=1.0)
+    assert_bitwise(got, np.zeros((2, 2, 3)))
+
+
+Q, K, A, U, V = problem(3, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (
+            lambda: relpos.shaw_scores(Q, K, A[:4]),
+            ValueError,
+            ["rel_key", "4 rows", "odd"],
+        ),
+        (
+            lambda: relpos.shaw_scores(Q, K[:, :2], A),
+            ValueError,
+            ["query_offset", "3 queries", "2 keys"],
+        ),
+        (
+            lambda: relpos.shaw_scores(Q, K[..., :3], A),
+            ValueError,
+            ["key", "(2, 3, 3)", "head_dim 4"],
+        ),
+        (
+            lambda: relpos.shaw_scores(Q, K[:1], A),
+            ValueError,
+            ["key", "1 heads", "2"],
+        ),
+        (
+            lambda: relpos.shaw_scores(Q, K, A, scale=np.nan),
+            ValueError,
+            ["scale", "nan"],
+        ),
+        (
+            lambda: relpos.skewed_scores(Q, K, A[:4], is_causal=False),
+            ValueError,
+            ["rel_key", "4 rows", "odd"],
+        ),
+        (
+            lambda: relpos.skewed_scores(Q, K, A[0], is_causal=True),
+            ValueError,
+            ["rel_key", "(4,)"],
+        ),
+        (
+            lambda: relpos.skewed_scores(Q, K, A, is_causal=None),
+            TypeError,
+            ["is_causal", "NoneType"],
+        ),
+        (
+            lambda: relpos.skewed_scores(Q, K, A[:0], is_causal=True),
+            ValueError,
+            ["rel_key", "no rows"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(Q, K, A, U[:, :2], V),
+            ValueError,
+            ["pos_bias_u", "(2, 2)"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(Q, K, A, U, V, query_offset=0.5),
+            TypeError,
+            ["query_offset", "float"],
+        ),
+        (
+            lambda: relpos.shaw_scores([Q, Q], K, A, query_offset=[0, 1, 2]),
+            ValueError,
+            ["query_offset", "(3,)"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(Q[0], K, A, U, V),
+            ValueError,
+            ["query", "(3, 4)"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(Q, K.astype(int), A, U, V),
+            TypeError,
+            ["key", "int64"],
+        ),
+    ],
+)
+def test_bad_calls(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -1,0 +1,372 @@
+"""relpos.ufuncs as NumPy sees them: signatures, out=, axes=, broadcasting, dask."""
+
+from __future__ import annotations
+
+import pickle
+
+import mpmath
+import numpy as np
+import oracle
+import oracle_positions
+import problems
+import pytest
+from layouts import LAYOUTS
+from tolerances import assert_bitwise, assert_close, assert_lse_close
+
+import relpos
+from relpos import _core, ufuncs
+from relpos._config import kernels
+
+# Pickling looks a ufunc up in every loaded module, and mpmath's answer with a warning.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the .* module is deprecated:DeprecationWarning:mpmath"
+)
+DTYPES = [np.float32, np.float64]
+SIGNATURES = {
+    "sinusoidal": "(),(h),(h)->(h),(h)",
+    "learned": "(r,d),(n)->(n,d)",
+    "learned_backward": "(n,d),(n)->(r,d)",
+    "skew": "(q,r)->(q,s)",
+    "unskew": "(q,s)->(q,r)",
+    "rel_shift": "(q,k)->(q,k)",
+    "rel_unshift": "(q,k)->(q,k)",
+    "shaw_scores": "(q,d),(k,d),(r,d),(),()->(q,k)",
+    "skewed_scores": "(q,d),(k,d),(r,d),(),(),()->(q,k)",
+    "transformer_xl_scores": "(q,d),(k,d),(r,d),(d),(d),(),()->(q,k)",
+    "merge": "(v),(),(v),()->(v),()",
+    "shaw_attention": "(q,d),(k,d),(k,v),(r,d),(r,v)->(q,v)",
+    "relative_global_attention": "(q,d),(k,d),(k,v),(r,d)->(q,v)",
+    "transformer_xl_attention": "(q,d),(k,d),(k,v),(r,d),(d),(d)->(q,v)",
+}
+
+
+def normal(rng, *shape, dtype=np.float64, scale=1.0):
+    return problems.normal(rng, *shape, scale=scale).astype(dtype)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(17)
+
+
+def test_every_ufunc_is_there():
+    assert set(ufuncs.__all__) == set(SIGNATURES)
+    for name, signature in SIGNATURES.items():
+        ufunc = getattr(ufuncs, name)
+        assert isinstance(ufunc, np.ufunc)
+        assert (ufunc.__name__, ufunc.signature) == (name, signature)
+        assert len(ufunc.types) == 2 and ufunc.__doc__
+        for table in _core.by_isa.values():
+            assert getattr(table, name).signature == signature
+
+
+def test_pickles_by_name():
+    for name in SIGNATURES:
+        ufunc = getattr(ufuncs, name)
+        assert pickle.loads(pickle.dumps(ufunc)) is ufunc
+
+
+# ---- what NumPy adds ---------------------------------------------------------------
+
+
+def test_axes_and_where_the_result_goes(rng):
+    x = rng.standard_normal((4, 2, 3))
+    want = oracle_positions.rel_shift(np.moveaxis(x, 0, -1))
+    out = np.empty((4, 3, 2)).transpose(2, 1, 0)
+    assert ufuncs.rel_shift(x, axes=[(2, 0), (1, 2)], out=out) is out
+    assert_bitwise(out, want)
+
+
+def test_in_place(rng):
+    """NumPy copies an input that the output overlaps."""
+    x = rng.standard_normal((5, 6))
+    want = oracle_positions.rel_shift(x)
+    ufuncs.rel_shift(x, out=x)
+    assert_bitwise(x, want)
+
+
+def test_output_sizes_come_from_out(rng):
+    x = rng.standard_normal((2, 3, 7))
+    out = np.empty((2, 3, 5))
+    assert_bitwise(ufuncs.skew(x, out=out), oracle_positions.skew(x, is_causal=False))
+    back = ufuncs.unskew(out, out=np.empty((2, 3, 7)))
+    assert_bitwise(back, oracle_positions.unskew(out, is_causal=False))
+    with pytest.raises(ValueError, match=r"skew: out must have r - q \+ 1 columns"):
+        ufuncs.skew(x, out=np.empty((2, 3, 4)))
+    with pytest.raises(ValueError, match=r"unskew: out must have q \+ s - 1 columns"):
+        ufuncs.unskew(out, out=np.empty((2, 3, 8)))
+    with pytest.raises(ValueError, match="core dimension"):
+        ufuncs.skew(x)
+
+
+def test_broadcasting_of_tables_and_positions(rng):
+    tables = rng.standard_normal((3, 1, 5, 2))
+    positions = rng.integers(0, 5, (4, 6))
+    got = ufuncs.learned(tables, positions)
+    assert got.shape == (3, 4, 6, 2)
+    for a, b in np.ndindex(3, 4):
+        assert_bitwise(got[a, b], tables[a, 0][positions[b]])
+    back = ufuncs.learned_backward(got, positions, out=np.empty((3, 4, 5, 2)))
+    assert_bitwise(back[1, 2], relpos.learned_backward(got[1, 2], positions[2], 5))
+    for wrong in (-1, 5, 2**40):
+        with pytest.raises(ValueError, match="learned: a position is outside"):
+            ufuncs.learned(tables, np.array([0, wrong]))
+        with pytest.raises(ValueError, match="learned_backward: a position"):
+            ufuncs.learned_backward(
+                np.ones((2, 2)), np.array([0, wrong]), out=np.empty((5, 2))
+            )
+
+
+def test_frequencies_per_item(isa):
+    """Positions, high and low parts each broadcast; outputs in any layout."""
+    positions = np.array([[1.0], [2.0**30], [-7.5]])
+    high = np.array([[1.0, 0.5, 0.25], [0.1, 3.0, 2.0]])
+    low = np.array([1e-17, 0.0, -1e-18])
+    true = np.empty((2, 3, 2, 3))
+    with mpmath.workprec(200):
+        for n, row, c in np.ndindex(3, 2, 3):
+            frequency = mpmath.mpf(high[row, c]) + mpmath.mpf(low[c])
+            angle = mpmath.mpf(positions[n, 0]) * frequency
+            true[:, n, row, c] = float(mpmath.sin(angle)), float(mpmath.cos(angle))
+    for dtype in DTYPES:
+        for arrange in LAYOUTS.values():
+            outs = tuple(arrange(np.zeros((3, 2, 3), dtype)) for _ in range(2))
+            kernels().sinusoidal(positions, high, low, out=outs, dtype=dtype)
+            for got, want in zip(outs, true, strict=True):
+                np.testing.assert_allclose(got, want, rtol=0, atol=np.finfo(dtype).eps)
+
+
+def test_scores_with_one_scale_and_offset_per_item(rng, isa):
+    q, k, a = (normal(rng, *shape) for shape in ((3, 4, 2), (3, 5, 2), (7, 2)))
+    scales, offsets = np.array([0.5, 2.0, 1.0]), np.array([0, 2, -1])
+    got = kernels().skewed_scores(q, k, a, scales, offsets, -6)
+    shaw = kernels().shaw_scores(q, k, a, scales, offsets)
+    for n in range(3):
+        heads = q[n : n + 1], k[n : n + 1], a
+        options = {"scale": scales[n], "query_offset": offsets[n]}
+        want = oracle_positions.skewed_scores(*heads, is_causal=True, **options)
+        assert_close(got[n : n + 1], want, "forward")
+        want = oracle_positions.shaw_scores(*heads, **options)
+        assert_close(shaw[n : n + 1], want, "forward")
+
+
+@pytest.mark.parametrize("far", [2**62, 2**63 - 1, -(2**63)])
+def test_scores_with_positions_at_the_end_of_int64(far):
+    q, k, a = np.ones((2, 1)), np.ones((3, 1)), np.array([[1.0], [2.0], [3.0]])
+    end = 1.0 if far > 0 else 3.0
+    assert (ufuncs.shaw_scores(q, k, a, 1.0, far) == 1 + end).all()
+    assert (ufuncs.skewed_scores(q, k, a, 1.0, far, far) == 1).all()
+
+
+# ---- merge -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_merge(rng, dtype, isa):
+    out_a, out_b = (normal(rng, 3, 70, 5, dtype=dtype) for _ in range(2))
+    lse_a, lse_b = (normal(rng, 3, 70, dtype=dtype, scale=9) for _ in range(2))
+    lse_a[0, :9] = lse_b[0, 5:20] = -np.inf
+    want = oracle.merge(out_a, lse_a, out_b, lse_b)
+    for arrange in (lambda x: x, *LAYOUTS.values()):
+        operands = map(arrange, (out_a, lse_a, out_b, lse_b))
+        out, lse = kernels().merge(*operands)
+        assert out.dtype == lse.dtype == dtype
+        assert_close(out, want[0], "forward")
+        assert_lse_close(lse, want[1])
+
+
+def test_merge_does_not_read_what_saw_no_key():
+    lost, full = np.full(2, np.nan), np.array([1.0, 2.0])
+    for operands in ((lost, -np.inf, full, 3.0), (full, 3.0, lost, -np.inf)):
+        out, lse = ufuncs.merge(*operands)
+        assert out.tolist() == [1, 2] and lse == 3
+    out, lse = ufuncs.merge(lost, -np.inf, lost, -np.inf)
+    assert out.tolist() == [0, 0] and lse == -np.inf
+    assert np.isnan(ufuncs.merge(full, np.nan, full, 0.0)[1])
+
+
+def test_merge_for_any_number_of_threads(rng):
+    operands = [rng.standard_normal((5000, 9)[:axes]) for axes in (2, 1, 2, 1)]
+    results = []
+    for threads in (1, 2, 5):
+        with relpos.threads(threads):
+            results.append(ufuncs.merge(*operands))
+    for out, lse in results[1:]:
+        assert_bitwise(out, results[0][0])
+        assert_bitwise(lse, results[0][1])
+
+
+# ---- attention ---------------------------------------------------------------------
+
+
+def problem(rng, batch, lq, lk, d, dv, rows, dtype):
+    """query, key, value, one table for all items and a value table per item."""
+    return (
+        normal(rng, *batch, lq, d, dtype=dtype),
+        normal(rng, *batch, lk, d, dtype=dtype),
+        normal(rng, *batch, lk, dv, dtype=dtype),
+        normal(rng, rows, d, dtype=dtype),
+        normal(rng, *batch, rows, dv, dtype=dtype),
+    )
+
+
+def by_heads(operands):
+    """Items (3, 2) as batch and heads of the oracle."""
+    return [x if x.ndim < 3 else x.reshape(3, 2, *x.shape[-2:]) for x in operands]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("lq", "lk", "k"), [(6, 6, 2), (3, 7, 0), (40, 9, 30)])
+def test_shaw_attention(rng, lq, lk, k, dtype, isa):
+    operands = problem(rng, (3, 2), lq, lk, 5, 4, 2 * k + 1, dtype)
+    query, key, value, rel_key, rel_value = operands
+    want = oracle.attention(
+        query, key, value, rel_key=rel_key, rel_value=rel_value, query_offset=0
+    )
+    got = kernels().shaw_attention(*operands)
+    assert got.dtype == dtype
+    assert_close(got, want.out, "forward")
+    for arrange in LAYOUTS.values():
+        laid_out = kernels().shaw_attention(*map(arrange, operands))
+        assert_close(laid_out, want.out, "forward")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("lq", "lk", "rows"), [(6, 6, 6), (40, 40, 64), (5, 3, 9)])
+def test_relative_global_attention(rng, lq, lk, rows, dtype, isa):
+    query, key, value, rel_key, _ = problem(rng, (3, 2), lq, lk, 5, 4, rows, dtype)
+    want = oracle.attention(
+        query,
+        key,
+        value,
+        is_causal=True,
+        rel_key=rel_key,
+        min_relative_position=1 - rows,
+        query_offset=0,
+    )
+    got = kernels().relative_global_attention(query, key, value, rel_key)
+    assert_close(got, want.out, "forward")
+    with pytest.raises(ValueError, match="fewer rows than there are queries"):
+        ufuncs.relative_global_attention(query, key, value, rel_key[: lq - 1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("lq", "lk"), [(6, 6), (3, 8), (1, 5), (35, 50)])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_transformer_xl_attention(rng, is_causal, lq, lk, dtype, isa):
+    rows = lk if is_causal else lk + lq - 1
+    query, key, value, rel_key, _ = problem(rng, (3, 2), lq, lk, 5, 4, rows, dtype)
+    u, v = normal(rng, 2, 5, dtype=dtype), normal(rng, 5, dtype=dtype)
+    want = oracle.attention(
+        query,
+        key,
+        value,
+        is_causal=is_causal,
+        rel_key=rel_key,
+        pos_bias_u=u,
+        pos_bias_v=v,
+        min_relative_position=1 - lk,
+        query_offset=lk - lq,
+    )
+    got = kernels().transformer_xl_attention(query, key, value, rel_key, u, v)
+    assert_close(got, want.out, "forward")
+    with pytest.raises(ValueError, match="rel_key must have k rows"):
+        short = rel_key[: lk - 1]
+        ufuncs.transformer_xl_attention(query, key, value, short, u, v)
+
+
+def test_attention_of_nothing():
+    q, k, a = np.ones((0, 3)), np.ones((4, 3)), np.ones((5, 3))
+    assert ufuncs.shaw_attention(q, k, k, a, a).shape == (0, 3)
+    nothing = ufuncs.shaw_attention(k, q, q, a, a)
+    assert_bitwise(nothing, np.zeros((4, 3)))
+    none = ufuncs.shaw_attention(*(np.ones((0, 2, 3)),) * 3, a, a)
+    assert none.shape == (0, 2, 3)
+    with pytest.raises(ValueError, match="odd number of rows"):
+        ufuncs.shaw_attention(k, k, k, a[:4], a[:4])
+
+
+# ---- failures ------------------------------------------------------------------------
+
+
+def memory_cases():
+    x = np.ones((2, 5, 3))
+    a = np.ones((5, 3))
+    u = np.ones(3)
+    return {
+        "shaw_scores": (x, x, a, 1.0, 0),
+        "skewed_scores": (x, x, a, 1.0, 0, -4),
+        "transformer_xl_scores": (x, x, a, u, u, 1.0, 0),
+        "shaw_attention": (x, x, x, a, a),
+        "relative_global_attention": (x, x, x, a),
+        "transformer_xl_attention": (x, x, x, a, u, u),
+    }
+
+
+@pytest.mark.parametrize("name", memory_cases())
+def test_out_of_memory_at_every_allocation(name):
+    ufunc, operands = getattr(ufuncs, name), memory_cases()[name]
+    want = ufunc(*operands)
+    before = _core.live_blocks()
+    failures = 0
+    while True:
+        _core.fail_at(failures + 1, False)
+        try:
+            got = ufunc(*operands)
+            break
+        except MemoryError:
+            failures += 1
+        finally:
+            _core.fail_at(0, False)
+            assert _core.live_blocks() == before
+    assert failures > 0
+    assert_bitwise(got, want)
+
+
+def test_integers_are_not_floats():
+    """float32 does not hold every int64: NumPy picks the float64 loop."""
+    assert ufuncs.rel_shift(np.eye(3, dtype=np.int64)).dtype == np.float64
+    with pytest.raises(TypeError):
+        ufuncs.rel_shift(np.eye(3, dtype=complex))
+
+
+# ---- dask ----------------------------------------------------------------------------
+
+
+def dask_cases(rng):
+    x, table = rng.standard_normal((4, 5, 3)), rng.standard_normal((5, 3))
+    lse, u = rng.standard_normal((4, 5)), rng.standard_normal(3)
+    positions = np.array([4, 0, 2])
+    frequencies = np.array([1.0, 0.1]), np.zeros(2)
+    return {
+        "sinusoidal": ([lse], frequencies),
+        "learned": ([x], (positions,)),
+        "rel_shift": ([x], ()),
+        "rel_unshift": ([x], ()),
+        "shaw_scores": ([x, x], (table, 0.5, 0)),
+        "skewed_scores": ([x, x], (table, 0.5, 0, -4)),
+        "transformer_xl_scores": ([x, x], (table, u, u, 0.5, 0)),
+        "merge": ([x, lse, x[::-1], lse[::-1]], ()),
+        "shaw_attention": ([x, x, x], (table, table)),
+        "relative_global_attention": ([x, x, x], (table,)),
+        "transformer_xl_attention": ([x, x, x], (table, u, u)),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(set(SIGNATURES) - {"skew", "unskew"}))
+def test_dask_arrays_pass_through(name, rng):
+    """All but those whose output sizes dask cannot know (learned_backward as well)."""
+    da = pytest.importorskip("dask.array")
+    if name == "learned_backward":
+        with pytest.raises(ValueError):
+            ufuncs.learned_backward(da.ones((3, 2)), da.zeros(3, dtype=int))
+        return
+    lazy, rest = dask_cases(rng)[name]
+    chunked = [da.from_array(x, chunks=(2, *(-1,) * (x.ndim - 1))) for x in lazy]
+    ufunc = getattr(ufuncs, name)
+    got, want = ufunc(*chunked, *rest), ufunc(*lazy, *rest)
+    if not isinstance(want, tuple):
+        got, want = (got,), (want,)
+    for delayed, array in zip(got, want, strict=True):
+        assert isinstance(delayed, da.Array)
+        assert_bitwise(delayed.compute(), array)
