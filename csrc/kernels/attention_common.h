@@ -12,6 +12,10 @@ enum {
     RP_PACK_CHUNK = 256,   /* rows that a unit of table packing takes */
     RP_BLOCK_TILES = 4,    /* query tiles that share a slice of keys when L is large */
     RP_WAVE_BYTES = 1 << 24, /* packed keys and values held at a time, threads allowing */
+    RP_FEW_QUERIES = 8,    /* up to this many, keys are read in place, not packed */
+    RP_MANY_LABELS = 4096, /* past this many rows a product with the whole table loses */
+    RP_CHUNK_KEYS = 512,   /* keys scored at a time where they are read in place */
+    RP_SPANS = 64,         /* parts that the keys of few queries are split into, at most */
 };
 
 #define RP_LOG2E 1.4426950408889634074

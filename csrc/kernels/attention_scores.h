@@ -203,11 +203,9 @@ FN(log2_units)(double x)
 }
 
 RP_INLINE T
-FN(bias_of_row)(const FN(plan) *plan, const FN(queries) *q, int64_t row)
+FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 {
-    if (row < 0)
-        return 0;
-    return FN(log2_units)(*(const T *)rp_at(&plan->p->rel_bias, q->b, q->h, row));
+    return row < 0 ? 0 : FN(log2_units)(*(const T *)rp_at(&p->rel_bias, b, h, row));
 }
 
 static void
@@ -217,14 +215,14 @@ FN(bias_band)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const 
     int64_t r0 = FN(position)(plan, q, t, BQ - 1, 0);
     for (int c = 0; c < t->columns + BQ - 1; c++)
         w->bias[c] = FN(bias_of_row)(
-            plan, q, rp_table_row(r0 + c, p->min_bias_position, p->bias_rows, p->beyond));
+            p, q->b, q->h,
+            rp_table_row(r0 + c, p->min_bias_position, p->bias_rows, p->beyond));
 }
 
 static void
-FN(add_bias_row)(const FN(plan) *plan, const FN(scratch) *w, const FN(queries) *q,
+FN(add_bias_row)(const rp_attention *p, const FN(scratch) *w, const FN(queries) *q,
                  const FN(tile) *t, int m)
 {
-    const rp_attention *p = plan->p;
     T *s = t->s + m * t->ld;
     if (!p->labels.data) {
         const T *bias = w->bias + BQ - 1 - m;
@@ -234,7 +232,8 @@ FN(add_bias_row)(const FN(plan) *plan, const FN(scratch) *w, const FN(queries) *
     }
     const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
     for (int n = 0; n < t->keys; n++, label += p->labels.col)
-        s[n] += FN(bias_of_row)(plan, q, rp_label(label, p->label_size, p->bias_rows));
+        s[n] += FN(bias_of_row)(p, q->b, q->h,
+                                rp_label(label, p->label_size, p->bias_rows));
 }
 
 static void
@@ -271,7 +270,7 @@ FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const
     rp_interval visible = rp_visible(p, q->b, q->i0 + m);
     T *s = t->s + m * t->ld;
     if (p->rel_bias.data)
-        FN(add_bias_row)(plan, w, q, t, m);
+        FN(add_bias_row)(p, w, q, t, m);
     if (p->mask_type != RP_MASK_NONE)
         FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
                          t->keys, s);

@@ -180,17 +180,31 @@ FN(value_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(ti
 /* ---- the finished rows --------------------------------------------------------------- */
 
 static void
-FN(write_weights_row)(const rp_attention *p, const FN(queries) *q, int m)
+FN(write_weights_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum)
 {
-    char *at = rp_at(&p->weights, q->b, q->h, q->i0 + m);
-    T base = q->max[m] == -(T)INFINITY ? 0 : q->max[m], norm = 1 / q->sum[m];
+    char *at = rp_at(&p->weights, b, h, i);
     for (int64_t j = 0; j < p->Lk; j++, at += p->weights.col) {
         T s = *(T *)at;
-        *(T *)at = s == -(T)INFINITY ? 0 : FN(exp2)(FN(splat)(s - base))[0] * norm;
+        *(T *)at = s == -(T)INFINITY ? 0 : FN(exp2)(FN(splat)(s - max))[0] / sum;
     }
 }
 
-/* out = (sum_j p_j v_j + value_sums . W) / sum; a row that saw no key is 0, lse -inf. */
+/* Writes query row (b, h, i): `values` holds sum_j p_j z_j (v_j + W) in whole vectors, max
+ * and sum are those of its logits. A row that saw no key has accumulated nothing: its out
+ * is 0 and its lse -inf. Weights hold the row's logits so far. */
+static void
+FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum, T *values)
+{
+    T norm = sum == 0 ? 0 : (T)(1 / (sum * (1 - p->dropout_p)));
+    FN(scale_row)(values, p->Dv, norm);
+    FN(unpack_row)(rp_at(&p->out, b, h, i), p->out.col, values, p->Dv);
+    if (p->lse.data)
+        *(T *)rp_at(&p->lse, b, h, i) =
+            sum == 0 ? -(T)INFINITY : (T)((max + log2((double)sum)) * RP_LN2);
+    if (p->weights.data)
+        FN(write_weights_row)(p, b, h, i, max, sum);
+}
+
 static void
 FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
 {
@@ -200,17 +214,6 @@ FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
         (plan->rel_value_bad ? FN(gemm_add_rows_selected) : FN(gemm_add_rows))(
             q->value_sums, stride, FN(copy)(&plan->rel_value, q->b, q->h), width,
             q->rows_pad, width, p->value_rows, q->out, width);
-    for (int m = 0; m < q->rows; m++) {
-        char *out = rp_at(&p->out, q->b, q->h, q->i0 + m);
-        /* A row that saw no key accumulated nothing: 0 * 0. */
-        T norm = q->sum[m] == 0 ? 0 : (T)(1 / (q->sum[m] * (1 - p->dropout_p)));
-        FN(scale_row)(q->out + m * width, width, norm);
-        FN(unpack_row)(out, p->out.col, q->out + m * width, p->Dv);
-        if (p->lse.data)
-            *(T *)rp_at(&p->lse, q->b, q->h, q->i0 + m) =
-                q->sum[m] == 0 ? -(T)INFINITY
-                               : (T)((q->max[m] + log2((double)q->sum[m])) * RP_LN2);
-        if (p->weights.data)
-            FN(write_weights_row)(p, q, m);
-    }
+    for (int m = 0; m < q->rows; m++)
+        FN(write_row)(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m], q->out + m * width);
 }

@@ -9,6 +9,7 @@
 #include "attention_plan.h"
 #include "attention_scores.h"
 #include "attention_values.h"
+#include "attention_rows.h"
 #include "attention_forward.h"
 #include "gemm_block.h"
 #include "fma_loop.h"

@@ -1,0 +1,318 @@
+/* attention_rows.h: the forward one query row at a time, keys read where they lie.
+ *
+ * For few queries (decoding), where packing would read and write every key for a handful
+ * of products, and where reading keys and values once from memory is all the time there
+ * is; and for labels that the tiles do not take. Keys are split into spans, cut from the
+ * shape alone, whose results are merged in order. */
+
+typedef struct {
+    const rp_attention *p;
+    int64_t group, rows;            /* query heads to a key head; query rows to a key head */
+    int64_t blocks, chunks, spans;  /* row blocks to a key head; keys: chunks, spans */
+    int64_t span_chunks;
+    ptrdiff_t width;                /* Dv in whole vectors */
+    T *max, *sum, *out;             /* of each (b, hk, row, span): partial results */
+    T *scratch;
+    ptrdiff_t scratch_size;         /* elements to a worker */
+} FN(rows_plan);
+
+/* One query row in work. */
+typedef struct {
+    int64_t b, h, i;
+    rp_interval visible;
+    const T *content, *relative; /* (q + u) and (q + v), times scale * log2e */
+    T *s, *gathered;             /* a chunk's logits; a strided row made contiguous */
+    T *max, *sum, *out;
+} FN(query_row);
+
+static int
+FN(rows_apply)(const rp_attention *p)
+{
+    return p->Lq <= RP_FEW_QUERIES ||
+           (p->labels.data && (p->rel_query.data || p->key_rows > RP_MANY_LABELS ||
+                               p->value_rows > RP_MANY_LABELS));
+}
+
+RP_INLINE T
+FN(dot)(const T *a, const T *b, ptrdiff_t count)
+{
+    V sum0 = (V){0}, sum1 = (V){0};
+    ptrdiff_t k = 0;
+    for (; k + 2 * VL <= count; k += 2 * VL) {
+        sum0 += FN(load)(a + k) * FN(load)(b + k);
+        sum1 += FN(load)(a + k + VL) * FN(load)(b + k + VL);
+    }
+    for (; k + VL <= count; k += VL)
+        sum0 += FN(load)(a + k) * FN(load)(b + k);
+    T total = FN(sum_lanes)(sum0 + sum1)[0];
+    for (; k < count; k++)
+        total += a[k] * b[k];
+    return total;
+}
+
+/* The row of a table with `rows` rows that pair (i, j) uses; -1: none. */
+RP_INLINE int64_t
+FN(pair_row)(const rp_attention *p, const FN(query_row) *q, int64_t j, int64_t rows,
+             int64_t min_position)
+{
+    if (p->labels.data)
+        return rp_label(rp_at(&p->labels, q->b, 0, q->i) + j * p->labels.col,
+                        p->label_size, rows);
+    return rp_table_row(j - q->i - rp_query_offset(p, q->b), min_position, rows, p->beyond);
+}
+
+RP_INLINE const T *
+FN(operand_row)(const rp_array *a, int64_t b, int64_t h, int64_t row, ptrdiff_t count,
+                T *buffer)
+{
+    return FN(row)(rp_at(a, b, h, row), a->col, count, buffer);
+}
+
+static void
+FN(score_rel_query)(const rp_attention *p, const FN(query_row) *q, int64_t hk, int64_t j0,
+                    int64_t end)
+{
+    const T factor = (T)(p->scale * RP_LOG2E);
+    T *second = q->gathered + RP_MAX(p->D, p->Dv);
+    for (int64_t j = j0; j < end; j++) {
+        int64_t l = FN(pair_row)(p, q, j, p->query_rows, p->min_position);
+        if (l < 0)
+            continue;
+        const T *key = FN(operand_row)(&p->key, q->b, hk, j, p->D, q->gathered);
+        const T *row = FN(operand_row)(&p->rel_query, q->b, q->h, l, p->D, second);
+        q->s[j - j0] += FN(dot)(key, row, p->D) * factor;
+    }
+}
+
+/* Logits of the keys [j0, end), all visible by position, into q->s. */
+static void
+FN(score_chunk)(const rp_attention *p, const FN(query_row) *q, int64_t hk, int64_t j0,
+                int64_t end)
+{
+    for (int64_t j = j0; j < end; j++)
+        q->s[j - j0] = FN(dot)(
+            q->content, FN(operand_row)(&p->key, q->b, hk, j, p->D, q->gathered), p->D);
+    for (int64_t j = j0; p->rel_key.data && j < end; j++) {
+        int64_t l = FN(pair_row)(p, q, j, p->key_rows, p->min_position);
+        if (l >= 0)
+            q->s[j - j0] += FN(dot)(
+                q->relative,
+                FN(operand_row)(&p->rel_key, q->b, q->h, l, p->D, q->gathered), p->D);
+    }
+    if (p->rel_query.data)
+        FN(score_rel_query)(p, q, hk, j0, end);
+    for (int64_t j = j0; p->rel_bias.data && j < end; j++)
+        q->s[j - j0] += FN(bias_of_row)(
+            p, q->b, q->h, FN(pair_row)(p, q, j, p->bias_rows, p->min_bias_position));
+    if (p->mask_type != RP_MASK_NONE)
+        FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i) + j0 * p->mask.col,
+                         (int)(end - j0), q->s);
+    for (int64_t j = j0; p->weights.data && j < end; j++)
+        *(T *)(rp_at(&p->weights, q->b, q->h, q->i) + j * p->weights.col) = q->s[j - j0];
+}
+
+/* out += sum_n w[n] * row n, skipping weights of 0 (hidden pairs may sit on NaN). Rows are
+ * read in strips of 8 vectors that stay in registers over the keys. */
+static void
+FN(add_weighted)(const rp_attention *p, const FN(query_row) *q, const rp_array *rows,
+                 int64_t h, int64_t j0, int64_t count, int by_pair)
+{
+    for (ptrdiff_t k0 = 0; k0 < p->Dv; k0 += 8 * VL) {
+        ptrdiff_t k1 = RP_MIN(p->Dv, k0 + 8 * VL), whole = (k1 - k0) / VL;
+        V acc[8] = {{0}};
+        T tail[VL] = {0};
+        for (int64_t n = 0; n < count; n++) {
+            T weight = q->s[n];
+            int64_t row = by_pair ? FN(pair_row)(p, q, j0 + n, p->value_rows, p->min_position)
+                                  : j0 + n;
+            if (weight == 0 || row < 0)
+                continue;
+            const T *v =
+                FN(row)(rp_at(rows, q->b, h, row) + k0 * rows->col, rows->col, k1 - k0,
+                        q->gathered);
+#pragma GCC unroll 8
+            for (int c = 0; c < 8; c++)
+                if (c < whole)
+                    acc[c] += weight * FN(load)(v + c * VL);
+            for (ptrdiff_t k = whole * VL; k < k1 - k0; k++)
+                tail[k - whole * VL] += weight * v[k];
+        }
+        for (int c = 0; c < whole; c++)
+            FN(store)(q->out + k0 + c * VL, FN(load)(q->out + k0 + c * VL) + acc[c]);
+        for (ptrdiff_t k = k0 + whole * VL; k < k1; k++)
+            q->out[k] += tail[k - k0 - whole * VL];
+    }
+}
+
+/* One chunk of keys: logits, running softmax, share of the output. */
+static void
+FN(row_chunk)(const FN(rows_plan) *plan, const FN(query_row) *q, int64_t hk, int64_t j0,
+              int64_t end)
+{
+    const rp_attention *p = plan->p;
+    int64_t count = end - j0;
+    FN(score_chunk)(p, q, hk, j0, end);
+    FN(hide)(q->s, count, RP_ROUND_UP(count, VL));
+    V top = FN(splat)(*q->max), sum = (V){0};
+    for (int64_t n = 0; n < count; n += VL)
+        top = FN(vmax)(FN(load)(q->s + n), top);
+    T raised = FN(max_lanes)(top)[0];
+    if (raised > *q->max) {
+        T factor = FN(exp2)(FN(splat)(*q->max - raised))[0];
+        *q->max = raised;
+        *q->sum *= factor;
+        FN(scale_row)(q->out, plan->width, factor);
+    }
+    T base = *q->max == -(T)INFINITY ? 0 : *q->max;
+    for (int64_t n = 0; n < count; n += VL) {
+        V e = FN(exp2)(FN(load)(q->s + n) - base);
+        FN(store)(q->s + n, e);
+        sum += e;
+    }
+    *q->sum += FN(sum_lanes)(sum)[0];
+    if (p->dropout_p > 0) {
+        unsigned char keep[RP_CHUNK_KEYS];
+        rp_dropout_kept(p, q->b, q->h, q->i, j0, count, keep);
+        for (int64_t n = 0; n < count; n++)
+            q->s[n] = keep[n] ? q->s[n] : 0;
+    }
+    FN(add_weighted)(p, q, &p->value, hk, j0, count, 0);
+    if (p->rel_value.data)
+        FN(add_weighted)(p, q, &p->rel_value, q->h, j0, count, 1);
+}
+
+/* Sets *q up for row f (head f / Lq of its group, query f % Lq) of slice and span. */
+static void
+FN(start_row)(const FN(rows_plan) *plan, FN(query_row) *q, int64_t slice, int64_t f,
+              int64_t span, T *queries)
+{
+    const rp_attention *p = plan->p;
+    const T factor = (T)(p->scale * RP_LOG2E);
+    int64_t partial = (slice * plan->rows + f) * plan->spans + span;
+    q->b = slice / p->Hk;
+    q->h = slice % p->Hk * plan->group + f / p->Lq;
+    q->i = f % p->Lq;
+    q->visible = rp_visible(p, q->b, q->i);
+    q->max = plan->max + partial;
+    q->sum = plan->sum + partial;
+    q->out = plan->out + partial * plan->width;
+    *q->max = -(T)INFINITY;
+    *q->sum = 0;
+    for (ptrdiff_t k = 0; k < plan->width; k++)
+        q->out[k] = 0;
+    const char *row = rp_at(&p->query, q->b, q->h, q->i);
+    for (ptrdiff_t k = 0; k < p->D; k++) {
+        T x = *(const T *)(row + k * p->query.col), u = 0, v = 0;
+        if (p->pos_bias_u.data)
+            u = *(const T *)(rp_at(&p->pos_bias_u, q->b, q->h, 0) + k * p->pos_bias_u.col);
+        if (p->pos_bias_v.data)
+            v = *(const T *)(rp_at(&p->pos_bias_v, q->b, q->h, 0) + k * p->pos_bias_v.col);
+        queries[k] = (x + u) * factor;
+        queries[p->D + k] = (x + v) * factor;
+    }
+    q->content = queries;
+    q->relative = queries + p->D;
+}
+
+/* A block of rows of one key head over one span of keys. Chunks outside: the rows of the
+ * block meet a chunk's keys in the second-level cache. */
+static void
+FN(rows_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(rows_plan) *plan = context;
+    const rp_attention *p = plan->p;
+    int64_t span = unit % plan->spans, block = unit / plan->spans % plan->blocks;
+    int64_t slice = unit / plan->spans / plan->blocks, first = block * RP_FEW_QUERIES;
+    int count = (int)RP_MIN(RP_FEW_QUERIES, plan->rows - first);
+    T *scratch = plan->scratch + worker * plan->scratch_size;
+    FN(query_row) rows[RP_FEW_QUERIES];
+    for (int r = 0; r < count; r++) {
+        rows[r].s = scratch;
+        rows[r].gathered = scratch + RP_CHUNK_KEYS + VL;
+        FN(start_row)(plan, &rows[r], slice, first + r, span,
+                      rows[r].gathered + 2 * RP_MAX(p->D, p->Dv) + r * 2 * p->D);
+    }
+    int64_t end = RP_MIN(plan->chunks, (span + 1) * plan->span_chunks);
+    for (int64_t chunk = span * plan->span_chunks; chunk < end; chunk++)
+        for (int r = 0; r < count; r++) {
+            int64_t j0 = RP_MAX(chunk * RP_CHUNK_KEYS, rows[r].visible.begin);
+            int64_t j1 = RP_MIN((chunk + 1) * RP_CHUNK_KEYS, rows[r].visible.end);
+            if (rp_stopping())
+                return;
+            if (j0 < j1)
+                FN(row_chunk)(plan, &rows[r], slice % p->Hk, j0, j1);
+        }
+}
+
+/* Merges the spans of one row, in order, into the first, and writes it. */
+static void
+FN(merge_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(rows_plan) *plan = context;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    T *max = plan->max + unit * plan->spans, *sum = plan->sum + unit * plan->spans;
+    T *out = plan->out + unit * plan->spans * plan->width, top = max[0];
+    for (int64_t s = 1; s < plan->spans; s++)
+        top = max[s] > top ? max[s] : top;
+    T base = top == -(T)INFINITY ? 0 : top;
+    for (int64_t s = 0; s < plan->spans; s++) {
+        T factor = FN(exp2)(FN(splat)(max[s] - base))[0];
+        T *part = out + s * plan->width;
+        sum[s] *= factor;
+        FN(scale_row)(part, plan->width, factor);
+        if (s > 0) {
+            sum[0] += sum[s];
+            for (ptrdiff_t k = 0; k < plan->width; k += VL)
+                FN(store)(out + k, FN(load)(out + k) + FN(load)(part + k));
+        }
+    }
+    int64_t slice = unit / plan->rows, f = unit % plan->rows;
+    FN(write_row)(p, slice / p->Hk, slice % p->Hk * plan->group + f / p->Lq, f % p->Lq, base,
+                  sum[0], out);
+}
+
+static void
+FN(hide_weights)(const rp_attention *p)
+{
+    for (int64_t b = 0; b < p->B; b++)
+        for (int64_t h = 0; h < p->H; h++)
+            for (int64_t i = 0; i < p->Lq; i++)
+                for (int64_t j = 0; j < p->Lk; j++)
+                    *(T *)(rp_at(&p->weights, b, h, i) + j * p->weights.col) =
+                        -(T)INFINITY;
+}
+
+static rp_status
+FN(attention_rows)(const rp_attention *p)
+{
+    FN(rows_plan) plan = {.p = p, .group = p->H / p->Hk, .width = RP_ROUND_UP(p->Dv, VL)};
+    plan.rows = plan.group * p->Lq;
+    plan.blocks = (plan.rows + RP_FEW_QUERIES - 1) / RP_FEW_QUERIES;
+    plan.chunks = (p->Lk + RP_CHUNK_KEYS - 1) / RP_CHUNK_KEYS;
+    plan.span_chunks = p->Lq <= RP_FEW_QUERIES
+                           ? RP_MAX(1, (plan.chunks + RP_SPANS - 1) / RP_SPANS)
+                           : RP_MAX(1, plan.chunks);
+    plan.spans = RP_MAX(1, (plan.chunks + plan.span_chunks - 1) / plan.span_chunks);
+    plan.scratch_size = RP_ROUND_UP(
+        RP_CHUNK_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
+    size_t rows = (size_t)(p->B * p->Hk * plan.rows), partials = rows * (size_t)plan.spans;
+    plan.max = rp_alloc(partials, sizeof(T));
+    plan.sum = rp_alloc(partials, sizeof(T));
+    plan.out = rp_alloc(partials, (size_t)plan.width * sizeof(T));
+    plan.scratch = rp_alloc((size_t)p->threads, (size_t)plan.scratch_size * sizeof(T));
+    rp_status status = RP_NO_MEMORY;
+    if (plan.max && plan.sum && plan.out && plan.scratch) {
+        if (p->weights.data)
+            FN(hide_weights)(p);
+        status = rp_parallel(p->B * p->Hk * plan.blocks * plan.spans, FN(rows_unit), &plan,
+                             p->threads);
+        if (!status)
+            status = rp_parallel((int64_t)rows, FN(merge_unit), &plan, p->threads);
+    }
+    rp_free(plan.scratch);
+    rp_free(plan.out);
+    rp_free(plan.sum);
+    rp_free(plan.max);
+    return status;
+}
