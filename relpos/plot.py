@@ -31,6 +31,7 @@ def _heat_map(ax: Axes | None, array: npt.ArrayLike, **options: Any) -> Axes:
     ax = _axes(ax)
     image = ax.imshow(np.asarray(array), interpolation="nearest", **options)
     ax.figure.colorbar(image, ax=ax)
+    ax.locator_params(integer=True)  # rows and columns are counted
     return ax
 
 
@@ -73,7 +74,8 @@ def relative_position_map(relative: npt.ArrayLike, *, ax: Axes | None = None) ->
     ax = _heat_map(ax, relative, cmap="PuOr", vmin=-limit, vmax=limit)
     if max(relative.shape) <= 12:  # more numbers than this cannot be read
         for (i, j), r in np.ndenumerate(relative):
-            ax.text(j, i, str(r), ha="center", va="center")
+            ink = "white" if abs(r) > 0.6 * limit else "black"
+            ax.text(j, i, str(r), ha="center", va="center", color=ink)
     ax.set(xlabel="key j", ylabel="query i")
     return ax
 

@@ -13,9 +13,12 @@ def facts(report: Report) -> None:
     report.begin("What is running")
     config = relpos.show_config(mode="dicts")
     report.facts.update(config)
+    blas = " ".join(
+        config["blas"].split()[:3]
+    )  # which and its version, not its options
     report.say(
         f"relpos {config['version']}, kernels {config['isa']} "
-        f"(of {', '.join(config['isa_tables'])}), BLAS {config['blas']}, "
+        f"(of {', '.join(config['isa_tables'])}), BLAS: {blas}, "
         f"{config['threads']} threads (from {config['threads_from']}), "
         f"NumPy {config['numpy']}"
     )

@@ -24,9 +24,9 @@ def pictures(report: Report) -> None:
         report.say('matplotlib is not installed (pip install "relpos[plot]"): none.')
         return
 
-    def figure(columns: int = 1) -> tuple[Figure, Any]:
+    def figure(columns: int = 1, height: float = 4.5) -> tuple[Figure, Any]:
         """A figure that no window system knows of, and its axes."""
-        made = Figure(figsize=(6 * columns, 4.5), layout="constrained")
+        made = Figure(figsize=(6 * columns, height), layout="constrained")
         FigureCanvasAgg(made)
         return made, made.subplots(1, columns)
 
@@ -40,7 +40,7 @@ def pictures(report: Report) -> None:
     relpos.plot.relative_position_map(relpos.relative_positions(10), ax=ax)
     ax.set_title("relpos.relative_positions(10)")
 
-    attention, axes = figure(columns=2)
+    attention, axes = figure(columns=2, height=2.8)
     for ax, title, weights in zip(axes, *with_and_without(), strict=True):
         relpos.plot.attention_map(weights, ax=ax)
         ax.set_title(title)
