@@ -19,6 +19,7 @@ How a row is measured and when it is dropped: harness.py.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter, thread_time
 from typing import Any
 
 import harness
@@ -160,7 +161,13 @@ def fraction_target(
 
 
 def measure_shares(
-    problem: Problem, isa: str, threads: int, repeats: int, flops: float, label: str
+    problem: Problem,
+    isa: str,
+    threads: int,
+    clock: harness.Clock,
+    repeats: int,
+    flops: float,
+    label: str,
 ) -> tuple[list[float], harness.Timing, float]:
     """Fractions of the peak of `threads` cores, with the timing and the error."""
     dtype = problem.arrays[0].dtype.name
@@ -168,9 +175,8 @@ def measure_shares(
         call, out = problem.bind(threads)
         call()
         error = problem.check(out, label)
-        timing = harness.interleave(
-            [call], harness.fma_yardstick(isa, dtype, threads), repeats
-        )
+        yardstick = harness.fma_yardstick(isa, dtype, threads, clock)
+        timing = harness.interleave([call], yardstick, repeats, clock)
     return timing.shares(flops), timing, error
 
 
@@ -186,7 +192,9 @@ def fraction_row(
     build, products = SCHEMES[scheme]
     problem = build(length, dtype, is_causal)
     flops = products * problem.pairs * HEAD_DIM
-    shares, timing, error = measure_shares(problem, isa, 1, repeats, flops, label)
+    shares, timing, error = measure_shares(
+        problem, isa, 1, thread_time, repeats, flops, label
+    )
     return harness.Row(
         label,
         "of FMA peak",
@@ -205,8 +213,10 @@ def two_threads_row(
     build, products = SCHEMES[scheme]
     problem = build(length, "float32", is_causal)
     flops = products * problem.pairs * HEAD_DIM
-    alone, _, _ = measure_shares(problem, isa, 1, repeats, flops, label)
-    shares, timing, error = measure_shares(problem, isa, 2, repeats, flops, label)
+    (alone, _, _), (shares, timing, error) = (
+        measure_shares(problem, isa, threads, perf_counter, repeats, flops, label)
+        for threads in (1, 2)
+    )
     return harness.Row(
         label,
         "of one thread",

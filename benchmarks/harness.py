@@ -12,8 +12,11 @@ everything else. So nothing here is compared by its bare time:
    operations (of the pairs that are not hidden, no tile padding) over time, over the
    yardstick's rate. Beside it: the lowest and the highest repeat, how many were kept.
 
-Ratios of two functions time both within one repeat. Rows about memory use a yardstick
-that only reads: the same arrays, through the faster of two NumPy reductions.
+Works of one thread are timed by that thread's own CPU clock, which stands still while
+other programs have the core; works of several threads by the clock on the wall, so
+those rows need an idle machine. Ratios of two functions time both within one repeat. Rows
+about memory use a yardstick that only reads: the same arrays, through the faster of two
+NumPy reductions.
 
 Every program takes `--quick`, `--rows REGEX` and `--json FILE`. Run them with
 little else on the machine: dropped repeats cost time, and a row that keeps fewer than
@@ -33,7 +36,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -62,6 +65,7 @@ BLAS_THREAD_VARIABLES = (
 
 Yardstick = Callable[[], float]
 Work = Callable[[], object]
+Clock = Callable[[], float]
 
 
 def use_single_threaded_blas() -> None:
@@ -76,14 +80,16 @@ def use_single_threaded_blas() -> None:
 
 
 @cache
-def fma_yardstick(isa: str, dtype: str, threads: int = 1) -> Yardstick:
+def fma_yardstick(
+    isa: str, dtype: str, threads: int = 1, clock: Clock = thread_time
+) -> Yardstick:
     """Multiply-add rate of `threads` cores together, in operations per second."""
     loop, kind = _core.by_isa[isa].fma_loop, np.dtype(dtype).char
 
     def rate(rounds: int) -> float:
-        start = perf_counter()
+        start = clock()
         flops = loop(kind, rounds)
-        return flops / (perf_counter() - start)
+        return flops / (clock() - start)
 
     rounds = 10_000
     flops_per_round = loop(kind, rounds) / rounds
@@ -101,10 +107,10 @@ def read_yardstick(arrays: Sequence[np.ndarray]) -> Yardstick:
     size = sum(array.nbytes for array in flat)
 
     def seconds(reduce: Callable[[np.ndarray], object]) -> float:
-        start = perf_counter()
+        start = thread_time()
         for array in flat:
             reduce(array)
-        return perf_counter() - start
+        return thread_time() - start
 
     def max_(array: np.ndarray) -> object:
         return np.maximum.reduce(array)
@@ -141,14 +147,19 @@ class Timing:
         return statistics.median(repeat[0][0] for repeat in self.repeats)
 
 
-def _seconds(work: Work, calls: int) -> float:
-    start = perf_counter()
+def _seconds(work: Work, calls: int, clock: Clock) -> float:
+    start = clock()
     for _ in range(calls):
         work()
-    return (perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
-def interleave(works: Sequence[Work], yardstick: Yardstick, wanted: int) -> Timing:
+def interleave(
+    works: Sequence[Work],
+    yardstick: Yardstick,
+    wanted: int,
+    clock: Clock = thread_time,
+) -> Timing:
     """Time every work between two readings of the yardstick.
 
     Ends when `wanted` repeats are kept, or four times as many were tried.
@@ -156,14 +167,14 @@ def interleave(works: Sequence[Work], yardstick: Yardstick, wanted: int) -> Timi
     calls = []
     for work in works:
         work()
-        calls.append(math.ceil(WORK_SECONDS / max(_seconds(work, 1), 1e-7)))
+        calls.append(math.ceil(WORK_SECONDS / max(_seconds(work, 1, clock), 1e-7)))
     repeats: list[list[tuple[float, float]]] = []
     tried, last = 0, yardstick()
     while len(repeats) < wanted and tried < 4 * wanted:
         tried += 1
         rates, times = [last], []
         for work, count in zip(works, calls, strict=True):
-            times.append(_seconds(work, count))
+            times.append(_seconds(work, count, clock))
             rates.append(yardstick())
         last = rates[-1]
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
@@ -248,7 +259,8 @@ def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, A
     for isa in isas:
         for dtype in dtypes:
             for threads in range(1, cores + 1):
-                yardstick = fma_yardstick(isa, dtype, threads)
+                clock = thread_time if threads == 1 else perf_counter
+                yardstick = fma_yardstick(isa, dtype, threads, clock)
                 best = max(yardstick() for _ in range(3))
                 peaks[f"{isa} {dtype}, {threads} busy"] = round(best / threads / 1e9, 1)
     return {
@@ -256,6 +268,7 @@ def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, A
         "numpy": np.__version__,
         "cpu": cpu_name(),
         "isa": _core.isa,
+        "load": os.getloadavg()[0],
         "fma_gflops_per_core": peaks,
     }
 
