@@ -6,6 +6,8 @@ the loops. Arguments mean what they mean in ``relpos.attention``.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from oracle import (
     LARGEST_BIAS,
@@ -46,9 +48,7 @@ def _rows(relative, length, first, beyond):
     """Table rows and where they count, for a matrix of relative positions."""
     index = relative - first
     inside = (index >= 0) & (index < length)
-    if beyond == "raise" and not inside.all():
-        raise IndexError("relative position outside the table")
-    if beyond == "clip":
+    if beyond != "zero":  # "raise": whatever is outside is hidden
         inside = np.ones_like(inside)
     return np.clip(index, 0, length - 1), inside
 
@@ -121,9 +121,8 @@ def _hidden(relative, is_causal, window, key_length, lk):
 
 
 def _full(array, batch, shape):
-    return np.broadcast_to(np.asarray(array, np.float64), (*batch, *shape)).reshape(
-        -1, *shape
-    )
+    full = np.broadcast_to(np.asarray(array, np.float64), (*batch, *shape))
+    return full.reshape(math.prod(batch), *shape)
 
 
 class _Operands:
