@@ -48,11 +48,10 @@ class Problem:
     @property
     def pairs(self) -> int:
         """Pairs of query and key, over all heads, that are not hidden."""
-        query, key = self.arrays[:2]
-        queries, keys = query.shape[-2], key.shape[-2]
+        queries, keys = (int(array.shape[-2]) for array in self.arrays[:2])
         if not self.options["is_causal"]:
             return HEADS * queries * keys
-        first = self.options.get("query_offset", 0) + 1
+        first = 1 + int(self.options.get("query_offset", 0))
         return HEADS * sum(min(first + i, keys) for i in range(queries))
 
     def bind(self, threads: int) -> tuple[Callable[[], object], np.ndarray]:

@@ -14,9 +14,9 @@ everything else. So nothing here is compared by its bare time:
 
 Works of one thread are timed by that thread's own CPU clock, which stands still while
 other programs have the core; works of several threads by the clock on the wall, so
-those rows need an idle machine. Ratios of two functions time both within one repeat. Rows
-about memory use a yardstick that only reads: the same arrays, through the faster of two
-NumPy reductions.
+those rows need an idle machine. Ratios of two functions time both within one repeat.
+Rows about memory use a yardstick that only reads: the same arrays, through the faster of
+two NumPy reductions.
 
 Every program takes `--quick`, `--rows REGEX` and `--json FILE`. Run them with
 little else on the machine: dropped repeats cost time, and a row that keeps fewer than
@@ -88,7 +88,7 @@ def fma_yardstick(
 
     def rate(rounds: int) -> float:
         start = clock()
-        flops = loop(kind, rounds)
+        flops: float = loop(kind, rounds)
         return flops / (clock() - start)
 
     rounds = 10_000
