@@ -15,8 +15,8 @@ everything else. So nothing here is compared by its bare time:
 Works of one thread are timed by that thread's own CPU clock, which stands still while
 other programs have the core; works of several threads by the clock on the wall, so
 those rows need an idle machine. Ratios of two functions time both within one repeat.
-Rows about memory use a yardstick that only reads: the same arrays, through the faster of
-two NumPy reductions.
+Rows about memory use a yardstick that only reads: the same arrays, through the faster
+of two NumPy reductions.
 
 Every program takes `--quick`, `--rows REGEX` and `--json FILE`. Run them with
 little else on the machine: dropped repeats cost time, and a row that keeps fewer than
