@@ -35,9 +35,9 @@ FN(lay_out)(const FN(plan) *plan, char *memory, FN(scratch) *w)
         q.max = TAKE(BQ);
         q.sum = TAKE(BQ);
         if (plan->use_key > RP_BAND)
-            q.key_dots = TAKE(BQ * RP_ROUND_UP(p->key_rows, NR));
+            q.key_dots = TAKE(BQ * plan->key_stride);
         if (plan->use_value > RP_BAND)
-            q.value_sums = TAKE(BQ * RP_ROUND_UP(p->value_rows, VL));
+            q.value_sums = TAKE(BQ * plan->value_stride);
         if (memory)
             w->queries[i] = q;
     }
@@ -72,11 +72,11 @@ FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, in
     }
     if (q->key_dots)
         FN(gemm_set)(q->relative, FN(copy)(&plan->rel_key, b, h), q->rows_pad,
-                     RP_ROUND_UP(p->key_rows, NR), p->D, q->key_dots,
-                     RP_ROUND_UP(p->key_rows, NR));
+                     plan->key_stride, p->D, q->key_dots,
+                     plan->key_stride);
     if (q->value_sums)
         memset(q->value_sums, 0,
-               (size_t)(BQ * RP_ROUND_UP(p->value_rows, VL)) * sizeof(T));
+               (size_t)(BQ * plan->value_stride) * sizeof(T));
     if (p->weights.data)
         for (int m = 0; m < q->rows; m++)
             for (int64_t j = 0; j < p->Lk; j++)

@@ -33,6 +33,7 @@ typedef struct {
     int skew;                           /* 1: score rows lie skewed in their buffer */
     int may_hide;                       /* some visible tile may hold hidden pairs */
     int64_t Lq_pad, Lk_pad, Dv_pad, key_tiles;
+    ptrdiff_t key_stride, value_stride; /* table rows, rounded up to panels and vectors */
     int64_t band_first, band_end;       /* band columns that any tile reads */
     FN(copies) rel_key, rel_query, rel_value;
     int rel_value_bad;                  /* rel_value holds NaN or infinity */
@@ -223,6 +224,8 @@ FN(plan_paths)(FN(plan) *plan, const rp_attention *p)
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
     plan->key_tiles = (p->Lk + BK - 1) / BK;
+    plan->key_stride = RP_ROUND_UP(p->key_rows, NR);
+    plan->value_stride = RP_ROUND_UP(p->value_rows, VL);
     plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||
                         p->value.row > 128 * size || p->value.row < 0;
     FN(plan_band)(plan);

@@ -78,7 +78,7 @@ static void
 FN(fill_clipped)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t rows = p->key_rows, stride = plan->rel_key.size / p->D;
+    const ptrdiff_t rows = p->key_rows, stride = plan->key_stride;
     for (int m = 0; m < q->rows; m++) {
         const T *dots = q->key_dots + m * stride;
         T before = p->beyond == RP_CLIP ? dots[0] : 0;
@@ -101,7 +101,7 @@ static void
 FN(fill_labels)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t stride = plan->rel_key.size / p->D;
+    const ptrdiff_t stride = plan->key_stride;
     for (int m = 0; m < q->rows; m++) {
         const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         T *s = t->s + m * t->ld;
@@ -134,7 +134,7 @@ FN(fill_positions)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const F
         return FN(fill_clipped)(plan, q, t), NULL;
     if (p->beyond == RP_ZERO)
         return &zero;
-    *step = plan->rel_key.size / p->D;
+    *step = plan->key_stride;
     return q->key_dots + (before ? 0 : p->key_rows - 1);
 }
 

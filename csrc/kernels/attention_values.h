@@ -19,8 +19,7 @@ FN(raise_max)(const FN(plan) *plan, FN(queries) *q, int m, T new_max)
     q->sum[m] *= factor;
     FN(scale_row)(q->out + m * plan->Dv_pad, plan->Dv_pad, factor);
     if (q->value_sums) {
-        ptrdiff_t stride = RP_ROUND_UP(plan->p->value_rows, VL);
-        FN(scale_row)(q->value_sums + m * stride, stride, factor);
+        FN(scale_row)(q->value_sums + m * plan->value_stride, plan->value_stride, factor);
     }
 }
 
@@ -78,7 +77,7 @@ static void
 FN(sum_by_row)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t rows = p->value_rows, stride = RP_ROUND_UP(rows, VL);
+    const ptrdiff_t rows = p->value_rows, stride = plan->value_stride;
     for (int m = 0; m < q->rows; m++) {
         T *sums = q->value_sums + m * stride;
         const T *s = t->s + m * t->ld;
@@ -98,7 +97,7 @@ static void
 FN(sum_by_label)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t stride = RP_ROUND_UP(p->value_rows, VL);
+    const ptrdiff_t stride = plan->value_stride;
     for (int m = 0; m < q->rows; m++) {
         const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         for (int n = 0; n < t->keys; n++, label += p->labels.col) {
@@ -209,7 +208,7 @@ static void
 FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
 {
     const rp_attention *p = plan->p;
-    ptrdiff_t stride = RP_ROUND_UP(p->value_rows, VL), width = plan->Dv_pad;
+    ptrdiff_t stride = plan->value_stride, width = plan->Dv_pad;
     if (q->value_sums)
         (plan->rel_value_bad ? FN(gemm_add_rows_selected) : FN(gemm_add_rows))(
             q->value_sums, stride, FN(copy)(&plan->rel_value, q->b, q->h), width,
