@@ -130,6 +130,20 @@ typedef struct {
     int threads;
 } rp_attention;
 
+/* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
+ * every operand whose gradient array is present. forward.out and forward.lse are inputs.
+ * Arrays have the shape of their operand; those of tables, u and v are summed over every
+ * axis along which their array has stride 0 (that is how a table that heads or batch items
+ * share gets one gradient), grad_key and grad_value over the heads of a group. */
+typedef struct {
+    rp_attention forward;
+    rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */
+    rp_array grad_query, grad_key, grad_value;
+    rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
+    rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
+    rp_array grad_pos_bias_u, grad_pos_bias_v;
+} rp_gradients;
+
 /* ---- ISA tables ------------------------------------------------------------ */
 
 /* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
@@ -156,6 +170,7 @@ typedef struct {
     const char *name;
     int (*supported)(void);
     rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
+    rp_status (*attention_backward[RP_DTYPES])(const rp_gradients *problem);
     void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row, int64_t column,
                                   void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */

@@ -38,6 +38,7 @@ const rp_table RP_TABLE(RP_ISA) = {
     .name = RP_NAME(RP_ISA),
     .supported = supported,
     .attention_forward = RP_BOTH(attention_forward),
+    .attention_backward = RP_BOTH(attention_backward),
     .gemm_block = RP_BOTH(gemm_block),
     .fma_loop = RP_BOTH(fma_loop),
     .loops = {

@@ -11,6 +11,7 @@
 #include "attention_values.h"
 #include "attention_rows.h"
 #include "attention_forward.h"
+#include "attention_backward.h"
 #include "gemm_block.h"
 #include "fma_loop.h"
 
