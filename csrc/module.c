@@ -1,7 +1,7 @@
 /* module.c: the extension module relpos._core, the only C that knows Python.
  *
  *   by_isa   {"base": namespace, ..}: per ISA table that this CPU can run, every gufunc
- *            of ufuncs.h, attention_forward and fma_loop
+ *            of ufuncs.h, attention_forward, attention_backward and fma_loop
  *   isa      name of the best of them */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -100,6 +100,8 @@ fma_loop(PyObject *self, PyObject *args)
 static PyMethodDef table_methods[] = {
     {"attention_forward", attention_forward, METH_O,
      "attention_forward(operands): fills out, lse and weights of the dict in place"},
+    {"attention_backward", attention_backward, METH_O,
+     "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
     {"gemm_tiles", gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this table's own tiles"},
     {"fma_loop", fma_loop, METH_VARARGS,

@@ -1,6 +1,6 @@
-/* module_attention.h: attention_forward of one ISA table: the dict becomes an
- * rp_attention, and the kernel runs without the interpreter's lock. Included by module.c
- * only. */
+/* module_attention.h: attention_forward and attention_backward of one ISA table: the dict
+ * becomes an rp_attention or rp_gradients, and the kernel runs without the interpreter's
+ * lock. Included by module.c only. */
 
 #include "module_operands.h"
 
@@ -9,7 +9,7 @@ static void
 fill_offsets(attention_call *call, int index)
 {
     PyArrayObject *array = call->arrays[index];
-    ptrdiff_t *offsets = call->offsets + index * call->problem.B;
+    ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
     int64_t filled = 1;
     int moves = 0;
     if (array == NULL)
@@ -32,21 +32,23 @@ fill_offsets(attention_call *call, int index)
 static int
 copy_items(attention_call *call, int index)
 {
-    const rp_attention *p = &call->problem;
+    const rp_attention *p = &call->problem.forward;
     const char *name = item_rows[index].name;
     PyArrayObject *array = call->items[index];
     int64_t *copy = call->item_copies + index * p->B;
-    int is_lengths = item_rows[index].field == offsetof(rp_attention, key_lengths);
+    int is_lengths =
+        item_rows[index].field == offsetof(rp_gradients, forward.key_lengths);
     int64_t lowest = is_lengths ? 0 : -RP_FARTHEST;
     int64_t highest = is_lengths ? p->Lk : RP_FARTHEST;
     if (array == NULL)
         return 0;
     if (PyArray_NDIM(array) != 1 || PyArray_DIM(array, 0) != p->B)
-        return reject(PyExc_ValueError, name, "must have one entry per batch item");
+        return reject(call, PyExc_ValueError, name,
+                      "must have one entry per batch item");
     memcpy(copy, PyArray_DATA(array), (size_t)p->B * sizeof *copy);
     for (int64_t b = 0; b < p->B; b++)
         if (copy[b] < lowest || copy[b] > highest)
-            return reject(PyExc_ValueError, name, "is out of range");
+            return reject(call, PyExc_ValueError, name, "is out of range");
     FIELD(call, const int64_t *, item_rows[index].field) = copy;
     return 0;
 }
@@ -54,7 +56,7 @@ copy_items(attention_call *call, int index)
 static int
 fill_batch(attention_call *call)
 {
-    size_t items = (size_t)call->problem.B, offsets, copies;
+    size_t items = (size_t)call->problem.forward.B, offsets, copies;
     if (!rp_multiply(items, OPERANDS, &offsets) ||
         !rp_multiply(items, ITEM_VECTORS, &copies) ||
         (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL ||
@@ -83,41 +85,66 @@ release_call(attention_call *call)
 
 #define HAS_ELEMENTS(array) ((array) != NULL && PyArray_SIZE(array) > 0)
 
-/* Whether any output has an element: if not, there is nothing to compute. */
+/* Whether there is anything to compute: an output with an element and, for gradients,
+ * a pair (without one they stay the zeros that they are). */
 static int
 has_work(const attention_call *call)
 {
+    const rp_attention *p = &call->problem.forward;
+    if (call->direction == BACKWARD && (p->Lq == 0 || p->Lk == 0))
+        return 0;
     for (int i = 0; i < OPERANDS; i++)
-        if ((operand_rows[i].flags & OUTPUT) && HAS_ELEMENTS(call->arrays[i]))
+        if (operand_rows[i].roles[call->direction] >= OUTPUT &&
+            HAS_ELEMENTS(call->arrays[i]))
             return 1;
     return 0;
 }
 
-/* self is the capsule of an rp_table. */
-static PyObject *
-attention_forward(PyObject *self, PyObject *operands)
+static rp_status
+run_kernel(const rp_table *table, const attention_call *call)
 {
-    const rp_table *table = PyCapsule_GetPointer(self, TABLE_CAPSULE);
-    attention_call call = {.typenum = NPY_NOTYPE};
+    int dtype = call->typenum == NPY_FLOAT ? RP_F32 : RP_F64;
+    if (call->direction == FORWARD)
+        return table->attention_forward[dtype](&call->problem.forward);
+    return table->attention_backward[dtype](&call->problem);
+}
+
+/* capsule is that of an rp_table. */
+static PyObject *
+run_attention(PyObject *capsule, PyObject *operands, int direction)
+{
+    const rp_table *table = PyCapsule_GetPointer(capsule, TABLE_CAPSULE);
+    attention_call call = {.direction = direction, .typenum = NPY_NOTYPE};
     rp_status status = RP_OK;
     if (table == NULL)
         return NULL;
     if (!PyDict_Check(operands)) {
-        reject(PyExc_TypeError, "operands", "must be a dict");
+        reject(&call, PyExc_TypeError, "operands", "must be a dict");
         return NULL;
     }
     memset(call.dims, -1, sizeof call.dims);
     call.dims['1'] = 1;
     if (take_operands(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0) {
-        int dtype = call.typenum == NPY_FLOAT ? RP_F32 : RP_F64;
-        Py_BEGIN_ALLOW_THREADS status = table->attention_forward[dtype](&call.problem);
+        Py_BEGIN_ALLOW_THREADS status = run_kernel(table, &call);
         Py_END_ALLOW_THREADS raise_status(status);
     }
     release_call(&call);
     if (PyErr_Occurred())
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+attention_forward(PyObject *self, PyObject *operands)
+{
+    return run_attention(self, operands, FORWARD);
+}
+
+static PyObject *
+attention_backward(PyObject *self, PyObject *operands)
+{
+    return run_attention(self, operands, BACKWARD);
 }
 
 #undef HAS_ELEMENTS

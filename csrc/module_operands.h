@@ -1,47 +1,66 @@
-/* module_operands.h: reads and checks the dict of attention_forward. Included by
- * module_attention.h only.
+/* module_operands.h: reads and checks the dict of attention_forward or
+ * attention_backward. Included by module_attention.h only.
  *
  * One row per operand. Its shape is written in letters: after the batch axes come three
- * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, and R for a row
- * count of the operand's own. A letter takes the first length it meets and must meet the
- * same one from then on, so the order of the rows matters: query, key and value first. */
+ * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, and A, C, W, B for
+ * the rows of rel_key, rel_query, rel_value and rel_bias. A letter takes the first length
+ * it meets and must meet the same one from then on, so the order of the rows matters:
+ * query, key and value first. */
 
+enum { FORWARD, BACKWARD, DIRECTIONS };
 enum { KIND_T, KIND_MASK, KIND_LABELS };
-enum { OPTIONAL, REQUIRED, OUTPUT = 2 };
+/* What an operand is to a direction; from OUTPUT on it is written. */
+enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
+
+static const char *const direction_names[] = {"attention_forward",
+                                              "attention_backward"};
 
 typedef struct {
     const char *name;
-    size_t array; /* offset of its rp_array in rp_attention */
+    size_t array; /* offset of its rp_array in rp_gradients */
     const char *shape;
-    int kind, flags;
-    size_t rows; /* offset of the field that takes R; 0: no R in the shape */
+    int kind;
+    int roles[DIRECTIONS];
+    size_t of; /* of a gradient: offset of the operand it needs; 0: none */
 } operand_row;
 
-#define ROW(name, shape, kind, flags)                                                  \
-    {#name, offsetof(rp_attention, name), shape, kind, flags, 0}
-#define TABLE_ROW(name, shape, rows)                                                   \
-    {#name,    offsetof(rp_attention, name), shape, KIND_T,                            \
-     OPTIONAL, offsetof(rp_attention, rows)}
+#define ROW(key, field, shape, kind, forward_role, backward_role)                      \
+    {key, offsetof(rp_gradients, field), shape, kind, {forward_role, backward_role}, 0}
+#define GRADIENT(key, field, shape)                                                    \
+    {"grad_" key,       offsetof(rp_gradients, grad_##field), shape, KIND_T,           \
+     {UNKNOWN, OUTPUT}, offsetof(rp_gradients, forward.field)}
 
 static const operand_row operand_rows[] = {
-    ROW(query, "HqD", KIND_T, REQUIRED),
-    ROW(key, "KkD", KIND_T, REQUIRED),
-    ROW(value, "KkV", KIND_T, REQUIRED),
-    ROW(out, "HqV", KIND_T, REQUIRED | OUTPUT),
-    ROW(lse, "Hq1", KIND_T, OUTPUT),
-    ROW(weights, "Hqk", KIND_T, OUTPUT),
-    {"attn_mask", offsetof(rp_attention, mask), "Hqk", KIND_MASK, OPTIONAL, 0},
-    TABLE_ROW(rel_key, "HRD", key_rows),
-    TABLE_ROW(rel_query, "HRD", query_rows),
-    TABLE_ROW(rel_value, "HRV", value_rows),
-    TABLE_ROW(rel_bias, "HR1", bias_rows),
-    ROW(pos_bias_u, "H1D", KIND_T, OPTIONAL),
-    ROW(pos_bias_v, "H1D", KIND_T, OPTIONAL),
-    ROW(labels, "1qk", KIND_LABELS, OPTIONAL),
+    ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
+    ROW("key", forward.key, "KkD", KIND_T, REQUIRED, REQUIRED),
+    ROW("value", forward.value, "KkV", KIND_T, REQUIRED, REQUIRED),
+    ROW("out", forward.out, "HqV", KIND_T, REQUIRED_OUTPUT, REQUIRED),
+    ROW("lse", forward.lse, "Hq1", KIND_T, OUTPUT, REQUIRED),
+    ROW("weights", forward.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
+    ROW("attn_mask", forward.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key, "HAD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_query", forward.rel_query, "HCD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_value", forward.rel_value, "HWV", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_bias", forward.rel_bias, "HB1", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("labels", forward.labels, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    ROW("grad_out", grad_out, "HqV", KIND_T, UNKNOWN, OPTIONAL),
+    ROW("grad_lse", grad_lse, "Hq1", KIND_T, UNKNOWN, OPTIONAL),
+    GRADIENT("query", query, "HqD"),
+    GRADIENT("key", key, "KkD"),
+    GRADIENT("value", value, "KkV"),
+    GRADIENT("attn_mask", mask, "Hqk"),
+    GRADIENT("rel_key", rel_key, "HAD"),
+    GRADIENT("rel_query", rel_query, "HCD"),
+    GRADIENT("rel_value", rel_value, "HWV"),
+    GRADIENT("rel_bias", rel_bias, "HB1"),
+    GRADIENT("pos_bias_u", pos_bias_u, "H1D"),
+    GRADIENT("pos_bias_v", pos_bias_v, "H1D"),
 };
 
 #undef ROW
-#undef TABLE_ROW
+#undef GRADIENT
 
 enum { OPERANDS = sizeof operand_rows / sizeof operand_rows[0] };
 
@@ -50,8 +69,8 @@ static const struct {
     const char *name;
     size_t field;
 } item_rows[] = {
-    {"query_offset", offsetof(rp_attention, query_offset)},
-    {"key_lengths", offsetof(rp_attention, key_lengths)},
+    {"query_offset", offsetof(rp_gradients, forward.query_offset)},
+    {"key_lengths", offsetof(rp_gradients, forward.key_lengths)},
 };
 
 enum { ITEM_VECTORS = sizeof item_rows / sizeof item_rows[0] };
@@ -63,19 +82,21 @@ static const struct {
     int required;
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
-    {"scale", offsetof(rp_attention, scale), 'd', 1, 0, 0, 0},
-    {"dropout_p", offsetof(rp_attention, dropout_p), 'd', 0, 0, 0, 0},
-    {"seed", offsetof(rp_attention, seed), 'Q', 0, 0, 0, 0},
-    {"min_relative_position", offsetof(rp_attention, min_position), 'l', 0,
+    {"scale", offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
+    {"dropout_p", offsetof(rp_gradients, forward.dropout_p), 'd', 0, 0, 0, 0},
+    {"seed", offsetof(rp_gradients, forward.seed), 'Q', 0, 0, 0, 0},
+    {"min_relative_position", offsetof(rp_gradients, forward.min_position), 'l', 0,
      -RP_FARTHEST, RP_FARTHEST, 0},
-    {"min_bias_position", offsetof(rp_attention, min_bias_position), 'l', 0,
+    {"min_bias_position", offsetof(rp_gradients, forward.min_bias_position), 'l', 0,
      -RP_FARTHEST, RP_FARTHEST, 0},
-    {"window_left", offsetof(rp_attention, window_left), 'l', 0, INT64_MIN,
+    {"window_left", offsetof(rp_gradients, forward.window_left), 'l', 0, INT64_MIN,
      RP_UNBOUNDED, RP_UNBOUNDED},
-    {"window_right", offsetof(rp_attention, window_right), 'l', 0, INT64_MIN,
+    {"window_right", offsetof(rp_gradients, forward.window_right), 'l', 0, INT64_MIN,
      RP_UNBOUNDED, RP_UNBOUNDED},
-    {"beyond", offsetof(rp_attention, beyond), 'i', 0, RP_CLIP, RP_ZERO, RP_CLIP},
-    {"num_threads", offsetof(rp_attention, threads), 'i', 1, 1, RP_MAX_THREADS, 1},
+    {"beyond", offsetof(rp_gradients, forward.beyond), 'i', 0, RP_CLIP, RP_ZERO,
+     RP_CLIP},
+    {"num_threads", offsetof(rp_gradients, forward.threads), 'i', 1, 1, RP_MAX_THREADS,
+     1},
 };
 
 enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
@@ -83,7 +104,8 @@ enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
 /* What one call holds: references that keep the arrays alive while the interpreter's
  * lock is released, and the memory behind the pointers of the problem. */
 typedef struct {
-    rp_attention problem;
+    rp_gradients problem;
+    int direction;
     int typenum; /* of query */
     int batch_ndim;
     npy_intp batch_shape[NPY_MAXDIMS];
@@ -96,15 +118,17 @@ typedef struct {
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
 
 static int
-reject(PyObject *type, const char *operand, const char *what)
+reject(const attention_call *call, PyObject *type, const char *operand,
+       const char *what)
 {
-    PyErr_Format(type, "attention_forward: %s %s", operand, what);
+    PyErr_Format(type, "%s: %s %s", direction_names[call->direction], operand, what);
     return -1;
 }
 
 /* The entry as a new reference; NULL without an error when it is absent or None. */
 static PyObject *
-take(PyObject *operands, const char *name, int required, Py_ssize_t *used)
+take(const attention_call *call, PyObject *operands, const char *name, int required,
+     Py_ssize_t *used)
 {
     PyObject *key = PyUnicode_FromString(name), *value = NULL;
     if (key == NULL)
@@ -116,7 +140,7 @@ take(PyObject *operands, const char *name, int required, Py_ssize_t *used)
     if (value == Py_None)
         Py_CLEAR(value);
     if (value == NULL && required && !PyErr_Occurred())
-        reject(PyExc_TypeError, name, "is missing");
+        reject(call, PyExc_TypeError, name, "is missing");
     return value;
 }
 
@@ -127,21 +151,22 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
     if (row == operand_rows) {
         call->typenum = type;
         if (type != NPY_FLOAT && type != NPY_DOUBLE)
-            return reject(PyExc_TypeError, row->name, "must be float32 or float64");
+            return reject(call, PyExc_TypeError, row->name,
+                          "must be float32 or float64");
     } else if (row->kind == KIND_T && type != call->typenum) {
-        return reject(PyExc_TypeError, row->name, "must have query's dtype");
+        return reject(call, PyExc_TypeError, row->name, "must have query's dtype");
     } else if (row->kind == KIND_MASK) {
-        call->problem.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
-                                  : type == NPY_FLOAT  ? RP_MASK_F32
-                                  : type == NPY_DOUBLE ? RP_MASK_F64
-                                                       : RP_MASK_NONE;
-        if (call->problem.mask_type == RP_MASK_NONE)
-            return reject(PyExc_TypeError, row->name,
+        call->problem.forward.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
+                                          : type == NPY_FLOAT  ? RP_MASK_F32
+                                          : type == NPY_DOUBLE ? RP_MASK_F64
+                                                               : RP_MASK_NONE;
+        if (call->problem.forward.mask_type == RP_MASK_NONE)
+            return reject(call, PyExc_TypeError, row->name,
                           "must be bool, float32 or float64");
     } else if (row->kind == KIND_LABELS) {
         if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
-            return reject(PyExc_TypeError, row->name, "must be int8, .., int64");
-        call->problem.label_size = (int)PyArray_ITEMSIZE(array);
+            return reject(call, PyExc_TypeError, row->name, "must be int8, .., int64");
+        call->problem.forward.label_size = (int)PyArray_ITEMSIZE(array);
     }
     return 0;
 }
@@ -154,46 +179,61 @@ check_shape(attention_call *call, const operand_row *row, PyArrayObject *array)
     const npy_intp *shape = PyArray_DIMS(array);
     if (row == operand_rows) {
         if (ndim < 3)
-            return reject(PyExc_ValueError, row->name, "needs at least 3 axes");
+            return reject(call, PyExc_ValueError, row->name, "needs at least 3 axes");
         call->batch_ndim = ndim - 3;
         memcpy(call->batch_shape, shape, (size_t)call->batch_ndim * sizeof *shape);
     }
     if (ndim != call->batch_ndim + 3)
-        return reject(PyExc_ValueError, row->name, "must have as many axes as query");
+        return reject(call, PyExc_ValueError, row->name,
+                      "must have as many axes as query");
     for (int axis = 0; axis < call->batch_ndim; axis++)
         if (shape[axis] != call->batch_shape[axis])
-            return reject(PyExc_ValueError, row->name, "must have query's batch shape");
+            return reject(call, PyExc_ValueError, row->name,
+                          "must have query's batch shape");
     for (int axis = 0; axis < 3; axis++) {
         int64_t length = shape[call->batch_ndim + axis];
         int letter = row->shape[axis];
-        if (letter == 'R')
-            FIELD(call, int64_t, row->rows) = length;
-        else if (call->dims[letter] < 0)
+        if (call->dims[letter] < 0)
             call->dims[letter] = length;
         else if (call->dims[letter] != length)
-            return reject(PyExc_ValueError, row->name, "does not fit the other shapes");
+            return reject(call, PyExc_ValueError, row->name,
+                          "does not fit the other shapes");
     }
     return 0;
+}
+
+static int
+check_operand(attention_call *call, const operand_row *row, PyArrayObject *array)
+{
+    if (!PyArray_ISBEHAVED_RO(array))
+        return reject(call, PyExc_ValueError, row->name,
+                      "must be aligned and in native byte order");
+    if (row->roles[call->direction] >= OUTPUT && !PyArray_ISWRITEABLE(array))
+        return reject(call, PyExc_ValueError, row->name, "is read-only");
+    if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
+        return reject(call, PyExc_ValueError, row->name, "has no operand");
+    if (check_dtype(call, row, array) < 0)
+        return -1;
+    return check_shape(call, row, array);
 }
 
 static int
 take_array(attention_call *call, int index, PyObject *operands, Py_ssize_t *used)
 {
     const operand_row *row = &operand_rows[index];
-    PyObject *value = take(operands, row->name, row->flags & REQUIRED, used);
+    int role = row->roles[call->direction];
+    if (role == UNKNOWN)
+        return 0;
+    PyObject *value = take(call, operands, row->name,
+                           role == REQUIRED || role == REQUIRED_OUTPUT, used);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     if (!PyArray_Check(value)) {
         Py_DECREF(value);
-        return reject(PyExc_TypeError, row->name, "must be an ndarray");
+        return reject(call, PyExc_TypeError, row->name, "must be an ndarray");
     }
     PyArrayObject *array = call->arrays[index] = (PyArrayObject *)value;
-    if (!PyArray_ISBEHAVED_RO(array))
-        return reject(PyExc_ValueError, row->name,
-                      "must be aligned and in native byte order");
-    if ((row->flags & OUTPUT) && !PyArray_ISWRITEABLE(array))
-        return reject(PyExc_ValueError, row->name, "is read-only");
-    if (check_dtype(call, row, array) < 0 || check_shape(call, row, array) < 0)
+    if (check_operand(call, row, array) < 0)
         return -1;
     const npy_intp *strides = PyArray_STRIDES(array) + call->batch_ndim;
     rp_array *view = &FIELD(call, rp_array, row->array);
@@ -208,33 +248,38 @@ take_array(attention_call *call, int index, PyObject *operands, Py_ssize_t *used
 static int
 take_dimensions(attention_call *call)
 {
-    rp_attention *p = &call->problem;
+    rp_attention *p = &call->problem.forward;
+    const int64_t *dims = call->dims;
     size_t batch = 1;
     for (int axis = 0; axis < call->batch_ndim; axis++)
         if (!rp_multiply(batch, (size_t)call->batch_shape[axis], &batch))
-            return reject(PyExc_ValueError, "query", "has too many batch items");
+            return reject(call, PyExc_ValueError, "query", "has too many batch items");
     p->B = (int64_t)batch;
-    p->H = call->dims['H'];
-    p->Hk = call->dims['K'];
-    p->Lq = call->dims['q'];
-    p->Lk = call->dims['k'];
-    p->D = call->dims['D'];
-    p->Dv = call->dims['V'];
+    p->H = dims['H'];
+    p->Hk = dims['K'];
+    p->Lq = dims['q'];
+    p->Lk = dims['k'];
+    p->D = dims['D'];
+    p->Dv = dims['V'];
+    p->key_rows = dims['A'] < 0 ? 0 : dims['A'];
+    p->query_rows = dims['C'] < 0 ? 0 : dims['C'];
+    p->value_rows = dims['W'] < 0 ? 0 : dims['W'];
+    p->bias_rows = dims['B'] < 0 ? 0 : dims['B'];
     if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
-        return reject(PyExc_ValueError, "key", "heads must divide query heads");
+        return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
     return 0;
 }
 
 static int
 take_items(attention_call *call, int index, PyObject *operands, Py_ssize_t *used)
 {
-    PyObject *value = take(operands, item_rows[index].name, 0, used);
+    PyObject *value = take(call, operands, item_rows[index].name, 0, used);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     call->items[index] = (PyArrayObject *)value;
     if (!PyArray_Check(value) || PyArray_TYPE(call->items[index]) != NPY_INT64 ||
         !PyArray_ISCARRAY_RO(call->items[index])) {
-        return reject(PyExc_TypeError, item_rows[index].name,
+        return reject(call, PyExc_TypeError, item_rows[index].name,
                       "must be a C-contiguous int64 ndarray");
     }
     return 0;
@@ -255,7 +300,7 @@ store_scalar(attention_call *call, int index, PyObject *value)
         if (PyErr_Occurred())
             return -1;
         if (number < scalar_rows[index].lowest || number > scalar_rows[index].highest)
-            return reject(PyExc_ValueError, name, "is out of range");
+            return reject(call, PyExc_ValueError, name, "is out of range");
         if (type == 'i')
             FIELD(call, int, field) = (int)number;
         else
@@ -267,8 +312,8 @@ store_scalar(attention_call *call, int index, PyObject *value)
 static int
 take_scalar(attention_call *call, int index, PyObject *operands, Py_ssize_t *used)
 {
-    PyObject *value =
-        take(operands, scalar_rows[index].name, scalar_rows[index].required, used);
+    PyObject *value = take(call, operands, scalar_rows[index].name,
+                           scalar_rows[index].required, used);
     if (PyErr_Occurred())
         return -1;
     if (value == NULL) {
@@ -296,6 +341,6 @@ take_operands(attention_call *call, PyObject *operands)
         if (take_scalar(call, i, operands, &used) < 0)
             return -1;
     if (used != PyDict_GET_SIZE(operands))
-        return reject(PyExc_TypeError, "operands", "has a key that is not known");
+        return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
     return take_dimensions(call);
 }

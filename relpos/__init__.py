@@ -12,6 +12,7 @@ try:
         show_config,
         threads,
     )
+    from relpos._gradients import AttentionContext, AttentionGradients
     from relpos.attention import AttentionOutput, attention, merge_attention
     from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
@@ -45,6 +46,8 @@ except ImportError as exc:
     ) from exc
 
 __all__ = [
+    "AttentionContext",
+    "AttentionGradients",
     "AttentionOutput",
     "__version__",
     "attention",

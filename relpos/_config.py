@@ -53,6 +53,11 @@ def check_num_threads(n: object) -> int:
     return number
 
 
+def choose_num_threads(n: object) -> int:
+    """`n` checked, or where it is None the number that is set."""
+    return get_num_threads() if n is None else check_num_threads(n)
+
+
 def set_num_threads(n: int) -> None:
     """Set how many threads each call uses from now on, in the whole process.
 

@@ -190,14 +190,20 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] 
     return tuple(reversed(joined))
 
 
+def aligned(name: str, array: Array) -> Array:
+    """View `array` with an axis for each of heads, rows and columns, none repeated."""
+    if name == "rel_bias":
+        return array[..., None]
+    if name in ("pos_bias_u", "pos_bias_v"):
+        return array[..., None, :]
+    if name == "labels":
+        return array[..., None, :, :]
+    return array
+
+
 def spread(name: str, array: Array, sizes: Sizes) -> Array:
     """View `array` as the kernel's (*batch, heads, rows, columns), nothing copied."""
-    if name == "rel_bias":
-        array = array[..., None]
-    elif name in ("pos_bias_u", "pos_bias_v"):
-        array = array[..., None, :]
-    elif name == "labels":
-        array = array[..., None, :, :]
+    array = aligned(name, array)
     core: tuple[int, ...] = (sizes.H, *array.shape[-2:])
     if name in ("key", "value"):
         core = array.shape[-3:]

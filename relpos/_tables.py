@@ -133,6 +133,21 @@ def gather_rows(table: Array, rows: Array, axis: int) -> Array:
     return gathered
 
 
+def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
+    """Adjoint of `gather_rows` along axis -2: what `rows` gathered is added up again.
+
+    In float64 and in the order of the positions, so that the result is always the same.
+    """
+    order = np.argsort(rows, kind="stable")
+    order = order[rows[order] >= 0]
+    used, starts = np.unique(rows[order], return_index=True)
+    table = np.zeros((*gradient.shape[:-2], count, gradient.shape[-1]))
+    table[..., used, :] = np.add.reduceat(
+        gradient[..., order, :], starts, axis=-2, dtype=np.float64
+    )
+    return table
+
+
 def as_labels(labels: object) -> Array:
     """Return `labels` as an array of signed integers with the axes Lq and Lk."""
     array = as_array("labels", labels)

@@ -15,7 +15,8 @@ from relpos._checks import (
     check_out,
     kind_of,
 )
-from relpos._config import check_num_threads, get_num_threads, kernels
+from relpos._config import choose_num_threads, kernels
+from relpos._gradients import AttentionContext
 from relpos._problem import Problem, prepare
 from relpos._shapes import broadcast_shapes
 
@@ -23,26 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     Seed = int | np.random.Generator | None
-
-
-class AttentionContext:
-    """What the gradients of one call need, as returned by ``return_context=True``.
-
-    It holds references to the inputs, so changing one of them later makes the gradients
-    wrong.
-    """
-
-    __slots__ = ("_lse", "_out", "_problem", "_seed")
-
-    def __init__(self, problem: Problem, out: Array, lse: Array, seed: int) -> None:
-        self._problem = problem
-        self._out = out
-        self._lse = lse
-        self._seed = seed
-
-    def __repr__(self) -> str:
-        names = ", ".join(self._problem.inputs)
-        return f"<AttentionContext of {names}: out {self._out.shape}>"
 
 
 class AttentionOutput(NamedTuple):
@@ -153,9 +134,12 @@ def attention(
         Keys at and past it are hidden (padding); 0 to Lk.
     window : (int or None, int or None), optional
         Relative positions outside [-left, right] are hidden; None: no bound.
-    return_lse, return_weights, return_context : bool, default False
-        Also return lse (..., H, Lq), the weights (..., H, Lq, Lk), which take O(Lq Lk)
-        memory, or the context for gradients.
+    return_lse, return_weights : bool, default False
+        Also return lse (..., H, Lq), or the weights (..., H, Lq, Lk), which take
+        O(Lq Lk) memory.
+    return_context : bool, default False
+        Also return an `AttentionContext`, whose `~AttentionContext.backward` gives the
+        gradients of all floating inputs. It keeps the inputs and the result alive.
     num_threads : int, optional
         Default `get_num_threads()`. The result does not depend on it, bit for bit.
     rng : int, numpy.random.Generator or None, optional
@@ -239,10 +223,7 @@ def attention(
         as_flag("return_context", return_context),
     )
     seed = _seed(rng, problem.operands["dropout_p"])
-    threads = (
-        get_num_threads() if num_threads is None else check_num_threads(num_threads)
-    )
-    return _run(problem, wanted, threads, seed, out)
+    return _run(problem, wanted, choose_num_threads(num_threads), seed, out)
 
 
 def _run(

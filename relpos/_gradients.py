@@ -1,0 +1,291 @@
+"""Gradients of `relpos.attention`: what its context holds, and the call backwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from relpos._checks import Array, as_floating, check_bytes, kind_of, native
+from relpos._config import choose_num_threads, kernels
+from relpos._problem import Problem
+from relpos._shapes import aligned
+from relpos._tables import fold_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class AttentionGradients(NamedTuple):
+    """Gradients of `attention`'s inputs; None where absent or not asked for."""
+
+    query: Array | None = None
+    key: Array | None = None
+    value: Array | None = None
+    attn_mask: Array | None = None
+    rel_key: Array | None = None
+    rel_query: Array | None = None
+    rel_value: Array | None = None
+    rel_bias: Array | None = None
+    pos_bias_u: Array | None = None
+    pos_bias_v: Array | None = None
+
+
+#: Inputs that heads or batch items may share: the kernel sums their gradients.
+_SHARED = ("rel_key", "rel_query", "rel_value", "rel_bias", "pos_bias_u", "pos_bias_v")
+
+
+class AttentionContext:
+    """What the gradients of one call need, as returned by ``return_context=True``.
+
+    It holds references to the inputs, the result and its lse, the options and the
+    dropout seed, and can be used more than once. Changing the numbers in an input or in
+    the result makes later gradients wrong; resizing one makes `backward` raise.
+    """
+
+    __slots__ = ("_layouts", "_lse", "_out", "_problem", "_seed")
+
+    def __init__(self, problem: Problem, out: Array, lse: Array, seed: int) -> None:
+        self._problem = problem
+        self._out = out
+        self._lse = lse
+        self._seed = seed
+        self._layouts = {name: _layout(array) for name, array in self._arrays()}
+
+    def __repr__(self) -> str:
+        names = ", ".join(self._problem.inputs)
+        return f"<AttentionContext of {names}: out {self._out.shape}>"
+
+    def backward(
+        self,
+        grad_out: ArrayLike | None,
+        *,
+        grad_lse: ArrayLike | None = None,
+        wrt: Iterable[str] | None = None,
+        num_threads: int | None = None,
+    ) -> AttentionGradients:
+        r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``.
+
+        In the notation of `relpos.attention`, with z the factor of dropout (1 without)
+        and l the table row of the pair (i, j),
+
+        .. math::
+
+            dP_{ij} &= z_{ij} \, dout_i (v_j + W_l) \\
+            dS_{ij} &= p_{ij} (dP_{ij} - dout_i \, out_i + dlse_i) \\
+            dq_i &= scale \sum_j dS_{ij} (k_j + A_l), \quad
+            dk_j = scale \sum_i dS_{ij} (q_i + u + C_l), \quad
+            dv_j = \sum_i z_{ij} p_{ij} \, dout_i \\
+            dA_l &= scale \sum dS_{ij} (q_i + v), \quad
+            dC_l = scale \sum dS_{ij} k_j, \quad
+            dW_l = \sum z_{ij} p_{ij} \, dout_i \\
+            du &= scale \sum dS_{ij} k_j, \quad dv = scale \sum dS_{ij} A_l, \quad
+            db_l = \sum dS_{ij}, \quad dmask_{ij} = dS_{ij}
+
+        where a table row sums over all pairs that use it. The scores are computed again
+        tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query that
+        sees no key adds nothing to any gradient.
+
+        Parameters
+        ----------
+        grad_out : array_like, (..., H, Lq, Dv), or None
+            Gradient with respect to `out`, of its shape and of any floating dtype; it
+            is rounded to the dtype of the computation. None: zeros.
+        grad_lse : array_like, (..., H, Lq), optional
+            Gradient with respect to `lse`.
+        wrt : iterable of str, optional
+            Names of the inputs to differentiate; what it leaves out is not computed.
+            Default: every floating input given except `attn_mask`, whose gradient has
+            an entry per pair.
+        num_threads : int, optional
+            Default `get_num_threads()`. The gradients do not depend on it, bit for bit.
+
+        Returns
+        -------
+        AttentionGradients
+            Named tuple ``(query, key, value, attn_mask, rel_key, rel_query, rel_value,
+            rel_bias, pos_bias_u, pos_bias_v)``: each of its input's shape and dtype
+            (summed over the axes on which the input was broadcast), or None.
+
+        Raises
+        ------
+        TypeError
+            `grad_out` or `grad_lse` is not floating, `wrt` holds something else than
+            names, or `num_threads` is no integer.
+        ValueError
+            A shape does not fit, `grad_out` and `grad_lse` are both None, `wrt` names
+            what the call did not have or cannot be differentiated, or an input has been
+            resized since the call.
+        MemoryError
+            Out of memory.
+
+        References
+        ----------
+        .. [1] Dao, Fu, Ermon, Rudra, Ré, "FlashAttention: Fast and Memory-Efficient
+           Exact Attention with IO-Awareness", 2022, arXiv:2205.14135, appendix B.
+
+        Examples
+        --------
+        The gradient of a sum of outputs by the values is what each key's weights add
+        up to:
+
+        >>> import numpy as np
+        >>> import relpos
+        >>> x = np.zeros((1, 2, 4))
+        >>> result = relpos.attention(x, x, x, is_causal=True, return_context=True)
+        >>> gradients = result.context.backward(np.ones_like(result.out), wrt=["value"])
+        >>> gradients.value
+        array([[[1.5, 1.5, 1.5, 1.5],
+                [0.5, 0.5, 0.5, 0.5]]])
+        >>> gradients.key is None
+        True
+        """
+        self._check_layouts()
+        names = _names(wrt, self._problem.inputs)
+        given = self._given(grad_out, grad_lse)
+        threads = choose_num_threads(num_threads)
+        sums = {name: _zeros(name, self._problem) for name in names}
+        if names:
+            operands = {**self._problem.operands, **given, "seed": self._seed}
+            operands |= {"out": self._out, "lse": self._lse[..., None]}
+            operands |= {f"grad_{name}": view for name, (_, view) in sums.items()}
+            kernels().attention_backward({**operands, "num_threads": threads})
+        return AttentionGradients(
+            **{name: _deliver(name, sums[name][0], self._problem) for name in names}
+        )
+
+    def _given(self, grad_out: object, grad_lse: object) -> dict[str, Array]:
+        """Check the gradients that come in; absent ones drop out."""
+        if grad_out is None and grad_lse is None:
+            raise ValueError(
+                "grad_out: None, and so is grad_lse; expected at least one of the two"
+            )
+        given, dtype = {}, self._problem.dtype
+        if grad_out is not None:
+            given["grad_out"] = _as_gradient_of(self._out, "out", grad_out, dtype)
+        if grad_lse is not None:
+            lse = _as_gradient_of(self._lse, "lse", grad_lse, dtype)
+            given["grad_lse"] = lse[..., None]
+        return given
+
+    def _arrays(self) -> list[tuple[str, Array]]:
+        """Every array that a caller may hold as well."""
+        own = [("out", self._out), ("lse", self._lse)]
+        return [*self._problem.inputs.items(), *own]
+
+    def _check_layouts(self) -> None:
+        """Raise where memory that the kernel would read is no longer there."""
+        for name, array in self._arrays():
+            before = self._layouts[name]
+            if _layout(array) != before:
+                raise ValueError(
+                    f"{name}: resized or reshaped since the call of attention that "
+                    f"made this context (shape {before[0]} then, {array.shape} now); "
+                    "expected an array left as it was: pass a copy, or call again"
+                )
+
+
+def _layout(array: Array) -> tuple[Any, ...]:
+    """Tell where an array and the memory it is a view of lie."""
+    owner: Any = array
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    places = (each.__array_interface__["data"][0] for each in (array, owner))
+    return (array.shape, array.strides, array.dtype, owner.nbytes, *places)
+
+
+def _names(wrt: object, inputs: dict[str, Array]) -> list[str]:
+    """Check `wrt`: the names of the gradients to compute."""
+    if wrt is None:
+        floating = (n for n in AttentionGradients._fields if n in inputs)
+        return [name for name in floating if name != "attn_mask"]
+    if isinstance(wrt, str) or not isinstance(wrt, Iterable):
+        raise TypeError(
+            f"wrt: got {kind_of(wrt)}; expected a list of names, such as ['query']"
+        )
+    names = list(wrt)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"wrt: got {kind_of(name)} among the names; expected strings"
+            )
+        if name not in AttentionGradients._fields:
+            raise ValueError(
+                f"wrt: {name!r} is no input with a gradient; expected some of "
+                f"{', '.join(AttentionGradients._fields)}"
+            )
+        if name not in inputs:
+            raise ValueError(
+                f"wrt: {name!r} was not given to attention; expected some of "
+                f"{', '.join(n for n in AttentionGradients._fields if n in inputs)}"
+            )
+        if inputs[name].dtype.kind != "f":
+            raise ValueError(
+                f"wrt: {name!r} is of dtype {inputs[name].dtype} and has no gradient; "
+                "expected names of floating inputs"
+            )
+    return list(dict.fromkeys(names))
+
+
+def _as_gradient_of(
+    result: Array, name: str, value: object, dtype: np.dtype[Any]
+) -> Array:
+    """Check a gradient with respect to `result` and take it to the kernel's dtype."""
+    gradient = as_floating(f"grad_{name}", value)
+    if gradient.shape != result.shape:
+        raise ValueError(
+            f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
+            f"{result.shape}"
+        )
+    with np.errstate(over="ignore"):  # too large is inf, as everywhere
+        return native(gradient, dtype)
+
+
+def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
+    """Zeros to sum a gradient in, and their view of the operand's shape.
+
+    Along an axis on which the view has stride 0 the kernel sums: over heads, and over
+    all batch axes at once. What is shared by some batch axes only is summed later.
+    """
+    shape = problem.operands[name].shape
+    stored = shape
+    if name in _SHARED:
+        own = _unbroadcast(name, problem)
+        batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
+        stored = (*batch, *own[-3:])
+    check_bytes(f"gradient of {name}", stored, problem.dtype)
+    zeros = np.zeros(stored, problem.dtype)
+    strides = (
+        0 if size != full else stride
+        for size, full, stride in zip(stored, shape, zeros.strides, strict=True)
+    )
+    return zeros, as_strided(zeros, shape, tuple(strides))
+
+
+def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
+    """Shape of an operand before it was broadcast: 1 on the axes that are repeated."""
+    full = problem.operands[name].shape
+    own = aligned(name, problem.inputs[name]).shape
+    own = (*(1,) * (len(full) - len(own)), *own)
+    if name in problem.placement.rows:  # the operand has other rows than the table
+        own = (*own[:-2], *full[-2:])
+    return own
+
+
+def _deliver(name: str, total: Array, problem: Problem) -> Array:
+    """Sum a gradient over broadcast axes; give it the shape and dtype of its input."""
+    own = _unbroadcast(name, problem)
+    pairs = zip(own, total.shape, strict=True)
+    repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)
+    if repeated:
+        total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
+    given = problem.inputs[name]
+    if name in problem.placement.rows:
+        count = aligned(name, given).shape[-2]
+        total = fold_rows(total, problem.placement.rows[name], count)
+    with np.errstate(over="ignore"):  # float16: too large is inf, as everywhere
+        total = total.astype(given.dtype.newbyteorder("="), order="C", copy=False)
+    return total.reshape(given.shape)
