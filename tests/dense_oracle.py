@@ -53,13 +53,13 @@ def _rows(relative, length, first, beyond):
     return np.clip(index, 0, length - 1), inside
 
 
-def _gather(products, rows, inside):
+def gather(products, rows, inside):
     """products[..., i, rows[i, j]], zero where the pair has no position term."""
     taken = np.take_along_axis(products, np.broadcast_to(rows, rows.shape), axis=-1)
     return np.where(inside, taken, 0.0)
 
 
-def _index(name, tables, options, relative):
+def table_rows(name, tables, options, relative):
     """Rows and inside of one table, by labels, buckets or relative positions."""
     if options["labels"] is not None:
         labels = options["labels"]
@@ -81,12 +81,12 @@ def _logits(q, k, tables, where, u, v, scale):
     if "rel_key" in tables:
         products = np.einsum("hid,hrd->hir", q + v, tables["rel_key"])
         rows, inside = where["rel_key"]
-        scores += _gather(products, np.broadcast_to(rows, scores.shape), inside)
+        scores += gather(products, np.broadcast_to(rows, scores.shape), inside)
     if "rel_query" in tables:
         products = np.einsum("hjd,hrd->hjr", k, tables["rel_query"])
         rows, inside = where["rel_query"]
         turned = np.broadcast_to(rows, scores.shape).swapaxes(-1, -2)
-        scores += _gather(products, turned, inside.swapaxes(-1, -2)).swapaxes(-1, -2)
+        scores += gather(products, turned, inside.swapaxes(-1, -2)).swapaxes(-1, -2)
     scores = scores * scale
     if "rel_bias" in tables:
         rows, inside = where["rel_bias"]
@@ -125,7 +125,7 @@ def _full(array, batch, shape):
     return full.reshape(math.prod(batch), *shape)
 
 
-class _Operands:
+class Operands:
     """Every operand in float64 with one flat batch axis."""
 
     def __init__(self, query, key, value, attn_mask, options):
@@ -179,7 +179,7 @@ def attention(
 ):
     """(out, lse, weights) of relpos.attention."""
     options = with_defaults(options)
-    given = _Operands(query, key, value, attn_mask, options)
+    given = Operands(query, key, value, attn_mask, options)
     heads, lq, lk = given.shape
     scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
     z = np.ones(())
@@ -191,7 +191,8 @@ def attention(
         relative = np.arange(lk) - (np.arange(lq)[:, None] + offset)
         here = options | {"labels": None if given.labels is None else given.labels[b]}
         where = {
-            name: _index(name, given.tables, here, relative) for name in given.tables
+            name: table_rows(name, given.tables, here, relative)
+            for name in given.tables
         }
         tables = {name: table[b] for name, table in given.tables.items()}
         scores = _logits(given.q[b], given.k[b], tables, where, given.u, given.w, scale)

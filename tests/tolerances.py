@@ -30,6 +30,12 @@ TOLERANCES = {
         "queries and keys four times as large: the absolute error of a logit grows with"
         " it and turns into a relative error of the probability (PyTorch: 2.2e-6)",
     ),
+    "gradient": Tolerance(
+        2e-6,
+        2e-14,
+        "logits of order 1. PyTorch float32 is at 5.4e-7 for L = 2048, d = 64; sums over"
+        " few pairs lose another factor of two or three where dP - dO.out cancels",
+    ),
     # Largest absolute error over the largest entry of the truth.
     "recorded": Tolerance(
         3e-6,

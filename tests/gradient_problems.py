@@ -1,0 +1,281 @@
+"""Attention problems of every scheme and setting, with their incoming gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import oracle_gradients
+from oracle_gradients import NAMES
+from problems import DTYPES, TERMS, cast, normal, qkv, terms
+from tolerances import assert_close, normwise
+
+import relpos
+from relpos import _core
+from relpos._config import use_isa
+
+TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
+
+
+class Problem(NamedTuple):
+    """A call of relpos.attention in float64, and the gradients of out and lse."""
+
+    inputs: dict[str, Any]  # everything that has a gradient, by argument name
+    settings: dict[str, Any]  # the other keywords
+    grad_out: np.ndarray
+    grad_lse: np.ndarray
+
+    def cast(self, dtype):
+        return Problem(
+            cast(self.inputs, dtype),
+            self.settings,
+            self.grad_out.astype(dtype),
+            self.grad_lse.astype(dtype),
+        )
+
+    def forward(self, **keywords):
+        return relpos.attention(**self.inputs, **self.settings, **keywords)
+
+    def gradients(self, num_threads=None, wrt=None):
+        """What relpos says, as a dict without the absent ones."""
+        context = self.forward(return_context=True, num_threads=num_threads).context
+        wrt = list(self.inputs) if wrt is None else wrt
+        found = context.backward(
+            self.grad_out, grad_lse=self.grad_lse, wrt=wrt, num_threads=num_threads
+        )
+        return {
+            name: grad for name, grad in found._asdict().items() if grad is not None
+        }
+
+    def truth(self, magnitude=False):
+        return oracle_gradients.gradients(
+            **self.inputs,
+            **self.settings,
+            grad_out=self.grad_out,
+            grad_lse=self.grad_lse,
+            magnitude=magnitude,
+        )
+
+
+class Shape(NamedTuple):
+    lq: int
+    lk: int
+    d: int
+    dv: int
+    heads: int = 2
+    batch: tuple[int, ...] = ()
+
+
+def row_axis(name):
+    return -1 if name == "rel_bias" else -2
+
+
+def narrowed(inputs, settings, cut):
+    """Every table without its `cut` outermost rows on both sides."""
+    slim = {}
+    for name, array in inputs.items():
+        slim[name] = array
+        if name in TABLES:
+            rows = array.shape[row_axis(name)]
+            here = min(cut, (rows - 1) // 2)
+            slim[name] = array.take(np.arange(here, rows - here), row_axis(name))
+    if "min_relative_position" in settings:
+        vectors = [inputs[n].shape[-2] for n in TABLES[:3] if n in inputs]
+        settings["min_relative_position"] += min(cut, (vectors[0] - 1) // 2)
+    return slim
+
+
+# Each variant changes (inputs, settings) in place of the plain call; `shape` has the
+# lengths that the caller asked for.
+
+
+def both(rng, shape, inputs, settings):
+    return inputs
+
+
+def causal(rng, shape, inputs, settings):
+    settings["is_causal"] = True
+    return inputs
+
+
+def clip_inside(rng, shape, inputs, settings):
+    return narrowed(inputs, settings, max(shape.lk // 4, 1))
+
+
+def zero_beyond(rng, shape, inputs, settings):
+    settings |= {"beyond": "zero", "is_causal": True}
+    return narrowed(inputs, settings, max(shape.lk // 3, 1))
+
+
+def window(rng, shape, inputs, settings):
+    settings["window"] = (shape.lk // 3 + 1, shape.lk // 4 + 1)
+    return inputs
+
+
+def key_lengths(rng, shape, inputs, settings):
+    settings["key_lengths"] = rng.integers(1, shape.lk + 1, shape.batch)
+    return inputs
+
+
+def item_offsets(rng, shape, inputs, settings):
+    around = settings["query_offset"]
+    settings["query_offset"] = around + rng.integers(-2, 3, shape.batch)
+    return inputs
+
+
+def float_mask(rng, shape, inputs, settings):
+    mask = normal(rng, *shape.batch, 1, shape.lq, shape.lk)
+    mask[rng.random(mask.shape) < 0.2] = -np.inf
+    mask[..., 0] = 0.0
+    return inputs | {"attn_mask": mask}
+
+
+def bool_mask(rng, shape, inputs, settings):
+    mask = rng.random((shape.heads, shape.lq, shape.lk)) < 0.7
+    mask[..., -1] = True
+    settings["attn_mask"] = mask
+    return inputs
+
+
+def masked_row(rng, shape, inputs, settings):
+    mask = rng.random((shape.lq, shape.lk)) < 0.8
+    mask[:, 0] = True
+    mask[shape.lq // 2] = False
+    settings["attn_mask"] = mask
+    return inputs
+
+
+def labels(rng, shape, inputs, settings):
+    for name in ("min_relative_position", "query_offset"):
+        settings.pop(name, None)
+    rows = [inputs[n].shape[row_axis(n)] for n in TABLES if n in inputs]
+    size = (*shape.batch, shape.lq, shape.lk)
+    settings["labels"] = rng.integers(-1, min(rows, default=3), size).astype(np.int32)
+    return inputs
+
+
+def buckets(rng, shape, inputs, settings):
+    """Few table rows, used in any order; all tables of one length."""
+    tables = {n: row_axis(n) for n in TABLES if n in inputs}
+    if not tables:
+        return inputs
+    rows = min(5, *(inputs[n].shape[axis] for n, axis in tables.items()))
+    settings["min_relative_position"] = -(shape.lk // 2)
+    settings["buckets"] = rng.integers(0, rows, shape.lk)
+    shorter = {n: inputs[n].take(np.arange(rows), axis) for n, axis in tables.items()}
+    return inputs | shorter
+
+
+def grouped_heads(rng, shape, inputs, settings):
+    settings["enable_gqa"] = True
+    return inputs | {name: inputs[name][..., :1, :, :] for name in ("key", "value")}
+
+
+def dropout(rng, shape, inputs, settings):
+    settings |= {"dropout_p": 0.3, "rng": 7}
+    return inputs
+
+
+def batch_tables(rng, shape, inputs, settings):
+    """A table for each batch item and head."""
+    inputs = dict(inputs)
+    for name in TABLES:
+        if name in inputs:
+            tail = inputs[name].shape[-1 if name == "rel_bias" else -2 :]
+            inputs[name] = normal(rng, *shape.batch, shape.heads, *tail)
+    return inputs
+
+
+def broadcast(rng, shape, inputs, settings):
+    """Queries shared by the batch, keys and values with an axis of length 1."""
+    inputs = inputs | {"query": inputs["query"][(0,) * len(shape.batch)]}
+    if shape.batch:
+        inputs["value"] = inputs["value"][:1]
+    return inputs
+
+
+def scale(rng, shape, inputs, settings):
+    settings |= {"scale": 0.7, "is_causal": True}
+    return inputs
+
+
+VARIANTS = {
+    function.__name__: function
+    for function in (
+        both,
+        causal,
+        clip_inside,
+        zero_beyond,
+        window,
+        key_lengths,
+        item_offsets,
+        float_mask,
+        bool_mask,
+        masked_row,
+        labels,
+        buckets,
+        grouped_heads,
+        dropout,
+        batch_tables,
+        broadcast,
+        scale,
+    )
+}
+SCHEMES = TERMS
+
+
+def make(scheme, variant, shape, seed=0):
+    """The problem of a scheme and a variant; queries are the last of the keys.
+
+    With more queries than keys the first queries come before every key, so that nothing
+    is visible to them under a causal mask.
+    """
+    shape = Shape(*shape)
+    key = [
+        seed,
+        SCHEMES.index(scheme),
+        list(VARIANTS).index(variant),
+        shape.lq,
+        shape.lk,
+    ]
+    rng = np.random.default_rng(key)
+    lq, lk, d, dv, heads, batch = shape
+    offset = lk - lq
+    arrays = qkv(rng, batch, heads, lq, lk, d, dv)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    k = max(min(lq, lk) // 5, 1)
+    keywords = terms(rng, scheme, heads, lq, lk, d, dv, offset=offset, k=k)
+    settings = {n: x for n, x in keywords.items() if n not in NAMES}
+    inputs |= {n: x for n, x in keywords.items() if n in NAMES}
+    inputs = VARIANTS[variant](rng, shape, inputs, settings)
+    grad_out = normal(rng, *batch, heads, lq, dv)
+    return Problem(inputs, settings, grad_out, normal(rng, *batch, heads, lq))
+
+
+def assert_gradients_close(got, want, floor=None, label=""):
+    """Two dicts of gradients, normwise; floor: sizes under which no norm is taken.
+
+    Without a floor every true gradient must be worth comparing: not all zeros.
+    """
+    assert set(got) == set(want), label
+    for name, truth in want.items():
+        least = 0.0 if floor is None else np.linalg.norm(floor[name])
+        assert least or np.any(truth), f"{label} {name}: only zeros"
+        try:
+            assert_close(
+                got[name], truth, "gradient", lambda g, w, n=least: normwise(g, w, n)
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{label} {name}: {error}") from None
+
+
+def check_everywhere(problem, floor=None):
+    """Every kernel table and both dtypes against the oracle, on the same numbers."""
+    truth = problem.truth()
+    for dtype in DTYPES:
+        given = problem.cast(dtype)
+        for isa in _core.by_isa:
+            with use_isa(isa):
+                got = given.gradients()
+            assert all(x.dtype == dtype for x in got.values())
+            assert_gradients_close(got, truth, floor, f"{isa} {dtype}")

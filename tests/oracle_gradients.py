@@ -1,0 +1,185 @@
+"""Gradients in float64 from their formulas, to check the backward kernels against.
+
+Whole matrices, like dense_oracle.py whose probabilities it starts from; nothing is
+shared with ``relpos.reference`` or with the kernels, and test_oracle_gradients.py
+certifies it by complex steps through the loops of oracle.py. With G and g the gradients
+of out and lse, and sums over all pairs that use row l of a table,
+
+    dP_ij = z_ij G_i.(v_j + W[l])          dS_ij = p_ij (dP_ij - sum_j p_ij dP_ij + g_i)
+    dq = scale (dS k + dS A)               dA_l = scale sum dS_ij (q_i + v)
+    dk = scale (dS' (q + u) + dS' C)       dC_l = scale sum dS_ij k_j
+    du = scale sum dS_ij k_j               dv = scale sum dS_ij A[l]
+    dV = (z p)' G                          dW_l = sum z_ij p_ij G_i
+    dmask = dS                             db_l = sum dS_ij
+"""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+from dense_oracle import Operands, dropout_factors, gather, table_rows
+from oracle import with_defaults
+
+#: Arguments that have a gradient, in the order of ``AttentionGradients``.
+NAMES = (
+    "query",
+    "key",
+    "value",
+    "attn_mask",
+    "rel_key",
+    "rel_query",
+    "rel_value",
+    "rel_bias",
+    "pos_bias_u",
+    "pos_bias_v",
+)
+
+
+def sum_to(full, shape):
+    """Undo NumPy broadcasting: the sum over the axes along which `shape` was spread."""
+    full = full.sum(axis=tuple(range(full.ndim - len(shape))))
+    axes = tuple(n for n, size in enumerate(shape) if size == 1)
+    return full.sum(axis=axes, keepdims=True)
+
+
+def _per_row(pairs, rows, inside, count):
+    """sums[h, i, r]: the sum of pairs[h, i, j] over the j with rows[i, j] == r."""
+    heads, length = pairs.shape[:2]
+    first = count * np.arange(heads * length).reshape(heads, length, 1)
+    kept = np.where(inside, pairs, 0.0)
+    sums = np.bincount((first + rows).ravel(), kept.ravel(), heads * length * count)
+    return sums.reshape(heads, length, count)
+
+
+class _Item:
+    """One batch item: its operands, and which row of each table a pair uses."""
+
+    def __init__(self, given, b, options, magnitude):
+        size = np.abs if magnitude else np.asarray
+        self.q, self.k, self.v, self.u, self.w = (
+            size(x) for x in (given.q[b], given.k[b], given.v[b], given.u, given.w)
+        )
+        self.tables = {name: size(table[b]) for name, table in given.tables.items()}
+        lq, lk = given.shape[1:]
+        relative = np.arange(lk) - (np.arange(lq)[:, None] + given.offsets[b])
+        here = options | {"labels": None if given.labels is None else given.labels[b]}
+        self.where = {
+            name: table_rows(name, given.tables, here, relative)
+            for name in given.tables
+        }
+
+    def moved(self, grad_out):
+        """G_i.(v_j + W[l])"""
+        pairs = np.einsum("hid,hjd->hij", grad_out, self.v)
+        if "rel_value" in self.tables:
+            products = np.einsum("hid,hrd->hir", grad_out, self.tables["rel_value"])
+            rows, inside = self.where["rel_value"]
+            pairs += gather(products, np.broadcast_to(rows, pairs.shape), inside)
+        return pairs
+
+    def by_query(self, name, pairs):
+        """Sums over j of each query's pairs, per table row: (H, Lq, R)."""
+        return _per_row(pairs, *self.where[name], self.tables[name].shape[1])
+
+    def by_key(self, name, pairs):
+        """Sums over i of each key's pairs, per table row: (H, Lk, R)."""
+        rows, inside = self.where[name]
+        turned = pairs.swapaxes(-1, -2)
+        return _per_row(turned, rows.T, inside.T, self.tables[name].shape[1])
+
+    def of_scores(self, ds, scale):
+        """Everything that follows from dS."""
+        grads = {"attn_mask": ds}
+        scaled = scale * ds
+        dq = np.einsum("hij,hjd->hid", scaled, self.k)
+        grads["pos_bias_u"] = dq.sum(1, keepdims=True)
+        dk = np.einsum("hij,hid->hjd", scaled, self.q + self.u)
+        if "rel_key" in self.tables:
+            sums = self.by_query("rel_key", scaled)
+            grads["rel_key"] = np.einsum("hir,hid->hrd", sums, self.q + self.w)
+            through = np.einsum("hir,hrd->hid", sums, self.tables["rel_key"])
+            grads["pos_bias_v"] = through.sum(1, keepdims=True)
+            dq = dq + through
+        if "rel_query" in self.tables:
+            sums = self.by_key("rel_query", scaled)
+            grads["rel_query"] = np.einsum("hjr,hjd->hrd", sums, self.k)
+            dk = dk + np.einsum("hjr,hrd->hjd", sums, self.tables["rel_query"])
+        if "rel_bias" in self.tables:
+            grads["rel_bias"] = self.by_query("rel_bias", ds).sum(1)
+        return grads | {"query": dq, "key": dk}
+
+    def of_weights(self, weights, grad_out):
+        """Everything that follows from z p."""
+        grads = {"value": np.einsum("hij,hid->hjd", weights, grad_out)}
+        if "rel_value" in self.tables:
+            sums = self.by_query("rel_value", weights)
+            grads["rel_value"] = np.einsum("hir,hid->hrd", sums, grad_out)
+        return grads
+
+
+def _given(grad, shape, core):
+    """An incoming gradient with one flat batch axis; zeros where there is none."""
+    full = np.zeros(()) if grad is None else np.asarray(grad, np.float64)
+    return np.broadcast_to(full, shape).reshape(-1, *core)
+
+
+def _fold(name, full, batch, shape):
+    """A gradient (B, H, ..) summed to the shape of its input."""
+    if name in ("key", "value"):  # query heads that share a key head
+        full = full.reshape(len(full), shape[-3], -1, *full.shape[2:]).sum(2)
+    if name in ("pos_bias_u", "pos_bias_v"):
+        return sum_to(full[:, :, 0], shape)
+    return sum_to(full.reshape(*batch, *full.shape[1:]), shape)
+
+
+def gradients(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p=0.0,
+    is_causal=False,
+    *,
+    grad_out=None,
+    grad_lse=None,
+    magnitude=False,
+    **options,
+):
+    """The gradient of every floating argument given, by name, in its shape.
+
+    magnitude: instead of differences and signed products, sums of absolute values. A
+    rounding error is a small multiple of these, also where the terms cancel.
+    """
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
+    forward = dense_oracle.attention(*arguments, **options)
+    options = with_defaults(options)
+    given = Operands(query, key, value, attn_mask, options)
+    size = np.abs if magnitude else np.asarray
+    heads, lq, _ = given.shape
+    grad_out = size(_given(grad_out, forward.out.shape, forward.out.shape[-3:]))
+    grad_lse = size(_given(grad_lse, forward.lse.shape, (heads, lq, 1)))
+    probabilities = forward.weights.reshape(-1, *given.shape)
+    z = np.ones(probabilities.shape)
+    if dropout_p > 0:
+        z = dropout_factors(z.shape, dropout_p, options["rng"])
+    scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
+    items = []
+    for b, p in enumerate(probabilities):
+        item = _Item(given, b, options, magnitude)
+        dp = z[b] * item.moved(grad_out[b])
+        mean = (p * dp).sum(-1, keepdims=True)
+        ds = p * (dp + (mean if magnitude else -mean) + grad_lse[b])
+        items.append(
+            item.of_scores(ds, abs(scale) if magnitude else scale)
+            | item.of_weights(z[b] * p, grad_out[b])
+        )
+    inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}
+    shapes = {
+        name: np.shape(x)
+        for name, x in (inputs | options).items()
+        if name in NAMES and x is not None and np.asarray(x).dtype != np.bool_
+    }
+    return {
+        name: _fold(name, np.array([x[name] for x in items]), given.batch, shape)
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,161 @@
+"""Gradients: differences of the forward, and the oracle on every kernel table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gradient_problems import SCHEMES, VARIANTS, Shape, check_everywhere, make
+from layouts import LAYOUTS
+from tolerances import assert_bitwise
+
+from relpos import _core
+from relpos._config import use_isa
+
+STEP, DIRECTIONS = 1e-3, 20
+
+# Around the sizes of the tiles, few queries and few keys, odd columns, Dv != D. Two
+# heads throughout, so that shared and own tables differ.
+SHAPES = [
+    Shape(1, 33, 16, 16, 2, (2,)),
+    Shape(5, 257, 64, 64),
+    Shape(9, 9, 80, 3, 2, (3,)),
+    Shape(33, 65, 3, 16, 2, (2,)),
+    Shape(65, 33, 16, 64),
+    Shape(257, 5, 64, 80),
+    Shape(300, 520, 16, 16),
+    Shape(257, 300, 80, 64),
+    Shape(65, 257, 64, 64, 2, (1, 2)),
+    Shape(520, 520, 64, 16),
+    Shape(33, 1, 16, 3, 2, (2,)),
+]
+
+
+def loss(problem, inputs):
+    result = problem._replace(inputs=inputs).forward(return_lse=True, num_threads=1)
+    seen = np.isfinite(result.lse)
+    total = np.vdot(problem.grad_out, result.out)
+    return total + np.vdot(problem.grad_lse[seen], result.lse[seen])
+
+
+def difference(problem, name, direction):
+    """Derivative of <G, out> + <g, lse> along a direction of one input, 5 points."""
+
+    def at(steps):
+        moved = problem.inputs[name] + steps * STEP * direction
+        return loss(problem, problem.inputs | {name: moved})
+
+    return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * STEP)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_gradients_equal_differences_of_the_forward(scheme, variant):
+    """Derivative along d against <gradient, d>, relative to |gradient| rms(d)."""
+    problem = make(scheme, variant, Shape(5, 7, 4, 3, 2, (2,)))
+    rng = np.random.default_rng(2)
+    found = {}
+    for isa in _core.by_isa:
+        with use_isa(isa):
+            found[isa] = problem.gradients()
+        assert set(found[isa]) == set(problem.inputs)
+    for name, array in problem.inputs.items():
+        for _ in range(DIRECTIONS):
+            d = rng.standard_normal(array.shape)
+            d /= np.abs(d).max()
+            with np.errstate(invalid="ignore"):  # a mask of -inf moves nowhere
+                want = difference(problem, name, d)
+            for isa, gradients in found.items():
+                gradient = gradients[name]
+                size = np.linalg.norm(gradient) * np.sqrt(np.mean(d**2))
+                error = abs(np.vdot(gradient, d) - want)
+                assert error <= 1e-10 * size, f"{name} {isa}: {error / size:.2g}"
+
+
+def cases():
+    """Every scheme with every variant, each pair at one shape or two, in turn."""
+    turn = 0
+    for scheme in SCHEMES:
+        for variant in VARIANTS:
+            shapes = [SHAPES[turn % len(SHAPES)]]
+            if variant in ("both", "causal"):
+                shapes = SHAPES
+            turn += 1
+            for shape in shapes:
+                blank = variant == "masked_row" and shape.lq == 1
+                if not blank:  # no gradient at all
+                    name = "-".join(map(str, (scheme, variant, *shape[:4])))
+                    yield pytest.param(scheme, variant, shape, id=name)
+
+
+@pytest.mark.parametrize("scheme, variant, shape", cases())
+def test_every_table_and_dtype_equals_the_oracle(scheme, variant, shape):
+    check_everywhere(make(scheme, variant, shape))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_layout_of_inputs_and_incoming_gradients(isa, layout, dtype):
+    """Same bits as from contiguous arrays."""
+    problem = make("everything", "float_mask", Shape(20, 40, 8, 6, 2, (2,))).cast(dtype)
+    want = problem.gradients()
+    change = LAYOUTS[layout]
+    laid = problem._replace(
+        inputs={name: change(x) for name, x in problem.inputs.items()},
+        grad_out=change(problem.grad_out),
+        grad_lse=change(problem.grad_lse),
+    )
+    for name, got in laid.gradients().items():
+        assert_bitwise(got, want[name])
+
+
+def test_incoming_gradients_with_stride_zero(isa):
+    problem = make("shaw", "causal", Shape(20, 20, 8, 6, 2, (2,)))
+    row = problem.grad_out[..., :1, :]
+    spread = np.broadcast_to(row, problem.grad_out.shape)
+    want = problem._replace(grad_out=spread.copy()).gradients()
+    for name, got in problem._replace(grad_out=spread).gradients().items():
+        assert_bitwise(got, want[name])
+
+
+def test_heads_last_views(isa):
+    """(B, L, H, D) storage, as most models have it."""
+    problem = make("music", "causal", Shape(33, 33, 16, 16, 2, (2,)))
+    want = problem.gradients()
+
+    def turned(x):
+        return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
+
+    inputs = problem.inputs | {
+        name: turned(problem.inputs[name]) for name in ("query", "key", "value")
+    }
+    laid = problem._replace(inputs=inputs, grad_out=turned(problem.grad_out))
+    for name, got in laid.gradients().items():
+        assert_bitwise(got, want[name])
+
+
+def test_float16_gradients_are_the_float32_ones_rounded():
+    problem = make("everything", "causal", Shape(20, 20, 8, 6, 2, (2,)))
+    half = problem.cast("float16")
+    wide = half.cast("float32")
+    wide = wide._replace(settings=wide.settings)
+    want = wide.gradients()
+    for name, got in half.gradients().items():
+        assert got.dtype == np.float16
+        error = np.abs(got.astype("float32") - want[name]).max()
+        assert error <= 2e-3 * np.abs(want[name]).max(), name
+
+
+@pytest.mark.parametrize("which", ["grad_out", "grad_lse"])
+def test_one_incoming_gradient_alone(isa, which):
+    problem = make("everything", "both", Shape(9, 9, 4, 3, 2, (2,)))
+    other = "grad_lse" if which == "grad_out" else "grad_out"
+    alone = problem._replace(**{other: np.zeros_like(getattr(problem, other))})
+    context = problem.forward(return_context=True).context
+    got = context.backward(**{"grad_out": None, which: getattr(problem, which)})
+    for name, truth in alone.truth().items():
+        gradient = getattr(got, name)
+        size = np.linalg.norm(truth)
+        if size:
+            assert np.linalg.norm(gradient - truth) <= 1e-13 * size, name
+        else:
+            assert not gradient.any(), name
