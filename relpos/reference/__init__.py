@@ -23,6 +23,7 @@ from relpos.reference.encodings import (
     sinusoidal_shift_matrix,
 )
 from relpos.reference.formula import attention, merge_attention
+from relpos.reference.gradients import AttentionGradients, attention_backward
 from relpos.reference.pairs import AttentionOutput
 from relpos.reference.positions import (
     grid_labels,
@@ -42,8 +43,10 @@ from relpos.reference.schemes import (
 )
 
 __all__ = [
+    "AttentionGradients",
     "AttentionOutput",
     "attention",
+    "attention_backward",
     "brute_force_attention",
     "dropout_keep",
     "grid_labels",

@@ -10,9 +10,11 @@ A = rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u an
 pos_bias_v; z_ij is 1 without dropout, else keep_ij / (1 - dropout_p).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats, Rng
+from relpos.reference._typing import ArrayLike, Bools, Floats, Ints, Rng
 from relpos.reference.pairs import (
     AttentionOutput,
     allowed,
@@ -22,11 +24,10 @@ from relpos.reference.pairs import (
     offset_of,
     relative,
     stay_finite,
-    table_or_none,
     table_rows,
 )
 
-__all__ = ["attention", "merge_attention"]
+__all__ = ["Terms", "attention", "merge_attention", "moved_values", "scores", "terms"]
 
 
 def attention(
@@ -70,53 +71,132 @@ def attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
     """
-    q, k, v = float64(query, key, value)
-    A, C = table_or_none(rel_key), table_or_none(rel_query)
-    W, b = table_or_none(rel_value), table_or_none(rel_bias)
-    if enable_gqa:
-        group = q.shape[-3] // k.shape[-3]
-        k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
-    if scale is None:
-        scale = 1.0 / np.sqrt(q.shape[-1])
-    looks_up = labels is None and any(T is not None for T in (A, C, W, b))
-    if looks_up or is_causal or window is not None:
-        query_offset = offset_of(query_offset, q, k)
-    o = 0 if query_offset is None else query_offset
-    r = relative(q.shape[-2], k.shape[-2], o)
-    see = allowed(r, is_causal, window, key_lengths)
-
-    def of_pairs(table: Floats, first: int | None = min_relative_position) -> Floats:
-        """T[l(i, j)]."""
-        if labels is not None:
-            label = np.asarray(labels)[..., None, :, :]
-            return gather(table, label, label >= 0)
-        rows = table_rows(r, table.shape[-2], first, buckets, beyond, see)
-        return gather(table, *rows)
-
-    s = np.einsum("...id,...jd->...ij", q + bias_row(pos_bias_u), k)
-    if A is not None:
-        q_v = q + bias_row(pos_bias_v)
-        s = s + np.einsum("...id,...ijd->...ij", q_v, of_pairs(A))
-    if C is not None:
-        s = s + np.einsum("...jd,...ijd->...ij", k, of_pairs(C))
-    s = scale * s
-    if b is not None:
-        centred = any(T is not None and T.shape[-2] != b.shape[-1] for T in (A, C, W))
-        first = None if centred else min_relative_position
-        s = s + stay_finite(of_pairs(b[..., None], first)[..., 0])
-    values = v[..., None, :, :]
-    if W is not None:
-        values = values + of_pairs(W)
+    x = terms(
+        query,
+        key,
+        value,
+        is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+        query_offset=query_offset,
+        rel_key=rel_key,
+        rel_query=rel_query,
+        rel_value=rel_value,
+        rel_bias=rel_bias,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+        min_relative_position=min_relative_position,
+        buckets=buckets,
+        beyond=beyond,
+        labels=labels,
+        key_lengths=key_lengths,
+        window=window,
+    )
     return attend(
-        s,
-        values,
-        see,
+        scores(x),
+        moved_values(x),
+        x.see,
         attn_mask,
         dropout_p=dropout_p,
         rng=rng,
         return_lse=return_lse,
         return_weights=return_weights,
     )
+
+
+class Terms(NamedTuple):
+    """What the formula names; k and v are those of each query head.
+
+    tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows: for each,
+    l(i, j), and where there is one.
+    """
+
+    q: Floats
+    k: Floats
+    v: Floats
+    u: Floats | float
+    w: Floats | float
+    tables: dict[str, Floats]
+    rows: dict[str, tuple[Ints, Bools]]
+    scale: float
+    see: Bools
+
+    def of_pairs(self, name: str) -> Floats:
+        """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
+        return gather(self.tables[name], *self.rows[name])
+
+
+def terms(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    query_offset: ArrayLike | None = None,
+    rel_key: ArrayLike | None = None,
+    rel_query: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    rel_bias: ArrayLike | None = None,
+    pos_bias_u: ArrayLike | None = None,
+    pos_bias_v: ArrayLike | None = None,
+    min_relative_position: int | None = None,
+    buckets: ArrayLike | None = None,
+    beyond: str = "clip",
+    labels: ArrayLike | None = None,
+    key_lengths: ArrayLike | None = None,
+    window: tuple[int | None, int | None] | None = None,
+) -> Terms:
+    """The arguments of `attention` as the terms of its formula."""
+    q, k, v = float64(query, key, value)
+    given = {"rel_key": rel_key, "rel_query": rel_query, "rel_value": rel_value}
+    tables = {name: float64(T)[0] for name, T in given.items() if T is not None}
+    first: dict[str, int | None] = dict.fromkeys(tables, min_relative_position)
+    if rel_bias is not None:
+        b = float64(rel_bias)[0][..., None]
+        centred = any(T.shape[-2] != b.shape[-2] for T in tables.values())
+        first["rel_bias"] = None if centred else min_relative_position
+        tables["rel_bias"] = b
+    if enable_gqa:
+        group = q.shape[-3] // k.shape[-3]
+        k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
+    if (labels is None and tables) or is_causal or window is not None:
+        query_offset = offset_of(query_offset, q, k)
+    o = 0 if query_offset is None else query_offset
+    r = relative(q.shape[-2], k.shape[-2], o)
+    see = allowed(r, is_causal, window, key_lengths)
+    rows = {}
+    for name, T in tables.items():
+        if labels is None:
+            of_table = (T.shape[-2], first[name], buckets, beyond, see)
+            rows[name] = table_rows(r, *of_table)
+        else:
+            label = np.asarray(labels)[..., None, :, :]
+            rows[name] = label, label >= 0
+    if scale is None:
+        scale = 1.0 / np.sqrt(q.shape[-1])
+    u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)
+    return Terms(q, k, v, u, w, tables, rows, scale, see)
+
+
+def scores(x: Terms) -> Floats:
+    """s_ij without the mask."""
+    s: Floats = np.einsum("...id,...jd->...ij", x.q + x.u, x.k)
+    if "rel_key" in x.tables:
+        s = s + np.einsum("...id,...ijd->...ij", x.q + x.w, x.of_pairs("rel_key"))
+    if "rel_query" in x.tables:
+        s = s + np.einsum("...jd,...ijd->...ij", x.k, x.of_pairs("rel_query"))
+    s = x.scale * s
+    if "rel_bias" in x.tables:
+        s = s + stay_finite(x.of_pairs("rel_bias")[..., 0])
+    return s
+
+
+def moved_values(x: Terms) -> Floats:
+    """v_j + W[l], (..., H, Lq or 1, Lk, Dv)."""
+    values = x.v[..., None, :, :]
+    return values + x.of_pairs("rel_value") if "rel_value" in x.tables else values
 
 
 def bias_row(bias: ArrayLike | None) -> Floats | float:

@@ -19,6 +19,7 @@ __all__ = [
     "stay_finite",
     "table_or_none",
     "table_rows",
+    "weigh",
 ]
 
 
@@ -138,6 +139,34 @@ def softmax(s: Floats) -> tuple[Floats, Floats]:
     return np.exp(s - np.where(lse == -np.inf, 0.0, lse)), lse[..., 0]
 
 
+def weigh(
+    s: Floats,
+    values: Floats,
+    see: Bools,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    rng: Rng = None,
+) -> tuple[Floats, Floats, Floats, Bools]:
+    """p, lse, z and the pairs that are seen; values (..., H, Lq or 1, Lk, Dv).
+
+    The mask is applied here; z is 1 without dropout, else keep / (1 - dropout_p).
+    """
+    if attn_mask is not None and np.asarray(attn_mask).dtype == bool:
+        see = see & np.asarray(attn_mask)
+    elif attn_mask is not None:
+        s = s + stay_finite(np.asarray(attn_mask, dtype=np.float64))
+    s = np.where(see, s, -np.inf)
+    batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
+    s = np.broadcast_to(s, (*batch, *s.shape[-2:]))
+    see = s != -np.inf
+    p, lse = softmax(s)
+    p = np.where(see, p, 0.0)
+    z = np.ones_like(p)
+    if dropout_p > 0:
+        z = dropout_keep(p.shape, dropout_p, draw_seed(rng)) / (1.0 - dropout_p)
+    return p, lse, z, see
+
+
 def attend(
     s: Floats,
     values: Floats,
@@ -153,19 +182,7 @@ def attend(
 
     A hidden x_ij is dropped, not multiplied by 0: it may be NaN.
     """
-    if attn_mask is not None and np.asarray(attn_mask).dtype == bool:
-        see = see & np.asarray(attn_mask)
-    elif attn_mask is not None:
-        s = s + stay_finite(np.asarray(attn_mask, dtype=np.float64))
-    s = np.where(see, s, -np.inf)
-    batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
-    s = np.broadcast_to(s, (*batch, *s.shape[-2:]))
-    see = s != -np.inf
-    p, lse = softmax(s)
-    p = np.where(see, p, 0.0)
-    z = np.ones_like(p)
-    if dropout_p > 0:
-        z = dropout_keep(p.shape, dropout_p, draw_seed(rng)) / (1.0 - dropout_p)
+    p, lse, z, see = weigh(s, values, see, attn_mask, dropout_p, rng)
     out: Floats
     out = np.einsum("...ij,...ijd->...id", p * z, np.where(see[..., None], values, 0.0))
     if not (return_lse or return_weights):

@@ -1,0 +1,153 @@
+"""Gradients of attention: the backward of `relpos.reference.formula`, term by term.
+
+With dO and dl the gradients of out and lse, every line undoes one of the forward:
+
+    out_i = Σ_j p_ij·z_ij·(v_j + W[l])     dX_ij = p_ij·z_ij·dO_i,  dv_j = Σ_i dX_ij
+                                           dP_ij = z_ij·dO_i·(v_j + W[l])
+    p_ij  = exp(s_ij - lse_i)              dS_ij = p_ij·(dP_ij - Σ_j p_ij·dP_ij + dl_i)
+    s_ij  = scale·(q_i + u)·k_j            dq_i += scale·Σ_j dS_ij·k_j
+                                           dk_j += scale·Σ_i dS_ij·(q_i + u)
+                                           du    = scale·Σ_ij dS_ij·k_j
+          + scale·(q_i + v)·A[l]           dq_i += scale·Σ_j dS_ij·A[l]
+                                           dv    = scale·Σ_ij dS_ij·A[l]
+          + scale·k_j·C[l]                 dk_j += scale·Σ_i dS_ij·C[l]
+          + b[l] + mask_ij                 dmask_ij = dS_ij
+
+and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for b,
+scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relpos.reference._typing import ArrayLike, Bools, Floats, Rng
+from relpos.reference.formula import Terms, moved_values, scores, terms
+from relpos.reference.pairs import float64, weigh
+
+__all__ = ["AttentionGradients", "attention_backward"]
+
+
+class AttentionGradients(NamedTuple):
+    """Gradients of the inputs of `attention`, None where there was no such input."""
+
+    query: Floats
+    key: Floats
+    value: Floats
+    attn_mask: Floats | None = None
+    rel_key: Floats | None = None
+    rel_query: Floats | None = None
+    rel_value: Floats | None = None
+    rel_bias: Floats | None = None
+    pos_bias_u: Floats | None = None
+    pos_bias_v: Floats | None = None
+
+
+def attention_backward(
+    grad_out: ArrayLike | None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    grad_lse: ArrayLike | None = None,
+    rng: Rng = None,
+    **options: Any,
+) -> AttentionGradients:
+    """Gradients of Σ grad_out·out + Σ grad_lse·lse by every floating input.
+
+    grad_out (..., H, Lq, Dv) and grad_lse (..., H, Lq), None for zeros; the other
+    arguments are those of `attention`. With dropout `rng` must be the seed that the
+    forward was called with. Each gradient has the shape of its input.
+
+    Examples
+    --------
+    >>> x = np.zeros((1, 2, 1))
+    >>> grads = attention_backward(np.ones((1, 2, 1)), x, x, x, is_causal=True)
+    >>> grads.value
+    array([[[1.5],
+            [0.5]]])
+    """
+    x = terms(query, key, value, is_causal, **options)
+    values = moved_values(x)
+    p, _, z, see = weigh(scores(x), values, x.see, attn_mask, dropout_p, rng)
+    dO = float64(0.0 if grad_out is None else grad_out)[0]
+    dO = np.broadcast_to(dO, (*p.shape[:-1], values.shape[-1]))[..., None, :]
+    dl = float64(0.0 if grad_lse is None else grad_lse)[0][..., None]
+    dX = (p * z)[..., None] * seen(dO, see)
+    dP = z * np.sum(seen(dO, see) * seen(values, see), axis=-1)
+    dS = p * (dP - np.sum(p * dP, axis=-1, keepdims=True) + dl)
+    dS = np.where(see, dS, 0.0)
+    dq, dk, found = of_scores(x, x.scale * dS[..., None], see)
+    if "rel_value" in x.tables:
+        found["rel_value"] = to_rows(x, "rel_value", dX)
+    if "rel_bias" in x.tables:
+        found["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
+    if attn_mask is not None and np.asarray(attn_mask).dtype != bool:
+        found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
+    for name in ("pos_bias_u", "pos_bias_v"):
+        if options.get(name) is None:
+            found.pop(name, None)
+        else:
+            found[name] = sum_to(found[name], np.shape(options[name]))
+    return AttentionGradients(
+        sum_to(dq, np.shape(query)),
+        of_key_heads(dk, np.shape(key)),
+        of_key_heads(np.sum(dX, axis=-3), np.shape(value)),
+        **found,
+    )
+
+
+def of_scores(
+    x: Terms, dS: Floats, see: Bools
+) -> tuple[Floats, Floats, dict[str, Floats]]:
+    """dq, dk and the gradients of A, C, u and v by name, from scale·dS (..., 1)."""
+    found = {}
+    k, q_u = x.k[..., None, :, :], (x.q + x.u)[..., :, None, :]
+    content = dS * seen(k, see)
+    dq, dk = np.sum(content, axis=-2), np.sum(dS * seen(q_u, see), axis=-3)
+    found["pos_bias_u"] = np.sum(content, axis=(-3, -2))
+    if "rel_key" in x.tables:
+        position = dS * seen(x.of_pairs("rel_key"), see)
+        dq = dq + np.sum(position, axis=-2)
+        found["pos_bias_v"] = np.sum(position, axis=(-3, -2))
+        q_v = (x.q + x.w)[..., :, None, :]
+        found["rel_key"] = to_rows(x, "rel_key", dS * seen(q_v, see))
+    if "rel_query" in x.tables:
+        dk = dk + np.sum(dS * seen(x.of_pairs("rel_query"), see), axis=-3)
+        found["rel_query"] = to_rows(x, "rel_query", content)
+    return dq, dk, found
+
+
+def seen(pairs: Floats, see: Bools) -> Floats:
+    """Zeros at hidden pairs, where the arrays may be NaN: (..., Lq, Lk, E)."""
+    return np.where(see[..., None], pairs, 0.0)
+
+
+def of_key_heads(gradient: Floats, shape: tuple[int, ...]) -> Floats:
+    """Sum over the query heads that share a key head, then over broadcast axes."""
+    *batch, heads, length, columns = gradient.shape
+    group = heads // shape[-3] if shape[-3] else 1
+    grouped = gradient.reshape(*batch, heads // group, group, length, columns)
+    return sum_to(np.sum(grouped, axis=-3), shape)
+
+
+def to_rows(x: Terms, name: str, sent: Floats) -> Floats:
+    """Adjoint of `gather`: row t of the table gets Σ of sent_ij where l(i, j) = t."""
+    table, (row, inside) = x.tables[name], x.rows[name]
+    row = np.broadcast_to(row, sent.shape[:-1])
+    pairs = np.nonzero(np.broadcast_to(inside, sent.shape[:-1]))
+    *lead, _, _ = pairs
+    total = np.zeros((*sent.shape[:-3], *table.shape[-2:]))
+    np.add.at(total, (*lead, row[pairs]), sent[pairs])
+    return sum_to(total, table.shape)
+
+
+def sum_to(gradient: Floats, shape: tuple[int, ...]) -> Floats:
+    """Adjoint of broadcasting `shape`: the sum over the axes that were repeated."""
+    own = (1,) * (gradient.ndim - len(shape)) + shape
+    repeated = tuple(a for a, n in enumerate(own) if n != gradient.shape[a])
+    total: Floats = np.sum(gradient, axis=repeated, keepdims=True)
+    return total.reshape(shape)
