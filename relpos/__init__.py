@@ -78,12 +78,13 @@ __all__ = [
 
 
 if TYPE_CHECKING:
+    from relpos import nn as nn
     from relpos import plot as plot
     from relpos import reference as reference
 else:
 
     def __getattr__(name):
         """Load a submodule that few programs need when it is used."""
-        if name in ("plot", "reference", "ufuncs"):
+        if name in ("nn", "plot", "reference", "ufuncs"):
             return _import_module(f"relpos.{name}")
         raise AttributeError(f"module 'relpos' has no attribute {name!r}")

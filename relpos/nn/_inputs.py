@@ -1,0 +1,100 @@
+"""What the layers share: checks of their inputs, and heads apart and together."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relpos._checks import Array, as_array, as_floating, as_int, as_real, kind_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def as_input(
+    name: str, value: ArrayLike, dtype: np.dtype[Any], shape: tuple[int | str, ...]
+) -> Array:
+    """Return `value` in `dtype`; in `shape` an int is fixed and a word free.
+
+    A first item "..." stands for any axes. A narrower dtype is widened; a wider one is
+    an error, as it would lose digits.
+    """
+    array = as_floating(name, value)
+    if array.dtype.itemsize > dtype.itemsize:
+        raise TypeError(
+            f"{name}: got dtype {array.dtype}; this layer computes in {dtype} (pass "
+            f"{name}.astype(np.{dtype}), or make the layer with dtype=np.{array.dtype})"
+        )
+    check_shape(name, array, shape)
+    return array.astype(dtype, copy=False)
+
+
+def check_shape(name: str, array: Array, shape: tuple[int | str, ...]) -> None:
+    """Raise unless the axes are those of `shape`."""
+    core = shape[1:] if shape and shape[0] == "..." else shape
+    have = array.shape[max(array.ndim - len(core), 0) :]
+    fits = (len(core) < len(shape) or array.ndim == len(core)) and all(
+        isinstance(want, str) or size == want
+        for size, want in zip(have, core, strict=False)
+    )
+    fits = fits and len(have) == len(core)
+    if not fits:
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ValueError(f"{name}: got shape {array.shape}; expected ({wanted})")
+
+
+def as_size(name: str, value: object, low: int = 1) -> int:
+    """Return a constructor's size."""
+    return as_int(name, value, low, 2**31 - 1)
+
+
+def as_probability(name: str, value: object) -> float:
+    """Return the probability that dropout takes."""
+    number = as_real(name, value)
+    if not 0.0 <= number < 1.0:
+        raise ValueError(f"{name}: got {number}; expected 0 <= {name} < 1")
+    return number
+
+
+def as_zero_one(name: str, value: ArrayLike) -> Array:
+    """Return a mask of True/False or 1/0 as booleans."""
+    array = as_array(name, value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: got {kind_of(array)}; expected booleans, or 0 and 1")
+    flags = array.astype(bool)
+    if array.dtype.kind != "b" and not np.array_equal(flags, array):
+        raise ValueError(
+            f"{name}: has values other than 0 and 1; expected a mask, not scores to add"
+        )
+    return flags
+
+
+def head_dim(embed: int, num_heads: int, names: tuple[str, str]) -> int:
+    """Return the width of a head."""
+    if embed % num_heads:
+        raise ValueError(
+            f"{names[1]}: got {num_heads}, which does not divide {names[0]} = {embed}"
+        )
+    return embed // num_heads
+
+
+def split_heads(x: Array, num_heads: int) -> Array:
+    """View (..., L, H * D) as (..., H, L, D)."""
+    parts = x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
+    return parts.swapaxes(-2, -3)
+
+
+def join_heads(x: Array) -> Array:
+    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`."""
+    swapped = x.swapaxes(-2, -3)
+    return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
+
+
+def xavier_uniform(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Draw from the uniform distribution of Glorot and Bengio."""
+    bound = math.sqrt(6.0 / (shape[-1] + shape[-2]))
+    return rng.uniform(-bound, bound, shape).astype(dtype)

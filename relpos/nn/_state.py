@@ -1,0 +1,69 @@
+"""Comparison of a given state_dict with the entries of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import Array, kind_of
+
+
+def compare_states(
+    layer: str,
+    wanted: dict[str, tuple[Array, bool]],
+    given: Mapping[str, Any],
+    strict: bool,
+) -> tuple[dict[str, Array], list[str], list[str]]:
+    """Return (arrays to copy, missing names, unexpected names).
+
+    wanted: name -> (array, whether it is a parameter); an entry that is none may be
+    absent, and has to have the values that the layer computes.
+    """
+    missing = [
+        name for name, (_, stored) in wanted.items() if stored and name not in given
+    ]
+    unexpected = [str(name) for name in given if name not in wanted]
+    arrays, wrong = {}, []
+    for name, (own, stored) in wanted.items():
+        if name not in given:
+            continue
+        array = _as_numbers(name, given[name], own.dtype)
+        if array.shape != own.shape:
+            wrong.append(
+                f"size mismatch for {name}: got shape {array.shape}; the layer has "
+                f"{own.shape}."
+            )
+        elif stored:
+            arrays[name] = array
+        elif not np.array_equal(array, own):
+            wrong.append(f"{name}: the values differ from those the layer computes.")
+    lines = []
+    if strict and missing:
+        lines.append(f"Missing key(s): {_quoted(missing)}.")
+    if strict and unexpected:
+        lines.append(f"Unexpected key(s): {_quoted(unexpected)}.")
+    lines += wrong
+    if lines:
+        head = f"state_dict: does not fit {layer}:"
+        raise ValueError("\n    ".join([head, *lines]))
+    return arrays, missing, unexpected
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _as_numbers(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+    """Return an array of `dtype` from an array or a tensor of PyTorch."""
+    if hasattr(value, "detach"):  # a tensor, without importing torch to ask
+        tensor: Any = value.detach().cpu()
+        tensor = tensor.double() if dtype.itemsize == 8 else tensor.float()
+        return np.asarray(tensor.numpy())
+    array = np.asarray(value)
+    if array.dtype.kind not in "fbiu":
+        raise TypeError(
+            f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
+        )
+    return array.astype(dtype, copy=False)

@@ -1,0 +1,130 @@
+"""Weights from files, without unpickling anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import Array
+
+__all__ = ["load_file"]
+
+# safetensors' names of number types; BF16 is read as the upper half of a float32
+_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "?",
+}
+
+
+def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Array]:
+    """Read a state_dict from a ``.npz`` or ``.safetensors`` file.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.npz`` as `numpy.savez` writes it; ``.safetensors`` needs the package
+        `safetensors` (``pip install relpos[files]``).
+    prefix : str, optional
+        Return only names that start with it, and without it: one layer of a model.
+
+    Returns
+    -------
+    dict of str to ndarray
+        For `Module.load_state_dict`. bfloat16 comes as float32.
+
+    Raises
+    ------
+    ValueError
+        The file is of another kind, broken, has arrays of Python objects (those would
+        have to be unpickled, which can run any code), or no name has the prefix.
+    ImportError
+        `safetensors` is not installed.
+    OSError
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> layer = nn.Linear(3, 2, rng=0)
+    >>> np.savez(path, **{f"decoder.{k}": v for k, v in layer.state_dict().items()})
+    >>> weights = nn.load_file(path, prefix="decoder.")
+    >>> list(weights)
+    ['weight', 'bias']
+    >>> nn.Linear(3, 2).load_state_dict(weights)
+    LoadResult(missing_keys=[], unexpected_keys=[])
+    """
+    where = Path(path)
+    readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
+    if where.suffix not in readers:
+        raise ValueError(
+            f"path: {where.name!r} is not .npz nor .safetensors (files of torch.save"
+            " are pickles, which can run any code: save the weights with numpy.savez or"
+            " safetensors instead)"
+        )
+    arrays = readers[where.suffix](where)
+    found = {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+    if prefix and not found:
+        some = ", ".join(sorted(arrays)[:5])
+        raise ValueError(f"prefix: no name starts with {prefix!r}; there are {some}")
+    return found
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
+
+
+def _read_safetensors(path: Path) -> dict[str, Array]:
+    try:
+        import safetensors
+    except ImportError:
+        raise ImportError(
+            "reading .safetensors files needs the package safetensors; "
+            "run `python -m pip install relpos[files]`"
+        ) from None
+    try:
+        deserialize: Any = safetensors.deserialize  # untyped there
+        entries = deserialize(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
+    return {name: _from_entry(path, name, **entry) for name, entry in entries}
+
+
+def _from_entry(
+    path: Path, name: str, dtype: str, shape: list[int], data: bytes
+) -> Array:
+    if dtype not in _DTYPES:
+        raise ValueError(
+            f"path: {path.name!r} has {name} as {dtype}; expected one of "
+            f"{', '.join(_DTYPES)}"
+        )
+    array: Array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+    if dtype == "BF16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array

@@ -1,0 +1,273 @@
+"""The parts that layers are made of: products, normalisation, dropout, lookup."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos import _core
+from relpos._checks import Array, as_flag
+from relpos._config import get_num_threads
+from relpos.embedding import learned, learned_backward
+from relpos.nn._inputs import as_input, as_probability, as_size
+from relpos.nn.module import Module, Parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos.nn.module import Seed
+
+__all__ = ["Dropout", "Embedding", "LayerNorm", "Linear"]
+
+
+def _rows(x: Array) -> Array:
+    """(..., E) -> (n, E) without a copy where that is possible."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _sum_rows(x: Array) -> Array:
+    """Sum over all axes but the last, in float64: rows can be many thousands."""
+    total: Array = _rows(x).sum(axis=0, dtype=np.float64)
+    return total.astype(x.dtype)
+
+
+class Linear(Module):
+    r"""Affine map of the last axis, as `torch.nn.Linear`.
+
+    .. math:: y = x W^T + b
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool, default True
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, uniform within 1 / sqrt(in_features).
+    dtype : {float32, float64}
+        Of the parameters and the results.
+
+    Attributes
+    ----------
+    weight : Parameter, (out_features, in_features)
+    bias : Parameter, (out_features,), or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Linear(3, 2, rng=0)
+    >>> layer.load_state_dict({"weight": [[1, 2, 3], [0, 0, 1]], "bias": [0.5, 0]})
+    LoadResult(missing_keys=[], unexpected_keys=[])
+    >>> layer(np.ones((1, 3), np.float32))
+    array([[6.5, 1. ]], dtype=float32)
+    >>> layer.backward(np.array([[1.0, 10.0]], np.float32))
+    array([[ 1.,  2., 13.]], dtype=float32)
+    >>> layer.weight.grad
+    array([[ 1.,  1.,  1.],
+           [10., 10., 10.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        sizes = (
+            as_size("out_features", out_features),
+            as_size("in_features", in_features),
+        )
+        settings = {"in_features": sizes[1], "out_features": sizes[0]}
+        self._set_up(rng, dtype, **settings, bias=as_flag("bias", bias))
+        bound = 1 / math.sqrt(sizes[1])
+        self.weight = Parameter(
+            self._rng.uniform(-bound, bound, sizes).astype(self.dtype)
+        )
+        self.bias: Parameter | None = None
+        if bias:
+            start = self._rng.uniform(-bound, bound, sizes[0])
+            self.bias = Parameter(start.astype(self.dtype))
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Map x (..., in_features) to (..., out_features)."""
+        weight = self.weight.data
+        array = as_input("x", x, self.dtype, ("...", weight.shape[1]))
+        y = _core.gemm(_rows(array), weight.T, get_num_threads())
+        if self.bias is not None:
+            y += self.bias.data
+        return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
+
+    def backward(self, grad_out: ArrayLike) -> Array:
+        """Add the parameters' gradients and return that of x."""
+        grad, x = self._recall(grad_out)
+        rows, threads = _rows(grad), get_num_threads()
+        self.weight.add_grad(_core.gemm(rows.T, _rows(x), threads))
+        if self.bias is not None:
+            self.bias.add_grad(_sum_rows(grad))
+        return _core.gemm(rows, self.weight.data, threads).reshape(x.shape)
+
+
+class LayerNorm(Module):
+    r"""Normalisation of the last axis, as `torch.nn.LayerNorm`.
+
+    .. math:: y = \frac{x - mean(x)}{\sqrt{var(x) + eps}} \, w + b
+
+    Parameters
+    ----------
+    normalized_shape : int
+        Length of the last axis.
+    eps : float, default 1e-5
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    weight, bias : Parameter, (normalized_shape,)
+
+    References
+    ----------
+    .. [1] Ba, Kiros, Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> nn.LayerNorm(2, dtype=np.float64)(np.array([[0.0, 10.0], [3.0, 5.0]])).round(3)
+    array([[-1.,  1.],
+           [-1.,  1.]])
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int,
+        eps: float = 1e-5,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        size = as_size("normalized_shape", normalized_shape)
+        self._set_up(rng, dtype, normalized_shape=size, eps=eps)
+        self.eps = float(eps)
+        self.weight = Parameter(np.ones(size, self.dtype))
+        self.bias = Parameter(np.zeros(size, self.dtype))
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Normalise each row of x (..., normalized_shape)."""
+        size = self.weight.data.size
+        array = as_input("x", x, self.dtype, ("...", size))
+        centred = array - array.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + self.eps)
+        normed = centred / deviation
+        return self._remember(
+            normed * self.weight.data + self.bias.data, normed, deviation
+        )
+
+    def backward(self, grad_out: ArrayLike) -> Array:
+        """Add the parameters' gradients and return that of x."""
+        grad, normed, deviation = self._recall(grad_out)
+        self.weight.add_grad(_sum_rows(grad * normed))
+        self.bias.add_grad(_sum_rows(grad))
+        scaled = grad * self.weight.data
+        # what would move the mean, and what would move the variance, has no effect on y
+        mean = scaled.mean(-1, keepdims=True)
+        along = normed * (scaled * normed).mean(-1, keepdims=True)
+        result: Array = (scaled - mean - along) / deviation
+        return result
+
+
+class Dropout(Module):
+    """Zeros at random while training, as `torch.nn.Dropout`.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
+    rng : int, numpy.random.Generator or None, optional
+        Source of the zeros.
+    dtype : {float32, float64}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Dropout(0.5, rng=0)
+    >>> layer(np.ones(6, np.float32))
+    array([2., 0., 0., 0., 2., 2.], dtype=float32)
+    >>> layer.eval()(np.ones(6, np.float32))
+    array([1., 1., 1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.p = as_probability("p", p)
+        self._set_up(rng, dtype, p=self.p)
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Return x (any shape), with zeros while training."""
+        array = as_input("x", x, self.dtype, ("...",))
+        factor = None
+        if self.training and self.p:
+            kept = self._rng.random(array.shape) >= self.p
+            factor = kept * self.dtype.type(1 / (1 - self.p))
+        return self._remember(array if factor is None else array * factor, factor)
+
+    def backward(self, grad_out: ArrayLike) -> Array:
+        """Return the gradient of x: zero where x was dropped."""
+        grad, factor = self._recall(grad_out)
+        result: Array = grad if factor is None else grad * factor
+        return result
+
+
+class Embedding(Module):
+    """A vector for each number, as `torch.nn.Embedding`.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, standard normal.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    weight : Parameter, (num_embeddings, embedding_dim)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Embedding(3, 1)
+    >>> _ = layer.load_state_dict({"weight": [[0.0], [1.0], [2.0]]})
+    >>> layer([[2, 1], [1, 1]])[..., 0]
+    array([[2., 1.],
+           [1., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        rows = as_size("num_embeddings", num_embeddings)
+        width = as_size("embedding_dim", embedding_dim)
+        self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
+        start = self._rng.standard_normal((rows, width))
+        self.weight = Parameter(start.astype(self.dtype))
+
+    def __call__(self, indices: ArrayLike) -> Array:
+        """Look up indices: the int n for 0..n-1, or integers of any shape."""
+        return self._remember(learned(self.weight.data, indices), indices)
+
+    def backward(self, grad_out: ArrayLike) -> None:
+        """Add the gradient of the weight."""
+        grad, indices = self._recall(grad_out)
+        self.weight.add_grad(learned_backward(grad, indices, len(self.weight.data)))

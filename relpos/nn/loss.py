@@ -1,0 +1,99 @@
+"""The loss of language models and classifiers, with its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array, as_floating, as_integers, as_real, at_least_ndim
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["Loss", "cross_entropy"]
+
+
+class Loss(NamedTuple):
+    """A loss and its gradient with respect to the logits."""
+
+    loss: float
+    grad: Array
+
+
+def cross_entropy(
+    logits: ArrayLike, targets: ArrayLike, *, label_smoothing: float = 0.0
+) -> Loss:
+    r"""Mean cross entropy of logits and target classes, and its gradient.
+
+    .. math::
+
+        loss = -\frac{1}{n} \sum_i \sum_c t_{ic} \log softmax(x_i)_c, \quad
+        t_{ic} = (1 - s) [c = target_i] + s / C
+
+    Parameters
+    ----------
+    logits : array_like of float, (..., C)
+        x, one row of C classes per item.
+    targets : array_like of int, (...)
+        The class of each item, 0 to C - 1.
+    label_smoothing : float, default 0
+        s in [0, 1]; Shaw et al. train with 0.1.
+
+    Returns
+    -------
+    Loss
+        ``(loss, grad)``; grad has the shape of `logits` and is what the model's
+        ``backward`` takes.
+
+    Raises
+    ------
+    TypeError
+        `logits` are not floating or `targets` are not integers.
+    ValueError
+        Shapes do not match, there is no item, or `label_smoothing` is outside [0, 1].
+    IndexError
+        A target is outside the classes.
+
+    References
+    ----------
+    .. [1] Szegedy et al., "Rethinking the Inception Architecture for Computer Vision",
+       2016, arXiv:1512.00567, section 7 (label smoothing).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> loss, grad = nn.cross_entropy(np.zeros((1, 4)), [2])
+    >>> round(loss, 4)  # log 4
+    1.3863
+    >>> grad
+    array([[ 0.25,  0.25, -0.75,  0.25]])
+    """
+    x = as_floating("logits", logits)
+    at_least_ndim("logits", x, 1, "(..., C)")
+    index = as_integers("targets", targets)
+    smoothing = as_real("label_smoothing", label_smoothing)
+    if not 0.0 <= smoothing <= 1.0:
+        raise ValueError(f"label_smoothing: got {smoothing}; expected 0 to 1")
+    classes = x.shape[-1]
+    if index.shape != x.shape[:-1] or not x.size:
+        raise ValueError(
+            f"targets: got shape {index.shape} for logits of shape {x.shape}; expected "
+            f"{x.shape[:-1]}, of at least one item and class"
+        )
+    outside = (index < 0) | (index >= classes)
+    if outside.any():
+        raise IndexError(
+            f"targets: class {index[outside][0]} is outside the logits' {classes}; "
+            f"expected 0 to {classes - 1}"
+        )
+    rows = x.reshape(-1, classes)
+    rows = rows.astype(np.result_type(x.dtype, np.float32), copy=False)
+    shifted = rows - rows.max(-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    wanted = np.full_like(logs, smoothing / classes)
+    wanted[np.arange(len(rows)), index.ravel()] += 1 - smoothing
+    total = (logs * wanted).sum(dtype=np.float64)
+    grad = (np.exp(logs) - wanted) / len(rows)
+    return Loss(-float(total) / len(rows), grad.reshape(x.shape).astype(x.dtype))

@@ -1,0 +1,289 @@
+"""The base of every layer: parameters by name, weights in and out, train and eval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from relpos._checks import Array, as_flag, as_floating, kind_of
+from relpos.nn._state import compare_states
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    Seed = int | np.random.Generator | None
+
+__all__ = ["LoadResult", "Module", "Parameter"]
+
+
+class Parameter:
+    """An array that is trained, and its gradient.
+
+    Parameters
+    ----------
+    data : array_like of float32 or float64
+        The values; kept, not copied.
+
+    Attributes
+    ----------
+    data : ndarray
+        The values, changed in place by optimisers and `Module.load_state_dict`.
+    grad : ndarray or None
+        Sum of the gradients since the last `Module.zero_grad`; None without any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> weight = nn.Parameter(np.zeros((2, 3)))
+    >>> weight.add_grad(np.ones((2, 3)))
+    >>> weight.add_grad(np.ones((2, 3)))
+    >>> weight.grad
+    array([[2., 2., 2.],
+           [2., 2., 2.]])
+    """
+
+    __slots__ = ("data", "grad")
+
+    def __init__(self, data: ArrayLike) -> None:
+        array = as_floating("data", data)
+        if array.dtype not in (np.float32, np.float64):
+            raise TypeError(
+                f"data: got dtype {array.dtype}; expected float32 or float64"
+            )
+        self.data: Array = array
+        self.grad: Array | None = None
+
+    def add_grad(self, grad: Array) -> None:
+        """Add `grad`, of the shape of `data`, to the gradient so far."""
+        if grad.shape != self.data.shape:
+            raise ValueError(
+                f"grad: got shape {grad.shape}; expected that of the parameter, "
+                f"{self.data.shape}"
+            )
+        if self.grad is None:
+            self.grad = np.array(grad, self.data.dtype)
+        else:
+            self.grad += grad
+
+    def __repr__(self) -> str:
+        return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"
+
+
+class LoadResult(NamedTuple):
+    """What `Module.load_state_dict` found on one side only; both empty when strict."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Module:
+    """Base of the layers, and of models made of them.
+
+    Attributes that are a `Parameter`, a `Module` or a list of these make up the names
+    that `named_parameters` and `state_dict` give; those starting with an underscore do
+    not count. A model defines ``__call__`` and ``backward``: the latter calls the
+    ``backward`` of its layers in the opposite order. A layer remembers its last call
+    only, so each call is to be followed by its own ``backward``.
+
+    Attributes
+    ----------
+    training : bool
+        Whether dropout is on. True until `eval` is called, as in PyTorch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> class Model(nn.Module):
+    ...     def __init__(self, rng):
+    ...         self.tokens = nn.Embedding(10, 8, rng=rng)
+    ...         self.attention = nn.RelativeGlobalAttention(8, 2, max_len=16, rng=rng)
+    ...
+    ...     def __call__(self, tokens):
+    ...         return self.attention(self.tokens(tokens))
+    ...
+    ...     def backward(self, grad_out):
+    ...         self.tokens.backward(self.attention.backward(grad_out))
+    >>> model = Model(np.random.default_rng(0)).eval()
+    >>> out = model(np.array([[3, 1, 4, 1, 5]]))
+    >>> model.backward(np.ones_like(out))
+    >>> [name for name, _ in model.named_parameters()][:3]
+    ['tokens.weight', 'attention.Er', 'attention.query.weight']
+    >>> model.tokens.weight.grad.shape
+    (10, 8)
+    """
+
+    training: bool = True
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+    _rng: np.random.Generator
+    _settings: dict[str, object] | None = None
+    _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+
+    def __repr__(self) -> str:
+        if self._settings is None:
+            parts = [f"  {name}: {child!r}" for name, child in _children(self)]
+            return "\n".join([f"{type(self).__name__}(", *parts, ")"])
+        text = [f"{name}={value!r}" for name, value in self._settings.items()]
+        return f"{type(self).__name__}({', '.join([*text, f'dtype={self.dtype}'])})"
+
+    # ---- what a layer is made of ----------------------------------------------------
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield (name, `Parameter`), each parameter once, under its PyTorch name."""
+        seen: set[int] = set()
+        for name, entry in _entries(self):
+            if isinstance(entry, Parameter) and id(entry) not in seen:
+                seen.add(id(entry))
+                yield name, entry
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Yield every `Parameter` once, as the optimisers take them."""
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def train(self, mode: bool = True) -> Self:
+        """Turn dropout on (or off, with False) here and in every part."""
+        self.training = as_flag("mode", mode)
+        for _, child in _children(self):
+            child.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Turn dropout off here and in every part; returns the layer."""
+        return self.train(False)
+
+    # ---- weights in and out ---------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return a copy of every parameter by name, in PyTorch's names and shapes.
+
+        `numpy.savez(path, **layer.state_dict())` stores it; `load_file` reads it.
+        """
+        return {
+            name: np.array(entry.data if isinstance(entry, Parameter) else entry)
+            for name, entry in _entries(self)
+        }
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> LoadResult:
+        """Copy weights into the parameters, cast to their dtype.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like or torch.Tensor
+            As `state_dict` here or in PyTorch returns it, or as `load_file` does.
+        strict : bool, default True
+            Whether a name on one side only is an error. Wrong shapes always are.
+
+        Returns
+        -------
+        LoadResult
+            ``(missing_keys, unexpected_keys)``.
+
+        Raises
+        ------
+        ValueError
+            Names or shapes do not match; the message lists all of them, and nothing has
+            been copied.
+        TypeError
+            `state_dict` is no mapping, or a value is no array of floats.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"state_dict: got {kind_of(state_dict)}; expected a mapping of names "
+                "to arrays (nn.load_file reads one from a file)"
+            )
+        wanted = {
+            name: (entry.data, True) if isinstance(entry, Parameter) else (entry, False)
+            for name, entry in _entries(self)
+        }
+        arrays, missing, unexpected = compare_states(
+            type(self).__name__, wanted, state_dict, as_flag("strict", strict)
+        )
+        for name, array in arrays.items():
+            wanted[name][0][...] = array
+        return LoadResult(missing, unexpected)
+
+    def _computed(self) -> dict[str, Array]:
+        """Entries of `state_dict` that the layer computes instead of storing them."""
+        return {}
+
+    # ---- for the layers -------------------------------------------------------------
+
+    def _set_up(self, rng: Seed, dtype: DTypeLike, **settings: object) -> None:
+        """Keep what every layer has; `settings` are its constructor's arguments."""
+        wanted = np.dtype(dtype)
+        if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
+        known = rng is None or isinstance(rng, int | np.integer | np.random.Generator)
+        if isinstance(rng, bool) or not known:
+            raise TypeError(
+                f"rng: got {kind_of(rng)}; expected an int, a Generator or None"
+            )
+        self.dtype = wanted
+        self._rng = np.random.default_rng(rng)
+        self._settings = settings
+
+    def _remember(self, out: Array, *saved: Any) -> Array:
+        """Keep what `backward` of this call needs; returns `out`."""
+        self._last_call = out.shape, saved
+        return out
+
+    def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
+        """Return `grad_out` in the layer's dtype, and what `_remember` was given."""
+        if self._last_call is None:
+            raise RuntimeError(
+                f"{type(self).__name__}.backward: the layer has not been called yet; "
+                "call it first, then pass the gradient of what it returned"
+            )
+        shape, saved = self._last_call
+        grad = as_floating("grad_out", grad_out)
+        if grad.shape != shape:
+            raise ValueError(
+                f"grad_out: got shape {grad.shape}; expected {shape}, that of the "
+                "layer's last output"
+            )
+        return grad.astype(self.dtype, copy=False), *saved
+
+
+def _members(name: str, value: object) -> Iterator[tuple[str, Parameter | Module]]:
+    """Yield the parameters and modules of one attribute; lists count their items."""
+    if isinstance(value, Parameter | Module):
+        yield name, value
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _members(f"{name}.{index}", item)
+
+
+def _attributes(module: Module) -> Iterator[tuple[str, Parameter | Module]]:
+    for name, value in vars(module).items():
+        if not name.startswith("_"):
+            yield from _members(name, value)
+
+
+def _children(module: Module) -> Iterator[tuple[str, Module]]:
+    for name, member in _attributes(module):
+        if isinstance(member, Module):
+            yield name, member
+
+
+def _entries(
+    module: Module, prefix: str = ""
+) -> Iterator[tuple[str, Parameter | Array]]:
+    """Yield what `state_dict` has, in PyTorch's order: a module's own entries first."""
+    for name, member in _attributes(module):
+        if isinstance(member, Parameter):
+            yield prefix + name, member
+    for name, array in module._computed().items():
+        yield prefix + name, array
+    for name, child in _children(module):
+        yield from _entries(child, f"{prefix}{name}.")

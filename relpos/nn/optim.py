@@ -1,0 +1,215 @@
+"""Optimisers, and the learning rate that Transformers are trained with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos._checks import as_int, as_real, kind_of
+from relpos.nn.module import Parameter
+
+if TYPE_CHECKING:
+    from relpos._checks import Array
+
+__all__ = ["SGD", "Adam", "warmup_rate"]
+
+
+class _Optimizer:
+    """What the optimisers share: the parameters, once each, and the learning rate."""
+
+    def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
+        self.parameters = list(parameters)
+        for item in self.parameters:
+            if not isinstance(item, Parameter):
+                raise TypeError(
+                    f"parameters: got an item {kind_of(item)}; expected Parameters, as "
+                    "from model.parameters()"
+                )
+        self.lr = _at_least_zero("lr", lr)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the parameters."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class SGD(_Optimizer):
+    r"""Stochastic gradient descent, with momentum, as `torch.optim.SGD`.
+
+    .. math:: m \leftarrow momentum \; m + g, \quad p \leftarrow p - lr \; m
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter
+        As ``model.parameters()`` gives them.
+    lr : float
+        Learning rate; an attribute that may be changed between steps.
+    momentum : float, default 0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> weight = nn.Parameter(np.array([4.0]))
+    >>> optimizer = nn.SGD([weight], lr=0.25)
+    >>> for _ in range(3):  # down the slope of weight ** 2
+    ...     optimizer.zero_grad()
+    ...     weight.add_grad(2 * weight.data)
+    ...     optimizer.step()
+    >>> weight.data
+    array([0.5])
+    """
+
+    def __init__(
+        self, parameters: Iterable[Parameter], lr: float, momentum: float = 0.0
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.momentum = _at_least_zero("momentum", momentum)
+        self._moments: list[Array | None] = [None] * len(self.parameters)
+
+    def __repr__(self) -> str:
+        return f"SGD(lr={self.lr}, momentum={self.momentum})"
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        for index, parameter in enumerate(self.parameters):
+            grad = parameter.grad
+            if grad is None:
+                continue
+            if self.momentum:
+                before = self._moments[index]
+                grad = grad.copy() if before is None else self.momentum * before + grad
+                self._moments[index] = grad
+            parameter.data -= self.lr * grad
+
+
+class Adam(_Optimizer):
+    r"""Adam, as `torch.optim.Adam`.
+
+    .. math::
+
+        m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad
+        v \leftarrow \beta_2 v + (1 - \beta_2) g^2
+
+        p \leftarrow p - lr \; m' / (\sqrt{v'} + eps), \quad
+        m' = m / (1 - \beta_1^t), \quad v' = v / (1 - \beta_2^t)
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter
+        As ``model.parameters()`` gives them.
+    lr : float, default 1e-3
+        Learning rate; an attribute that may be changed between steps.
+    betas : (float, float), default (0.9, 0.999)
+        Each in [0, 1). Shaw et al. use (0.9, 0.98).
+    eps : float, default 1e-8
+        Shaw et al. use 1e-9.
+
+    References
+    ----------
+    .. [1] Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2014,
+       arXiv:1412.6980.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> weight = nn.Parameter(np.array([4.0, -0.001]))
+    >>> optimizer = nn.Adam([weight], lr=0.5, betas=(0.9, 0.98), eps=1e-9)
+    >>> weight.add_grad(np.array([100.0, 1e-3]))
+    >>> optimizer.step()
+    >>> weight.data.round(3)  # the first step is lr, whatever the size of the gradient
+    array([ 3.5  , -0.501])
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(parameters, lr)
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
+        numbers = [as_real("betas", beta) for beta in betas]
+        if not all(0.0 <= beta < 1.0 for beta in numbers):
+            raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
+        self.betas = numbers[0], numbers[1]
+        self.eps = _at_least_zero("eps", eps)
+        self._state = [
+            (np.zeros_like(parameter.data), np.zeros_like(parameter.data))
+            for parameter in self.parameters
+        ]
+        self._steps = [0] * len(self.parameters)
+
+    def __repr__(self) -> str:
+        return f"Adam(lr={self.lr}, betas={self.betas}, eps={self.eps})"
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        first, second = self.betas
+        for index, parameter in enumerate(self.parameters):
+            if parameter.grad is None:
+                continue
+            self._steps[index] += 1
+            mean, square = self._state[index]
+            mean += (1 - first) * (parameter.grad - mean)
+            square *= second
+            square += (1 - second) * parameter.grad**2
+            bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
+            size = np.sqrt(square) / math.sqrt(bias[1]) + self.eps
+            parameter.data -= self.lr / bias[0] * (mean / size)
+
+
+def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
+    r"""Learning rate that rises for `warmup_steps`, then falls as 1 / sqrt(step).
+
+    .. math:: d_{model}^{-1/2} \min(step^{-1/2}, step \cdot warmup\_steps^{-3/2})
+
+    Parameters
+    ----------
+    step : int
+        1 for the first step.
+    d_model : int
+        Width of the model.
+    warmup_steps : int, default 4000
+        That of Shaw et al., who took it from Vaswani et al.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not an integer, or below 1.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155, section 4.1.
+    .. [2] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       equation 3.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> [round(nn.warmup_rate(step, 512), 6) for step in (1, 2000, 4000, 16000)]
+    [0.0, 0.000349, 0.000699, 0.000349]
+
+    In a training loop: ``optimizer.lr = nn.warmup_rate(step, d_model)``.
+    """
+    now, width = as_int("step", step, 1), as_int("d_model", d_model, 1)
+    warm = as_int("warmup_steps", warmup_steps, 1)
+    return float(width**-0.5 * min(now**-0.5, now * warm**-1.5))
+
+
+def _at_least_zero(name: str, value: object) -> float:
+    number = as_real(name, value)
+    if number < 0:
+        raise ValueError(f"{name}: got {number}; expected 0 or more")
+    return number
