@@ -72,61 +72,45 @@ FN(sum_run)(const T *p, int64_t first, int64_t end)
     return total;
 }
 
-/* ROWS: every row inside the table has one key; its two ends take all keys beyond. */
+/* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
+ * the table has one key, its two ends take all keys beyond. */
 static void
-FN(sum_by_row)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+FN(sum_by_row)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, const T *a,
+               T *sums, ptrdiff_t stride, int64_t rows)
 {
-    const rp_attention *p = plan->p;
-    const ptrdiff_t rows = p->value_rows, stride = plan->value_stride;
-    for (int m = 0; m < q->rows; m++) {
-        T *sums = q->value_sums + m * stride;
-        const T *s = t->s + m * t->ld;
-        int64_t row = FN(position)(plan, q, t, m, 0) - p->min_position; /* of key 0 */
-        int64_t inside = RP_MIN(t->keys, RP_MAX(0, -row));
-        int64_t past = RP_MIN(t->keys, RP_MAX(0, rows - row));
-        if (p->beyond == RP_CLIP) {
-            sums[0] += FN(sum_run)(s, 0, inside);
-            sums[rows - 1] += FN(sum_run)(s, past, t->keys);
+    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
+        FN(runs) runs = FN(runs_of)(plan, q, t, m, rows, t->keys);
+        if (plan->p->beyond == RP_CLIP) {
+            sums[0] += FN(sum_run)(a, 0, runs.inside);
+            sums[rows - 1] += FN(sum_run)(a, runs.past, t->keys);
         }
-        for (int64_t n = inside; n < past; n++)
-            sums[row + n] += s[n];
+        for (int64_t n = runs.inside; n < runs.past; n++)
+            sums[runs.row + n] += a[n];
     }
 }
 
+/* The same by label. */
 static void
-FN(sum_by_label)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+FN(sum_by_label)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, const T *a,
+                 T *sums, ptrdiff_t stride, int64_t rows)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t stride = plan->value_stride;
-    for (int m = 0; m < q->rows; m++) {
+    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
         const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         for (int n = 0; n < t->keys; n++, label += p->labels.col) {
-            int64_t l = rp_label(label, p->label_size, p->value_rows);
+            int64_t l = rp_label(label, p->label_size, rows);
             if (l >= 0)
-                q->value_sums[m * stride + l] += t->s[m * t->ld + n];
+                sums[l] += a[n];
         }
     }
 }
 
-/* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
- * bits: b holds NaN or infinity in rows that hidden pairs must not touch. */
-static void
-FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
-                           ptrdiff_t ldc)
+RP_INLINE void
+FN(sum_by_table_row)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, const T *a,
+                     T *sums, ptrdiff_t stride, int64_t rows)
 {
-    for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t k = 0; k < depth; k++) {
-            T ai = a[i * lda + k];
-            if (ai == 0)
-                continue;
-            for (ptrdiff_t j = 0; j < columns; j += VL) {
-                T *cell = c + i * ldc + j;
-                V sum = FN(load)(cell);
-                sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
-                FN(store)(cell, sum);
-            }
-        }
+    (plan->p->labels.data ? FN(sum_by_label) : FN(sum_by_row))(plan, q, t, a, sums, stride,
+                                                               rows);
 }
 
 /* The probabilities read with the plain row length are the band matrix, once the cells
@@ -162,10 +146,9 @@ FN(value_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(ti
     FN(softmax_tile)(plan, w, q, t);
     if (p->dropout_p > 0)
         FN(drop_tile)(p, q, t);
-    if (plan->use_value == RP_ROWS)
-        FN(sum_by_row)(plan, q, t);
-    if (plan->use_value == RP_LABELS)
-        FN(sum_by_label)(plan, q, t);
+    if (plan->use_value > RP_BAND)
+        FN(sum_by_table_row)(plan, q, t, t->s, q->value_sums, plan->value_stride,
+                             p->value_rows);
     if (values_bad && t->finished)
         FN(gemm_add_rows_selected)(t->s, t->ld, values + t->j0 * stride, stride, q->rows,
                                    plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
