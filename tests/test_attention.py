@@ -77,7 +77,7 @@ def sized_problem(kind, size):
     lq, lk, d, dv, offset, causal = size
     rng = np.random.default_rng([lq, lk, d])
     inputs = qkv(rng, (2,), 2, lq, lk, d, dv)
-    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=offset, k=20)
+    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=offset, k=20, scale=0.5)
     keywords["is_causal"] = causal
     return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
 
