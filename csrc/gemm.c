@@ -10,6 +10,8 @@
  *   system   linked; it may be the one that NumPy uses, so its thread count is not ours
  *            to set. It stays in the calling thread up to m n k = 2^18.
  *   none     own tiles only (also when there is no config header). */
+#define _GNU_SOURCE /* dladdr */
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
