@@ -28,9 +28,9 @@ EVERY_LAYOUT = LAYOUTS | {"heads_inside": heads_inside}
 def problem(lq, lk, dtype, *, labels=None, mask_dtype=None, batch=(2,)):
     """All operands of attention by name, each with every axis it can have."""
     rng = np.random.default_rng([lq, lk])
-    inputs = qkv(rng, batch, 2, lq, lk, 16, 8)
+    inputs = qkv(rng, batch, 2, lq, lk, 16, 32)
     given = dict(zip(("query", "key", "value"), inputs, strict=True))
-    given |= terms(rng, "everything", 2, lq, lk, 16, 8, offset=3)
+    given |= terms(rng, "everything", 2, lq, lk, 16, 32, offset=3)
     for name in ("rel_key", "rel_query", "rel_value"):
         given[name] = normal(rng, *batch, 2, *given[name].shape[-2:])
     given["rel_bias"] = normal(rng, *batch, *given["rel_bias"].shape)

@@ -104,6 +104,19 @@ def test_labels(isa, dtype, lq, lk, kind):
 
 
 @both_dtypes
+@pytest.mark.parametrize("rows", [40, 5000])
+def test_labels_of_tables_with_many_rows(isa, dtype, rows):
+    """A product with the whole table pays for few rows only."""
+    rng = np.random.default_rng(16)
+    keywords = all_tables(rng, rows, 16, 8)
+    keywords |= {"labels": rng.integers(-1, rows, (40, 300)), "is_causal": True}
+    inputs = qkv(rng, (2,), 2, 40, 300, 16, 8)
+    for left_out in ((), ("rel_query",), ("rel_query", "rel_key")):
+        given = {n: x for n, x in keywords.items() if n not in left_out}
+        check(inputs, given | {"query_offset": 260}, dtype)
+
+
+@both_dtypes
 @both_paths
 @pytest.mark.parametrize("heads, key_heads", [(4, 1), (6, 2), (3, 3)])
 def test_grouped_heads(isa, dtype, lq, lk, heads, key_heads):
