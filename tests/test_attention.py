@@ -37,6 +37,7 @@ def small_problem(lq, lk, k, offset, causal, beyond):
     return inputs, keywords, oracle.attention(*inputs, **keywords)
 
 
+@pytest.mark.devmode
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("k", [0, 1, 3, 12])
 @pytest.mark.parametrize("memory", [True, False])

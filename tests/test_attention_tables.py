@@ -5,6 +5,7 @@ from __future__ import annotations
 import dense_oracle
 import numpy as np
 import pytest
+from layouts import LAYOUTS
 from problems import DTYPES, PATHS, cast, check, normal, qkv, run, terms
 from tolerances import assert_bitwise, assert_close, assert_results_bitwise
 
@@ -166,6 +167,10 @@ def scheme_problem(rng, lq, lk, dtype):
     return q, k, v, u, w
 
 
+def as_tuple(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
 def table(rng, rows, columns, dtype):
     return normal(rng, 2, rows, columns).astype(dtype)
 
@@ -214,6 +219,31 @@ def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     assert_close(got, want.out, "forward")
     kernel = relpos._config.kernels().transformer_xl_attention
     assert_close(kernel(q, k, v, r, u, w), want.out, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gufuncs_and_merging_in_every_layout(isa, dtype, layout):
+    rng = np.random.default_rng(15)
+    kernels, relay = relpos._config.kernels(), LAYOUTS[layout]
+    *inputs, u, w = scheme_problem(rng, 40, 40, dtype)
+    q, k, v = (x[0] for x in inputs)
+    a, b = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)
+    r = table(rng, 79, 16, dtype)
+    out, lse = run(q, k, v)[:2]
+    for function, arguments in (
+        (kernels.shaw_attention, (q, k, v, a, b)),
+        (kernels.relative_global_attention, (q, k, v, r)),
+        (kernels.transformer_xl_attention, (q, k, v, r, u, w)),
+        (relpos.merge_attention, (out, lse, out[::-1].copy(), lse[::-1].copy())),
+    ):
+        stretched = [np.broadcast_to(x, (3, *x.shape)) for x in arguments]
+        want = as_tuple(function(*arguments))
+        got = as_tuple(function(*(relay(x) for x in arguments)))
+        thrice = as_tuple(function(*stretched))
+        for n, result in enumerate(want):
+            assert_bitwise(got[n], result)
+            assert_bitwise(thrice[n], np.stack([result] * 3))
 
 
 @both_dtypes
