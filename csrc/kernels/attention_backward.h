@@ -7,19 +7,21 @@
 /* ---- one unit ------------------------------------------------------------------------- */
 
 static size_t
-FN(lay_out_worker)(const FN(gradients) *gp, char *memory, FN(worker) *w)
+FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
     size_t used = 0;
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    w->forward = (FN(scratch)){.scores = TAKE(BQ * LDS + MR), .lane_max = TAKE(BQ * VL)};
+    w->forward =
+        (FN(scratch)){.scores = TAKE(BQ * LDS + MR), .lane_max = TAKE(BQ * VL)};
     w->forward.bias = TAKE(p->rel_bias.data ? LDS : 0);
     w->forward.keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
     w->grads = TAKE(BQ * LDS + MR);
     w->grad_key = TAKE((gp->chunk_keys + MR) * gp->D_pad);
     w->grad_value = TAKE((gp->chunk_keys + MR) * plan->Dv_pad);
-    w->key_sums = TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
+    w->key_sums =
+        TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
     w->value_sums =
         TAKE(plan->use_value > RP_BAND ? plan->Lq_pad * plan->value_stride + MR : 0);
     w->offset_sums = TAKE(gp->chunk_keys + plan->Lq_pad);
@@ -31,13 +33,13 @@ FN(lay_out_worker)(const FN(gradients) *gp, char *memory, FN(worker) *w)
 }
 
 RP_INLINE int
-FN(wants)(const FN(gradients) *gp, int which)
+FN(wants)(const FN(gradients) * gp, int which)
 {
     return gp->partials[which].data != NULL;
 }
 
 static void
-FN(backward_tile)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, const T *keys,
+FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const T *keys,
                   const T *values, int keys_bad)
 {
     const FN(plan) *plan = &gp->plan;
@@ -64,14 +66,16 @@ FN(backward_tile)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, const T *
     else if (FN(wants)(gp, RP_GRAD_BIAS) || FN(wants)(gp, RP_GRAD_V))
         FN(sum_offsets)(gp, x, w->offset_sums);
     if (FN(wants)(gp, RP_GRAD_U))
-        FN(sum_keys)(gp, w, x, FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk), keys_bad);
+        FN(sum_keys)(gp, w, x, FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk),
+                     keys_bad);
     if (gp->g->grad_mask.data)
         FN(write_mask_grad)(gp->g, x);
 }
 
 /* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
 static int
-FN(start_step)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, int64_t i0, int64_t j0)
+FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i0,
+               int64_t j0)
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -99,7 +103,7 @@ FN(start_step)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, int64_t i0, 
 }
 
 static void
-FN(clear_partials)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x,
+FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                    rp_interval tiles)
 {
     const FN(plan) *plan = &gp->plan;
@@ -108,11 +112,13 @@ FN(clear_partials)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x,
         const FN(partial) *s = &gp->partials[which];
         rp_interval span = FN(partial_span)(gp, s, tiles);
         if (s->data && span.end > span.begin)
-            memset(FN(partial_of)(gp, which, x->index, x->chunk) + span.begin * s->width, 0,
-                   (size_t)((span.end - span.begin) * s->width) * sizeof(T));
+            memset(FN(partial_of)(gp, which, x->index, x->chunk) +
+                       span.begin * s->width,
+                   0, (size_t)((span.end - span.begin) * s->width) * sizeof(T));
     }
     if (x->grad_query)
-        memset(x->grad_query + first * gp->D_pad, 0, (size_t)(rows * gp->D_pad) * sizeof(T));
+        memset(x->grad_query + first * gp->D_pad, 0,
+               (size_t)(rows * gp->D_pad) * sizeof(T));
     if (plan->use_key > RP_BAND)
         memset(w->key_sums + first * plan->key_stride, 0,
                (size_t)(rows * plan->key_stride) * sizeof(T));
@@ -124,7 +130,7 @@ FN(clear_partials)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x,
 
 /* sum += sum_n weights[n] * row n of a table packed as rows */
 static void
-FN(add_weighted_rows)(const FN(gradients) *gp, const T *weights, const T *table,
+FN(add_weighted_rows)(const FN(gradients) * gp, const T *weights, const T *table,
                       int64_t count, T *sum)
 {
     for (int64_t n = 0; n < count; n++) {
@@ -138,7 +144,8 @@ FN(add_weighted_rows)(const FN(gradients) *gp, const T *weights, const T *table,
 
 /* What table rows and offsets have summed up over the chunk becomes gradients. */
 static void
-FN(finish_chunk)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, rp_interval tiles)
+FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                 rp_interval tiles)
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -148,21 +155,25 @@ FN(finish_chunk)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, rp_i
     int bad = 0;
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
         bad |= x->head->bad[tile];
-    if ((sums = FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk)) && !p->labels.data)
+    if ((sums = FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk)) &&
+        !p->labels.data)
         memcpy(sums, weights, (size_t)gp->partials[RP_GRAD_BIAS].rows * sizeof(T));
     if (plan->use_value > RP_BAND &&
         (sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk)))
-        FN(add_columns)(bad, w->value_sums + i0 * plan->value_stride, plan->value_stride,
-                        x->head->grad_rows + i0 * plan->Dv_pad, plan->Dv_pad, p->value_rows,
-                        plan->Dv_pad, rows, sums, plan->Dv_pad);
+        FN(add_columns)(bad, w->value_sums + i0 * plan->value_stride,
+                        plan->value_stride, x->head->grad_rows + i0 * plan->Dv_pad,
+                        plan->Dv_pad, p->value_rows, plan->Dv_pad, rows, sums,
+                        plan->Dv_pad);
     if (plan->use_key > RP_BAND) {
         const T *dots = w->key_sums + i0 * plan->key_stride;
         if (x->grad_query)
-            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table, gp->D_pad, rows,
-                         gp->D_pad, p->key_rows, x->grad_query + i0 * gp->D_pad, gp->D_pad);
+            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table, gp->D_pad,
+                         rows, gp->D_pad, p->key_rows, x->grad_query + i0 * gp->D_pad,
+                         gp->D_pad);
         if ((sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk)))
-            FN(add_columns)(bad, dots, plan->key_stride, x->head->rows_v + i0 * gp->D_pad,
-                            gp->D_pad, p->key_rows, gp->D_pad, rows, sums, gp->D_pad);
+            FN(add_columns)(bad, dots, plan->key_stride,
+                            x->head->rows_v + i0 * gp->D_pad, gp->D_pad, p->key_rows,
+                            gp->D_pad, rows, sums, gp->D_pad);
     }
     if (!(sums = FN(partial_of)(gp, RP_GRAD_V, x->index, x->chunk)))
         return;
@@ -175,14 +186,14 @@ FN(finish_chunk)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, rp_i
                               high - low, sums);
     } else {
         for (int64_t i = i0; i < i0 + rows; i++)
-            FN(add_weighted_rows)(gp, w->key_sums + i * plan->key_stride, table, p->key_rows,
-                                  sums);
+            FN(add_weighted_rows)(gp, w->key_sums + i * plan->key_stride, table,
+                                  p->key_rows, sums);
     }
 }
 
 /* One query head over the chunk. */
 static void
-FN(backward_head)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, int64_t slice)
+FN(backward_head)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t slice)
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -194,9 +205,10 @@ FN(backward_head)(const FN(gradients) *gp, FN(worker) *w, FN(step) *x, int64_t s
     rp_interval tiles = FN(chunk_queries)(gp, x->q.b, x->chunk);
     x->head = &head;
     x->keys = FN(slice_keys)(gp, x->q.b, hk, &x->key_stride);
-    x->grad_query = gp->grad_query ? gp->grad_query + (x->index * gp->chunks + x->chunk) *
-                                                          plan->Lq_pad * gp->D_pad
-                                   : NULL;
+    x->grad_query = gp->grad_query
+                        ? gp->grad_query + (x->index * gp->chunks + x->chunk) *
+                                               plan->Lq_pad * gp->D_pad
+                        : NULL;
     FN(clear_partials)(gp, w, x, tiles);
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += BK) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / BK];
@@ -220,7 +232,8 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
     FN(worker) w;
     FN(lay_out_worker)(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
     int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
-    int64_t b = (plan->first_slice + slice) / p->Hk, hk = (plan->first_slice + slice) % p->Hk;
+    int64_t b = (plan->first_slice + slice) / p->Hk,
+            hk = (plan->first_slice + slice) % p->Hk;
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
     memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
@@ -275,7 +288,7 @@ FN(write_query_unit)(void *context, int64_t unit, int worker)
 /* ---- the whole ------------------------------------------------------------------------- */
 
 static void
-FN(plan_gradients)(FN(gradients) *gp, const rp_gradients *g)
+FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
 {
     const rp_attention *p = &g->forward;
     const ptrdiff_t size = sizeof(T);
@@ -300,28 +313,29 @@ FN(plan_gradients)(FN(gradients) *gp, const rp_gradients *g)
 }
 
 static void
-FN(plan_partial)(FN(gradients) *gp, int which, const rp_array *grad, int path,
-                 int64_t grad_rows, int64_t min_position, ptrdiff_t columns, double factor)
+FN(plan_partial)(FN(gradients) * gp, int which, const rp_array *grad, int path,
+                 int64_t grad_rows, int64_t min_position, ptrdiff_t columns,
+                 double factor)
 {
     FN(partial) *s = &gp->partials[which];
     int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
     ptrdiff_t width = columns == 1 ? 1 : RP_ROUND_UP(columns, VL);
-    *s = (FN(partial)){grad, path, rows, grad_rows, min_position, columns, width, (T)factor,
-                       NULL};
+    *s = (FN(partial)){grad,    path,  rows,      grad_rows, min_position,
+                       columns, width, (T)factor, NULL};
 }
 
 static void
-FN(plan_partials)(FN(gradients) *gp)
+FN(plan_partials)(FN(gradients) * gp)
 {
     const rp_gradients *g = gp->g;
     const rp_attention *p = &g->forward;
     const FN(plan) *plan = &gp->plan;
     FN(plan_partial)(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->use_key, p->key_rows,
                      p->min_position, p->D, p->scale);
-    FN(plan_partial)(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->use_query, p->query_rows,
-                     p->min_position, p->D, p->scale);
-    FN(plan_partial)(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->use_value, p->value_rows,
-                     p->min_position, p->Dv, 1);
+    FN(plan_partial)(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->use_query,
+                     p->query_rows, p->min_position, p->D, p->scale);
+    FN(plan_partial)(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->use_value,
+                     p->value_rows, p->min_position, p->Dv, 1);
     FN(plan_partial)(gp, RP_GRAD_BIAS, &g->grad_rel_bias,
                      p->labels.data ? RP_LABELS : RP_BAND, p->bias_rows,
                      p->min_bias_position, 1, 1);
@@ -331,7 +345,7 @@ FN(plan_partials)(FN(gradients) *gp)
 
 /* Takes `count` times `size` bytes that are freed with the call. */
 static void *
-FN(reserve)(FN(gradients) *gp, int64_t count, size_t size)
+FN(reserve)(FN(gradients) * gp, int64_t count, size_t size)
 {
     void *block = rp_alloc((size_t)count, size);
     if (!block)
@@ -341,12 +355,13 @@ FN(reserve)(FN(gradients) *gp, int64_t count, size_t size)
 }
 
 static void
-FN(reserve_wave)(FN(gradients) *gp)
+FN(reserve_wave)(FN(gradients) * gp)
 {
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
     const size_t size = sizeof(T);
-    size_t head = (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->D_pad) * size;
+    size_t head =
+        (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->D_pad) * size;
     for (int which = 0; which < RP_PARTIALS; which++)
         if (gp->partials[which].grad->data)
             head += (size_t)(gp->chunks * gp->partials[which].rows *
@@ -357,16 +372,16 @@ FN(reserve_wave)(FN(gradients) *gp)
     plan->slices = RP_MIN(p->B * p->Hk, wave);
     int64_t heads = plan->slices * plan->group;
     plan->keys = FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->D * size);
-    gp->value_panel = FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->Dv * size);
+    gp->value_panel =
+        FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->Dv * size);
     if (gp->copy_keys)
         gp->key_copy = FN(reserve)(gp, plan->slices * p->Lk, (size_t)gp->D_pad * size);
     gp->keys_bad = FN(reserve)(gp, plan->slices, (size_t)plan->key_tiles);
     gp->heads_bad = FN(reserve)(gp, heads, (size_t)FN(query_tiles)(gp));
     gp->heads = FN(reserve)(gp, heads, (size_t)gp->head_size * size);
     if (gp->g->grad_query.data)
-        gp->grad_query =
-            FN(reserve)(gp, heads * gp->chunks,
-                        (size_t)plan->Lq_pad * (size_t)gp->D_pad * size);
+        gp->grad_query = FN(reserve)(gp, heads * gp->chunks,
+                                     (size_t)plan->Lq_pad * (size_t)gp->D_pad * size);
     for (int which = 0; which < RP_PARTIALS; which++) {
         FN(partial) *s = &gp->partials[which];
         if (s->grad->data)
@@ -380,26 +395,26 @@ FN(reserve_wave)(FN(gradients) *gp)
 
 /* Tables as the products of scores, dP and gradients need them. */
 static rp_status
-FN(pack_gradient_tables)(FN(gradients) *gp)
+FN(pack_gradient_tables)(FN(gradients) * gp)
 {
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
     const ptrdiff_t size = sizeof(T);
-    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                                      plan->use_key, 1, 1);
+    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows,
+                                      p->D, plan->use_key, 1, 1);
     if (!status)
         status = FN(pack_table)(plan, &p->rel_key, &gp->key_rows, p->key_rows, p->D,
                                 plan->use_key, 0, 1);
     if (!status)
-        status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
-                                plan->use_query, 1, p->scale * RP_LOG2E);
+        status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows,
+                                p->D, plan->use_query, 1, p->scale * RP_LOG2E);
     if (!status)
-        status = FN(pack_table)(plan, &p->rel_query, &gp->query_rows, p->query_rows, p->D,
-                                plan->use_query, 0, 1);
+        status = FN(pack_table)(plan, &p->rel_query, &gp->query_rows, p->query_rows,
+                                p->D, plan->use_query, 0, 1);
     if (!status)
-        status = FN(pack_table)(plan, &p->rel_value, &gp->value_panels, p->value_rows, p->Dv,
-                                plan->use_value, 1, 1);
-    const FN(copies) *tables[] = {&gp->key_rows, &gp->query_rows};
+        status = FN(pack_table)(plan, &p->rel_value, &gp->value_panels, p->value_rows,
+                                p->Dv, plan->use_value, 1, 1);
+    const FN(copies) * tables[] = {&gp->key_rows, &gp->query_rows};
     for (int i = 0; !status && i < 2; i++)
         if (tables[i]->data && gp->D_pad)
             gp->key_rows_bad |= FN(not_finite)(
@@ -410,7 +425,7 @@ FN(pack_gradient_tables)(FN(gradients) *gp)
 }
 
 static rp_status
-FN(run_gradient_wave)(FN(gradients) *gp)
+FN(run_gradient_wave)(FN(gradients) * gp)
 {
     const FN(plan) *plan = &gp->plan;
     int threads = plan->p->threads;

@@ -15,10 +15,10 @@ typedef struct {
     int64_t begin, end;    /* keys that any of its rows may see */
     int64_t saved_column;  /* w of the first saved band column; -1: none */
     T *content, *relative; /* packed (q + u) and (q + v), times scale * log2e */
-    T *saved;              /* (BQ, BQ): band columns for the next key tile; NULL: none */
-    T *out, *max, *sum;    /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
-    T *key_dots;           /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
-    T *value_sums;         /* (BQ, rows of rel_value): sum of p by table row, likewise */
+    T *saved;           /* (BQ, BQ): band columns for the next key tile; NULL: none */
+    T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
+    T *key_dots;        /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
+    T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
 } FN(queries);
 
 /* One worker's buffers. */
@@ -28,7 +28,7 @@ typedef struct {
     T *bias;     /* (LDS): rel_bias over the band of a tile */
     T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
-    FN(queries) *queries;
+    FN(queries) * queries;
 } FN(scratch);
 
 /* The part of a key tile that one query tile works on. */
@@ -38,12 +38,12 @@ typedef struct {
     int64_t w0;        /* first band column */
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;
-    int finished;      /* 1: some pair of the tile may be hidden */
+    int finished; /* 1: some pair of the tile may be hidden */
 } FN(tile);
 
 RP_INLINE int64_t
-FN(position)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int64_t m,
-             int64_t n)
+FN(position)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+             int64_t m, int64_t n)
 {
     return t->j0 + n - (q->i0 + m + rp_query_offset(plan->p, q->b));
 }
@@ -51,7 +51,8 @@ FN(position)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int6
 /* ---- the rel_key term, before the content is added ---------------------------- */
 
 static void
-FN(fill_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t)
+FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+              const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     const T *table = FN(copy)(&plan->rel_key, q->b, q->h) - plan->band_first * p->D;
@@ -62,8 +63,8 @@ FN(fill_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(til
         first = BQ;
     }
     if (end > first)
-        FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad, end - first,
-                     p->D, w->scores + first, LDS);
+        FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad,
+                     end - first, p->D, w->scores + first, LDS);
     q->saved_column = t->w0 + BK;
     if (q->saved && end == LDS && t->j0 + BK < q->end)
         for (int m = 0; m < q->rows_pad; m++)
@@ -78,9 +79,9 @@ typedef struct {
     int64_t row, inside, past;
 } FN(runs);
 
-RP_INLINE FN(runs)
-FN(runs_of)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int m, int64_t rows,
-            int64_t count)
+RP_INLINE
+FN(runs) FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+                     int m, int64_t rows, int64_t count)
 {
     FN(runs) runs = {FN(position)(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
     runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));
@@ -90,7 +91,7 @@ FN(runs_of)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int m
 
 /* s[m, n] = dots[m, table row of the pair], by clipping. */
 static void
-FN(fill_clipped)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, T *s,
+FN(fill_clipped)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
                  const T *dots, ptrdiff_t stride, int64_t rows)
 {
     int clip = plan->p->beyond == RP_CLIP;
@@ -109,12 +110,13 @@ FN(fill_clipped)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, 
 
 /* The same by label. */
 static void
-FN(fill_labels)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, T *s,
+FN(fill_labels)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
                 const T *dots, ptrdiff_t stride, int64_t rows)
 {
     const rp_attention *p = plan->p;
     for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
-        const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
+        const char *label =
+            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         for (int n = 0; n < t->columns; n++, label += p->labels.col) {
             int64_t l = n < t->keys ? rp_label(label, p->label_size, rows) : -1;
             s[n] = l < 0 ? 0 : dots[l];
@@ -126,7 +128,7 @@ FN(fill_labels)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, T
  * returns the one value that they have in each row of the tile, a row's `*step` from the
  * next (ROWS, all keys on one side of the table). */
 static const T *
-FN(fill_dots)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, T *s,
+FN(fill_dots)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
               const T *dots, ptrdiff_t stride, int64_t rows, ptrdiff_t *step)
 {
     static const T zero = 0;
@@ -143,8 +145,8 @@ FN(fill_dots)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, T *
 
 /* Fills the tile with the rel_key term and returns NULL, or the term's value in each row. */
 static const T *
-FN(fill_positions)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t,
-                   ptrdiff_t *step)
+FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+                   const FN(tile) * t, ptrdiff_t *step)
 {
     static const T zero = 0;
     *step = 0;
@@ -152,8 +154,8 @@ FN(fill_positions)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const F
         return &zero;
     if (plan->use_key == RP_BAND)
         return FN(fill_band)(plan, w, q, t), NULL;
-    return FN(fill_dots)(plan, q, t, t->s, q->key_dots, plan->key_stride, plan->p->key_rows,
-                         step);
+    return FN(fill_dots)(plan, q, t, t->s, q->key_dots, plan->key_stride,
+                         plan->p->key_rows, step);
 }
 
 /* ---- content ------------------------------------------------------------------- */
@@ -161,8 +163,9 @@ FN(fill_positions)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const F
 /* s = left . panels plus what s holds or, unless that is NULL, plus constant; row maxima
  * into lane_max. */
 static void
-FN(add_product)(const FN(queries) *q, const FN(tile) *t, T *s, const T *left, const T *panels,
-                ptrdiff_t depth, const T *constant, ptrdiff_t step, T *lane_max)
+FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
+                const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
+                T *lane_max)
 {
     for (int i = 0; i < q->rows_pad * VL; i++)
         lane_max[i] = -(T)INFINITY;
@@ -181,8 +184,8 @@ FN(add_product)(const FN(queries) *q, const FN(tile) *t, T *s, const T *left, co
 /* ---- rel_query: MR keys at a time against the table rows they meet ---------------- */
 
 static void
-FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
-                  const FN(tile) *t)
+FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+                  const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     const T *table = FN(copy)(&plan->rel_query, q->b, q->h) - plan->band_first * p->D;
@@ -193,8 +196,8 @@ FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
         int64_t end = RP_MIN(RP_ROUND_UP(n0 + MR + BQ, NR), plan->band_end - t->w0);
         FN(pack_left)(w->keys, rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0),
                       p->key.row, p->key.col, valid, MR, p->D, NULL, 0, 1);
-        FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D, dots,
-                     WIDTH);
+        FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D,
+                     dots, WIDTH);
         for (int m = 0; m < q->rows; m++)
             for (int n = 0; n < valid; n++) {
                 int c = n0 + n - m + BQ - 1 - first;
@@ -210,7 +213,8 @@ FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
 RP_INLINE T
 FN(log2_units)(double x)
 {
-    const double limit = (RP_IS_F32 ? (double)0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4;
+    const double limit =
+        (RP_IS_F32 ? (double)0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4;
     double y = x * RP_LOG2E;
     if (y > limit && x != INFINITY)
         y = limit;
@@ -226,7 +230,8 @@ FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 }
 
 static void
-FN(bias_band)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const FN(tile) *t)
+FN(bias_band)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+              const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     int64_t r0 = FN(position)(plan, q, t, BQ - 1, 0);
@@ -237,8 +242,8 @@ FN(bias_band)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const 
 }
 
 static void
-FN(add_bias_row)(const rp_attention *p, const FN(scratch) *w, const FN(queries) *q,
-                 const FN(tile) *t, int m)
+FN(add_bias_row)(const rp_attention *p, const FN(scratch) * w, const FN(queries) * q,
+                 const FN(tile) * t, int m)
 {
     T *s = t->s + m * t->ld;
     if (!p->labels.data) {
@@ -280,8 +285,8 @@ FN(hide)(T *s, int64_t first, int64_t end)
 
 /* Bias, mask and visibility of one row, and its maximum anew. */
 static void
-FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const FN(tile) *t,
-               int m)
+FN(finish_row)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+               const FN(tile) * t, int m)
 {
     const rp_attention *p = plan->p;
     rp_interval visible = rp_visible(p, q->b, q->i0 + m);
@@ -289,7 +294,8 @@ FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const
     if (p->rel_bias.data)
         FN(add_bias_row)(p, w, q, t, m);
     if (p->mask_type != RP_MASK_NONE)
-        FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
+        FN(add_mask_row)(p,
+                         rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
                          t->keys, s);
     FN(hide)(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     FN(hide)(s, RP_MAX(0, visible.end - t->j0), t->columns);
@@ -300,7 +306,7 @@ FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const
 }
 
 static void
-FN(copy_logits)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
+FN(copy_logits)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
 {
     for (int m = 0; m < q->rows; m++) {
         char *at = rp_at(&p->weights, q->b, q->h, q->i0 + m) + t->j0 * p->weights.col;
@@ -311,7 +317,7 @@ FN(copy_logits)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
 
 /* The whole tile: logits in t->s, row maxima in w->lane_max. */
 static void
-FN(score_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, FN(tile) *t,
+FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile) * t,
                const T *keys)
 {
     const rp_attention *p = plan->p;

@@ -9,21 +9,22 @@
 
 /* Operands of one query head (b, h), all rows. */
 typedef struct {
-    T *content, *relative, *grad_left;  /* packed left operands: q + u, q + v, grad_out */
-    T *rows_u, *rows_v, *grad_rows;     /* row-major: q + u, q + v, grad_out */
-    T *lse, *delta;                     /* lse in log2 units; grad_out . out - grad_lse */
-    T *key_dots, *value_dots;           /* ROWS and LABELS: (q + v).A and grad_out . W */
-    unsigned char *bad;                 /* per query tile: NaN or infinity in q or grad_out */
+    T *content, *relative,
+        *grad_left;                 /* packed left operands: q + u, q + v, grad_out */
+    T *rows_u, *rows_v, *grad_rows; /* row-major: q + u, q + v, grad_out */
+    T *lse, *delta;                 /* lse in log2 units; grad_out . out - grad_lse */
+    T *key_dots, *value_dots;       /* ROWS and LABELS: (q + v).A and grad_out . W */
+    unsigned char *bad; /* per query tile: NaN or infinity in q or grad_out */
 } FN(head);
 
 /* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
 typedef struct {
     const rp_array *grad;
-    int path;               /* BAND: row n is band column n + first key of the chunk */
+    int path; /* BAND: row n is band column n + first key of the chunk */
     int64_t rows, grad_rows, min_position;
     ptrdiff_t columns, width;
     T factor;
-    T *data;                /* NULL: not asked for */
+    T *data; /* NULL: not asked for */
 } FN(partial);
 
 typedef struct {
@@ -36,7 +37,7 @@ typedef struct {
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
-    T *heads, *grad_query;     /* per head of the wave: operands; per chunk: partial sums */
+    T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
     ptrdiff_t head_size;
     unsigned char *heads_bad;
     FN(partial) partials[RP_PARTIALS];
@@ -45,14 +46,14 @@ typedef struct {
 } FN(gradients);
 
 RP_INLINE int64_t
-FN(query_tiles)(const FN(gradients) *gp)
+FN(query_tiles)(const FN(gradients) * gp)
 {
     return gp->plan.Lq_pad / BQ;
 }
 
 /* Query tiles that see any key of a chunk: [begin, end). */
 static rp_interval
-FN(chunk_queries)(const FN(gradients) *gp, int64_t b, int64_t chunk)
+FN(chunk_queries)(const FN(gradients) * gp, int64_t b, int64_t chunk)
 {
     const rp_attention *p = gp->plan.p;
     int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
@@ -60,14 +61,15 @@ FN(chunk_queries)(const FN(gradients) *gp, int64_t b, int64_t chunk)
     while (tiles.begin < tiles.end &&
            rp_visible(p, b, RP_MIN(p->Lq, (tiles.begin + 1) * BQ) - 1).end <= first)
         tiles.begin++;
-    while (tiles.end > tiles.begin && rp_visible(p, b, (tiles.end - 1) * BQ).begin >= end)
+    while (tiles.end > tiles.begin &&
+           rp_visible(p, b, (tiles.end - 1) * BQ).begin >= end)
         tiles.end--;
     return tiles;
 }
 
 /* Rows of a partial that those query tiles can add to: [begin, end). */
 RP_INLINE rp_interval
-FN(partial_span)(const FN(gradients) *gp, const FN(partial) *s, rp_interval tiles)
+FN(partial_span)(const FN(gradients) * gp, const FN(partial) * s, rp_interval tiles)
 {
     rp_interval all = {0, s->rows}, none = {0, 0};
     if (tiles.begin == tiles.end)
@@ -80,8 +82,7 @@ FN(partial_span)(const FN(gradients) *gp, const FN(partial) *s, rp_interval tile
 }
 
 /* Carves the operands of head `index` of the wave; with NULL data only counts. */
-static FN(head)
-FN(head_of)(const FN(gradients) *gp, int64_t index, ptrdiff_t *size)
+static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *size)
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -124,8 +125,8 @@ FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int6
 
 /* lse and delta of the rows of one query tile; a row that saw no key has lse -inf. */
 static void
-FN(pack_row_sums)(const FN(gradients) *gp, FN(head) *head, int64_t b, int64_t h, int64_t i0,
-                  int64_t end)
+FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t h,
+                  int64_t i0, int64_t end)
 {
     const rp_attention *p = gp->plan.p;
     const rp_gradients *g = gp->g;
@@ -161,13 +162,15 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
     const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v, *grad = &gp->g->grad_out;
     FN(head) head = FN(head_of)(gp, index, NULL);
     const char *query = rp_at(&p->query, b, h, i0);
-    FN(pack_left)(head.content + i0 * p->D, query, p->query.row, p->query.col, rows, BQ, p->D,
-                  u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
+    FN(pack_left)(head.content + i0 * p->D, query, p->query.row, p->query.col, rows, BQ,
+                  p->D, u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
     if (head.relative != head.content)
-        FN(pack_left)(head.relative + i0 * p->D, query, p->query.row, p->query.col, rows, BQ,
-                      p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col, factor);
-    FN(pack_left)(head.grad_left + i0 * p->Dv, grad->data ? rp_at(grad, b, h, i0) : NULL,
-                  grad->row, grad->col, grad->data ? rows : 0, BQ, p->Dv, NULL, 0, 1);
+        FN(pack_left)(head.relative + i0 * p->D, query, p->query.row, p->query.col,
+                      rows, BQ, p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col,
+                      factor);
+    FN(pack_left)(head.grad_left + i0 * p->Dv,
+                  grad->data ? rp_at(grad, b, h, i0) : NULL, grad->row, grad->col,
+                  grad->data ? rows : 0, BQ, p->Dv, NULL, 0, 1);
     static const rp_array absent = {0};
     for (int64_t i = i0; i < i0 + BQ; i++) {
         int inside = i < i0 + rows;
@@ -175,20 +178,21 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
         FN(pack_sum)(head.rows_u + i * gp->D_pad, q, inside ? u : NULL, b, h, i, p->D,
                      gp->D_pad);
         if (head.rows_v != head.rows_u)
-            FN(pack_sum)(head.rows_v + i * gp->D_pad, q, inside ? v : NULL, b, h, i, p->D,
-                         gp->D_pad);
+            FN(pack_sum)(head.rows_v + i * gp->D_pad, q, inside ? v : NULL, b, h, i,
+                         p->D, gp->D_pad);
         FN(pack_sum)(head.grad_rows + i * plan->Dv_pad, d, NULL, b, h, i, p->Dv,
                      plan->Dv_pad);
     }
     FN(pack_row_sums)(gp, &head, b, h, i0, i0 + rows);
     const ptrdiff_t size = sizeof(T);
-    head.bad[i0 / BQ] = (unsigned char)(
-        FN(not_finite)((const char *)(head.rows_u + i0 * gp->D_pad), gp->D_pad * size, size,
-                       rows, gp->D_pad) ||
-        FN(not_finite)((const char *)(head.rows_v + i0 * gp->D_pad), gp->D_pad * size, size,
-                       rows, gp->D_pad) ||
-        FN(not_finite)((const char *)(head.grad_rows + i0 * plan->Dv_pad),
-                       plan->Dv_pad * size, size, rows, plan->Dv_pad));
+    head.bad[i0 / BQ] =
+        (unsigned char)(FN(not_finite)((const char *)(head.rows_u + i0 * gp->D_pad),
+                                       gp->D_pad * size, size, rows, gp->D_pad) ||
+                        FN(not_finite)((const char *)(head.rows_v + i0 * gp->D_pad),
+                                       gp->D_pad * size, size, rows, gp->D_pad) ||
+                        FN(not_finite)(
+                            (const char *)(head.grad_rows + i0 * plan->Dv_pad),
+                            plan->Dv_pad * size, size, rows, plan->Dv_pad));
     if (head.key_dots)
         FN(gemm_set)(head.relative + i0 * p->D, FN(copy)(&plan->rel_key, b, h), BQ,
                      plan->key_stride, p->D, head.key_dots + i0 * plan->key_stride,
@@ -208,7 +212,8 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
     int64_t slice = unit / plan->key_tiles, j0 = unit % plan->key_tiles * BK;
-    int64_t b = (plan->first_slice + slice) / p->Hk, hk = (plan->first_slice + slice) % p->Hk;
+    int64_t b = (plan->first_slice + slice) / p->Hk,
+            hk = (plan->first_slice + slice) % p->Hk;
     int64_t end = RP_MIN(plan->Lk_pad, j0 + BK);
     FN(pack_slice_unit)(plan, unit, worker);
     T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
@@ -220,20 +225,21 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)
-        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->D_pad, rp_at(&p->key, b, hk, j),
-                     p->key.col, p->D, gp->D_pad);
+        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->D_pad,
+                     rp_at(&p->key, b, hk, j), p->key.col, p->D, gp->D_pad);
     gp->keys_bad[unit] = (unsigned char)FN(not_finite)(
         rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
 }
 
 /* Keys of slice (b, hk) as rows of whole vectors. */
 RP_INLINE const T *
-FN(slice_keys)(const FN(gradients) *gp, int64_t b, int64_t hk, ptrdiff_t *stride)
+FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *stride)
 {
     const rp_attention *p = gp->plan.p;
     if (gp->copy_keys) {
         *stride = gp->D_pad;
-        return gp->key_copy + (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->D_pad;
+        return gp->key_copy +
+               (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->D_pad;
     }
     *stride = p->key.row / (ptrdiff_t)sizeof(T);
     return (const T *)rp_at(&p->key, b, hk, 0);
@@ -242,7 +248,7 @@ FN(slice_keys)(const FN(gradients) *gp, int64_t b, int64_t hk, ptrdiff_t *stride
 /* ---- adding partial sums up ----------------------------------------------------------- */
 
 RP_INLINE T *
-FN(partial_of)(const FN(gradients) *gp, int which, int64_t index, int64_t chunk)
+FN(partial_of)(const FN(gradients) * gp, int which, int64_t index, int64_t chunk)
 {
     const FN(partial) *s = &gp->partials[which];
     return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
@@ -250,8 +256,9 @@ FN(partial_of)(const FN(gradients) *gp, int which, int64_t index, int64_t chunk)
 
 /* Rows [*first, *end) of a partial that belong to row t of the gradient. */
 RP_INLINE void
-FN(partial_rows)(const FN(gradients) *gp, const FN(partial) *s, int64_t b, int64_t chunk,
-                 rp_interval span, int64_t t, int64_t *first, int64_t *end)
+FN(partial_rows)(const FN(gradients) * gp, const FN(partial) * s, int64_t b,
+                 int64_t chunk, rp_interval span, int64_t t, int64_t *first,
+                 int64_t *end)
 {
     const rp_attention *p = gp->plan.p;
     *first = RP_MIN(t, span.end);
@@ -271,8 +278,8 @@ FN(partial_rows)(const FN(gradients) *gp, const FN(partial) *s, int64_t b, int64
 }
 
 typedef struct {
-    const FN(gradients) *gp;
-    const FN(partial) *s;
+    const FN(gradients) * gp;
+    const FN(partial) * s;
     int64_t heads, blocks;
 } FN(partial_sum);
 
@@ -289,28 +296,29 @@ FN(sum_partial_unit)(void *context, int64_t unit, int worker)
     int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
     int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
     for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
-        int64_t slice = gp->plan.first_slice + index / gp->plan.group, b = slice / p->Hk;
+        int64_t slice = gp->plan.first_slice + index / gp->plan.group,
+                b = slice / p->Hk;
         int64_t h = slice % p->Hk * gp->plan.group + index % gp->plan.group;
         if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
             continue;
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
             const T *data = s->data + (index * gp->chunks + chunk) * s->rows * s->width;
-            rp_interval span =
-                FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
+            rp_interval span = FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
             for (int64_t t = block * RP_SUM_ROWS; t < last; t++) {
                 int64_t first, end;
                 char *grad = rp_at(s->grad, b, h, t);
                 FN(partial_rows)(gp, s, b, chunk, span, t, &first, &end);
                 for (int64_t n = first; n < end; n++)
                     for (ptrdiff_t k = 0; k < s->columns; k++)
-                        *(T *)(grad + k * s->grad->col) += s->factor * data[n * s->width + k];
+                        *(T *)(grad + k * s->grad->col) +=
+                            s->factor * data[n * s->width + k];
             }
         }
     }
 }
 
 static rp_status
-FN(sum_partial)(const FN(gradients) *gp, int which)
+FN(sum_partial)(const FN(gradients) * gp, int which)
 {
     const FN(partial) *s = &gp->partials[which];
     const rp_attention *p = gp->plan.p;

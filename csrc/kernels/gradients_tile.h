@@ -17,26 +17,27 @@ typedef struct {
     T *offset_sums;      /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     T *columns;          /* (BK): sums of dS over the queries of a tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
-    int clean[2];        /* columns up to which scores, grads have clean cells; -1: dirty */
+    int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
 } FN(worker);
 
 /* The tile in work, beside the forward's. */
 typedef struct {
-    const FN(head) *head;
+    const FN(head) * head;
     FN(queries) q;
     FN(tile) t;
-    int64_t index, chunk;    /* of the head in the wave; of the unit */
-    T *grad_query;           /* partial sums: row 0 of the head */
-    const T *keys;           /* rows */
-    ptrdiff_t key_stride;    /* of them */
-    T *d;                    /* dS: row m at d + m * t.ld */
-    int selected;            /* 1: products must skip zeros */
+    int64_t index, chunk; /* of the head in the wave; of the unit */
+    T *grad_query;        /* partial sums: row 0 of the head */
+    const T *keys;        /* rows */
+    ptrdiff_t key_stride; /* of them */
+    T *d;                 /* dS: row m at d + m * t.ld */
+    int selected;         /* 1: products must skip zeros */
 } FN(step);
 
 /* ---- dP ------------------------------------------------------------------------------- */
 
 static void
-FN(fill_grads)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, const T *values)
+FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+               const T *values)
 {
     static const T zero = 0;
     const FN(plan) *plan = &gp->plan;
@@ -84,7 +85,7 @@ FN(scale_by_dropout)(T *row, const unsigned char *keep, int count, T factor)
 
 /* Logits and dP of the tile -> p z and dS. */
 static void
-FN(grad_tile)(const rp_attention *p, const FN(step) *x)
+FN(grad_tile)(const rp_attention *p, const FN(step) * x)
 {
     unsigned char keep[BK];
     const T kept = (T)(1 / (1 - p->dropout_p));
@@ -113,7 +114,7 @@ FN(grad_tile)(const rp_attention *p, const FN(step) *x)
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
  * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
 static void
-FN(clear_corners)(T *buffer, const FN(step) *x, int *clean, int dirty)
+FN(clear_corners)(T *buffer, const FN(step) * x, int *clean, int dirty)
 {
     if (!dirty && *clean == x->t.columns)
         return;
@@ -141,13 +142,13 @@ RP_INLINE void
 FN(add_columns)(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                 ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    (selected ? FN(gemm_add_columns_selected) : FN(gemm_add_columns))(
-        a, lda, b, ldb, rows, columns, depth, c, ldc);
+    (selected ? FN(gemm_add_columns_selected)
+              : FN(gemm_add_columns))(a, lda, b, ldb, rows, columns, depth, c, ldc);
 }
 
 /* out = sum p z (v + W): grad_value and, over a band, grad of rel_value. */
 static void
-FN(value_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x)
+FN(value_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
 {
     const FN(plan) *plan = &gp->plan;
     const ptrdiff_t width = plan->Dv_pad;
@@ -162,13 +163,14 @@ FN(value_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x)
     FN(clear_corners)(w->forward.scores, x, &w->clean[0], plan->use_key == RP_BAND);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    FN(add_columns)(x->selected, w->forward.scores, LDS, grad, width, rows, width, x->q.rows,
-                    sums + first * width, width);
+    FN(add_columns)(x->selected, w->forward.scores, LDS, grad, width, rows, width,
+                    x->q.rows, sums + first * width, width);
 }
 
 /* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
 static void
-FN(content_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, int keys_bad)
+FN(content_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                     int keys_bad)
 {
     const ptrdiff_t width = gp->D_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
@@ -177,13 +179,14 @@ FN(content_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, 
                      x->key_stride, x->q.rows_pad, width, x->t.keys,
                      x->grad_query + x->q.i0 * width, width);
     if (gp->g->grad_key.data)
-        FN(add_columns)(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width, width,
-                        x->t.keys, width, x->q.rows, w->grad_key + row * width, width);
+        FN(add_columns)(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
+                        width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
+                        width);
 }
 
 /* s = scale * (q + v).A over a band: grad_query and grad of rel_key. */
 static void
-FN(band_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x)
+FN(band_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
 {
     const FN(plan) *plan = &gp->plan;
     const ptrdiff_t width = gp->D_pad;
@@ -192,24 +195,25 @@ FN(band_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x)
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
     FN(clear_corners)(w->grads, x, &w->clean[1], plan->use_value == RP_BAND);
     if (x->grad_query)
-        FN(add_rows)(gp->key_rows_bad, w->grads, LDS, table, width, x->q.rows_pad, width,
-                     columns, x->grad_query + x->q.i0 * width, width);
+        FN(add_rows)(gp->key_rows_bad, w->grads, LDS, table, width, x->q.rows_pad,
+                     width, columns, x->grad_query + x->q.i0 * width, width);
     T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     if (sums)
-        FN(add_columns)(x->selected, w->grads, LDS, x->head->rows_v + x->q.i0 * width, width,
-                        columns, width, x->q.rows, sums + first * width, width);
+        FN(add_columns)(x->selected, w->grads, LDS, x->head->rows_v + x->q.i0 * width,
+                        width, columns, width, x->q.rows, sums + first * width, width);
 }
 
 /* s = scale * k.C: grad_key and grad of rel_query, MR keys at a time. */
 static void
-FN(rel_query_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x,
+FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                        int keys_bad)
 {
     enum { WIDTH = BQ + MR };
     const FN(plan) *plan = &gp->plan;
     const ptrdiff_t width = gp->D_pad;
-    const T *table = FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
+    const T *table =
+        FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
     T *sums = FN(partial_of)(gp, RP_GRAD_QUERY, x->index, x->chunk);
     int64_t chunk_key = x->chunk * gp->chunk_keys;
     for (int n0 = 0; n0 < x->t.keys; n0 += MR) {
@@ -221,12 +225,13 @@ FN(rel_query_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x
                 w->corner[n * WIDTH + n - m + BQ - 1] = x->d[m * x->t.ld + n0 + n];
         T *grad_key = w->grad_key + (x->t.j0 + n0 - chunk_key) * width;
         if (gp->g->grad_key.data)
-            FN(add_rows)(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width, MR,
-                         width, columns, grad_key, width);
+            FN(add_rows)(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width,
+                         MR, width, columns, grad_key, width);
         if (sums)
             FN(add_columns)(keys_bad, w->corner, WIDTH,
-                            x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride, columns,
-                            width, keys, sums + (w0 - chunk_key) * width, width);
+                            x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
+                            columns, width, keys, sums + (w0 - chunk_key) * width,
+                            width);
     }
 }
 
@@ -234,7 +239,7 @@ FN(rel_query_products)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x
 
 /* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. */
 static void
-FN(sum_offsets)(const FN(gradients) *gp, const FN(step) *x, T *sums)
+FN(sum_offsets)(const FN(gradients) * gp, const FN(step) * x, T *sums)
 {
     T *first = sums + x->t.w0 - x->chunk * gp->chunk_keys + BQ - 1;
     for (int m = 0; m < x->q.rows; m++)
@@ -244,7 +249,7 @@ FN(sum_offsets)(const FN(gradients) *gp, const FN(step) *x, T *sums)
 }
 
 static void
-FN(sum_bias_labels)(const rp_attention *p, const FN(step) *x, T *sums)
+FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
 {
     for (int m = 0; m < x->q.rows; m++) {
         const char *label =
@@ -259,7 +264,8 @@ FN(sum_bias_labels)(const rp_attention *p, const FN(step) *x, T *sums)
 
 /* du = scale * sum_j (sum_i dS_ij) k_j */
 static void
-FN(sum_keys)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, T *sums, int keys_bad)
+FN(sum_keys)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x, T *sums,
+             int keys_bad)
 {
     memset(w->columns, 0, BK * sizeof(T));
     for (int m = 0; m < x->q.rows; m++)
@@ -277,7 +283,7 @@ FN(sum_keys)(const FN(gradients) *gp, FN(worker) *w, const FN(step) *x, T *sums,
 }
 
 static void
-FN(write_mask_grad)(const rp_gradients *g, const FN(step) *x)
+FN(write_mask_grad)(const rp_gradients *g, const FN(step) * x)
 {
     for (int m = 0; m < x->q.rows; m++) {
         char *at = rp_at(&g->grad_mask, x->q.b, x->q.h, x->q.i0 + m) +

@@ -25,8 +25,8 @@ FN(add_grad)(const rp_array *grad, int64_t b, int64_t h, int64_t l, T factor,
 
 /* The gradients of one pair with probability prob (kept: prob z) and ds = dS. */
 static void
-FN(pair_gradients)(const rp_gradients *g, const FN(query_row) *q, int64_t hk, int64_t j,
-                   T kept, T ds)
+FN(pair_gradients)(const rp_gradients *g, const FN(query_row) * q, int64_t hk,
+                   int64_t j, T kept, T ds)
 {
     const rp_attention *p = &g->forward;
     const T f = ds * (T)p->scale;
@@ -55,8 +55,8 @@ FN(pair_gradients)(const rp_gradients *g, const FN(query_row) *q, int64_t hk, in
 
 /* grad_out . row, or 0 where either is absent */
 RP_INLINE T
-FN(grad_dot)(const rp_gradients *g, const FN(query_row) *q, const rp_array *rows, int64_t h,
-             int64_t row)
+FN(grad_dot)(const rp_gradients *g, const FN(query_row) * q, const rp_array *rows,
+             int64_t h, int64_t row)
 {
     T sum = 0;
     if (!g->grad_out.data || !rows->data || row < 0)
@@ -71,8 +71,8 @@ FN(grad_dot)(const rp_gradients *g, const FN(query_row) *q, const rp_array *rows
 
 /* The visible keys [j0, end) of one query row, whose logits score_chunk has made. */
 static void
-FN(chunk_gradients)(const rp_gradients *g, const FN(query_row) *q, int64_t hk, int64_t j0,
-                    int64_t end)
+FN(chunk_gradients)(const rp_gradients *g, const FN(query_row) * q, int64_t hk,
+                    int64_t j0, int64_t end)
 {
     const rp_attention *p = &g->forward;
     unsigned char keep[RP_CHUNK_KEYS];
@@ -116,7 +116,8 @@ FN(rows_backward_unit)(void *context, int64_t unit, int worker)
         for (int64_t f = 0; f < rg->plan.rows; f++) {
             FN(start_row)(&rg->plan, &q, slice, f, 0,
                           q.gathered + 2 * RP_MAX(p->D, p->Dv));
-            for (int64_t j0 = q.visible.begin; j0 < q.visible.end; j0 += RP_CHUNK_KEYS) {
+            for (int64_t j0 = q.visible.begin; j0 < q.visible.end;
+                 j0 += RP_CHUNK_KEYS) {
                 if (rp_stopping())
                     return;
                 FN(chunk_gradients)(rg->g, &q, slice % p->Hk, j0,

@@ -43,7 +43,8 @@ FN(tile_set)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 
 /* c += packed a . panel b; row_max[i] = lane-wise larger of itself and the new c */
 static void
-FN(tile_add_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc, T *row_max)
+FN(tile_add_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc,
+                 T *row_max)
 {
     V acc[MR][2];
     FN(product_packed)(a, b, depth, acc);
@@ -74,7 +75,9 @@ FN(tile_offset_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc
     }
 }
 
-/* c (MR rows, `vectors` = 1 or 2 vectors wide) += a (MR rows, row-major) . b (depth rows) */
+/* c (MR rows, `vectors` = 1 or 2 vectors wide) += a (MR rows, row-major) . b (depth rows).
+ * c joins at the end: one running sum over all keys of a long row would lose digits with
+ * the square root of its length. */
 RP_INLINE void
 FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
                   T *c, ptrdiff_t ldc, const int vectors)
@@ -84,7 +87,7 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = FN(load)(c + i * ldc + j * VL);
+            acc[i][j] = (V){0};
     for (ptrdiff_t k = 0; k < depth; k++, a++, b += ldb) {
         V bk[2];
 #pragma GCC unroll 2
@@ -102,7 +105,7 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
-            FN(store)(c + i * ldc + j * VL, acc[i][j]);
+            FN(store)(c + i * ldc + j * VL, FN(load)(c + i * ldc + j * VL) + acc[i][j]);
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows a multiple of MR,
@@ -114,16 +117,18 @@ FN(gemm_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (ptrdiff_t j = 0; j < columns; j += NR)
         for (ptrdiff_t i = 0; i < rows; i += MR) {
             if (columns - j >= NR)
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 2);
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
+                                  ldc, 2);
             else
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 1);
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
+                                  ldc, 1);
         }
 }
 
 /* c (`valid` rows up to MR, `vectors` wide) += a' . b, a (depth, MR) of row length lda */
 RP_INLINE void
-FN(tile_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
-                     T *c, ptrdiff_t ldc, const int vectors, int valid)
+FN(tile_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                     ptrdiff_t depth, T *c, ptrdiff_t ldc, const int vectors, int valid)
 {
     V acc[MR][2];
 #pragma GCC unroll 8
@@ -155,24 +160,27 @@ FN(tile_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdi
 /* c (rows, columns) += a' . b: a (depth, rows), b (depth, columns); columns a multiple of
  * VL. Reads a up to the next multiple of MR columns. */
 static void
-FN(gemm_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
-                     ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+FN(gemm_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                     ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                     ptrdiff_t ldc)
 {
     for (ptrdiff_t j = 0; j < columns; j += NR)
         for (ptrdiff_t i = 0; i < rows; i += MR) {
             int valid = (int)RP_MIN(MR, rows - i);
             T *cell = c + i * ldc + j;
             if (columns - j >= NR)
-                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 2, valid);
+                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 2,
+                                     valid);
             else
-                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 1, valid);
+                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 1,
+                                     valid);
         }
 }
 
 /* c (rows, columns) = packed a . panels b: rows a multiple of MR, columns of NR */
 static void
-FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
-             ptrdiff_t ldc)
+FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth,
+             T *c, ptrdiff_t ldc)
 {
     for (ptrdiff_t j = 0; j < columns; j += NR)
         for (ptrdiff_t i = 0; i < rows; i += MR)
@@ -187,16 +195,15 @@ FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                            ptrdiff_t ldc)
 {
     for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t k = 0; k < depth; k++) {
-            T ai = a[i * lda + k];
-            if (ai == 0)
-                continue;
-            for (ptrdiff_t j = 0; j < columns; j += VL) {
-                T *cell = c + i * ldc + j;
-                V sum = FN(load)(cell);
-                sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
-                FN(store)(cell, sum);
+        for (ptrdiff_t j = 0; j < columns; j += VL) {
+            V sum = (V){0};
+            for (ptrdiff_t k = 0; k < depth; k++) {
+                T ai = a[i * lda + k];
+                if (ai != 0)
+                    sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
             }
+            T *cell = c + i * ldc + j;
+            FN(store)(cell, FN(load)(cell) + sum);
         }
 }
 
