@@ -302,6 +302,16 @@ def merge_attention(
 
     A part that saw no key (lse = -inf) joins as nothing.
 
+    Gradients of the parts follow by hand. With dout and dlse those of the result and
+    :math:`w_a = e^{lse_a - lse}`,
+
+    .. math::
+
+        dout_a = w_a \, dout, \quad dlse_a = w_a (dlse + dout (out_a - out))
+
+    and the same for b; `AttentionContext.backward` of each part takes them from there,
+    and inputs that both parts share (the query, tables) add up their two gradients.
+
     Parameters
     ----------
     out_a, out_b : array_like, (..., Dv)
@@ -339,6 +349,22 @@ def merge_attention(
     >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
     >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
     >>> bool(np.allclose(out, whole))
+    True
+
+    The gradient of a sum of outputs by the keys, half by half:
+
+    >>> def grad_key(keys):
+    ...     half = relpos.attention(
+    ...         query, key[:, keys], value[:, keys], return_lse=True, return_context=True
+    ...     )
+    ...     share = np.exp(half.lse - lse)[..., None]
+    ...     grad_lse = (share * (half.out - out)).sum(axis=-1)
+    ...     share = np.broadcast_to(share, half.out.shape)
+    ...     return half.context.backward(share, grad_lse=grad_lse).key
+    >>> halves = grad_key(slice(0, 2)), grad_key(slice(2, 6))
+    >>> whole = relpos.attention(query, key, value, return_context=True)
+    >>> grad = whole.context.backward(np.ones_like(out)).key
+    >>> bool(np.allclose(np.concatenate(halves, axis=1), grad))
     True
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
