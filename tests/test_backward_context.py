@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from backward_checks import (
@@ -114,6 +117,21 @@ def test_a_context_can_be_used_again(rng):
     for name in NAMES:
         assert_bitwise(getattr(again, name), getattr(first, name))
         assert not np.shares_memory(getattr(again, name), getattr(first, name))
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_copied_context_gives_the_same(rng, copied):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, dropout_p=0.4, rng=3, return_context=True)
+    grad_out = normal(rng, *result.out.shape)
+    want = result.context.backward(grad_out, wrt=NAMES)
+    twin = copied(result.context)
+    for array in (*inputs.values(), result.out):
+        array[...] = np.nan
+    for name, gradient in given(twin.backward(grad_out, wrt=NAMES)).items():
+        assert_bitwise(gradient, getattr(want, name))
 
 
 def test_dropout_drops_what_the_forward_dropped(rng):
