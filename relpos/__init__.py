@@ -13,7 +13,7 @@ try:
         threads,
     )
     from relpos._gradients import AttentionContext, AttentionGradients
-    from relpos.attention import AttentionOutput, attention, merge_attention
+    from relpos.attention import AttentionOutput, attention
     from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
         index_encoding,
@@ -22,6 +22,7 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
+    from relpos.merge import merge_attention
     from relpos.positions import (
         grid_labels,
         rel_shift,

@@ -181,6 +181,12 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
     return np.broadcast_to(stored(array).astype(dtype), array.shape)
 
 
+def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return `array` in a native `dtype`, C-ordered; what is too large becomes inf."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, order="C", copy=False)
+
+
 def stored(array: Array) -> Array:
     """Return what a broadcast view stores: its repeated axes cut to length 1."""
     return array[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from relpos._checks import Array, as_floating, check_bytes, kind_of, native
+from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._config import choose_num_threads, kernels
 from relpos._problem import Problem
 from relpos._shapes import aligned
@@ -54,6 +54,9 @@ class AttentionContext:
         self._lse = lse
         self._seed = seed
         self._layouts = {name: _layout(array) for name, array in self._arrays()}
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copy's arrays lie elsewhere
+        return AttentionContext, (self._problem, self._out, self._lse, self._seed)
 
     def __repr__(self) -> str:
         names = ", ".join(self._problem.inputs)
@@ -240,7 +243,7 @@ def _as_gradient_of(
             f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
             f"{result.shape}"
         )
-    with np.errstate(over="ignore"):  # too large is inf, as everywhere
+    with np.errstate(over="ignore"):  # as in `rounded`
         return native(gradient, dtype)
 
 
@@ -258,6 +261,8 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
         stored = (*batch, *own[-3:])
     check_bytes(f"gradient of {name}", stored, problem.dtype)
     zeros = np.zeros(stored, problem.dtype)
+    if stored == shape:
+        return zeros, zeros
     strides = (
         0 if size != full else stride
         for size, full, stride in zip(stored, shape, zeros.strides, strict=True)
@@ -286,6 +291,4 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
     if name in problem.placement.rows:
         count = aligned(name, given).shape[-2]
         total = fold_rows(total, problem.placement.rows[name], count)
-    with np.errstate(over="ignore"):  # float16: too large is inf, as everywhere
-        total = total.astype(given.dtype.newbyteorder("="), order="C", copy=False)
-    return total.reshape(given.shape)
+    return rounded(total, given.dtype.newbyteorder("=")).reshape(given.shape)

@@ -9,16 +9,15 @@ import numpy as np
 from relpos._checks import (
     Array,
     as_flag,
-    as_floating,
     as_int,
     check_bytes,
     check_out,
     kind_of,
+    rounded,
 )
 from relpos._config import choose_num_threads, kernels
 from relpos._gradients import AttentionContext
 from relpos._problem import Problem, prepare
-from relpos._shapes import broadcast_shapes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -265,9 +264,9 @@ def _run(
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Give the result its dtype and its place."""
     if out is None:
-        out = result if result.dtype == dtype else np.empty(result.shape, dtype)
+        return rounded(result, dtype)
     if out is not result:
-        with np.errstate(over="ignore"):  # float16: too large is inf, as everywhere
+        with np.errstate(over="ignore"):  # as in `rounded`
             out[...] = result
     return out
 
@@ -288,82 +287,3 @@ def _seed(rng: object, dropout_p: float) -> int:
     if not dropout_p:
         return 0
     return int(np.random.default_rng(rng).integers(2**64, dtype=np.uint64))
-
-
-def merge_attention(
-    out_a: ArrayLike, lse_a: ArrayLike, out_b: ArrayLike, lse_b: ArrayLike
-) -> tuple[Array, Array]:
-    r"""Join attention results over two disjoint sets of keys.
-
-    .. math::
-
-        lse = \log(e^{lse_a} + e^{lse_b}), \quad
-        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
-
-    A part that saw no key (lse = -inf) joins as nothing.
-
-    Parameters
-    ----------
-    out_a, out_b : array_like, (..., Dv)
-        Results of `attention` over each set; leading axes broadcast.
-    lse_a, lse_b : array_like, (...)
-        Their log-sum-exps, each of its out's shape without the last axis.
-
-    Returns
-    -------
-    out : ndarray, (..., Dv)
-    lse : ndarray, (...)
-        What one call over both sets returns, to rounding; out in the common dtype of
-        `out_a` and `out_b`, lse in that of `lse_a` and `lse_b`.
-
-    Raises
-    ------
-    TypeError
-        An argument is not floating.
-    ValueError
-        Shapes do not fit.
-
-    References
-    ----------
-    .. [1] Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018,
-       arXiv:1805.02867.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> rng = np.random.default_rng(0)
-    >>> query, key, value = rng.standard_normal((3, 1, 6, 4))
-    >>> whole = relpos.attention(query, key, value)
-    >>> left = relpos.attention(query, key[:, :2], value[:, :2], return_lse=True)
-    >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
-    >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
-    >>> bool(np.allclose(out, whole))
-    True
-    """
-    parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
-    arrays = {name: as_floating(name, part) for name, part in parts.items()}
-    _check_parts(arrays)
-    common = np.result_type(*(array.dtype for array in arrays.values()), np.float32)
-    out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
-    out_dtype = np.result_type(arrays["out_a"].dtype, arrays["out_b"].dtype)
-    lse_dtype = np.result_type(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
-    return _deliver(np.asarray(out), out_dtype, None), np.asarray(lse, lse_dtype)
-
-
-def _check_parts(arrays: dict[str, Array]) -> None:
-    for out_name, lse_name in (("out_a", "lse_a"), ("out_b", "lse_b")):
-        out, lse = arrays[out_name], arrays[lse_name]
-        if not out.ndim:
-            raise ValueError(f"{out_name}: got a single number; expected (..., Dv)")
-        if lse.shape != out.shape[:-1]:
-            raise ValueError(
-                f"{lse_name}: shape {lse.shape} does not match {out_name}'s "
-                f"{out.shape}; expected {out.shape[:-1]}"
-            )
-    a, b = arrays["out_a"].shape, arrays["out_b"].shape
-    if a[-1] != b[-1] or broadcast_shapes(a, b) is None:
-        raise ValueError(
-            f"out_b: shape {b} does not match out_a's {a}; expected the same Dv and "
-            "leading axes that broadcast"
-        )

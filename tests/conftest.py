@@ -22,6 +22,23 @@ def pytest_addoption(parser):
         metavar="FOLDER",
         help="folder with all recorded cases; the repository carries a subset",
     )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="20,000 random problems instead of 2,000, repeated runs 100 times, not 5",
+    )
+
+
+@pytest.fixture(scope="session")
+def repeats(request):
+    """How often a run that must give the same bits is repeated."""
+    return 100 if request.config.getoption("--thorough") else 5
+
+
+@pytest.fixture(scope="session")
+def examples(request):
+    """How many random problems are tried."""
+    return 20_000 if request.config.getoption("--thorough") else 2_000
 
 
 @pytest.fixture(scope="session")

@@ -70,18 +70,18 @@ def row_axis(name):
     return -1 if name == "rel_bias" else -2
 
 
-def narrowed(inputs, settings, cut):
-    """Every table without its `cut` outermost rows on both sides."""
-    slim = {}
-    for name, array in inputs.items():
-        slim[name] = array
-        if name in TABLES:
-            rows = array.shape[row_axis(name)]
-            here = min(cut, (rows - 1) // 2)
-            slim[name] = array.take(np.arange(here, rows - here), row_axis(name))
+def narrowed(inputs, settings):
+    """Every table without the outermost quarter of its rows on both sides."""
+    slim = dict(inputs)
+    for name in TABLES:
+        if name in inputs:
+            rows = inputs[name].shape[row_axis(name)]
+            keep = np.arange(rows // 4, rows - rows // 4)
+            slim[name] = inputs[name].take(keep, row_axis(name))
+            if "min_relative_position" in settings:
+                first = settings["min_relative_position"] + rows // 4
     if "min_relative_position" in settings:
-        vectors = [inputs[n].shape[-2] for n in TABLES[:3] if n in inputs]
-        settings["min_relative_position"] += min(cut, (vectors[0] - 1) // 2)
+        settings["min_relative_position"] = first
     return slim
 
 
@@ -99,12 +99,12 @@ def causal(rng, shape, inputs, settings):
 
 
 def clip_inside(rng, shape, inputs, settings):
-    return narrowed(inputs, settings, max(shape.lk // 4, 1))
+    return narrowed(inputs, settings)
 
 
 def zero_beyond(rng, shape, inputs, settings):
     settings |= {"beyond": "zero", "is_causal": True}
-    return narrowed(inputs, settings, max(shape.lk // 3, 1))
+    return narrowed(inputs, settings)
 
 
 def window(rng, shape, inputs, settings):

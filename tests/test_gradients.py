@@ -87,7 +87,7 @@ def cases():
                     yield pytest.param(scheme, variant, shape, id=name)
 
 
-@pytest.mark.parametrize("scheme, variant, shape", cases())
+@pytest.mark.parametrize("scheme, variant, shape", list(cases()))
 def test_every_table_and_dtype_equals_the_oracle(scheme, variant, shape):
     check_everywhere(make(scheme, variant, shape))
 

@@ -18,7 +18,7 @@ def normal(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def everything(num_threads):
+def everything(num_threads, **returned):
     """All operands of attention_forward at once."""
     q, k, v = normal(2, 4, 70, 8), normal(2, 2, 90, 8), normal(2, 2, 90, 5)
     keywords = {
@@ -36,10 +36,18 @@ def everything(num_threads):
         "window": (60, 60),
         "dropout_p": 0.1,
         "rng": 5,
-        "return_lse": True,
-        "return_weights": True,
+        "num_threads": num_threads,
     }
-    return lambda: relpos.attention(q, k, v, **keywords, num_threads=num_threads)
+    returned = returned or {"return_lse": True, "return_weights": True}
+    return lambda: relpos.attention(q, k, v, **keywords, **returned)
+
+
+def gradients(num_threads):
+    """All operands of attention_backward at once."""
+    result = everything(num_threads, return_lse=True, return_context=True)()
+    grads = {"grad_out": normal(*result.out.shape), "grad_lse": normal(2, 4, 70)}
+    grads |= {"wrt": relpos.AttentionGradients._fields, "num_threads": num_threads}
+    return lambda: result.context.backward(**grads)
 
 
 def plain(query_length, num_threads):
@@ -98,6 +106,7 @@ UFUNCS = [
 ]
 
 CALLS = {f"attention-{n}": (everything, n) for n in (1, 3)}
+CALLS |= {f"gradients-{n}": (gradients, n) for n in (1, 3)}
 CALLS |= {f"plain-{lq}-{n}": (plain, lq, n) for lq in (1, 150) for n in (1, 3)}
 CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
 CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}

@@ -174,6 +174,8 @@ def terms(
         else:
             label = np.asarray(labels)[..., None, :, :]
             rows[name] = label, label >= 0
+    if rel_bias is not None:
+        see = see & (gather(b, *rows["rel_bias"])[..., 0] != -np.inf)
     if scale is None:
         scale = 1.0 / np.sqrt(q.shape[-1])
     u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)

@@ -154,7 +154,8 @@ def weigh(
     if attn_mask is not None and np.asarray(attn_mask).dtype == bool:
         see = see & np.asarray(attn_mask)
     elif attn_mask is not None:
-        s = s + stay_finite(np.asarray(attn_mask, dtype=np.float64))
+        mask = stay_finite(np.asarray(attn_mask, dtype=np.float64))
+        s, see = s + mask, see & (mask != -np.inf)
     s = np.where(see, s, -np.inf)
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
     s = np.broadcast_to(s, (*batch, *s.shape[-2:]))

@@ -1,0 +1,118 @@
+"""Attention over two sets of keys, joined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos._checks import Array, as_floating, rounded
+from relpos._config import kernels
+from relpos._shapes import broadcast_shapes
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def merge_attention(
+    out_a: ArrayLike, lse_a: ArrayLike, out_b: ArrayLike, lse_b: ArrayLike
+) -> tuple[Array, Array]:
+    r"""Join attention results over two disjoint sets of keys.
+
+    .. math::
+
+        lse = \log(e^{lse_a} + e^{lse_b}), \quad
+        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
+
+    A part that saw no key (lse = -inf) joins as nothing.
+
+    Gradients of the parts follow by hand. With dout and dlse those of the result and
+    :math:`w_a = e^{lse_a - lse}`,
+
+    .. math::
+
+        dout_a = w_a \, dout, \quad dlse_a = w_a (dlse + dout (out_a - out))
+
+    and the same for b; `AttentionContext.backward` of each part takes them from there,
+    and inputs that both parts share (the query, tables) add up their two gradients.
+
+    Parameters
+    ----------
+    out_a, out_b : array_like, (..., Dv)
+        Results of `attention` over each set; leading axes broadcast.
+    lse_a, lse_b : array_like, (...)
+        Their log-sum-exps, each of its out's shape without the last axis.
+
+    Returns
+    -------
+    out : ndarray, (..., Dv)
+    lse : ndarray, (...)
+        What one call over both sets returns, to rounding; out in the common dtype of
+        `out_a` and `out_b`, lse in that of `lse_a` and `lse_b`.
+
+    Raises
+    ------
+    TypeError
+        An argument is not floating.
+    ValueError
+        Shapes do not fit.
+
+    References
+    ----------
+    .. [1] Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018,
+       arXiv:1805.02867.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> rng = np.random.default_rng(0)
+    >>> query, key, value = rng.standard_normal((3, 1, 6, 4))
+    >>> whole = relpos.attention(query, key, value)
+    >>> left = relpos.attention(query, key[:, :2], value[:, :2], return_lse=True)
+    >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
+    >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
+    >>> bool(np.allclose(out, whole))
+    True
+
+    The gradient of a sum of outputs by the keys, half by half:
+
+    >>> def grad_key(keys):
+    ...     part = query, key[:, keys], value[:, keys]
+    ...     half = relpos.attention(*part, return_lse=True, return_context=True)
+    ...     share = np.exp(half.lse - lse)[..., None]
+    ...     grad_lse = (share * (half.out - out)).sum(axis=-1)
+    ...     share = np.broadcast_to(share, half.out.shape)
+    ...     return half.context.backward(share, grad_lse=grad_lse).key
+    >>> halves = grad_key(slice(0, 2)), grad_key(slice(2, 6))
+    >>> whole = relpos.attention(query, key, value, return_context=True)
+    >>> grad = whole.context.backward(np.ones_like(out)).key
+    >>> bool(np.allclose(np.concatenate(halves, axis=1), grad))
+    True
+    """
+    parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    arrays = {name: as_floating(name, part) for name, part in parts.items()}
+    _check_parts(arrays)
+    common = np.result_type(*(array.dtype for array in arrays.values()), np.float32)
+    out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
+    out_dtype = np.result_type(arrays["out_a"].dtype, arrays["out_b"].dtype)
+    lse_dtype = np.result_type(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
+    return rounded(np.asarray(out), out_dtype), np.asarray(lse, lse_dtype)
+
+
+def _check_parts(arrays: dict[str, Array]) -> None:
+    for out_name, lse_name in (("out_a", "lse_a"), ("out_b", "lse_b")):
+        out, lse = arrays[out_name], arrays[lse_name]
+        if not out.ndim:
+            raise ValueError(f"{out_name}: got a single number; expected (..., Dv)")
+        if lse.shape != out.shape[:-1]:
+            raise ValueError(
+                f"{lse_name}: shape {lse.shape} does not match {out_name}'s "
+                f"{out.shape}; expected {out.shape[:-1]}"
+            )
+    a, b = arrays["out_a"].shape, arrays["out_b"].shape
+    if a[-1] != b[-1] or broadcast_shapes(a, b) is None:
+        raise ValueError(
+            f"out_b: shape {b} does not match out_a's {a}; expected the same Dv and "
+            "leading axes that broadcast"
+        )

@@ -1,0 +1,64 @@
+"""Small calls for the tests of what Python does for `context.backward`."""
+
+from __future__ import annotations
+
+import numpy as np
+from gradient_problems import assert_gradients_close
+from problems import normal, qkv
+
+import relpos
+from relpos import reference
+
+H, LQ, LK, D, DV = 4, 5, 7, 6, 3
+BATCH = (2, 3)
+
+
+def given(gradients):
+    return {n: grad for n, grad in gradients._asdict().items() if grad is not None}
+
+
+def check(inputs, **settings):
+    """Every gradient, float masks included, against the definitions."""
+    rng = np.random.default_rng(9)
+    result = relpos.attention(
+        **inputs, **settings, return_lse=True, return_context=True
+    )
+    grad_out, grad_lse = normal(rng, *result.out.shape), normal(rng, *result.lse.shape)
+    wrt = [name for name in inputs if inputs[name].dtype.kind == "f"]
+    got = result.context.backward(grad_out, grad_lse=grad_lse, wrt=wrt)
+    want = reference.attention_backward(
+        grad_out, **inputs, **settings, grad_lse=grad_lse
+    )
+    assert set(given(got)) == set(wrt)
+    for name in wrt:
+        gradient = getattr(got, name)
+        assert gradient.shape == inputs[name].shape, name
+        assert gradient.dtype == inputs[name].dtype.newbyteorder("="), name
+        assert gradient.flags.c_contiguous and gradient.flags.writeable, name
+    assert_gradients_close(given(got), given(want), dict.fromkeys(wrt, 1e-3))
+    return result.context, got
+
+
+def square(rng, batch=(), heads=H, length=LQ):
+    arrays = qkv(rng, batch, heads, length, length, D, DV)
+    return dict(zip(("query", "key", "value"), arrays, strict=True))
+
+
+def tables(rng, rows, bias_rows=None):
+    bias_rows = rows if bias_rows is None else bias_rows
+    return {
+        "rel_key": normal(rng, rows, D),
+        "rel_query": normal(rng, H, rows, D),
+        "rel_value": normal(rng, 2, 1, rows, DV),
+        "rel_bias": normal(rng, H, bias_rows),
+    }
+
+
+def every_input(rng):
+    return {
+        **square(rng, (2,)),
+        "attn_mask": normal(rng, LQ, LQ),
+        **tables(rng, 5),
+        "pos_bias_u": normal(rng, D),
+        "pos_bias_v": normal(rng, H, D),
+    }

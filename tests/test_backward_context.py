@@ -1,0 +1,393 @@
+"""Contexts: what `backward` is asked for, used again, of size 0, merged; bad calls."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from backward_checks import (
+    BATCH,
+    DV,
+    LK,
+    LQ,
+    D,
+    H,
+    check,
+    every_input,
+    given,
+    square,
+)
+from bad_gradients import BACKWARD, GOOD, INPUTS
+from bad_kinds import ones
+from gradient_problems import assert_gradients_close
+from problems import normal, qkv
+from tolerances import assert_bitwise, assert_close
+
+import relpos
+from relpos import AttentionGradients, reference
+from relpos._config import kernels
+
+NAMES = AttentionGradients._fields
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(8)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The operands of every backward call of the kernel."""
+    seen = []
+    table = kernels()
+    run = table.attention_backward
+
+    def record(operands):
+        seen.append(dict(operands))
+        run(operands)
+
+    monkeypatch.setattr(table, "attention_backward", record)
+    return seen
+
+
+# ---- wrt ---------------------------------------------------------------------------
+
+
+def test_default_is_every_floating_input_but_the_mask(rng, calls):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, return_context=True)
+    got = result.context.backward(np.ones_like(result.out))
+    assert isinstance(got, AttentionGradients)
+    assert set(given(got)) == set(inputs) - {"attn_mask"}
+    assert "grad_attn_mask" not in calls[0]
+    few = relpos.attention(*list(inputs.values())[:3], return_context=True)
+    got = few.context.backward(np.ones_like(few.out))
+    assert set(given(got)) == {"query", "key", "value"}
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, iter, np.array])
+def test_what_wrt_leaves_out_is_not_computed(rng, calls, kind):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, return_context=True)
+    grad_out = normal(rng, *result.out.shape)
+    everything = result.context.backward(grad_out, wrt=NAMES)
+    for names in (["rel_bias"], ["attn_mask", "key"], ["key", "key"], NAMES[-2:]):
+        got = result.context.backward(grad_out, wrt=kind(list(names)))
+        assert set(given(got)) == set(names)
+        asked = {n for n in calls[-1] if n.startswith("grad_")} - {"grad_out"}
+        assert asked == {f"grad_{name}" for name in names}
+        want = given(everything)
+        assert_gradients_close(given(got), {name: want[name] for name in names})
+
+
+def test_nothing_asked_for(rng, calls):
+    result = relpos.attention(**every_input(rng), return_context=True)
+    got = result.context.backward(np.ones_like(result.out), wrt=[])
+    assert got == AttentionGradients() == (None,) * len(NAMES)
+    assert not calls
+
+
+def test_one_incoming_gradient_is_enough(rng):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, return_lse=True, return_context=True)
+    grads = {"grad_out": normal(rng, *result.out.shape), "grad_lse": None}
+    one = result.context.backward(**grads)
+    assert_close(
+        one.key, reference.attention_backward(**inputs, **grads).key, "gradient"
+    )
+    grads = {"grad_out": None, "grad_lse": normal(rng, *result.lse.shape)}
+    other = result.context.backward(**grads)
+    want = reference.attention_backward(**inputs, **grads)
+    assert_close(other.key, want.key, "gradient")
+    assert not other.value.any() and not other.rel_value.any()
+
+
+# ---- contexts ----------------------------------------------------------------------
+
+
+def test_a_context_can_be_used_again(rng):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, dropout_p=0.4, rng=3, return_context=True)
+    grad_out = normal(rng, *result.out.shape)
+    first = result.context.backward(grad_out, wrt=NAMES)
+    result.context.backward(-grad_out, num_threads=2)
+    again = result.context.backward(grad_out, wrt=NAMES, num_threads=3)
+    for name in NAMES:
+        assert_bitwise(getattr(again, name), getattr(first, name))
+        assert not np.shares_memory(getattr(again, name), getattr(first, name))
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_copied_context_gives_the_same(rng, copied):
+    inputs = every_input(rng)
+    result = relpos.attention(**inputs, dropout_p=0.4, rng=3, return_context=True)
+    grad_out = normal(rng, *result.out.shape)
+    want = result.context.backward(grad_out, wrt=NAMES)
+    twin = copied(result.context)
+    for array in (*inputs.values(), result.out):
+        array[...] = np.nan
+    for name, gradient in given(twin.backward(grad_out, wrt=NAMES)).items():
+        assert_bitwise(gradient, getattr(want, name))
+
+
+def test_dropout_drops_what_the_forward_dropped(rng):
+    inputs = square(rng, BATCH) | {"rel_value": normal(rng, 5, DV)}
+    check(inputs, dropout_p=0.3, rng=4)
+    source = np.random.default_rng(4)
+    result = relpos.attention(**inputs, dropout_p=0.3, rng=source, return_context=True)
+    grad_out = normal(rng, *result.out.shape)
+    got = result.context.backward(grad_out)
+    want = reference.attention_backward(grad_out, **inputs, dropout_p=0.3, rng=4)
+    assert_gradients_close(given(got), given(want))
+
+
+def test_inputs_and_incoming_gradients_stay_as_they_are(rng):
+    inputs = every_input(rng)
+    copies = {name: array.copy() for name, array in inputs.items()}
+    for array in inputs.values():
+        array.flags.writeable = False
+    out = np.empty((2, H, LQ, DV))
+    result = relpos.attention(**inputs, return_lse=True, return_context=True, out=out)
+    assert result.out is out
+    kept, lse = out.copy(), result.lse.copy()
+    grad_out = normal(rng, *out.shape)
+    grad = grad_out.copy()
+    grad.flags.writeable = out.flags.writeable = result.lse.flags.writeable = False
+    result.context.backward(grad, grad_lse=lse, wrt=NAMES)
+    assert_bitwise(out, kept)
+    assert_bitwise(result.lse, lse)
+    assert_bitwise(grad, grad_out)
+    for name, array in inputs.items():
+        assert_bitwise(array, copies[name])
+
+
+def test_out_of_another_layout(rng):
+    inputs = every_input(rng)
+    grad_out = normal(rng, 2, H, LQ, DV)
+    plain = relpos.attention(**inputs, return_context=True)
+    want = plain.context.backward(grad_out)
+    out = np.empty((2, LQ, H, 2 * DV)).swapaxes(1, 2)[..., ::-2]
+    got = relpos.attention(**inputs, return_context=True, out=out)
+    assert_bitwise(got.context.backward(grad_out).key, want.key)
+
+
+def test_the_context_keeps_what_it_needs(rng):
+    def made():
+        return relpos.attention(**every_input(rng), return_context=True).context
+
+    context = made()
+    got = context.backward(np.ones((2, H, LQ, DV)))
+    assert all(np.isfinite(gradient).all() for gradient in given(got).values())
+
+
+# ---- nothing to differentiate ------------------------------------------------------
+
+EMPTY = {
+    "no batch items": ((0,), H, LQ, LK, D, DV),
+    "no heads": ((2,), 0, LQ, LK, D, DV),
+    "no queries": ((2,), H, 0, LK, D, DV),
+    "no keys": ((2,), H, LQ, 0, D, DV),
+    "no columns": ((2,), H, LQ, LK, 0, DV),
+    "no value columns": ((2,), H, LQ, LK, D, 0),
+    "nothing": ((0,), 0, 0, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_problems_of_size_0(rng, isa, name):
+    batch, heads, lq, lk, d, dv = EMPTY[name]
+    arrays = qkv(rng, batch, heads, lq, lk, d, dv)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs |= {"rel_key": normal(rng, 3, d), "rel_query": normal(rng, 1, 3, d)}
+    inputs |= {"rel_value": normal(rng, 3, dv), "rel_bias": normal(rng, 5)}
+    inputs |= {"pos_bias_u": normal(rng, d), "pos_bias_v": normal(rng, d)}
+    inputs |= {"attn_mask": normal(rng, lq, lk)}
+    _, got = check(inputs, scale=0.5, query_offset=1)
+    if name not in ("no columns", "no value columns"):
+        assert not any(gradient.any() for gradient in given(got).values())
+
+
+def test_queries_that_see_nothing(rng, isa):
+    inputs = every_input(rng)
+    inputs["attn_mask"][2] = -np.inf
+    inputs["query"][..., 2, :] = np.nan
+    result = relpos.attention(**inputs, return_context=True)
+    grad_out, grad_lse = np.ones_like(result.out), np.ones(result.out.shape[:-1])
+    grad_out[..., 2, :], grad_lse[..., 2] = np.inf, np.nan
+    got = result.context.backward(grad_out, grad_lse=grad_lse, wrt=NAMES)
+    want = reference.attention_backward(grad_out, **inputs, grad_lse=grad_lse)
+    assert not got.query[..., 2, :].any() and not got.attn_mask[2].any()
+    assert_gradients_close(given(got), given(want))
+
+
+# ---- two halves --------------------------------------------------------------------
+
+
+def test_gradients_of_merged_halves(rng, isa):
+    """What the example of merge_attention does, beside the gradients of the whole."""
+    inputs = square(rng, (2,)) | {"rel_key": normal(rng, H, 9, D)}
+    mask = np.ones((LQ, LQ), bool)
+    mask[1, :2] = mask[2, 2:] = mask[3] = False
+    grad_out, grad_lse = normal(rng, 2, H, LQ, DV), normal(rng, 2, H, LQ)
+    whole = relpos.attention(**inputs, attn_mask=mask, return_context=True)
+    want = whole.context.backward(grad_out, grad_lse=grad_lse)
+    asked = {"return_lse": True, "return_context": True}
+    parts = {}
+    for part in (slice(0, 2), slice(2, LQ)):
+        half = {**inputs, "key": inputs["key"][..., part, :]}
+        half["value"] = inputs["value"][..., part, :]
+        half |= {"attn_mask": mask[:, part], "query_offset": -part.start}
+        half["min_relative_position"] = -4
+        parts[part.start] = relpos.attention(**half, **asked)
+    a, b = parts[0], parts[2]
+    out, lse = relpos.merge_attention(a.out, a.lse, b.out, b.lse)
+    found = []
+    for half in (a, b):
+        with np.errstate(invalid="ignore"):
+            share = np.where(half.lse == -np.inf, 0.0, np.exp(half.lse - lse))
+        to_lse = share * (grad_lse + ((half.out - out) * grad_out).sum(-1))
+        found.append(
+            half.context.backward(share[..., None] * grad_out, grad_lse=to_lse)
+        )
+    both = {
+        "query": found[0].query + found[1].query,
+        "key": np.concatenate([found[0].key, found[1].key], axis=-2),
+        "value": np.concatenate([found[0].value, found[1].value], axis=-2),
+        "rel_key": found[0].rel_key + found[1].rel_key,
+    }
+    assert_gradients_close(both, given(want))
+
+
+# ---- bad calls ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def context():
+    return relpos.attention(**INPUTS, return_context=True).context
+
+
+@pytest.mark.parametrize("error, changes, pattern", BACKWARD)
+def test_bad_calls(context, error, changes, pattern):
+    name = next(iter(changes))
+    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+        context.backward(**GOOD | changes)
+    context.backward(**GOOD)
+
+
+def test_grad_out_has_to_be_said(context):
+    with pytest.raises(TypeError, match="grad_out"):
+        context.backward()
+    with pytest.raises(TypeError, match="positional"):
+        context.backward(GOOD["grad_out"], GOOD["grad_lse"])
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "rel_key", "attn_mask"])
+@pytest.mark.parametrize("size", [1, 10**6])
+def test_inputs_resized_in_between(name, size):
+    """The memory that the context looked at may be gone."""
+    inputs = {n: array.copy() for n, array in INPUTS.items()}
+    context = relpos.attention(**inputs, return_context=True).context
+    inputs[name].resize(size, refcheck=False)
+    with pytest.raises(ValueError, match=rf"^{name}: resized .*\(shape .* now\); exp"):
+        context.backward(**GOOD)
+
+
+def test_labels_resized_in_between():
+    labels = INPUTS["labels"].copy()
+    context = relpos.attention(**{**INPUTS, "labels": labels}, return_context=True)[3]
+    labels.resize((2, 2), refcheck=False)
+    with pytest.raises(
+        ValueError, match=r"^labels: .*shape \(4, 4\) then, \(2, 2\) now"
+    ):
+        context.backward(**GOOD)
+
+
+def test_results_resized_in_between():
+    result = relpos.attention(**INPUTS, return_lse=True, return_context=True)
+    result.out.resize((0,), refcheck=False)
+    with pytest.raises(ValueError, match=r"^out: resized or reshaped since the call"):
+        result.context.backward(**GOOD)
+    result = relpos.attention(**INPUTS, return_lse=True, return_context=True)
+    result.lse.base.resize((0,), refcheck=False)
+    with pytest.raises(ValueError, match=r"^lse: resized or reshaped since the call"):
+        result.context.backward(**GOOD)
+
+
+def test_what_an_input_is_a_view_of_resized_in_between():
+    owner = np.ones(3 * 2 * 8 * 8)
+    view = owner.reshape((3, 2, 8, 8))[:, :, ::2]
+    context = relpos.attention(**{**INPUTS, "query": view}, return_context=True)[3]
+    context.backward(**GOOD)
+    owner.resize(7, refcheck=False)
+    with pytest.raises(ValueError, match=r"^query: resized or reshaped since"):
+        context.backward(**GOOD)
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize("shape", [(2, 3, 4, 8), (3, 2, 8, 4), (1, 3, 2, 4, 8), (192,)])
+def test_inputs_reshaped_in_between(shape):
+    query = INPUTS["query"].copy()
+    context = relpos.attention(**{**INPUTS, "query": query}, return_context=True)[3]
+    query.shape = shape
+    with pytest.raises(ValueError, match=r"^query: resized or reshaped since the call"):
+        context.backward(**GOOD)
+    query.shape = (3, 2, 4, 8)
+    context.backward(**GOOD)
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_inputs_of_another_dtype_in_between():
+    key = INPUTS["key"].copy()
+    context = relpos.attention(**{**INPUTS, "key": key}, return_context=True)[3]
+    key.dtype = np.int64
+    with pytest.raises(ValueError, match=r"^key: resized or reshaped since the call"):
+        context.backward(**GOOD)
+
+
+# ---- the kernel's own checks -------------------------------------------------------
+
+
+def operands():
+    """A good call of the kernel."""
+    shape = (H, LQ, D)
+    arrays = {name: ones(*shape) for name in ("query", "key", "value", "out")}
+    arrays |= {"lse": ones(H, LQ, 1), "grad_out": ones(*shape)}
+    arrays |= {f"grad_{n}": np.zeros(shape) for n in ("query", "key", "value")}
+    arrays |= {"rel_key": ones(H, 3, D), "grad_rel_key": np.zeros((H, 3, D))}
+    return arrays | {"scale": 1.0, "num_threads": 1, "min_relative_position": -1}
+
+
+RAW = [
+    ({"lse": None}, TypeError, "lse is missing"),
+    ({"out": None}, TypeError, "out is missing"),
+    ({"weights": ones(H, LQ, LQ)}, TypeError, "operands has a key that is not known"),
+    ({"grad_rel_value": ones(H, 3, D)}, ValueError, "grad_rel_value has no operand"),
+    ({"grad_attn_mask": ones(H, LQ, LQ)}, ValueError, "grad_attn_mask has no operand"),
+    ({"grad_rel_key": ones(H, 4, D)}, ValueError, "grad_rel_key does not fit the oth"),
+    ({"grad_key": ones(H, LK, D)}, ValueError, "grad_key does not fit the other sha"),
+    ({"grad_lse": ones(H, LQ, 2)}, ValueError, "grad_lse does not fit the other sha"),
+    ({"grad_out": ones(1, H, LQ, D)}, ValueError, "grad_out must have as many axes"),
+    ({"grad_query": np.broadcast_to(0.0, (H, LQ, D))}, ValueError, "y is read-only"),
+    ({"grad_key": ones(H, LQ, D, dtype=np.float32)}, TypeError, "have query's dtype"),
+    ({"grad_out": [1.0]}, TypeError, "grad_out must be an ndarray"),
+    ({"num_threads": None}, TypeError, "num_threads is missing"),
+]
+
+
+@pytest.mark.parametrize("changes, error, pattern", RAW)
+def test_the_kernel_checks_what_it_gets(changes, error, pattern):
+    with pytest.raises(error, match=rf"^attention_backward: .*{pattern}"):
+        kernels().attention_backward(operands() | changes)
+    kernels().attention_backward(operands())
+
+
+def test_the_forward_knows_no_gradients():
+    given = {n: x for n, x in operands().items() if not n.startswith("grad_")}
+    kernels().attention_forward(given)
+    for name in ("grad_out", "grad_query"):
+        with pytest.raises(TypeError, match=r"^attention_forward: .* is not known"):
+            kernels().attention_forward(given | {name: ones(H, LQ, D)})
