@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +13,11 @@ import pytest
 
 from relpos import _core
 from relpos._config import use_isa
+
+# The reference modules in PyTorch are imported by name where it is installed.
+collect_ignore = (
+    ["torch_reference.py"] if importlib.util.find_spec("torch") is None else []
+)
 
 
 def pytest_addoption(parser):

@@ -86,7 +86,7 @@ FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i
     q->rows_pad = RP_ROUND_UP(q->rows, MR);
     q->begin = rp_visible(p, q->b, i0).begin;
     q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
-    if (q->end <= j0 || q->begin >= j0 + BK)
+    if (!rp_overlaps(q->begin, q->end, j0, BK))
         return 0;
     q->content = x->head->content + i0 * p->D;
     q->relative = x->head->relative + i0 * p->D;

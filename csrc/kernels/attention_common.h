@@ -62,6 +62,14 @@ rp_visible(const rp_attention *p, int64_t b, int64_t i)
     return v;
 }
 
+/* Whether rows that see the keys [begin, end) see any of a tile's `count` keys from j0 on.
+ * Rows that see nothing have begin = end: their tile may lie outside every band. */
+RP_INLINE int
+rp_overlaps(int64_t begin, int64_t end, int64_t j0, int64_t count)
+{
+    return begin < end && begin < j0 + count && end > j0;
+}
+
 /* The table row of relative position r; -1: no position term. */
 RP_INLINE int64_t
 rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)

@@ -88,7 +88,7 @@ static void
 FN(visit_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, int64_t j0)
 {
     const rp_attention *p = plan->p;
-    if (q->end <= j0 || q->begin >= j0 + BK)
+    if (!rp_overlaps(q->begin, q->end, j0, BK))
         return;
     FN(tile) t = {.j0 = j0, .keys = (int)RP_MIN(BK, q->end - j0)};
     t.columns = RP_ROUND_UP(t.keys, NR);

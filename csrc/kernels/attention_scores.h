@@ -80,8 +80,9 @@ typedef struct {
 } FN(runs);
 
 RP_INLINE
-FN(runs) FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
-                     int m, int64_t rows, int64_t count)
+FN(runs)
+FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, int m,
+            int64_t rows, int64_t count)
 {
     FN(runs) runs = {FN(position)(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
     runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));
