@@ -10,6 +10,8 @@
  *   system   linked; it may be the one that NumPy uses, so its thread count is not ours
  *            to set. It stays in the calling thread up to m n k = 2^18.
  *   none     own tiles only (also when there is no config header). */
+#define _GNU_SOURCE /* dladdr */
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -130,7 +132,7 @@ open_blas(void)
     /* large enough to hide OpenBLAS's packing of its two operands */
     blas.rows = 256;
     blas.columns = 512;
-    blas.depth = INT_MAX;
+    blas.depth = 4096; /* a block takes about 20 ms, then signals are seen */
     snprintf(blas.info, sizeof blas.info, "bundled %s, %s", get_config(), bundled_path);
 }
 
@@ -210,7 +212,7 @@ blas_unit(void *context, int64_t unit, int worker)
     int m = (int)(p->m - row < blas.rows ? p->m - row : blas.rows);
     int n = (int)(p->n - column < blas.columns ? p->n - column : blas.columns);
     (void)worker;
-    for (int64_t start = 0; start < p->k; start += blas.depth) {
+    for (int64_t start = 0; start < p->k && !rp_stopping(); start += blas.depth) {
         int k = (int)(p->k - start < blas.depth ? p->k - start : blas.depth);
         const char *a = p->a + row * p->a_row + start * p->a_col;
         const char *b = p->b + start * p->b_row + column * p->b_col;

@@ -18,8 +18,10 @@ supported(void)
 
 #define RP_ISA avx2
 #define RP_VECTOR_BYTES 32
-#define RP_MR 6 /* 6 x 2 accumulators, 2 columns of B and one of A: 15 of 16 registers */
-#define RP_QUERY_TILE 48 /* rows: a multiple of both MR and the 16 columns of a micro-tile */
+/* 6 x 2 accumulators, 2 columns of B and one of A: 15 of 16 registers */
+#define RP_MR 6
+/* rows: a multiple of both MR and the 16 columns of a micro-tile */
+#define RP_QUERY_TILE 48
 #define RP_HAS_FMA 1
 #include "kernels/kernels.h"
 

@@ -65,9 +65,10 @@ const char *rp_num_threads_source(void);
 /* C (m, n) = alpha * A (m, k) . B (k, n) + beta * C, float32 or float64 by dtype.
  * A and B are any strided view (element strides); C has unit column stride. OpenBLAS
  * when it is there and the strides suit, own tiles otherwise. */
-rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
-                  ptrdiff_t a_row, ptrdiff_t a_col, const void *b, ptrdiff_t b_row,
-                  ptrdiff_t b_col, double beta, void *c, ptrdiff_t c_row, int threads);
+rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha,
+                  const void *a, ptrdiff_t a_row, ptrdiff_t a_col, const void *b,
+                  ptrdiff_t b_row, ptrdiff_t b_col, double beta, void *c,
+                  ptrdiff_t c_row, int threads);
 /* The same with strides of a and b in bytes, that of c in elements. */
 typedef struct {
     int64_t m, n, k;
@@ -105,7 +106,8 @@ enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the
 enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 
 #define RP_UNBOUNDED INT64_MAX
-#define RP_FARTHEST ((INT64_C(1) << 60) - 1) /* largest |query_offset|, |min_position| */
+/* largest |query_offset|, |min_position| */
+#define RP_FARTHEST ((INT64_C(1) << 60) - 1)
 
 /* The whole problem: design.md's one formula.
  *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + mask_ij
@@ -113,20 +115,21 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
  * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv;
-    rp_array query, key, value;               /* (B, H|Hk, Lq|Lk, D|Dv) */
-    rp_array mask;                            /* (B, H, Lq, Lk), type in mask_type */
-    rp_array rel_key, rel_query, rel_value;   /* (B, H, R, D | D | Dv) */
-    rp_array rel_bias;                        /* (B, H, bias_rows, 1) */
-    rp_array pos_bias_u, pos_bias_v;          /* (B, H, 1, D) */
-    rp_array labels;                          /* (B, 1, Lq, Lk), integers of label_size bytes */
+    rp_array query, key, value;             /* (B, H|Hk, Lq|Lk, D|Dv) */
+    rp_array mask;                          /* (B, H, Lq, Lk), type in mask_type */
+    rp_array rel_key, rel_query, rel_value; /* (B, H, R, D | D | Dv) */
+    rp_array rel_bias;                      /* (B, H, bias_rows, 1) */
+    rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
+    rp_array labels; /* (B, 1, Lq, Lk), integers of label_size bytes */
     const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
     int mask_type, label_size, beyond;
     int64_t key_rows, query_rows, value_rows, bias_rows; /* of rel_key, rel_query, .. */
-    int64_t min_position, min_bias_position;  /* r of row 0 of the tables, of rel_bias */
-    int64_t window_left, window_right;        /* r outside [-left, right] is hidden */
+    int64_t min_position, min_bias_position; /* r of row 0 of the tables, of rel_bias */
+    int64_t window_left, window_right;       /* r outside [-left, right] is hidden */
     double scale, dropout_p;
     uint64_t seed;
-    rp_array out, lse, weights; /* (B, H, Lq, Dv | 1 | Lk); lse, weights may be absent */
+    /* (B, H, Lq, Dv | 1 | Lk); lse, weights may be absent */
+    rp_array out, lse, weights;
     int threads;
 } rp_attention;
 
@@ -147,8 +150,8 @@ typedef struct {
 /* ---- ISA tables ------------------------------------------------------------ */
 
 /* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
-typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions, const ptrdiff_t *steps,
-                        void *data);
+typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions,
+                        const ptrdiff_t *steps, void *data);
 /* Loops report through these; module.c installs what they do to Python's error state. */
 void rp_loop_error(const char *message); /* ValueError */
 void rp_loop_status(rp_status status);   /* MemoryError where that is the status */
@@ -171,8 +174,8 @@ typedef struct {
     int (*supported)(void);
     rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
     rp_status (*attention_backward[RP_DTYPES])(const rp_gradients *problem);
-    void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row, int64_t column,
-                                  void *scratch);
+    void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row,
+                                  int64_t column, void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
     double (*fma_loop[RP_DTYPES])(int64_t rounds);
     rp_loop loops[RP_UFUNCS][RP_DTYPES];

@@ -11,6 +11,7 @@ import oracle
 import pytest
 from problems import DTYPES, PATHS, TERMS, cast, check, normal, qkv, run, terms
 from tolerances import (
+    TOLERANCES,
     assert_bitwise,
     assert_close,
     assert_lse_close,
@@ -36,6 +37,7 @@ def small_problem(lq, lk, k, offset, causal, beyond):
     return inputs, keywords, oracle.attention(*inputs, **keywords)
 
 
+@pytest.mark.devmode
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("k", [0, 1, 3, 12])
 @pytest.mark.parametrize("memory", [True, False])
@@ -77,7 +79,7 @@ def sized_problem(kind, size):
     lq, lk, d, dv, offset, causal = size
     rng = np.random.default_rng([lq, lk, d])
     inputs = qkv(rng, (2,), 2, lq, lk, d, dv)
-    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=offset, k=20)
+    keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=offset, k=20, scale=0.5)
     keywords["is_causal"] = causal
     return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
 
@@ -88,6 +90,59 @@ def test_sizes_around_tiles(isa, kind):
         inputs, keywords, want = sized_problem(kind, size)
         got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
         assert_results_close(got, want)
+
+
+# Where the engine changes its ways: keys that outgrow the second-level cache (blocks of
+# query tiles), slices packed in waves (16 MB), keys of a decode step in chunks of 512
+# and, past 64 of them, several chunks to a span.
+LARGE = [
+    # batch, heads, Lq, Lk, D, query_offset
+    (1, 2, 150, 4200, 16, 4050),
+    (5, 2, 20, 4200, 64, 0),
+    (2, 1, 3, 1100, 16, 1097),
+    (1, 1, 1, 40000, 8, 39999),
+]
+
+
+@functools.cache
+def large_problem(kind, size):
+    batch, heads, lq, lk, d, offset = size
+    rng = np.random.default_rng(size)
+    inputs = qkv(rng, (batch,), heads, lq, lk, d)
+    keywords = terms(rng, kind, heads, lq, lk, d, offset=offset, k=70, scale=0.5)
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.parametrize("kind", ["plain", "shaw", "xl", "both_tables"])
+@pytest.mark.parametrize("size", LARGE)
+def test_large_sizes(isa, kind, size):
+    if kind == "both_tables" and size[3] > 5000:
+        pytest.skip("the oracle would store every key times every table row")
+    inputs, keywords, want = large_problem(kind, size)
+    for dtype in DTYPES:
+        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
+        assert_results_close(got, want)
+
+
+@functools.cache
+def long_problem(kind, size):
+    rng = np.random.default_rng(1024)
+    q, k, v = qkv(rng, (), 1, 1024, 1024, 64)
+    inputs = (size * q, size * k, v)
+    keywords = terms(rng, kind, 1, 1024, 1024, 64, k=16)
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.parametrize("kind", ["plain", "shaw", "music", "xl", "bias"])
+@pytest.mark.parametrize("size", [1.0, 4.0])
+def test_error_of_long_sequences(isa, kind, size):
+    """L = 1024, d = 64, inputs of order 1 and four times as large."""
+    inputs, keywords, want = long_problem(kind, size)
+    name = "forward" if size == 1 else "forward_large_logits"
+    for dtype in DTYPES:
+        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
+        assert_close(got.out, want.out, name)
+        assert_lse_close(got.lse, want.lse)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (12, 0), (0, 12)])
@@ -131,10 +186,11 @@ def test_masks(isa, dtype, lq, lk, mask_dtype, shape):
 @pytest.mark.parametrize(
     "window", [(3, 2), (0, 0), (None, 4), (17, None), (0, None), (1000, 1000)]
 )
-def test_windows_and_lengths(isa, dtype, lq, lk, window):
+@pytest.mark.parametrize("kind", ["everything", "xl", "both_tables"])
+def test_windows_and_lengths(isa, dtype, lq, lk, window, kind):
     rng = np.random.default_rng(4)
     inputs = qkv(rng, (3,), 2, lq, lk, 16)
-    keywords = terms(rng, "everything", 2, lq, lk, 16)
+    keywords = terms(rng, kind, 2, lq, lk, 16)
     keywords |= {"window": window, "key_lengths": np.array([lk, lk // 2, 0])}
     keywords["query_offset"] = np.array([lk - lq, 0, 3])
     for causal in (False, True):
@@ -236,6 +292,32 @@ def test_tiny_and_huge_values(isa, dtype, lq, lk, size):
     rng = np.random.default_rng(11)
     q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, lq, lk, 16))
     check((q, k, v * np.dtype(dtype).type(size)), {}, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lq, lk", PATHS)
+def test_columns_of_very_different_sizes(isa, dtype, lq, lk):
+    """Value columns from 1e-30 to 1e30 do not touch each other."""
+    rng = np.random.default_rng(20)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, lq, lk, 16))
+    sizes = (10.0 ** rng.uniform(-30, 30, 16)).astype(dtype)
+    got, want = run(q, k, v * sizes), dense_oracle.attention(q, k, v * sizes)
+    for n in range(16):
+        assert_close(got.out[..., n], want.out[..., n], "forward")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lq, lk", PATHS)
+def test_sums_that_cancel(isa, dtype, lq, lk):
+    """Values +x and -x under equal logits: an error small beside x, not beside 0."""
+    rng = np.random.default_rng(21)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, lq, lk, 16))
+    q, v = np.zeros_like(q), v.copy()
+    v[..., 1::2, :] = -v[..., ::2, :]
+    got = run(q, k, v)
+    assert_close(got.weights, np.full((2, lq, lk), 1 / lk), "forward")
+    error = np.abs(got.out).max() / np.abs(v).max()
+    assert error <= TOLERANCES["forward"].of(dtype)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dense_oracle
 import numpy as np
 import pytest
+from layouts import LAYOUTS
 from problems import DTYPES, PATHS, cast, check, normal, qkv, run, terms
 from tolerances import assert_bitwise, assert_close, assert_results_bitwise
 
@@ -104,6 +105,19 @@ def test_labels(isa, dtype, lq, lk, kind):
 
 
 @both_dtypes
+@pytest.mark.parametrize("rows", [40, 5000])
+def test_labels_of_tables_with_many_rows(isa, dtype, rows):
+    """A product with the whole table pays for few rows only."""
+    rng = np.random.default_rng(16)
+    keywords = all_tables(rng, rows, 16, 8)
+    keywords |= {"labels": rng.integers(-1, rows, (40, 300)), "is_causal": True}
+    inputs = qkv(rng, (2,), 2, 40, 300, 16, 8)
+    for left_out in ((), ("rel_query",), ("rel_query", "rel_key")):
+        given = {n: x for n, x in keywords.items() if n not in left_out}
+        check(inputs, given | {"query_offset": 260}, dtype)
+
+
+@both_dtypes
 @both_paths
 @pytest.mark.parametrize("heads, key_heads", [(4, 1), (6, 2), (3, 3)])
 def test_grouped_heads(isa, dtype, lq, lk, heads, key_heads):
@@ -151,6 +165,10 @@ def scheme_problem(rng, lq, lk, dtype):
     q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8))
     u, w = normal(rng, 2, 2, 16).astype(dtype)
     return q, k, v, u, w
+
+
+def as_tuple(result):
+    return result if isinstance(result, tuple) else (result,)
 
 
 def table(rng, rows, columns, dtype):
@@ -201,6 +219,31 @@ def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     assert_close(got, want.out, "forward")
     kernel = relpos._config.kernels().transformer_xl_attention
     assert_close(kernel(q, k, v, r, u, w), want.out, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gufuncs_and_merging_in_every_layout(isa, dtype, layout):
+    rng = np.random.default_rng(15)
+    kernels, relay = relpos._config.kernels(), LAYOUTS[layout]
+    *inputs, u, w = scheme_problem(rng, 40, 40, dtype)
+    q, k, v = (x[0] for x in inputs)
+    a, b = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)
+    r = table(rng, 79, 16, dtype)
+    out, lse = run(q, k, v)[:2]
+    for function, arguments in (
+        (kernels.shaw_attention, (q, k, v, a, b)),
+        (kernels.relative_global_attention, (q, k, v, r)),
+        (kernels.transformer_xl_attention, (q, k, v, r, u, w)),
+        (relpos.merge_attention, (out, lse, out[::-1].copy(), lse[::-1].copy())),
+    ):
+        stretched = [np.broadcast_to(x, (3, *x.shape)) for x in arguments]
+        want = as_tuple(function(*arguments))
+        got = as_tuple(function(*(relay(x) for x in arguments)))
+        thrice = as_tuple(function(*stretched))
+        for n, result in enumerate(want):
+            assert_bitwise(got[n], result)
+            assert_bitwise(thrice[n], np.stack([result] * 3))
 
 
 @both_dtypes

@@ -85,9 +85,12 @@ def ufunc(name):
         "shaw_attention": ([q, q, q, table, table], None),
         "relative_global_attention": ([q, q, q, table], None),
         "transformer_xl_attention": ([q, q, q, table, normal(8), normal(8)], None),
-        "shaw_scores": ([q, q, table], None),
-        "skewed_scores": ([q, q, table], None),
-        "transformer_xl_scores": ([q, q, table, normal(8), normal(8)], None),
+        "shaw_scores": ([q, q, table, 0.5, 0], None),
+        "skewed_scores": ([q, q, table, 0.5, 0, -40], None),
+        "transformer_xl_scores": (
+            [q, q, table, normal(8), normal(8), 0.5, 0],
+            None,
+        ),
     }
     arguments, out_shape = inputs[name]
     function = getattr(kernels(), name)

@@ -343,6 +343,7 @@ SHAPES = [(1, 1, 1), (0, 3, 2), (3, 0, 2), (3, 2, 0), (5, 7, 3), (97, 257, 300)]
 SHAPES += [(1, 600, 70), (600, 1, 70), (130, 513, 65)]
 
 
+@pytest.mark.devmode
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gemm(shape, dtype, capfd):
@@ -381,6 +382,7 @@ def test_gemm_of_a_broadcast_row():
     np.testing.assert_allclose(_core.gemm(many, many.T, 2), many @ many.T, rtol=1e-13)
 
 
+@pytest.mark.devmode
 def test_gemm_by_many_threads_at_once():
     a = np.random.default_rng(4).standard_normal((120, 120)).astype(np.float32)
     want, wrong = _core.gemm(a, a, 1), []

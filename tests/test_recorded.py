@@ -14,6 +14,8 @@ from tolerances import assert_close, largest
 
 import relpos
 
+pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
+
 SUBSET = Path(__file__).parent / "recorded"
 SUBSET_BYTES = 4_000_000
 FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES

@@ -15,7 +15,7 @@ FN(take)(char *memory, size_t *used, ptrdiff_t count, size_t size)
 
 /* Lays a worker's buffers out from `memory` on; returns the bytes they take. */
 static size_t
-FN(lay_out)(const FN(plan) *plan, char *memory, FN(scratch) *w)
+FN(lay_out)(const FN(plan) * plan, char *memory, FN(scratch) * w)
 {
     const rp_attention *p = plan->p;
     size_t used = 0;
@@ -46,7 +46,8 @@ FN(lay_out)(const FN(plan) *plan, char *memory, FN(scratch) *w)
 }
 
 static void
-FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, int64_t i0)
+FN(start_queries)(const FN(plan) * plan, FN(queries) * q, int64_t b, int64_t h,
+                  int64_t i0)
 {
     const rp_attention *p = plan->p;
     const T factor = (T)(p->scale * RP_LOG2E);
@@ -60,11 +61,12 @@ FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, in
     q->saved_column = -1;
     const char *rows = rp_at(&p->query, b, h, i0);
     const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v;
-    FN(pack_left)(q->content, rows, p->query.row, p->query.col, q->rows, q->rows_pad, p->D,
-                  u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
+    FN(pack_left)(q->content, rows, p->query.row, p->query.col, q->rows, q->rows_pad,
+                  p->D, u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
     if (q->relative != q->content)
-        FN(pack_left)(q->relative, rows, p->query.row, p->query.col, q->rows, q->rows_pad,
-                      p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col, factor);
+        FN(pack_left)(q->relative, rows, p->query.row, p->query.col, q->rows,
+                      q->rows_pad, p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col,
+                      factor);
     memset(q->out, 0, (size_t)(BQ * plan->Dv_pad) * sizeof(T));
     for (int m = 0; m < BQ; m++) {
         q->max[m] = -(T)INFINITY;
@@ -72,11 +74,9 @@ FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, in
     }
     if (q->key_dots)
         FN(gemm_set)(q->relative, FN(copy)(&plan->rel_key, b, h), q->rows_pad,
-                     plan->key_stride, p->D, q->key_dots,
-                     plan->key_stride);
+                     plan->key_stride, p->D, q->key_dots, plan->key_stride);
     if (q->value_sums)
-        memset(q->value_sums, 0,
-               (size_t)(BQ * plan->value_stride) * sizeof(T));
+        memset(q->value_sums, 0, (size_t)(BQ * plan->value_stride) * sizeof(T));
     if (p->weights.data)
         for (int m = 0; m < q->rows; m++)
             for (int64_t j = 0; j < p->Lk; j++)
@@ -85,7 +85,7 @@ FN(start_queries)(const FN(plan) *plan, FN(queries) *q, int64_t b, int64_t h, in
 }
 
 static void
-FN(visit_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, int64_t j0)
+FN(visit_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, int64_t j0)
 {
     const rp_attention *p = plan->p;
     if (q->end <= j0 || q->begin >= j0 + BK)
@@ -100,7 +100,8 @@ FN(visit_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, int64_t j0)
     const T *values = FN(slice_values)(plan, q->b, hk, &stride);
     FN(score_tile)(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
     FN(value_tile)(plan, w, q, &t, values, stride,
-                   plan->may_hide && plan->values_bad[slice * plan->key_tiles + j0 / BK]);
+                   plan->may_hide &&
+                       plan->values_bad[slice * plan->key_tiles + j0 / BK]);
 }
 
 static void
@@ -134,17 +135,17 @@ FN(forward_unit)(void *context, int64_t unit, int worker)
 }
 
 static rp_status
-FN(pack_tables)(FN(plan) *plan)
+FN(pack_tables)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
-    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                                      plan->use_key, 1, 1);
+    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows,
+                                      p->D, plan->use_key, 1, 1);
     if (!status)
-        status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
-                                plan->use_query, 1, p->scale * RP_LOG2E);
+        status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows,
+                                p->D, plan->use_query, 1, p->scale * RP_LOG2E);
     if (!status)
-        status = FN(pack_table)(plan, &p->rel_value, &plan->rel_value, p->value_rows, p->Dv,
-                                plan->use_value, 0, 1);
+        status = FN(pack_table)(plan, &p->rel_value, &plan->rel_value, p->value_rows,
+                                p->Dv, plan->use_value, 0, 1);
     const FN(copies) *c = &plan->rel_value;
     if (!status && plan->use_value && plan->Dv_pad)
         plan->rel_value_bad = FN(not_finite)(
@@ -155,7 +156,7 @@ FN(pack_tables)(FN(plan) *plan)
 
 /* Memory for one wave of slices and one scratch a worker. */
 static rp_status
-FN(allocate)(FN(plan) *plan)
+FN(allocate)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
     size_t keys = (size_t)plan->Lk_pad * (size_t)p->D * sizeof(T);
@@ -169,20 +170,21 @@ FN(allocate)(FN(plan) *plan)
     FN(scratch) unused;
     plan->scratch_size = FN(lay_out)(plan, NULL, &unused);
     plan->scratch = rp_alloc((size_t)p->threads, plan->scratch_size);
-    return plan->keys && plan->values && plan->values_bad && plan->scratch ? RP_OK
-                                                                          : RP_NO_MEMORY;
+    return plan->keys && plan->values && plan->values_bad && plan->scratch
+               ? RP_OK
+               : RP_NO_MEMORY;
 }
 
 static rp_status
-FN(run_waves)(FN(plan) *plan)
+FN(run_waves)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
     int64_t wave = plan->slices;
     for (int64_t s = 0; s < p->B * p->Hk; s += wave) {
         plan->first_slice = s;
         plan->slices = RP_MIN(wave, p->B * p->Hk - s);
-        rp_status status = rp_parallel(plan->slices * plan->key_tiles, FN(pack_slice_unit),
-                                       plan, p->threads);
+        rp_status status = rp_parallel(plan->slices * plan->key_tiles,
+                                       FN(pack_slice_unit), plan, p->threads);
         if (!status)
             status = rp_parallel(plan->slices * plan->group * plan->query_blocks,
                                  FN(forward_unit), plan, p->threads);
@@ -204,8 +206,7 @@ FN(attention_forward)(const rp_attention *p)
     /* From this length on one head's keys, values and table outgrow the second-level
      * cache, and tiles that share each slice of them win. */
     plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;
-    plan.query_blocks =
-        (plan.Lq_pad / BQ + plan.block_tiles - 1) / plan.block_tiles;
+    plan.query_blocks = (plan.Lq_pad / BQ + plan.block_tiles - 1) / plan.block_tiles;
     rp_status status = FN(pack_tables)(&plan);
     if (!status)
         status = FN(allocate)(&plan);

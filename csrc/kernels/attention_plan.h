@@ -20,7 +20,7 @@ typedef struct {
 } FN(copies);
 
 RP_INLINE T *
-FN(copy)(const FN(copies) *c, int64_t b, int64_t h)
+FN(copy)(const FN(copies) * c, int64_t b, int64_t h)
 {
     int64_t index = (c->batches > 1 ? b : 0) * c->heads + (c->heads > 1 ? h : 0);
     return c->data + index * c->size;
@@ -28,22 +28,23 @@ FN(copy)(const FN(copies) *c, int64_t b, int64_t h)
 
 typedef struct {
     const rp_attention *p;
-    int64_t group;                      /* query heads to a key head */
-    int use_key, use_query, use_value;  /* RP_ABSENT .. RP_LABELS */
-    int skew;                           /* 1: score rows lie skewed in their buffer */
-    int may_hide;                       /* some visible tile may hold hidden pairs */
+    int64_t group;                     /* query heads to a key head */
+    int use_key, use_query, use_value; /* RP_ABSENT .. RP_LABELS */
+    int skew;                          /* 1: score rows lie skewed in their buffer */
+    int may_hide;                      /* some visible tile may hold hidden pairs */
     int64_t Lq_pad, Lk_pad, Dv_pad, key_tiles;
-    ptrdiff_t key_stride, value_stride; /* table rows, rounded up to panels and vectors */
-    int64_t band_first, band_end;       /* band columns that any tile reads */
+    ptrdiff_t key_stride,
+        value_stride;             /* table rows, rounded up to panels and vectors */
+    int64_t band_first, band_end; /* band columns that any tile reads */
     FN(copies) rel_key, rel_query, rel_value;
-    int rel_value_bad;                  /* rel_value holds NaN or infinity */
+    int rel_value_bad; /* rel_value holds NaN or infinity */
     int copy_values;
-    T *keys, *values;                   /* packed slices (b, hk) of this wave */
-    unsigned char *values_bad;          /* per slice and key tile: NaN or infinity */
-    int64_t first_slice, slices;        /* this wave */
-    int64_t query_blocks, block_tiles;  /* units to a head, query tiles to a unit */
+    T *keys, *values;                  /* packed slices (b, hk) of this wave */
+    unsigned char *values_bad;         /* per slice and key tile: NaN or infinity */
+    int64_t first_slice, slices;       /* this wave */
+    int64_t query_blocks, block_tiles; /* units to a head, query tiles to a unit */
     char *scratch;
-    size_t scratch_size;                /* bytes to a worker */
+    size_t scratch_size; /* bytes to a worker */
 } FN(plan);
 
 /* ROWS costs BQ * rows * D a query tile and a pass over the few tiles near the diagonal;
@@ -59,7 +60,7 @@ FN(choose_path)(const rp_attention *p, const rp_array *table, int64_t rows)
 }
 
 static void
-FN(plan_band)(FN(plan) *plan)
+FN(plan_band)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
     int64_t low = 0, high = 0, full = plan->Lq_pad + plan->Lk_pad;
@@ -81,24 +82,25 @@ FN(plan_band)(FN(plan) *plan)
 /* ---- packing ---------------------------------------------------------------- */
 
 typedef struct {
-    FN(plan) *plan;
+    FN(plan) * plan;
     const rp_array *table;
-    FN(copies) *copies;
+    FN(copies) * copies;
     int64_t rows, columns; /* of the table; columns = its row length */
     int64_t packed_rows, padded;
-    int path, panels;      /* panels: left-operand order; else rows of Dv_pad elements */
+    int path, panels; /* panels: left-operand order; else rows of Dv_pad elements */
     T factor;
     int64_t chunks;
 } FN(table_pack);
 
 /* Address of packed row n of a copy, or NULL for a row of zeros. */
 RP_INLINE const char *
-FN(table_source)(const FN(table_pack) *t, int64_t b, int64_t h, int64_t n)
+FN(table_source)(const FN(table_pack) * t, int64_t b, int64_t h, int64_t n)
 {
     const rp_attention *p = t->plan->p;
     int64_t row = n < t->rows ? n : -1;
     if (t->path == RP_BAND) {
-        int64_t r = n + t->plan->band_first + 1 - t->plan->Lq_pad - rp_query_offset(p, b);
+        int64_t r =
+            n + t->plan->band_first + 1 - t->plan->Lq_pad - rp_query_offset(p, b);
         row = rp_table_row(r, p->min_position, t->rows, p->beyond);
     }
     return row < 0 ? NULL : rp_at(t->table, b, h, row);
@@ -116,13 +118,14 @@ FN(pack_table_unit)(void *context, int64_t unit, int worker)
     for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
         const char *rows[NR];
         if (!t->panels) {
-            FN(pack_row)(data + n * t->padded, FN(table_source)(t, b, h, n), t->table->col,
-                         t->columns, t->padded);
+            FN(pack_row)(data + n * t->padded, FN(table_source)(t, b, h, n),
+                         t->table->col, t->columns, t->padded);
             continue;
         }
         for (int i = 0; i < NR; i++)
             rows[i] = FN(table_source)(t, b, h, n + i);
-        FN(pack_panel)(data + n * t->columns, rows, t->table->col, t->columns, t->factor);
+        FN(pack_panel)(data + n * t->columns, rows, t->table->col, t->columns,
+                       t->factor);
     }
 }
 
@@ -140,13 +143,13 @@ FN(table_batches)(const rp_attention *p, const rp_array *table, int path)
 }
 
 static rp_status
-FN(pack_table)(FN(plan) *plan, const rp_array *table, FN(copies) *copies, int64_t rows,
-               int64_t columns, int path, int panels, double factor)
+FN(pack_table)(FN(plan) * plan, const rp_array *table, FN(copies) * copies,
+               int64_t rows, int64_t columns, int path, int panels, double factor)
 {
     if (path == RP_ABSENT)
         return RP_OK;
-    FN(table_pack) t = {plan, table, copies, rows, columns, rows, columns, path, panels,
-                        (T)factor, 0};
+    FN(table_pack)
+    t = {plan, table, copies, rows, columns, rows, columns, path, panels, (T)factor, 0};
     if (path == RP_BAND)
         t.packed_rows = plan->band_end - plan->band_first;
     if (panels)
@@ -172,7 +175,8 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
     const rp_attention *p = plan->p;
     (void)worker;
     int64_t slice = unit / plan->key_tiles, tile = unit % plan->key_tiles;
-    int64_t b = (plan->first_slice + slice) / p->Hk, hk = (plan->first_slice + slice) % p->Hk;
+    int64_t b = (plan->first_slice + slice) / p->Hk,
+            hk = (plan->first_slice + slice) % p->Hk;
     int64_t j0 = tile * BK, end = RP_MIN(plan->Lk_pad, j0 + BK);
     T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     for (int64_t j = j0; j < end; j += NR) {
@@ -185,8 +189,8 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
     if (plan->copy_values) {
         T *values = plan->values + slice * p->Lk * plan->Dv_pad;
         for (int64_t j = j0; j < end; j++)
-            FN(pack_row)(values + j * plan->Dv_pad, rp_at(&p->value, b, hk, j), p->value.col,
-                         p->Dv, plan->Dv_pad);
+            FN(pack_row)(values + j * plan->Dv_pad, rp_at(&p->value, b, hk, j),
+                         p->value.col, p->Dv, plan->Dv_pad);
     }
     if (plan->may_hide)
         plan->values_bad[unit] = (unsigned char)FN(not_finite)(
@@ -196,7 +200,7 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
 /* Values of slice (b, hk) as rows: the packed copy, or the caller's array where its rows
  * are whole vectors close together (rows 1 KB apart halve the speed of P.V). */
 RP_INLINE const T *
-FN(slice_values)(const FN(plan) *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
+FN(slice_values)(const FN(plan) * plan, int64_t b, int64_t hk, ptrdiff_t *stride)
 {
     const rp_attention *p = plan->p;
     if (plan->copy_values) {
@@ -209,7 +213,7 @@ FN(slice_values)(const FN(plan) *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
 }
 
 static void
-FN(plan_paths)(FN(plan) *plan, const rp_attention *p)
+FN(plan_paths)(FN(plan) * plan, const rp_attention *p)
 {
     const ptrdiff_t size = sizeof(T);
     plan->p = p;
@@ -218,8 +222,9 @@ FN(plan_paths)(FN(plan) *plan, const rp_attention *p)
     plan->use_query = p->rel_query.data ? RP_BAND : RP_ABSENT;
     plan->use_value = FN(choose_path)(p, &p->rel_value, p->value_rows);
     plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND;
-    plan->may_hide = p->window_left != RP_UNBOUNDED || p->window_right != RP_UNBOUNDED ||
-                     p->mask_type != RP_MASK_NONE || p->rel_bias.data;
+    plan->may_hide = p->window_left != RP_UNBOUNDED ||
+                     p->window_right != RP_UNBOUNDED || p->mask_type != RP_MASK_NONE ||
+                     p->rel_bias.data;
     plan->Lq_pad = RP_ROUND_UP(p->Lq, BQ);
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);

@@ -7,13 +7,13 @@
 
 typedef struct {
     const rp_attention *p;
-    int64_t group, rows;            /* query heads to a key head; query rows to a key head */
-    int64_t blocks, chunks, spans;  /* row blocks to a key head; keys: chunks, spans */
+    int64_t group, rows; /* query heads to a key head; query rows to a key head */
+    int64_t blocks, chunks, spans; /* row blocks to a key head; keys: chunks, spans */
     int64_t span_chunks;
-    ptrdiff_t width;                /* Dv in whole vectors */
-    T *max, *sum, *out;             /* of each (b, hk, row, span): partial results */
+    ptrdiff_t width;    /* Dv in whole vectors */
+    T *max, *sum, *out; /* of each (b, hk, row, span): partial results */
     T *scratch;
-    ptrdiff_t scratch_size;         /* elements to a worker */
+    ptrdiff_t scratch_size; /* elements to a worker */
 } FN(rows_plan);
 
 /* One query row in work. */
@@ -52,13 +52,14 @@ FN(dot)(const T *a, const T *b, ptrdiff_t count)
 
 /* The row of a table with `rows` rows that pair (i, j) uses; -1: none. */
 RP_INLINE int64_t
-FN(pair_row)(const rp_attention *p, const FN(query_row) *q, int64_t j, int64_t rows,
+FN(pair_row)(const rp_attention *p, const FN(query_row) * q, int64_t j, int64_t rows,
              int64_t min_position)
 {
     if (p->labels.data)
         return rp_label(rp_at(&p->labels, q->b, 0, q->i) + j * p->labels.col,
                         p->label_size, rows);
-    return rp_table_row(j - q->i - rp_query_offset(p, q->b), min_position, rows, p->beyond);
+    return rp_table_row(j - q->i - rp_query_offset(p, q->b), min_position, rows,
+                        p->beyond);
 }
 
 RP_INLINE const T *
@@ -69,8 +70,8 @@ FN(operand_row)(const rp_array *a, int64_t b, int64_t h, int64_t row, ptrdiff_t 
 }
 
 static void
-FN(score_rel_query)(const rp_attention *p, const FN(query_row) *q, int64_t hk, int64_t j0,
-                    int64_t end)
+FN(score_rel_query)(const rp_attention *p, const FN(query_row) * q, int64_t hk,
+                    int64_t j0, int64_t end)
 {
     const T factor = (T)(p->scale * RP_LOG2E);
     T *second = q->gathered + RP_MAX(p->D, p->Dv);
@@ -86,7 +87,7 @@ FN(score_rel_query)(const rp_attention *p, const FN(query_row) *q, int64_t hk, i
 
 /* Logits of the keys [j0, end), all visible by position, into q->s. */
 static void
-FN(score_chunk)(const rp_attention *p, const FN(query_row) *q, int64_t hk, int64_t j0,
+FN(score_chunk)(const rp_attention *p, const FN(query_row) * q, int64_t hk, int64_t j0,
                 int64_t end)
 {
     for (int64_t j = j0; j < end; j++)
@@ -108,13 +109,14 @@ FN(score_chunk)(const rp_attention *p, const FN(query_row) *q, int64_t hk, int64
         FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i) + j0 * p->mask.col,
                          (int)(end - j0), q->s);
     for (int64_t j = j0; p->weights.data && j < end; j++)
-        *(T *)(rp_at(&p->weights, q->b, q->h, q->i) + j * p->weights.col) = q->s[j - j0];
+        *(T *)(rp_at(&p->weights, q->b, q->h, q->i) + j * p->weights.col) =
+            q->s[j - j0];
 }
 
 /* out += sum_n w[n] * row n, skipping weights of 0 (hidden pairs may sit on NaN). Rows are
  * read in strips of 8 vectors that stay in registers over the keys. */
 static void
-FN(add_weighted)(const rp_attention *p, const FN(query_row) *q, const rp_array *rows,
+FN(add_weighted)(const rp_attention *p, const FN(query_row) * q, const rp_array *rows,
                  int64_t h, int64_t j0, int64_t count, int by_pair)
 {
     for (ptrdiff_t k0 = 0; k0 < p->Dv; k0 += 8 * VL) {
@@ -123,13 +125,13 @@ FN(add_weighted)(const rp_attention *p, const FN(query_row) *q, const rp_array *
         T tail[VL] = {0};
         for (int64_t n = 0; n < count; n++) {
             T weight = q->s[n];
-            int64_t row = by_pair ? FN(pair_row)(p, q, j0 + n, p->value_rows, p->min_position)
-                                  : j0 + n;
+            int64_t row =
+                by_pair ? FN(pair_row)(p, q, j0 + n, p->value_rows, p->min_position)
+                        : j0 + n;
             if (weight == 0 || row < 0)
                 continue;
-            const T *v =
-                FN(row)(rp_at(rows, q->b, h, row) + k0 * rows->col, rows->col, k1 - k0,
-                        q->gathered);
+            const T *v = FN(row)(rp_at(rows, q->b, h, row) + k0 * rows->col, rows->col,
+                                 k1 - k0, q->gathered);
 #pragma GCC unroll 8
             for (int c = 0; c < 8; c++)
                 if (c < whole)
@@ -146,8 +148,8 @@ FN(add_weighted)(const rp_attention *p, const FN(query_row) *q, const rp_array *
 
 /* One chunk of keys: logits, running softmax, share of the output. */
 static void
-FN(row_chunk)(const FN(rows_plan) *plan, const FN(query_row) *q, int64_t hk, int64_t j0,
-              int64_t end)
+FN(row_chunk)(const FN(rows_plan) * plan, const FN(query_row) * q, int64_t hk,
+              int64_t j0, int64_t end)
 {
     const rp_attention *p = plan->p;
     int64_t count = end - j0;
@@ -183,7 +185,7 @@ FN(row_chunk)(const FN(rows_plan) *plan, const FN(query_row) *q, int64_t hk, int
 
 /* Sets *q up for row f (head f / Lq of its group, query f % Lq) of slice and span. */
 static void
-FN(start_row)(const FN(rows_plan) *plan, FN(query_row) *q, int64_t slice, int64_t f,
+FN(start_row)(const FN(rows_plan) * plan, FN(query_row) * q, int64_t slice, int64_t f,
               int64_t span, T *queries)
 {
     const rp_attention *p = plan->p;
@@ -204,9 +206,11 @@ FN(start_row)(const FN(rows_plan) *plan, FN(query_row) *q, int64_t slice, int64_
     for (ptrdiff_t k = 0; k < p->D; k++) {
         T x = *(const T *)(row + k * p->query.col), u = 0, v = 0;
         if (p->pos_bias_u.data)
-            u = *(const T *)(rp_at(&p->pos_bias_u, q->b, q->h, 0) + k * p->pos_bias_u.col);
+            u = *(const T *)(rp_at(&p->pos_bias_u, q->b, q->h, 0) +
+                             k * p->pos_bias_u.col);
         if (p->pos_bias_v.data)
-            v = *(const T *)(rp_at(&p->pos_bias_v, q->b, q->h, 0) + k * p->pos_bias_v.col);
+            v = *(const T *)(rp_at(&p->pos_bias_v, q->b, q->h, 0) +
+                             k * p->pos_bias_v.col);
         queries[k] = (x + u) * factor;
         queries[p->D + k] = (x + v) * factor;
     }
@@ -268,8 +272,8 @@ FN(merge_unit)(void *context, int64_t unit, int worker)
         }
     }
     int64_t slice = unit / plan->rows, f = unit % plan->rows;
-    FN(write_row)(p, slice / p->Hk, slice % p->Hk * plan->group + f / p->Lq, f % p->Lq, base,
-                  sum[0], out);
+    FN(write_row)(p, slice / p->Hk, slice % p->Hk * plan->group + f / p->Lq, f % p->Lq,
+                  base, sum[0], out);
 }
 
 static void
@@ -286,7 +290,8 @@ FN(hide_weights)(const rp_attention *p)
 static rp_status
 FN(attention_rows)(const rp_attention *p)
 {
-    FN(rows_plan) plan = {.p = p, .group = p->H / p->Hk, .width = RP_ROUND_UP(p->Dv, VL)};
+    FN(rows_plan)
+    plan = {.p = p, .group = p->H / p->Hk, .width = RP_ROUND_UP(p->Dv, VL)};
     plan.rows = plan.group * p->Lq;
     plan.blocks = (plan.rows + RP_FEW_QUERIES - 1) / RP_FEW_QUERIES;
     plan.chunks = (p->Lk + RP_CHUNK_KEYS - 1) / RP_CHUNK_KEYS;
@@ -296,7 +301,8 @@ FN(attention_rows)(const rp_attention *p)
     plan.spans = RP_MAX(1, (plan.chunks + plan.span_chunks - 1) / plan.span_chunks);
     plan.scratch_size = RP_ROUND_UP(
         RP_CHUNK_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
-    size_t rows = (size_t)(p->B * p->Hk * plan.rows), partials = rows * (size_t)plan.spans;
+    size_t rows = (size_t)(p->B * p->Hk * plan.rows),
+           partials = rows * (size_t)plan.spans;
     plan.max = rp_alloc(partials, sizeof(T));
     plan.sum = rp_alloc(partials, sizeof(T));
     plan.out = rp_alloc(partials, (size_t)plan.width * sizeof(T));
@@ -305,8 +311,8 @@ FN(attention_rows)(const rp_attention *p)
     if (plan.max && plan.sum && plan.out && plan.scratch) {
         if (p->weights.data)
             FN(hide_weights)(p);
-        status = rp_parallel(p->B * p->Hk * plan.blocks * plan.spans, FN(rows_unit), &plan,
-                             p->threads);
+        status = rp_parallel(p->B * p->Hk * plan.blocks * plan.spans, FN(rows_unit),
+                             &plan, p->threads);
         if (!status)
             status = rp_parallel((int64_t)rows, FN(merge_unit), &plan, p->threads);
     }

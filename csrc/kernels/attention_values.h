@@ -116,16 +116,15 @@ FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                            ptrdiff_t ldc)
 {
     for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t k = 0; k < depth; k++) {
-            T ai = a[i * lda + k];
-            if (ai == 0)
-                continue;
-            for (ptrdiff_t j = 0; j < columns; j += VL) {
-                T *cell = c + i * ldc + j;
-                V sum = FN(load)(cell);
-                sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
-                FN(store)(cell, sum);
+        for (ptrdiff_t j = 0; j < columns; j += VL) {
+            V sum = (V){0};
+            for (ptrdiff_t k = 0; k < depth; k++) {
+                T ai = a[i * lda + k];
+                if (ai != 0)
+                    sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
             }
+            T *cell = c + i * ldc + j;
+            FN(store)(cell, FN(load)(cell) + sum);
         }
 }
 

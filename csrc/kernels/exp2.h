@@ -14,7 +14,7 @@ FN(exp2)(V x)
 #if RP_IS_F32
     const T shift = 0x1.8p23f, smallest = -126.0f;
     const int mantissa = 23, bias = 127;
-    static const T c[] = {1.0f,          0.693147004f,   0.240222469f,
+    static const T c[] = {1.0f,          0.693147004f,  0.240222469f,
                           0.0555071086f, 0.0096712932f, 0.00132696086f};
 #else
     const T shift = 0x1.8p52, smallest = -1022.0;

@@ -8,7 +8,8 @@ FN(fma_loop)(int64_t rounds)
 {
     enum { CHAINS = 12 };
     V acc[CHAINS], x, y;
-    volatile T seed = (T)0.5; /* volatile: nothing of the loop is known to the compiler */
+    /* volatile: nothing of the loop is known to the compiler */
+    volatile T seed = (T)0.5;
     for (int c = 0; c < CHAINS; c++)
         acc[c] = FN(splat)(seed);
     x = FN(splat)(seed);

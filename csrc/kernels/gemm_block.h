@@ -54,5 +54,5 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
                                c + i * p->c_row + j, p->c_row);
             }
         start += depth;
-    } while (start < p->k);
+    } while (start < p->k && !rp_stopping());
 }

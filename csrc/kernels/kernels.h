@@ -41,12 +41,13 @@ const rp_table RP_TABLE(RP_ISA) = {
     .attention_backward = RP_BOTH(attention_backward),
     .gemm_block = RP_BOTH(gemm_block),
     .fma_loop = RP_BOTH(fma_loop),
-    .loops = {
-#define RP_UFUNC(name, signature, nin, nout, types, doc) \
+    .loops =
+        {
+#define RP_UFUNC(name, signature, nin, nout, types, doc)                               \
     [RP_UFUNC_##name] = RP_BOTH(name),
 #include "../ufuncs.h"
 #undef RP_UFUNC
-    },
+        },
 };
 
 #undef RP_BOTH

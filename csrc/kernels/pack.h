@@ -15,7 +15,8 @@ FN(row)(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
  * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
  * transpose: 3 times as fast as element by element. */
 static void
-FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth, T factor)
+FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth,
+               T factor)
 {
     ptrdiff_t k = 0;
     if (step == (ptrdiff_t)sizeof(T))
@@ -39,7 +40,8 @@ FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t d
 
 /* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
 static void
-FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
+FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count,
+             ptrdiff_t padded)
 {
     ptrdiff_t k = 0;
     if (row && step == (ptrdiff_t)sizeof(T)) {
@@ -66,8 +68,9 @@ FN(unpack_row)(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
 
 /* Up to VL rows of one block of pack_left, from lane `first` on. */
 RP_INLINE void
-FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step, int first,
-                    int valid, ptrdiff_t depth, const char *bias, ptrdiff_t bias_step, T factor)
+FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+                    int first, int valid, ptrdiff_t depth, const char *bias,
+                    ptrdiff_t bias_step, T factor)
 {
     const int lanes = RP_MIN(VL, MR - first);
     ptrdiff_t k = 0;
@@ -76,19 +79,22 @@ FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t s
             V block[VL], shift = bias ? FN(load)((const T *)bias + k) : (V){0};
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
-                block[i] = i < lanes && first + i < valid
-                               ? (FN(load)((const T *)(rows + i * row_step) + k) + shift) *
-                                     factor
-                               : (V){0};
+                block[i] =
+                    i < lanes && first + i < valid
+                        ? (FN(load)((const T *)(rows + i * row_step) + k) + shift) *
+                              factor
+                        : (V){0};
             FN(transpose)(block);
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
-                memcpy(packed + (k + i) * MR + first, &block[i], (size_t)lanes * sizeof(T));
+                memcpy(packed + (k + i) * MR + first, &block[i],
+                       (size_t)lanes * sizeof(T));
         }
     for (; k < depth; k++)
         for (int i = 0; i < lanes; i++) {
             T x = first + i < valid ? *(const T *)(rows + i * row_step + k * step) : 0;
-            T shift = bias && first + i < valid ? *(const T *)(bias + k * bias_step) : 0;
+            T shift =
+                bias && first + i < valid ? *(const T *)(bias + k * bias_step) : 0;
             packed[k * MR + first + i] = (x + shift) * factor;
         }
 }
@@ -96,14 +102,15 @@ FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t s
 /* (rows + bias) * factor -> blocks [depth][MR] of the left operand; rows past `valid`
  * are zeros. bias may be NULL. */
 static void
-FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t valid,
-              int64_t count, ptrdiff_t depth, const char *bias, ptrdiff_t bias_step, T factor)
+FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+              int64_t valid, int64_t count, ptrdiff_t depth, const char *bias,
+              ptrdiff_t bias_step, T factor)
 {
     for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
         for (int first = 0; first < MR; first += VL)
-            FN(pack_left_block)(packed, rows + (block + first) * row_step, row_step, step,
-                                first, (int)RP_MIN(valid - block, MR), depth, bias, bias_step,
-                                factor);
+            FN(pack_left_block)(packed, rows + (block + first) * row_step, row_step,
+                                step, first, (int)RP_MIN(valid - block, MR), depth,
+                                bias, bias_step, factor);
 }
 
 /* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */

@@ -74,7 +74,9 @@ FN(tile_offset_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc
     }
 }
 
-/* c (MR rows, `vectors` = 1 or 2 vectors wide) += a (MR rows, row-major) . b (depth rows) */
+/* c (MR rows, `vectors` = 1 or 2 vectors wide) += a (MR rows, row-major) . b (depth rows).
+ * c joins at the end: one running sum over all keys of a long row would lose digits with
+ * the square root of its length. */
 RP_INLINE void
 FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
                   T *c, ptrdiff_t ldc, const int vectors)
@@ -84,7 +86,7 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = FN(load)(c + i * ldc + j * VL);
+            acc[i][j] = (V){0};
     for (ptrdiff_t k = 0; k < depth; k++, a++, b += ldb) {
         V bk[2];
 #pragma GCC unroll 2
@@ -102,7 +104,7 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
-            FN(store)(c + i * ldc + j * VL, acc[i][j]);
+            FN(store)(c + i * ldc + j * VL, FN(load)(c + i * ldc + j * VL) + acc[i][j]);
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows a multiple of MR,

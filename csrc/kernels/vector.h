@@ -80,17 +80,17 @@ FN(vmax)(V a, V b)
 #define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define RP_HIGH(a, b) RP_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #else
-#define RP_SWAP1(v) \
+#define RP_SWAP1(v)                                                                    \
     RP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
-#define RP_SWAP2(v) \
+#define RP_SWAP2(v)                                                                    \
     RP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
-#define RP_SWAP4(v) \
+#define RP_SWAP4(v)                                                                    \
     RP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
-#define RP_SWAP8(v) \
+#define RP_SWAP8(v)                                                                    \
     RP_SHUFFLE(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
-#define RP_LOW(a, b) \
+#define RP_LOW(a, b)                                                                   \
     RP_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define RP_HIGH(a, b) \
+#define RP_HIGH(a, b)                                                                  \
     RP_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #endif
 

@@ -1,0 +1,181 @@
+"""NaN and infinity in slots that no query sees never reach the output."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import DTYPES, PATHS, cast, normal, qkv, run, terms
+from tolerances import assert_bitwise
+
+POISONS = [np.nan, np.inf, -np.inf]
+both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def relative(lq, lk, offset):
+    return np.arange(lk) - (np.arange(lq)[:, None] + offset)
+
+
+def hiding(way, lq, lk, rng):
+    """Keywords that hide pairs in one way, and which pairs stay visible."""
+    offset = lk - lq - 2
+    r = relative(lq, lk, offset)
+    random = rng.random((lq, lk)) < 0.6
+    random[:, lk // 2] = False  # one key is hidden from all
+    random[lq // 2] = False  # and one query sees nothing
+    keywords, visible = {
+        "causal": ({"is_causal": True}, r <= 0),
+        "window": ({"window": (6, 3)}, (r >= -6) & (r <= 3)),
+        "lengths": (
+            {"key_lengths": lk - 5},
+            r < lk - 5 - offset - np.arange(lq)[:, None],
+        ),
+        "bool": ({"attn_mask": random}, random),
+        "float": ({"attn_mask": np.where(random, 0.0, -np.inf)}, random),
+    }[way]
+    return keywords | {"query_offset": offset}, visible
+
+
+ways = pytest.mark.parametrize("way", ["causal", "window", "lengths", "bool", "float"])
+
+
+def unaffected(got, want, rows):
+    """The given query rows are bitwise the same in every result."""
+    assert_bitwise(got.out[..., rows, :], want.out[..., rows, :])
+    assert_bitwise(got.lse[..., rows], want.lse[..., rows])
+    assert_bitwise(got.weights[..., rows, :], want.weights[..., rows, :])
+
+
+def poisoned(array, index, poison):
+    array = array.copy()
+    array[index] = poison
+    return array
+
+
+@ways
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("kind", ["plain", "xl", "everything"])
+def test_poison_in_a_key_or_value(isa, way, dtype, lq, lk, kind):
+    """Queries that do not see key j do not notice what it holds; the others do."""
+    rng = np.random.default_rng(1)
+    hidden, visible = hiding(way, lq, lk, rng)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8)]
+    position = terms(rng, kind, 2, lq, lk, 16, 8, offset=hidden["query_offset"])
+    keywords = cast(position | hidden, dtype)
+    want = run(*inputs, **keywords)
+    for n, j in enumerate([0, lk // 2, lk - 4, lk - 1]):
+        sees = visible[:, j]
+        for which in (1, 2):
+            bad = list(inputs)
+            bad[which] = poisoned(inputs[which], (..., j, slice(None)), POISONS[n % 3])
+            with np.errstate(all="ignore"):
+                got = run(*bad, **keywords)
+            unaffected(got, want, ~sees)
+            if which == 2 or POISONS[n % 3] is np.nan:
+                assert not np.isfinite(got.out[..., sees, :]).any()
+
+
+@ways
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("name", ["rel_key", "rel_query", "rel_value", "rel_bias"])
+def test_poison_in_a_table_row(isa, way, dtype, lq, lk, name):
+    """Queries none of whose visible pairs read row t do not notice what it holds."""
+    rng = np.random.default_rng(2)
+    hidden, visible = hiding(way, lq, lk, rng)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    r = relative(lq, lk, hidden["query_offset"])
+    first, rows = r.min() - 2, r.max() - r.min() + 5
+    table = normal(rng, 2, rows) if name == "rel_bias" else normal(rng, 2, rows, 16)
+    keywords = {name: table, "min_relative_position": int(first)} | hidden
+    keywords = cast(keywords, dtype)
+    want = run(*inputs, **keywords)
+    for n, t in enumerate([0, 3, rows // 2, rows - 4, rows - 1]):
+        reads = (visible & (r - first == t)).any(1)
+        index = (..., t) if name == "rel_bias" else (..., t, slice(None))
+        bad = keywords | {name: poisoned(keywords[name], index, POISONS[n % 3])}
+        with np.errstate(all="ignore"):
+            got = run(*inputs, **bad)
+        unaffected(got, want, ~reads)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("clipped", [True, False])
+def test_poison_in_all_rows_of_the_future(isa, dtype, lq, lk, clipped):
+    """Under a causal mask, rows of positive relative position do not exist."""
+    rng = np.random.default_rng(3)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16, 8)]
+    k = 9 if clipped else lk
+    offset = lk - lq
+    keywords = terms(rng, "everything", 2, lq, lk, 16, 8, offset=offset, k=k)
+    keywords = cast(keywords, dtype) | {"is_causal": True}
+    want = run(*inputs, **keywords)
+    for poison in POISONS:
+        bad = dict(keywords)
+        for name in ("rel_key", "rel_query", "rel_value"):
+            future = (..., slice(k + 1, None), slice(None))
+            bad[name] = poisoned(bad[name], future, poison)
+        middle = bad["rel_bias"].shape[-1] // 2
+        bad["rel_bias"] = poisoned(
+            bad["rel_bias"], (..., slice(middle + 1, None)), poison
+        )
+        with np.errstate(all="ignore"):
+            unaffected(run(*inputs, **bad), want, slice(None))
+
+
+@both_dtypes
+@both_paths
+def test_poison_behind_labels(isa, dtype, lq, lk):
+    """Row 0 belongs to hidden pairs alone, and to pairs without a position term."""
+    rng = np.random.default_rng(4)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    mask = rng.random((lq, lk)) < 0.6
+    labels = np.where(mask, rng.integers(1, 5, (lq, lk)), 0)
+    labels[:, ::5] = -1
+    keywords = {
+        name: normal(rng, 5, 16) for name in ("rel_key", "rel_query", "rel_value")
+    }
+    keywords["rel_bias"] = normal(rng, 5)
+    keywords = cast(keywords, dtype) | {"labels": labels, "attn_mask": mask}
+    want = run(*inputs, **keywords)
+    for name in ("rel_key", "rel_query", "rel_value", "rel_bias"):
+        for poison in POISONS:
+            bad = keywords | {name: poisoned(keywords[name], 0, poison)}
+            with np.errstate(all="ignore"):
+                unaffected(run(*inputs, **bad), want, slice(None))
+
+
+@ways
+@both_dtypes
+@both_paths
+def test_poison_in_the_mask_at_hidden_pairs(isa, way, dtype, lq, lk):
+    """A float mask is not read where something else already hides the pair."""
+    if way in ("bool", "float"):
+        pytest.skip("the mask itself hides here")
+    rng = np.random.default_rng(5)
+    hidden, visible = hiding(way, lq, lk, rng)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    mask = normal(rng, lq, lk).astype(dtype)
+    want = run(*inputs, mask, **hidden)
+    for poison in (np.nan, np.inf):
+        bad = np.where(visible, mask, np.array(poison, dtype))
+        with np.errstate(all="ignore"):
+            unaffected(run(*inputs, bad, **hidden), want, slice(None))
+
+
+@both_dtypes
+@both_paths
+def test_a_poisoned_query_stays_alone(isa, dtype, lq, lk):
+    rng = np.random.default_rng(6)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16))
+    keywords = cast(terms(rng, "everything", 2, lq, lk, 16), dtype)
+    want = run(q, k, v, **keywords)
+    others = np.arange(lq) != lq // 2
+    for poison in POISONS:
+        bad = poisoned(q, (..., lq // 2, slice(None)), poison)
+        with np.errstate(all="ignore"):
+            got = run(bad, k, v, **keywords)
+        unaffected(got, want, others)
+        assert np.isnan(got.out[..., ~others, :]).all()

@@ -1,0 +1,187 @@
+"""The same numbers, bit for bit: any memory layout, thread count, slice or order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layouts import LAYOUTS
+from problems import DTYPES, PATHS, cast, normal, qkv, run, terms
+from tolerances import assert_bitwise, assert_results_bitwise, assert_results_close
+
+import relpos
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+both_paths = pytest.mark.parametrize("lq, lk", PATHS)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def heads_inside(x):
+    """Heads between length and columns in memory, as a (B, L, H, D) array has them."""
+    if x.ndim < 3:
+        return x.copy()
+    return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
+
+
+EVERY_LAYOUT = LAYOUTS | {"heads_inside": heads_inside}
+
+
+def problem(lq, lk, dtype, *, labels=None, mask_dtype=None, batch=(2,)):
+    """All operands of attention by name, each with every axis it can have."""
+    rng = np.random.default_rng([lq, lk])
+    inputs = qkv(rng, batch, 2, lq, lk, 16, 32)
+    given = dict(zip(("query", "key", "value"), inputs, strict=True))
+    given |= terms(rng, "everything", 2, lq, lk, 16, 32, offset=3)
+    for name in ("rel_key", "rel_query", "rel_value"):
+        given[name] = normal(rng, *batch, 2, *given[name].shape[-2:])
+    given["rel_bias"] = normal(rng, *batch, *given["rel_bias"].shape)
+    given["attn_mask"] = np.where(rng.random((*batch, 2, lq, lk)) < 0.8, 0.5, -np.inf)
+    given = cast(given, dtype)
+    mask_dtype = dtype if mask_dtype is None else mask_dtype
+    given["attn_mask"] = given["attn_mask"].astype(mask_dtype)
+    if mask_dtype == "bool":
+        given["attn_mask"] = rng.random((*batch, 2, lq, lk)) < 0.8
+    given["key_lengths"] = np.broadcast_to([lk, lk - 3], batch).copy()
+    if labels:
+        rows = given["rel_key"].shape[-2]
+        given["labels"] = rng.integers(-1, rows, (*batch, lq, lk)).astype(labels)
+    return given
+
+
+def relaid(given, layout):
+    return {
+        name: layout(x) if isinstance(x, np.ndarray) and x.ndim else x
+        for name, x in given.items()
+    }
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
+def test_layouts_of_all_operands(isa, dtype, lq, lk, layout):
+    given = problem(lq, lk, dtype)
+    got = run(**relaid(given, EVERY_LAYOUT[layout]))
+    assert_results_bitwise(got, run(**given))
+
+
+@both_dtypes
+@both_paths
+def test_layouts_mixed_over_operands(isa, dtype, lq, lk):
+    """A different layout for each operand, in turn."""
+    given, layouts = problem(lq, lk, dtype), list(EVERY_LAYOUT.values())
+    want = run(**given)
+    for turn in range(len(layouts)):
+        mixed = {
+            name: x
+            if not isinstance(x, np.ndarray)
+            else layouts[(n + turn) % len(layouts)](x)
+            for n, (name, x) in enumerate(given.items())
+        }
+        assert_results_bitwise(run(**mixed), want)
+
+
+@both_paths
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64"])
+def test_layouts_of_labels_and_other_masks(isa, lq, lk, layout, kind):
+    for mask_dtype in ("bool", "float32", "float64"):
+        given = problem(lq, lk, "float32", labels=kind, mask_dtype=mask_dtype)
+        got = run(**relaid(given, EVERY_LAYOUT[layout]))
+        assert_results_bitwise(got, run(**given))
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("axis", [-1, -2, -3, -4])
+def test_zero_strides(isa, dtype, lq, lk, axis):
+    """Each operand broadcast along one of its axes, against the same written out."""
+    given = problem(lq, lk, dtype)
+    for name, x in given.items():
+        if not isinstance(x, np.ndarray) or x.ndim < -axis:
+            continue
+        view = np.broadcast_to(x.take([0], axis), x.shape)
+        assert view.strides[axis] == 0
+        want = run(**given | {name: view.copy()})
+        assert_results_bitwise(run(**given | {name: view}), want)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("layout", EVERY_LAYOUT)
+def test_layouts_of_out(isa, dtype, lq, lk, layout):
+    given = problem(lq, lk, dtype)
+    want = run(**given)
+    if layout == "swapped":
+        pytest.skip("out has to be of the native byte order")
+    out = EVERY_LAYOUT[layout](np.full_like(want.out, np.nan))
+    got = run(**given, out=out)
+    assert got.out is out
+    assert_results_bitwise(got, want)
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk", [*PATHS, (130, 700), (1, 3000)])
+@pytest.mark.parametrize("labels", [None, "int16"])
+def test_threads(isa, dtype, lq, lk, labels):
+    given = problem(lq, lk, dtype, labels=labels, batch=(3, 2))
+    want = run(**given, num_threads=1, dropout_p=0.2, rng=1)
+    for threads in (2, 5):
+        got = run(**given, num_threads=threads, dropout_p=0.2, rng=1)
+        assert_results_bitwise(got, want)
+
+
+@both_dtypes
+@both_paths
+def test_items_and_heads_alone_and_permuted(isa, dtype, lq, lk):
+    """No item or head notices its neighbours, or where it stands."""
+    given = problem(lq, lk, dtype, batch=(2, 2))
+    given |= {"query_offset": np.array([[3, 0], [7, -2]])}
+    want = run(**given)
+    for vector in ("pos_bias_u", "pos_bias_v"):
+        given[vector] = np.broadcast_to(given[vector], (2, 16))
+
+    def pick(batch, heads):
+        index = {"query_offset": batch, "key_lengths": batch}
+        index |= {"pos_bias_u": heads, "pos_bias_v": heads}
+        both = (*batch, heads)
+        return run(**{n: np.asarray(x)[index.get(n, both)] for n, x in given.items()})
+
+    everything = slice(None)
+    got = pick((everything, everything), slice(None, None, -1))
+    assert_results_bitwise(got, type(want)(*(x[:, :, ::-1] for x in want[:3]), None))
+    got = pick((slice(None, None, -1), slice(None, None, -1)), everything)
+    assert_results_bitwise(got, type(want)(*(x[::-1, ::-1] for x in want[:3]), None))
+    for b in np.ndindex(2, 2):
+        for h in range(2):
+            got = pick(b, slice(h, h + 1))
+            alone = (x[b][h : h + 1] for x in want[:3])
+            assert_results_bitwise(got, type(want)(*alone, None))
+
+
+@both_dtypes
+@pytest.mark.parametrize("extra", [1, 31, 300])
+def test_hidden_keys_at_the_end(isa, dtype, extra):
+    """Bitwise in tiles; a decode step cuts its keys by their number."""
+    for lq, lk in PATHS:
+        rng = np.random.default_rng(4)
+        q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk + extra, 16))
+        keywords = cast(terms(rng, "shaw", 2, lq, lk, 16), dtype)
+        want = run(q, k[..., :lk, :], v[..., :lk, :], **keywords)
+        longer = run(q, k, v, key_lengths=lk, **keywords)
+        assert not longer.weights[..., lk:].any()
+        got = type(longer)(longer.out, longer.lse, longer.weights[..., :lk], None)
+        if lq > 8:
+            assert_results_bitwise(got, want)
+        else:
+            assert_results_close(got, want, "same_formula")
+
+
+@both_dtypes
+@both_paths
+def test_what_is_returned_changes_nothing(isa, dtype, lq, lk):
+    """Asking for weights or lse takes no other path through the numbers."""
+    given = problem(lq, lk, dtype)
+    want = run(**given)
+    assert_bitwise(relpos.attention(**given), want.out)
+    got = relpos.attention(**given, return_lse=True)
+    assert_bitwise(got.out, want.out)
+    assert_bitwise(got.lse, want.lse)
