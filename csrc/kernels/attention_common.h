@@ -9,13 +9,29 @@
 enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
 
 enum {
-    RP_PACK_CHUNK = 256,   /* rows that a unit of table packing takes */
-    RP_BLOCK_TILES = 4,    /* query tiles that share a slice of keys when L is large */
-    RP_WAVE_BYTES = 1 << 24, /* packed keys and values held at a time, threads allowing */
-    RP_FEW_QUERIES = 8,    /* up to this many, keys are read in place, not packed */
-    RP_MANY_LABELS = 4096, /* past this many rows a product with the whole table loses */
-    RP_CHUNK_KEYS = 512,   /* keys scored at a time where they are read in place */
-    RP_SPANS = 64,         /* parts that the keys of few queries are split into, at most */
+    RP_PACK_CHUNK = 256, /* rows that a unit of table packing takes */
+    RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys when L is large */
+    RP_WAVE_BYTES =
+        1 << 24,        /* packed keys and values held at a time, threads allowing */
+    RP_FEW_QUERIES = 8, /* up to this many, keys are read in place, not packed */
+    RP_MANY_LABELS =
+        4096,            /* past this many rows a product with the whole table loses */
+    RP_CHUNK_KEYS = 512, /* keys scored at a time where they are read in place */
+    RP_FEW_ROWS =
+        256,          /* table rows up to which the backward sums by row, not by band */
+    RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
+    RP_SPANS = 64,    /* parts that the keys of few queries are split into, at most */
+};
+
+/* Gradients that several units add to. */
+enum {
+    RP_GRAD_KEY,
+    RP_GRAD_QUERY,
+    RP_GRAD_VALUE,
+    RP_GRAD_BIAS,
+    RP_GRAD_U,
+    RP_GRAD_V,
+    RP_PARTIALS
 };
 
 #define RP_LOG2E 1.4426950408889634074

@@ -199,7 +199,7 @@ FN(attention_forward)(const rp_attention *p)
 {
     if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
-    if (FN(rows_apply)(p))
+    if (p->Lq <= RP_FEW_QUERIES || FN(labels_apply)(p))
         return FN(attention_rows)(p);
     FN(plan) plan = {0};
     FN(plan_paths)(&plan, p);

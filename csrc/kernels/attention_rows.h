@@ -25,12 +25,12 @@ typedef struct {
     T *max, *sum, *out;
 } FN(query_row);
 
+/* Labels that tiles do not take. */
 static int
-FN(rows_apply)(const rp_attention *p)
+FN(labels_apply)(const rp_attention *p)
 {
-    return p->Lq <= RP_FEW_QUERIES ||
-           (p->labels.data && (p->rel_query.data || p->key_rows > RP_MANY_LABELS ||
-                               p->value_rows > RP_MANY_LABELS));
+    return p->labels.data && (p->rel_query.data || p->key_rows > RP_MANY_LABELS ||
+                              p->value_rows > RP_MANY_LABELS);
 }
 
 RP_INLINE T

@@ -15,10 +15,10 @@ typedef struct {
     int64_t begin, end;    /* keys that any of its rows may see */
     int64_t saved_column;  /* w of the first saved band column; -1: none */
     T *content, *relative; /* packed (q + u) and (q + v), times scale * log2e */
-    T *saved;              /* (BQ, BQ): band columns for the next key tile */
-    T *out, *max, *sum;    /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
-    T *key_dots;           /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
-    T *value_sums;         /* (BQ, rows of rel_value): sum of p by table row, likewise */
+    T *saved;           /* (BQ, BQ): band columns for the next key tile; NULL: none */
+    T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
+    T *key_dots;        /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
+    T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
 } FN(queries);
 
 /* One worker's buffers. */
@@ -28,7 +28,7 @@ typedef struct {
     T *bias;     /* (LDS): rel_bias over the band of a tile */
     T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
-    FN(queries) *queries;
+    FN(queries) * queries;
 } FN(scratch);
 
 /* The part of a key tile that one query tile works on. */
@@ -38,12 +38,12 @@ typedef struct {
     int64_t w0;        /* first band column */
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;
-    int finished;      /* 1: some pair of the tile may be hidden */
+    int finished; /* 1: some pair of the tile may be hidden */
 } FN(tile);
 
 RP_INLINE int64_t
-FN(position)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int64_t m,
-             int64_t n)
+FN(position)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+             int64_t m, int64_t n)
 {
     return t->j0 + n - (q->i0 + m + rp_query_offset(plan->p, q->b));
 }
@@ -51,7 +51,8 @@ FN(position)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t, int6
 /* ---- the rel_key term, before the content is added ---------------------------- */
 
 static void
-FN(fill_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t)
+FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+              const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     const T *table = FN(copy)(&plan->rel_key, q->b, q->h) - plan->band_first * p->D;
@@ -62,110 +63,129 @@ FN(fill_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(til
         first = BQ;
     }
     if (end > first)
-        FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad, end - first,
-                     p->D, w->scores + first, LDS);
+        FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad,
+                     end - first, p->D, w->scores + first, LDS);
     q->saved_column = t->w0 + BK;
-    if (end == LDS && t->j0 + BK < q->end)
+    if (q->saved && end == LDS && t->j0 + BK < q->end)
         for (int m = 0; m < q->rows_pad; m++)
             memcpy(q->saved + m * BQ, w->scores + m * LDS + BK, BQ * sizeof(T));
     else
         q->saved_column = -1;
 }
 
-/* Row by row: the run of keys before the table's first row, inside it, and past its
- * last row. */
-static void
-FN(fill_clipped)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t)
+/* The keys of row m of a tile by where they fall on a table of `rows` rows: key n has row
+ * `row + n` for n in [inside, past), keys before and after lie beyond its ends. */
+typedef struct {
+    int64_t row, inside, past;
+} FN(runs);
+
+RP_INLINE
+FN(runs) FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+                     int m, int64_t rows, int64_t count)
 {
-    const rp_attention *p = plan->p;
-    const ptrdiff_t rows = p->key_rows, stride = plan->key_stride;
-    for (int m = 0; m < q->rows; m++) {
-        const T *dots = q->key_dots + m * stride;
-        T before = p->beyond == RP_CLIP ? dots[0] : 0;
-        T after = p->beyond == RP_CLIP ? dots[rows - 1] : 0;
-        int64_t row = FN(position)(plan, q, t, m, 0) - p->min_position; /* of key 0 */
-        int64_t inside = RP_MIN(t->columns, RP_MAX(0, -row));
-        int64_t past = RP_MIN(t->columns, RP_MAX(0, rows - row));
-        T *s = t->s + m * t->ld;
+    FN(runs) runs = {FN(position)(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
+    runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));
+    runs.past = RP_MIN(count, RP_MAX(0, rows - runs.row));
+    return runs;
+}
+
+/* s[m, n] = dots[m, table row of the pair], by clipping. */
+static void
+FN(fill_clipped)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
+                 const T *dots, ptrdiff_t stride, int64_t rows)
+{
+    int clip = plan->p->beyond == RP_CLIP;
+    for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
+        FN(runs) runs = FN(runs_of)(plan, q, t, m, rows, t->columns);
+        T before = clip ? dots[0] : 0, after = clip ? dots[rows - 1] : 0;
         int64_t n = 0;
-        for (; n < inside; n++)
+        for (; n < runs.inside; n++)
             s[n] = before;
-        for (; n < past; n++)
-            s[n] = dots[row + n];
+        for (; n < runs.past; n++)
+            s[n] = dots[runs.row + n];
         for (; n < t->columns; n++)
             s[n] = after;
     }
 }
 
+/* The same by label. */
 static void
-FN(fill_labels)(const FN(plan) *plan, const FN(queries) *q, const FN(tile) *t)
+FN(fill_labels)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
+                const T *dots, ptrdiff_t stride, int64_t rows)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t stride = plan->key_stride;
-    for (int m = 0; m < q->rows; m++) {
-        const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
-        T *s = t->s + m * t->ld;
+    for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
+        const char *label =
+            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         for (int n = 0; n < t->columns; n++, label += p->labels.col) {
-            int64_t l = n < t->keys ? rp_label(label, p->label_size, p->key_rows) : -1;
-            s[n] = l < 0 ? 0 : q->key_dots[m * stride + l];
+            int64_t l = n < t->keys ? rp_label(label, p->label_size, rows) : -1;
+            s[n] = l < 0 ? 0 : dots[l];
         }
     }
 }
 
-/* Fills the tile with the rel_key term and returns NULL, or returns the one value that
- * the term has in each row of the tile (ROWS, all keys on one side of the table). */
+/* Spreads the products of queries and table rows over the tile at s and returns NULL; or
+ * returns the one value that they have in each row of the tile, a row's `*step` from the
+ * next (ROWS, all keys on one side of the table). */
 static const T *
-FN(fill_positions)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t,
-                   ptrdiff_t *step)
+FN(fill_dots)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
+              const T *dots, ptrdiff_t stride, int64_t rows, ptrdiff_t *step)
 {
     static const T zero = 0;
     const rp_attention *p = plan->p;
+    if (p->labels.data)
+        return FN(fill_labels)(plan, q, t, s, dots, stride, rows), NULL;
+    int before = FN(position)(plan, q, t, 0, t->columns - 1) < p->min_position;
+    int after = FN(position)(plan, q, t, q->rows - 1, 0) >= p->min_position + rows;
+    if (!before && !after)
+        return FN(fill_clipped)(plan, q, t, s, dots, stride, rows), NULL;
+    *step = p->beyond == RP_ZERO ? 0 : stride;
+    return p->beyond == RP_ZERO ? &zero : dots + (before ? 0 : rows - 1);
+}
+
+/* Fills the tile with the rel_key term and returns NULL, or the term's value in each row. */
+static const T *
+FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+                   const FN(tile) * t, ptrdiff_t *step)
+{
+    static const T zero = 0;
     *step = 0;
     if (plan->use_key == RP_ABSENT)
         return &zero;
     if (plan->use_key == RP_BAND)
         return FN(fill_band)(plan, w, q, t), NULL;
-    if (plan->use_key == RP_LABELS)
-        return FN(fill_labels)(plan, q, t), NULL;
-    int before = FN(position)(plan, q, t, 0, t->columns - 1) < p->min_position;
-    int after =
-        FN(position)(plan, q, t, q->rows - 1, 0) >= p->min_position + p->key_rows;
-    if (!before && !after)
-        return FN(fill_clipped)(plan, q, t), NULL;
-    if (p->beyond == RP_ZERO)
-        return &zero;
-    *step = plan->key_stride;
-    return q->key_dots + (before ? 0 : p->key_rows - 1);
+    return FN(fill_dots)(plan, q, t, t->s, q->key_dots, plan->key_stride,
+                         plan->p->key_rows, step);
 }
 
 /* ---- content ------------------------------------------------------------------- */
 
+/* s = left . panels plus what s holds or, unless that is NULL, plus constant; row maxima
+ * into lane_max. */
 static void
-FN(add_content)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t,
-                const T *keys)
+FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
+                const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
+                T *lane_max)
 {
-    const ptrdiff_t depth = plan->p->D;
-    ptrdiff_t step;
-    const T *constant = FN(fill_positions)(plan, w, q, t, &step);
     for (int i = 0; i < q->rows_pad * VL; i++)
-        w->lane_max[i] = -(T)INFINITY;
+        lane_max[i] = -(T)INFINITY;
     for (ptrdiff_t n = 0; n < t->columns; n += NR)
         for (ptrdiff_t m = 0; m < q->rows_pad; m += MR) {
-            const T *left = q->content + m * depth, *panel = keys + (t->j0 + n) * depth;
-            T *s = t->s + m * t->ld + n, *row_max = w->lane_max + m * VL;
+            const T *a = left + m * depth, *b = panels + (t->j0 + n) * depth;
+            T *cell = s + m * t->ld + n, *row_max = lane_max + m * VL;
             if (constant)
-                FN(tile_offset_max)(left, panel, depth, s, t->ld, constant + m * step, step,
+                FN(tile_offset_max)(a, b, depth, cell, t->ld, constant + m * step, step,
                                     row_max);
             else
-                FN(tile_add_max)(left, panel, depth, s, t->ld, row_max);
+                FN(tile_add_max)(a, b, depth, cell, t->ld, row_max);
         }
 }
 
 /* ---- rel_query: MR keys at a time against the table rows they meet ---------------- */
 
 static void
-FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
-                  const FN(tile) *t)
+FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+                  const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     const T *table = FN(copy)(&plan->rel_query, q->b, q->h) - plan->band_first * p->D;
@@ -176,8 +196,8 @@ FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
         int64_t end = RP_MIN(RP_ROUND_UP(n0 + MR + BQ, NR), plan->band_end - t->w0);
         FN(pack_left)(w->keys, rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0),
                       p->key.row, p->key.col, valid, MR, p->D, NULL, 0, 1);
-        FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D, dots,
-                     WIDTH);
+        FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D,
+                     dots, WIDTH);
         for (int m = 0; m < q->rows; m++)
             for (int n = 0; n < valid; n++) {
                 int c = n0 + n - m + BQ - 1 - first;
@@ -193,7 +213,8 @@ FN(add_rel_query)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q,
 RP_INLINE T
 FN(log2_units)(double x)
 {
-    const double limit = (RP_IS_F32 ? (double)0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4;
+    const double limit =
+        (RP_IS_F32 ? (double)0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4;
     double y = x * RP_LOG2E;
     if (y > limit && x != INFINITY)
         y = limit;
@@ -209,7 +230,8 @@ FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 }
 
 static void
-FN(bias_band)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const FN(tile) *t)
+FN(bias_band)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+              const FN(tile) * t)
 {
     const rp_attention *p = plan->p;
     int64_t r0 = FN(position)(plan, q, t, BQ - 1, 0);
@@ -220,8 +242,8 @@ FN(bias_band)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const 
 }
 
 static void
-FN(add_bias_row)(const rp_attention *p, const FN(scratch) *w, const FN(queries) *q,
-                 const FN(tile) *t, int m)
+FN(add_bias_row)(const rp_attention *p, const FN(scratch) * w, const FN(queries) * q,
+                 const FN(tile) * t, int m)
 {
     T *s = t->s + m * t->ld;
     if (!p->labels.data) {
@@ -263,8 +285,8 @@ FN(hide)(T *s, int64_t first, int64_t end)
 
 /* Bias, mask and visibility of one row, and its maximum anew. */
 static void
-FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const FN(tile) *t,
-               int m)
+FN(finish_row)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
+               const FN(tile) * t, int m)
 {
     const rp_attention *p = plan->p;
     rp_interval visible = rp_visible(p, q->b, q->i0 + m);
@@ -272,7 +294,8 @@ FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const
     if (p->rel_bias.data)
         FN(add_bias_row)(p, w, q, t, m);
     if (p->mask_type != RP_MASK_NONE)
-        FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
+        FN(add_mask_row)(p,
+                         rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
                          t->keys, s);
     FN(hide)(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     FN(hide)(s, RP_MAX(0, visible.end - t->j0), t->columns);
@@ -283,7 +306,7 @@ FN(finish_row)(const FN(plan) *plan, FN(scratch) *w, const FN(queries) *q, const
 }
 
 static void
-FN(copy_logits)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
+FN(copy_logits)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
 {
     for (int m = 0; m < q->rows; m++) {
         char *at = rp_at(&p->weights, q->b, q->h, q->i0 + m) + t->j0 * p->weights.col;
@@ -294,11 +317,13 @@ FN(copy_logits)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
 
 /* The whole tile: logits in t->s, row maxima in w->lane_max. */
 static void
-FN(score_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, FN(tile) *t,
+FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile) * t,
                const T *keys)
 {
     const rp_attention *p = plan->p;
-    FN(add_content)(plan, w, q, t, keys);
+    ptrdiff_t step;
+    const T *constant = FN(fill_positions)(plan, w, q, t, &step);
+    FN(add_product)(q, t, t->s, q->content, keys, p->D, constant, step, w->lane_max);
     if (plan->use_query != RP_ABSENT)
         FN(add_rel_query)(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||

@@ -12,21 +12,22 @@ FN(scale_row)(T *row, ptrdiff_t count, T factor)
 }
 
 static void
-FN(raise_max)(const FN(plan) *plan, FN(queries) *q, int m, T new_max)
+FN(raise_max)(const FN(plan) * plan, FN(queries) * q, int m, T new_max)
 {
     T factor = FN(exp2)(FN(splat)(q->max[m] - new_max))[0];
     q->max[m] = new_max;
     q->sum[m] *= factor;
     FN(scale_row)(q->out + m * plan->Dv_pad, plan->Dv_pad, factor);
     if (q->value_sums) {
-        FN(scale_row)(q->value_sums + m * plan->value_stride, plan->value_stride, factor);
+        FN(scale_row)(q->value_sums + m * plan->value_stride, plan->value_stride,
+                      factor);
     }
 }
 
 /* exp2(s - max) in place for every row, sums included. */
 static void
-FN(softmax_tile)(const FN(plan) *plan, const FN(scratch) *w, FN(queries) *q,
-                 const FN(tile) *t)
+FN(softmax_tile)(const FN(plan) * plan, const FN(scratch) * w, FN(queries) * q,
+                 const FN(tile) * t)
 {
     for (int m = 0; m < q->rows; m++) {
         T top = FN(max_lanes)(FN(load)(w->lane_max + m * VL))[0];
@@ -49,7 +50,7 @@ FN(softmax_tile)(const FN(plan) *plan, const FN(scratch) *w, FN(queries) *q,
 }
 
 static void
-FN(drop_tile)(const rp_attention *p, const FN(queries) *q, const FN(tile) *t)
+FN(drop_tile)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
 {
     unsigned char keep[BK];
     for (int m = 0; m < q->rows; m++) {
@@ -72,66 +73,53 @@ FN(sum_run)(const T *p, int64_t first, int64_t end)
     return total;
 }
 
-/* ROWS: every row inside the table has one key; its two ends take all keys beyond. */
+/* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
+ * the table has one key, its two ends take all keys beyond. */
 static void
-FN(sum_by_row)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+FN(sum_by_row)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+               const T *a, T *sums, ptrdiff_t stride, int64_t rows)
 {
-    const rp_attention *p = plan->p;
-    const ptrdiff_t rows = p->value_rows, stride = plan->value_stride;
-    for (int m = 0; m < q->rows; m++) {
-        T *sums = q->value_sums + m * stride;
-        const T *s = t->s + m * t->ld;
-        int64_t row = FN(position)(plan, q, t, m, 0) - p->min_position; /* of key 0 */
-        int64_t inside = RP_MIN(t->keys, RP_MAX(0, -row));
-        int64_t past = RP_MIN(t->keys, RP_MAX(0, rows - row));
-        if (p->beyond == RP_CLIP) {
-            sums[0] += FN(sum_run)(s, 0, inside);
-            sums[rows - 1] += FN(sum_run)(s, past, t->keys);
+    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
+        FN(runs) runs = FN(runs_of)(plan, q, t, m, rows, t->keys);
+        if (plan->p->beyond == RP_CLIP) {
+            sums[0] += FN(sum_run)(a, 0, runs.inside);
+            sums[rows - 1] += FN(sum_run)(a, runs.past, t->keys);
         }
-        for (int64_t n = inside; n < past; n++)
-            sums[row + n] += s[n];
+        for (int64_t n = runs.inside; n < runs.past; n++)
+            sums[runs.row + n] += a[n];
     }
 }
 
+/* The same by label. */
 static void
-FN(sum_by_label)(const FN(plan) *plan, FN(queries) *q, const FN(tile) *t)
+FN(sum_by_label)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+                 const T *a, T *sums, ptrdiff_t stride, int64_t rows)
 {
     const rp_attention *p = plan->p;
-    const ptrdiff_t stride = plan->value_stride;
-    for (int m = 0; m < q->rows; m++) {
-        const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
+    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
+        const char *label =
+            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
         for (int n = 0; n < t->keys; n++, label += p->labels.col) {
-            int64_t l = rp_label(label, p->label_size, p->value_rows);
+            int64_t l = rp_label(label, p->label_size, rows);
             if (l >= 0)
-                q->value_sums[m * stride + l] += t->s[m * t->ld + n];
+                sums[l] += a[n];
         }
     }
 }
 
-/* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
- * bits: b holds NaN or infinity in rows that hidden pairs must not touch. */
-static void
-FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
-                           ptrdiff_t ldc)
+RP_INLINE void
+FN(sum_by_table_row)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
+                     const T *a, T *sums, ptrdiff_t stride, int64_t rows)
 {
-    for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t j = 0; j < columns; j += VL) {
-            V sum = (V){0};
-            for (ptrdiff_t k = 0; k < depth; k++) {
-                T ai = a[i * lda + k];
-                if (ai != 0)
-                    sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
-            }
-            T *cell = c + i * ldc + j;
-            FN(store)(cell, FN(load)(cell) + sum);
-        }
+    (plan->p->labels.data ? FN(sum_by_label) : FN(sum_by_row))(plan, q, t, a, sums,
+                                                               stride, rows);
 }
 
 /* The probabilities read with the plain row length are the band matrix, once the cells
  * that belong to no pair of the tile are zero. */
 static void
-FN(add_value_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t)
+FN(add_value_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+                   const FN(tile) * t)
 {
     const T *table = FN(copy)(&plan->rel_value, q->b, q->h) +
                      (t->w0 - plan->band_first) * plan->Dv_pad;
@@ -148,26 +136,26 @@ FN(add_value_band)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const F
         FN(gemm_add_rows_selected)(w->scores, LDS, table, plan->Dv_pad, q->rows,
                                    plan->Dv_pad, depth, q->out, plan->Dv_pad);
     else
-        FN(gemm_add_rows)(w->scores, LDS, table, plan->Dv_pad, q->rows_pad, plan->Dv_pad,
-                          depth, q->out, plan->Dv_pad);
+        FN(gemm_add_rows)(w->scores, LDS, table, plan->Dv_pad, q->rows_pad,
+                          plan->Dv_pad, depth, q->out, plan->Dv_pad);
 }
 
 /* Probabilities of a scored tile, and their share of the output. */
 static void
-FN(value_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(tile) *t,
-               const T *values, ptrdiff_t stride, int values_bad)
+FN(value_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
+               const FN(tile) * t, const T *values, ptrdiff_t stride, int values_bad)
 {
     const rp_attention *p = plan->p;
     FN(softmax_tile)(plan, w, q, t);
     if (p->dropout_p > 0)
         FN(drop_tile)(p, q, t);
-    if (plan->use_value == RP_ROWS)
-        FN(sum_by_row)(plan, q, t);
-    if (plan->use_value == RP_LABELS)
-        FN(sum_by_label)(plan, q, t);
+    if (plan->use_value > RP_BAND)
+        FN(sum_by_table_row)(plan, q, t, t->s, q->value_sums, plan->value_stride,
+                             p->value_rows);
     if (values_bad && t->finished)
-        FN(gemm_add_rows_selected)(t->s, t->ld, values + t->j0 * stride, stride, q->rows,
-                                   plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
+        FN(gemm_add_rows_selected)(t->s, t->ld, values + t->j0 * stride, stride,
+                                   q->rows, plan->Dv_pad, t->keys, q->out,
+                                   plan->Dv_pad);
     else
         FN(gemm_add_rows)(t->s, t->ld, values + t->j0 * stride, stride, q->rows_pad,
                           plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
@@ -178,7 +166,8 @@ FN(value_tile)(const FN(plan) *plan, FN(scratch) *w, FN(queries) *q, const FN(ti
 /* ---- the finished rows --------------------------------------------------------------- */
 
 static void
-FN(write_weights_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum)
+FN(write_weights_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max,
+                      T sum)
 {
     char *at = rp_at(&p->weights, b, h, i);
     for (int64_t j = 0; j < p->Lk; j++, at += p->weights.col) {
@@ -191,7 +180,8 @@ FN(write_weights_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T 
  * and sum are those of its logits. A row that saw no key has accumulated nothing: its out
  * is 0 and its lse -inf. Weights hold the row's logits so far. */
 static void
-FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum, T *values)
+FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum,
+              T *values)
 {
     T norm = sum == 0 ? 0 : (T)(1 / (sum * (1 - p->dropout_p)));
     FN(scale_row)(values, p->Dv, norm);
@@ -204,7 +194,7 @@ FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T s
 }
 
 static void
-FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
+FN(write_queries)(const FN(plan) * plan, FN(queries) * q)
 {
     const rp_attention *p = plan->p;
     ptrdiff_t stride = plan->value_stride, width = plan->Dv_pad;
@@ -213,5 +203,6 @@ FN(write_queries)(const FN(plan) *plan, FN(queries) *q)
             q->value_sums, stride, FN(copy)(&plan->rel_value, q->b, q->h), width,
             q->rows_pad, width, p->value_rows, q->out, width);
     for (int m = 0; m < q->rows; m++)
-        FN(write_row)(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m], q->out + m * width);
+        FN(write_row)(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m],
+                      q->out + m * width);
 }

@@ -43,7 +43,8 @@ FN(tile_set)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 
 /* c += packed a . panel b; row_max[i] = lane-wise larger of itself and the new c */
 static void
-FN(tile_add_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc, T *row_max)
+FN(tile_add_max)(const T *a, const T *b, ptrdiff_t depth, T *c, ptrdiff_t ldc,
+                 T *row_max)
 {
     V acc[MR][2];
     FN(product_packed)(a, b, depth, acc);
@@ -116,18 +117,108 @@ FN(gemm_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
     for (ptrdiff_t j = 0; j < columns; j += NR)
         for (ptrdiff_t i = 0; i < rows; i += MR) {
             if (columns - j >= NR)
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 2);
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
+                                  ldc, 2);
             else
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j, ldc, 1);
+                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
+                                  ldc, 1);
+        }
+}
+
+/* c (`valid` rows up to MR, `vectors` wide) += a' . b, a (depth, MR) of row length lda */
+RP_INLINE void
+FN(tile_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                     ptrdiff_t depth, T *c, ptrdiff_t ldc, const int vectors, int valid)
+{
+    V acc[MR][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+        acc[i][0] = acc[i][1] = (V){0};
+    for (ptrdiff_t k = 0; k < depth; k++, a += lda, b += ldb) {
+        V bk[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            bk[j] = FN(load)(b + j * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++) {
+            V ai = FN(splat)(a[i]);
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++)
+                acc[i][j] += ai * bk[j];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+        if (i < valid)
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                T *cell = c + i * ldc + j * VL;
+                FN(store)(cell, FN(load)(cell) + acc[i][j]);
+            }
+}
+
+/* c (rows, columns) += a' . b: a (depth, rows), b (depth, columns); columns a multiple of
+ * VL. Reads a up to the next multiple of MR columns. */
+static void
+FN(gemm_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                     ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                     ptrdiff_t ldc)
+{
+    for (ptrdiff_t j = 0; j < columns; j += NR)
+        for (ptrdiff_t i = 0; i < rows; i += MR) {
+            int valid = (int)RP_MIN(MR, rows - i);
+            T *cell = c + i * ldc + j;
+            if (columns - j >= NR)
+                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 2,
+                                     valid);
+            else
+                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 1,
+                                     valid);
         }
 }
 
 /* c (rows, columns) = packed a . panels b: rows a multiple of MR, columns of NR */
 static void
-FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
-             ptrdiff_t ldc)
+FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth,
+             T *c, ptrdiff_t ldc)
 {
     for (ptrdiff_t j = 0; j < columns; j += NR)
         for (ptrdiff_t i = 0; i < rows; i += MR)
             FN(tile_set)(a + i * depth, b + j * depth, depth, c + i * ldc + j, ldc);
+}
+
+/* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
+ * bits: b holds NaN or infinity in rows that hidden pairs must not touch. */
+static void
+FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                           ptrdiff_t ldc)
+{
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t j = 0; j < columns; j += VL) {
+            V sum = (V){0};
+            for (ptrdiff_t k = 0; k < depth; k++) {
+                T ai = a[i * lda + k];
+                if (ai != 0)
+                    sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
+            }
+            T *cell = c + i * ldc + j;
+            FN(store)(cell, FN(load)(cell) + sum);
+        }
+}
+
+/* The same for gemm_add_columns: a (depth, rows) is read by columns. */
+static void
+FN(gemm_add_columns_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                              ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                              ptrdiff_t ldc)
+{
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t j = 0; j < columns; j += VL) {
+            V sum = (V){0};
+            for (ptrdiff_t k = 0; k < depth; k++)
+                if (a[k * lda + i] != 0)
+                    sum += FN(splat)(a[k * lda + i]) * FN(load)(b + k * ldb + j);
+            FN(store)(c + i * ldc + j, FN(load)(c + i * ldc + j) + sum);
+        }
 }

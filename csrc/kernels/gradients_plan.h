@@ -1,0 +1,331 @@
+/* gradients_plan.h: the layout of the backward: what is packed, which partial sums there
+ * are, and how they are added up.
+ *
+ * A unit is one key head and one chunk of key tiles; chunks are cut from Lk alone. It owns
+ * its rows of grad_key and grad_value. What several units add to, grad_query and the
+ * gradients of tables, u and v, each query head of each unit sums up for itself, and the
+ * partial sums are added in the order (batch item, head, chunk): the same bits for any
+ * number of threads. */
+
+/* Operands of one query head (b, h), all rows. */
+typedef struct {
+    T *content, *relative,
+        *grad_left;                 /* packed left operands: q + u, q + v, grad_out */
+    T *rows_u, *rows_v, *grad_rows; /* row-major: q + u, q + v, grad_out */
+    T *lse, *delta;                 /* lse in log2 units; grad_out . out - grad_lse */
+    T *key_dots, *value_dots;       /* ROWS and LABELS: (q + v).A and grad_out . W */
+    unsigned char *bad; /* per query tile: NaN or infinity in q or grad_out */
+} FN(head);
+
+/* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
+typedef struct {
+    const rp_array *grad;
+    int path; /* BAND: row n is band column n + first key of the chunk */
+    int64_t rows, grad_rows, min_position;
+    ptrdiff_t columns, width;
+    T factor;
+    T *data; /* NULL: not asked for */
+} FN(partial);
+
+typedef struct {
+    FN(plan) plan; /* of the forward: paths, bands, keys and values of the wave */
+    const rp_gradients *g;
+    FN(copies) key_rows, query_rows, value_panels; /* tables, as products need them */
+    int key_rows_bad;
+    ptrdiff_t D_pad;
+    int copy_keys;
+    T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
+    unsigned char *keys_bad;   /* per slice and key tile */
+    int64_t chunk_keys, chunks;
+    T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
+    ptrdiff_t head_size;
+    unsigned char *heads_bad;
+    FN(partial) partials[RP_PARTIALS];
+    void *blocks[16]; /* what is freed at the end */
+    int block_count, failed;
+} FN(gradients);
+
+RP_INLINE int64_t
+FN(query_tiles)(const FN(gradients) * gp)
+{
+    return gp->plan.Lq_pad / BQ;
+}
+
+/* Query tiles that see any key of a chunk: [begin, end). */
+static rp_interval
+FN(chunk_queries)(const FN(gradients) * gp, int64_t b, int64_t chunk)
+{
+    const rp_attention *p = gp->plan.p;
+    int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
+    rp_interval tiles = {0, FN(query_tiles)(gp)};
+    while (tiles.begin < tiles.end &&
+           rp_visible(p, b, RP_MIN(p->Lq, (tiles.begin + 1) * BQ) - 1).end <= first)
+        tiles.begin++;
+    while (tiles.end > tiles.begin &&
+           rp_visible(p, b, (tiles.end - 1) * BQ).begin >= end)
+        tiles.end--;
+    return tiles;
+}
+
+/* Rows of a partial that those query tiles can add to: [begin, end). */
+RP_INLINE rp_interval
+FN(partial_span)(const FN(gradients) * gp, const FN(partial) * s, rp_interval tiles)
+{
+    rp_interval all = {0, s->rows}, none = {0, 0};
+    if (tiles.begin == tiles.end)
+        return none;
+    if (s->path != RP_BAND)
+        return all;
+    all.begin = gp->plan.Lq_pad - tiles.end * BQ;
+    all.end = RP_MIN(s->rows, gp->plan.Lq_pad - tiles.begin * BQ + gp->chunk_keys);
+    return all;
+}
+
+/* Carves the operands of head `index` of the wave; with NULL data only counts. */
+static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *size)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    char *memory = (char *)(gp->heads ? gp->heads + index * gp->head_size : NULL);
+    size_t used = 0;
+    FN(head) head = {0};
+    int two = p->pos_bias_u.data || p->pos_bias_v.data;
+#define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
+    head.content = TAKE(plan->Lq_pad * p->D);
+    head.relative = two ? TAKE(plan->Lq_pad * p->D) : head.content;
+    head.grad_left = TAKE(plan->Lq_pad * p->Dv);
+    head.rows_u = TAKE(plan->Lq_pad * gp->D_pad);
+    head.rows_v = two ? TAKE(plan->Lq_pad * gp->D_pad) : head.rows_u;
+    head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
+    head.lse = TAKE(plan->Lq_pad);
+    head.delta = TAKE(plan->Lq_pad);
+    if (plan->use_key > RP_BAND)
+        head.key_dots = TAKE(plan->Lq_pad * plan->key_stride);
+    if (plan->use_value > RP_BAND)
+        head.value_dots = TAKE(plan->Lq_pad * RP_ROUND_UP(p->value_rows, NR));
+#undef TAKE
+    head.bad = gp->heads_bad ? gp->heads_bad + index * FN(query_tiles)(gp) : NULL;
+    if (size)
+        *size = (ptrdiff_t)(used / sizeof(T));
+    return head;
+}
+
+/* ---- packing ------------------------------------------------------------------------ */
+
+/* Row i of (B, H, rows, columns) plus bias, or zeros, as `padded` elements. */
+static void
+FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+             int64_t i, ptrdiff_t columns, ptrdiff_t padded)
+{
+    FN(pack_row)(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
+    if (bias && bias->data)
+        for (ptrdiff_t k = 0; k < columns; k++)
+            packed[k] += *(const T *)(rp_at(bias, b, h, 0) + k * bias->col);
+}
+
+/* lse and delta of the rows of one query tile; a row that saw no key has lse -inf. */
+static void
+FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t h,
+                  int64_t i0, int64_t end)
+{
+    const rp_attention *p = gp->plan.p;
+    const rp_gradients *g = gp->g;
+    for (int64_t i = i0; i < i0 + BQ; i++) {
+        head->lse[i] = -(T)INFINITY;
+        head->delta[i] = 0;
+        if (i >= end)
+            continue;
+        double lse = *(const T *)rp_at(&p->lse, b, h, i) * RP_LOG2E, sum = 0;
+        const char *out = rp_at(&p->out, b, h, i);
+        const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
+        for (ptrdiff_t k = 0; g->grad_out.data && k < p->Dv; k++)
+            sum += (double)grad[k] * *(const T *)(out + k * p->out.col);
+        if (g->grad_lse.data)
+            sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
+        head->lse[i] = (T)lse;
+        head->delta[i] = (T)sum;
+    }
+}
+
+static void
+FN(pack_head_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(gradients) *gp = context;
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    int64_t tiles = FN(query_tiles)(gp), index = unit / tiles, i0 = unit % tiles * BQ;
+    int64_t slice = plan->first_slice + index / plan->group, b = slice / p->Hk;
+    int64_t h = slice % p->Hk * plan->group + index % plan->group;
+    int64_t rows = RP_MIN(BQ, p->Lq - i0);
+    const T factor = (T)(p->scale * RP_LOG2E);
+    const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v, *grad = &gp->g->grad_out;
+    FN(head) head = FN(head_of)(gp, index, NULL);
+    const char *query = rp_at(&p->query, b, h, i0);
+    FN(pack_left)(head.content + i0 * p->D, query, p->query.row, p->query.col, rows, BQ,
+                  p->D, u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
+    if (head.relative != head.content)
+        FN(pack_left)(head.relative + i0 * p->D, query, p->query.row, p->query.col,
+                      rows, BQ, p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col,
+                      factor);
+    FN(pack_left)(head.grad_left + i0 * p->Dv,
+                  grad->data ? rp_at(grad, b, h, i0) : NULL, grad->row, grad->col,
+                  grad->data ? rows : 0, BQ, p->Dv, NULL, 0, 1);
+    static const rp_array absent = {0};
+    for (int64_t i = i0; i < i0 + BQ; i++) {
+        int inside = i < i0 + rows;
+        const rp_array *q = inside ? &p->query : &absent, *d = inside ? grad : &absent;
+        FN(pack_sum)(head.rows_u + i * gp->D_pad, q, inside ? u : NULL, b, h, i, p->D,
+                     gp->D_pad);
+        if (head.rows_v != head.rows_u)
+            FN(pack_sum)(head.rows_v + i * gp->D_pad, q, inside ? v : NULL, b, h, i,
+                         p->D, gp->D_pad);
+        FN(pack_sum)(head.grad_rows + i * plan->Dv_pad, d, NULL, b, h, i, p->Dv,
+                     plan->Dv_pad);
+    }
+    FN(pack_row_sums)(gp, &head, b, h, i0, i0 + rows);
+    const ptrdiff_t size = sizeof(T);
+    head.bad[i0 / BQ] =
+        (unsigned char)(FN(not_finite)((const char *)(head.rows_u + i0 * gp->D_pad),
+                                       gp->D_pad * size, size, rows, gp->D_pad) ||
+                        FN(not_finite)((const char *)(head.rows_v + i0 * gp->D_pad),
+                                       gp->D_pad * size, size, rows, gp->D_pad) ||
+                        FN(not_finite)(
+                            (const char *)(head.grad_rows + i0 * plan->Dv_pad),
+                            plan->Dv_pad * size, size, rows, plan->Dv_pad));
+    if (head.key_dots)
+        FN(gemm_set)(head.relative + i0 * p->D, FN(copy)(&plan->rel_key, b, h), BQ,
+                     plan->key_stride, p->D, head.key_dots + i0 * plan->key_stride,
+                     plan->key_stride);
+    if (head.value_dots) {
+        ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
+        FN(gemm_set)(head.grad_left + i0 * p->Dv, FN(copy)(&gp->value_panels, b, h), BQ,
+                     stride, p->Dv, head.value_dots + i0 * stride, stride);
+    }
+}
+
+/* The key side of one key tile of one slice, beyond what the forward packs. */
+static void
+FN(pack_keys_unit)(void *context, int64_t unit, int worker)
+{
+    FN(gradients) *gp = context;
+    FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    int64_t slice = unit / plan->key_tiles, j0 = unit % plan->key_tiles * BK;
+    int64_t b = (plan->first_slice + slice) / p->Hk,
+            hk = (plan->first_slice + slice) % p->Hk;
+    int64_t end = RP_MIN(plan->Lk_pad, j0 + BK);
+    FN(pack_slice_unit)(plan, unit, worker);
+    T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
+    for (int64_t j = j0; j < end; j += NR) {
+        const char *rows[NR];
+        for (int i = 0; i < NR; i++)
+            rows[i] = j + i < p->Lk ? rp_at(&p->value, b, hk, j + i) : NULL;
+        FN(pack_panel)(values + j * p->Dv, rows, p->value.col, p->Dv, 1);
+    }
+    end = RP_MIN(end, p->Lk);
+    for (int64_t j = j0; gp->copy_keys && j < end; j++)
+        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->D_pad,
+                     rp_at(&p->key, b, hk, j), p->key.col, p->D, gp->D_pad);
+    gp->keys_bad[unit] = (unsigned char)FN(not_finite)(
+        rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
+}
+
+/* Keys of slice (b, hk) as rows of whole vectors. */
+RP_INLINE const T *
+FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *stride)
+{
+    const rp_attention *p = gp->plan.p;
+    if (gp->copy_keys) {
+        *stride = gp->D_pad;
+        return gp->key_copy +
+               (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->D_pad;
+    }
+    *stride = p->key.row / (ptrdiff_t)sizeof(T);
+    return (const T *)rp_at(&p->key, b, hk, 0);
+}
+
+/* ---- adding partial sums up ----------------------------------------------------------- */
+
+RP_INLINE T *
+FN(partial_of)(const FN(gradients) * gp, int which, int64_t index, int64_t chunk)
+{
+    const FN(partial) *s = &gp->partials[which];
+    return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
+}
+
+/* Rows [*first, *end) of a partial that belong to row t of the gradient. */
+RP_INLINE void
+FN(partial_rows)(const FN(gradients) * gp, const FN(partial) * s, int64_t b,
+                 int64_t chunk, rp_interval span, int64_t t, int64_t *first,
+                 int64_t *end)
+{
+    const rp_attention *p = gp->plan.p;
+    *first = RP_MIN(t, span.end);
+    *end = RP_MIN(t + 1, span.end);
+    if (s->path != RP_BAND)
+        return;
+    /* r of row 0 of the partial: band column w = first key of the chunk */
+    int64_t r0 = chunk * gp->chunk_keys + 1 - gp->plan.Lq_pad - rp_query_offset(p, b);
+    *first = s->min_position + t - r0;
+    *end = *first + 1;
+    if (p->beyond == RP_CLIP && t == 0)
+        *first = 0;
+    if (p->beyond == RP_CLIP && t == s->grad_rows - 1)
+        *end = s->rows;
+    *first = RP_MIN(RP_MAX(*first, span.begin), span.end);
+    *end = RP_MIN(RP_MAX(*end, *first), span.end);
+}
+
+typedef struct {
+    const FN(gradients) * gp;
+    const FN(partial) * s;
+    int64_t heads, blocks;
+} FN(partial_sum);
+
+/* Adds every partial of the wave to one block of rows of one copy of a gradient. */
+static void
+FN(sum_partial_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(partial_sum) *sum = context;
+    const FN(gradients) *gp = sum->gp;
+    const FN(partial) *s = sum->s;
+    const rp_attention *p = gp->plan.p;
+    (void)worker;
+    int64_t block = unit % sum->blocks, copy = unit / sum->blocks;
+    int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
+    int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
+    for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
+        int64_t slice = gp->plan.first_slice + index / gp->plan.group,
+                b = slice / p->Hk;
+        int64_t h = slice % p->Hk * gp->plan.group + index % gp->plan.group;
+        if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
+            continue;
+        for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+            const T *data = s->data + (index * gp->chunks + chunk) * s->rows * s->width;
+            rp_interval span = FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
+            for (int64_t t = block * RP_SUM_ROWS; t < last; t++) {
+                int64_t first, end;
+                char *grad = rp_at(s->grad, b, h, t);
+                FN(partial_rows)(gp, s, b, chunk, span, t, &first, &end);
+                for (int64_t n = first; n < end; n++)
+                    for (ptrdiff_t k = 0; k < s->columns; k++)
+                        *(T *)(grad + k * s->grad->col) +=
+                            s->factor * data[n * s->width + k];
+            }
+        }
+    }
+}
+
+static rp_status
+FN(sum_partial)(const FN(gradients) * gp, int which)
+{
+    const FN(partial) *s = &gp->partials[which];
+    const rp_attention *p = gp->plan.p;
+    FN(partial_sum) sum = {gp, s, s->data && s->grad->head ? p->H : 1, 0};
+    if (!s->data)
+        return RP_OK;
+    sum.blocks = (s->grad_rows + RP_SUM_ROWS - 1) / RP_SUM_ROWS;
+    return rp_parallel((s->grad->batch ? p->B : 1) * sum.heads * sum.blocks,
+                       FN(sum_partial_unit), &sum, p->threads);
+}

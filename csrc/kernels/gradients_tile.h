@@ -1,0 +1,293 @@
+/* gradients_tile.h: one tile of the backward.
+ *
+ * The logits are made again as in the forward. Beside them a second buffer of the same
+ * shape takes dP = grad_out . (v + W)', by the same two products, and is overwritten by
+ *   dS = p * (z * dP - delta),   z the dropout factor.
+ * With zeros in the cells outside the skewed rows, either buffer read with its plain row
+ * length is the band matrix, so the table gradients are plain products too. */
+
+/* One worker's buffers. */
+typedef struct {
+    FN(scratch) forward; /* scores: logits, then probabilities times z */
+    T *grads;            /* (BQ, LDS): dP, then dS */
+    T *grad_key;         /* (chunk_keys + MR, D_pad) */
+    T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
+    T *key_sums;         /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
+    T *value_sums;       /* (Lq_pad, value_stride): p z by table row */
+    T *offset_sums;      /* (chunk_keys + Lq_pad): dS by band column of the chunk */
+    T *columns;          /* (BK): sums of dS over the queries of a tile */
+    T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
+    int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
+} FN(worker);
+
+/* The tile in work, beside the forward's. */
+typedef struct {
+    const FN(head) * head;
+    FN(queries) q;
+    FN(tile) t;
+    int64_t index, chunk; /* of the head in the wave; of the unit */
+    T *grad_query;        /* partial sums: row 0 of the head */
+    const T *keys;        /* rows */
+    ptrdiff_t key_stride; /* of them */
+    T *d;                 /* dS: row m at d + m * t.ld */
+    int selected;         /* 1: products must skip zeros */
+} FN(step);
+
+/* ---- dP ------------------------------------------------------------------------------- */
+
+static void
+FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+               const T *values)
+{
+    static const T zero = 0;
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    const T *left = x->head->grad_left + x->q.i0 * p->Dv, *constant = &zero;
+    ptrdiff_t step = 0;
+    if (plan->use_value == RP_BAND) {
+        const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
+                         (x->t.w0 - plan->band_first) * p->Dv;
+        int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
+        FN(gemm_set)(left, table, x->q.rows_pad, end, p->Dv, w->grads, LDS);
+        constant = NULL;
+    } else if (plan->use_value != RP_ABSENT) {
+        ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
+        constant = FN(fill_dots)(plan, &x->q, &x->t, x->d,
+                                 x->head->value_dots + x->q.i0 * stride, stride,
+                                 p->value_rows, &step);
+    }
+    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, constant, step,
+                    w->forward.lane_max);
+}
+
+/* ---- dS ------------------------------------------------------------------------------- */
+
+/* One row: logits -> p, dP -> dS. A hidden pair has p = 0 and dS = 0 whatever dP is. */
+RP_INLINE void
+FN(grad_row)(T *s, T *d, int columns, T lse, T delta, const int hidden)
+{
+    for (int n = 0; n < columns; n += VL) {
+        V p = FN(exp2)(FN(load)(s + n) - lse);
+        V ds = p * (FN(load)(d + n) - delta);
+        if (hidden)
+            ds = (V)((VI)ds & ~(VI)(p == 0));
+        FN(store)(s + n, p);
+        FN(store)(d + n, ds);
+    }
+}
+
+static void
+FN(scale_by_dropout)(T *row, const unsigned char *keep, int count, T factor)
+{
+    for (int n = 0; n < count; n++)
+        row[n] = keep[n] ? row[n] * factor : 0;
+}
+
+/* Logits and dP of the tile -> p z and dS. */
+static void
+FN(grad_tile)(const rp_attention *p, const FN(step) * x)
+{
+    unsigned char keep[BK];
+    const T kept = (T)(1 / (1 - p->dropout_p));
+    for (int m = 0; m < x->q.rows_pad; m++) {
+        T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
+        int64_t i = x->q.i0 + m;
+        T lse = x->head->lse[i], delta = x->head->delta[i];
+        if (lse == -(T)INFINITY) { /* padding, or a row that saw no key */
+            memset(s, 0, (size_t)x->t.columns * sizeof(T));
+            memset(d, 0, (size_t)x->t.columns * sizeof(T));
+            continue;
+        }
+        if (p->dropout_p > 0) {
+            rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
+            FN(scale_by_dropout)(d, keep, x->t.keys, kept);
+        }
+        if (x->t.finished)
+            FN(grad_row)(s, d, x->t.columns, lse, delta, 1);
+        else
+            FN(grad_row)(s, d, x->t.columns, lse, delta, 0);
+        if (p->dropout_p > 0)
+            FN(scale_by_dropout)(s, keep, x->t.keys, kept);
+    }
+}
+
+/* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
+ * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
+static void
+FN(clear_corners)(T *buffer, const FN(step) * x, int *clean, int dirty)
+{
+    if (!dirty && *clean == x->t.columns)
+        return;
+    *clean = x->t.columns;
+    for (int m = 0; m < BQ; m++) {
+        T *row = buffer + m * LDS;
+        int first = BQ - 1 - m, end = first + (m < x->q.rows_pad ? x->t.columns : 0);
+        memset(row, 0, (size_t)first * sizeof(T));
+        memset(row + end, 0, (size_t)(LDS - end) * sizeof(T));
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+/* c += a . b or a' . b, skipping zeros of a where the other operand has NaN or infinity */
+RP_INLINE void
+FN(add_rows)(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+             ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    (selected ? FN(gemm_add_rows_selected) : FN(gemm_add_rows))(a, lda, b, ldb, rows,
+                                                                columns, depth, c, ldc);
+}
+
+RP_INLINE void
+FN(add_columns)(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    (selected ? FN(gemm_add_columns_selected)
+              : FN(gemm_add_columns))(a, lda, b, ldb, rows, columns, depth, c, ldc);
+}
+
+/* out = sum p z (v + W): grad_value and, over a band, grad of rel_value. */
+static void
+FN(value_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+{
+    const FN(plan) *plan = &gp->plan;
+    const ptrdiff_t width = plan->Dv_pad;
+    const T *grad = x->head->grad_rows + x->q.i0 * width;
+    int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    if (gp->g->grad_value.data)
+        FN(add_columns)(x->selected, x->t.s, x->t.ld, grad, width, x->t.keys, width,
+                        x->q.rows, w->grad_value + row * width, width);
+    T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
+    if (!sums || plan->use_value != RP_BAND)
+        return;
+    FN(clear_corners)(w->forward.scores, x, &w->clean[0], plan->use_key == RP_BAND);
+    int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
+    int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
+    FN(add_columns)(x->selected, w->forward.scores, LDS, grad, width, rows, width,
+                    x->q.rows, sums + first * width, width);
+}
+
+/* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
+static void
+FN(content_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                     int keys_bad)
+{
+    const ptrdiff_t width = gp->D_pad;
+    int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    if (x->grad_query)
+        FN(add_rows)(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
+                     x->key_stride, x->q.rows_pad, width, x->t.keys,
+                     x->grad_query + x->q.i0 * width, width);
+    if (gp->g->grad_key.data)
+        FN(add_columns)(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
+                        width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
+                        width);
+}
+
+/* s = scale * (q + v).A over a band: grad_query and grad of rel_key. */
+static void
+FN(band_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+{
+    const FN(plan) *plan = &gp->plan;
+    const ptrdiff_t width = gp->D_pad;
+    const T *table =
+        FN(copy)(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
+    int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
+    FN(clear_corners)(w->grads, x, &w->clean[1], plan->use_value == RP_BAND);
+    if (x->grad_query)
+        FN(add_rows)(gp->key_rows_bad, w->grads, LDS, table, width, x->q.rows_pad,
+                     width, columns, x->grad_query + x->q.i0 * width, width);
+    T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+    int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
+    if (sums)
+        FN(add_columns)(x->selected, w->grads, LDS, x->head->rows_v + x->q.i0 * width,
+                        width, columns, width, x->q.rows, sums + first * width, width);
+}
+
+/* s = scale * k.C: grad_key and grad of rel_query, MR keys at a time. */
+static void
+FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                       int keys_bad)
+{
+    enum { WIDTH = BQ + MR };
+    const FN(plan) *plan = &gp->plan;
+    const ptrdiff_t width = gp->D_pad;
+    const T *table =
+        FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
+    T *sums = FN(partial_of)(gp, RP_GRAD_QUERY, x->index, x->chunk);
+    int64_t chunk_key = x->chunk * gp->chunk_keys;
+    for (int n0 = 0; n0 < x->t.keys; n0 += MR) {
+        int keys = RP_MIN(MR, x->t.keys - n0);
+        int64_t w0 = x->t.w0 + n0, columns = RP_MIN(WIDTH - 1, plan->band_end - w0);
+        memset(w->corner, 0, MR * WIDTH * sizeof(T));
+        for (int m = 0; m < x->q.rows; m++)
+            for (int n = 0; n < keys; n++)
+                w->corner[n * WIDTH + n - m + BQ - 1] = x->d[m * x->t.ld + n0 + n];
+        T *grad_key = w->grad_key + (x->t.j0 + n0 - chunk_key) * width;
+        if (gp->g->grad_key.data)
+            FN(add_rows)(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width,
+                         MR, width, columns, grad_key, width);
+        if (sums)
+            FN(add_columns)(keys_bad, w->corner, WIDTH,
+                            x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
+                            columns, width, keys, sums + (w0 - chunk_key) * width,
+                            width);
+    }
+}
+
+/* ---- sums by table row, of offsets, of keys ---------------------------------------------- */
+
+/* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. */
+static void
+FN(sum_offsets)(const FN(gradients) * gp, const FN(step) * x, T *sums)
+{
+    T *first = sums + x->t.w0 - x->chunk * gp->chunk_keys + BQ - 1;
+    for (int m = 0; m < x->q.rows; m++)
+        for (int n = 0; n < x->t.columns; n += VL)
+            FN(store)(first - m + n,
+                      FN(load)(first - m + n) + FN(load)(x->d + m * x->t.ld + n));
+}
+
+static void
+FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
+{
+    for (int m = 0; m < x->q.rows; m++) {
+        const char *label =
+            rp_at(&p->labels, x->q.b, 0, x->q.i0 + m) + x->t.j0 * p->labels.col;
+        for (int n = 0; n < x->t.keys; n++, label += p->labels.col) {
+            int64_t l = rp_label(label, p->label_size, p->bias_rows);
+            if (l >= 0)
+                sums[l] += x->d[m * x->t.ld + n];
+        }
+    }
+}
+
+/* du = scale * sum_j (sum_i dS_ij) k_j */
+static void
+FN(sum_keys)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x, T *sums,
+             int keys_bad)
+{
+    memset(w->columns, 0, BK * sizeof(T));
+    for (int m = 0; m < x->q.rows; m++)
+        for (int n = 0; n < x->t.columns; n += VL)
+            FN(store)(w->columns + n,
+                      FN(load)(w->columns + n) + FN(load)(x->d + m * x->t.ld + n));
+    for (int n = 0; n < x->t.keys; n++) {
+        const T *key = x->keys + (x->t.j0 + n) * x->key_stride;
+        T weight = w->columns[n];
+        if (keys_bad && weight == 0)
+            continue;
+        for (ptrdiff_t k = 0; k < gp->D_pad; k += VL)
+            FN(store)(sums + k, FN(load)(sums + k) + weight * FN(load)(key + k));
+    }
+}
+
+static void
+FN(write_mask_grad)(const rp_gradients *g, const FN(step) * x)
+{
+    for (int m = 0; m < x->q.rows; m++) {
+        char *at = rp_at(&g->grad_mask, x->q.b, x->q.h, x->q.i0 + m) +
+                   x->t.j0 * g->grad_mask.col;
+        FN(unpack_row)(at, g->grad_mask.col, x->d + m * x->t.ld, x->t.keys);
+    }
+}
