@@ -58,6 +58,14 @@ def as_probability(name: str, value: object) -> float:
     return number
 
 
+def as_not_negative(name: str, value: object) -> float:
+    """Return a number of at least 0."""
+    number = as_real(name, value)
+    if number < 0:
+        raise ValueError(f"{name}: got {number}; expected 0 or more")
+    return number
+
+
 def as_zero_one(name: str, value: ArrayLike) -> Array:
     """Return a mask of True/False or 1/0 as booleans."""
     array = as_array(name, value)
