@@ -116,7 +116,8 @@ CALLS = [
     (ValueError, r"attn_mask\[:, :, None\]", lambda: xl(W, rows(5), FUTURE)),
     (ValueError, "attn_mask: has values other", lambda: xl(W, rows(5), -1e9 * FUTURE)),
     (TypeError, "attn_mask: got .*<U1", lambda: xl(W, rows(5), np.full((5, 2), "x"))),
-    (TypeError, "r_w_bias", lambda: shared(W, rows(5))),
+    (TypeError, "0 arguments after .*r_r_bias, attn", lambda: shared(W, rows(5))),
+    (TypeError, "3 arguments .*layer owns", lambda: xl(W, rows(5), None, None, None)),
     (
         ValueError,
         r"r_w_bias: got shape \(2, 3\); expected \(2, 4\)",

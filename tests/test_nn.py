@@ -313,6 +313,10 @@ def test_broken_files(tmp_path, kind):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read"):
             nn.load_file(path)
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(ValueError, match="cannot be read"):
+        nn.load_file(path)
     with pytest.raises(FileNotFoundError):
         nn.load_file(tmp_path / f"absent.{kind}")
 
@@ -334,7 +338,7 @@ def test_safetensors(tmp_path):
 
 def test_without_safetensors_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(ImportError, match=r"relpos\[files\]"):
+    with pytest.raises(ImportError, match="pip install safetensors"):
         nn.load_file(tmp_path / "model.safetensors")
 
 

@@ -242,6 +242,15 @@ def test_update_memory():
 # ---- the others ---------------------------------------------------------------------
 
 
+def test_writing_into_an_output_does_not_change_the_gradients():
+    layer = nn.RelativeGlobalAttention(6, 1, 9, rng=0, dtype="float64").eval()
+    (x,) = draw((2, 5, 6))
+    out = layer(x)
+    want = layer.backward(np.ones_like(x))
+    out += x  # a residual, in place
+    assert np.array_equal(layer.backward(np.ones_like(x)), want)
+
+
 def test_shaw_takes_what_is_not_given_from_what_is():
     layer = nn.ShawAttention(6, 2, 2, rng=0, dtype="float64")
     x, y = draw((2, 5, 6), (2, 5, 6))

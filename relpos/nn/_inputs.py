@@ -95,8 +95,11 @@ def split_heads(x: Array, num_heads: int) -> Array:
 
 
 def join_heads(x: Array) -> Array:
-    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`."""
-    swapped = x.swapaxes(-2, -3)
+    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`.
+
+    Always a copy: a layer's caller may write into what comes of it.
+    """
+    swapped = np.array(x.swapaxes(-2, -3), order="C")
     return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
 
 

@@ -86,7 +86,8 @@ class Module:
     that `named_parameters` and `state_dict` give; those starting with an underscore do
     not count. A model defines ``__call__`` and ``backward``: the latter calls the
     ``backward`` of its layers in the opposite order. A layer remembers its last call
-    only, so each call is to be followed by its own ``backward``.
+    only, so each call is to be followed by its own ``backward``; until then an array
+    that was passed to it must not be changed in place.
 
     Attributes
     ----------
