@@ -24,9 +24,9 @@ NOT_EXPRESSED = {
     "alibi_ft5": "alibi_bias (the bias alone, no attention in the file)",
     "t5_bucket": "t5_bucket",
     "deb_bucket": "deberta_bucket",
-    "dynb": "nn.DynamicPositionBias",
+    "dynb": "nn.DynamicPositionBias: tests/test_nn_recorded.py",
     "fire": "fire_bias",
-    "mem_raw": "nn.update_memory",
+    "mem_raw": "nn.update_memory: tests/test_nn_recorded.py",
     "rope": "apply_rotary",
     "rope_learned": "apply_rotary",
     "tscale_xpos": "apply_rotary and xpos_magnitude",
@@ -63,6 +63,10 @@ class Case:
 
     def cast(self, array):
         return array.astype(self.dtype) if array.dtype.kind == "f" else array
+
+    def constant(self, array):
+        """What upstream detaches: no gradient passes."""
+        return array
 
     def core(self, *names):
         return [self["core_" + name] for name in names]
@@ -122,12 +126,19 @@ def visible_scores(case, scores):
     yield "scores", scores[allowed], case.true("core_logits")[allowed]
 
 
-def softmax_of(result, logits):
-    """lse and weights against recorded logits."""
-    exps = np.exp(logits)
-    total = exps.sum(-1)
-    yield "weights", result.weights, exps / total[..., None]
-    yield "lse", result.lse, np.log(total)
+def logits_alone(lib, case, query, logits, **keywords):
+    """Recorded logits of a query and a position term, from an attention over no keys.
+
+    With the identity for values, out is the probabilities, which gives the logits back.
+    """
+    length = logits.shape[-1]
+    identity = np.broadcast_to(
+        np.eye(length, dtype=case.dtype), (query.shape[-3], length, length)
+    )
+    keys = np.zeros((*identity.shape[:-1], query.shape[-1]), case.dtype)
+    result = lib.attention(query, keys, identity, scale=1.0, **keywords, **WITH_ALL)
+    yield "weights", result.weights, np.asarray(result.out, np.float64)
+    yield "logits", np.log(result.out) + result.lse[..., None], logits
 
 
 def diagonals(matrix):
@@ -145,50 +156,52 @@ WITH_ALL = {"return_lse": True, "return_weights": True}
 # ---- the oracle behind the same names, so that it faces the recordings too ----------
 
 
-def _attention(*args, return_lse=False, return_weights=False, **keywords):
+def dense_attention(*args, return_lse=False, return_weights=False, **keywords):
     del return_lse, return_weights
     return dense_oracle.attention(*args, **keywords)
 
 
-def _relative_global(query, key, value, rel_key, **keywords):
-    settings = {"is_causal": True, "beyond": "clip"} | keywords
-    if settings["is_causal"]:
-        settings.setdefault("min_relative_position", 1 - rel_key.shape[-2])
-    return _attention(query, key, value, rel_key=rel_key, **settings)
+def oracle_library(attention=dense_attention):
+    """relpos's names over the oracle's functions and one function for attention."""
 
+    def shaw(query, key, value, rel_key=None, rel_value=None, **keywords):
+        tables = {"rel_key": rel_key, "rel_value": rel_value}
+        return attention(query, key, value, **tables, **keywords)
 
-def _transformer_xl(query, key, value, rel_key, pos_bias_u, pos_bias_v, **keywords):
-    lq, lk = query.shape[-2], key.shape[-2]
-    settings = {"query_offset": lk - lq, "min_relative_position": 1 - lk} | keywords
-    settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
-    return _attention(query, key, value, rel_key=rel_key, **settings)
+    def relative_global(query, key, value, rel_key, **keywords):
+        settings = {"is_causal": True, "beyond": "clip"} | keywords
+        if settings["is_causal"]:
+            settings.setdefault("min_relative_position", 1 - rel_key.shape[-2])
+        return attention(query, key, value, rel_key=rel_key, **settings)
 
+    def transformer_xl(query, key, value, rel_key, pos_bias_u, pos_bias_v, **keywords):
+        lq, lk = query.shape[-2], key.shape[-2]
+        settings = {"query_offset": lk - lq, "min_relative_position": 1 - lk} | keywords
+        settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
+        return attention(query, key, value, rel_key=rel_key, **settings)
 
-def _shaw(query, key, value, rel_key=None, rel_value=None, **keywords):
-    return _attention(
-        query, key, value, rel_key=rel_key, rel_value=rel_value, **keywords
+    return SimpleNamespace(
+        attention=attention,
+        merge_attention=oracle.merge,
+        shaw_attention=shaw,
+        relative_global_attention=relative_global,
+        transformer_xl_attention=transformer_xl,
+        **{
+            name: getattr(oracle_positions, name)
+            for name in (
+                "relative_positions",
+                "grid_labels",
+                "skew",
+                "unskew",
+                "rel_shift",
+                "shaw_scores",
+                "skewed_scores",
+                "transformer_xl_scores",
+                "sinusoidal",
+                "learned",
+            )
+        },
     )
 
 
-ORACLE = SimpleNamespace(
-    attention=_attention,
-    merge_attention=oracle.merge,
-    shaw_attention=_shaw,
-    relative_global_attention=_relative_global,
-    transformer_xl_attention=_transformer_xl,
-    **{
-        name: getattr(oracle_positions, name)
-        for name in (
-            "relative_positions",
-            "grid_labels",
-            "skew",
-            "unskew",
-            "rel_shift",
-            "shaw_scores",
-            "skewed_scores",
-            "transformer_xl_scores",
-            "sinusoidal",
-            "learned",
-        )
-    },
-)
+ORACLE = oracle_library()

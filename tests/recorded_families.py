@@ -9,7 +9,7 @@ from recorded import (
     diagonals,
     join_heads,
     linear,
-    softmax_of,
+    logits_alone,
     split_heads,
     visible_scores,
 )
@@ -32,8 +32,12 @@ def with_cache(case, name):
 
 
 def onmt(lib, case):
-    """OpenNMT: Shaw with one table for keys and values, T5 bias, ALiBi."""
+    """OpenNMT: Shaw with one table for keys and values, T5 bias, ALiBi.
+
+    Its finite fill replaces scores, so a query without keys has no score of its own.
+    """
     q, k, v = case["core_q_unscaled"], with_cache(case, "k"), with_cache(case, "v")
+    q = q * case.cast(case.true("core_allowed").any(-1)[..., None] * 1.0)
     lq, lk, limit = q.shape[-2], k.shape[-2], case.flags["max_relative_positions"]
     keywords = {"attn_mask": hidden_as(case, -1e18), "query_offset": lk - lq} | WITH_ALL
     if limit == -2:
@@ -149,6 +153,7 @@ def deb1(lib, case):
     tables = {"rel_key": case.cast(pos_key), "rel_query": case.cast(pos_query)}
     result = lib.attention(*(case.cast(x) for x in (q, k, v)), **tables, **keywords)
     yield from compare(case, result, v)
+    yield "context", case.cast(join_heads(result.out)), case.true("out_context")
 
 
 def talking_heads(lib, case, q, k, v, pos_key, pos_query, keywords):
@@ -273,7 +278,9 @@ def labml_alibi(lib, case):
         *(case.cast(y) for y in (q, k, v)), rel_bias=bias, is_causal=True, **WITH_ALL
     )
     yield "weights", result.weights, case.true("core_probs")
-    yield "out", result.out, case.true("core_probs") @ v
+    y = join_heads(result.out) @ case.true("w_output.weight").T
+    y = (y + case.true("w_output.bias")).swapaxes(0, 1)
+    yield "module", case.cast(y), case.true("out_out")
 
 
 def swin(lib, case):
@@ -287,6 +294,8 @@ def swin(lib, case):
     inputs = (case.cast(y) for y in (q, k, v))
     result = lib.attention(*inputs, rel_bias=table, labels=labels, **WITH_ALL)
     yield from compare(case, result, v)
+    y = join_heads(result.out) @ case.true("w_proj.weight").T + case.true("w_proj.bias")
+    yield "module", case.cast(y), case.true("out_out")
 
 
 def linear_packed(case):
@@ -298,10 +307,8 @@ def botnet(lib, case):
     q, tables = case["in_q"], (case.true("w_rel_height"), case.true("w_rel_width"))
     table = (tables[0][:, None] + tables[1][None]).reshape(-1, q.shape[-1])
     labels = lib.grid_labels(case.flags["grid"])
-    result = lib.attention(
-        q, q * 0, q, scale=1.0, rel_key=case.cast(table), labels=labels, **WITH_ALL
-    )
-    yield from softmax_of(result, case.true("out_logits"))
+    keywords = {"rel_key": case.cast(table), "labels": labels}
+    yield from logits_alone(lib, case, q, case.true("out_logits"), **keywords)
 
 
 FAMILIES = {

@@ -104,9 +104,8 @@ def xlnet(lib, case):
     lq, lk, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
     if attends_future(case) and case.flags["attn_type"] == "uni":
         raw = np.einsum("bhid,bhrd->bhir", q + w[:, None], r)
-        shifted = lib.rel_shift(raw[..., 1:])
-        for i in range(lq - 1):
-            shifted[..., i, i + lk - lq + 1] = raw[..., i + 1, 0]
+        first = np.eye(lq, k=1) @ raw[..., :1]  # of the next row, where zeros were
+        shifted = lib.rel_shift(raw[..., 1:]) + first * np.eye(lq, lk, lk - lq + 1)
         mask = case.cast(scale * shifted)
         yield from compare(case, lib.attention(q, k, v, mask, pos_bias_u=u, **WITH_ALL))
         return
@@ -195,7 +194,7 @@ def xl_lm(lib, case):
         x = x_all[begin : begin + flags["tgt_len"]]
         for layer in range(flags["n_layer"]):
             both = np.concatenate([memories[layer], x])
-            memories[layer] = both[-flags["mem_len"] :]
+            memories[layer] = case.constant(both[-flags["mem_len"] :])
             stored = case.true(f"out_seg{segment}_mem{layer}")
             yield f"memory {segment} {layer}", case.cast(memories[layer]), stored
             x = xl_layer(lib, case, layer, heads, x, both)

@@ -33,7 +33,8 @@ def blocks(source, language):
     ]
 
 
-def test_examples_give_the_output_they_show():
+def test_examples_give_the_output_they_show(monkeypatch):
+    monkeypatch.chdir(ROOT)
     source = "\n".join(blocks(text(), "python"))
     examples = doctest.DocTestParser().get_doctest(source, {}, "README", "README.md", 0)
     assert len(examples.examples) >= 12

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import char_model
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -217,3 +218,24 @@ class DynamicPositionBias(nn.Module):
         for layer in self.mlp:
             x = layer(x)
         return x.T
+
+
+class CharModel(nn.Module):
+    """The model of char_model.py, of the modules above."""
+
+    def __init__(self):
+        super().__init__()
+        letters = len(char_model.LETTERS)
+        width, heads, reach = char_model.WIDTH, char_model.HEADS, char_model.REACH
+        self.letters = nn.Embedding(letters, width)
+        self.attention = nn.ModuleList(
+            ShawAttention(width, heads, reach) for _ in range(2)
+        )
+        self.norm = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.scores = nn.Linear(width, letters)
+
+    def forward(self, tokens):
+        x = self.letters(tokens)
+        for attention, norm in zip(self.attention, self.norm, strict=True):
+            x = norm(x + attention(x))
+        return self.scores(x)

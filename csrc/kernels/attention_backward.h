@@ -319,7 +319,7 @@ FN(plan_partial)(FN(gradients) * gp, int which, const rp_array *grad, int path,
 {
     FN(partial) *s = &gp->partials[which];
     int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
-    ptrdiff_t width = columns == 1 ? 1 : RP_ROUND_UP(columns, VL);
+    ptrdiff_t width = which == RP_GRAD_BIAS ? 1 : RP_ROUND_UP(columns, VL);
     *s = (FN(partial)){grad,    path,  rows,      grad_rows, min_position,
                        columns, width, (T)factor, NULL};
 }

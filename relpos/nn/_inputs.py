@@ -58,6 +58,14 @@ def as_probability(name: str, value: object) -> float:
     return number
 
 
+def as_not_negative(name: str, value: object) -> float:
+    """Return a number of at least 0."""
+    number = as_real(name, value)
+    if number < 0:
+        raise ValueError(f"{name}: got {number}; expected 0 or more")
+    return number
+
+
 def as_zero_one(name: str, value: ArrayLike) -> Array:
     """Return a mask of True/False or 1/0 as booleans."""
     array = as_array(name, value)
@@ -87,8 +95,11 @@ def split_heads(x: Array, num_heads: int) -> Array:
 
 
 def join_heads(x: Array) -> Array:
-    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`."""
-    swapped = x.swapaxes(-2, -3)
+    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`.
+
+    Always a copy: a layer's caller may write into what comes of it.
+    """
+    swapped = np.array(x.swapaxes(-2, -3), order="C")
     return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
 
 

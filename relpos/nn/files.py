@@ -37,7 +37,7 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
     ----------
     path : str or path
         ``.npz`` as `numpy.savez` writes it; ``.safetensors`` needs the package
-        `safetensors` (``pip install relpos[files]``).
+        `safetensors` (the extra ``files``).
     prefix : str, optional
         Return only names that start with it, and without it: one layer of a model.
 
@@ -92,11 +92,15 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
 
 def _read_npz(path: Path) -> dict[str, Array]:
     import zipfile
+    import zlib
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with file:
             return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
 
 
@@ -106,7 +110,7 @@ def _read_safetensors(path: Path) -> dict[str, Array]:
     except ImportError:
         raise ImportError(
             "reading .safetensors files needs the package safetensors; "
-            "run `python -m pip install relpos[files]`"
+            "run `python -m pip install safetensors`"
         ) from None
     try:
         deserialize: Any = safetensors.deserialize  # untyped there

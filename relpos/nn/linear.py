@@ -11,7 +11,7 @@ from relpos import _core
 from relpos._checks import Array, as_flag
 from relpos._config import get_num_threads
 from relpos.embedding import learned, learned_backward
-from relpos.nn._inputs import as_input, as_probability, as_size
+from relpos.nn._inputs import as_input, as_not_negative, as_probability, as_size
 from relpos.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class LayerNorm(Module):
         dtype: DTypeLike = np.float32,
     ) -> None:
         size = as_size("normalized_shape", normalized_shape)
-        self._set_up(rng, dtype, normalized_shape=size, eps=eps)
-        self.eps = float(eps)
+        self.eps = as_not_negative("eps", eps)
+        self._set_up(rng, dtype, normalized_shape=size, eps=self.eps)
         self.weight = Parameter(np.ones(size, self.dtype))
         self.bias = Parameter(np.zeros(size, self.dtype))
 

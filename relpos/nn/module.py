@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, kind_of
+from relpos._checks import Array, as_flag, as_floating, as_int, kind_of
 from relpos.nn._state import compare_states
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Module:
     that `named_parameters` and `state_dict` give; those starting with an underscore do
     not count. A model defines ``__call__`` and ``backward``: the latter calls the
     ``backward`` of its layers in the opposite order. A layer remembers its last call
-    only, so each call is to be followed by its own ``backward``.
+    only, so each call is to be followed by its own ``backward``; until then an array
+    that was passed to it must not be changed in place.
 
     Attributes
     ----------
@@ -224,8 +225,9 @@ class Module:
         wanted = np.dtype(dtype)
         if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
-        known = rng is None or isinstance(rng, int | np.integer | np.random.Generator)
-        if isinstance(rng, bool) or not known:
+        if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
+            rng = as_int("rng", rng, 0)
+        elif rng is not None and not isinstance(rng, np.random.Generator):
             raise TypeError(
                 f"rng: got {kind_of(rng)}; expected an int, a Generator or None"
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import as_int, as_real, kind_of
+from relpos.nn._inputs import as_not_negative
 from relpos.nn.module import Parameter
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class _Optimizer:
                     f"parameters: got an item {kind_of(item)}; expected Parameters, as "
                     "from model.parameters()"
                 )
-        self.lr = _at_least_zero("lr", lr)
+        self.lr = as_not_negative("lr", lr)
 
     def zero_grad(self) -> None:
         """Forget the gradients of the parameters."""
@@ -67,7 +68,7 @@ class SGD(_Optimizer):
         self, parameters: Iterable[Parameter], lr: float, momentum: float = 0.0
     ) -> None:
         super().__init__(parameters, lr)
-        self.momentum = _at_least_zero("momentum", momentum)
+        self.momentum = as_not_negative("momentum", momentum)
         self._moments: list[Array | None] = [None] * len(self.parameters)
 
     def __repr__(self) -> str:
@@ -139,7 +140,7 @@ class Adam(_Optimizer):
         if not all(0.0 <= beta < 1.0 for beta in numbers):
             raise ValueError(f"betas: got {betas!r}; expected two numbers in [0, 1)")
         self.betas = numbers[0], numbers[1]
-        self.eps = _at_least_zero("eps", eps)
+        self.eps = as_not_negative("eps", eps)
         self._state = [
             (np.zeros_like(parameter.data), np.zeros_like(parameter.data))
             for parameter in self.parameters
@@ -206,10 +207,3 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
     now, width = as_int("step", step, 1), as_int("d_model", d_model, 1)
     warm = as_int("warmup_steps", warmup_steps, 1)
     return float(width**-0.5 * min(now**-0.5, now * warm**-1.5))
-
-
-def _at_least_zero(name: str, value: object) -> float:
-    number = as_real(name, value)
-    if number < 0:
-        raise ValueError(f"{name}: got {number}; expected 0 or more")
-    return number

@@ -214,9 +214,19 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
     def _read_call(self, *args: Any, **keywords: Any) -> tuple[Any, Any, Any, Any]:
         """Return (u, v, attn_mask, mems) from either form of the call."""
-        if not self.owns_biases:
-            return _shared_call(*args, **keywords)
-        mask, mems = _own_call(*args, **keywords)
+        try:
+            if not self.owns_biases:
+                return _shared_form(*args, **keywords)
+            mask, mems = _own_form(*args, **keywords)
+        except TypeError:
+            form = "" if self.owns_biases else "r_w_bias, r_r_bias, "
+            owner = "layer" if self.owns_biases else "model"
+            names = "".join(f", {name}=" for name in keywords)
+            raise TypeError(
+                f"{type(self).__name__}: got {len(args)} arguments after w and r{names}"
+                f"; expected (w, r, {form}attn_mask=None, mems=None), as the {owner} "
+                "owns the biases"
+            ) from None
         return self.r_w_bias, self.r_r_bias, mask, mems
 
     def _forward(self, w: Any, r: Any, u: Any, v: Any, mask: Any, mems: Any) -> Array:
@@ -302,8 +312,8 @@ class RelPartialLearnableMultiHeadAttn(Module):
         grads = context.backward(
             self._split(self.o_net.backward(self.drop.backward(grad)))
         )
-        packed = np.zeros((total, grad.shape[1], self.qkv_net.weight.data.shape[0]))
-        packed = packed.astype(self.dtype)
+        width = len(self.qkv_net.weight.data)
+        packed = np.zeros((total, grad.shape[1], width), self.dtype)
         query, key, value = np.split(packed, 3, axis=-1)
         query[total - length :] = self._join(grads.query)
         key[...] = self._join(grads.key)
@@ -323,11 +333,11 @@ class RelPartialLearnableMultiHeadAttn(Module):
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
 
 
-def _own_call(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
+def _own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
     return attn_mask, mems
 
 
-def _shared_call(
+def _shared_form(
     r_w_bias: Any, r_r_bias: Any, attn_mask: Any = None, mems: Any = None
 ) -> tuple[Any, Any, Any, Any]:
     return r_w_bias, r_r_bias, attn_mask, mems

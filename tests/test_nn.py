@@ -1,0 +1,347 @@
+"""relpos.nn without PyTorch: parameters, weights in and out, parts, files."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import nn
+
+LAYERS = {
+    "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 4, **k)),
+    "SinusoidalEncoding": (lambda **k: nn.SinusoidalEncoding(4, **k)),
+    "RelativeGlobalAttention": (lambda **k: nn.RelativeGlobalAttention(6, 2, 8, **k)),
+    "ShawAttention": (lambda **k: nn.ShawAttention(6, 2, 3, per_head=True, **k)),
+    "RelPartialLearnableMultiHeadAttn": (
+        lambda **k: nn.RelPartialLearnableMultiHeadAttn(2, 6, 4, 0.1, **k)
+    ),
+    "ConformerRelPositionAttention": (
+        lambda **k: nn.ConformerRelPositionAttention(6, 2, **k)
+    ),
+    "DynamicPositionBias": (lambda **k: nn.DynamicPositionBias(5, 2, 2, **k)),
+}
+
+KEYS = {
+    "LearnedAPE": {"embedding.weight": (9, 4)},
+    "SinusoidalEncoding": {},
+    "RelativeGlobalAttention": {
+        **{f"{n}.weight": (6, 6) for n in ("query", "key", "value")},
+        **{f"{n}.bias": (6,) for n in ("query", "key", "value")},
+        "Er": (8, 3),
+        "mask": (1, 1, 8, 8),
+    },
+    "ShawAttention": {
+        **{f"{n}_proj.weight": (6, 6) for n in ("q", "k", "v", "out")},
+        **{f"{n}_proj.bias": (6,) for n in ("q", "k", "v", "out")},
+        "rel_key.weight": (2, 7, 3),
+        "rel_value.weight": (2, 7, 3),
+    },
+    "RelPartialLearnableMultiHeadAttn": {
+        "qkv_net.weight": (24, 6),
+        "r_net.weight": (8, 6),
+        "o_net.weight": (6, 8),
+        "layer_norm.weight": (6,),
+        "layer_norm.bias": (6,),
+        "r_w_bias": (2, 4),
+        "r_r_bias": (2, 4),
+    },
+    "ConformerRelPositionAttention": {
+        **{f"linear_{n}.weight": (6, 6) for n in ("q", "k", "v", "out", "pos")},
+        **{f"linear_{n}.bias": (6,) for n in ("q", "k", "v", "out")},
+        "pos_bias_u": (2, 3),
+        "pos_bias_v": (2, 3),
+    },
+    "DynamicPositionBias": {
+        "mlp.0.0.weight": (5, 1),
+        "mlp.0.0.bias": (5,),
+        "mlp.1.0.weight": (5, 5),
+        "mlp.1.0.bias": (5,),
+        "mlp.2.weight": (2, 5),
+        "mlp.2.bias": (2,),
+    },
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_names_and_shapes(name, dtype):
+    layer = LAYERS[name](dtype=dtype, rng=0)
+    state = layer.state_dict()
+    assert {key: array.shape for key, array in state.items()} == KEYS[name]
+    assert all(array.dtype == dtype for array in state.values())
+    own = dict(layer.named_parameters())
+    assert set(own) == set(state) - {"mask"}
+    assert list(layer.parameters()) == list(own.values())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_weights_go_from_layer_to_layer(name):
+    first, second = LAYERS[name](rng=1), LAYERS[name](rng=2, dtype="float64")
+    assert second.load_state_dict(first.state_dict()) == ([], [])
+    for key, array in first.state_dict().items():
+        assert np.array_equal(second.state_dict()[key], array)
+    same = LAYERS[name](rng=1).state_dict()
+    assert all(np.array_equal(same[key], x) for key, x in first.state_dict().items())
+
+
+def test_state_dict_is_a_copy():
+    layer = nn.Linear(2, 2, rng=0)
+    before = layer.state_dict()
+    layer.weight.data += 1
+    assert not np.array_equal(before["weight"], layer.weight.data)
+
+
+def test_loading_lists_every_difference_and_copies_nothing():
+    layer = nn.ShawAttention(6, 2, 3, rng=0)
+    before = layer.state_dict()
+    given = {key: np.ones_like(array) for key, array in before.items()}
+    del given["q_proj.bias"], given["rel_key.weight"]
+    given |= {"extra": np.ones(2), "k_proj.weight": np.ones((6, 5))}
+    given["v_proj.bias"] = np.ones((6, 1))
+    with pytest.raises(ValueError) as error:
+        layer.load_state_dict(given)
+    assert str(error.value).splitlines() == [
+        "state_dict: does not fit ShawAttention:",
+        '    Missing key(s): "q_proj.bias", "rel_key.weight".',
+        '    Unexpected key(s): "extra".',
+        "    size mismatch for k_proj.weight: got shape (6, 5); the layer has (6, 6).",
+        "    size mismatch for v_proj.bias: got shape (6, 1); the layer has (6,).",
+    ]
+    with pytest.raises(ValueError, match="size mismatch") as error:
+        layer.load_state_dict(given, strict=False)
+    assert "key(s)" not in str(error.value)
+    assert all(np.array_equal(layer.state_dict()[k], x) for k, x in before.items())
+
+
+def test_loading_what_fits():
+    layer = nn.Linear(2, 2, rng=0)
+    bias = layer.bias.data.copy()
+    given = {"weight": np.ones((2, 2)), "extra": 1.0}
+    assert layer.load_state_dict(given, strict=False) == (["bias"], ["extra"])
+    assert np.array_equal(layer.weight.data, np.ones((2, 2)))
+    assert np.array_equal(layer.bias.data, bias)
+
+
+def test_the_music_mask_may_be_absent_and_has_to_be_right():
+    layer = nn.RelativeGlobalAttention(6, 2, 3, rng=0)
+    state = layer.state_dict()
+    assert np.array_equal(state["mask"][0, 0], np.tri(3))
+    layer.load_state_dict({**state, "mask": state["mask"].astype(bool)})
+    with pytest.raises(ValueError, match="mask: the values differ"):
+        layer.load_state_dict({**state, "mask": state["mask"][..., ::-1]})
+    del state["mask"]
+    assert layer.load_state_dict(state) == ([], [])
+
+
+class Tensor:
+    """As much of a torch tensor as loading may ask for."""
+
+    def __init__(self, array):
+        self.array = np.asarray(array)
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+    def float(self):
+        return Tensor(self.array.astype(np.float32))
+
+    def double(self):
+        return Tensor(self.array.astype(np.float64))
+
+    def numpy(self):
+        return self.array
+
+
+@pytest.mark.devmode
+def test_tensors_load_without_importing_torch(child):
+    done = child(
+        "import sys\nimport relpos\nassert 'relpos.nn' not in sys.modules\n"
+        "relpos.nn.Linear(2, 2)\nassert 'torch' not in sys.modules\n"
+        "assert 'safetensors' not in sys.modules\nprint('done')"
+    )
+    assert done.stdout == "done\n"
+    layer = nn.Linear(2, 1, bias=False)
+    layer.load_state_dict({"weight": Tensor([[1.0, 2.0]])})
+    assert np.array_equal(layer.weight.data, [[1.0, 2.0]])
+
+
+def test_repr_shows_every_setting():
+    def written(layer):
+        return repr(layer)
+
+    assert written(nn.Linear(3, 2, bias=False)) == (
+        "Linear(in_features=3, out_features=2, bias=False, dtype=float32)"
+    )
+    assert written(nn.ShawAttention(6, 2, 3, use_values=False, dtype="float64")) == (
+        "ShawAttention(embed_dim=6, num_heads=2, max_relative_position=3, dropout=0.0, "
+        "per_head=False, use_keys=True, use_values=False, dtype=float64)"
+    )
+    assert written(nn.RelPartialLearnableMultiHeadAttn(2, 6, 4, 0.1, tgt_len=3)) == (
+        "RelPartialLearnableMultiHeadAttn(n_head=2, d_model=6, d_head=4, dropout=0.1, "
+        "dropatt=0.0, pre_lnorm=False, owns_biases=True, layer_norm_epsilon=1e-05, "
+        "dtype=float32)"
+    )
+    assert written(nn.SinusoidalEncoding(4)) == (
+        "SinusoidalEncoding(embed_size=4, max_len=None, layout='interleaved', "
+        "dtype=float32)"
+    )
+    assert repr(nn.Adam([], betas=(0.9, 0.98))) == (
+        "Adam(lr=0.001, betas=(0.9, 0.98), eps=1e-08)"
+    )
+
+
+class Pair(nn.Module):
+    """A model with a list, a shared parameter and something that does not count."""
+
+    def __init__(self):
+        self.parts = [nn.Linear(2, 2, rng=0), [nn.Dropout(0.5, rng=1)]]
+        self.tied = nn.Linear(2, 2, rng=2)
+        self.tied.weight = self.parts[0].weight
+        self.scale = nn.Parameter(np.ones(1))
+        self._hidden = nn.Linear(2, 2)
+
+
+def test_models_of_layers():
+    model = Pair()
+    names = ["scale", "parts.0.weight", "parts.0.bias"]
+    assert list(dict(model.named_parameters())) == [*names, "tied.bias"]
+    assert list(model.state_dict()) == [*names, "tied.weight", "tied.bias"]
+    assert model.eval() is model
+    assert not model.parts[1][0].training and model._hidden.training
+    model.train()
+    assert model.parts[1][0].training
+    model.scale.add_grad(np.ones(1))
+    model.zero_grad()
+    assert model.scale.grad is None
+    assert repr(model).splitlines()[:2] == [
+        "Pair(",
+        "  parts.0: Linear(in_features=2, out_features=2, bias=True, dtype=float32)",
+    ]
+
+
+def test_gradients_add_up():
+    layer, x = nn.Linear(3, 2, rng=0, dtype="float64"), np.ones((4, 3))
+    layer(x)
+    first = layer.backward(np.ones((4, 2)))
+    once = layer.weight.grad.copy()
+    second = layer.backward(np.ones((4, 2)))
+    assert np.array_equal(first, second)
+    assert np.array_equal(layer.weight.grad, 2 * once)
+
+
+def test_the_engine_s_matrix_product_is_what_linear_uses():
+    x = np.random.default_rng(0).standard_normal((5, 7, 33)).astype("float32")
+    layer = nn.Linear(33, 9, rng=0)
+    with relpos.threads(1):
+        one = layer(x), layer.backward(np.ones((5, 7, 9), "float32"))
+    with relpos.threads(3):
+        many = layer(x), layer.backward(np.ones((5, 7, 9), "float32"))
+    assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
+    want = x.astype("float64") @ layer.weight.data.T.astype("float64") + layer.bias.data
+    assert np.abs(one[0] - want).max() < 1e-5
+    every_other = layer(x[:, ::-2])
+    assert np.abs(every_other - want[:, ::-2]).max() < 1e-5
+    assert layer(x[:0]).shape == (0, 7, 9)
+    assert layer.backward(np.zeros((0, 7, 9), "float32")).shape == (0, 7, 33)
+
+
+def test_dropout_keeps_the_mean_and_repeats():
+    layer, x = nn.Dropout(0.25, rng=3), np.ones((200, 200), "float32")
+    out = layer(x)
+    assert set(np.unique(out)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert abs(out.mean() - 1) < 0.01
+    assert np.array_equal(layer.backward(x), out)
+    assert not np.array_equal(layer(x), out)
+    assert np.array_equal(nn.Dropout(0.25, rng=3)(x), out)
+    assert np.array_equal(layer.eval()(x), x)
+    assert np.array_equal(nn.Dropout(0.0)(x), x)
+
+
+def test_layer_norm_gives_rows_of_mean_0_and_variance_1():
+    x = 5 + 3 * np.random.default_rng(0).standard_normal((4, 6, 50))
+    y = nn.LayerNorm(50, eps=0.0, dtype="float64")(x)
+    assert np.abs(y.mean(-1)).max() < 1e-14
+    assert np.abs(y.var(-1) - 1).max() < 1e-13
+
+
+def test_warm_up_of_shaw_s_paper():
+    rates = [nn.warmup_rate(step, 512) for step in range(1, 20001)]
+    assert int(np.argmax(rates)) + 1 == 4000
+    assert rates[3999] == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert rates[999] == pytest.approx(rates[3999] / 4)
+    assert rates[15999] == pytest.approx(rates[3999] / 2)
+
+
+def test_cross_entropy_of_large_logits_is_finite():
+    logits = np.array([[1e30, 0.0], [-1e30, 1e30]], "float32")
+    loss, grad = nn.cross_entropy(logits, [0, 1])
+    assert loss == 0 and np.array_equal(grad, np.zeros((2, 2)))
+    assert grad.dtype == np.float32
+
+
+# ---- files --------------------------------------------------------------------------
+
+
+def test_npz(tmp_path):
+    layer = nn.ShawAttention(6, 2, 3, rng=0)
+    path = tmp_path / "layer.npz"
+    np.savez(path, **layer.state_dict())
+    other = nn.ShawAttention(6, 2, 3)
+    other.load_state_dict(nn.load_file(str(path)))
+    x = np.random.default_rng(0).standard_normal((1, 4, 6)).astype("float32")
+    assert np.array_equal(layer(x), other(x))
+
+
+def test_npz_with_objects_is_refused(tmp_path):
+    path = tmp_path / "objects.npz"
+    np.savez(path, weight=np.array([{}], object))
+    with pytest.raises(ValueError, match=r"objects\.npz.*allow_pickle"):
+        nn.load_file(path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_broken_files(tmp_path, kind):
+    if kind == "safetensors":
+        pytest.importorskip("safetensors")
+    path = tmp_path / f"broken.{kind}"
+    for content in (b"", b"PK\x03\x04 nothing more", b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read"):
+            nn.load_file(path)
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(ValueError, match="cannot be read"):
+        nn.load_file(path)
+    with pytest.raises(FileNotFoundError):
+        nn.load_file(tmp_path / f"absent.{kind}")
+
+
+def test_safetensors(tmp_path):
+    save = pytest.importorskip("safetensors.numpy").save_file
+    layer = nn.ShawAttention(6, 2, 3, rng=0)
+    path = tmp_path / "model.safetensors"
+    state = {f"h.0.{name}": array for name, array in layer.state_dict().items()}
+    save({**state, "h.1.count": np.arange(3), "flag": np.array([True])}, path)
+    assert set(nn.load_file(path)) == {*state, "h.1.count", "flag"}
+    other = nn.ShawAttention(6, 2, 3)
+    other.load_state_dict(nn.load_file(path, prefix="h.0."))
+    for name, array in layer.state_dict().items():
+        assert np.array_equal(other.state_dict()[name], array)
+    with pytest.raises(ValueError, match=r"no name starts with 'h\.2\.'"):
+        nn.load_file(path, prefix="h.2.")
+
+
+def test_without_safetensors_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match="pip install safetensors"):
+        nn.load_file(tmp_path / "model.safetensors")
+
+
+def test_pickles_are_refused():
+    with pytest.raises(ValueError, match="can run any code"):
+        nn.load_file("model.pt")
