@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import oracle_gradients
 from oracle_gradients import NAMES
 from problems import DTYPES, TERMS, cast, normal, qkv, terms
-from tolerances import assert_close, normwise
+from tolerances import TOLERANCES, normwise
 
 import relpos
 from relpos import _core
@@ -195,7 +196,7 @@ def broadcast(rng, shape, inputs, settings):
 
 
 def scale(rng, shape, inputs, settings):
-    settings |= {"scale": 0.7, "is_causal": True}
+    settings |= {"scale": 0.07, "is_causal": True}
     return inputs
 
 
@@ -252,30 +253,37 @@ def make(scheme, variant, shape, seed=0):
     return Problem(inputs, settings, grad_out, normal(rng, *batch, heads, lq))
 
 
-def assert_gradients_close(got, want, floor=None, label=""):
-    """Two dicts of gradients, normwise; floor: sizes under which no norm is taken.
+def within(got, want, sizes):
+    """Whether one gradient is as close as it should be; sizes() is asked for if not.
 
-    Without a floor every true gradient must be worth comparing: not all zeros.
+    Sums of absolute values tell how much cancels: signed sums of a thousand terms come
+    out at a thirtieth of them, and one that is smaller is judged as if it were not.
     """
+    limit = TOLERANCES["gradient"].of(got.dtype)
+    assert got.shape == want.shape
+    if normwise(got, want) <= limit:
+        return True
+    return sizes and normwise(got, want, np.linalg.norm(sizes()) / 30) <= limit
+
+
+def assert_gradients_close(got, want, sizes=None, label=""):
+    """Two dicts of gradients, normwise; sizes() gives sums of absolute values."""
     assert set(got) == set(want), label
+    assert any(np.any(truth) for truth in want.values()), f"{label}: nothing to compare"
     for name, truth in want.items():
-        least = 0.0 if floor is None else np.linalg.norm(floor[name])
-        assert least or np.any(truth), f"{label} {name}: only zeros"
-        try:
-            assert_close(
-                got[name], truth, "gradient", lambda g, w, n=least: normwise(g, w, n)
-            )
-        except AssertionError as error:
-            raise AssertionError(f"{label} {name}: {error}") from None
+        size = sizes and (lambda n=name: sizes()[n])
+        if not within(got[name], truth, size):
+            error = normwise(got[name], truth)
+            raise AssertionError(f"{label} {name}: error {error:.3g}")
 
 
-def check_everywhere(problem, floor=None):
+def check_everywhere(problem):
     """Every kernel table and both dtypes against the oracle, on the same numbers."""
-    truth = problem.truth()
+    truth, sizes = problem.truth(), cache(lambda: problem.truth(magnitude=True))
     for dtype in DTYPES:
         given = problem.cast(dtype)
         for isa in _core.by_isa:
             with use_isa(isa):
                 got = given.gradients()
             assert all(x.dtype == dtype for x in got.values())
-            assert_gradients_close(got, truth, floor, f"{isa} {dtype}")
+            assert_gradients_close(got, truth, sizes, f"{isa} {dtype}")
