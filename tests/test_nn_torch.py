@@ -72,7 +72,7 @@ def assert_parameters(layer, module):
     assert set(ours) == set(theirs)
     for name, parameter in theirs.items():
         got, want = ours[name].grad, parameter.grad
-        beside = name.removesuffix("bias") + "weight" if name.endswith("bias") else ""
+        beside = name.removesuffix("bias") + "weight" if name.endswith(".bias") else ""
         if name == "rel_key.weight" and len(want) == 1:
             beside = "q_proj.weight"
         if beside:
