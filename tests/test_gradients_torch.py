@@ -1,0 +1,127 @@
+"""Float32 errors of out and all gradients beside PyTorch's, both against float64.
+
+PyTorch's are in torch_errors.json, for where torch is not installed; with torch they are
+computed afresh. ``python tests/test_gradients_torch.py`` writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dense_oracle
+import numpy as np
+import oracle_gradients
+import pytest
+from problems import cast, normal, qkv, terms
+from tolerances import TORCH_RATIO_MEDIAN, TORCH_RATIO_WORST, normwise
+
+import relpos
+
+STORED = Path(__file__).parent / "torch_errors.json"
+SEEDS = range(20)
+KINDS = ("plain", "music", "xl", "shaw")
+SIZES = ((64, 1.0), (256, 1.0), (256, 4.0))  # length, factor of queries and keys
+CASES = [(kind, *size) for kind in KINDS for size in SIZES]
+FIRST = "min_relative_position"
+
+
+def problem(kind, length, size, seed):
+    """(inputs, settings, grad_out), all arrays float32."""
+    rng = np.random.default_rng([seed, length])
+    q, k, v = qkv(rng, (), 1, length, length, 64)
+    inputs = {"query": size * q, "key": size * k, "value": v}
+    inputs |= terms(rng, kind, 1, length, length, 64, k=16)
+    settings = {n: inputs.pop(n) for n in ("query_offset", FIRST) if n in inputs}
+    return cast(inputs, "float32"), settings, normal(rng, 1, length, 64).astype("f4")
+
+
+def run_relpos(inputs, settings, grad_out):
+    result = relpos.attention(**inputs, **settings, return_context=True)
+    gradients = result.context.backward(grad_out)._asdict()
+    return {"out": result.out} | {name: gradients[name] for name in inputs}
+
+
+def torch_attention(torch, query, key, value, **inputs):
+    """The formula as models without a fused kernel write it: gather and scatter."""
+    lq, lk = query.shape[-2], key.shape[-2]
+    u, w = (inputs.get(n, torch.zeros(1, 64)) for n in ("pos_bias_u", "pos_bias_v"))
+    scores = (query + u[:, None]) @ key.transpose(-1, -2)
+    relative = torch.arange(lk) - torch.arange(lq)[:, None]
+
+    def rows(table):
+        start = inputs.get(FIRST, -((table.shape[-2] - 1) // 2))
+        return (relative - start).clamp(0, table.shape[-2] - 1).expand(1, lq, lk)
+
+    if "rel_key" in inputs:
+        products = (query + w[:, None]) @ inputs["rel_key"].transpose(-1, -2)
+        scores = scores + torch.gather(products, -1, rows(inputs["rel_key"]))
+    p = torch.softmax(scores * query.shape[-1] ** -0.5, -1)
+    out = p @ value
+    if "rel_value" in inputs:
+        table = inputs["rel_value"]
+        sums = torch.zeros(1, lq, table.shape[-2]).scatter_add(-1, rows(table), p)
+        out = out + sums @ table
+    return out
+
+
+def run_torch(inputs, settings, grad_out):
+    torch = pytest.importorskip("torch")
+    leaves = {n: torch.from_numpy(x).requires_grad_() for n, x in inputs.items()}
+    first = {n: x for n, x in settings.items() if n == FIRST}
+    out = torch_attention(torch, **leaves, **first)
+    out.backward(torch.from_numpy(grad_out))
+    found = {name: leaf.grad.numpy() for name, leaf in leaves.items()}
+    return {"out": out.detach().numpy()} | found
+
+
+def errors(run, case):
+    """{name: normwise error of each seed}"""
+    found = {}
+    for seed in SEEDS:
+        inputs, settings, grad_out = problem(*case, seed)
+        want = oracle_gradients.gradients(**inputs, **settings, grad_out=grad_out)
+        want["out"] = dense_oracle.attention(**inputs, **settings).out
+        for name, got in run(inputs, settings, grad_out).items():
+            found.setdefault(name, []).append(normwise(got, want[name]))
+    return found
+
+
+def name_of(case):
+    return "{}-{}-x{:g}".format(*case)
+
+
+def assert_as_good(ours, theirs):
+    assert set(ours) == set(theirs)
+    for name in ours:
+        ratios = np.array(ours[name]) / np.array(theirs[name])
+        assert np.median(ratios) <= TORCH_RATIO_MEDIAN, (name, np.median(ratios))
+        assert np.max(ratios) <= TORCH_RATIO_WORST, (name, np.max(ratios))
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_errors_beside_the_stored_ones_of_torch(isa, case):
+    assert_as_good(
+        errors(run_relpos, case), json.loads(STORED.read_text())[name_of(case)]
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_errors_beside_torch(case):
+    assert_as_good(errors(run_relpos, case), errors(run_torch, case))
+
+
+def write_stored():
+    rounded = {
+        name_of(case): {
+            name: [float(f"{error:.3g}") for error in some]
+            for name, some in errors(run_torch, case).items()
+        }
+        for case in CASES
+    }
+    STORED.write_text(json.dumps(rounded, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    write_stored()
