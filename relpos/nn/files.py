@@ -95,10 +95,10 @@ def _read_npz(path: Path) -> dict[str, Array]:
     import zlib
 
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise ValueError("it holds one array without a name")
-        with file:
+        with path.open("rb") as stream:  # opened here, so that it is closed on errors
+            file = np.load(stream, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it holds one array without a name")
             return {name: file[name] for name in file.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
