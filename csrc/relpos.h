@@ -130,11 +130,15 @@ typedef struct {
     uint64_t seed;
     /* (B, H, Lq, Dv | 1 | Lk); lse, weights may be absent */
     rp_array out, lse, weights;
+    /* (B, H, Lq, 1), may be absent: a row's largest logit in units of log 2, and its
+     * sum_j 2^(logit - largest). What the backward starts from: lse, rounded to float32,
+     * would move all probabilities of a row by more than the rest of its error. */
+    rp_array row_max, row_sum;
     int threads;
 } rp_attention;
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
- * every operand whose gradient array is present. forward.out and forward.lse are inputs.
+ * every operand whose gradient array is present. out, row_max and row_sum are inputs.
  * Arrays have the shape of their operand; those of tables, u and v are summed over every
  * axis along which their array has stride 0 (that is how a table that heads or batch items
  * share gets one gradient), grad_key and grad_value over the heads of a group. */

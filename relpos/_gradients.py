@@ -41,22 +41,26 @@ _SHARED = ("rel_key", "rel_query", "rel_value", "rel_bias", "pos_bias_u", "pos_b
 class AttentionContext:
     """What the gradients of one call need, as returned by ``return_context=True``.
 
-    It holds references to the inputs, the result and its lse, the options and the
-    dropout seed, and can be used more than once. Changing the numbers in an input or in
-    the result makes later gradients wrong; resizing one makes `backward` raise.
+    It holds references to the inputs and the result, the maximum and the sum of each
+    row's softmax (its lse in two parts, so that nothing of it is rounded away), the
+    options and the dropout seed, and can be used more than once. Changing the numbers
+    in an input or in the result makes later gradients wrong; resizing one makes
+    `backward` raise.
     """
 
-    __slots__ = ("_layouts", "_lse", "_out", "_problem", "_seed")
+    __slots__ = ("_layouts", "_out", "_problem", "_seed", "_weighed")
 
-    def __init__(self, problem: Problem, out: Array, lse: Array, seed: int) -> None:
+    def __init__(
+        self, problem: Problem, out: Array, weighed: tuple[Array, Array], seed: int
+    ) -> None:
         self._problem = problem
         self._out = out
-        self._lse = lse
+        self._weighed = weighed
         self._seed = seed
         self._layouts = {name: _layout(array) for name, array in self._arrays()}
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy's arrays lie elsewhere
-        return AttentionContext, (self._problem, self._out, self._lse, self._seed)
+        return AttentionContext, (self._problem, self._out, self._weighed, self._seed)
 
     def __repr__(self) -> str:
         names = ", ".join(self._problem.inputs)
@@ -153,7 +157,8 @@ class AttentionContext:
         sums = {name: _zeros(name, self._problem) for name in names}
         if names:
             operands = {**self._problem.operands, **given, "seed": self._seed}
-            operands |= {"out": self._out, "lse": self._lse[..., None]}
+            operands |= {"out": self._out}
+            operands |= dict(zip(("row_max", "row_sum"), self._weighed, strict=True))
             operands |= {f"grad_{name}": view for name, (_, view) in sums.items()}
             kernels().attention_backward({**operands, "num_threads": threads})
         return AttentionGradients(
@@ -170,14 +175,14 @@ class AttentionContext:
         if grad_out is not None:
             given["grad_out"] = _as_gradient_of(self._out, "out", grad_out, dtype)
         if grad_lse is not None:
-            lse = _as_gradient_of(self._lse, "lse", grad_lse, dtype)
+            rows = self._weighed[0][..., 0]  # of the shape and dtype of lse
+            lse = _as_gradient_of(rows, "lse", grad_lse, dtype)
             given["grad_lse"] = lse[..., None]
         return given
 
     def _arrays(self) -> list[tuple[str, Array]]:
         """Every array that a caller may hold as well."""
-        own = [("out", self._out), ("lse", self._lse)]
-        return [*self._problem.inputs.items(), *own]
+        return [*self._problem.inputs.items(), ("out", self._out)]
 
     def _check_layouts(self) -> None:
         """Raise where memory that the kernel would read is no longer there."""

@@ -242,7 +242,10 @@ def _run(
     direct = out is not None and out.dtype == dtype and out.flags.aligned
     result = out if out is not None and direct else _empty("out", shape, dtype)
     outputs = {"out": result}
-    if with_lse or with_context:
+    for name in ("row_max", "row_sum"):
+        if with_context:
+            outputs[name] = _empty(name, (*rows, 1), dtype)
+    if with_lse:
         outputs["lse"] = _empty("lse", (*rows, 1), dtype)
     if with_weights:
         outputs["weights"] = _empty("weights", (*rows, sizes.Lk), dtype)
@@ -254,11 +257,10 @@ def _run(
         return final
     lse = outputs["lse"][..., 0] if "lse" in outputs else None
     context = None
-    if with_context and lse is not None:
-        context = AttentionContext(problem, result, lse, seed)
-    return AttentionOutput(
-        final, lse if with_lse else None, outputs.get("weights"), context
-    )
+    if with_context:
+        weighed = outputs["row_max"], outputs["row_sum"]
+        context = AttentionContext(problem, result, weighed, seed)
+    return AttentionOutput(final, lse, outputs.get("weights"), context)
 
 
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:

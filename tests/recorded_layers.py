@@ -83,6 +83,8 @@ def onmt(case):
     layer.load_state_dict(state)
     mask = case.cast(np.where(case.true("core_allowed"), 0.0, -1e18))
     yield "out", layer(case["in_x"], attn_mask=mask), case.true("out_out")
+    if not case.true("core_allowed").any(-1).all():
+        return  # its fill replaces scores, an added mask leaves them their gradient
     yield "grad x", layer.backward(case["ct_out"]), case.true("grad_in_x")
     layer.rel_key.weight.add_grad(layer.rel_value.weight.grad)
     yield from parameter_gradients(case, layer, **renamed)

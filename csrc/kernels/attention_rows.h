@@ -103,8 +103,10 @@ FN(score_chunk)(const rp_attention *p, const FN(query_row) * q, int64_t hk, int6
     if (p->rel_query.data)
         FN(score_rel_query)(p, q, hk, j0, end);
     for (int64_t j = j0; p->rel_bias.data && j < end; j++)
-        q->s[j - j0] += FN(bias_of_row)(
-            p, q->b, q->h, FN(pair_row)(p, q, j, p->bias_rows, p->min_bias_position));
+        q->s[j - j0] = FN(add_or_hide)(
+            q->s[j - j0],
+            FN(bias_of_row)(p, q->b, q->h,
+                            FN(pair_row)(p, q, j, p->bias_rows, p->min_bias_position)));
     if (p->mask_type != RP_MASK_NONE)
         FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i) + j0 * p->mask.col,
                          (int)(end - j0), q->s);

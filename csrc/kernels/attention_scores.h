@@ -224,6 +224,13 @@ FN(log2_units)(double x)
     return (T)y;
 }
 
+/* s + x, and -inf where x is: it hides NaN and infinity too. */
+RP_INLINE T
+FN(add_or_hide)(T s, T x)
+{
+    return x == -(T)INFINITY ? x : s + x;
+}
+
 RP_INLINE T
 FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 {
@@ -250,13 +257,14 @@ FN(add_bias_row)(const rp_attention *p, const FN(scratch) * w, const FN(queries)
     if (!p->labels.data) {
         const T *bias = w->bias + BQ - 1 - m;
         for (int n = 0; n < t->columns; n++)
-            s[n] += bias[n];
+            s[n] = FN(add_or_hide)(s[n], bias[n]);
         return;
     }
     const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
     for (int n = 0; n < t->keys; n++, label += p->labels.col)
-        s[n] += FN(bias_of_row)(p, q->b, q->h,
-                                rp_label(label, p->label_size, p->bias_rows));
+        s[n] = FN(add_or_hide)(
+            s[n], FN(bias_of_row)(p, q->b, q->h,
+                                  rp_label(label, p->label_size, p->bias_rows)));
 }
 
 static void
@@ -268,12 +276,12 @@ FN(add_mask_row)(const rp_attention *p, const char *mask, int count, T *s)
     else if (p->mask_type == RP_MASK_F32)
         for (int n = 0; n < count; n++, mask += p->mask.col) {
             T x = FN(log2_units)(*(const float *)mask);
-            s[n] = x == -(T)INFINITY ? x : s[n] + x; /* hides NaN and inf too */
+            s[n] = FN(add_or_hide)(s[n], x);
         }
     else
         for (int n = 0; n < count; n++, mask += p->mask.col) {
             T x = FN(log2_units)(*(const double *)mask);
-            s[n] = x == -(T)INFINITY ? x : s[n] + x;
+            s[n] = FN(add_or_hide)(s[n], x);
         }
 }
 

@@ -186,6 +186,10 @@ FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T s
     T norm = sum == 0 ? 0 : (T)(1 / (sum * (1 - p->dropout_p)));
     FN(scale_row)(values, p->Dv, norm);
     FN(unpack_row)(rp_at(&p->out, b, h, i), p->out.col, values, p->Dv);
+    if (p->row_max.data)
+        *(T *)rp_at(&p->row_max, b, h, i) = max;
+    if (p->row_sum.data)
+        *(T *)rp_at(&p->row_sum, b, h, i) = sum;
     if (p->lse.data)
         *(T *)rp_at(&p->lse, b, h, i) =
             sum == 0 ? -(T)INFINITY : (T)((max + log2((double)sum)) * RP_LN2);

@@ -12,7 +12,8 @@ typedef struct {
     T *content, *relative,
         *grad_left;                 /* packed left operands: q + u, q + v, grad_out */
     T *rows_u, *rows_v, *grad_rows; /* row-major: q + u, q + v, grad_out */
-    T *lse, *delta;                 /* lse in log2 units; grad_out . out - grad_lse */
+    T *max, *norm;                  /* largest logit; 1 / sum of a row, 0: saw no key */
+    T *delta;                       /* grad_out . out - grad_lse */
     T *key_dots, *value_dots;       /* ROWS and LABELS: (q + v).A and grad_out . W */
     unsigned char *bad; /* per query tile: NaN or infinity in q or grad_out */
 } FN(head);
@@ -97,7 +98,8 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
     head.rows_u = TAKE(plan->Lq_pad * gp->D_pad);
     head.rows_v = two ? TAKE(plan->Lq_pad * gp->D_pad) : head.rows_u;
     head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
-    head.lse = TAKE(plan->Lq_pad);
+    head.max = TAKE(plan->Lq_pad);
+    head.norm = TAKE(plan->Lq_pad);
     head.delta = TAKE(plan->Lq_pad);
     if (plan->use_key > RP_BAND)
         head.key_dots = TAKE(plan->Lq_pad * plan->key_stride);
@@ -123,7 +125,7 @@ FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int6
             packed[k] += *(const T *)(rp_at(bias, b, h, 0) + k * bias->col);
 }
 
-/* lse and delta of the rows of one query tile; a row that saw no key has lse -inf. */
+/* What each row of one query tile subtracts and is divided by. */
 static void
 FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t h,
                   int64_t i0, int64_t end)
@@ -131,18 +133,19 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
     const rp_attention *p = gp->plan.p;
     const rp_gradients *g = gp->g;
     for (int64_t i = i0; i < i0 + BQ; i++) {
-        head->lse[i] = -(T)INFINITY;
-        head->delta[i] = 0;
+        head->max[i] = head->norm[i] = head->delta[i] = 0;
         if (i >= end)
             continue;
-        double lse = *(const T *)rp_at(&p->lse, b, h, i) * RP_LOG2E, sum = 0;
+        T row_sum = *(const T *)rp_at(&p->row_sum, b, h, i);
+        double sum = 0;
         const char *out = rp_at(&p->out, b, h, i);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
         for (ptrdiff_t k = 0; g->grad_out.data && k < p->Dv; k++)
             sum += (double)grad[k] * *(const T *)(out + k * p->out.col);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
-        head->lse[i] = (T)lse;
+        head->max[i] = *(const T *)rp_at(&p->row_max, b, h, i);
+        head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;
         head->delta[i] = (T)sum;
     }
 }

@@ -64,10 +64,10 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
 
 /* One row: logits -> p, dP -> dS. A hidden pair has p = 0 and dS = 0 whatever dP is. */
 RP_INLINE void
-FN(grad_row)(T *s, T *d, int columns, T lse, T delta, const int hidden)
+FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden)
 {
     for (int n = 0; n < columns; n += VL) {
-        V p = FN(exp2)(FN(load)(s + n) - lse);
+        V p = FN(exp2)(FN(load)(s + n) - max) * norm;
         V ds = p * (FN(load)(d + n) - delta);
         if (hidden)
             ds = (V)((VI)ds & ~(VI)(p == 0));
@@ -92,8 +92,8 @@ FN(grad_tile)(const rp_attention *p, const FN(step) * x)
     for (int m = 0; m < x->q.rows_pad; m++) {
         T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
         int64_t i = x->q.i0 + m;
-        T lse = x->head->lse[i], delta = x->head->delta[i];
-        if (lse == -(T)INFINITY) { /* padding, or a row that saw no key */
+        T max = x->head->max[i], norm = x->head->norm[i], delta = x->head->delta[i];
+        if (norm == 0) { /* padding, or a row that saw no key */
             memset(s, 0, (size_t)x->t.columns * sizeof(T));
             memset(d, 0, (size_t)x->t.columns * sizeof(T));
             continue;
@@ -103,9 +103,9 @@ FN(grad_tile)(const rp_attention *p, const FN(step) * x)
             FN(scale_by_dropout)(d, keep, x->t.keys, kept);
         }
         if (x->t.finished)
-            FN(grad_row)(s, d, x->t.columns, lse, delta, 1);
+            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 1);
         else
-            FN(grad_row)(s, d, x->t.columns, lse, delta, 0);
+            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 0);
         if (p->dropout_p > 0)
             FN(scale_by_dropout)(s, keep, x->t.keys, kept);
     }

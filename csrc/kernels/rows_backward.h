@@ -76,17 +76,18 @@ FN(chunk_gradients)(const rp_gradients *g, const FN(query_row) * q, int64_t hk,
 {
     const rp_attention *p = &g->forward;
     unsigned char keep[RP_CHUNK_KEYS];
-    T lse = *(const T *)rp_at(&p->lse, q->b, q->h, q->i) * (T)RP_LOG2E;
+    T max = *(const T *)rp_at(&p->row_max, q->b, q->h, q->i);
+    T sum = *(const T *)rp_at(&p->row_sum, q->b, q->h, q->i);
     T delta = FN(grad_dot)(g, q, &p->out, q->h, q->i);
     if (g->grad_lse.data)
         delta -= *(const T *)rp_at(&g->grad_lse, q->b, q->h, q->i);
-    if (lse == -(T)INFINITY)
+    if (sum == 0)
         return;
     FN(score_chunk)(p, q, hk, j0, end);
     if (p->dropout_p > 0)
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
-        T prob = FN(exp2)(FN(splat)(q->s[j - j0] - lse))[0], z = 1;
+        T prob = FN(exp2)(FN(splat)(q->s[j - j0] - max))[0] / sum, z = 1;
         if (prob == 0) /* hidden */
             continue;
         if (p->dropout_p > 0)

@@ -13,6 +13,7 @@
 #include "attention_forward.h"
 #include "gradients_plan.h"
 #include "gradients_tile.h"
+#include "gradients_unit.h"
 #include "rows_backward.h"
 #include "attention_backward.h"
 #include "gemm_block.h"

@@ -130,13 +130,18 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
 
 
 def softmax(s: Floats) -> tuple[Floats, Floats]:
-    """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij); 0 and -inf if no key."""
+    """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij); 0 and -inf if no key.
+
+    p is exp(s - max) / Σ exp(s - max): where logits are as large as -1e18, lse is too
+    coarse to subtract.
+    """
     top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0.0, top)
-    total = np.sum(np.exp(s - top), axis=-1, keepdims=True)
+    p = np.exp(s - top)
+    total = np.sum(p, axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
         lse = top + np.log(total)
-    return np.exp(s - np.where(lse == -np.inf, 0.0, lse)), lse[..., 0]
+    return p / np.where(total == 0, 1.0, total), lse[..., 0]
 
 
 def weigh(

@@ -1,0 +1,254 @@
+/* gradients_unit.h: one unit of the backward: a key head and a chunk of its keys against
+ * all queries that see them.
+ *
+ * Key tiles outside, query tiles inside: grad_key and grad_value of a tile stay in the
+ * second-level cache while queries stream by, packed once per head. */
+
+static size_t
+FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    size_t used = 0;
+#define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
+    w->forward =
+        (FN(scratch)){.scores = TAKE(BQ * LDS + MR), .lane_max = TAKE(BQ * VL)};
+    w->forward.bias = TAKE(p->rel_bias.data ? LDS : 0);
+    w->forward.keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
+    w->grads = TAKE(BQ * LDS + MR);
+    w->grad_key = TAKE((gp->chunk_keys + MR) * gp->D_pad);
+    w->grad_value = TAKE((gp->chunk_keys + MR) * plan->Dv_pad);
+    w->key_sums =
+        TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
+    w->value_sums =
+        TAKE(plan->use_value > RP_BAND ? plan->Lq_pad * plan->value_stride + MR : 0);
+    w->offset_sums = TAKE(gp->chunk_keys + plan->Lq_pad);
+    w->columns = TAKE(BK);
+    w->corner = TAKE(MR * (BQ + MR) + MR);
+#undef TAKE
+    w->clean[0] = w->clean[1] = -1;
+    return used;
+}
+
+RP_INLINE int
+FN(wants)(const FN(gradients) * gp, int which)
+{
+    return gp->partials[which].data != NULL;
+}
+
+static void
+FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const T *keys,
+                  const T *values, int keys_bad)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    FN(score_tile)(plan, &w->forward, &x->q, &x->t, keys);
+    FN(fill_grads)(gp, w, x, values);
+    FN(grad_tile)(p, x);
+    if (plan->use_value > RP_BAND && FN(wants)(gp, RP_GRAD_VALUE))
+        FN(sum_by_table_row)(plan, &x->q, &x->t, x->t.s,
+                             w->value_sums + x->q.i0 * plan->value_stride,
+                             plan->value_stride, p->value_rows);
+    FN(value_products)(gp, w, x);
+    FN(content_products)(gp, w, x, keys_bad);
+    if (plan->use_key == RP_BAND)
+        FN(band_products)(gp, w, x);
+    else if (plan->use_key != RP_ABSENT)
+        FN(sum_by_table_row)(plan, &x->q, &x->t, x->d,
+                             w->key_sums + x->q.i0 * plan->key_stride, plan->key_stride,
+                             p->key_rows);
+    if (plan->use_query != RP_ABSENT)
+        FN(rel_query_products)(gp, w, x, keys_bad);
+    if (p->labels.data && FN(wants)(gp, RP_GRAD_BIAS))
+        FN(sum_bias_labels)(p, x, FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk));
+    else if (FN(wants)(gp, RP_GRAD_BIAS) || FN(wants)(gp, RP_GRAD_V))
+        FN(sum_offsets)(gp, x, w->offset_sums);
+    if (FN(wants)(gp, RP_GRAD_U))
+        FN(sum_keys)(gp, w, x, FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk),
+                     keys_bad);
+    if (gp->g->grad_mask.data)
+        FN(write_mask_grad)(gp->g, x);
+}
+
+/* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
+static int
+FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i0,
+               int64_t j0)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    FN(queries) *q = &x->q;
+    FN(tile) *t = &x->t;
+    q->i0 = i0;
+    q->rows = (int)RP_MIN(BQ, p->Lq - i0);
+    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->begin = rp_visible(p, q->b, i0).begin;
+    q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
+    if (!rp_overlaps(q->begin, q->end, j0, BK))
+        return 0;
+    q->content = x->head->content + i0 * p->D;
+    q->relative = x->head->relative + i0 * p->D;
+    q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
+    q->saved_column = -1;
+    *t = (FN(tile)){.j0 = j0, .keys = (int)RP_MIN(BK, q->end - j0)};
+    t->columns = RP_ROUND_UP(t->keys, NR);
+    t->w0 = j0 - i0 + plan->Lq_pad - BQ;
+    t->ld = LDS - plan->skew;
+    t->s = w->forward.scores + plan->skew * (BQ - 1);
+    x->d = w->grads + plan->skew * (BQ - 1);
+    x->selected = x->head->bad[i0 / BQ];
+    return 1;
+}
+
+static void
+FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                   rp_interval tiles)
+{
+    const FN(plan) *plan = &gp->plan;
+    const int64_t first = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
+    for (int which = 0; which < RP_PARTIALS; which++) {
+        const FN(partial) *s = &gp->partials[which];
+        rp_interval span = FN(partial_span)(gp, s, tiles);
+        if (s->data && span.end > span.begin)
+            memset(FN(partial_of)(gp, which, x->index, x->chunk) +
+                       span.begin * s->width,
+                   0, (size_t)((span.end - span.begin) * s->width) * sizeof(T));
+    }
+    if (x->grad_query)
+        memset(x->grad_query + first * gp->D_pad, 0,
+               (size_t)(rows * gp->D_pad) * sizeof(T));
+    if (plan->use_key > RP_BAND)
+        memset(w->key_sums + first * plan->key_stride, 0,
+               (size_t)(rows * plan->key_stride) * sizeof(T));
+    if (plan->use_value > RP_BAND)
+        memset(w->value_sums + first * plan->value_stride, 0,
+               (size_t)(rows * plan->value_stride) * sizeof(T));
+    memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(T));
+}
+
+/* sum += sum_n weights[n] * row n of a table packed as rows */
+static void
+FN(add_weighted_rows)(const FN(gradients) * gp, const T *weights, const T *table,
+                      int64_t count, T *sum)
+{
+    for (int64_t n = 0; n < count; n++) {
+        if (weights[n] == 0) /* rows that no pair used may hold NaN, or lie outside */
+            continue;
+        for (ptrdiff_t k = 0; k < gp->D_pad; k += VL)
+            FN(store)(sum + k, FN(load)(sum + k) +
+                                   weights[n] * FN(load)(table + n * gp->D_pad + k));
+    }
+}
+
+/* What table rows and offsets have summed up over the chunk becomes gradients. */
+static void
+FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+                 rp_interval tiles)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    const int64_t i0 = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
+    const T *table = plan->use_key ? FN(copy)(&gp->key_rows, x->q.b, x->q.h) : NULL;
+    T *sums, *weights = w->offset_sums;
+    int bad = 0;
+    for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
+        bad |= x->head->bad[tile];
+    if ((sums = FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk)) &&
+        !p->labels.data)
+        memcpy(sums, weights, (size_t)gp->partials[RP_GRAD_BIAS].rows * sizeof(T));
+    if (plan->use_value > RP_BAND &&
+        (sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk)))
+        FN(add_columns)(bad, w->value_sums + i0 * plan->value_stride,
+                        plan->value_stride, x->head->grad_rows + i0 * plan->Dv_pad,
+                        plan->Dv_pad, p->value_rows, plan->Dv_pad, rows, sums,
+                        plan->Dv_pad);
+    if (plan->use_key > RP_BAND) {
+        const T *dots = w->key_sums + i0 * plan->key_stride;
+        if (x->grad_query)
+            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table, gp->D_pad,
+                         rows, gp->D_pad, p->key_rows, x->grad_query + i0 * gp->D_pad,
+                         gp->D_pad);
+        if ((sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk)))
+            FN(add_columns)(bad, dots, plan->key_stride,
+                            x->head->rows_v + i0 * gp->D_pad, gp->D_pad, p->key_rows,
+                            gp->D_pad, rows, sums, gp->D_pad);
+    }
+    if (!(sums = FN(partial_of)(gp, RP_GRAD_V, x->index, x->chunk)))
+        return;
+    if (plan->use_key == RP_BAND) {
+        int64_t first = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
+        int64_t low = RP_MAX(plan->band_first - first, 0);
+        int64_t high = RP_MIN(plan->band_end - first, gp->chunk_keys + plan->Lq_pad);
+        FN(add_weighted_rows)(gp, weights + low,
+                              table + (first + low - plan->band_first) * gp->D_pad,
+                              high - low, sums);
+    } else {
+        for (int64_t i = i0; i < i0 + rows; i++)
+            FN(add_weighted_rows)(gp, w->key_sums + i * plan->key_stride, table,
+                                  p->key_rows, sums);
+    }
+}
+
+/* One query head over the chunk. */
+static void
+FN(backward_head)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t slice)
+{
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    int64_t hk = x->q.h / plan->group;
+    int64_t end = RP_MIN(p->Lk, (x->chunk + 1) * gp->chunk_keys);
+    const T *keys = plan->keys + slice * plan->Lk_pad * p->D;
+    const T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
+    FN(head) head = FN(head_of)(gp, x->index, NULL);
+    rp_interval tiles = FN(chunk_queries)(gp, x->q.b, x->chunk);
+    x->head = &head;
+    x->keys = FN(slice_keys)(gp, x->q.b, hk, &x->key_stride);
+    x->grad_query = gp->grad_query
+                        ? gp->grad_query + (x->index * gp->chunks + x->chunk) *
+                                               plan->Lq_pad * gp->D_pad
+                        : NULL;
+    FN(clear_partials)(gp, w, x, tiles);
+    for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += BK) {
+        int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / BK];
+        for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
+            if (rp_stopping())
+                return;
+            if (FN(start_step)(gp, w, x, tile * BQ, j0))
+                FN(backward_tile)(gp, w, x, keys, values, keys_bad);
+        }
+    }
+    if (tiles.end > tiles.begin)
+        FN(finish_chunk)(gp, w, x, tiles);
+}
+
+static void
+FN(backward_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(gradients) *gp = context;
+    const FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    FN(worker) w;
+    FN(lay_out_worker)(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
+    int64_t b = (plan->first_slice + slice) / p->Hk,
+            hk = (plan->first_slice + slice) % p->Hk;
+    int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
+    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->D_pad) * sizeof(T));
+    memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
+    for (int64_t member = 0; member < plan->group; member++) {
+        FN(step) x = {.index = slice * plan->group + member, .chunk = chunk};
+        x.q.b = b;
+        x.q.h = hk * plan->group + member;
+        FN(backward_head)(gp, &w, &x, slice);
+    }
+    for (int64_t j = first; j < end; j++) {
+        T *row = w.grad_key + (j - first) * gp->D_pad;
+        const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
+        FN(scale_row)(row, gp->D_pad, (T)p->scale);
+        if (key->data)
+            FN(unpack_row)(rp_at(key, b, hk, j), key->col, row, p->D);
+        if (value->data)
+            FN(unpack_row)(rp_at(value, b, hk, j), value->col,
+                           w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
+    }
+}
