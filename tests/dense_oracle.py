@@ -40,7 +40,8 @@ def dropout_factors(shape, dropout_p, rng):
         np.meshgrid(np.arange(lq), quarter, np.arange(heads), np.arange(batch)),
         dropout_seed(rng),
     )  # axes: quarter, query, head, batch, word
-    words = words.transpose(3, 2, 1, 0, 4).reshape(batch, heads, lq, -1)[..., :lk]
+    words = words.transpose(3, 2, 1, 0, 4)
+    words = words.reshape(batch, heads, lq, 4 * len(quarter))[..., :lk]
     return (words >= int(dropout_p * 2**32)) / (1.0 - dropout_p)
 
 

@@ -117,16 +117,17 @@ class _Item:
         return grads
 
 
-def _given(grad, shape, core):
+def _given(grad, shape, flat):
     """An incoming gradient with one flat batch axis; zeros where there is none."""
     full = np.zeros(()) if grad is None else np.asarray(grad, np.float64)
-    return np.broadcast_to(full, shape).reshape(-1, *core)
+    return np.broadcast_to(full, shape).reshape(flat)
 
 
 def _fold(name, full, batch, shape):
     """A gradient (B, H, ..) summed to the shape of its input."""
     if name in ("key", "value"):  # query heads that share a key head
-        full = full.reshape(len(full), shape[-3], -1, *full.shape[2:]).sum(2)
+        group = full.shape[1] // shape[-3]
+        full = full.reshape(len(full), shape[-3], group, *full.shape[2:]).sum(2)
     if name in ("pos_bias_u", "pos_bias_v"):
         return sum_to(full[:, :, 0], shape)
     return sum_to(full.reshape(*batch, *full.shape[1:]), shape)
@@ -156,9 +157,10 @@ def gradients(
     given = Operands(query, key, value, attn_mask, options)
     size = np.abs if magnitude else np.asarray
     heads, lq, _ = given.shape
-    grad_out = size(_given(grad_out, forward.out.shape, forward.out.shape[-3:]))
-    grad_lse = size(_given(grad_lse, forward.lse.shape, (heads, lq, 1)))
-    probabilities = forward.weights.reshape(-1, *given.shape)
+    rows = (len(given.q), heads, lq)
+    grad_out = size(_given(grad_out, forward.out.shape, (*rows, given.v.shape[-1])))
+    grad_lse = size(_given(grad_lse, forward.lse.shape, (*rows, 1)))
+    probabilities = forward.weights.reshape(len(given.q), *given.shape)
     z = np.ones(probabilities.shape)
     if dropout_p > 0:
         z = dropout_factors(z.shape, dropout_p, options["rng"])

@@ -1,6 +1,6 @@
 """Float32 errors of out and all gradients beside PyTorch's, both against float64.
 
-PyTorch's are in torch_errors.json, for where torch is not installed; with torch they are
+PyTorch's are in torch_errors.json, for where torch is not installed; with it they are
 computed afresh. ``python tests/test_gradients_torch.py`` writes the file.
 """
 

@@ -1,0 +1,161 @@
+"""Random small attention problems for hypothesis: every argument, freely combined."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gradient_problems import TABLES, Problem
+from hypothesis import strategies as st
+from layouts import LAYOUTS
+from problems import DTYPES, normal
+
+from relpos import _core
+
+LENGTHS = st.one_of(st.integers(1, 9), st.integers(0, 40), st.integers(60, 75))
+COLUMNS = st.one_of(st.integers(1, 8), st.integers(9, 40))
+POSITIONS = st.integers(-30, 30)
+
+
+class Run(NamedTuple):
+    """A problem and how it is run."""
+
+    problem: Problem
+    dtype: str
+    isa: str
+    num_threads: int
+    layout: str  # of every array, in memory
+    wrt: list[str]
+
+
+class Sizes(NamedTuple):
+    batch: tuple[int, ...]
+    heads: int
+    lq: int
+    lk: int
+    d: int
+    dv: int
+
+
+@st.composite
+def batch_axes(draw, batch):
+    """A shape that broadcasts to the batch."""
+    kept = batch[draw(st.integers(0, len(batch))) :]
+    return tuple(1 if draw(st.booleans()) else size for size in kept)
+
+
+@st.composite
+def tables(draw, sizes, rng):
+    """Any set of tables, and the rule that gives a pair its row."""
+    names = [name for name in TABLES if draw(st.booleans())]
+    rule = draw(st.sampled_from(["centred", "origin", "buckets", "labels"]))
+    rows = draw(st.integers(0, 6)) * 2 + 1 if rule == "centred" else draw(ROWS)
+    settings: dict[str, Any] = {}
+    if rule != "labels":
+        settings["beyond"] = draw(st.sampled_from(["clip", "zero"]))
+    if rule in ("origin", "buckets"):
+        settings["min_relative_position"] = draw(POSITIONS)
+    if rule == "buckets":
+        settings["buckets"] = rng.integers(0, rows, draw(st.integers(1, 20)))
+    if rule == "labels":
+        shape = (draw(st.sampled_from([1, sizes.lq])), sizes.lk)
+        whole = draw(batch_axes(sizes.batch)) + shape
+        kind = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
+        settings["labels"] = rng.integers(-1, rows, whole).astype(kind)
+    inputs = {}
+    for name in names:
+        lead = draw(st.sampled_from([(), (sizes.heads,), None]))
+        if lead is None:
+            lead = (*draw(batch_axes(sizes.batch)), sizes.heads)
+        own = rows
+        if name == "rel_bias" and rule == "centred" and draw(st.booleans()):
+            own = rows + 2
+        columns = {"rel_value": (sizes.dv,), "rel_bias": ()}.get(name, (sizes.d,))
+        inputs[name] = normal(rng, *lead, own, *columns)
+    return inputs, settings
+
+
+ROWS = st.integers(1, 12)
+
+
+@st.composite
+def hiding(draw, sizes, rng):
+    """A mask, window, causal rule and lengths, or none of them."""
+    inputs, settings = {}, {"is_causal": draw(st.booleans())}
+    if draw(st.booleans()):
+        sides = st.one_of(st.none(), st.integers(0, 30))
+        settings["window"] = (draw(sides), draw(sides))
+    if draw(st.booleans()):
+        shape = draw(st.sampled_from([(), sizes.batch]))
+        settings["key_lengths"] = rng.integers(0, sizes.lk + 1, shape)
+    kind = draw(st.sampled_from(["none", "bool", "float"]))
+    axes = (sizes.heads, sizes.lq, sizes.lk)
+    shape = tuple(1 if draw(st.booleans()) else size for size in axes)
+    shape = draw(batch_axes(sizes.batch)) + shape
+    seen = rng.random(shape) < draw(st.sampled_from([0.3, 0.8, 1.0]))
+    if kind == "bool":
+        settings["attn_mask"] = seen
+    if kind == "float":
+        inputs["attn_mask"] = np.where(seen, normal(rng, *shape), -np.inf)
+    return inputs, settings
+
+
+@st.composite
+def offsets(draw, sizes, rng):
+    if draw(st.booleans()):
+        return draw(POSITIONS)
+    return rng.integers(-30, 31, draw(batch_axes(sizes.batch)))
+
+
+@st.composite
+def runs(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    batch = draw(st.sampled_from([(), (2,), (1,), (3,), (2, 1, 2)]))
+    group, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    sizes = Sizes(
+        batch, group * key_heads, *(draw(s) for s in [LENGTHS] * 2 + [COLUMNS] * 2)
+    )
+    lead = [draw(batch_axes(batch)) for _ in range(3)]
+    inputs = {
+        "query": normal(rng, *lead[0], sizes.heads, sizes.lq, sizes.d),
+        "key": normal(rng, *lead[1], key_heads, sizes.lk, sizes.d),
+        "value": normal(rng, *lead[2], key_heads, sizes.lk, sizes.dv),
+    }
+    settings = {"enable_gqa": group > 1, "query_offset": draw(offsets(sizes, rng))}
+    for more, others in (draw(tables(sizes, rng)), draw(hiding(sizes, rng))):
+        inputs |= more
+        settings |= others
+    for name, needs in (("pos_bias_u", "query"), ("pos_bias_v", "rel_key")):
+        if needs in inputs and draw(st.booleans()):
+            heads = draw(st.sampled_from([(), (sizes.heads,)]))
+            inputs[name] = normal(rng, *heads, sizes.d)
+    if draw(st.booleans()):
+        settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
+    if draw(st.booleans()):
+        settings["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
+    rows = (*joined_batch(inputs, settings), sizes.heads, sizes.lq)
+    problem = Problem(
+        inputs, settings, normal(rng, *rows, sizes.dv), normal(rng, *rows)
+    )
+    return Run(
+        problem,
+        draw(st.sampled_from(DTYPES)),
+        draw(st.sampled_from(list(_core.by_isa))),
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from(["contiguous", *LAYOUTS])),
+        [name for name in inputs if draw(st.integers(0, 3))] or ["query"],
+    )
+
+
+def joined_batch(inputs, settings):
+    """Batch axes of the call: those of its operands together."""
+    tails = {"rel_bias": 2, "labels": 2, "query_offset": 0, "key_lengths": 0}
+    operands = {
+        n: x for n, x in (inputs | settings).items() if isinstance(x, np.ndarray)
+    }
+    for name in ("pos_bias_u", "pos_bias_v", "buckets"):
+        operands.pop(name, None)
+    shapes = [
+        x.shape[: max(x.ndim - tails.get(name, 3), 0)] for name, x in operands.items()
+    ]
+    return np.broadcast_shapes(*shapes)

@@ -1,0 +1,81 @@
+"""Random small problems, forward and backward, against the oracles.
+
+The same problems every time: 2,000 of them, 20,000 with --thorough.
+"""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+import oracle
+from gradient_problems import assert_gradients_close
+from hypothesis import HealthCheck, given, settings
+from layouts import LAYOUTS
+from random_problems import runs
+from tolerances import assert_results_close
+
+import relpos
+from relpos._config import use_isa
+
+FEW_PAIRS = 60  # up to which the loops are as fast as whole matrices
+
+
+def laid_out(run):
+    """The problem in the dtype and memory layout of the run."""
+    problem = run.problem.cast(run.dtype)
+    change = LAYOUTS.get(run.layout, np.asarray)
+    return problem._replace(
+        inputs={name: change(x) for name, x in problem.inputs.items()},
+        grad_out=change(problem.grad_out),
+        grad_lse=change(problem.grad_lse),
+    )
+
+
+def check(run):
+    truth, given = run.problem, laid_out(run)
+    pairs = truth.grad_lse.size * truth.inputs["key"].shape[-2]
+    source = oracle if pairs <= FEW_PAIRS else dense_oracle
+    want = source.attention(**truth.inputs, **truth.settings)
+    keywords = {"return_lse": True, "return_weights": True, "return_context": True}
+    with use_isa(run.isa):
+        got = given.forward(**keywords, num_threads=run.num_threads)
+        found = got.context.backward(
+            given.grad_out,
+            grad_lse=given.grad_lse,
+            wrt=run.wrt,
+            num_threads=run.num_threads,
+        )._asdict()
+    assert_results_close(got, want, "forward", floor=1.0)
+    gradients = {name: x for name, x in found.items() if x is not None}
+    assert all(x.dtype == run.dtype for x in (got.out, *gradients.values()))
+    of = truth.truth()
+    assert_gradients_close(
+        gradients,
+        {name: of[name] for name in run.wrt},
+        lambda: truth.truth(magnitude=True),
+    )
+
+
+def test_random_problems(examples):
+    settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )(given(runs())(check))()
+
+
+def test_the_problems_are_of_every_kind():
+    """What the strategy is for: no argument is left out by accident."""
+    seen = set()
+
+    @settings(max_examples=300, derandomize=True, database=None, deadline=None)
+    @given(runs())
+    def look(run):
+        seen.update(run.problem.inputs, run.problem.settings, [run.dtype, run.isa])
+
+    look()
+    names = set(relpos.attention.__annotations__)
+    names -= {"return", "return_lse", "return_weights", "return_context", "out"}
+    assert names - {"num_threads"} <= seen
