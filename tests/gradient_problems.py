@@ -253,25 +253,25 @@ def make(scheme, variant, shape, seed=0):
     return Problem(inputs, settings, grad_out, normal(rng, *batch, heads, lq))
 
 
-def within(got, want, sizes):
+def within(got, want, sizes, terms):
     """Whether one gradient is as close as it should be; sizes() is asked for if not.
 
-    Sums of absolute values tell how much cancels: signed sums of a thousand terms come
-    out at a thirtieth of them, and one that is smaller is judged as if it were not.
+    Sums of absolute values tell how much cancels: signed sums of n terms come out at
+    1 / sqrt(n) of them, and one that is smaller is judged as if it were not.
     """
     limit = TOLERANCES["gradient"].of(got.dtype)
     assert got.shape == want.shape
     if normwise(got, want) <= limit:
         return True
-    return sizes and normwise(got, want, np.linalg.norm(sizes()) / 30) <= limit
+    return sizes and normwise(got, want, np.linalg.norm(sizes()) / terms**0.5) <= limit
 
 
-def assert_gradients_close(got, want, sizes=None, label=""):
+def assert_gradients_close(got, want, sizes=None, label="", terms=1000):
     """Two dicts of gradients, normwise; sizes() gives sums of absolute values."""
     assert set(got) == set(want), label
     for name, truth in want.items():
         size = sizes and (lambda n=name: sizes()[n])
-        if not within(got[name], truth, size):
+        if not within(got[name], truth, size, terms):
             error = normwise(got[name], truth)
             raise AssertionError(f"{label} {name}: error {error:.3g}")
 

@@ -53,6 +53,7 @@ def check(run):
         gradients,
         {name: of[name] for name in run.wrt},
         lambda: truth.truth(magnitude=True),
+        terms=16,
     )
 
 
