@@ -30,6 +30,13 @@ SHAPES = [
     Shape(520, 520, 64, 16),
     Shape(33, 1, 16, 3, 2, (2,)),
 ]
+# Several key tiles to a chunk of work, many query tiles, wide columns.
+LONG = [
+    Shape(40, 1300, 16, 8),
+    Shape(9, 4400, 8, 8),
+    Shape(1300, 70, 8, 24),
+    Shape(33, 40, 300, 520),
+]
 
 
 def loss(problem, inputs):
@@ -88,6 +95,13 @@ def cases():
 
 @pytest.mark.parametrize("scheme, variant, shape", list(cases()))
 def test_every_table_and_dtype_equals_the_oracle(scheme, variant, shape):
+    check_everywhere(make(scheme, variant, shape))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("shape", LONG, ids=str)
+def test_long_sequences_and_wide_columns(scheme, shape):
+    variant = ("causal", "both", "window", "labels")[LONG.index(shape)]
     check_everywhere(make(scheme, variant, shape))
 
 

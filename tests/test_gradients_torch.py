@@ -17,6 +17,8 @@ from problems import cast, normal, qkv, terms
 from tolerances import TORCH_RATIO_MEDIAN, TORCH_RATIO_WORST, normwise
 
 import relpos
+from relpos import _core
+from relpos._config import use_isa
 
 STORED = Path(__file__).parent / "torch_errors.json"
 SEEDS = range(20)
@@ -75,15 +77,16 @@ def run_torch(inputs, settings, grad_out):
     return {"out": out.detach().numpy()} | found
 
 
-def errors(run, case):
-    """{name: normwise error of each seed}"""
-    found = {}
+def errors(case, **runs):
+    """Per run {name: normwise error of each seed}, all against the same truth."""
+    found = {run: {} for run in runs}
     for seed in SEEDS:
         inputs, settings, grad_out = problem(*case, seed)
         want = oracle_gradients.gradients(**inputs, **settings, grad_out=grad_out)
         want["out"] = dense_oracle.attention(**inputs, **settings).out
-        for name, got in run(inputs, settings, grad_out).items():
-            found.setdefault(name, []).append(normwise(got, want[name]))
+        for run, function in runs.items():
+            for name, got in function(inputs, settings, grad_out).items():
+                found[run].setdefault(name, []).append(normwise(got, want[name]))
     return found
 
 
@@ -99,24 +102,34 @@ def assert_as_good(ours, theirs):
         assert np.max(ratios) <= TORCH_RATIO_WORST, (name, np.max(ratios))
 
 
+def with_isa(isa):
+    def run(*arguments):
+        with use_isa(isa):
+            return run_relpos(*arguments)
+
+    return run
+
+
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_errors_beside_the_stored_ones_of_torch(isa, case):
-    assert_as_good(
-        errors(run_relpos, case), json.loads(STORED.read_text())[name_of(case)]
-    )
+def test_errors_beside_the_stored_ones_of_torch(case):
+    stored = json.loads(STORED.read_text())[name_of(case)]
+    found = errors(case, **{isa: with_isa(isa) for isa in _core.by_isa})
+    for ours in found.values():
+        assert_as_good(ours, stored)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_errors_beside_torch(case):
-    assert_as_good(errors(run_relpos, case), errors(run_torch, case))
+    found = errors(case, relpos=run_relpos, torch=run_torch)
+    assert_as_good(found["relpos"], found["torch"])
 
 
 def write_stored():
     rounded = {
         name_of(case): {
             name: [float(f"{error:.3g}") for error in some]
-            for name, some in errors(run_torch, case).items()
+            for name, some in errors(case, torch=run_torch)["torch"].items()
         }
         for case in CASES
     }
