@@ -65,12 +65,13 @@ FN(drop_tile)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
 RP_INLINE T
 FN(sum_run)(const T *p, int64_t first, int64_t end)
 {
-    T total = 0;
+    V sum = (V){0};
+    T rest = 0;
     for (; first + VL <= end; first += VL)
-        total += FN(sum_lanes)(FN(load)(p + first))[0];
+        sum += FN(load)(p + first);
     for (; first < end; first++)
-        total += p[first];
-    return total;
+        rest += p[first];
+    return FN(sum_lanes)(sum)[0] + rest;
 }
 
 /* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside

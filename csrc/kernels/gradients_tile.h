@@ -14,8 +14,10 @@ typedef struct {
     T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
     T *key_sums;         /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
     T *value_sums;       /* (Lq_pad, value_stride): p z by table row */
-    T *offset_sums;      /* (chunk_keys + Lq_pad): dS by band column of the chunk */
-    T *columns;          /* (BK): sums of dS over the queries of a tile */
+    double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
+    double *column_sums; /* (chunk_keys): dS by key of the chunk */
+    double *row;         /* (D_pad): a sum of table or key rows */
+    T *tile_sums;        /* (LDS + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
 } FN(worker);
@@ -237,15 +239,35 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
 
 /* ---- sums by table row, of offsets, of keys ---------------------------------------------- */
 
-/* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. */
+/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
+ * These sums are long, and cancel: T within a tile, double beyond. */
 static void
-FN(sum_offsets)(const FN(gradients) * gp, const FN(step) * x, T *sums)
+FN(sum_offsets)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
 {
-    T *first = sums + x->t.w0 - x->chunk * gp->chunk_keys + BQ - 1;
+    int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
+    int count = x->t.columns + BQ - 1;
+    memset(w->tile_sums, 0, (LDS + VL) * sizeof(T));
+    for (int m = 0; m < x->q.rows; m++) {
+        T *sums = w->tile_sums + BQ - 1 - m;
+        for (int n = 0; n < x->t.columns; n += VL)
+            FN(store)(sums + n, FN(load)(sums + n) + FN(load)(x->d + m * x->t.ld + n));
+    }
+    for (int c = 0; c < count; c++)
+        w->offset_sums[first + c] += w->tile_sums[c];
+}
+
+/* column_sums[key] += dS, for the gradient of u. */
+static void
+FN(sum_columns)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
+{
+    double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
+    memset(w->tile_sums, 0, (LDS + VL) * sizeof(T));
     for (int m = 0; m < x->q.rows; m++)
         for (int n = 0; n < x->t.columns; n += VL)
-            FN(store)(first - m + n,
-                      FN(load)(first - m + n) + FN(load)(x->d + m * x->t.ld + n));
+            FN(store)(w->tile_sums + n,
+                      FN(load)(w->tile_sums + n) + FN(load)(x->d + m * x->t.ld + n));
+    for (int n = 0; n < x->t.keys; n++)
+        sums[n] += w->tile_sums[n];
 }
 
 static void
@@ -259,26 +281,6 @@ FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
             if (l >= 0)
                 sums[l] += x->d[m * x->t.ld + n];
         }
-    }
-}
-
-/* du = scale * sum_j (sum_i dS_ij) k_j */
-static void
-FN(sum_keys)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x, T *sums,
-             int keys_bad)
-{
-    memset(w->columns, 0, BK * sizeof(T));
-    for (int m = 0; m < x->q.rows; m++)
-        for (int n = 0; n < x->t.columns; n += VL)
-            FN(store)(w->columns + n,
-                      FN(load)(w->columns + n) + FN(load)(x->d + m * x->t.ld + n));
-    for (int n = 0; n < x->t.keys; n++) {
-        const T *key = x->keys + (x->t.j0 + n) * x->key_stride;
-        T weight = w->columns[n];
-        if (keys_bad && weight == 0)
-            continue;
-        for (ptrdiff_t k = 0; k < gp->D_pad; k += VL)
-            FN(store)(sums + k, FN(load)(sums + k) + weight * FN(load)(key + k));
     }
 }
 

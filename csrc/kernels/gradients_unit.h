@@ -22,10 +22,13 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
         TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
     w->value_sums =
         TAKE(plan->use_value > RP_BAND ? plan->Lq_pad * plan->value_stride + MR : 0);
-    w->offset_sums = TAKE(gp->chunk_keys + plan->Lq_pad);
-    w->columns = TAKE(BK);
+    w->tile_sums = TAKE(LDS + VL);
     w->corner = TAKE(MR * (BQ + MR) + MR);
 #undef TAKE
+    w->offset_sums =
+        FN(take)(memory, &used, gp->chunk_keys + plan->Lq_pad, sizeof(double));
+    w->column_sums = FN(take)(memory, &used, gp->chunk_keys, sizeof(double));
+    w->row = FN(take)(memory, &used, gp->D_pad, sizeof(double));
     w->clean[0] = w->clean[1] = -1;
     return used;
 }
@@ -62,10 +65,9 @@ FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const 
     if (p->labels.data && FN(wants)(gp, RP_GRAD_BIAS))
         FN(sum_bias_labels)(p, x, FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk));
     else if (FN(wants)(gp, RP_GRAD_BIAS) || FN(wants)(gp, RP_GRAD_V))
-        FN(sum_offsets)(gp, x, w->offset_sums);
+        FN(sum_offsets)(gp, w, x);
     if (FN(wants)(gp, RP_GRAD_U))
-        FN(sum_keys)(gp, w, x, FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk),
-                     keys_bad);
+        FN(sum_columns)(gp, w, x);
     if (gp->g->grad_mask.data)
         FN(write_mask_grad)(gp->g, x);
 }
@@ -123,21 +125,71 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     if (plan->use_value > RP_BAND)
         memset(w->value_sums + first * plan->value_stride, 0,
                (size_t)(rows * plan->value_stride) * sizeof(T));
-    memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(T));
+    memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double));
+    memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
 }
 
-/* sum += sum_n weights[n] * row n of a table packed as rows */
+/* row += sum_n weights[n] * row n of a table or of keys; rows that no pair used may hold
+ * NaN, or lie outside. */
 static void
-FN(add_weighted_rows)(const FN(gradients) * gp, const T *weights, const T *table,
-                      int64_t count, T *sum)
+FN(add_weighted_row)(const FN(gradients) * gp, double *row, double weight,
+                     const T *other)
 {
-    for (int64_t n = 0; n < count; n++) {
-        if (weights[n] == 0) /* rows that no pair used may hold NaN, or lie outside */
-            continue;
-        for (ptrdiff_t k = 0; k < gp->D_pad; k += VL)
-            FN(store)(sum + k, FN(load)(sum + k) +
-                                   weights[n] * FN(load)(table + n * gp->D_pad + k));
+    for (ptrdiff_t k = 0; weight != 0 && k < gp->D_pad; k++)
+        row[k] += weight * other[k];
+}
+
+static void
+FN(write_row_sum)(const FN(gradients) * gp, const double *row, T *sums)
+{
+    for (ptrdiff_t k = 0; k < gp->D_pad; k++)
+        sums[k] = (T)row[k];
+}
+
+/* du = scale * sum_j (sum_i dS_ij) k_j */
+static void
+FN(finish_u)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+{
+    T *sums = FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk);
+    int64_t first = x->chunk * gp->chunk_keys;
+    int64_t count = RP_MIN(gp->chunk_keys, gp->plan.p->Lk - first);
+    if (!sums)
+        return;
+    memset(w->row, 0, (size_t)gp->D_pad * sizeof(double));
+    for (int64_t n = 0; n < count; n++)
+        FN(add_weighted_row)(gp, w->row, w->column_sums[n],
+                             x->keys + (first + n) * x->key_stride);
+    FN(write_row_sum)(gp, w->row, sums);
+}
+
+/* dv = scale * sum_l (sum of dS over the pairs of l) A_l */
+static void
+FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
+             rp_interval tiles, const T *table)
+{
+    const FN(plan) *plan = &gp->plan;
+    T *sums = FN(partial_of)(gp, RP_GRAD_V, x->index, x->chunk);
+    int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
+    if (!sums)
+        return;
+    memset(w->row, 0, (size_t)gp->D_pad * sizeof(double));
+    if (plan->use_key == RP_BAND) {
+        int64_t low = RP_MAX(plan->band_first - chunk_key, 0);
+        int64_t high =
+            RP_MIN(plan->band_end - chunk_key, gp->chunk_keys + plan->Lq_pad);
+        for (int64_t n = low; n < high; n++)
+            FN(add_weighted_row)(gp, w->row, w->offset_sums[n],
+                                 table +
+                                     (chunk_key + n - plan->band_first) * gp->D_pad);
+    } else {
+        for (int64_t l = 0; l < plan->p->key_rows; l++) {
+            double weight = 0;
+            for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
+                weight += w->key_sums[i * plan->key_stride + l];
+            FN(add_weighted_row)(gp, w->row, weight, table + l * gp->D_pad);
+        }
     }
+    FN(write_row_sum)(gp, w->row, sums);
 }
 
 /* What table rows and offsets have summed up over the chunk becomes gradients. */
@@ -149,13 +201,14 @@ FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     const rp_attention *p = plan->p;
     const int64_t i0 = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
     const T *table = plan->use_key ? FN(copy)(&gp->key_rows, x->q.b, x->q.h) : NULL;
-    T *sums, *weights = w->offset_sums;
+    T *sums;
     int bad = 0;
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
         bad |= x->head->bad[tile];
     if ((sums = FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk)) &&
         !p->labels.data)
-        memcpy(sums, weights, (size_t)gp->partials[RP_GRAD_BIAS].rows * sizeof(T));
+        for (int64_t n = 0; n < gp->partials[RP_GRAD_BIAS].rows; n++)
+            sums[n] = (T)w->offset_sums[n];
     if (plan->use_value > RP_BAND &&
         (sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk)))
         FN(add_columns)(bad, w->value_sums + i0 * plan->value_stride,
@@ -173,20 +226,8 @@ FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                             x->head->rows_v + i0 * gp->D_pad, gp->D_pad, p->key_rows,
                             gp->D_pad, rows, sums, gp->D_pad);
     }
-    if (!(sums = FN(partial_of)(gp, RP_GRAD_V, x->index, x->chunk)))
-        return;
-    if (plan->use_key == RP_BAND) {
-        int64_t first = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
-        int64_t low = RP_MAX(plan->band_first - first, 0);
-        int64_t high = RP_MIN(plan->band_end - first, gp->chunk_keys + plan->Lq_pad);
-        FN(add_weighted_rows)(gp, weights + low,
-                              table + (first + low - plan->band_first) * gp->D_pad,
-                              high - low, sums);
-    } else {
-        for (int64_t i = i0; i < i0 + rows; i++)
-            FN(add_weighted_rows)(gp, w->key_sums + i * plan->key_stride, table,
-                                  p->key_rows, sums);
-    }
+    FN(finish_u)(gp, w, x);
+    FN(finish_v)(gp, w, x, tiles, table);
 }
 
 /* One query head over the chunk. */

@@ -28,6 +28,7 @@
 
 #undef MR
 #undef NR
+#undef DEPTH_BLOCK
 #undef BQ
 #undef BK
 #undef LDS

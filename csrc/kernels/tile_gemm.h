@@ -10,6 +10,7 @@
 
 #define MR RP_MR
 #define NR (2 * VL)
+#define DEPTH_BLOCK 64
 
 RP_INLINE void
 FN(product_packed)(const T *a, const T *b, ptrdiff_t depth, V acc[MR][2])
@@ -109,20 +110,24 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows a multiple of MR,
- * columns of VL. Column panels outside, so that a panel of b stays in L1 over the rows. */
+ * columns of VL. Column panels outside, so that a panel of b stays in L1 over the rows;
+ * c takes the sum of every DEPTH_BLOCK terms, which keeps the rounding of long sums that
+ * of short ones. */
 static void
 FN(gemm_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
                   ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
     for (ptrdiff_t j = 0; j < columns; j += NR)
-        for (ptrdiff_t i = 0; i < rows; i += MR) {
-            if (columns - j >= NR)
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
-                                  ldc, 2);
-            else
-                FN(tile_add_rows)(a + i * lda, lda, b + j, ldb, depth, c + i * ldc + j,
-                                  ldc, 1);
-        }
+        for (ptrdiff_t k = 0; k < depth; k += DEPTH_BLOCK)
+            for (ptrdiff_t i = 0; i < rows; i += MR) {
+                const T *left = a + i * lda + k, *right = b + k * ldb + j;
+                ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
+                T *cell = c + i * ldc + j;
+                if (columns - j >= NR)
+                    FN(tile_add_rows)(left, lda, right, ldb, terms, cell, ldc, 2);
+                else
+                    FN(tile_add_rows)(left, lda, right, ldb, terms, cell, ldc, 1);
+            }
 }
 
 /* c (`valid` rows up to MR, `vectors` wide) += a' . b, a (depth, MR) of row length lda */
@@ -195,16 +200,15 @@ FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                            ptrdiff_t ldc)
 {
     for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t j = 0; j < columns; j += VL) {
-            V sum = (V){0};
-            for (ptrdiff_t k = 0; k < depth; k++) {
-                T ai = a[i * lda + k];
-                if (ai != 0)
-                    sum += FN(splat)(ai) * FN(load)(b + k * ldb + j);
+        for (ptrdiff_t j = 0; j < columns; j += VL)
+            for (ptrdiff_t k0 = 0; k0 < depth; k0 += DEPTH_BLOCK) {
+                V sum = (V){0};
+                for (ptrdiff_t k = k0; k < RP_MIN(depth, k0 + DEPTH_BLOCK); k++)
+                    if (a[i * lda + k] != 0)
+                        sum += FN(splat)(a[i * lda + k]) * FN(load)(b + k * ldb + j);
+                T *cell = c + i * ldc + j;
+                FN(store)(cell, FN(load)(cell) + sum);
             }
-            T *cell = c + i * ldc + j;
-            FN(store)(cell, FN(load)(cell) + sum);
-        }
 }
 
 /* The same for gemm_add_columns: a (depth, rows) is read by columns. */
