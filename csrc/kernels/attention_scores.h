@@ -161,12 +161,12 @@ FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
 
 /* ---- content ------------------------------------------------------------------- */
 
-/* s = left . panels plus what s holds or, unless that is NULL, plus constant; row maxima
- * into lane_max. */
+/* s = left . panels over `terms` of the `depth` rows that blocks and panels have, plus
+ * what s holds or, unless that is NULL, plus constant; row maxima into lane_max. */
 static void
 FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
-                const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
-                T *lane_max)
+                const T *panels, ptrdiff_t depth, ptrdiff_t terms, const T *constant,
+                ptrdiff_t step, T *lane_max)
 {
     for (int i = 0; i < q->rows_pad * VL; i++)
         lane_max[i] = -(T)INFINITY;
@@ -175,10 +175,10 @@ FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
             const T *a = left + m * depth, *b = panels + (t->j0 + n) * depth;
             T *cell = s + m * t->ld + n, *row_max = lane_max + m * VL;
             if (constant)
-                FN(tile_offset_max)(a, b, depth, cell, t->ld, constant + m * step, step,
+                FN(tile_offset_max)(a, b, terms, cell, t->ld, constant + m * step, step,
                                     row_max);
             else
-                FN(tile_add_max)(a, b, depth, cell, t->ld, row_max);
+                FN(tile_add_max)(a, b, terms, cell, t->ld, row_max);
         }
 }
 
@@ -332,7 +332,8 @@ FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile)
     const rp_attention *p = plan->p;
     ptrdiff_t step;
     const T *constant = FN(fill_positions)(plan, w, q, t, &step);
-    FN(add_product)(q, t, t->s, q->content, keys, p->D, constant, step, w->lane_max);
+    FN(add_product)(q, t, t->s, q->content, keys, p->D, p->D, constant, step,
+                    w->lane_max);
     if (plan->use_query != RP_ABSENT)
         FN(add_rel_query)(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||

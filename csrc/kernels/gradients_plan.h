@@ -7,6 +7,12 @@
  * partial sums are added in the order (batch item, head, chunk): the same bits for any
  * number of threads. */
 
+/* Terms of dP summed up at a time. Its rounding enters dP - delta without the cancellation
+ * that a softmax kept in memory gives, so it must be smaller than a plain product's; that
+ * of a product with rel_value more so, which all keys of a table row share. */
+#define GRAD_BLOCK 32
+#define VALUE_BLOCK 8
+
 /* Operands of one query head (b, h), all rows. */
 typedef struct {
     T *content, *relative,
@@ -150,6 +156,23 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
     }
 }
 
+/* c (rows, columns) = grad_out, packed, . rel_value, in panels; VALUE_BLOCK terms at a time. */
+static void
+FN(value_products_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns,
+                       ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    T unused[MR * VL] = {0};
+    for (ptrdiff_t n = 0; n < columns; n += NR)
+        for (ptrdiff_t m = 0; m < rows; m += MR) {
+            const T *left = a + m * depth, *panel = b + n * depth;
+            T *cell = c + m * ldc + n;
+            FN(tile_set)(left, panel, RP_MIN(depth, VALUE_BLOCK), cell, ldc);
+            for (ptrdiff_t k = VALUE_BLOCK; k < depth; k += VALUE_BLOCK)
+                FN(tile_add_max)(left + k * MR, panel + k * NR,
+                                 RP_MIN(depth - k, VALUE_BLOCK), cell, ldc, unused);
+        }
+}
+
 static void
 FN(pack_head_unit)(void *context, int64_t unit, int worker)
 {
@@ -202,8 +225,9 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
                      plan->key_stride);
     if (head.value_dots) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        FN(gemm_set)(head.grad_left + i0 * p->Dv, FN(copy)(&gp->value_panels, b, h), BQ,
-                     stride, p->Dv, head.value_dots + i0 * stride, stride);
+        FN(value_products_set)(head.grad_left + i0 * p->Dv,
+                               FN(copy)(&gp->value_panels, b, h), BQ, stride, p->Dv,
+                               head.value_dots + i0 * stride, stride);
     }
 }
 

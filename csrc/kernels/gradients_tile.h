@@ -50,7 +50,7 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
                          (x->t.w0 - plan->band_first) * p->Dv;
         int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
-        FN(gemm_set)(left, table, x->q.rows_pad, end, p->Dv, w->grads, LDS);
+        FN(value_products_set)(left, table, x->q.rows_pad, end, p->Dv, w->grads, LDS);
         constant = NULL;
     } else if (plan->use_value != RP_ABSENT) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
@@ -58,8 +58,11 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                                  x->head->value_dots + x->q.i0 * stride, stride,
                                  p->value_rows, &step);
     }
-    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, constant, step,
-                    w->forward.lane_max);
+    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, RP_MIN(p->Dv, GRAD_BLOCK),
+                    constant, step, w->forward.lane_max);
+    for (ptrdiff_t k = GRAD_BLOCK; k < p->Dv; k += GRAD_BLOCK)
+        FN(add_product)(&x->q, &x->t, x->d, left + k * MR, values + k * NR, p->Dv,
+                        RP_MIN(p->Dv - k, GRAD_BLOCK), NULL, 0, w->forward.lane_max);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */

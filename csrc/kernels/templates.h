@@ -29,6 +29,8 @@
 #undef MR
 #undef NR
 #undef DEPTH_BLOCK
+#undef GRAD_BLOCK
+#undef VALUE_BLOCK
 #undef BQ
 #undef BK
 #undef LDS
