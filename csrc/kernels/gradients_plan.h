@@ -7,10 +7,8 @@
  * partial sums are added in the order (batch item, head, chunk): the same bits for any
  * number of threads. */
 
-/* Terms of dP summed up at a time. Its rounding enters dP - delta without the cancellation
- * that a softmax kept in memory gives, so it must be smaller than a plain product's; that
- * of a product with rel_value more so, which all keys of a table row share. */
-#define GRAD_BLOCK 32
+/* Terms of grad_out . rel_value summed up at a time. All pairs of a table row share its
+ * rounding, and dP - delta does not cancel it as a softmax kept in memory would. */
 #define VALUE_BLOCK 8
 
 /* Operands of one query head (b, h), all rows. */

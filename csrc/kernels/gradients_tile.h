@@ -58,11 +58,8 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                                  x->head->value_dots + x->q.i0 * stride, stride,
                                  p->value_rows, &step);
     }
-    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, RP_MIN(p->Dv, GRAD_BLOCK),
-                    constant, step, w->forward.lane_max);
-    for (ptrdiff_t k = GRAD_BLOCK; k < p->Dv; k += GRAD_BLOCK)
-        FN(add_product)(&x->q, &x->t, x->d, left + k * MR, values + k * NR, p->Dv,
-                        RP_MIN(p->Dv - k, GRAD_BLOCK), NULL, 0, w->forward.lane_max);
+    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, constant, step,
+                    w->forward.lane_max);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@
 #undef MR
 #undef NR
 #undef DEPTH_BLOCK
-#undef GRAD_BLOCK
+#undef TERM_BLOCK
 #undef VALUE_BLOCK
 #undef BQ
 #undef BK

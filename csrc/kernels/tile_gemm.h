@@ -10,7 +10,8 @@
 
 #define MR RP_MR
 #define NR (2 * VL)
-#define DEPTH_BLOCK 64
+#define TERM_BLOCK 32  /* of products with d terms */
+#define DEPTH_BLOCK 64 /* of products with a tile's keys as terms */
 
 RP_INLINE void
 FN(product_packed)(const T *a, const T *b, ptrdiff_t depth, V acc[MR][2])
