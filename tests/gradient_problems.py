@@ -255,30 +255,32 @@ def make(scheme, variant, shape, seed=0):
     return Problem(inputs, settings, grad_out, normal(rng, *batch, heads, lq))
 
 
-def within(got, want, sizes, terms):
+def within(got, want, sizes, terms, name):
     """Whether one gradient is as close as it should be; sizes() is asked for if not.
 
     Sums of absolute values tell how much cancels: signed sums of n terms come out at
     1 / sqrt(n) of them, and one that is smaller is judged as if it were not.
     """
-    limit = TOLERANCES["gradient"].of(got.dtype)
+    limit = TOLERANCES[name].of(got.dtype)
     assert got.shape == want.shape
     if normwise(got, want) <= limit:
         return True
     return sizes and normwise(got, want, np.linalg.norm(sizes()) / terms**0.5) <= limit
 
 
-def assert_gradients_close(got, want, sizes=None, label="", terms=1000):
+def assert_gradients_close(
+    got, want, sizes=None, label="", terms=1000, tolerance="gradient"
+):
     """Two dicts of gradients, normwise; sizes() gives sums of absolute values."""
     assert set(got) == set(want), label
     for name, truth in want.items():
         size = sizes and (lambda n=name: sizes()[n])
-        if not within(got[name], truth, size, terms):
+        if not within(got[name], truth, size, terms, tolerance):
             error = normwise(got[name], truth)
             raise AssertionError(f"{label} {name}: error {error:.3g}")
 
 
-def check_everywhere(problem):
+def check_everywhere(problem, tolerance="gradient"):
     """Every kernel table and both dtypes against the oracle, on the same numbers."""
     truth, sizes = problem.truth(), cache(lambda: problem.truth(magnitude=True))
     assert all(np.any(truth[name]) for name in ("query", "key", "value"))
@@ -288,4 +290,5 @@ def check_everywhere(problem):
             with use_isa(isa):
                 got = given.gradients()
             assert all(x.dtype == dtype for x in got.values())
-            assert_gradients_close(got, truth, sizes, f"{isa} {dtype}")
+            label = f"{isa} {dtype}"
+            assert_gradients_close(got, truth, sizes, label, tolerance=tolerance)

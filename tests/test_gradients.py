@@ -105,6 +105,58 @@ def test_long_sequences_and_wide_columns(scheme, shape):
     check_everywhere(make(scheme, variant, shape))
 
 
+def large_logits(rng, inputs):
+    inputs["query"] *= 4
+    inputs["key"] *= 4
+
+
+def one_dominant_key(rng, inputs):
+    inputs["key"][..., 7, :] = 6 * inputs["query"][..., 3, :]
+
+
+def equal_logits(rng, inputs):
+    inputs["key"][...] = inputs["key"][..., :1, :]
+    inputs["rel_bias"][...] = 0.25
+    for name in ("rel_key", "rel_query"):
+        inputs[name][...] = 0.0
+
+
+def tiny_and_huge_values(rng, inputs):
+    sizes = 10.0 ** rng.integers(-20, 15, inputs["value"].shape[-2])
+    inputs["value"] *= np.float32(sizes)[:, None]
+
+
+def signed_zeros(rng, inputs):
+    for name in ("query", "value", "rel_key"):
+        inputs[name][..., ::2] = -0.0
+
+
+def finite_fill(rng, inputs):
+    """Rows of one huge finite number are uniform: no pair is hidden."""
+    mask = np.zeros((40, 60))
+    mask[3:9] = np.finfo(np.float32).min
+    mask[20, 5:] = -1e9
+    inputs["attn_mask"] = mask
+
+
+FAMILIES = (
+    large_logits,
+    one_dominant_key,
+    equal_logits,
+    tiny_and_huge_values,
+    signed_zeros,
+    finite_fill,
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_input_families(family):
+    problem = make("everything", "both", Shape(40, 60, 16, 12, 2, (2,)))
+    family(np.random.default_rng(4), problem.inputs)
+    name = "gradient_large_logits" if family is large_logits else "gradient"
+    check_everywhere(problem, name)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_layout_of_inputs_and_incoming_gradients(isa, layout, dtype):
