@@ -301,6 +301,7 @@ def test_rows_before_a_poisoned_key_stay_clean_under_a_causal_mask(isa, at):
 # ---- the same bits ------------------------------------------------------------------
 
 
+@pytest.mark.devmode
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_backward_again_and_from_a_subset(isa, scheme, dtype):
