@@ -154,23 +154,6 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
     }
 }
 
-/* c (rows, columns) = grad_out, packed, . rel_value, in panels; VALUE_BLOCK terms at a time. */
-static void
-FN(value_products_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns,
-                       ptrdiff_t depth, T *c, ptrdiff_t ldc)
-{
-    T unused[MR * VL] = {0};
-    for (ptrdiff_t n = 0; n < columns; n += NR)
-        for (ptrdiff_t m = 0; m < rows; m += MR) {
-            const T *left = a + m * depth, *panel = b + n * depth;
-            T *cell = c + m * ldc + n;
-            FN(tile_set)(left, panel, RP_MIN(depth, VALUE_BLOCK), cell, ldc);
-            for (ptrdiff_t k = VALUE_BLOCK; k < depth; k += VALUE_BLOCK)
-                FN(tile_add_max)(left + k * MR, panel + k * NR,
-                                 RP_MIN(depth - k, VALUE_BLOCK), cell, ldc, unused);
-        }
-}
-
 static void
 FN(pack_head_unit)(void *context, int64_t unit, int worker)
 {
@@ -219,13 +202,12 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
                             plan->Dv_pad * size, size, rows, plan->Dv_pad));
     if (head.key_dots)
         FN(gemm_set)(head.relative + i0 * p->D, FN(copy)(&plan->rel_key, b, h), BQ,
-                     plan->key_stride, p->D, head.key_dots + i0 * plan->key_stride,
-                     plan->key_stride);
+                     plan->key_stride, p->D, TERM_BLOCK,
+                     head.key_dots + i0 * plan->key_stride, plan->key_stride);
     if (head.value_dots) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        FN(value_products_set)(head.grad_left + i0 * p->Dv,
-                               FN(copy)(&gp->value_panels, b, h), BQ, stride, p->Dv,
-                               head.value_dots + i0 * stride, stride);
+        FN(gemm_set)(head.grad_left + i0 * p->Dv, FN(copy)(&gp->value_panels, b, h), BQ,
+                     stride, p->Dv, VALUE_BLOCK, head.value_dots + i0 * stride, stride);
     }
 }
 

@@ -50,7 +50,8 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
                          (x->t.w0 - plan->band_first) * p->Dv;
         int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
-        FN(value_products_set)(left, table, x->q.rows_pad, end, p->Dv, w->grads, LDS);
+        FN(gemm_set)(left, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK, w->grads,
+                     LDS);
         constant = NULL;
     } else if (plan->use_value != RP_ABSENT) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);

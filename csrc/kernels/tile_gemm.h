@@ -171,26 +171,37 @@ FN(gemm_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                      ptrdiff_t ldc)
 {
     for (ptrdiff_t j = 0; j < columns; j += NR)
-        for (ptrdiff_t i = 0; i < rows; i += MR) {
-            int valid = (int)RP_MIN(MR, rows - i);
-            T *cell = c + i * ldc + j;
-            if (columns - j >= NR)
-                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 2,
-                                     valid);
-            else
-                FN(tile_add_columns)(a + i, lda, b + j, ldb, depth, cell, ldc, 1,
-                                     valid);
-        }
+        for (ptrdiff_t k = 0; k < depth; k += DEPTH_BLOCK)
+            for (ptrdiff_t i = 0; i < rows; i += MR) {
+                const T *left = a + k * lda + i, *right = b + k * ldb + j;
+                ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
+                int valid = (int)RP_MIN(MR, rows - i);
+                T *cell = c + i * ldc + j;
+                if (columns - j >= NR)
+                    FN(tile_add_columns)(left, lda, right, ldb, terms, cell, ldc, 2,
+                                         valid);
+                else
+                    FN(tile_add_columns)(left, lda, right, ldb, terms, cell, ldc, 1,
+                                         valid);
+            }
 }
 
-/* c (rows, columns) = packed a . panels b: rows a multiple of MR, columns of NR */
+/* c (rows, columns) = packed a . panels b: rows a multiple of MR, columns of NR; `block`
+ * terms at a time. */
 static void
 FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth,
-             T *c, ptrdiff_t ldc)
+             ptrdiff_t block, T *c, ptrdiff_t ldc)
 {
-    for (ptrdiff_t j = 0; j < columns; j += NR)
-        for (ptrdiff_t i = 0; i < rows; i += MR)
-            FN(tile_set)(a + i * depth, b + j * depth, depth, c + i * ldc + j, ldc);
+    T unused[MR * VL] = {0};
+    for (ptrdiff_t n = 0; n < columns; n += NR)
+        for (ptrdiff_t m = 0; m < rows; m += MR) {
+            const T *left = a + m * depth, *panel = b + n * depth;
+            T *cell = c + m * ldc + n;
+            FN(tile_set)(left, panel, RP_MIN(depth, block), cell, ldc);
+            for (ptrdiff_t k = block; k < depth; k += block)
+                FN(tile_add_max)(left + k * MR, panel + k * NR,
+                                 RP_MIN(depth - k, block), cell, ldc, unused);
+        }
 }
 
 /* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
