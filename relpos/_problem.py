@@ -148,6 +148,11 @@ def _reject_origin(minimum: object, buckets: object) -> None:
             )
 
 
+def _side(reach: int) -> int:
+    """A side of the window; one past every relative position is no bound at all."""
+    return reach if reach < 4 * POSITION_LIMIT else UNBOUNDED
+
+
 def _window(window: object, is_causal: bool) -> tuple[int, int]:
     """Largest visible distances to the left and right."""
     left = right = UNBOUNDED
@@ -157,7 +162,7 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
         if len(window) != 2:
             raise ValueError(f"window: got {len(window)} items; expected (left, right)")
         left, right = (
-            UNBOUNDED if side is None else min(as_int("window", side, 0), UNBOUNDED)
+            UNBOUNDED if side is None else _side(as_int("window", side, 0))
             for side in window
         )
     return left, min(right, 0) if is_causal else right

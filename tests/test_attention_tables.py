@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import dense_oracle
 import numpy as np
 import pytest
@@ -57,6 +59,22 @@ def test_each_item_at_its_own_offset(isa, dtype, lq, lk):
     for causal in (False, True):
         inputs = qkv(rng, (2, 2), 2, lq, lk, 16, 8)
         check(inputs, keywords | {"is_causal": causal}, dtype)
+
+
+FAR = 2**59
+
+
+@pytest.mark.parametrize("lq, lk", PATHS)
+@pytest.mark.parametrize("window", [(2**63 - 2,) * 2, (None, 2**62), (FAR, 0), None])
+@pytest.mark.parametrize("name", ["rel_key", "rel_query", "rel_value", "rel_bias"])
+def test_extreme_positions(isa, lq, lk, window, name):
+    """Offsets, origins and windows near the end of int64, and their sums."""
+    rng = np.random.default_rng(17)
+    inputs = qkv(rng, (2,), 1, lq, lk, 4)
+    given = {name: all_tables(rng, 5, 4, 4)[name], "window": window}
+    for offset, origin in itertools.product([0, FAR, -FAR], [-2, FAR, -FAR, 2 - FAR]):
+        keywords = {"query_offset": offset, "min_relative_position": origin}
+        check(inputs, given | keywords, "float64")
 
 
 @both_dtypes
