@@ -36,7 +36,8 @@ def problem(kind, length, size, seed):
     inputs = {"query": size * q, "key": size * k, "value": v}
     inputs |= terms(rng, kind, HEADS, length, length, 64, k=16)
     settings = {n: inputs.pop(n) for n in ("query_offset", FIRST) if n in inputs}
-    return cast(inputs, "float32"), settings, normal(rng, HEADS, length, 64).astype("f4")
+    grad_out = normal(rng, HEADS, length, 64).astype("float32")
+    return cast(inputs, "float32"), settings, grad_out
 
 
 def run_relpos(inputs, settings, grad_out):
