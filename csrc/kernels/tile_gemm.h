@@ -230,11 +230,13 @@ FN(gemm_add_columns_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t l
                               ptrdiff_t ldc)
 {
     for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t j = 0; j < columns; j += VL) {
-            V sum = (V){0};
-            for (ptrdiff_t k = 0; k < depth; k++)
-                if (a[k * lda + i] != 0)
-                    sum += FN(splat)(a[k * lda + i]) * FN(load)(b + k * ldb + j);
-            FN(store)(c + i * ldc + j, FN(load)(c + i * ldc + j) + sum);
-        }
+        for (ptrdiff_t j = 0; j < columns; j += VL)
+            for (ptrdiff_t k0 = 0; k0 < depth; k0 += DEPTH_BLOCK) {
+                V sum = (V){0};
+                for (ptrdiff_t k = k0; k < RP_MIN(depth, k0 + DEPTH_BLOCK); k++)
+                    if (a[k * lda + i] != 0)
+                        sum += FN(splat)(a[k * lda + i]) * FN(load)(b + k * ldb + j);
+                T *cell = c + i * ldc + j;
+                FN(store)(cell, FN(load)(cell) + sum);
+            }
 }
