@@ -74,7 +74,7 @@ FN(start_queries)(const FN(plan) * plan, FN(queries) * q, int64_t b, int64_t h,
     }
     if (q->key_dots)
         FN(gemm_set)(q->relative, FN(copy)(&plan->rel_key, b, h), q->rows_pad,
-                     plan->key_stride, p->D, TERM_BLOCK, q->key_dots, plan->key_stride);
+                     plan->key_stride, p->D, p->D, q->key_dots, plan->key_stride);
     if (q->value_sums)
         memset(q->value_sums, 0, (size_t)(BQ * plan->value_stride) * sizeof(T));
     if (p->weights.data)

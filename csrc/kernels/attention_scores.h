@@ -64,7 +64,7 @@ FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
     }
     if (end > first)
         FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad,
-                     end - first, p->D, TERM_BLOCK, w->scores + first, LDS);
+                     end - first, p->D, p->D, w->scores + first, LDS);
     q->saved_column = t->w0 + BK;
     if (q->saved && end == LDS && t->j0 + BK < q->end)
         for (int m = 0; m < q->rows_pad; m++)
@@ -207,7 +207,7 @@ FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
         FN(pack_left)(w->keys, rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0),
                       p->key.row, p->key.col, valid, MR, p->D, NULL, 0, 1);
         FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D,
-                     TERM_BLOCK, dots, WIDTH);
+                     p->D, dots, WIDTH);
         for (int m = 0; m < q->rows; m++)
             for (int n = 0; n < valid; n++) {
                 int c = n0 + n - m + BQ - 1 - first;

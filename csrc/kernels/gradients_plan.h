@@ -202,7 +202,7 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
                             plan->Dv_pad * size, size, rows, plan->Dv_pad));
     if (head.key_dots)
         FN(gemm_set)(head.relative + i0 * p->D, FN(copy)(&plan->rel_key, b, h), BQ,
-                     plan->key_stride, p->D, TERM_BLOCK,
+                     plan->key_stride, p->D, p->D,
                      head.key_dots + i0 * plan->key_stride, plan->key_stride);
     if (head.value_dots) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);

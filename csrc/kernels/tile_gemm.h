@@ -10,7 +10,7 @@
 
 #define MR RP_MR
 #define NR (2 * VL)
-#define TERM_BLOCK 32  /* of products with d terms */
+#define TERM_BLOCK 32  /* of the products q.k and grad_out.v */
 #define DEPTH_BLOCK 64 /* of products with a tile's keys as terms */
 
 RP_INLINE void
