@@ -48,8 +48,8 @@ def check(run):
     assert_results_close(got, want, "forward", floor=1.0)
     gradients = {name: x for name, x in found.items() if x is not None}
     assert all(x.dtype == run.dtype for x in (got.out, *gradients.values()))
-    # Among 20,000 problems some sums cancel to nearly nothing: each is judged by the sum
-    # of its absolute values, which bounds the rounding of any order of summation.
+    # Among 20,000 problems some sums cancel to nearly nothing: each is judged by the
+    # sum of its absolute values, which bounds the rounding of any order of summation.
     of = truth.truth()
     assert_gradients_close(
         gradients,
