@@ -38,13 +38,6 @@ FN(splat)(T x)
     return x - (V){0}; /* x - 0 keeps the sign of -0 */
 }
 
-/* where mask (all ones or zeros a lane): a, elsewhere b */
-RP_INLINE V
-FN(select)(VI mask, V a, V b)
-{
-    return (V)((mask & (VI)a) | (~mask & (VI)b));
-}
-
 /* Lane-wise larger; a NaN in b is kept, one in a is dropped. C vector types have no
  * operator for it; this loop over memory becomes one instruction on gcc and clang, where
  * one over vector subscripts can fall apart into scalars. */
