@@ -221,7 +221,8 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
     int64_t chunk_key = x->chunk * gp->chunk_keys;
     for (int n0 = 0; n0 < x->t.keys; n0 += MR) {
         int keys = RP_MIN(MR, x->t.keys - n0);
-        int64_t w0 = x->t.w0 + n0, columns = RP_MIN(WIDTH - 1, plan->band_end - w0);
+        /* no column beyond the last key's: the next chunk's sums begin there */
+        int64_t w0 = x->t.w0 + n0, columns = RP_MIN(BQ + keys - 1, plan->band_end - w0);
         memset(w->corner, 0, MR * WIDTH * sizeof(T));
         for (int m = 0; m < x->q.rows; m++)
             for (int n = 0; n < keys; n++)
