@@ -113,6 +113,7 @@ def large_problem(kind, size):
     return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("kind", ["plain", "shaw", "xl", "both_tables"])
 @pytest.mark.parametrize("size", LARGE)
 def test_large_sizes(isa, kind, size):

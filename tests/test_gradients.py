@@ -98,6 +98,7 @@ def test_every_table_and_dtype_equals_the_oracle(scheme, variant, shape):
     check_everywhere(make(scheme, variant, shape))
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_long_sequences_and_wide_columns(scheme, shape):

@@ -40,6 +40,7 @@ def problem():
 # ---- the number of threads ---------------------------------------------------------
 
 
+@pytest.mark.sanitized
 @pytest.mark.devmode
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_number_of_threads_gives_the_same_bits(isa, dtype):
@@ -151,6 +152,7 @@ def test_the_default_is_at_most_the_affinity(child):
 # ---- many callers ------------------------------------------------------------------
 
 
+@pytest.mark.sanitized
 def test_eight_python_threads_at_once(problem):
     want = problem(1)
     barrier, wrong = threading.Barrier(8), []
@@ -383,6 +385,7 @@ def test_gemm_of_a_broadcast_row():
 
 
 @pytest.mark.devmode
+@pytest.mark.sanitized
 def test_gemm_by_many_threads_at_once():
     a = np.random.default_rng(4).standard_normal((120, 120)).astype(np.float32)
     want, wrong = _core.gemm(a, a, 1), []

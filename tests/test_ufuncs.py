@@ -185,6 +185,7 @@ def test_merge_does_not_read_what_saw_no_key():
     assert np.isnan(ufuncs.merge(full, np.nan, full, 0.0)[1])
 
 
+@pytest.mark.sanitized
 def test_merge_for_any_number_of_threads(rng):
     operands = [rng.standard_normal((5000, 9)[:axes]) for axes in (2, 1, 2, 1)]
     results = []
