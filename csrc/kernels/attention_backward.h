@@ -87,19 +87,9 @@ FN(plan_partials)(FN(gradients) * gp)
     FN(plan_partial)(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->D, p->scale);
 }
 
-/* Takes `count` times `size` bytes that are freed with the call. */
-static void *
-FN(reserve)(FN(gradients) * gp, int64_t count, size_t size)
-{
-    void *block = rp_alloc((size_t)count, size);
-    if (!block)
-        gp->failed = 1;
-    gp->blocks[gp->block_count++] = block;
-    return block;
-}
-
+/* How many slices a wave takes, which bounds what is packed and summed up at a time. */
 static void
-FN(reserve_wave)(FN(gradients) * gp)
+FN(plan_wave)(FN(gradients) * gp)
 {
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -114,6 +104,29 @@ FN(reserve_wave)(FN(gradients) * gp)
     int64_t wave = RP_WAVE_BYTES / (int64_t)(head * (size_t)plan->group);
     wave = RP_MAX(wave, (p->threads + gp->chunks - 1) / gp->chunks);
     plan->slices = RP_MIN(p->B * p->Hk, wave);
+}
+
+/* Carves count * size bytes out of the call's block; while there is none, counts them. */
+static void *
+FN(reserve)(FN(gradients) * gp, int64_t count, size_t size)
+{
+    size_t bytes, begin = gp->used;
+    if (!rp_multiply((size_t)count, size, &bytes) || bytes > PTRDIFF_MAX - begin - 64)
+        gp->failed = 1;
+    else
+        gp->used = begin + RP_ROUND_UP(bytes, 64);
+    return gp->memory ? gp->memory + begin : NULL;
+}
+
+/* One block for all: an allocator keeps it for the next call, where many large ones would
+ * go back to the system and come again page by page. */
+static void
+FN(reserve_wave)(FN(gradients) * gp)
+{
+    FN(plan) *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    const size_t size = sizeof(T);
+    gp->used = 0;
     int64_t heads = plan->slices * plan->group;
     plan->keys = FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->D * size);
     gp->value_panel =
@@ -198,19 +211,21 @@ FN(attention_backward)(const rp_gradients *g)
     FN(gradients) gp = {0};
     FN(plan_gradients)(&gp, g);
     FN(plan_partials)(&gp);
+    FN(plan_wave)(&gp);
     rp_status status = FN(pack_gradient_tables)(&gp);
-    if (!status) {
+    FN(reserve_wave)(&gp);
+    gp.memory = status || gp.failed ? NULL : rp_alloc(1, gp.used);
+    if (gp.memory)
         FN(reserve_wave)(&gp);
-        status = gp.failed ? RP_NO_MEMORY : RP_OK;
-    }
+    else if (!status)
+        status = RP_NO_MEMORY;
     int64_t wave = gp.plan.slices;
     for (int64_t s = 0; !status && s < p->B * p->Hk; s += wave) {
         gp.plan.first_slice = s;
         gp.plan.slices = RP_MIN(wave, p->B * p->Hk - s);
         status = FN(run_gradient_wave)(&gp);
     }
-    for (int i = 0; i < gp.block_count; i++)
-        rp_free(gp.blocks[i]);
+    rp_free(gp.memory);
     rp_free(gp.value_panels.data);
     rp_free(gp.query_rows.data);
     rp_free(gp.plan.rel_query.data);

@@ -46,8 +46,9 @@ typedef struct {
     ptrdiff_t head_size;
     unsigned char *heads_bad;
     FN(partial) partials[RP_PARTIALS];
-    void *blocks[16]; /* what is freed at the end */
-    int block_count, failed;
+    char *memory; /* all of the above but the tables, and the workers' scratch */
+    size_t used;
+    int failed;
 } FN(gradients);
 
 RP_INLINE int64_t
