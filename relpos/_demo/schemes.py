@@ -1,95 +1,82 @@
-"""Step 5: the schemes, one row each: error, time and memory. To add one, add a row."""
+"""Step 5: the schemes, one row each: error of output and gradients, time and memory.
+
+To add a scheme, add a `Row` to `ROWS`. One that is a single call of attention needs
+nothing else:
+
+    Row(
+        "Shaw, keys",
+        heads_of("rel_key", rows=lambda length: 2 * CLIP + 1),  # the inputs
+        relpos.shaw_attention,       # all three are called with these inputs by name
+        numpy_forms.shaw,            # None: nobody writes it in NumPy
+        reference.shaw_attention,
+        gradients=of_attention(relpos.shaw_attention),
+    )
+
+One that is composed of several calls (say a rotation, then attention) brings functions
+of its own, written in a file of its family beside this one: the composed forward, the
+same of `relpos.reference`, and a backward `(grad_out, **inputs)` that returns gradients
+by the names of the inputs, from `context.backward` and the chain rule:
+
+    gradients=by_differences(rotary_backward, rotary_reference)
+
+compares it with differences of the composed reference, on a few numbers, to 1e-10;
+`Gradients(rotary_backward, rotary_reference_backward)` with a backward composed of the
+reference's own, to 1e-14. Inputs that are no floating arrays have no gradient and are
+passed on as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import relpos
 from relpos import reference
 from relpos._demo import numpy_forms
 from relpos._demo.measure import Measurement, measure
 from relpos._demo.report import Report
+from relpos._demo.rows import (
+    ATTENTION,
+    EXACT,
+    GRADIENT_SIZE,
+    LARGE,
+    PAIRS,
+    ROUNDING,
+    SMALL,
+    Array,
+    Gradients,
+    Inputs,
+    Named,
+    Row,
+    both_sides,
+    encoding_of,
+    errors,
+    gradient_errors,
+    heads_of,
+    of_attention,
+    relative_error,
+    rows_of,
+)
 
-__all__ = ["ROWS", "Row", "schemes"]
-
-Array = npt.NDArray[Any]
-Inputs = dict[str, Any]
+__all__ = ["ROWS", "schemes"]
 
 CLIP = 16  # Shaw's k of the base model
-SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
-LARGE = {"heads": 4, "length": 2048, "dim": 64}  # time and memory
-PAIRS = {"heads": 1, "length": 512, "dim": 64}  # the L x L x d form
-
-# Errors relative to the norm of the result. Attention: a few roundings of sums over 256
-# keys, in either precision. Encodings: one rounding to the dtype; in float64 the phase
-# (up to 255) has one of its own in the reference. Looking up rows rounds nothing.
-ATTENTION = {np.float32: 1e-6, np.float64: 1e-14}
-ROUNDING = {np.float32: 2.0**-24, np.float64: 1e-14}
-EXACT = {np.float32: 0.0, np.float64: 0.0}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A scheme: its inputs, relpos's function, the NumPy form, the definition."""
-
-    name: str
-    inputs: Callable[..., Inputs]
-    relpos: Callable[..., Any]
-    numpy: Callable[..., Any]
-    reference: Callable[..., Any]
-    limits: dict[Any, float] = field(default_factory=lambda: ATTENTION)
+def causal_table(inputs: Inputs) -> dict[str, Any]:
+    """What the Music Transformer's scheme sets: E_r ends at distance 0."""
+    return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
 
 
-def draw(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
-    """Standard normal numbers."""
-    return rng.standard_normal(shape).astype(dtype)
+def learned_backward(grad_out: Array, table: Array, positions: Array) -> Named:
+    """Gradient of the table by relpos."""
+    return {"table": relpos.learned_backward(grad_out, positions, len(table))}
 
 
-def heads_of(
-    *tables: str, rows: Callable[[int], int] = lambda length: 0
-) -> Callable[..., Inputs]:
-    """Query, key and value (H, L, D) and tables of rows(L) rows for all heads."""
-
-    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        rng = np.random.default_rng(length)
-        names = ("query", "key", "value")
-        made = {name: draw(rng, dtype, heads, length, dim) for name in names}
-        for name in tables:
-            shape: tuple[int, ...] = (rows(length), dim)
-            if name.startswith("pos_bias"):
-                shape = (dim,)
-            elif name == "rel_bias":
-                shape = (heads, rows(length))
-            made[name] = draw(rng, dtype, *shape)
-        return made
-
-    return inputs
-
-
-def both_sides(length: int) -> int:
-    """Rows of a table for every relative position."""
-    return 2 * length - 1
-
-
-def encoding_of(count: str = "length", **options: Any) -> Callable[..., Inputs]:
-    """L positions and the width of a model with these heads."""
-
-    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-        return {count: length, "dim": heads * dim, "dtype": dtype, **options}
-
-    return inputs
-
-
-def rows_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-    """A learned table and shuffled positions."""
-    rng = np.random.default_rng(length)
-    table = draw(rng, dtype, length, heads * dim)
-    return {"table": table, "positions": rng.permutation(length)}
+def learned_reference(grad_out: Array, table: Array, positions: Array) -> Named:
+    """Gradient of the table by definition."""
+    return {"table": reference.learned_backward(grad_out, positions, len(table))}
 
 
 ROWS = [
@@ -132,6 +119,7 @@ ROWS = [
         numpy_forms.learned,
         reference.learned,
         EXACT,
+        Gradients(learned_backward, learned_reference, EXACT),
     ),
     Row(
         "attention, no positions",
@@ -139,6 +127,7 @@ ROWS = [
         relpos.attention,
         numpy_forms.attention,
         reference.attention,
+        gradients=of_attention(relpos.attention),
     ),
     Row(
         "Shaw, keys",
@@ -146,6 +135,7 @@ ROWS = [
         relpos.shaw_attention,
         numpy_forms.shaw,
         reference.shaw_attention,
+        gradients=of_attention(relpos.shaw_attention),
     ),
     Row(
         "Shaw, keys and values",
@@ -153,6 +143,7 @@ ROWS = [
         relpos.shaw_attention,
         numpy_forms.shaw,
         reference.shaw_attention,
+        gradients=of_attention(relpos.shaw_attention),
     ),
     Row(
         "Music Transformer, causal",
@@ -160,6 +151,7 @@ ROWS = [
         relpos.relative_global_attention,
         numpy_forms.music,
         reference.relative_global_attention,
+        gradients=of_attention(relpos.relative_global_attention, causal_table),
     ),
     Row(
         "Transformer-XL, both ways",
@@ -167,6 +159,7 @@ ROWS = [
         relpos.transformer_xl_attention,
         numpy_forms.transformer_xl,
         reference.transformer_xl_attention,
+        gradients=of_attention(relpos.transformer_xl_attention),
     ),
     Row(
         "BERT, keys and queries",
@@ -174,6 +167,7 @@ ROWS = [
         relpos.attention,
         numpy_forms.keys_and_queries,
         reference.attention,
+        gradients=of_attention(relpos.attention),
     ),
     Row(
         "rel_bias per head",
@@ -181,6 +175,7 @@ ROWS = [
         relpos.attention,
         numpy_forms.relative_bias,
         reference.attention,
+        gradients=of_attention(relpos.attention),
     ),
 ]
 PAIRS_ROW = Row(
@@ -192,68 +187,97 @@ PAIRS_ROW = Row(
 )
 
 
-def errors(row: Row) -> dict[Any, float]:
-    """Error relative to the norm of the definition's result, per dtype."""
-    found = {}
-    for dtype in row.limits:
-        inputs = row.inputs(dtype, **SMALL)
-        exact = {name: x for name, x in inputs.items() if name != "dtype"}
-        wanted = row.reference(**exact)
-        gap = np.linalg.norm(row.relpos(**inputs) - wanted)
-        found[dtype] = float(gap / np.linalg.norm(wanted))
-    return found
-
-
 def schemes(report: Report) -> None:
-    """The table, and the form that stores a vector for each pair."""
-    report.begin("Each scheme: error, time and memory beside NumPy")
+    """Both tables, and the form that stores a vector for each pair."""
+    report.begin("Each scheme: errors, time and memory beside NumPy")
+    accuracy(report)
+    speed(report)
+    vector_per_pair(report)
+
+
+def accuracy(report: Report) -> None:
+    """Errors of outputs and gradients."""
     sizes = "L = {length}, {heads} heads, D = {dim}"
     report.say(
         "error: norm of the difference to relpos.reference over the norm of that,"
     )
     report.say(f"and the limit it must keep; {sizes.format(**SMALL)}.")
+    report.say("gradients: the largest such error among those of all inputs;")
+    report.say(f"{sizes.format(**GRADIENT_SIZE)}.")
+    kinds = ("output", "gradients")
+    rows = []
+    for row in ROWS:
+        report.progress(f"checking {row.name}")
+        limits = [row.limits, row.gradients.limits if row.gradients else {}]
+        found = [errors(row), gradient_errors(row)]
+        cells = []
+        for kind, gaps, bounds in zip(kinds, found, limits, strict=True):
+            for dtype in (np.float32, np.float64):
+                if dtype not in bounds:
+                    cells.append("-")
+                    continue
+                gap, limit = gaps[dtype], bounds[dtype]
+                name = f"{row.name}, {kind}, error in {dtype.__name__}"
+                report.check(name, gap, limit, in_table=True)
+                cells.append(f"{gap:.1e} <= {limit:.0e}")
+        rows.append([row.name, *cells])
+    names = [f"{kind} {bits}" for kind in kinds for bits in ("float32", "float64")]
+    report.table(["", *names], rows)
+
+
+def speed(report: Report) -> None:
+    """Time and memory, each form in a process of its own."""
     report.say("time: the fastest of up to five runs; memory: beyond input and output;")
-    report.say(f"float32, {sizes.format(**LARGE)}.")
-    header = ["", "float32", "float64", "time: relpos", "NumPy"]
-    header += ["memory: relpos", "NumPy"]
+    report.say("gradients: forward and backward together.")
+    report.say("float32, L = {length}, {heads} heads, D = {dim}.".format(**LARGE))
+    header = ["", "time: relpos", "NumPy", "gradients"]
+    header += ["memory: relpos", "NumPy", "gradients"]
     rows = []
     for row in ROWS:
         report.progress(f"measuring {row.name}")
-        forms = [measure(row.name, form) for form in ("relpos", "numpy")]
-        found = errors(row)
-        for dtype, limit in row.limits.items():
-            name = f"{row.name}, error in {dtype.__name__}"
-            report.check(name, found[dtype], limit, in_table=True)
-        check_memory(report, row, forms[0])
+        forms = {
+            form: measure(row.name, form)
+            for form in ("relpos", "numpy", "gradients")
+            if getattr(row, form) is not None
+        }
+        check_memory(report, row, forms)
+        found = [forms.get(form) for form in ("relpos", "numpy", "gradients")]
         rows.append(
             [
                 row.name,
-                *(f"{found[d]:.1e} <= {limit:.0e}" for d, limit in row.limits.items()),
-                *(f"{form.seconds * 1e3:.1f} ms" for form in forms),
-                *(form.memory_text() for form in forms),
+                *(f"{form.seconds * 1e3:.1f} ms" if form else "-" for form in found),
+                *(form.memory_text() if form else "-" for form in found),
             ]
         )
     report.table(header, rows)
-    vector_per_pair(report)
 
 
-def check_memory(report: Report, row: Row, measured: Measurement) -> None:
-    """No attention of relpos may need as much as one head's L x L scores."""
+def check_memory(report: Report, row: Row, forms: dict[str, Measurement]) -> None:
+    """No attention of relpos may need what a form that stores scores must have.
+
+    Forward that is one head's at least, backward the scores and their gradients of all
+    heads.
+    """
     one_head = LARGE["length"] ** 2 * np.dtype(np.float32).itemsize
-    if measured.memory is not None and row.limits is ATTENTION:
-        report.check(
-            f"{row.name}: extra MB, beside those of one head's scores",
-            measured.memory / 1e6,
-            one_head / 1e6,
-            in_table=True,
-        )
+    limits = {
+        "relpos": ("one head's scores", one_head),
+        "gradients": ("all scores and their gradients", 2 * LARGE["heads"] * one_head),
+    }
+    for form, (stored, limit) in limits.items():
+        used = forms[form].memory if form in forms else None
+        if used is not None and row.limits is ATTENTION:
+            report.check(
+                f"{row.name}, {form}: extra MB, beside those of {stored}",
+                used / 1e6,
+                limit / 1e6,
+                in_table=True,
+            )
 
 
 def vector_per_pair(report: Report) -> None:
     """Runs the L x L x d form where it fits, and computes it for the large size."""
     inputs = PAIRS_ROW.inputs(np.float32, **PAIRS)
-    wanted = PAIRS_ROW.numpy(**inputs)
-    gap = np.linalg.norm(PAIRS_ROW.relpos(**inputs) - wanted) / np.linalg.norm(wanted)
+    gap = relative_error(PAIRS_ROW.relpos(**inputs), numpy_forms.pairs(**inputs))
     form = measure(PAIRS_ROW.name, "numpy")
     times = LARGE["heads"] * (LARGE["length"] / PAIRS["length"]) ** 2
     bytes_each = np.dtype(np.float32).itemsize * LARGE["dim"]
@@ -265,4 +289,4 @@ def vector_per_pair(report: Report) -> None:
         f"computed for the size above: {form.seconds * times:.1f} s and "
         f"{LARGE['heads'] * LARGE['length'] ** 2 * bytes_each / 1e9:.1f} GB."
     )
-    report.check("Shaw keys against that form", float(gap), 2 * ATTENTION[np.float32])
+    report.check("Shaw keys against that form", gap, 2 * ATTENTION[np.float32])
