@@ -12,12 +12,14 @@ from collections.abc import Callable
 from time import perf_counter
 
 from relpos._demo.facts import facts
+from relpos._demo.layers import layers
 from relpos._demo.pictures import pictures
 from relpos._demo.recorded import recorded
 from relpos._demo.report import Report
 from relpos._demo.schemes import schemes
 from relpos._demo.sentences import sentences
 from relpos._demo.skewing import skewing
+from relpos._demo.training import training
 
 __all__ = ["STEPS", "run"]
 
@@ -26,7 +28,9 @@ STEPS: list[Callable[[Report], None]] = [
     sentences,
     skewing,
     recorded,
+    layers,
     schemes,
+    training,
     pictures,
 ]
 

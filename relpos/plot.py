@@ -1,4 +1,4 @@
-"""Pictures of encodings, relative positions and attention weights (matplotlib).
+"""Pictures of encodings, positions, attention weights and losses (matplotlib).
 
 Each function draws into the axes given as `ax`, or into new ones, and returns them.
 None of them shows a window or writes a file: that is the caller's business.
@@ -6,6 +6,7 @@ None of them shows a window or writes a file: that is the caller's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["attention_map", "encoding_map", "relative_position_map"]
+__all__ = ["attention_map", "encoding_map", "loss_curves", "relative_position_map"]
 
 
 def _axes(ax: Axes | None) -> Axes:
@@ -96,4 +97,27 @@ def attention_map(weights: npt.ArrayLike, *, ax: Axes | None = None) -> Axes:
     """
     ax = _heat_map(ax, weights, cmap="viridis", vmin=0.0)
     ax.set(xlabel="key j", ylabel="query i")
+    return ax
+
+
+def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) -> Axes:
+    """Losses of several trainings, one line each, by the step.
+
+    Parameters
+    ----------
+    losses : mapping of str to array_like, (steps,)
+        By the name in the legend.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = _axes(ax)
+    for name, values in losses.items():
+        values = np.asarray(values)
+        ax.plot(np.arange(1, len(values) + 1), values, label=name)
+    ax.set(xlabel="step", ylabel="loss", ylim=(0, None))
+    ax.legend()
     return ax

@@ -12,7 +12,7 @@ from tolerances import assert_close
 
 import relpos
 from relpos import __main__, demo
-from relpos._demo import measure, pictures, rows, schemes
+from relpos._demo import measure, pictures, recorded, rows, schemes, training
 from relpos._demo.report import Report
 
 
@@ -118,7 +118,46 @@ def test_recorded_cores_name_their_makers(report):
     text = run_step(demo.recorded, report)
     for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging"):
         assert upstream in text
-    assert len(report.steps[0]["tables"][0]["rows"]) == 13
+    lines = report.steps[0]["tables"][0]["rows"]
+    assert len(lines) == 13
+    with_gradients = {line[0] for line in lines if line[-1] != "-"}
+    assert with_gradients == {
+        "Shaw, keys and values", "T5 encoder, 32 buckets", "BERT relative_key_query"
+    }  # fmt: skip
+    assert len(report.checks) == 4
+
+
+def test_recorded_layers_come_with_every_gradient(report):
+    run_step(demo.layers, report)
+    (table,) = report.steps[0]["tables"]
+    assert [line[0].split(",")[0] for line in table["rows"]] == [
+        "RelativeGlobalAttention", "ShawAttention", "RelPartialLearnableMultiHeadAttn",
+        "ConformerRelPositionAttention",
+    ]  # fmt: skip
+    assert "-" not in {cell for line in table["rows"] for cell in line}
+    assert len(report.checks) == 4
+
+
+@pytest.mark.parametrize("step, name", [("recorded", "t5_encoder"), ("layers", None)])
+def test_a_wrong_recorded_gradient_fails(monkeypatch, report, step, name):
+    """One number of one gradient, moved by a millionth of the largest."""
+    name = name or "layer_conformer"
+    array = "d_value" if step == "recorded" else "grad_w_linear_pos.weight"
+
+    untouched = recorded.load
+
+    def load(asked):
+        case = untouched(asked)
+        if asked == name:
+            moved = case[array].copy()
+            moved.flat[3] += 1e-6 * np.abs(moved).max()
+            case[array] = moved
+        return case
+
+    monkeypatch.setattr(recorded, "load", load)
+    getattr(demo, step)(report)
+    (bad,) = [check for check in report.checks if not check["passed"]]
+    assert bad["name"] == "largest of these, gradients in float64"
 
 
 def test_every_scheme_keeps_its_limits(monkeypatch, report):
@@ -214,12 +253,71 @@ def test_a_child_process_measures():
     assert found.memory is None or found.memory < 50e6
 
 
+def test_training_separates_the_curves(report):
+    text = run_step(demo.training, report)
+    assert "nothing but the distance" in text
+    curves = report.steps[0]["curves"]
+    assert [list(of) for of in curves.values()] == [
+        ["k = 0", "k = 1", "k = 4"], ["keys and values", "keys", "values", "none"]
+    ]  # fmt: skip
+    assert all(len(x) == training.STEPS for of in curves.values() for x in of.values())
+
+
+def test_curves_that_ignore_positions_fail(report):
+    """If every model learned like the one without tables, seven of nine lines fail."""
+    flat = [2.0] * training.STEPS
+    report.begin("flat")
+    settings = {*training.K_CURVES.values(), *training.TABLE_3.values()}
+    training.check_curves(report, dict.fromkeys(settings, flat))
+    assert {c["name"].split(":")[0] for c in report.checks if not c["passed"]} == {
+        "k = 1", "k = 4", "keys", "values"
+    }  # fmt: skip
+    perfect = Report(stream=io.StringIO())
+    perfect.begin("perfect")
+    training.check_curves(perfect, dict.fromkeys(settings, [0.0] * training.STEPS))
+    assert {c["name"].split(":")[0] for c in perfect.checks if not c["passed"]} == {
+        "none", "k = 0", "k = 1"
+    }  # fmt: skip
+
+
+def test_the_floor_is_the_entropy_of_counts():
+    """Two letters, alternating: half of all others, and all before at distance 1."""
+    tokens = np.arange(training.LENGTH)[None] % 2
+    share = (training.LENGTH / 2 - 1) / (training.LENGTH - 1)
+    assert training.floor(tokens, before=False) == pytest.approx(-np.log(share))
+    assert training.floor(tokens * 0, before=True) == 0
+    places = np.arange(training.DISTANCE, training.LENGTH)
+    want = -np.log((places // 2) / places).mean()
+    assert training.floor(tokens, before=True) == pytest.approx(want)
+
+
+class Utf8(io.StringIO):
+    encoding = "utf-8"
+
+
+@pytest.mark.parametrize(
+    "stream, full, half", [(Utf8(), "█", "▅"), (io.StringIO(), "@", "=")]
+)
+def test_a_curve_goes_down(stream, full, half):
+    report = Report(stream=stream)
+    report.begin("curves")
+    report.curves("loss", {"down": [2.0] * 40 + [1.0] * 40}, top=2.0, at=(1, 80))
+    line = stream.getvalue().splitlines()[-1]
+    assert line.split() == ["down", full * 20 + half * 20, "2.000", "1.000"]
+
+
 def test_pictures(monkeypatch, tmp_path, report):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
+    names = ["attention.png", "encoding.png", "relative-positions.png"]
     run_step(demo.pictures, report)
     made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
-    assert made == ["attention.png", "encoding.png", "relative-positions.png"]
+    assert made == names
+    for title in ("one", "two"):
+        report.curves(title, {"down": [2.0, 1.0]}, top=2.0, at=(1,))
+    run_step(demo.pictures, report)
+    made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
+    assert made == [*names, "training.png"]
 
 
 def test_plots_draw_into_the_axes_given():
@@ -229,6 +327,8 @@ def test_plots_draw_into_the_axes_given():
     assert [text.get_text() for text in ax.texts] == list("100010001")
     assert relpos.plot.attention_map(np.eye(3), ax=figure.add_subplot()).images
     assert relpos.plot.encoding_map(np.zeros((3, 2)), ax=figure.add_subplot()).images
+    lines = relpos.plot.loss_curves({"a": [2.0, 1.0]}, ax=figure.add_subplot()).lines
+    assert lines[0].get_xydata().tolist() == [[1, 2], [2, 1]]
 
 
 def test_demo_command_prints_json(monkeypatch, capsys):

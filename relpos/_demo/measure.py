@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Measurement", "measure"]
 
-REPEATS, ENOUGH_SECONDS = 5, 0.3  # at most, and when to stop before
+REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""Step 6: pictures, where matplotlib is installed."""
+"""Step 8: pictures, where matplotlib is installed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import relpos
 from relpos._demo.recorded import load
@@ -15,7 +17,7 @@ FOLDER = "relpos-demo"
 
 
 def pictures(report: Report) -> None:
-    """Three files in FOLDER."""
+    """Three files in FOLDER, and a fourth of the curves that were trained before."""
     report.begin("Pictures")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -46,11 +48,27 @@ def pictures(report: Report) -> None:
         ax.set_title(title)
 
     made = {"encoding": encoding, "relative-positions": matrix, "attention": attention}
+    if curves := trained(report):
+        training, axes = figure(columns=len(curves), height=3.5)
+        for ax, (title, losses) in zip(
+            np.atleast_1d(axes), curves.items(), strict=True
+        ):
+            relpos.plot.loss_curves(losses, ax=ax)
+            ax.set_title(title)
+        made["training"] = training
     for name, one in made.items():
         path = folder / f"{name}.png"
         one.savefig(path, dpi=120)
         report.say(f"{path}")
     report.check("pictures missing", sum(not is_png(folder, n) for n in made), 0)
+
+
+def trained(report: Report) -> dict[str, dict[str, list[float]]]:
+    """All curves of the report, by their titles."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for step in report.steps:
+        found |= step.get("curves", {})
+    return found
 
 
 def is_png(folder: Path, name: str) -> bool:

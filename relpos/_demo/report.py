@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -15,6 +15,8 @@ __all__ = ["Report"]
 # From low to high: 256-colour codes of a terminal, and plain characters.
 COLOURS = (20, 27, 33, 75, 153, 255, 224, 216, 209, 202, 160)
 CHARACTERS = " .:-=+*#%@"
+BARS = "▁▂▃▄▅▆▇█"
+CURVE_WIDTH = 40
 
 
 class Report:
@@ -24,6 +26,8 @@ class Report:
         self.quiet = quiet
         self.stream = sys.stdout if stream is None else stream
         self.colour = self.stream.isatty() and not os.environ.get("NO_COLOR")
+        encoding = getattr(self.stream, "encoding", None) or "ascii"
+        self.blocks = encoding.lower().startswith("utf")
         self.showing = ""
         self.facts: dict[str, Any] = {}
         self.steps: list[dict[str, Any]] = []
@@ -116,6 +120,27 @@ class Report:
             cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
             self._write("   " + "  ".join(cells).rstrip())
 
+    def curves(
+        self,
+        title: str,
+        curves: Mapping[str, Sequence[float]],
+        top: float,
+        at: Sequence[int],
+    ) -> None:
+        """A line per curve: its course, from 0 to `top`, and its values `at` steps.
+
+        A bar of the course is the mean over its share of the steps, counted from 1.
+        """
+        self.steps[-1].setdefault("curves", {})[title] = {
+            name: [round(x, 4) for x in values] for name, values in curves.items()
+        }
+        rows = []
+        for name, values in curves.items():
+            parts = np.array_split(np.asarray(values), min(CURVE_WIDTH, len(values)))
+            course = "".join(self._bar(float(np.mean(x)) / top) for x in parts)
+            rows.append([name, course, *(f"{values[step - 1]:.3f}" for step in at)])
+        self.table([title, "", *(f"step {step}" for step in at)], rows)
+
     def words(self, words: Sequence[str], vectors: npt.ArrayLike, limit: float) -> None:
         """A text map: one line per word, one cell per dimension.
 
@@ -152,6 +177,12 @@ class Report:
             code = COLOURS[round(share * (len(COLOURS) - 1))]
             return f"\033[48;5;{code}m  \033[0m"
         return CHARACTERS[round(share * (len(CHARACTERS) - 1))] * 2
+
+    def _bar(self, share: float) -> str:
+        """A share of 1 as the height of a character; NaN as all of it."""
+        bars = BARS if self.blocks else CHARACTERS
+        share = 1.0 if np.isnan(share) else float(np.clip(share, 0.0, 1.0))
+        return bars[round(share * (len(bars) - 1))]
 
     def _paint(self, text: str, code: int) -> str:
         return f"\033[{code}m{text}\033[0m" if self.colour else text

@@ -1,4 +1,4 @@
-"""Step 5: the schemes, one row each: error of output and gradients, time and memory.
+"""Step 6: the schemes, one row each: error of output and gradients, time and memory.
 
 To add a scheme, add a `Row` to `ROWS`. One that is a single call of attention needs
 nothing else:

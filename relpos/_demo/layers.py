@@ -1,0 +1,154 @@
+"""Step 5: whole layers of public implementations, recorded, and relpos.nn's beside.
+
+A file of relpos/data whose name starts with ``layer_`` holds one call of an upstream
+module in float64, forward and back, under upstream's own names: parameters `w_*`,
+inputs `in_*`, the output `out_out`, the gradient `ct_out` that was sent back, and the
+gradients `grad_w_*` and `grad_in_*` that came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relpos import nn
+from relpos._demo.recorded import Case, beside, largest
+from relpos._demo.report import Report
+from relpos._demo.rows import Array, Limits, Named, cast
+
+__all__ = ["LAYERS", "layers"]
+
+HEADS = 3  # of all recorded layers
+OUTPUTS: Limits = {np.float64: 1e-12, np.float32: 3e-6}  # projections round as well
+
+Run = tuple[nn.Module, Array, Named]  # the layer, its output, gradients of its inputs
+
+
+def loaded(layer: nn.Module, state: Named) -> Any:
+    """The layer with upstream's parameters; strict, and without dropout."""
+    layer.load_state_dict(state)
+    return layer.eval()
+
+
+def music(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """The article's class."""
+    x, length = case["in_x"], len(state["Er"])
+    width = x.shape[-1]
+    layer = nn.RelativeGlobalAttention(width, HEADS, length, dtype=dtype)
+    out = loaded(layer, state)(x)
+    return layer, out, {"x": layer.backward(case["ct_out"])}
+
+
+def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """One table for keys and values, whose gradient is the sum of both uses."""
+    x, table = case["in_x"], state["rel_key.weight"]
+    shape = x.shape[-1], HEADS, len(table) // 2
+    layer: Any = nn.ShawAttention(*shape, dtype=dtype)
+    out = loaded(layer, state | {"rel_value.weight": table})(x)
+    grad = layer.backward(case["ct_out"])
+    layer.rel_key.weight.add_grad(layer.rel_value.weight.grad)
+    return layer, out, {"x": grad}
+
+
+def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """With 12 tokens of memory; its mask lets every token see equally many."""
+    x, (heads, size) = case["in_w"], case["in_r_w_bias"].shape
+    layer = nn.RelPartialLearnableMultiHeadAttn(
+        heads, x.shape[-1], size, 0.0, r_r_bias=0, r_w_bias=0, dtype=dtype
+    )
+    biases = case["in_r_w_bias"], case["in_r_r_bias"]
+    out = loaded(layer, state)(
+        x, case["in_r"], *biases, attn_mask=case["in_attn_mask"], mems=case["in_mems"]
+    )
+    found = layer.backward(case["ct_out"])._asdict()
+    return layer, out, {name: x for name, x in found.items() if x is not None}
+
+
+def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """Both directions, with padding."""
+    x = case["in_x"]
+    layer = nn.ConformerRelPositionAttention(x.shape[-1], HEADS, dtype=dtype)
+    mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
+    out = loaded(layer, state)(x, x, x, case["in_pos_emb"], mask=mask)
+    found = layer.backward(case["ct_out"])
+    return layer, out, {
+        "x": found.query + found.key + found.value,
+        "pos_emb": found.pos_emb,
+    }  # fmt: skip
+
+
+class Layer(NamedTuple):
+    """How a case is run, and the parts that upstream calls otherwise."""
+
+    title: str
+    run: Callable[[Case, dict[str, Array], type], Run]
+    renamed: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+LAYERS = {
+    "layer_music": Layer("RelativeGlobalAttention", music),
+    "layer_shaw": Layer(
+        "ShawAttention, k = 16",
+        shaw,
+        {
+            "linear_query": "q_proj",
+            "linear_keys": "k_proj",
+            "linear_values": "v_proj",
+            "final_linear": "out_proj",
+            "relative_positions_embeddings": "rel_key",
+        },
+    ),
+    "layer_transformer_xl": Layer("RelPartialLearnableMultiHeadAttn", transformer_xl),
+    "layer_conformer": Layer("ConformerRelPositionAttention", conformer),
+}
+
+
+def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Array]:
+    """What starts with `prefix`, under the names of relpos.nn."""
+    found = {}
+    for name, array in case.items():
+        if name.startswith(prefix):
+            part, dot, rest = name.removeprefix(prefix).partition(".")
+            found[renamed.get(part, part) + dot + rest] = array
+    return found
+
+
+def differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
+    """The largest difference to the recorded output, and to any recorded gradient."""
+    known, recipe = cast(case, dtype), LAYERS[name]
+    state = parameters(known, "w_", recipe.renamed)
+    layer, out, inputs = recipe.run(known, state, dtype)
+    found: dict[str, Any] = {name: x.grad for name, x in layer.named_parameters()}
+    wanted = parameters(case, "grad_w_", recipe.renamed)
+    gaps = [largest(inputs[n], x) for n, x in parameters(case, "grad_in_", {}).items()]
+    gaps += [largest(*pair) for pair in by_part(found, wanted)]
+    return largest(out, case["out_out"]), float(np.max(gaps))
+
+
+def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
+    """Gradients of each part, weight and bias together.
+
+    Alone, the bias of the keys has none but for rounding: it moves all scores alike.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in wanted:
+        part = name.removesuffix(".bias").removesuffix(".weight")
+        parts.setdefault(part, []).append(name)
+
+    def joined(gradients: Named, names: list[str]) -> Array:
+        return np.concatenate([gradients[name].ravel() for name in names])
+
+    return [(joined(found, each), joined(wanted, each)) for each in parts.values()]
+
+
+def layers(report: Report) -> None:
+    """Every layer in float64 and float32."""
+    report.begin("Recorded layers of public implementations, and relpos.nn's")
+    report.say(
+        "Upstream's weights, loaded by name; differences over the largest number"
+    )
+    report.say("of the output, of each input's gradient, of each parameter's:")
+    titles = {name: layer.title for name, layer in LAYERS.items()}
+    beside(report, "layer of relpos.nn", titles, differences, "out_out", OUTPUTS)
