@@ -76,6 +76,7 @@ poll_signals(void)
 /* ---- the tables ------------------------------------------------------------ */
 
 #include "module_attention.h"
+#include "module_rotary.h"
 #include "module_ufuncs.h"
 #include "module_gemm.h"
 
@@ -102,6 +103,10 @@ static PyMethodDef table_methods[] = {
      "attention_forward(operands): fills out, lse and weights of the dict in place"},
     {"attention_backward", attention_backward, METH_O,
      "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
+    {"apply_rotary", apply_rotary, METH_VARARGS,
+     "apply_rotary(x, out, positions, high, low, magnitude, interleaved, threads): "
+     "fills "
+     "out, which may be x"},
     {"gemm_tiles", gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this table's own tiles"},
     {"fma_loop", fma_loop, METH_VARARGS,

@@ -4,27 +4,34 @@
 
 #include "module_operands.h"
 
-/* Byte offset of every flattened batch item; NULL stays where all are zero. */
-static void
-fill_offsets(attention_call *call, int index)
+/* Writes the byte offset of every item of the first batch_ndim axes, flattened; returns
+ * whether any differs from 0. */
+static int
+batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
 {
-    PyArrayObject *array = call->arrays[index];
-    ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
     int64_t filled = 1;
     int moves = 0;
-    if (array == NULL)
-        return;
     offsets[0] = 0;
-    for (int axis = call->batch_ndim - 1; axis >= 0; axis--) {
+    for (int axis = batch_ndim - 1; axis >= 0; axis--) {
         /* what is filled belongs to the axes behind; repeat it along this one */
-        npy_intp length = call->batch_shape[axis], stride = PyArray_STRIDE(array, axis);
+        npy_intp length = PyArray_DIM(array, axis),
+                 stride = PyArray_STRIDE(array, axis);
         moves |= length > 1 && stride != 0;
         for (npy_intp i = 1; i < length; i++)
             for (int64_t j = 0; j < filled; j++)
                 offsets[i * filled + j] = offsets[j] + i * stride;
         filled *= length;
     }
-    if (moves)
+    return moves;
+}
+
+/* Byte offset of every flattened batch item; NULL stays where all are zero. */
+static void
+fill_offsets(attention_call *call, int index)
+{
+    PyArrayObject *array = call->arrays[index];
+    ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
+    if (array != NULL && batch_offsets(array, call->batch_ndim, offsets))
         FIELD(call, rp_array, operand_rows[index].array).batch = offsets;
 }
 

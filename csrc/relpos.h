@@ -151,6 +151,19 @@ typedef struct {
     rp_array grad_pos_bias_u, grad_pos_bias_v;
 } rp_gradients;
 
+/* ---- rotary ------------------------------------------------------------------ */
+
+/* (a, b) -> m * (a cos t - b sin t, b cos t + a sin t), t = position * (high + low), for
+ * h pairs of columns of N items of L rows: (c, h + c) or, interleaved, (2c, 2c + 1).
+ * Columns from 2h on are copied. */
+typedef struct {
+    int64_t N, L, D, h;
+    int interleaved;
+    rp_array x, out;                         /* (N, 1, L, D); out may be x */
+    rp_array position, high, low, magnitude; /* (N, 1, L, 1 | h), all of double */
+    int threads;
+} rp_rotary;
+
 /* ---- ISA tables ------------------------------------------------------------ */
 
 /* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
@@ -178,6 +191,7 @@ typedef struct {
     int (*supported)(void);
     rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
     rp_status (*attention_backward[RP_DTYPES])(const rp_gradients *problem);
+    rp_status (*apply_rotary[RP_DTYPES])(const rp_rotary *problem);
     void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row,
                                   int64_t column, void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */

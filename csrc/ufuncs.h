@@ -3,6 +3,10 @@
  * Every ISA table holds the loop rp_<name>_<dtype>_<isa> for each row. */
 RP_UFUNC(sinusoidal, "(),(h),(h)->(h),(h)", 3, 2, "dddTT",
          "Sine and cosine of position * (frequency_high + frequency_low).")
+RP_UFUNC(
+    rotary, "(l,d),(l),(l,h),(l,h),(l,h),()->(l,d)", 6, 1, "TddddlT",
+    "x, positions, frequency_high, frequency_low, magnitude, interleaved: pairs of "
+    "columns turned by position * frequency and scaled; columns from 2h on copied.")
 RP_UFUNC(learned, "(r,d),(n)->(n,d)", 2, 1, "TlT",
          "Rows of a table: y[n] = table[positions[n]].")
 RP_UFUNC(learned_backward, "(n,d),(n)->(r,d)", 2, 1, "TlT",

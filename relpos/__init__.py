@@ -30,6 +30,13 @@ try:
         skew,
         unskew,
     )
+    from relpos.rotary import (
+        RotaryGradients,
+        apply_rotary,
+        apply_rotary_backward,
+        xpos_magnitude,
+    )
+    from relpos.rotary_frequencies import rotary_frequencies, rotary_magnitude
     from relpos.schemes import (
         relative_global_attention,
         shaw_attention,
@@ -50,7 +57,10 @@ __all__ = [
     "AttentionContext",
     "AttentionGradients",
     "AttentionOutput",
+    "RotaryGradients",
     "__version__",
+    "apply_rotary",
+    "apply_rotary_backward",
     "attention",
     "get_num_threads",
     "grid_labels",
@@ -63,6 +73,8 @@ __all__ = [
     "rel_shift",
     "relative_global_attention",
     "relative_positions",
+    "rotary_frequencies",
+    "rotary_magnitude",
     "set_num_threads",
     "shaw_attention",
     "shaw_scores",
@@ -75,6 +87,7 @@ __all__ = [
     "transformer_xl_attention",
     "transformer_xl_scores",
     "unskew",
+    "xpos_magnitude",
 ]
 
 

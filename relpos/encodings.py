@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
-_MAX_DIM = 2**20
+MAX_DIM = 2**20
 _LAYOUTS = ("interleaved", "concat")
 
 
@@ -42,16 +42,22 @@ def count_of(positions: object) -> int | None:
     return None
 
 
-def _real_positions(positions: ArrayLike) -> Array:
-    count = count_of(positions)
-    if count is not None:
-        return np.arange(count, dtype=np.float64)
+def as_positions(positions: ArrayLike) -> Array:
+    """Return an array of positions, a number being one of them, as float64."""
     array = as_array("positions", positions)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(
             f"positions: got dtype {array.dtype}; expected integers or floats"
         )
     return array.astype(np.float64, copy=False)
+
+
+def real_positions(positions: ArrayLike) -> Array:
+    """Return positions as float64; the int n stands for 0..n-1."""
+    count = count_of(positions)
+    if count is not None:
+        return np.arange(count, dtype=np.float64)
+    return as_positions(positions)
 
 
 def _float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -84,7 +90,7 @@ def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
     return parts
 
 
-def _frequency_parts(
+def frequency_parts(
     dim: int, base: object, inv_freq: ArrayLike | None, count: int
 ) -> tuple[Array, Array]:
     number = as_real("base", base)
@@ -172,12 +178,12 @@ def sinusoidal(
     >>> relpos.sinusoidal([-1.5], 2, layout="concat").round(4)
     array([[-0.9975,  0.0707]], dtype=float32)
     """
-    where = _real_positions(positions)
-    columns = as_int("dim", dim, 1, _MAX_DIM)
+    where = real_positions(positions)
+    columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
     wanted = _float_dtype(dtype)
     pairs, odd = divmod(columns, 2)
-    parts = _frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
+    parts = frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
     shape = (*where.shape, columns)
     if out is None:
         result = np.empty(shape, wanted)
@@ -246,7 +252,7 @@ def sinusoidal_shift_matrix(
     True
     """
     shift = np.float64(as_real("offset", offset))
-    columns = as_int("dim", dim, 1, _MAX_DIM)
+    columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
     if interleaved and columns % 2:
         raise ValueError(
@@ -254,7 +260,7 @@ def sinusoidal_shift_matrix(
             'to be moved with (layout="concat" ends an odd dim in zeros)'
         )
     pairs = columns // 2
-    high, low = _frequency_parts(columns, base, None, pairs)
+    high, low = frequency_parts(columns, base, None, pairs)
     sine, cosine = kernels().sinusoidal(shift, high, low, dtype=np.float64)
     c = np.arange(pairs)
     sines, cosines = (2 * c, 2 * c + 1) if interleaved else (c, pairs + c)

@@ -11,6 +11,9 @@ ufunc                                 operands
 sinusoidal                            positions (), frequencies as high (h) and low (h)
                                       part -> sines (h), cosines (h); float32 unless
                                       ``dtype=numpy.float64``
+rotary                                x (l, d), positions (l), frequencies as high
+                                      (l, h) and low (l, h) part, magnitude (l, h),
+                                      interleaved () -> (l, d)
 learned                               table (r, d), positions (n) -> (n, d)
 learned_backward                      gradient (n, d), positions (n) -> ``out`` (r, d)
 skew, unskew                          (q, r) -> ``out`` (q, s), and back; r = q + s - 1
@@ -55,6 +58,7 @@ merge = _best.merge
 rel_shift = _best.rel_shift
 rel_unshift = _best.rel_unshift
 relative_global_attention = _best.relative_global_attention
+rotary = _best.rotary
 shaw_attention = _best.shaw_attention
 shaw_scores = _best.shaw_scores
 sinusoidal = _best.sinusoidal
@@ -71,6 +75,7 @@ __all__ = [
     "rel_shift",
     "rel_unshift",
     "relative_global_attention",
+    "rotary",
     "shaw_attention",
     "shaw_scores",
     "sinusoidal",

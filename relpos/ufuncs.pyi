@@ -6,6 +6,7 @@ merge: np.ufunc
 rel_shift: np.ufunc
 rel_unshift: np.ufunc
 relative_global_attention: np.ufunc
+rotary: np.ufunc
 shaw_attention: np.ufunc
 shaw_scores: np.ufunc
 sinusoidal: np.ufunc

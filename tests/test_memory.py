@@ -63,6 +63,16 @@ def labelled(num_threads):
     )
 
 
+def rotated(num_threads):
+    x, positions = normal(3, 200, 66), np.arange(600.0).reshape(3, 200)
+
+    def call():
+        with relpos.threads(num_threads):
+            return relpos.apply_rotary(x, positions)
+
+    return call
+
+
 def products(num_threads):
     a = normal(300, 300)
     return lambda: kernels().gemm_tiles(a, a, num_threads)
@@ -75,6 +85,7 @@ def ufunc(name):
     n = np.arange(5)
     inputs = {
         "sinusoidal": ([np.arange(7.0), np.ones(4), np.zeros(4)], None),
+        "rotary": ([q[:, :5], n, *normal(3, 5, 4), [0, 1]], None),
         "learned": ([table, n], None),
         "learned_backward": ([normal(5, 8), n], (6, 8)),
         "skew": ([normal(5, 9)], (5, 5)),
@@ -109,6 +120,7 @@ CALLS = {f"attention-{n}": (everything, n) for n in (1, 3)}
 CALLS |= {f"gradients-{n}": (gradients, n) for n in (1, 3)}
 CALLS |= {f"plain-{lq}-{n}": (plain, lq, n) for lq in (1, 150) for n in (1, 3)}
 CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
+CALLS |= {f"rotary-{n}": (rotated, n) for n in (1, 3)}
 CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}
 
 

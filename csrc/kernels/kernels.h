@@ -39,6 +39,7 @@ const rp_table RP_TABLE(RP_ISA) = {
     .supported = supported,
     .attention_forward = RP_BOTH(attention_forward),
     .attention_backward = RP_BOTH(attention_backward),
+    .apply_rotary = RP_BOTH(apply_rotary),
     .gemm_block = RP_BOTH(gemm_block),
     .fma_loop = RP_BOTH(fma_loop),
     .loops =

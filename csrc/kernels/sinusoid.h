@@ -15,7 +15,8 @@ typedef int64_t FN(dmask) __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define DM FN(dmask)
 #define DL ((int)(RP_VECTOR_BYTES / sizeof(double)))
 
-/* Frequencies per block: its four buffers of double are 2 KiB, and stay in L1. */
+/* Frequencies per block: its four buffers of double are 2 KiB, and stay in L1. DV, DL and
+ * ANGLES also serve rotary.h. */
 #define ANGLES 64
 /* Angles up to here are reduced in three parts: the multiple of pi/2 has 26 bits, so its
  * products with the 27 and 23 bits of the first two are exact. */
@@ -82,13 +83,14 @@ FN(reduce)(DV angle, DV error, DV *high, DV *low, DM *quarter)
     *low = (head - (sum - part)) + (tail - part);
 }
 
-/* One block; true when an angle is beyond the reduction (or is not a number). */
+/* The first `count` of a block, and what fills up their last vector; true when an angle is
+ * beyond the reduction (or is not a number). */
 static int
-FN(sincos_block)(double position, FN(angles) * block)
+FN(sincos_block)(double position, FN(angles) * block, int count)
 {
     DM far = {0};
     const DM magnitude = INT64_MAX + (DM){0}, sign = INT64_MIN + (DM){0};
-    for (int i = 0; i < ANGLES; i += DL) {
+    for (int i = 0; i < count; i += DL) {
         DV frequency = *(DV *)(block->high + i), high, low, sine, cosine;
         DV angle = position * frequency;
         DV error = FN(product_error)(position, frequency, angle);
@@ -124,9 +126,9 @@ FN(turn)(double a, double b, double *sine, double *cosine)
 /* The angles beyond the reduction, one by one through libm, which is exact for any
  * double: the four parts of the product are turned through one after the other. */
 static void
-FN(sincos_far)(double position, FN(angles) * block)
+FN(sincos_far)(double position, FN(angles) * block, int count)
 {
-    for (int i = 0; i < ANGLES; i++) {
+    for (int i = 0; i < count; i++) {
         if (fabs(position * block->high[i]) < REDUCIBLE)
             continue;
         block->sine[i] = 0;
@@ -195,8 +197,8 @@ FN(sinusoidal_rows)(void *context, int64_t unit, int worker)
                                      rp_operand(job, 2, row) + first * steps[6],
                                      steps[6], count);
             }
-            if (FN(sincos_block)(position, &block))
-                FN(sincos_far)(position, &block);
+            if (FN(sincos_block)(position, &block, count))
+                FN(sincos_far)(position, &block, count);
             FN(store_angles)(&block, rp_operand(job, 3, row) + first * steps[7],
                              steps[7], rp_operand(job, 4, row) + first * steps[8],
                              steps[8], count);
@@ -212,8 +214,5 @@ FN(sinusoidal)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void 
     rp_run_rows(&job, dims[0], dims[1], FN(sinusoidal_rows));
 }
 
-#undef DV
 #undef DM
-#undef DL
-#undef ANGLES
 #undef REDUCIBLE

@@ -23,6 +23,7 @@
 #include "embedding.h"
 #include "merge.h"
 #include "sinusoid.h"
+#include "rotary.h"
 #include "scores.h"
 #include "attention_ufuncs.h"
 
@@ -34,4 +35,7 @@
 #undef BQ
 #undef BK
 #undef LDS
+#undef DV
+#undef DL
+#undef ANGLES
 #include "vector_end.h"

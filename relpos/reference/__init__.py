@@ -32,6 +32,14 @@ from relpos.reference.positions import (
     skew,
     unskew,
 )
+from relpos.reference.rotary import (
+    RotaryGradients,
+    apply_rotary,
+    apply_rotary_backward,
+    rotary_frequencies,
+    rotary_magnitude,
+    xpos_magnitude,
+)
 from relpos.reference.schemes import (
     relative_global_attention,
     shaw_attention,
@@ -45,6 +53,9 @@ from relpos.reference.schemes import (
 __all__ = [
     "AttentionGradients",
     "AttentionOutput",
+    "RotaryGradients",
+    "apply_rotary",
+    "apply_rotary_backward",
     "attention",
     "attention_backward",
     "brute_force_attention",
@@ -60,6 +71,8 @@ __all__ = [
     "rel_shift",
     "relative_global_attention",
     "relative_positions",
+    "rotary_frequencies",
+    "rotary_magnitude",
     "shaw_attention",
     "shaw_attention_split",
     "shaw_scores",
@@ -70,4 +83,5 @@ __all__ = [
     "transformer_xl_attention",
     "transformer_xl_scores",
     "unskew",
+    "xpos_magnitude",
 ]

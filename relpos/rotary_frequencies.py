@@ -1,0 +1,377 @@
+"""Frequencies and magnitudes for `apply_rotary`: what models change to reach further.
+
+With ω_c = base^(-2c/dim) and h = dim/2, c < h:
+
+    linear    ω_c / s                                         (position interpolation)
+    ntk       ω_c with base · s^(dim/(dim-2))
+    dynamic   ntk with s·n/n₀ - (s - 1), n the length, n₀ the original one, n ≥ n₀
+    yarn      ω_c (1 - r_c) + (ω_c / s) r_c,  r_c a ramp from 0 to 1 between the pairs
+              that turn beta_fast and beta_slow times within n₀
+    llama3    the same, the ramp being linear in the number of turns, from high to low
+    longrope  ω_c / f_c,  f one list of factors up to n₀ and another past it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import (
+    Array,
+    as_array,
+    as_choice,
+    as_flag,
+    as_int,
+    as_real,
+    kind_of,
+)
+from relpos.encodings import MAX_DIM, frequency_parts
+
+__all__ = ["rotary_frequencies", "rotary_magnitude"]
+
+Settings = dict[str, Any]
+
+_LENGTH = "original_max_position_embeddings"
+#: Keys that a dict must and may have; what only says which scaling it is stands below.
+_REQUIRED = {
+    "dynamic": ("factor", _LENGTH),
+    "yarn": (_LENGTH,),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", _LENGTH),
+    "longrope": ("short_factor", "long_factor", _LENGTH),
+}
+_OPTIONAL = {
+    "dynamic": ("seq_len",),
+    "yarn": (
+        "factor",
+        "max_position_embeddings",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+    ),
+    "llama3": (),
+    "longrope": ("factor", "max_position_embeddings", "attention_factor", "seq_len"),
+}
+_LABELS = ("rope_type", "type")
+_NUMBERS = ("linear", "ntk")  # scalings that are a factor alone
+
+
+def even_dim(dim: object, low: int = 2) -> int:
+    """`dim` as an even number of at least `low`."""
+    columns = as_int("dim", dim, low, MAX_DIM)
+    if columns % 2:
+        raise ValueError(f"dim: got {columns}; expected an even number, of pairs")
+    return columns
+
+
+def positive(name: str, value: object) -> float:
+    number = as_real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name}: got {number}; expected a positive number")
+    return number
+
+
+def _settings(scaling: object) -> tuple[str, Settings]:
+    """Name and values of `scaling`, all keys known and none missing."""
+    if not isinstance(scaling, (tuple, list)) or len(scaling) != 2:
+        raise TypeError(
+            f"scaling: got {kind_of(scaling)}; expected None or a pair of a name and "
+            'its values, as in ("linear", 2.0)'
+        )
+    name = as_choice("scaling", scaling[0], (*_NUMBERS, *_REQUIRED))
+    if name in _NUMBERS:
+        return name, {"factor": positive(f"scaling: factor of {name}", scaling[1])}
+    if not isinstance(scaling[1], Mapping):
+        raise TypeError(
+            f"scaling: got {kind_of(scaling[1])} with {name!r}; expected a dict with "
+            f"{', '.join(map(repr, _REQUIRED[name]))}"
+        )
+    values = {key: value for key, value in scaling[1].items() if value is not None}
+    for label in _LABELS:
+        if values.pop(label, name) != name:
+            raise ValueError(
+                f"scaling: its {label} is {scaling[1][label]!r}; expected {name!r}"
+            )
+    known = _REQUIRED[name] + _OPTIONAL[name]
+    for key in values:
+        if key not in known:
+            raise ValueError(
+                f"scaling: {name!r} has no key {key!r}; expected some of "
+                f"{', '.join(map(repr, known))}"
+            )
+    for key in _REQUIRED[name]:
+        if key not in values:
+            raise ValueError(f"scaling: got no {key!r}; {name!r} needs it")
+    return name, {key: _value(key, value) for key, value in values.items()}
+
+
+def _value(key: str, value: object) -> Any:
+    """One entry of the dict, checked."""
+    name = f"scaling: {key}"
+    if key == "truncate":
+        return as_flag(name, value)
+    if key in ("mscale", "mscale_all_dim"):
+        return as_real(name, value)
+    if key not in ("short_factor", "long_factor"):
+        return positive(name, value)
+    factors = as_array(name, value)
+    if factors.dtype.kind not in "iuf" or not (factors > 0).all():
+        raise ValueError(f"{name}: expected positive numbers")
+    return factors.astype(np.float64)
+
+
+def _factor(name: str, settings: Settings) -> float:
+    """How many times longer than the original sequences are to be."""
+    if "factor" in settings:
+        return float(settings["factor"])
+    if "max_position_embeddings" not in settings:
+        raise ValueError(
+            f"scaling: got neither 'factor' nor 'max_position_embeddings'; {name!r} "
+            "needs one of them here"
+        )
+    return float(settings["max_position_embeddings"] / settings[_LENGTH])
+
+
+def _frequencies(dim: int, base: float) -> Array:
+    return frequency_parts(dim, base, None, dim // 2)[0].copy()
+
+
+def _linear(dim: int, base: float, settings: Settings) -> Array:
+    result: Array = _frequencies(dim, base) / settings["factor"]
+    return result
+
+
+def _ntk(dim: int, base: float, settings: Settings) -> Array:
+    even_dim(dim, 4)  # with one pair the slowest frequency is the fastest
+    growth = dim / (dim - 2) * math.log(settings["factor"])
+    if math.log(base) + growth > math.log(np.finfo(np.float64).max):
+        raise ValueError("scaling: the factor takes the base beyond float64")
+    return _frequencies(dim, base * settings["factor"] ** (dim / (dim - 2)))
+
+
+def _dynamic(dim: int, base: float, settings: Settings) -> Array:
+    factor, original = settings["factor"], settings[_LENGTH]
+    length = max(settings.get("seq_len", original), original)
+    return _ntk(dim, base, {"factor": factor * length / original - (factor - 1)})
+
+
+def _yarn(dim: int, base: float, settings: Settings) -> Array:
+    if base <= 1:
+        raise ValueError(f"base: got {base}; expected more than 1 with 'yarn'")
+
+    def pair_that_turns(times: float) -> float:
+        """c with times · 2π / ω_c = the original length."""
+        turns = settings[_LENGTH] / (times * 2 * math.pi)
+        return dim * math.log(turns) / (2 * math.log(base))
+
+    low = pair_that_turns(settings.get("beta_fast", 32))
+    high = pair_that_turns(settings.get("beta_slow", 1))
+    if settings.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    if low == high:
+        high += 0.001  # a step
+    ramp = np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
+    frequencies = _frequencies(dim, base)
+    slow = frequencies / _factor("yarn", settings)
+    result: Array = frequencies * (1 - ramp) + slow * ramp
+    return result
+
+
+def _llama3(dim: int, base: float, settings: Settings) -> Array:
+    low, high = settings["low_freq_factor"], settings["high_freq_factor"]
+    if low >= high:
+        raise ValueError(
+            f"scaling: low_freq_factor is {low}, high_freq_factor {high}; expected the "
+            "second to be larger"
+        )
+    frequencies = _frequencies(dim, base)
+    turns = settings[_LENGTH] * frequencies / (2 * math.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    slow = frequencies / settings["factor"]
+    result: Array = frequencies * share + slow * (1 - share)
+    return result
+
+
+def _longrope(dim: int, base: float, settings: Settings) -> Array:
+    past = settings.get("seq_len", 0) > settings[_LENGTH]
+    key = "long_factor" if past else "short_factor"
+    if settings[key].shape != (dim // 2,):
+        raise ValueError(
+            f"scaling: {key} has shape {settings[key].shape}; expected "
+            f"({dim // 2},), one per pair of dim {dim}"
+        )
+    result: Array = _frequencies(dim, base) / settings[key]
+    return result
+
+
+_SCALINGS = {
+    "linear": _linear,
+    "ntk": _ntk,
+    "dynamic": _dynamic,
+    "yarn": _yarn,
+    "llama3": _llama3,
+    "longrope": _longrope,
+}
+
+
+def rotary_frequencies(
+    dim: int,
+    *,
+    base: float = 10000.0,
+    scaling: tuple[str, float | Mapping[str, Any]] | None = None,
+) -> Array:
+    r"""Frequencies of a rotary encoding, also stretched for longer sequences.
+
+    .. math:: \omega_c = base^{-2c/dim}, \quad c < dim / 2
+
+    or what `scaling` makes of them.
+
+    Parameters
+    ----------
+    dim : int
+        The `rotary_dim` of `apply_rotary`; even.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    scaling : (str, float) or (str, dict), optional
+        A name and its values; dicts have the keys of Hugging Face's ``rope_scaling``
+        and may say their own name as ``rope_type``. n₀ is
+        ``original_max_position_embeddings``.
+
+        - ``("linear", s)``: positions are interpolated, ω / s [1]_.
+        - ``("ntk", s)``: the base grows to base · s^(dim/(dim-2)), so that the lowest
+          frequency is divided by s and the highest stays.
+        - ``("dynamic", {"factor", n₀, "seq_len"})``: "ntk" by s·n/n₀ - (s - 1), where n
+          is the larger of ``seq_len`` and n₀.
+        - ``("yarn", {"factor", n₀, ..})``: pairs that turn more than ``beta_fast`` (32)
+          times within n₀ keep their frequency, those that turn less than ``beta_slow``
+          (1) times are divided by the factor, with a ramp over the pairs between [2]_,
+          which begins and ends at whole pairs unless ``truncate`` is False.
+        - ``("llama3", {"factor", "low_freq_factor", "high_freq_factor", n₀})``: the
+          same between ``low_freq_factor`` and ``high_freq_factor`` turns, with a ramp
+          over the turns [3]_.
+        - ``("longrope", {"short_factor", "long_factor", n₀, "seq_len"})``: each pair
+          divided by a factor of its own, from the second list past n₀ [4]_.
+
+    Returns
+    -------
+    ndarray of float64, (dim / 2,)
+        For `inv_freq` of `apply_rotary`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `dim` is odd or less than 2 ("ntk" and "dynamic": 4), `base` is not positive,
+        or `scaling` has an unknown name, an unknown or missing key, or a wrong value.
+
+    See Also
+    --------
+    rotary_magnitude : what "yarn" and "longrope" multiply by besides.
+
+    References
+    ----------
+    .. [1] Chen et al., "Extending Context Window of Large Language Models via
+       Positional Interpolation", 2023, arXiv:2306.15595.
+    .. [2] Peng et al., "YaRN: Efficient Context Window Extension of Large Language
+       Models", 2023, arXiv:2309.00071.
+    .. [3] Grattafiori et al., "The Llama 3 Herd of Models", 2024, arXiv:2407.21783.
+    .. [4] Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million
+       Tokens", 2024, arXiv:2402.13753.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.rotary_frequencies(4)
+    array([1.  , 0.01])
+    >>> relpos.rotary_frequencies(4, scaling=("linear", 2))
+    array([0.5  , 0.005])
+    >>> relpos.rotary_frequencies(4, scaling=("ntk", 2))
+    array([1.   , 0.005])
+    """
+    columns = even_dim(dim)
+    number = positive("base", base)
+    if scaling is None:
+        return _frequencies(columns, number)
+    name, settings = _settings(scaling)
+    return _SCALINGS[name](columns, number, settings)
+
+
+def _yarn_growth(factor: float, weight: float = 1.0) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1
+
+
+def rotary_magnitude(
+    scaling: tuple[str, float | Mapping[str, Any]] | None,
+) -> float:
+    r"""Magnitude of turned queries and keys that goes with the scaled frequencies.
+
+    .. math::
+
+        \text{yarn: } 0.1 \ln s + 1, \qquad
+        \text{longrope: } \sqrt{1 + \ln s / \ln n_0}
+
+    for s > 1, else 1; other scalings have 1. Scores have the square of it.
+
+    Parameters
+    ----------
+    scaling : (str, float), (str, dict) or None
+        As in `rotary_frequencies`. ``attention_factor`` gives the value itself. With
+        both ``mscale`` and ``mscale_all_dim`` it is, for "yarn", the quotient of
+        0.1 mscale ln s + 1 and the same of ``mscale_all_dim``. Without ``factor``, s is
+        ``max_position_embeddings`` / ``original_max_position_embeddings``.
+
+    Returns
+    -------
+    float
+        For `magnitude` of `apply_rotary`.
+
+    Raises
+    ------
+    TypeError
+        If `scaling` is of the wrong kind.
+    ValueError
+        If it has an unknown name, an unknown or missing key, or a wrong value.
+
+    References
+    ----------
+    .. [1] Peng et al., "YaRN: Efficient Context Window Extension of Large Language
+       Models", 2023, arXiv:2309.00071, section 3.4.
+    .. [2] Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million
+       Tokens", 2024, arXiv:2402.13753.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> yarn = "yarn", {"factor": 4, "original_max_position_embeddings": 4096}
+    >>> round(relpos.rotary_magnitude(yarn), 4)
+    1.1386
+    >>> relpos.rotary_magnitude(("linear", 4))
+    1.0
+    """
+    if scaling is None:
+        return 1.0
+    name, settings = _settings(scaling)
+    if "attention_factor" in settings:
+        return float(settings["attention_factor"])
+    if name == "yarn":
+        factor = _factor(name, settings)
+        above, below = (settings.get(key, 0.0) for key in ("mscale", "mscale_all_dim"))
+        if above and below:
+            return _yarn_growth(factor, above) / _yarn_growth(factor, below)
+        return _yarn_growth(factor)
+    if name == "longrope":
+        factor = _factor(name, settings)
+        if factor > 1:
+            if settings[_LENGTH] <= 1:
+                raise ValueError(
+                    f"scaling: {_LENGTH} is {settings[_LENGTH]}; expected more than 1"
+                )
+            return math.sqrt(1 + math.log(factor) / math.log(settings[_LENGTH]))
+    return 1.0

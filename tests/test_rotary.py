@@ -1,0 +1,382 @@
+"""apply_rotary: to the last place, on every table, in every layout, and in place."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import mpmath
+import numpy as np
+import oracle_rotary as oracle
+import pytest
+from layouts import LAYOUTS
+from tolerances import assert_bitwise
+
+import relpos
+from relpos import reference, ufuncs
+from relpos._config import kernels
+
+DTYPES = [np.float32, np.float64]
+PAIRINGS = [False, True]
+
+
+def normal(*shape, dtype=np.float64, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+# ---- precision ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def far_rows():
+    """Rows at positions to 2^24 of both signs, whole and fractional, and the truth of
+    one pair of each as mpmath numbers."""
+    rng = np.random.default_rng(24)
+    count, half = 12_000, 32
+    positions = rng.integers(-(2**24), 2**24 + 1, count).astype(np.float64)
+    positions[::4] += rng.random(count // 4)
+    x = rng.standard_normal((count, 2 * half)).astype(np.float32)
+    chosen = rng.integers(0, half, count)
+    true = []
+    with mpmath.workdps(40):
+        omega = oracle.frequencies(2 * half)
+        for n, c in enumerate(chosen):
+            theta = mpmath.mpf(float(positions[n])) * omega[c]
+            cosine, sine = mpmath.cos(theta), mpmath.sin(theta)
+            a, b = (mpmath.mpf(float(v)) for v in (x[n, c], x[n, half + c]))
+            true.append((a * cosine - b * sine, b * cosine + a * sine))
+    return positions, x, chosen, true
+
+
+def interleave(x):
+    """Columns c and h + c, made neighbours."""
+    half = x.shape[-1] // 2
+    return np.stack([x[..., :half], x[..., half:]], -1).reshape(x.shape)
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+def test_float32_is_within_one_ulp_to_2_to_the_24(far_rows, interleaved, isa):
+    positions, x, chosen, true = far_rows
+    x = interleave(x) if interleaved else x
+    got = relpos.apply_rotary(x, positions, interleaved=interleaved)
+    rows, half = np.arange(len(x)), x.shape[-1] // 2
+    columns = (2 * chosen, 2 * chosen + 1) if interleaved else (chosen, half + chosen)
+    for part, column in enumerate(columns):
+        values = got[rows, column]
+        exact = [pair[part] for pair in true]
+        unit = np.spacing(np.abs(np.array([np.float32(float(y)) for y in exact])))
+        error = [
+            abs(mpmath.mpf(float(v)) - y) for v, y in zip(values, exact, strict=True)
+        ]
+        ulps = np.array([float(e) for e in error]) / unit
+        assert ulps.max() <= 1
+        assert (ulps <= 0.5000001).mean() > 0.9999  # all but nearly halfway cases
+
+
+def test_float64_is_within_three_ulp_of_the_pair(far_rows, isa):
+    positions, x, chosen, true = (part[:3000] for part in far_rows)
+    got = relpos.apply_rotary(x.astype(np.float64), positions)
+    rows, half = np.arange(len(x)), x.shape[-1] // 2
+    size = np.hypot(x[rows, chosen], x[rows, half + chosen])
+    for part, column in enumerate((chosen, half + chosen)):
+        exact = np.array([float(pair[part]) for pair in true])
+        assert (np.abs(got[rows, column] - exact) <= 3 * np.spacing(size)).all()
+
+
+@pytest.mark.parametrize("base", [0.0, 4096.0, 65536.0, 1e6, 2.0**24])
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+def test_scores_depend_on_the_difference_of_positions_alone(base, interleaved, isa):
+    """Metamorphic; public float64 tables reach 5e-9 of |q||k| at 1e6, float32 1e-4."""
+    q, k = normal(7, 64, seed=1), normal(9, 64, seed=2)
+    i, j = np.arange(7.0), np.arange(9.0) * 1.5
+    options = {"interleaved": interleaved}
+    here = relpos.apply_rotary(q, i, **options) @ relpos.apply_rotary(k, j, **options).T
+    there = (
+        relpos.apply_rotary(q, i, offset=base, **options)
+        @ relpos.apply_rotary(k, j, offset=base, **options).T
+    )
+    size = np.linalg.norm(q, axis=-1)[:, None] * np.linalg.norm(k, axis=-1)
+    assert (np.abs(here - there) <= 1e-15 * size).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+def test_rotations_form_a_group(interleaved, dtype, isa):
+    """R(a) R(b) = R(a + b), R(-a) R(a) = 1, and norms stay, to a few ulp."""
+    x = normal(3, 50, 34, dtype=dtype)
+    a = np.random.default_rng(3).integers(-(2**20), 2**20, 50)
+    limit = 4 * np.finfo(dtype).eps * np.abs(x).max() * 1.5
+    turn = {"interleaved": interleaved}
+    once = relpos.apply_rotary(x, a, **turn)
+    both = relpos.apply_rotary(relpos.apply_rotary(x, a - 7, **turn), 7, **turn)
+    np.testing.assert_allclose(both, once, rtol=0, atol=limit)
+    for back in (
+        relpos.apply_rotary(once, -a, **turn),
+        relpos.apply_rotary(once, a, inverse=True, **turn),
+    ):
+        np.testing.assert_allclose(back, x, rtol=0, atol=limit)
+    norms = [np.linalg.norm(v.astype(np.float64), axis=-1) for v in (x, once)]
+    np.testing.assert_allclose(*norms, rtol=2 * np.finfo(dtype).eps)
+
+
+# ---- against the loops --------------------------------------------------------------
+
+OPTIONS = {
+    "plain": {},
+    "base": {"base": 500.0},
+    "given frequencies": {"inv_freq": np.array([1.0, 0.3, -0.2])},
+    "angles": {"angles": normal(2, 1, 5, 3, seed=4)},
+    "angles of two axes": {
+        "angles": np.concatenate([normal(5, 1, seed=5), normal(5, 2, seed=6)], -1)
+    },
+    "offset": {"offset": 11},
+    "fractional offset": {"offset": -2.5},
+    "fractional positions": {"positions": np.array([0.5, -1.25, 7.0, 1e4, 3.75])},
+    "positions of items": {"positions": np.arange(10).reshape(2, 1, 5), "offset": 3},
+    "one position": {"positions": 9},
+    "inverse": {"inverse": True, "offset": 2},
+    "magnitude": {"magnitude": 1.25},
+    "magnitudes of pairs": {"magnitude": np.array([0.5, 1.5, 3.0])},
+    "magnitudes of rows": {"magnitude": normal(5, 3, seed=7), "inverse": True},
+    "magnitudes of all": {"magnitude": normal(2, 3, 5, 3, seed=8)},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+@pytest.mark.parametrize("rotary_dim", [None, 6])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_against_the_loops(name, rotary_dim, interleaved, dtype, isa):
+    x = normal(2, 3, 5, 6 if rotary_dim is None else 9, dtype=dtype)
+    options = OPTIONS[name] | {"rotary_dim": rotary_dim, "interleaved": interleaved}
+    got = relpos.apply_rotary(x, **options)
+    want = oracle.apply_rotary(x, **options)
+    assert got.dtype == dtype and got.shape == x.shape and got.flags.c_contiguous
+    limit = np.finfo(dtype).eps * np.abs(want).max() * 2
+    np.testing.assert_allclose(got, want, rtol=0, atol=limit)
+    assert_bitwise(got[..., 6:], x[..., 6:])
+    exact = reference.apply_rotary(x, **options)
+    np.testing.assert_allclose(exact, want, rtol=0, atol=1e-11)  # phases of one double
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+@pytest.mark.parametrize("columns", [2, 4, 10, 14, 34, 66, 130, 1028, 2222])
+def test_partial_vectors_and_blocks(columns, interleaved, isa):
+    """One pair up to more pairs than a table holds, in rows of 3 columns more."""
+    for dtype in DTYPES:
+        x = normal(2, 3, columns + 3, dtype=dtype)
+        options = {"rotary_dim": columns, "interleaved": interleaved, "offset": 4}
+        got = relpos.apply_rotary(x, **options)
+        want = reference.apply_rotary(x, **options)
+        limit = np.finfo(dtype).eps * 20
+        np.testing.assert_allclose(got, want, rtol=0, atol=limit)
+        assert_bitwise(got[..., columns:], x[..., columns:])
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+def test_many_rows_and_items_share_what_they_share(interleaved, isa):
+    """The same bits whether angles are shared by items or written out for each."""
+    x = normal(3, 5, 300, 16, dtype=np.float32)
+    shared = np.arange(300) * 3.0
+    each = np.ascontiguousarray(np.broadcast_to(shared, (3, 5, 300)))
+    options = {"interleaved": interleaved}
+    want = relpos.apply_rotary(x, shared, **options)
+    assert_bitwise(relpos.apply_rotary(x, each, **options), want)
+    assert_bitwise(relpos.apply_rotary(x[1, 2:4], shared, **options), want[1, 2:4])
+    assert_bitwise(
+        relpos.apply_rotary(x[:, :, 40:41], 120, **options), want[:, :, 40:41]
+    )
+    by_length = x.swapaxes(1, 2).copy()  # (batch, length, heads, columns)
+    got = relpos.apply_rotary(by_length, shared[:, None], **options)
+    assert_bitwise(got.swapaxes(1, 2), want)
+    np.testing.assert_allclose(want, reference.apply_rotary(x, shared, **options), 1e-5)
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+def test_any_number_of_threads(interleaved):
+    x, results = normal(4, 700, 48, dtype=np.float32), []
+    for threads in (1, 2, 5):
+        with relpos.threads(threads):
+            results.append(relpos.apply_rotary(x, interleaved=interleaved))
+    assert_bitwise(results[1], results[0])
+    assert_bitwise(results[2], results[0])
+
+
+def test_empty():
+    for shape in ((0, 4), (3, 0), (2, 0, 5, 4), (2, 3, 5, 0)):
+        assert relpos.apply_rotary(np.ones(shape)).shape == shape
+    x = normal(3, 5)
+    assert_bitwise(relpos.apply_rotary(x, rotary_dim=0), x)
+    grads = relpos.apply_rotary_backward(x, x, rotary_dim=0, inv_freq=np.zeros(0))
+    assert_bitwise(grads.x, x)
+    assert grads.inv_freq.shape == (0,)
+    none = np.ones((2, 0, 4))
+    grads = relpos.apply_rotary_backward(none, none, inv_freq=np.ones(2))
+    assert grads.inv_freq.tolist() == [0, 0]
+
+
+@pytest.mark.usefixtures("strict_floats")
+def test_nan_and_infinity_stay_where_they_are():
+    x = np.ones((4, 6))
+    x[1, 0], x[2, 5] = np.nan, np.inf
+    got = relpos.apply_rotary(x, [0.0, 1.0, 1.0, np.inf])
+    bad = ~np.isfinite(got)
+    assert bad[1].tolist() == [True, False, False] * 2
+    assert bad[2].tolist() == [False, False, True] * 2
+    assert not bad[0].any() and bad[3].all()
+    huge = np.full((2, 2), 3e38, np.float32)
+    assert np.isinf(relpos.apply_rotary(huge, np.pi / 4)[:, 1]).all()
+
+
+# ---- layouts, in place --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_bits(layout, interleaved, isa):
+    arrange = LAYOUTS[layout]
+    for dtype in DTYPES:
+        x = normal(2, 7, 22, dtype=dtype)
+        positions, magnitude = normal(2, 7, seed=1), normal(7, 9, seed=2)
+        options = {"rotary_dim": 18, "interleaved": interleaved}
+        want = relpos.apply_rotary(x, positions, magnitude=magnitude, **options)
+        options["magnitude"] = arrange(magnitude)
+        got = relpos.apply_rotary(arrange(x), arrange(positions), **options)
+        assert_bitwise(got, want)
+        angles = normal(2, 7, 9, seed=3)
+        assert_bitwise(
+            relpos.apply_rotary(x, angles=arrange(angles), **options),
+            relpos.apply_rotary(x, angles=angles, **options),
+        )
+        if layout == "swapped":
+            continue
+        out = arrange(np.full(x.shape, np.nan, dtype))
+        assert relpos.apply_rotary(x, positions, **options, out=out) is out
+        assert_bitwise(out, want)
+        here = arrange(x.copy())
+        assert relpos.apply_rotary(here, positions, **options, out=here) is here
+        assert_bitwise(here, want)
+
+
+@pytest.mark.parametrize("interleaved", PAIRINGS)
+@pytest.mark.parametrize("dtype", [np.float16, *DTYPES])
+def test_in_place(dtype, interleaved, isa):
+    x = normal(2, 3, 90, 34, dtype=dtype)
+    options = {"rotary_dim": 30, "offset": 5, "interleaved": interleaved}
+    want = relpos.apply_rotary(x, **options)
+    assert_bitwise(want, relpos.apply_rotary(x, **options))
+    view = x[:]
+    assert relpos.apply_rotary(x, **options, out=view) is view
+    assert_bitwise(x, want)
+
+
+def test_in_place_takes_no_memory():
+    x = normal(8, 2048, 64, dtype=np.float32)
+    relpos.apply_rotary(x, out=x)
+    tracemalloc.start()
+    relpos.apply_rotary(x, out=x)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes / 50
+
+
+def test_float16_is_float32_rounded():
+    x = normal(5, 8, dtype=np.float16)
+    want = relpos.apply_rotary(x.astype(np.float32)).astype(np.float16)
+    assert_bitwise(relpos.apply_rotary(x), want)
+    out = np.empty_like(x)
+    relpos.apply_rotary(x, out=out)
+    assert_bitwise(out, want)
+
+
+def test_tables_never_promote():
+    """float64 frequencies, angles and magnitudes leave float32 queries float32."""
+    x = normal(3, 4, dtype=np.float32)
+    for options in ({"inv_freq": np.ones(2)}, {"angles": np.ones(2), "magnitude": 2.0}):
+        assert relpos.apply_rotary(x, **options).dtype == np.float32
+
+
+def test_inputs_are_left_alone():
+    x, positions, inv_freq = normal(4, 6), np.arange(4.0), np.array([1.0, 0.1, 0.01])
+    for array in (x, positions, inv_freq):
+        array.flags.writeable = False
+    relpos.apply_rotary(x, positions, inv_freq=inv_freq, offset=3, inverse=True)
+    relpos.apply_rotary_backward(x, x, positions, inv_freq=inv_freq)
+
+
+# ---- the gufunc, and what it and the kernel reject ----------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gufunc(dtype, isa):
+    rotary = kernels().rotary
+    x, where = normal(2, 3, 5, 8, dtype=dtype), np.arange(5) + 2.0
+    high = np.broadcast_to(relpos.rotary_frequencies(6), (5, 3))
+    low, magnitude = np.zeros((5, 3)), normal(3, 5, 3, seed=1)
+    flags = np.array([[0, 1, 1], [1, 0, 0]])
+    got = rotary(x, where, high, low, magnitude, flags)
+    for index in np.ndindex(2, 3):
+        want = relpos.apply_rotary(
+            x[index],
+            where,
+            inv_freq=high[0],
+            magnitude=magnitude[index[1]],
+            interleaved=bool(flags[index]),
+            rotary_dim=6,
+        )
+        assert_bitwise(got[index], want)
+    # in place, and along other axes, by NumPy's own means
+    np.testing.assert_array_equal(rotary(x, where, high, low, 0 * low + 1, 0, out=x), x)
+    by_length = x.swapaxes(-1, -2).copy()
+    axes = [(-1, -2), (0,), (0, 1), (0, 1), (0, 1), (), (-1, -2)]
+    turned = rotary(by_length, where, high, low, low + 1, 0, axes=axes)
+    plain = rotary(x, where, high, low, low + 1, 0)
+    assert_bitwise(turned.swapaxes(-1, -2), plain)
+
+
+def test_gufunc_of_nothing_and_of_too_much():
+    where, table = np.arange(5.0), np.ones((5, 3))
+    empty = np.ones((0, 5, 6))
+    assert ufuncs.rotary(empty, where, table, table, table, 0).shape == (0, 5, 6)
+    with pytest.raises(ValueError, match="2h columns"):
+        ufuncs.rotary(np.ones((5, 5)), where, table, table, table, 0)
+
+
+X, TABLE = np.ones((2, 5, 6)), np.ones((2, 5, 3))
+GOOD = {
+    "x": X,
+    "out": X.copy(),
+    "positions": TABLE[..., :1],
+    "high": TABLE,
+    "low": TABLE,
+    "magnitude": TABLE,
+    "interleaved": False,
+    "threads": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("x", np.float64(1), TypeError),
+        ("x", np.ones(()), ValueError),
+        ("x", np.ones(6), ValueError),
+        ("x", np.ones((2, 5, 5)), ValueError),
+        ("x", X.astype(np.float16), TypeError),
+        ("x", X.astype(">f8"), ValueError),
+        ("out", X.astype(np.float32), TypeError),
+        ("out", np.ones((2, 5, 7)), ValueError),
+        ("out", np.broadcast_to(1.0, (2, 5, 6)), ValueError),
+        ("positions", TABLE, ValueError),
+        ("positions", np.ones((2, 5, 1), np.float32), TypeError),
+        ("high", np.ones((5, 3)), ValueError),
+        ("high", np.ones((2, 5, 4)), ValueError),
+        ("low", np.ones((2, 4, 3)), ValueError),
+        ("magnitude", np.ones((3, 5, 3)), ValueError),
+        ("threads", 0, ValueError),
+        ("threads", 10**6, ValueError),
+    ],
+)
+def test_the_kernel_checks_for_itself(name, value, error):
+    kernels().apply_rotary(*GOOD.values())
+    with pytest.raises(error):
+        kernels().apply_rotary(*(GOOD | {name: value}).values())
