@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
+
+
+class Gradients(NamedTuple):
+    x: Any
+    angles: Any  # (..., L, h): of every angle, however they were given
+    inv_freq: Any
 
 
 def pairs(columns, interleaved):
@@ -84,7 +91,6 @@ def apply_rotary_backward(
     inverse=False,
     **angle,
 ):
-    """(gradient of x, of every angle (..., L, h), of every frequency (h,)) by loops."""
     x, grad_out = np.asarray(x, np.float64), np.asarray(grad_out, np.float64)
     columns = x.shape[-1] if rotary_dim is None else rotary_dim
     shape = (*x.shape[:-1], columns // 2)
@@ -106,7 +112,7 @@ def apply_rotary_backward(
         slope = sign * m * (grad_out[a] * turned_a + grad_out[b] * turned_b)
         grad_angles[index] = slope
         grad_frequencies[c] += slope * where[tuple(row)]
-    return grad_x, grad_angles, grad_frequencies
+    return Gradients(grad_x, grad_angles, grad_frequencies)
 
 
 def xpos_magnitude(positions, dim, *, scale_base=512.0, inverse=False):

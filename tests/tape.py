@@ -300,6 +300,24 @@ def linear_map(function, adjoint):
     return call
 
 
+def rotary(source):
+    """apply_rotary, with gradients of x and of frequencies."""
+
+    def call(x, positions=None, **keywords):
+        inputs = {"x": x, "inv_freq": keywords.get("inv_freq")}
+        used = [name for name, array in inputs.items() if isinstance(array, Traced)]
+        plain = {name: value(array) for name, array in keywords.items()}
+
+        def backward(grad):
+            found = source.apply_rotary_backward(grad, value(x), positions, **plain)
+            return [getattr(found, name).astype(np.float64) for name in used]
+
+        result = source.apply_rotary(value(x), positions, **plain)
+        return Traced(result, [inputs[name] for name in used], backward)
+
+    return call
+
+
 def on_values(function):
     def call(*arguments, **keywords):
         return function(*value(arguments), **{n: value(x) for n, x in keywords.items()})
@@ -320,6 +338,7 @@ CONSTANT = (
     "relative_positions",
     "grid_labels",
     "sinusoidal",
+    "xpos_magnitude",
     "merge_attention",
     "shaw_scores",
     "skewed_scores",
@@ -342,4 +361,5 @@ def library(source=relpos):
         for name, adjoint in LINEAR.items()
     }
     constant = {name: on_values(getattr(source, name)) for name in CONSTANT}
+    constant["apply_rotary"] = rotary(source)
     return SimpleNamespace(**schemes, **linear, **constant)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import recorded_families
 import recorded_helpers
+import recorded_rotary
 import recorded_xl
-from recorded import NOT_EXPRESSED, ORACLE, Case
+from recorded import LARGE, NOT_EXPRESSED, ORACLE, Case
 from tolerances import assert_close, largest
 
 import relpos
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 SUBSET = Path(__file__).parent / "recorded"
 SUBSET_BYTES = 4_000_000
 FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
+FAMILIES |= recorded_rotary.FAMILIES
 
 
 def pytest_generate_tests(metafunc):
@@ -65,5 +67,7 @@ def test_every_file_has_a_known_family(golden_folder):
 
 def test_subset_covers_every_expressed_family_and_stays_small():
     paths = list(SUBSET.glob("*.npz"))
-    assert {Case(path, "float64").family for path in paths} >= set(FAMILIES)
+    held = {Case(path, "float64").family for path in paths}
+    assert held | LARGE >= set(FAMILIES)
+    assert not held & LARGE
     assert sum(path.stat().st_size for path in paths) <= SUBSET_BYTES

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
 DTYPES = [np.float32, np.float64]
 SIGNATURES = {
     "sinusoidal": "(),(h),(h)->(h),(h)",
+    "rotary": "(l,d),(l),(l,h),(l,h),(l,h),()->(l,d)",
     "learned": "(r,d),(n)->(n,d)",
     "learned_backward": "(n,d),(n)->(r,d)",
     "skew": "(q,r)->(q,s)",
