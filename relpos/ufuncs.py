@@ -35,7 +35,7 @@ transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d)
 ====================================  ==================================================
 
 Sizes that only an output has (``out`` above) come from ``out=``. The attention forms
-scale by 1/sqrt(d).
+scale by 1/sqrt(d). rotary turns the first 2h <= d columns.
 
 Examples
 --------
