@@ -4,6 +4,8 @@
 
 #include "module_operands.h"
 
+#include "module_edges.h"
+
 /* Writes the byte offset of every item of the first batch_ndim axes, flattened; returns
  * whether any differs from 0. */
 static int
@@ -84,10 +86,13 @@ release_call(attention_call *call)
 {
     rp_free(call->offsets);
     rp_free(call->item_copies);
+    rp_free(call->edge_copies);
     for (int i = 0; i < OPERANDS; i++)
         Py_XDECREF(call->arrays[i]);
     for (int i = 0; i < ITEM_VECTORS; i++)
         Py_XDECREF(call->items[i]);
+    for (int i = 0; i < EDGE_VECTORS; i++)
+        Py_XDECREF(call->edges[i]);
 }
 
 #define HAS_ELEMENTS(array) ((array) != NULL && PyArray_SIZE(array) > 0)
@@ -132,7 +137,7 @@ run_attention(PyObject *capsule, PyObject *operands, int direction)
     memset(call.dims, -1, sizeof call.dims);
     call.dims['1'] = 1;
     if (take_operands(&call, operands) == 0 && has_work(&call) &&
-        fill_batch(&call) == 0) {
+        fill_batch(&call) == 0 && fill_edges(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS status = run_kernel(table, &call);
         Py_END_ALLOW_THREADS raise_status(status);
     }

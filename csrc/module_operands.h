@@ -77,6 +77,10 @@ static const struct {
 
 enum { ITEM_VECTORS = sizeof item_rows / sizeof item_rows[0] };
 
+/* The edges of a graph: module_edges.h. */
+enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
+static const char *const edge_names[] = {"indptr", "indices", "edge_labels"};
+
 static const struct {
     const char *name;
     size_t field;
@@ -112,9 +116,10 @@ typedef struct {
     int batch_ndim;
     npy_intp batch_shape[NPY_MAXDIMS];
     int64_t dims[128]; /* by letter; -1: not met yet */
-    PyArrayObject *arrays[OPERANDS], *items[ITEM_VECTORS];
+    PyArrayObject *arrays[OPERANDS], *items[ITEM_VECTORS], *edges[EDGE_VECTORS];
     ptrdiff_t *offsets;   /* OPERANDS rows of B */
     int64_t *item_copies; /* ITEM_VECTORS rows of B */
+    int64_t *edge_copies; /* the edges, one vector behind the other */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -328,6 +333,8 @@ take_scalar(attention_call *call, int index, PyObject *operands, Py_ssize_t *use
     return status;
 }
 
+static int take_edges(attention_call *call, PyObject *operands, Py_ssize_t *used);
+
 /* Everything the dict says, checked; memory that depends on B is not filled yet. */
 static int
 take_operands(attention_call *call, PyObject *operands)
@@ -342,6 +349,8 @@ take_operands(attention_call *call, PyObject *operands)
     for (int i = 0; i < SCALARS; i++)
         if (take_scalar(call, i, operands, &used) < 0)
             return -1;
+    if (take_edges(call, operands, &used) < 0)
+        return -1;
     if (used != PyDict_GET_SIZE(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
     return take_dimensions(call);

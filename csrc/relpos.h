@@ -122,6 +122,11 @@ typedef struct {
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
     rp_array labels; /* (B, 1, Lq, Lk), integers of label_size bytes */
     const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
+    /* Edges of a graph, NULL: every pair. Query i attends to the keys indices[e] with
+     * indptr[i] <= e < indptr[i + 1] (checked before the call), whose table row is
+     * edge_labels[e] (NULL or negative: none). Of the other terms only rel_key and
+     * rel_value go with them, and H = Hk. */
+    const int64_t *indptr, *indices, *edge_labels;
     int mask_type, label_size, beyond;
     int64_t key_rows, query_rows, value_rows, bias_rows; /* of rel_key, rel_query, .. */
     int64_t min_position, min_bias_position; /* r of row 0 of the tables, of rel_bias */

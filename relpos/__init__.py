@@ -22,6 +22,7 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
+    from relpos.graph import graph_attention
     from relpos.merge import merge_attention
     from relpos.positions import (
         grid_labels,
@@ -63,6 +64,7 @@ __all__ = [
     "apply_rotary_backward",
     "attention",
     "get_num_threads",
+    "graph_attention",
     "grid_labels",
     "index_encoding",
     "learned",

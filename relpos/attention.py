@@ -222,10 +222,10 @@ def attention(
         as_flag("return_context", return_context),
     )
     seed = _seed(rng, problem.operands["dropout_p"])
-    return _run(problem, wanted, choose_num_threads(num_threads), seed, out)
+    return run(problem, wanted, choose_num_threads(num_threads), seed, out)
 
 
-def _run(
+def run(
     problem: Problem,
     wanted: tuple[bool, bool, bool],
     threads: int,

@@ -206,6 +206,8 @@ FN(attention_backward)(const rp_gradients *g)
     const rp_attention *p = &g->forward;
     if (p->B == 0 || p->H == 0 || p->Lq == 0 || p->Lk == 0)
         return RP_OK;
+    if (p->indptr)
+        return FN(graph_backward)(g);
     if (FN(labels_apply)(p))
         return FN(attention_rows_backward)(g);
     FN(gradients) gp = {0};

@@ -199,6 +199,8 @@ FN(attention_forward)(const rp_attention *p)
 {
     if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
+    if (p->indptr)
+        return FN(graph_forward)(p);
     if (p->Lq <= RP_FEW_QUERIES || FN(labels_apply)(p))
         return FN(attention_rows)(p);
     FN(plan) plan = {0};

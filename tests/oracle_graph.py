@@ -1,0 +1,135 @@
+"""Shaw et al. section 3.1 in loops: attention along labelled directed edges.
+
+    e_ij = q_i.(k_j + a^K_l) * scale,   z_i = sum_j softmax_j(e_i)_j (v_j + a^V_l)
+
+over a list of edges (i, j, l), one at a time; l < 0 stands for no a. Nothing is shared
+with relpos. Gradients are written edge by edge as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Edge(NamedTuple):
+    query: int
+    key: int
+    label: int
+
+
+def compressed(edges, queries):
+    """(indptr, indices, labels) of edges in the order given; and that order by query."""
+    ordered = sorted(edges, key=lambda edge: edge.query)
+    counts = np.bincount([e.query for e in edges], minlength=queries)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    columns = [[e.key for e in ordered], [e.label for e in ordered]]
+    return (indptr, *(np.array(column, dtype=np.int64) for column in columns))
+
+
+def random_edges(rng, queries, keys, labels, share=0.4):
+    """Every pair with that chance; labels from -1; the fourth query has no edge."""
+    return [
+        Edge(i, j, int(rng.integers(-1, labels)))
+        for i in range(queries)
+        for j in rng.permutation(keys)
+        if i != 3 and rng.random() < share
+    ]
+
+
+class _Head(NamedTuple):
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    a: np.ndarray | None
+    w: np.ndarray | None
+    scale: float
+
+    def moved(self, edge):
+        """k_j + a^K, v_j + a^V"""
+        key, value = self.k[edge.key], self.v[edge.key]
+        if edge.label >= 0 and self.a is not None:
+            key = key + self.a[edge.label]
+        if edge.label >= 0 and self.w is not None:
+            value = value + self.w[edge.label]
+        return key, value
+
+    def row(self, edges):
+        """lse, p of each edge and z of one query's edges."""
+        logits = [self.scale * np.dot(self.q[e.query], self.moved(e)[0]) for e in edges]
+        top = max(logits)
+        total = sum(np.exp(s - top) for s in logits)
+        p = [np.exp(s - top) / total for s in logits]
+        z = sum(x * self.moved(e)[1] for x, e in zip(p, edges, strict=True))
+        return top + np.log(total), p, z
+
+
+def heads_of(query, key, value, rel_key, rel_value, scale):
+    """Every (batch, head) with its own tables, in float64."""
+    arrays = [np.asarray(x, np.float64) for x in (query, key, value)]
+    batch = np.broadcast_shapes(
+        *(x.shape[:-3] for x in arrays),
+        *(np.shape(x)[:-3] for x in (rel_key, rel_value) if x is not None),
+    )
+    lead = (*batch, arrays[0].shape[-3])
+    full = [np.broadcast_to(x, (*batch, *x.shape[-3:])) for x in arrays]
+    tables = [
+        None
+        if x is None
+        else np.broadcast_to(np.asarray(x, np.float64), (*lead, *np.shape(x)[-2:]))
+        for x in (rel_key, rel_value)
+    ]
+    scale = arrays[0].shape[-1] ** -0.5 if scale is None else scale
+    for at in np.ndindex(lead):
+        own = (None if x is None else x[at] for x in tables)
+        yield at, _Head(*(x[at] for x in full), *own, scale)
+
+
+def attention(query, key, value, edges, rel_key=None, rel_value=None, scale=None):
+    """(out, lse)"""
+    rows, columns = np.shape(query)[-2], np.shape(value)[-1]
+    found = list(heads_of(query, key, value, rel_key, rel_value, scale))
+    lead = tuple(n + 1 for n in found[-1][0])
+    out, lse = np.zeros((*lead, rows, columns)), np.full((*lead, rows), -np.inf)
+    for at, head in found:
+        for i in range(rows):
+            own = [e for e in edges if e.query == i]
+            if own:
+                lse[at][i], _, out[at][i] = head.row(own)
+    return out, lse
+
+
+def _sum_to(full, shape):
+    full = full.sum(axis=tuple(range(full.ndim - len(shape))))
+    axes = tuple(n for n, size in enumerate(shape) if size != full.shape[n])
+    return full.sum(axis=axes, keepdims=True)
+
+
+def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
+    """Of sum(grad_out * out) + sum(grad_lse * lse), by name, each of its input's shape."""
+    named = {"rel_key": None, "rel_value": None} | inputs
+    found = list(heads_of(**named, scale=scale))
+    lead = tuple(n + 1 for n in found[-1][0])
+    total = {
+        name: np.zeros((*lead, *np.shape(x)[-2:]))
+        for name, x in named.items()
+        if x is not None
+    }
+    for at, head in found:
+        g = {name: x[at] for name, x in total.items()}
+        for i in sorted({e.query for e in edges}):
+            own = [e for e in edges if e.query == i]
+            _, p, z = head.row(own)
+            for e, weight in zip(own, p, strict=True):
+                key, value = head.moved(e)
+                G = grad_out[at][i]
+                ds = weight * (np.dot(G, value - z) + grad_lse[at][i]) * head.scale
+                g["query"][i] += ds * key
+                g["key"][e.key] += ds * head.q[i]
+                g["value"][e.key] += weight * G
+                if e.label >= 0 and "rel_key" in g:
+                    g["rel_key"][e.label] += ds * head.q[i]
+                if e.label >= 0 and "rel_value" in g:
+                    g["rel_value"][e.label] += weight * G
+    return {name: _sum_to(x, np.shape(named[name])) for name, x in total.items()}
