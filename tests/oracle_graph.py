@@ -20,7 +20,7 @@ class Edge(NamedTuple):
 
 
 def compressed(edges, queries):
-    """(indptr, indices, labels) of edges in the order given; and that order by query."""
+    """(indptr, indices, labels) of edges: by query, else in the order given."""
     ordered = sorted(edges, key=lambda edge: edge.query)
     counts = np.bincount([e.query for e in edges], minlength=queries)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -107,7 +107,7 @@ def _sum_to(full, shape):
 
 
 def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
-    """Of sum(grad_out * out) + sum(grad_lse * lse), by name, each of its input's shape."""
+    """Of sum(grad_out * out) + sum(grad_lse * lse), by name, in its input's shape."""
     named = {"rel_key": None, "rel_value": None} | inputs
     found = list(heads_of(**named, scale=scale))
     lead = tuple(n + 1 for n in found[-1][0])

@@ -75,7 +75,7 @@ BOTH = {"return_lse": True, "return_context": True}
 @every_table
 @both_dtypes
 def test_attention_with_labels_is_the_graph(isa, tables, dtype):
-    """Section 3.1: keys and values on an arbitrary directed graph, in the dense form."""
+    """Section 3.1: keys and values on an arbitrary directed graph, dense form."""
     inputs, edges = problem(tables)
     want, lse = oracle_graph.attention(edges=edges, **inputs)
     keywords = cast(inputs, dtype) | dense(inputs, edges)
@@ -109,7 +109,7 @@ def test_graph_attention(isa, tables, dtype, d, dv):
 
 @both_dtypes
 def test_many_edges_are_the_dense_form(isa, dtype):
-    """Rows of several chunks of edges, and more slices than one wave of memory holds."""
+    """Rows of several chunks of edges, and more slices than one wave holds."""
     rng = np.random.default_rng(3)
     arrays = qkv(rng, (6,), 4, 300, 260, 16, 24)
     inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
@@ -157,7 +157,7 @@ def test_gradients_equal_differences_of_the_forward():
                     assert abs(np.vdot(gradient, d) - want) <= 1e-10 * size, name
 
 
-# ---- what an edge list may look like --------------------------------------------------
+# ---- what an edge list may look like ------------------------------------------------
 
 
 def test_an_edge_that_stands_twice_counts_twice(isa):
@@ -226,7 +226,7 @@ def test_keys_without_an_edge_are_not_read(isa, poison):
         assert_bitwise(gradient, with_gradients(want)[0][name])
 
 
-# ---- layouts, threads, dtypes, memory -------------------------------------------------
+# ---- layouts, threads, dtypes, memory -----------------------------------------------
 
 
 @both_dtypes

@@ -73,6 +73,21 @@ def rotated(num_threads):
     return call
 
 
+def graph(num_threads, **returned):
+    """A graph with labels, keys and values per head."""
+    arrays = normal(2, 3, 40, 8), normal(2, 3, 30, 8), normal(2, 3, 30, 5)
+    edges = np.arange(41) * 4, RNG.integers(0, 30, 160), RNG.integers(-1, 9, 160)
+    tables = {"rel_key": normal(3, 9, 8), "rel_value": normal(9, 5)}
+    keywords = tables | returned | {"num_threads": num_threads}
+    return lambda: relpos.graph_attention(*arrays, *edges, **keywords)
+
+
+def graph_gradients(num_threads):
+    result = graph(num_threads, return_context=True)()
+    grad_out = normal(*result.out.shape)
+    return lambda: result.context.backward(grad_out, num_threads=num_threads)
+
+
 def products(num_threads):
     a = normal(300, 300)
     return lambda: kernels().gemm_tiles(a, a, num_threads)
@@ -121,6 +136,8 @@ CALLS |= {f"gradients-{n}": (gradients, n) for n in (1, 3)}
 CALLS |= {f"plain-{lq}-{n}": (plain, lq, n) for lq in (1, 150) for n in (1, 3)}
 CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
 CALLS |= {f"rotary-{n}": (rotated, n) for n in (1, 3)}
+CALLS |= {f"graph-{n}": (graph, n) for n in (1, 3)}
+CALLS |= {f"graph-gradients-{n}": (graph_gradients, n) for n in (1, 3)}
 CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}
 
 
