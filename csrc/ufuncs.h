@@ -11,6 +11,16 @@ RP_UFUNC(learned, "(r,d),(n)->(n,d)", 2, 1, "TlT",
          "Rows of a table: y[n] = table[positions[n]].")
 RP_UFUNC(learned_backward, "(n,d),(n)->(r,d)", 2, 1, "TlT",
          "Adjoint of learned; out= gives the number of table rows r.")
+RP_UFUNC(
+    conv_encoding, "(h,w,e),(i,j,e),(e),(h,w),(),()->(h,w,e)", 6, 1, "TTTTllT",
+    "x, weight, bias, mask, top, left: x + depthwise convolution over a grid padded "
+    "by zeros, top rows and left columns before its first.")
+RP_UFUNC(conv_encoding_backward, "(h,w,e),(h,w,e),(h,w),(),()->(i,j,e),(e)", 5, 2,
+         "TTTllTT",
+         "grad_out, x, mask, top, left: gradients of weight and bias of conv_encoding; "
+         "out= gives the size (i, j) of the kernel.")
+RP_UFUNC(gelu, "(n)->(n),(n)", 1, 2, "TTT",
+         "x * F(x) with F the normal distribution, and its derivative.")
 RP_UFUNC(skew, "(q,r)->(q,s)", 1, 1, "TT",
          "y[i, j] = x[i, q - 1 - i + j]; out= gives s = r - q + 1.")
 RP_UFUNC(unskew, "(q,s)->(q,r)", 1, 1, "TT",

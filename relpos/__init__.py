@@ -14,6 +14,7 @@ try:
     )
     from relpos._gradients import AttentionContext, AttentionGradients
     from relpos.attention import AttentionOutput, attention
+    from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
     from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
         index_encoding,
@@ -58,11 +59,14 @@ __all__ = [
     "AttentionContext",
     "AttentionGradients",
     "AttentionOutput",
+    "ConvGradients",
     "RotaryGradients",
     "__version__",
     "apply_rotary",
     "apply_rotary_backward",
     "attention",
+    "conv_encoding",
+    "conv_encoding_backward",
     "get_num_threads",
     "graph_attention",
     "grid_labels",

@@ -16,6 +16,12 @@ rotary                                x (l, d), positions (l), frequencies as hi
                                       interleaved () -> (l, d)
 learned                               table (r, d), positions (n) -> (n, d)
 learned_backward                      gradient (n, d), positions (n) -> ``out`` (r, d)
+conv_encoding                         x (h, w, e), weight (i, j, e), bias (e), mask
+                                      (h, w) of 0 and 1, taps before the own () and ()
+                                      -> (h, w, e)
+conv_encoding_backward                gradient, x, mask, () and () -> ``out``: weight
+                                      (i, j, e), bias (e)
+gelu                                  (n) -> values (n), derivatives (n)
 skew, unskew                          (q, r) -> ``out`` (q, s), and back; r = q + s - 1
 rel_shift, rel_unshift                (q, k) -> (q, k)
 shaw_scores                           query (q, d), key (k, d), rel_key (r, d), scale
@@ -52,6 +58,9 @@ from relpos import _core
 
 _best = _core.by_isa[_core.isa]
 
+conv_encoding = _best.conv_encoding
+conv_encoding_backward = _best.conv_encoding_backward
+gelu = _best.gelu
 learned = _best.learned
 learned_backward = _best.learned_backward
 merge = _best.merge
@@ -69,6 +78,9 @@ transformer_xl_scores = _best.transformer_xl_scores
 unskew = _best.unskew
 
 __all__ = [
+    "conv_encoding",
+    "conv_encoding_backward",
+    "gelu",
     "learned",
     "learned_backward",
     "merge",

@@ -1,5 +1,8 @@
 import numpy as np
 
+conv_encoding: np.ufunc
+conv_encoding_backward: np.ufunc
+gelu: np.ufunc
 learned: np.ufunc
 learned_backward: np.ufunc
 merge: np.ufunc

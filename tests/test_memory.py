@@ -103,6 +103,22 @@ def ufunc(name):
         "rotary": ([q[:, :5], n, *normal(3, 5, 4), [0, 1]], None),
         "learned": ([table, n], None),
         "learned_backward": ([normal(5, 8), n], (6, 8)),
+        "conv_encoding": (
+            [
+                normal(3, 5, 8),
+                normal(3, 3, 8),
+                normal(8),
+                np.ones((3, 5), np.float32),
+                1,
+                1,
+            ],
+            None,
+        ),
+        "conv_encoding_backward": (
+            [normal(3, 5, 8), normal(3, 5, 8), np.ones((3, 5), np.float32), 1, 1],
+            ((3, 3, 8), (8,)),
+        ),
+        "gelu": ([normal(5)], None),
         "skew": ([normal(5, 9)], (5, 5)),
         "unskew": ([normal(5, 5)], (5, 9)),
         "rel_shift": ([normal(5, 9)], None),
@@ -122,7 +138,10 @@ def ufunc(name):
     function = getattr(kernels(), name)
     if out_shape is None:
         return lambda: function(*arguments)
-    return lambda: function(*arguments, out=np.zeros(out_shape, np.float32))
+    shapes = out_shape if isinstance(out_shape[0], tuple) else (out_shape,)
+    return lambda: function(
+        *arguments, out=tuple(np.zeros(shape, np.float32) for shape in shapes)
+    )
 
 
 UFUNCS = [

@@ -27,6 +27,9 @@ SIGNATURES = {
     "rotary": "(l,d),(l),(l,h),(l,h),(l,h),()->(l,d)",
     "learned": "(r,d),(n)->(n,d)",
     "learned_backward": "(n,d),(n)->(r,d)",
+    "conv_encoding": "(h,w,e),(i,j,e),(e),(h,w),(),()->(h,w,e)",
+    "conv_encoding_backward": "(h,w,e),(h,w,e),(h,w),(),()->(i,j,e),(e)",
+    "gelu": "(n)->(n),(n)",
     "skew": "(q,r)->(q,s)",
     "unskew": "(q,s)->(q,r)",
     "rel_shift": "(q,k)->(q,k)",
@@ -343,6 +346,11 @@ def dask_cases(rng):
     return {
         "sinusoidal": ([lse], frequencies),
         "learned": ([x], (positions,)),
+        "conv_encoding": (
+            [rng.standard_normal((4, 2, 5, 3))],
+            (table[:, None], u, np.ones((2, 5)), 2, 0),
+        ),
+        "gelu": ([x], ()),
         "rel_shift": ([x], ()),
         "rel_unshift": ([x], ()),
         "shaw_scores": ([x, x], (table, 0.5, 0)),
@@ -357,7 +365,7 @@ def dask_cases(rng):
 
 @pytest.mark.parametrize("name", sorted(set(SIGNATURES) - {"skew", "unskew", "rotary"}))
 def test_dask_arrays_pass_through(name, rng):
-    """All but those whose output sizes dask cannot know (learned_backward as well).
+    """All but those whose output sizes dask cannot know (the backward ones as well).
 
     And rotary: dask tries every ufunc on arrays with one column, which is half a pair.
     """
@@ -365,6 +373,11 @@ def test_dask_arrays_pass_through(name, rng):
     if name == "learned_backward":
         with pytest.raises(ValueError):
             ufuncs.learned_backward(da.ones((3, 2)), da.zeros(3, dtype=int))
+        return
+    if name == "conv_encoding_backward":
+        x = da.ones((2, 3, 4))
+        with pytest.raises(ValueError):
+            ufuncs.conv_encoding_backward(x, x, np.ones((2, 3)), 1, 1)
         return
     lazy, rest = dask_cases(rng)[name]
     chunked = [da.from_array(x, chunks=(2, *(-1,) * (x.ndim - 1))) for x in lazy]

@@ -24,6 +24,7 @@
 
 #include "skew.h"
 #include "embedding.h"
+#include "conv.h"
 #include "merge.h"
 #include "sinusoid.h"
 #include "rotary.h"

@@ -1,0 +1,312 @@
+r"""Encodings of positions by a convolution of the tokens with their neighbours.
+
+A depthwise convolution over a grid of tokens with zeros around it, added to the tokens:
+a token near the edge sees the zeros, and so where it stands.
+
+    y_n = x_n + b + sum_t w_t * x_{n + t - k // 2}        (one axis; * by channel)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_array,
+    as_flag,
+    as_floating,
+    as_int,
+    at_least_ndim,
+    kind_of,
+    rounded,
+)
+from relpos._config import kernels
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["ConvGradients", "conv_encoding", "conv_encoding_backward"]
+
+
+class ConvGradients(NamedTuple):
+    """Gradients of `conv_encoding`'s inputs; None where there was no bias."""
+
+    x: Array
+    weight: Array
+    bias: Array | None
+
+
+class _Call(NamedTuple):
+    """A checked call: operands of the kernel as grids of two axes."""
+
+    dtype: np.dtype[Any]
+    cells: Array  # x: (..., h, w, E)
+    taps: Array  # weight: (i, j, E)
+    bias: Array
+    mask: Array  # (..., h, w), 0 and 1
+    pads: tuple[int, int]  # taps before a token's own, per axis
+
+
+def conv_encoding(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    grid: tuple[int, ...] | None = None,
+    is_causal: bool = False,
+) -> Array:
+    r"""Add a depthwise convolution over the grid of tokens.
+
+    The positional encoding generator (PEG) of conditional positional encodings.
+
+    .. math::
+
+        y_{r,c} = x_{r,c} + b + \sum_{s,t} w_{s,t} \odot
+                  x_{r + s - \lfloor i/2 \rfloor,\, c + t - \lfloor j/2 \rfloor}
+
+    for a kernel of (i, j) taps, channel by channel. Tokens outside the grid are zeros,
+    and so are those that `mask` marks as padding.
+
+    Parameters
+    ----------
+    x : array_like, (..., L, E)
+        Tokens; of a grid in row-major order.
+    weight : array_like, (E, k), or (E, i, j) with a grid of two axes
+        One kernel per channel. PyTorch's shapes (E, 1, k) and (E, 1, i, j) will do.
+    bias : array_like, (E,), optional
+    mask : array_like of bool, broadcasts to (..., L), optional
+        True: a token. False: padding, which the convolution does not see (whatever it
+        holds) and which comes back as it came.
+    grid : (L,) or (int, int), optional
+        Rows and columns, which multiply to L. None: a sequence.
+    is_causal : bool, default False
+        Tokens before the own one only, on each axis: ``i - 1`` and ``j - 1`` take the
+        place of i // 2 and j // 2, so that no token sees a later one.
+
+    Returns
+    -------
+    ndarray, (..., L, E)
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A shape does not fit, or `grid` does not multiply to L.
+    MemoryError
+        Out of memory.
+
+    See Also
+    --------
+    conv_encoding_backward : its gradients.
+    relpos.nn.ConvPositionEmbedding : wav2vec 2.0's grouped form as a layer.
+
+    References
+    ----------
+    .. [1] Chu et al., "Conditional Positional Encodings for Vision Transformers", 2021,
+       arXiv:2102.10882.
+
+    Examples
+    --------
+    Equal tokens come out different at the edge, where zeros begin:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> relpos.conv_encoding(np.ones((5, 1)), [[1.0, 1.0, 1.0]])[:, 0]
+    array([3., 4., 4., 4., 3.])
+    >>> relpos.conv_encoding(np.ones((5, 1)), [[1.0, 1.0, 1.0]], is_causal=True)[:, 0]
+    array([2., 3., 4., 4., 4.])
+    >>> relpos.conv_encoding(np.ones((6, 1)), np.ones((1, 3, 3)), grid=(2, 3))[:, 0]
+    array([5., 7., 5., 5., 7., 5.])
+    """
+    given = _inputs(x, weight, bias)
+    call = _prepare(given, mask, grid, is_causal)
+    kernel = kernels().conv_encoding
+    y = kernel(*call[1:5], *call.pads, dtype=call.dtype)
+    return rounded(y.reshape(given["x"].shape), np.result_type(*given.values()))
+
+
+def conv_encoding_backward(
+    grad_out: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    grid: tuple[int, ...] | None = None,
+    is_causal: bool = False,
+) -> ConvGradients:
+    r"""Gradients of `conv_encoding`.
+
+    On one axis, with p = k // 2 taps before the own one (k - 1 if causal) and n over
+    the tokens that are no padding,
+
+    .. math::
+
+        dx_n = g_n + \sum_t w_t \odot g_{n - t + p}, \quad
+        dw_t = \sum_n g_n \odot x_{n + t - p}, \quad db = \sum_n g_n
+
+    Parameters
+    ----------
+    grad_out : array_like, (..., L, E)
+        Gradient of what `conv_encoding` returned.
+    x, weight, bias, mask, grid, is_causal
+        As in `conv_encoding`.
+
+    Returns
+    -------
+    ConvGradients
+        Named tuple ``(x, weight, bias)``, each of its input's shape and dtype; bias is
+        None where there was none. Neither depends on the number of threads.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A shape does not fit, or `grid` does not multiply to L.
+    MemoryError
+        Out of memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x, weight = np.array([[1.0], [2.0], [4.0]]), np.array([[0.5, 1.0, 0.0]])
+    >>> gradients = relpos.conv_encoding_backward(np.ones((3, 1)), x, weight)
+    >>> gradients.weight  # sums of the tokens that each tap met
+    array([[3., 7., 6.]])
+    >>> gradients.x[:, 0], gradients.bias
+    (array([2.5, 2.5, 2. ]), None)
+    """
+    given = _inputs(x, weight, bias)
+    grad = as_floating("grad_out", grad_out)
+    call = _prepare(given, mask, grid, is_causal)
+    if grad.shape != given["x"].shape:
+        raise ValueError(
+            f"grad_out: shape {grad.shape} does not match x's; expected "
+            f"{given['x'].shape}"
+        )
+    grad = rounded(grad, call.dtype).reshape(call.cells.shape)
+    sizes = call.taps.shape[:2]
+    # the kernel turned round, and what stood before the own token now stands behind it
+    turned = tuple(size - 1 - pad for size, pad in zip(sizes, call.pads, strict=True))
+    flipped, none = call.taps[::-1, ::-1], np.zeros_like(call.bias)
+    dx = kernels().conv_encoding(
+        grad, flipped, none, call.mask, *turned, dtype=call.dtype
+    )
+    batch = grad.shape[:-3]
+    outs = (
+        np.empty((*batch, *call.taps.shape), call.dtype),
+        np.empty((*batch, *call.bias.shape), call.dtype),
+    )
+    kernels().conv_encoding_backward(
+        grad, call.cells, call.mask, *call.pads, out=outs, dtype=call.dtype
+    )
+    axes = tuple(range(len(batch)))
+    dw, db = (part.sum(axis=axes, dtype=np.float64) for part in outs)
+    found = {"x": dx, "weight": np.moveaxis(dw, -1, 0), "bias": db}
+    delivered = {
+        name: rounded(found[name], array.dtype.newbyteorder("=")).reshape(array.shape)
+        for name, array in given.items()
+    }
+    return ConvGradients(delivered["x"], delivered["weight"], delivered.get("bias"))
+
+
+def _inputs(
+    x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None
+) -> dict[str, Array]:
+    given = {"x": as_floating("x", x), "weight": as_floating("weight", weight)}
+    if bias is not None:
+        given["bias"] = as_floating("bias", bias)
+    at_least_ndim("x", given["x"], 2, "(..., L, E)")
+    return given
+
+
+def _prepare(
+    given: dict[str, Array], mask: ArrayLike | None, grid: object, is_causal: object
+) -> _Call:
+    """Check the arguments and bring everything to a grid of two axes."""
+    x = given["x"]
+    length, channels = x.shape[-2:]
+    sizes = _grid(grid, length)
+    kernel = _kernel_shape(given["weight"], len(sizes), channels)
+    causal = as_flag("is_causal", is_causal)
+    pads = tuple(size - 1 if causal else size // 2 for size in kernel)
+    if len(sizes) == 1:  # a sequence is a grid of one row
+        sizes, kernel, pads = (1, *sizes), (1, *kernel), (0, *pads)
+    dtype = np.result_type(*given.values(), np.float32)
+    weight = given["weight"].reshape(channels, *kernel)
+    bias = given.get("bias", np.zeros(channels, dtype))
+    if bias.shape != (channels,):
+        raise ValueError(
+            f"bias: got shape {bias.shape}; expected ({channels},), as x has channels"
+        )
+    return _Call(
+        dtype,
+        x.reshape(*x.shape[:-2], *sizes, channels),
+        np.ascontiguousarray(np.moveaxis(weight, 0, -1), dtype),
+        bias,
+        _mask(mask, x.shape[:-1], sizes, dtype),
+        (pads[0], pads[1]),
+    )
+
+
+def _grid(grid: object, length: int) -> tuple[int, ...]:
+    if grid is None:
+        return (length,)
+    if not isinstance(grid, tuple | list):
+        raise TypeError(f"grid: got {kind_of(grid)}; expected (rows, columns)")
+    if len(grid) not in (1, 2):
+        raise ValueError(f"grid: got {len(grid)} sizes; expected (rows, columns)")
+    sizes = tuple(as_int("grid", size, 0, POSITION_LIMIT) for size in grid)
+    if math.prod(sizes) != length:
+        raise ValueError(
+            f"grid: got {sizes}, which multiplies to {math.prod(sizes)}; expected x's "
+            f"length {length}"
+        )
+    return sizes
+
+
+def _kernel_shape(weight: Array, axes: int, channels: int) -> tuple[int, ...]:
+    """Taps per axis of the grid; the axis of length 1 that PyTorch has drops out."""
+    shape = weight.shape
+    if len(shape) == axes + 2 and shape[1] == 1:
+        shape = (shape[0], *shape[2:])
+    if len(shape) != axes + 1 or shape[0] != channels:
+        wanted = f"({channels}, {'k' if axes == 1 else 'i, j'})"
+        raise ValueError(
+            f"weight: got shape {weight.shape}; expected {wanted}, one kernel for each "
+            f"of x's {channels} channels over a grid of {axes}"
+        )
+    if 0 in shape[1:]:
+        raise ValueError(f"weight: got shape {weight.shape}; expected at least 1 tap")
+    return shape[1:]
+
+
+def _mask(
+    mask: ArrayLike | None,
+    tokens: tuple[int, ...],
+    sizes: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Array:
+    if mask is None:
+        return np.broadcast_to(np.ones((), dtype), sizes)
+    array = as_array("mask", mask)
+    if array.dtype.kind != "b":
+        raise TypeError(
+            f"mask: got dtype {array.dtype}; expected bool (True = a token)"
+        )
+    axes = zip(reversed(array.shape), reversed(tokens), strict=False)
+    if array.ndim > len(tokens) or any(size not in (1, full) for size, full in axes):
+        raise ValueError(
+            f"mask: shape {array.shape} does not broadcast to {tokens}, that of x's "
+            "tokens"
+        )
+    spread = np.broadcast_to(array, tokens).astype(dtype)
+    return spread.reshape(*tokens[:-1], *sizes)
