@@ -22,6 +22,7 @@ LAYERS = {
         lambda **k: nn.ConformerRelPositionAttention(6, 2, **k)
     ),
     "DynamicPositionBias": (lambda **k: nn.DynamicPositionBias(5, 2, 2, **k)),
+    "ConvPositionEmbedding": (lambda **k: nn.ConvPositionEmbedding(6, 4, 3, **k)),
 }
 
 KEYS = {
@@ -53,6 +54,11 @@ KEYS = {
         **{f"linear_{n}.bias": (6,) for n in ("q", "k", "v", "out")},
         "pos_bias_u": (2, 3),
         "pos_bias_v": (2, 3),
+    },
+    "ConvPositionEmbedding": {
+        "conv.bias": (6,),
+        "conv.weight_g": (1, 1, 4),
+        "conv.weight_v": (6, 2, 4),
     },
     "DynamicPositionBias": {
         "mlp.0.0.weight": (5, 1),

@@ -37,6 +37,11 @@ CASES = {
         draw((2, 4, 6)),
         {},
     ),
+    "ConvPositionEmbedding": (
+        nn.ConvPositionEmbedding(6, 4, 3, rng=0, dtype="float64"),
+        draw((2, 7, 6)),
+        {"mask": np.arange(14).reshape(2, 7) % 5 > 0},
+    ),
     "RelativeGlobalAttention": (
         nn.RelativeGlobalAttention(6, 2, 9, rng=0, dtype="float64"),
         draw((2, 7, 6)),

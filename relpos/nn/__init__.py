@@ -10,6 +10,7 @@ attention itself is done by the functions of `relpos`.
 from relpos.nn.absolute import LearnedAPE, SinusoidalEncoding
 from relpos.nn.bias import DynamicPositionBias
 from relpos.nn.conformer import ConformerGradients, ConformerRelPositionAttention
+from relpos.nn.conv import ConvPositionEmbedding
 from relpos.nn.files import load_file
 from relpos.nn.linear import Dropout, Embedding, LayerNorm, Linear
 from relpos.nn.loss import Loss, cross_entropy
@@ -29,6 +30,7 @@ __all__ = [
     "Adam",
     "ConformerGradients",
     "ConformerRelPositionAttention",
+    "ConvPositionEmbedding",
     "Dropout",
     "DynamicPositionBias",
     "Embedding",

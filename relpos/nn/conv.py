@@ -1,0 +1,228 @@
+"""Positions from a convolution of the tokens: wav2vec 2.0's embedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from relpos import _core
+from relpos._checks import Array
+from relpos._config import get_num_threads, kernels
+from relpos.nn._inputs import as_input, as_size, as_zero_one, check_shape
+from relpos.nn.linear import _sum_rows
+from relpos.nn.module import LoadResult, Module, Parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos.nn.module import Seed
+
+__all__ = ["ConvPositionEmbedding"]
+
+#: Names of the same parameters in fairseq's sequence of modules, and those that
+#: PyTorch's newer weight normalisation gives.
+_OTHER_NAMES = {
+    "0.weight_g": "conv.weight_g",
+    "0.weight_v": "conv.weight_v",
+    "0.bias": "conv.bias",
+    "0.parametrizations.weight.original0": "conv.weight_g",
+    "0.parametrizations.weight.original1": "conv.weight_v",
+    "conv.parametrizations.weight.original0": "conv.weight_g",
+    "conv.parametrizations.weight.original1": "conv.weight_v",
+}
+
+
+class _Convolution(Module):
+    """The parameters, in PyTorch's order."""
+
+    def __init__(self, start: Array, dtype: np.dtype[Any]) -> None:
+        self.bias = Parameter(np.zeros(len(start), dtype))
+        self.weight_g = Parameter(_lengths(start).astype(dtype))
+        self.weight_v = Parameter(start.astype(dtype))
+
+
+class ConvPositionEmbedding(Module):
+    r"""Embedding of positions by a grouped convolution, as in wav2vec 2.0.
+
+    .. math::
+
+        e_n = GELU\left(b + \sum_{t=0}^{k-1} W_t \,
+              x_{n + t - \lfloor k/2 \rfloor}\right), \quad
+        W_t = g_t \, V_t / \lVert V_t \rVert
+
+    with zeros around the sequence. The channels fall into `groups` that do not see each
+    other, and each tap has a length g_t of its own. The result is to be added to x.
+
+    Parameters
+    ----------
+    embed_dim : int
+    kernel_size : int, default 128
+        Taps k. Where it is even, a token sees one more before it than behind it.
+    groups : int, default 16
+        Divides embed_dim.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, normal of variance 4 / (k embed_dim).
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    conv : Module
+        In `state_dict`: ``conv.bias`` (embed_dim,), ``conv.weight_g`` (1, 1, k) and
+        ``conv.weight_v`` (embed_dim, embed_dim / groups, k), as in published weights.
+        `load_state_dict` takes fairseq's names (``0.weight_g``) and those of PyTorch's
+        parametrizations (``conv.parametrizations.weight.original0``) as well.
+
+    References
+    ----------
+    .. [1] Baevski, Zhou, Mohamed, Auli, "wav2vec 2.0: A Framework for Self-Supervised
+       Learning of Speech Representations", 2020, arXiv:2006.11477.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.ConvPositionEmbedding(8, kernel_size=4, groups=2, rng=0)
+    >>> x = np.ones((1, 6, 8), np.float32)
+    >>> layer(x).shape
+    (1, 6, 8)
+    >>> [name for name, _ in layer.named_parameters()]
+    ['conv.bias', 'conv.weight_g', 'conv.weight_v']
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        kernel_size: int = 128,
+        groups: int = 16,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        width = as_size("embed_dim", embed_dim)
+        taps = as_size("kernel_size", kernel_size)
+        self.groups = as_size("groups", groups)
+        if width % self.groups:
+            raise ValueError(
+                f"groups: got {self.groups}, which does not divide embed_dim = {width}"
+            )
+        sizes = {"embed_dim": width, "kernel_size": taps, "groups": self.groups}
+        self._set_up(rng, dtype, **sizes)
+        shape = (width, width // self.groups, taps)
+        start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
+        self.conv = _Convolution(start, self.dtype)
+
+    def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+        """Return the embedding (batch, seq, embed_dim) of x, of the same shape.
+
+        mask (batch, seq): True or 1 = a token, False or 0 = padding, which the
+        convolution does not see.
+        """
+        bias, weight = self.conv.bias.data, self._weight()
+        array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
+        tokens = None
+        if mask is not None:
+            tokens = as_zero_one("mask", mask)
+            check_shape("mask", tokens, array.shape[:2])
+            array = np.where(tokens[..., None], array, self.dtype.type(0))
+        padded = _padded(array, self.groups, weight.shape[-1], weight.shape[-1] // 2)
+        taps = self._grouped(weight).transpose(0, 3, 2, 1)
+        y, slope = kernels().gelu(_correlate(padded, taps) + bias)
+        return self._remember(y, padded, slope, tokens)
+
+    def backward(self, grad_out: ArrayLike) -> Array:
+        """Add the parameters' gradients and return that of x."""
+        grad, padded, slope, tokens = self._recall(grad_out)
+        weight = self._weight()
+        size = weight.shape[-1]
+        grad = grad * slope
+        self.conv.bias.add_grad(_sum_rows(grad))
+        self._add_weight_grads(_tap_gradients(padded, grad, size))
+        # the taps turned round, and outputs and inputs of a group exchanged
+        taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
+        around = _padded(grad, self.groups, size, size - 1 - size // 2)
+        dx = _correlate(around, taps)
+        return dx if tokens is None else np.where(tokens[..., None], dx, 0)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> LoadResult:
+        """As `Module.load_state_dict`, from any of the three ways to name them."""
+        if isinstance(state_dict, Mapping):
+            named = {_OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
+            if len(named) == len(state_dict):  # else the base says what is left over
+                state_dict = named
+        return super().load_state_dict(state_dict, strict)
+
+    def _weight(self) -> Array:
+        """W (embed_dim, embed_dim / groups, k)."""
+        v = self.conv.weight_v.data
+        weight: Array = v * (self.conv.weight_g.data / _lengths(v).astype(v.dtype))
+        return weight
+
+    def _grouped(self, weight: Array) -> Array:
+        """View W as (groups, outputs, inputs, taps)."""
+        return weight.reshape(self.groups, -1, *weight.shape[1:])
+
+    def _add_weight_grads(self, grad: Array) -> None:
+        """Take the gradient of W to g and V; what would only stretch V has none."""
+        v, g = self.conv.weight_v.data, self.conv.weight_g.data
+        length = _lengths(v)
+        grad = grad.transpose(0, 3, 2, 1).reshape(v.shape).astype(np.float64)
+        along = (grad * v).sum((0, 1), keepdims=True) / length
+        self.conv.weight_g.add_grad(along.astype(v.dtype))
+        across = (grad - along * v / length) * (g / length)
+        self.conv.weight_v.add_grad(across.astype(v.dtype))
+
+
+def _lengths(v: Array) -> Array:
+    """Norm of each tap, (1, 1, k), in float64."""
+    total: Array = np.square(v, dtype=np.float64).sum((0, 1), keepdims=True)
+    return np.sqrt(total)
+
+
+def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
+    """(B, L, E) -> (B, groups, L + taps - 1, E / groups) with zeros around."""
+    batch, length, width = x.shape
+    shape = (batch, groups, length + taps - 1, width // groups)
+    padded = np.zeros(shape, x.dtype)
+    parts = x.reshape(batch, length, groups, width // groups).swapaxes(1, 2)
+    padded[:, :, before : before + length] = parts
+    return padded
+
+
+def _windows(rows: Array, taps: int) -> Array:
+    """View contiguous (L + taps - 1, c) as the (L, taps * c) that each token sees."""
+    count, width = rows.shape
+    return as_strided(
+        rows, (count - taps + 1, taps * width), rows.strides, writeable=False
+    )
+
+
+def _correlate(padded: Array, taps: Array) -> Array:
+    """y[b, n] = sum_t padded[b, :, n + t] taps[:, t]; taps (groups, t, in, out)."""
+    groups, size, inputs, outputs = taps.shape
+    matrices = np.ascontiguousarray(taps).reshape(groups, size * inputs, outputs)
+    length = padded.shape[2] - size + 1
+    y = np.empty((len(padded), length, groups * outputs), padded.dtype)
+    parts, threads = y.reshape(len(padded), length, groups, outputs), get_num_threads()
+    for b, g in np.ndindex(padded.shape[:2]):
+        windows = _windows(padded[b, g], size)
+        parts[b, :, g] = _core.gemm(windows, matrices[g], threads)
+    return y
+
+
+def _tap_gradients(padded: Array, grad: Array, size: int) -> Array:
+    """Adjoint of `_correlate` for the taps: (groups, t, in, out)."""
+    batch, groups, _, inputs = padded.shape
+    outputs = grad.shape[-1] // groups
+    parts = grad.reshape(*grad.shape[:2], groups, outputs).swapaxes(1, 2)
+    total = np.zeros((groups, size * inputs, outputs))
+    for b, g in np.ndindex(batch, groups):
+        windows = _windows(padded[b, g], size)
+        part = np.ascontiguousarray(parts[b, g])
+        total[g] += _core.gemm(windows.T, part, get_num_threads())
+    return total.reshape(groups, size, inputs, outputs)
