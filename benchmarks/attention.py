@@ -1,4 +1,4 @@
-"""Speed of the fused attention forward, one core unless a row says otherwise.
+"""Speed of the fused attention, one core unless a row says otherwise.
 
     python benchmarks/attention.py [--quick] [--isa NAME] [--rows REGEX] [--json FILE]
 
@@ -10,138 +10,41 @@ Rows, all with 4 heads of size 64 and one batch item, tables and packing include
 - two threads: rate of each over the rate of one thread alone, at equal clocks;
 - decode: one query against a key cache too large for L2, as a fraction of the rate at
   which this core only reads the same bytes;
-- large matrix products of NumPy's BLAS, for comparison.
+- large matrix products of NumPy's BLAS, for comparison;
+- backward of all these but decode (backward.py); `--rows backward` runs no others.
 
-Useful operations of N visible pairs: 4·N·D plain, 6·N·D with a long table.
+Useful operations of N visible pairs: 4·N·D plain, 6·N·D with a long table;
+backward, which computes the scores again, 10·N·D and 16·N·D.
 How a row is measured and when it is dropped: harness.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
 
+import backward
 import harness
 import numpy as np
+from problems import (
+    DIRECTIONS,
+    HEAD_DIM,
+    HEADS,
+    LENGTHS,
+    SCHEMES,
+    SHAW_K,
+    Problem,
+    decode,
+    plain,
+    shaw,
+)
 
 import relpos
-from relpos import _core, reference
+from relpos import _core
 from relpos._config import use_isa
 
-HEADS, HEAD_DIM = 4, 64
-LENGTHS = (512, 1024, 2048)
-SHAW_K = 16
 DECODE_LENGTHS = (8192, 32768)
-CHECKED_ROWS = 6
 BLAS_SIZE = 1024
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One call: a function of relpos and relpos.reference, its arrays and options."""
-
-    function: str
-    arrays: tuple[np.ndarray, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of query and key, over all heads, that are not hidden."""
-        queries, keys = (int(array.shape[-2]) for array in self.arrays[:2])
-        if not self.options["is_causal"]:
-            return HEADS * queries * keys
-        first = 1 + int(self.options.get("query_offset", 0))
-        return HEADS * sum(min(first + i, keys) for i in range(queries))
-
-    def bind(self, threads: int) -> tuple[Callable[[], object], np.ndarray]:
-        """The call, and the array it writes."""
-        query, _, value = self.arrays[:3]
-        out = np.full((*query.shape[:-1], value.shape[-1]), np.nan, query.dtype)
-        function = getattr(relpos, self.function)
-        return partial(
-            function, *self.arrays, **self.options, num_threads=threads, out=out
-        ), out
-
-    def check(self, out: np.ndarray, what: str) -> float:
-        """Error of some rows of `out`, with the first and the last, by reference."""
-        expect = getattr(reference, self.function)
-        query, *others = (array.astype(np.float64) for array in self.arrays)
-        length = query.shape[-2]
-        start = self.options.get("query_offset", 0)
-        rows = np.unique(np.linspace(0, length - 1, CHECKED_ROWS, dtype=int))
-        expected = [
-            expect(
-                query[..., row : row + 1, :],
-                *others,
-                **(self.options | {"query_offset": start + int(row)}),
-            )
-            for row in rows
-        ]
-        return harness.check_error(
-            out[..., rows, :], np.concatenate(expected, axis=-2), what
-        )
-
-
-def tokens(length: int, dtype: str, *, queries: int | None = None) -> list[np.ndarray]:
-    """Random query, key and value."""
-    rng = np.random.default_rng(length)
-    lengths = (queries or length, length, length)
-    shapes = [(1, HEADS, rows, HEAD_DIM) for rows in lengths]
-    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
-
-
-def table(rows: int, dtype: str, *, per_head: bool = False) -> np.ndarray:
-    """A random table of relative positions."""
-    shape = (HEADS, rows, HEAD_DIM) if per_head else (rows, HEAD_DIM)
-    return np.random.default_rng(rows).standard_normal(shape).astype(dtype)
-
-
-def plain(length: int, dtype: str, is_causal: bool) -> Problem:
-    return Problem("attention", (*tokens(length, dtype),), {"is_causal": is_causal})
-
-
-def music(length: int, dtype: str, is_causal: bool) -> Problem:
-    rel_key = table(length if is_causal else 2 * length - 1, dtype)
-    return Problem(
-        "relative_global_attention",
-        (*tokens(length, dtype), rel_key),
-        {"is_causal": is_causal},
-    )
-
-
-def xl(length: int, dtype: str, is_causal: bool) -> Problem:
-    rows = length if is_causal else 2 * length - 1
-    rel_key = table(rows, dtype, per_head=True)
-    u, v = np.random.default_rng(1).standard_normal((2, HEADS, HEAD_DIM)).astype(dtype)
-    return Problem(
-        "transformer_xl_attention",
-        (*tokens(length, dtype), rel_key, u, v),
-        {"is_causal": is_causal},
-    )
-
-
-def shaw(length: int, dtype: str, is_causal: bool) -> Problem:
-    rel_key = table(2 * SHAW_K + 1, dtype)
-    rel_value = rel_key[::-1].copy()
-    return Problem(
-        "shaw_attention",
-        (*tokens(length, dtype), rel_key, rel_value),
-        {"is_causal": is_causal},
-    )
-
-
-def decode(length: int, dtype: str, with_table: bool) -> Problem:
-    """The last query of a causal sequence; the table is per head, so read once."""
-    options = {"is_causal": True, "query_offset": length - 1}
-    arrays = tokens(length, dtype, queries=1)
-    if not with_table:
-        return Problem("attention", (*arrays,), options)
-    rel_key = table(length, dtype, per_head=True)
-    return Problem("relative_global_attention", (*arrays, rel_key), options)
-
-
-SCHEMES = {"plain": (plain, 4), "music": (music, 6), "xl": (xl, 6)}  # products of N·D
 
 
 def fraction_target(
@@ -169,7 +72,7 @@ def measure_shares(
     label: str,
 ) -> tuple[list[float], harness.Timing, float]:
     """Fractions of the peak of `threads` cores, with the timing and the error."""
-    dtype = problem.arrays[0].dtype.name
+    dtype = problem.arrays["query"].dtype.name
     with use_isa(isa):
         call, out = problem.bind(threads)
         call()
@@ -188,7 +91,7 @@ def fraction_row(
     dtype: str,
     repeats: int,
 ) -> harness.Row:
-    build, products = SCHEMES[scheme]
+    build, products, _ = SCHEMES[scheme]
     problem = build(length, dtype, is_causal)
     flops = products * problem.pairs * HEAD_DIM
     shares, timing, error = measure_shares(
@@ -209,7 +112,7 @@ def fraction_row(
 def two_threads_row(
     label: str, scheme: str, is_causal: bool, length: int, isa: str, repeats: int
 ) -> harness.Row:
-    build, products = SCHEMES[scheme]
+    build, products, _ = SCHEMES[scheme]
     problem = build(length, "float32", is_causal)
     flops = products * problem.pairs * HEAD_DIM
     (alone, _, _), (shares, timing, error) = (
@@ -258,7 +161,7 @@ def decode_row(
     label: str, length: int, with_table: bool, isa: str, repeats: int
 ) -> harness.Row:
     problem = decode(length, "float32", with_table)
-    read = problem.arrays[1:]
+    read = [x for name, x in problem.arrays.items() if name != "query"]
     with use_isa(isa):
         call, out = problem.bind(1)
         call()
@@ -294,7 +197,6 @@ def make_plan(isas: list[str], quick: bool) -> harness.Plan:
     """Every row as (label, function that measures it), best instruction set first."""
     best, repeats = isas[0], 5 if quick else 15
     lengths = (512, 1024) if quick else LENGTHS
-    directions = {"both": False, "causal": True}
     plan: harness.Plan = []
 
     def add(label: str, measure: Callable[..., harness.Row], *arguments: Any) -> None:
@@ -302,17 +204,17 @@ def make_plan(isas: list[str], quick: bool) -> harness.Plan:
 
     for isa, dtype in [*((isa, "float32") for isa in isas), (best, "float64")]:
         for scheme in SCHEMES:
-            for name, is_causal in directions.items():
+            for name, is_causal in DIRECTIONS.items():
                 for length in lengths:
                     label = f"{scheme} {name} L={length} {dtype} {isa}"
                     add(label, fraction_row, scheme, is_causal, length, isa, dtype)
-    for name, is_causal in directions.items():
+    for name, is_causal in DIRECTIONS.items():
         for length in lengths[1:]:
             label = f"shaw k=16 {name} L={length} {best}"
             add(label, shaw_row, is_causal, length, best)
     if relpos.get_num_threads() > 1:
         for scheme in SCHEMES:
-            for name, is_causal in directions.items():
+            for name, is_causal in DIRECTIONS.items():
                 label = f"two threads {scheme} {name} L=1024 {best}"
                 add(label, two_threads_row, scheme, is_causal, 1024, best)
     for length in DECODE_LENGTHS[: 1 if quick else None]:
@@ -326,7 +228,7 @@ def make_plan(isas: list[str], quick: bool) -> harness.Plan:
 
 def main() -> None:
     harness.use_single_threaded_blas()
-    parser = harness.parser("Speed of relpos's fused attention, forward.")
+    parser = harness.parser("Speed of relpos's fused attention, forward and backward.")
     parser.add_argument(
         "--isa",
         action="append",
@@ -338,7 +240,8 @@ def main() -> None:
     isas = options.isa or default
     cores = min(2, relpos.get_num_threads())
     about = harness.facts(isas, ("float32", "float64"), cores)
-    harness.run(make_plan(isas, options.quick), about, options.rows, options.json)
+    plan = make_plan(isas, options.quick) + backward.make_plan(isas, options.quick)
+    harness.run(plan, about, options.rows, options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+"""Speed of whole layers of relpos.nn, forward and backward, one core.
+
+    python benchmarks/layers.py [--quick] [--rows REGEX] [--json FILE]
+
+Rows: RelativeGlobalAttention and ShawAttention (k = 16) in training, float32, as a
+fraction of the multiply-add peak. Useful operations: 2 for each number of a weight and
+each token, twice that backward, and those of the attention as in attention.py.
+
+First the output and the gradient of the input are compared, for one item of the batch,
+with NumPy's products in float64 around `relpos.reference`.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import harness
+import numpy as np
+
+import relpos
+from relpos import _core, nn, reference
+
+SHAPES = ((8, 100, 768, 12), (4, 256, 512, 8))  # batch, length, width, heads
+SHAW_K = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, and its attention as `relpos.reference` has it.
+
+    `projections` are the names of the Linears of query, key and value, and of that of
+    the output or None; `flops` those of the attention, forward and backward.
+    """
+
+    layer: Any
+    heads: int
+    projections: tuple[str, str, str, str | None]
+    attention: dict[str, Any]
+    flops: tuple[float, float]
+
+    def weight(self, name: str) -> np.ndarray:
+        """The weight of a Linear in float64."""
+        weight: np.ndarray = getattr(self.layer, name).weight.data.astype(np.float64)
+        return weight
+
+    def split(self, x: np.ndarray) -> np.ndarray:
+        """(L, E) -> (H, L, D)."""
+        return x.reshape(len(x), self.heads, -1).swapaxes(0, 1)
+
+    def expected(self, x: np.ndarray, grad: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Output and gradient of one item (L, E)."""
+        *names, last = self.projections
+        biases = [getattr(self.layer, name).bias.data for name in names]
+        heads: list[Any] = [
+            self.split(x @ self.weight(name).T + bias)
+            for name, bias in zip(names, biases, strict=True)
+        ]
+        attended: Any = reference.attention(*heads, **self.attention)
+        out = join(attended)
+        if last is not None:
+            out = out @ self.weight(last).T + getattr(self.layer, last).bias.data
+            grad = grad @ self.weight(last)
+        found = reference.attention_backward(self.split(grad), *heads, **self.attention)
+        parts = zip(found[:3], names, strict=True)
+        return out, sum(join(part) @ self.weight(name) for part, name in parts)
+
+
+def join(x: np.ndarray) -> np.ndarray:
+    """(H, L, D) -> (L, E)."""
+    return x.swapaxes(0, 1).reshape(x.shape[1], -1)
+
+
+def music(batch: int, length: int, width: int, heads: int) -> Case:
+    layer = nn.RelativeGlobalAttention(width, heads, length, dropout=0.0, rng=0)
+    table = layer.Er.data.astype(np.float64)
+    attention = {
+        "is_causal": True,
+        "rel_key": table,
+        "min_relative_position": 1 - length,
+    }
+    pairs = batch * length * (length + 1) / 2  # of all heads, times D: pairs * width
+    names = ("query", "key", "value", None)
+    flops = 6 * pairs * width, 16 * pairs * width
+    return Case(layer, heads, names, attention, flops)
+
+
+def shaw(batch: int, length: int, width: int, heads: int) -> Case:
+    layer: Any = nn.ShawAttention(width, heads, SHAW_K, rng=0)
+    tables = {
+        name: getattr(layer, name).weight.data.astype(np.float64)
+        for name in ("rel_key", "rel_value")
+    }
+    work = batch * length * (length + 2 * SHAW_K + 1) * width
+    names = ("q_proj", "k_proj", "v_proj", "out_proj")
+    return Case(layer, heads, names, tables, (4 * work, 10 * work))
+
+
+def layer_row(
+    label: str, build: Any, shape: tuple[int, ...], backward: bool, repeats: int
+) -> harness.Row:
+    """Forward, or backward of one forward."""
+    case, rng = build(*shape), np.random.default_rng(1)
+    batch, length, width, _ = shape
+    x, grad = rng.standard_normal((2, batch, length, width), dtype=np.float32)
+    out, grad_x = case.layer(x), case.layer.backward(grad)
+    wanted = case.expected(x[0].astype(np.float64), grad[0].astype(np.float64))
+    error = max(
+        harness.check_error(got[0], want, label, harness.GRADIENT_LIMIT)
+        for got, want in zip((out, grad_x), wanted, strict=True)
+    )
+    work = partial(case.layer.backward, grad) if backward else partial(case.layer, x)
+    timing = harness.interleave(
+        [work], harness.fma_yardstick(_core.isa, "float32"), repeats
+    )
+    count = 4 - case.projections.count(None)
+    products = 2 * count * batch * length * width**2 * (2 if backward else 1)
+    flops = products + case.flops[backward]
+    return harness.Row(
+        label,
+        "of FMA peak",
+        timing.shares(flops),
+        timing.tried,
+        seconds=timing.seconds(),
+        flops=flops,
+        error=error,
+    )
+
+
+def make_plan(quick: bool) -> harness.Plan:
+    """Every row as (label, function that measures it)."""
+    plan: harness.Plan = []
+    for name, build in {"music": music, "shaw k=16": shaw}.items():
+        for shape in SHAPES:
+            for backward in (False, True):
+                way = "backward" if backward else "forward"
+                label = f"{name} {way} {shape[:3]} H={shape[3]}"
+                arguments = label, build, shape, backward, 5 if quick else 15
+                plan.append((label, partial(layer_row, *arguments)))
+    return plan
+
+
+def main() -> None:
+    harness.use_single_threaded_blas()
+    options = harness.parser("Speed of relpos.nn's attention layers.").parse_args()
+    about = harness.facts([_core.isa], ("float32",), 1)
+    with relpos.threads(1):
+        harness.run(make_plan(options.quick), about, options.rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

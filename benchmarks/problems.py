@@ -1,0 +1,199 @@
+"""The attention calls that the benchmarks time, and how their results are checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import harness
+import numpy as np
+
+import relpos
+from relpos import reference
+
+HEADS, HEAD_DIM = 4, 64
+LENGTHS = (512, 1024, 2048)
+DIRECTIONS = {"both": False, "causal": True}
+SHAW_K = 16
+CHECKED_ROWS = 6
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call: a function of relpos and relpos.reference, its arrays and options.
+
+    `table_start` is the relative position of the first row of a table that does not
+    have 0 in its middle; `relpos.reference.attention_backward` asks for it.
+    """
+
+    function: str
+    arrays: dict[str, np.ndarray]
+    options: dict[str, Any] = field(default_factory=dict)
+    table_start: int | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of query and key, over all heads, that are not hidden."""
+        heads, queries = (int(n) for n in self.arrays["query"].shape[-3:-1])
+        keys = int(self.arrays["key"].shape[-2])
+        if not self.options["is_causal"]:
+            return heads * queries * keys
+        first = 1 + int(self.options.get("query_offset", 0))
+        return heads * sum(min(first + i, keys) for i in range(queries))
+
+    def out(self, fill: float) -> np.ndarray:
+        """An array of the result's shape."""
+        query, value = self.arrays["query"], self.arrays["value"]
+        return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
+
+    def bind(self, threads: int) -> tuple[Callable[[], object], np.ndarray]:
+        """The call, and the array it writes."""
+        out = self.out(np.nan)
+        function = getattr(relpos, self.function)
+        return partial(
+            function, **self.arrays, **self.options, num_threads=threads, out=out
+        ), out
+
+    def bind_backward(
+        self, threads: int, grad_out: np.ndarray
+    ) -> Callable[[], dict[str, np.ndarray]]:
+        """The backward of one forward that is done here: gradients by name."""
+        function = getattr(relpos, self.function)
+        result = function(
+            **self.arrays, **self.options, num_threads=threads, return_context=True
+        )
+
+        def call() -> dict[str, np.ndarray]:
+            gradients = result.context.backward(grad_out, num_threads=threads)
+            return {name: getattr(gradients, name) for name in self.arrays}
+
+        return call
+
+    def rows(self) -> np.ndarray:
+        """The queries to check, with the first and the last."""
+        length = self.arrays["query"].shape[-2]
+        return np.unique(np.linspace(0, length - 1, CHECKED_ROWS, dtype=int))
+
+    def of_row(self, row: int) -> dict[str, Any]:
+        """Arguments in float64 of a call with one of the queries."""
+        exact = {name: array.astype(np.float64) for name, array in self.arrays.items()}
+        exact["query"] = exact["query"][..., row : row + 1, :]
+        start = self.options.get("query_offset", 0)
+        return exact | self.options | {"query_offset": start + row}
+
+    def check(self, out: np.ndarray, what: str) -> float:
+        """Error of some rows of `out` by the reference."""
+        expect = getattr(reference, self.function)
+        rows = self.rows()
+        expected = [expect(**self.of_row(int(row))) for row in rows]
+        return harness.check_error(
+            out[..., rows, :], np.concatenate(expected, axis=-2), what
+        )
+
+    def check_backward(self, threads: int, grad_out: np.ndarray, what: str) -> float:
+        """Largest error of a gradient by the reference.
+
+        A query's gradient depends on its own row of grad_out: those of some rows are
+        compared. The others sum over all rows: they are compared, whole, for a grad_out
+        that is 0 but in these rows.
+        """
+        rows = self.rows()
+        few = np.zeros_like(grad_out)
+        few[..., rows, :] = grad_out[..., rows, :]
+        expected = [
+            reference.attention_backward(
+                grad_out[..., row : row + 1, :].astype(np.float64),
+                **self.of_row(int(row)),
+                min_relative_position=self.table_start,
+            )
+            for row in rows
+        ]
+        dense = self.bind_backward(threads, grad_out)()["query"][..., rows, :]
+        sparse = self.bind_backward(threads, few)()
+        pairs = {
+            name: (sparse[name], sum_of(expected, name))
+            for name in self.arrays
+            if name != "query"
+        }
+        of_query = np.concatenate([each.query for each in expected], axis=-2)
+        pairs["query"] = dense, of_query
+        return max(
+            harness.check_error(*pair, f"{what}, {name}", harness.GRADIENT_LIMIT)
+            for name, pair in pairs.items()
+        )
+
+
+def sum_of(gradients: list[Any], name: str) -> np.ndarray:
+    """One gradient of several calls together."""
+    total: np.ndarray = np.sum([getattr(each, name) for each in gradients], axis=0)
+    return total
+
+
+def tokens(
+    length: int, dtype: str, *, queries: int | None = None, heads: int = HEADS
+) -> dict[str, np.ndarray]:
+    """Random query, key and value."""
+    rng = np.random.default_rng(length)
+    lengths = {"query": queries or length, "key": length, "value": length}
+    return {
+        name: rng.standard_normal((1, heads, rows, HEAD_DIM)).astype(dtype)
+        for name, rows in lengths.items()
+    }
+
+
+def table(rows: int, dtype: str, *, heads: int | None = None) -> np.ndarray:
+    """A random table of relative positions, for all heads or for each."""
+    shape = (rows, HEAD_DIM) if heads is None else (heads, rows, HEAD_DIM)
+    return np.random.default_rng(rows).standard_normal(shape).astype(dtype)
+
+
+def plain(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    return Problem(
+        "attention", tokens(length, dtype, heads=heads), {"is_causal": is_causal}
+    )
+
+
+def music(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    rel_key = table(length if is_causal else 2 * length - 1, dtype)
+    return Problem(
+        "relative_global_attention",
+        {**tokens(length, dtype, heads=heads), "rel_key": rel_key},
+        {"is_causal": is_causal},
+        1 - length,
+    )
+
+
+def xl(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    rel_key = table(length if is_causal else 2 * length - 1, dtype, heads=heads)
+    u, v = np.random.default_rng(1).standard_normal((2, heads, HEAD_DIM)).astype(dtype)
+    terms = {"rel_key": rel_key, "pos_bias_u": u, "pos_bias_v": v}
+    return Problem(
+        "transformer_xl_attention",
+        {**tokens(length, dtype, heads=heads), **terms},
+        {"is_causal": is_causal},
+        1 - length,
+    )
+
+
+def shaw(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    rel_key = table(2 * SHAW_K + 1, dtype)
+    tables = {"rel_key": rel_key, "rel_value": rel_key[::-1].copy()}
+    return Problem(
+        "shaw_attention",
+        {**tokens(length, dtype, heads=heads), **tables},
+        {"is_causal": is_causal},
+    )
+
+
+def decode(length: int, dtype: str, with_table: bool) -> Problem:
+    """The last query of a causal sequence; the table is per head, so read once."""
+    options = {"is_causal": True, "query_offset": length - 1}
+    arrays = tokens(length, dtype, queries=1)
+    if not with_table:
+        return Problem("attention", arrays, options)
+    rel_key = table(length, dtype, heads=HEADS)
+    return Problem("relative_global_attention", {**arrays, "rel_key": rel_key}, options)
+
+
+#: scheme -> how to make it, products of N·D forward, and backward with scores again
+SCHEMES = {"plain": (plain, 4, 10), "music": (music, 6, 16), "xl": (xl, 6, 16)}
