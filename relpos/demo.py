@@ -55,6 +55,7 @@ def run(
     for number, step in enumerate(steps, 1):
         report.progress(f"step {number} of {len(steps)}: {step.__name__}")
         step(report)
+        report.end()
     report.progress()
     seconds = perf_counter() - start
     if as_json:

@@ -75,8 +75,10 @@ def test_the_status_tells_of_a_failure(monkeypatch, report, as_json):
     monkeypatch.setattr(demo, "STEPS", [bad])
     assert demo.run(as_json=as_json, report=report) == 1
     if not as_json:
-        last = report.stream.getvalue().splitlines()[-1]
+        *text, last = report.stream.getvalue().splitlines()
         assert last == "1 checks passed, 1 failed"
+        assert "   -- passed, 1 checks" in text
+        assert "   -- 1 of 1 checks FAILED" in text
 
 
 def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):

@@ -73,6 +73,16 @@ class Report:
         self.steps.append({"title": title, "text": [], "tables": [], "checks": []})
         self._write(f"{'' if number == 1 else chr(10)}{number}. {title}")
 
+    def end(self) -> None:
+        """Ends a step: how its checks went, if it has any."""
+        checks = self.steps[-1]["checks"]
+        bad = sum(not check["passed"] for check in checks)
+        if bad:
+            verdict = self._paint(f"{bad} of {len(checks)} checks FAILED", 31)
+            self._write(f"   -- {verdict}")
+        elif checks:
+            self._write(f"   -- {self._paint('passed', 32)}, {len(checks)} checks")
+
     def say(self, text: str) -> None:
         """One line of explanation."""
         self.steps[-1]["text"].append(text)
