@@ -14,6 +14,7 @@ try:
     )
     from relpos._gradients import AttentionContext, AttentionGradients
     from relpos.attention import AttentionOutput, attention
+    from relpos.audit import EncodingAudit, audit_encoding
     from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
     from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
@@ -60,11 +61,13 @@ __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "ConvGradients",
+    "EncodingAudit",
     "RotaryGradients",
     "__version__",
     "apply_rotary",
     "apply_rotary_backward",
     "attention",
+    "audit_encoding",
     "conv_encoding",
     "conv_encoding_backward",
     "get_num_threads",

@@ -10,6 +10,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from relpos._text import table_lines
+
 __all__ = ["Report"]
 
 # From low to high: 256-colour codes of a terminal, and plain characters.
@@ -124,11 +126,8 @@ class Report:
         """Rows of text under a header; the first column to the left, others right."""
         rows = [list(row) for row in rows]
         self.steps[-1]["tables"].append({"header": list(header), "rows": rows})
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        for row in (header, *rows):
-            cells = [row[0].ljust(widths[0])]
-            cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
-            self._write("   " + "  ".join(cells).rstrip())
+        for line in table_lines(header, rows):
+            self._write("   " + line)
 
     def curves(
         self,

@@ -1,0 +1,292 @@
+r"""Measures how far an encoding of positions meets the five requirements on one.
+
+With P the (L, dim) encoding of length L, m the shortest and M the longest length, and
+|x| the Euclidean norm of x:
+
+    unique         min over n != n' of max_c |P[n, c] - P[n', c]| / largest value
+    consistent     max over lengths of |P_L - P_M[:L]| / largest value
+    order          share of pairs n < n' of odd positions that a linear readout, fitted
+                   to the even ones, puts in that order
+    extrapolation  share of the variance of |P_M[n + r] - P_M[n]|, n >= m, that the mean
+                   of |P_m[n + r] - P_m[n]| for each r foretells
+    small          the largest |P|
+    scalable       x where the CPU time grows like L ** x
+
+The first two are one requirement in two parts. Each is a plain measurement, to be read
+as one: an encoding can be learnable in ways that a linear readout does not see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from time import process_time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_floating,
+    as_int,
+    as_integers,
+    kind_of,
+)
+from relpos._text import table_lines
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    Encoder = Callable[[int, int], ArrayLike]
+
+__all__ = ["EncodingAudit", "Finding", "audit_encoding"]
+
+#: Differences up to this many units of the dtype's rounding count as none.
+_ROUNDINGS = 4
+#: Share that a fit must reach: chance gives 0.5 of the order and 0 of the distances.
+_FORETOLD = 0.9
+#: Word embeddings are taken to lie in [-1, 1], as the requirement assumes.
+_SMALL = 1.0
+#: Halfway, on the logarithmic scale, between linear and quadratic cost.
+_EXPONENT = 1.5
+#: Distances r looked at: near ones, so that the cost stays proportional to the length.
+_MAX_DISTANCE = 64
+_TIMINGS = 5
+
+
+class Finding(NamedTuple):
+    """One measured number and the limit that it is held to."""
+
+    value: float
+    relation: str  # ">=" or "<="
+    limit: float
+    quantity: str
+    note: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the number keeps to its limit; NaN never does."""
+        if self.relation == ">=":
+            return self.value >= self.limit
+        return self.value <= self.limit
+
+
+class EncodingAudit(NamedTuple):
+    """Findings of `audit_encoding`; printed, a table with a line for each."""
+
+    unique: Finding
+    consistent: Finding
+    order: Finding
+    extrapolation: Finding
+    small: Finding
+    scalable: Finding
+
+    def __str__(self) -> str:
+        rows = [
+            [
+                name,
+                "yes" if finding.met else "no",
+                f"{finding.value:.3g}",
+                f"{finding.relation} {finding.limit:.2g}",
+                f"  {finding.quantity}{finding.note and f' ({finding.note})'}",
+            ]
+            for name, finding in zip(self._fields, self, strict=True)
+        ]
+        width = max(len(row[-1]) for row in rows)
+        for row in rows:
+            row[-1] = row[-1].ljust(width)
+        header = ["", "met", "measured", "limit", "  what".ljust(width)]
+        return "\n".join(table_lines(header, rows))
+
+
+def audit_encoding(
+    encode: Encoder, *, lengths: Sequence[int], dim: int
+) -> EncodingAudit:
+    """Measure the five requirements on an encoding of positions.
+
+    They are: each position has its own vector, the same for every length (unique and
+    consistent); the vectors tell the order; what they tell holds for positions beyond
+    the lengths known so far (extrapolation); their values are small beside those of
+    word embeddings; and they are cheap for long sequences (scalable).
+
+    Parameters
+    ----------
+    encode : callable
+        ``encode(length, dim)`` returns the floating (length, dim) encoding. A length
+        that it does not serve raises IndexError or ValueError, and that is a finding.
+    lengths : sequence of int
+        At least two different ones, the longest at least twice the shortest, which is
+        at least 4. The shortest stands for what a model was trained on, the longest
+        for what it meets later.
+    dim : int
+        Columns.
+
+    Returns
+    -------
+    EncodingAudit
+        The named tuple ``(unique, consistent, order, extrapolation, small, scalable)``.
+        Each is a `Finding`, ``(value, relation, limit, quantity, note)`` with the
+        property `met`: the measured number, the limit it is held to, what was measured.
+
+    Raises
+    ------
+    TypeError
+        If `encode` is no callable or returns anything but a floating array, or
+        `lengths` or `dim` are no integers.
+    ValueError
+        If `lengths` are too small or too close, or `encode` returns another shape or
+        values that are not finite.
+    IndexError, ValueError
+        As `encode` raises them, where it does not serve even two of the lengths.
+
+    Notes
+    -----
+    Time is O(L^2 dim) for the longest length L, which every pair of positions costs.
+    CPU time is measured, so that other programs matter little.
+
+    Examples
+    --------
+    A random encoding does not say which position is near which:
+
+    >>> import relpos
+    >>> audit = relpos.audit_encoding(
+    ...     lambda length, dim: relpos.random_encoding(length, dim, rng=0),
+    ...     lengths=(64, 128, 256), dim=32
+    ... )
+    >>> audit.unique.met, audit.small.met, audit.order.met, audit.extrapolation.met
+    (True, True, False, False)
+    """
+    if not callable(encode):
+        raise TypeError(f"encode: got {kind_of(encode)}; expected a callable")
+    columns = as_int("dim", dim, 1, POSITION_LIMIT)
+    encodings, refusal = _encode_all(encode, _checked_lengths(lengths), columns)
+    known, longest = encodings[0], encodings[-1]
+    largest = max(float(np.abs(p).max()) for p in encodings)
+    limit = _ROUNDINGS * float(np.finfo(longest.dtype).eps)
+    unit = largest or 1.0
+    return EncodingAudit(
+        unique=Finding(
+            _closest(longest) / unit, ">=", limit, "least gap between two positions"
+        ),
+        consistent=Finding(
+            _drift(encodings) / unit, "<=", limit, "change of a vector with the length"
+        ),
+        order=Finding(
+            _ordered_share(longest), ">=", _FORETOLD, "pairs put in order by a readout"
+        ),
+        extrapolation=Finding(
+            math.nan if refusal else _foretold_share(known, longest),
+            ">=",
+            _FORETOLD,
+            "distances beyond the known, foretold",
+            refusal,
+        ),
+        small=Finding(largest, "<=", _SMALL, "largest value"),
+        scalable=_cost(encode, len(longest), columns),
+    )
+
+
+def _checked_lengths(lengths: Sequence[int]) -> list[int]:
+    found = np.unique(as_integers("lengths", lengths)).tolist()
+    checked = [as_int("lengths", length, 4, POSITION_LIMIT) for length in found]
+    if not checked or checked[-1] < 2 * checked[0]:
+        raise ValueError(
+            f"lengths: got {checked}; expected the longest to be at least twice the "
+            "shortest"
+        )
+    return checked
+
+
+def _encode_all(
+    encode: Encoder, lengths: list[int], dim: int
+) -> tuple[list[Array], str]:
+    """Encodings of all lengths that `encode` serves, and why it refused the next."""
+    encodings: list[Array] = []
+    for length in lengths:
+        try:
+            values = encode(length, dim)
+        except (IndexError, ValueError) as error:
+            if len(encodings) < 2:
+                raise
+            return encodings, f"length {length}: {type(error).__name__}"
+        encodings.append(_checked_encoding(values, (length, dim)))
+    return encodings, ""
+
+
+def _checked_encoding(values: ArrayLike, shape: tuple[int, int]) -> Array:
+    array = as_floating("encode", values)
+    if array.shape != shape:
+        raise ValueError(
+            f"encode: encode{shape} returned shape {array.shape}; expected {shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"encode: encode{shape} returned values that are not finite; expected "
+            "finite ones"
+        )
+    return array
+
+
+def _closest(encoding: Array) -> float:
+    """Least distance between two positions, in the column where they differ most."""
+    wide = encoding.astype(np.float64)
+    return min(
+        float(np.abs(wide[n + 1 :] - wide[n]).max(axis=1).min())
+        for n in range(len(wide) - 1)
+    )
+
+
+def _drift(encodings: list[Array]) -> float:
+    """Largest change of a value between a length and the longest."""
+    longest = encodings[-1].astype(np.float64)
+    return max(float(np.abs(p - longest[: len(p)]).max()) for p in encodings[:-1])
+
+
+def _ordered_share(encoding: Array) -> float:
+    """Share of pairs of odd positions in the order that the even ones teach."""
+    design = np.column_stack([encoding.astype(np.float64), np.ones(len(encoding))])
+    position = np.arange(len(encoding)) - len(encoding) / 2
+    # Directions below a millionth of the largest are rounding of float32 encodings.
+    fit = np.linalg.lstsq(design[::2], position[::2], rcond=1e-6)[0]
+    read = design[1::2] @ fit
+    first, second = np.triu_indices(len(read), 1)
+    return float((read[first] < read[second]).mean())
+
+
+def _foretold_share(known: Array, longest: Array) -> float:
+    """Share of the variance of distances between new positions that known ones tell."""
+    start = len(known)
+    new = longest[start:]
+    told, found = [], []
+    for r in range(1, min(start, len(new), _MAX_DISTANCE + 1)):
+        found.append(_distances(new, r))
+        told.append(np.full(found[-1].shape, _distances(known, r).mean()))
+    distance, guess = np.concatenate(found), np.concatenate(told)
+    variance = float(distance.var())
+    return 1 - float(((distance - guess) ** 2).mean()) / variance if variance else 0.0
+
+
+def _distances(encoding: Array, r: int) -> Array:
+    wide = encoding.astype(np.float64)
+    return np.asarray(np.linalg.norm(wide[r:] - wide[:-r], axis=1))
+
+
+def _cost(encode: Encoder, length: int, dim: int) -> Finding:
+    """How the CPU time grows from a quarter of the length to all of it."""
+    quarter = length // 4
+    # A clock that did not move is taken to have moved by its resolution.
+    short, long = (max(_seconds(encode, n, dim), 1e-9) for n in (quarter, length))
+    note = f"{long / (length * dim) * 1e9:.2g} ns a value"
+    exponent = math.log(long / short) / math.log(length / quarter)
+    return Finding(exponent, "<=", _EXPONENT, "power of the length in the time", note)
+
+
+def _seconds(encode: Encoder, length: int, dim: int) -> float:
+    """CPU time of the fastest of some runs, in all threads of the process."""
+    fastest = math.inf
+    for _ in range(_TIMINGS):
+        start = process_time()
+        encode(length, dim)
+        fastest = min(fastest, process_time() - start)
+    return fastest

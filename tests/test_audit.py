@@ -1,0 +1,188 @@
+"""audit_encoding: verdicts on the encodings of the field, and each number by loops."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos.audit import EncodingAudit
+
+LENGTHS = (32, 64, 128, 256)
+DIM = 32
+ROWS = 128  # of the learned table: the longest length is beyond it
+
+
+def untrained():
+    return np.random.default_rng(1).standard_normal((ROWS, DIM)).astype(np.float32) / 50
+
+
+def trained():
+    """A table that has learned, with a readout, which of two positions comes first."""
+    rng = np.random.default_rng(2)
+    table, readout = untrained().astype(np.float64), rng.standard_normal(DIM) / 8
+    for _ in range(100):
+        pairs = np.sort(rng.choice(ROWS, (256, 2)), axis=1)
+        first, second = relpos.learned(table, pairs).transpose(1, 0, 2)
+        doubt = 1 / (1 + np.exp((second - first) @ readout))
+        push = doubt[:, None] * readout
+        moved = np.stack([-push, push], axis=1)
+        grad_readout = doubt @ (second - first)
+        table += 0.01 * relpos.learned_backward(moved, pairs, ROWS)
+        readout += 0.01 * grad_readout
+    return table.astype(np.float32)
+
+
+def looked_up(table):
+    return lambda length, dim: relpos.learned(table[:, :dim], length)
+
+
+def drawn(length, dim):
+    return relpos.random_encoding(length, dim, rng=3)
+
+
+VERDICTS = {  # unique, consistent, order, extrapolation, small, scalable
+    "index": (relpos.index_encoding, [1, 1, 1, 1, 0, 1]),
+    "normalized": (relpos.normalized_index_encoding, [1, 0, 1, 0, 1, 1]),
+    "random": (drawn, [1, 1, 0, 0, 1, 1]),
+    "untrained table": (looked_up(untrained()), [1, 1, 0, 0, 1, 1]),
+    "learned table": (looked_up(trained()), [1, 1, 1, 0, 1, 1]),
+    "sinusoidal": (relpos.sinusoidal, [1, 1, 1, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_verdicts(name):
+    """What is known of these encodings, found by measuring."""
+    encode, expected = VERDICTS[name]
+    audit = relpos.audit_encoding(encode, lengths=LENGTHS, dim=DIM)
+    assert [finding.met for finding in audit] == [bool(met) for met in expected]
+
+
+def test_an_order_that_is_drawn_again_for_each_length_is_not_consistent():
+    rng = np.random.default_rng(4)
+    audit = relpos.audit_encoding(
+        lambda length, dim: relpos.random_encoding(length, dim, rng=rng),
+        lengths=LENGTHS,
+        dim=DIM,
+    )
+    assert not audit.consistent.met and audit.consistent.value > 1
+
+
+def test_positions_that_share_a_vector_are_not_unique():
+    def evens(length, dim):
+        return relpos.sinusoidal(np.arange(length) // 2 * 2, dim)
+
+    audit = relpos.audit_encoding(evens, lengths=LENGTHS, dim=DIM)
+    assert audit.unique.value == 0 and not audit.unique.met
+
+
+def test_vectors_of_all_zeros_tell_nothing():
+    def zeros(length, dim):
+        return np.zeros((length, dim))
+
+    audit = relpos.audit_encoding(zeros, lengths=LENGTHS, dim=DIM)
+    assert [x.met for x in audit] == [False, True, False, False, True, True]
+
+
+def test_an_encoding_that_looks_at_all_pairs_does_not_scale():
+    def pairwise(length, dim):
+        gaps = np.sort(np.abs(np.subtract.outer(*2 * [np.arange(length)])), axis=1)
+        return np.repeat(gaps[:, -1:] / float(length), dim, axis=1)
+
+    audit = relpos.audit_encoding(pairwise, lengths=(512, 2048), dim=2)
+    assert audit.scalable.value > 1.5 and not audit.scalable.met
+
+
+def test_a_length_that_is_not_served_is_a_finding():
+    audit = relpos.audit_encoding(looked_up(untrained()), lengths=LENGTHS, dim=DIM)
+    assert math.isnan(audit.extrapolation.value)
+    assert audit.extrapolation.note == "length 256: IndexError"
+    assert audit.small.value == np.abs(untrained()).max()
+
+
+def test_numbers_by_loops():
+    """Each measured number, in plain loops, for values of no particular structure."""
+    lengths, dim = (6, 9, 16), 3
+    rng = np.random.default_rng(5)
+    given = {n: np.cumsum(rng.uniform(-1, 3, (n, dim)), axis=0) for n in lengths}
+    audit = relpos.audit_encoding(
+        lambda length, dim: given.get(length, np.zeros((length, dim))),
+        lengths=lengths,
+        dim=dim,
+    )
+    known, longest = given[6], given[16]
+    largest = max(abs(x) for p in given.values() for x in p.ravel())
+    gaps = [
+        max(abs(a - b) for a, b in zip(p, q, strict=True))
+        for p, q in combinations(longest, 2)
+    ]
+    assert audit.unique.value == pytest.approx(min(gaps) / largest, rel=1e-12)
+    drifts = [
+        abs(given[n][i, c] - longest[i, c])
+        for n in (6, 9)
+        for i in range(n)
+        for c in range(dim)
+    ]
+    assert audit.consistent.value == pytest.approx(max(drifts) / largest, rel=1e-12)
+    assert audit.small.value == largest
+    design = np.array([[*row, 1.0] for row in longest])
+    even, odd = range(0, 16, 2), range(1, 16, 2)
+    normal = design[even].T @ design[even]  # the normal equations of least squares
+    readout = np.linalg.solve(normal, design[even].T @ np.array(even, float))
+    right = [design[i] @ readout < design[j] @ readout for i, j in combinations(odd, 2)]
+    assert audit.order.value == np.mean(right)
+
+    def apart(p, i, r):
+        return math.sqrt(sum((p[i + r, c] - p[i, c]) ** 2 for c in range(dim)))
+
+    found, told = [], []
+    for r in range(1, 6):
+        mean = sum(apart(known, i, r) for i in range(6 - r)) / (6 - r)
+        found += [apart(longest, i, r) for i in range(6, 16 - r)]
+        told += [mean] * (10 - r)
+    rest = sum((f - t) ** 2 for f, t in zip(found, told, strict=True))
+    spread = sum((f - sum(found) / len(found)) ** 2 for f in found)
+    assert audit.extrapolation.value == pytest.approx(1 - rest / spread, rel=1e-9)
+
+
+def test_prints_as_a_table():
+    audit = relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=2)
+    header, *lines = str(audit).splitlines()
+    assert header.split() == ["met", "measured", "limit", "what"]
+    assert [line.split()[0] for line in lines] == list(EncodingAudit._fields)
+    assert lines[4].split()[:5] == ["small", "no", "15", "<=", "1"]
+    assert all(line.split()[1] in ("yes", "no") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("encode", "changes", "error", "words"),
+    [
+        ("sinusoidal", {}, TypeError, ["encode", "str", "callable"]),
+        (relpos.sinusoidal, {"dim": 0}, ValueError, ["dim", "got 0", "from 1"]),
+        (relpos.sinusoidal, {"dim": 2.0}, TypeError, ["dim", "float"]),
+        (relpos.sinusoidal, {"lengths": 8}, ValueError, ["lengths", "[8]", "twice"]),
+        (relpos.sinusoidal, {"lengths": []}, TypeError, ["lengths", "float64"]),
+        (relpos.sinusoidal, {"lengths": [3, 8]}, ValueError, ["lengths", "got 3"]),
+        (relpos.sinusoidal, {"lengths": [8, 15]}, ValueError, ["[8, 15]", "twice"]),
+        (relpos.sinusoidal, {"lengths": [8.0]}, TypeError, ["lengths", "float"]),
+        (lambda n, d: np.zeros(n), {}, ValueError, ["encode", "(8,)", "(8, 4)"]),
+        (lambda n, d: np.zeros((n, d), int), {}, TypeError, ["encode", "int64"]),
+        (lambda n, d: None, {}, TypeError, ["encode", "NoneType"]),
+        (
+            lambda n, d: np.full((n, d), np.nan),
+            {},
+            ValueError,
+            ["encode(8, 4)", "finite"],
+        ),
+        (looked_up(np.zeros((5, 4))), {}, IndexError, ["position 7", "R = 5"]),
+        (looked_up(np.zeros((8, 4))), {}, IndexError, ["position 15", "R = 8"]),
+    ],
+)
+def test_bad_calls(encode, changes, error, words):
+    with pytest.raises(error) as caught:
+        relpos.audit_encoding(encode, **{"lengths": (8, 16), "dim": 4} | changes)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
