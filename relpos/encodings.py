@@ -271,6 +271,11 @@ def sinusoidal_shift_matrix(
     return matrix
 
 
+def _checked_shape(length: object, dim: object) -> tuple[int, int]:
+    rows = as_int("length", length, 0, POSITION_LIMIT)
+    return rows, as_int("dim", dim, 1, POSITION_LIMIT)
+
+
 def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
     r"""Naive encoding by the index itself: :math:`P_{n,c} = n`.
 
@@ -302,10 +307,9 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
            [1., 1.],
            [2., 2.]], dtype=float32)
     """
-    rows = np.arange(as_int("length", length, 0, POSITION_LIMIT), dtype=np.float64)
-    columns = as_int("dim", dim, 1, POSITION_LIMIT)
-    shape = rows.size, columns
-    return np.broadcast_to(rows[:, None], shape).astype(_float_dtype(dtype))
+    rows, columns = _checked_shape(length, dim)
+    index = np.arange(rows, dtype=np.float64)[:, None]
+    return np.broadcast_to(index, (rows, columns)).astype(_float_dtype(dtype))
 
 
 def normalized_index_encoding(
@@ -318,10 +322,8 @@ def normalized_index_encoding(
 
     Parameters
     ----------
-    length, dim : int
-        Rows and columns.
-    dtype : {float32, float64}
-        Of the result.
+    length, dim, dtype
+        As in `index_encoding`.
 
     Returns
     -------
@@ -329,10 +331,8 @@ def normalized_index_encoding(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If `length` is negative or `dim` less than 1.
+    TypeError, ValueError
+        As `index_encoding`.
 
     Examples
     --------
@@ -360,8 +360,8 @@ def random_encoding(
 
     Parameters
     ----------
-    length, dim : int
-        Rows and columns.
+    length, dim
+        As in `index_encoding`.
     rng : int, numpy.random.Generator or None
         Source of the numbers, as for `numpy.random.default_rng`.
     dtype : {float32, float64}
@@ -373,10 +373,8 @@ def random_encoding(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If `length` is negative or `dim` less than 1.
+    TypeError, ValueError
+        As `index_encoding`.
 
     Examples
     --------
@@ -385,10 +383,7 @@ def random_encoding(
     >>> P.shape, bool((abs(P) <= 1).all())
     ((4, 8), True)
     """
-    shape = (
-        as_int("length", length, 0, POSITION_LIMIT),
-        as_int("dim", dim, 1, POSITION_LIMIT),
-    )
+    shape = _checked_shape(length, dim)
     wanted = np.float32 if _float_dtype(dtype) == np.float32 else np.float64
     values: Array = np.random.default_rng(rng).random(shape, dtype=wanted)
     values *= 2

@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["shaw_scores", "skewed_scores", "transformer_xl_scores"]
 
 
-def _checked(arrays: dict[str, Any]) -> dict[str, Array]:
+def _checked(**arrays: Any) -> dict[str, Array]:
     return {name: as_floating(name, array) for name, array in arrays.items()}
+
+
+def _first_position(table: Array, minimum: int | None, beyond: str) -> int:
+    """Relative position of row 0, where the table is one; `_dense` says if not."""
+    if table.ndim < 2:
+        return 0
+    return place_tables({"rel_key": table}, minimum, None, beyond).vectors.start
 
 
 def _dense(
@@ -100,9 +107,8 @@ def shaw_scores(
             [-1.,  0.,  1.],
             [-1., -1.,  0.]]])
     """
-    inputs = _checked({"query": query, "key": key, "rel_key": rel_key})
-    if inputs["rel_key"].ndim >= 2:  # else a check of shapes says so
-        place_tables({"rel_key": inputs["rel_key"]}, None, None, "clip")
+    inputs = _checked(query=query, key=key, rel_key=rel_key)
+    _first_position(inputs["rel_key"], None, "clip")  # rejects even numbers of rows
     return _dense("shaw_scores", inputs, scale, query_offset)
 
 
@@ -125,17 +131,13 @@ def skewed_scores(
 
     Parameters
     ----------
-    query : array_like of float, (..., H, Lq, D)
-    key : array_like of float, (..., H, Lk, D)
+    query, key, scale, query_offset
+        As in `shaw_scores`.
     rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
         e: row t belongs to relative position t - (R - 1) if `is_causal`, else to
         t - (R - 1) / 2.
     is_causal : bool
         Where the table lies; nothing is masked either way.
-    scale : float, optional
-        1/sqrt(D) where it is None.
-    query_offset : int or array_like of int, (...), optional
-        Position of query 0 minus that of key 0; None is 0 where Lq == Lk.
 
     Returns
     -------
@@ -164,12 +166,10 @@ def skewed_scores(
             [7., 8., 9.]]])
     """
     causal = as_flag("is_causal", is_causal)
-    inputs = _checked({"query": query, "key": key, "rel_key": rel_key})
+    inputs = _checked(query=query, key=key, rel_key=rel_key)
     table = inputs["rel_key"]
-    first = 0
-    if table.ndim >= 2:  # else a check of shapes says so
-        minimum = 1 - table.shape[-2] if causal else None
-        first = place_tables({"rel_key": table}, minimum, None, "zero").vectors.start
+    minimum = 1 - table.shape[-2] if causal and table.ndim >= 2 else None
+    first = _first_position(table, minimum, "zero")
     return _dense("skewed_scores", inputs, scale, query_offset, first)
 
 
@@ -194,14 +194,11 @@ def transformer_xl_scores(
 
     Parameters
     ----------
-    query : array_like of float, (..., H, Lq, D)
-    key : array_like of float, (..., H, Lk, D)
-        Memory first.
+    query, key, scale
+        As in `shaw_scores`; keys begin with the memory.
     rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
         The projected R: row t belongs to relative position t - (Lk - 1).
     pos_bias_u, pos_bias_v : array_like of float, (D,) or (H, D)
-    scale : float, optional
-        1/sqrt(D) where it is None.
     query_offset : int or array_like of int, (...), optional
         Position of query 0 minus that of key 0; Lk - Lq, the length of the memory,
         where it is None.
@@ -232,9 +229,13 @@ def transformer_xl_scores(
     >>> relpos.transformer_xl_scores(query, key, rel_key, [0.0], [1.0])
     array([[[-2., -1.,  0.]]])
     """
-    arrays = {"query": query, "key": key, "rel_key": rel_key}
-    arrays |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
-    inputs = _checked(arrays)
+    inputs = _checked(
+        query=query,
+        key=key,
+        rel_key=rel_key,
+        pos_bias_u=pos_bias_u,
+        pos_bias_v=pos_bias_v,
+    )
     if query_offset is None and min(inputs[name].ndim for name in ("query", "key")) > 1:
         query_offset = inputs["key"].shape[-2] - inputs["query"].shape[-2]
     return _dense("transformer_xl_scores", inputs, scale, query_offset)
