@@ -1,7 +1,7 @@
 /* module.c: the extension module relpos._core, the only C that knows Python.
  *
  *   by_isa   {"base": namespace, ..}: per ISA table that this CPU can run, every gufunc
- *            of ufuncs.h, attention_forward, attention_backward and fma_loop
+ *            of ufuncs.h, attention_forward, attention_backward, fma_loop, and `sizes`
  *   isa      name of the best of them */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,7 +19,7 @@
 #endif
 #include <unistd.h>
 
-#include "relpos.h"
+#include "kernels/system.h"
 
 #ifdef __has_include
 #if __has_include("relpos_config.h")
@@ -131,6 +131,20 @@ add_methods(PyObject *namespace, int table)
     return status;
 }
 
+/* What the memory of a call depends on, for relpos.plan. */
+static int
+add_sizes(PyObject *namespace, const rp_table *table)
+{
+    PyObject *sizes = Py_BuildValue(
+        "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", table->vector_bytes,
+        "query_tile", table->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
+        RP_BLOCK_TILES, "wave_bytes", RP_WAVE_BYTES, "few_queries", RP_FEW_QUERIES,
+        "chunk_keys", RP_CHUNK_KEYS, "spans", RP_SPANS);
+    int status = sizes == NULL ? -1 : PyObject_SetAttrString(namespace, "sizes", sizes);
+    Py_XDECREF(sizes);
+    return status;
+}
+
 static PyObject *
 new_namespace(int table)
 {
@@ -139,7 +153,8 @@ new_namespace(int table)
     namespace = PyObject_CallMethod(types, "SimpleNamespace", NULL);
     Py_XDECREF(types);
     if (namespace != NULL &&
-        (add_methods(namespace, table) < 0 || add_ufuncs(namespace, table) < 0))
+        (add_methods(namespace, table) < 0 || add_ufuncs(namespace, table) < 0 ||
+         add_sizes(namespace, rp_tables[table]) < 0))
         Py_CLEAR(namespace);
     return namespace;
 }

@@ -194,6 +194,7 @@ enum {
 typedef struct {
     const char *name;
     int (*supported)(void);
+    int vector_bytes, query_tile; /* width of its vectors; float32 rows of a tile */
     rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
     rp_status (*attention_backward[RP_DTYPES])(const rp_gradients *problem);
     rp_status (*apply_rotary[RP_DTYPES])(const rp_rotary *problem);

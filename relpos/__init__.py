@@ -26,6 +26,7 @@ try:
     )
     from relpos.graph import graph_attention
     from relpos.merge import merge_attention
+    from relpos.plan import Plan, plan
     from relpos.positions import (
         grid_labels,
         rel_shift,
@@ -62,6 +63,7 @@ __all__ = [
     "AttentionOutput",
     "ConvGradients",
     "EncodingAudit",
+    "Plan",
     "RotaryGradients",
     "__version__",
     "apply_rotary",
@@ -78,6 +80,7 @@ __all__ = [
     "learned_backward",
     "merge_attention",
     "normalized_index_encoding",
+    "plan",
     "random_encoding",
     "rel_shift",
     "relative_global_attention",

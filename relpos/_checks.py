@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     Array = NDArray[Any]
 else:
@@ -78,6 +78,14 @@ def as_floating(name: str, value: object) -> Array:
             f"float64{hint}"
         )
     return array
+
+
+def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that a function is to make its result in."""
+    wanted = np.dtype(dtype)
+    if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
+    return wanted
 
 
 def as_integers(name: str, value: object) -> Array:

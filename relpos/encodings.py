@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from relpos._checks import (
     Array,
     as_array,
     as_choice,
+    as_float_dtype,
     as_floating,
     as_int,
     as_real,
@@ -58,13 +59,6 @@ def real_positions(positions: ArrayLike) -> Array:
     if count is not None:
         return np.arange(count, dtype=np.float64)
     return as_positions(positions)
-
-
-def _float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    wanted = np.dtype(dtype)
-    if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
-    return wanted
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +175,7 @@ def sinusoidal(
     where = real_positions(positions)
     columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
-    wanted = _float_dtype(dtype)
+    wanted = as_float_dtype(dtype)
     pairs, odd = divmod(columns, 2)
     parts = frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
     shape = (*where.shape, columns)
@@ -309,7 +303,7 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
     """
     rows, columns = _checked_shape(length, dim)
     index = np.arange(rows, dtype=np.float64)[:, None]
-    return np.broadcast_to(index, (rows, columns)).astype(_float_dtype(dtype))
+    return np.broadcast_to(index, (rows, columns)).astype(as_float_dtype(dtype))
 
 
 def normalized_index_encoding(
@@ -344,7 +338,7 @@ def normalized_index_encoding(
     """
     index = index_encoding(length, dim, dtype=np.float64)
     index /= max(index.shape[0] - 1, 1)
-    return index.astype(_float_dtype(dtype), copy=False)
+    return index.astype(as_float_dtype(dtype), copy=False)
 
 
 def random_encoding(
@@ -384,7 +378,7 @@ def random_encoding(
     ((4, 8), True)
     """
     shape = _checked_shape(length, dim)
-    wanted = np.float32 if _float_dtype(dtype) == np.float32 else np.float64
+    wanted = np.float32 if as_float_dtype(dtype) == np.float32 else np.float64
     values: Array = np.random.default_rng(rng).random(shape, dtype=wanted)
     values *= 2
     values -= 1

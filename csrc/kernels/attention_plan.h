@@ -9,7 +9,7 @@
  * read whole panels. */
 
 #define BQ (RP_QUERY_TILE / (RP_IS_F32 ? 1 : 2))
-#define BK 256
+#define BK RP_KEY_TILE
 #define LDS (BK + BQ) /* row length of the score buffer: BK keys plus the skew */
 
 /* Packed copies of one table: one for all, or per head, or per batch item (and head). */

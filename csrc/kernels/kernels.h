@@ -37,6 +37,8 @@
 const rp_table RP_TABLE(RP_ISA) = {
     .name = RP_NAME(RP_ISA),
     .supported = supported,
+    .vector_bytes = RP_VECTOR_BYTES,
+    .query_tile = RP_QUERY_TILE,
     .attention_forward = RP_BOTH(attention_forward),
     .attention_backward = RP_BOTH(attention_backward),
     .apply_rotary = RP_BOTH(apply_rotary),

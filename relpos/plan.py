@@ -1,0 +1,315 @@
+"""What an attention with relative positions costs, before it is run.
+
+Four formulations of the same result, for B sequences, H heads, Lq queries, Lk keys,
+head_dim D and tables of R rows (T tables: Shaw has one for keys and one for values):
+
+    L x L x d   one vector for each pair, gathered            T Lq Lk D + 2 B H Lq Lk
+    L x L       scores and position scores of each pair       2 B H Lq Lk
+    L x R       scores of each query and table row only       T B H Lq R
+    relpos      packed keys and tables, a tile for a thread   see `_workspace`
+
+numbers beyond inputs and output. Flops are those of the matrix products, two for a
+multiply-add: 4 D for each pair, and for each table 2 D for each pair or, where a query
+meets the table itself, for each row. The first two forms compute hidden pairs as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relpos._checks import POSITION_LIMIT, as_choice, as_flag, as_float_dtype, as_int
+from relpos._config import choose_num_threads, kernels
+from relpos._text import table_lines
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+__all__ = ["Formulation", "Plan", "plan"]
+
+#: Tables of vectors that each scheme has, by the argument of `attention`.
+_TABLES: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "bias": (),
+    "shaw": ("rel_key", "rel_value"),
+    "shaw_keys": ("rel_key",),
+    "music": ("rel_key",),
+    "transformer_xl": ("rel_key",),
+}
+_LINE = 64  # bytes that each block of the scratch is rounded up to
+
+
+def _size(number: int) -> str:
+    """Bytes as people read them."""
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    thousands = min((len(str(number)) - 1) // 3, len(units) - 1)
+    return f"{number / 1000**thousands:.4g} {units[thousands]}"
+
+
+class Formulation(NamedTuple):
+    """Bytes beyond inputs and output, and flops, of one way to compute it."""
+
+    name: str
+    bytes: int
+    flops: int
+
+
+class Plan(NamedTuple):
+    """Costs of the formulations; printed, a table.
+
+    `increase` is Shaw's n / (b h), to which the growth of memory by the vectors of
+    pairs is proportional when all heads and sequences share them; `pair_vectors` are
+    the bytes of those n^2 d numbers, `pair_vectors_per_head` of the L^2 D numbers that
+    the Music Transformer counts (D over all heads), and `table` of its L D instead.
+    """
+
+    formulations: tuple[Formulation, ...]
+    inputs: int
+    output: int
+    increase: float
+    pair_vectors: int
+    pair_vectors_per_head: int
+    table: int
+
+    @property
+    def relpos(self) -> Formulation:
+        """What this package's kernels need."""
+        return self.formulations[-1]
+
+    def __str__(self) -> str:
+        rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in self.formulations]
+        header = ["", "memory beyond inputs and output", "flops"]
+        terms = [
+            f"inputs {_size(self.inputs)}, output {_size(self.output)}",
+            f"vectors of pairs: {_size(self.pair_vectors)} shared by all, "
+            f"{_size(self.pair_vectors_per_head)} per head; "
+            f"table per head: {_size(self.table)}",
+            f"n / (b h) = {self.increase:.3g}",
+        ]
+        return "\n".join([*table_lines(header, rows), *terms])
+
+
+class _Shape(NamedTuple):
+    """Letters of one call, with the path that its tables take through the kernel."""
+
+    B: int
+    H: int
+    Lq: int
+    Lk: int
+    D: int
+    R: int
+    scheme: str
+    is_causal: bool
+    itemsize: int
+    threads: int
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of one head that may attend."""
+        if not self.is_causal:
+            return self.Lq * self.Lk
+        hidden = max(self.Lk - self.Lq, 0)  # keys that come before query 0's own
+        return (self.Lk * (self.Lk + 1) - hidden * (hidden + 1)) // 2
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a query meets all rows of its tables: choose_path of the kernel."""
+        return min(1024, (self.Lq + self.Lk) // 8) >= self.R
+
+
+def plan(
+    batch: int,
+    heads: int,
+    query_length: int,
+    key_length: int,
+    head_dim: int,
+    *,
+    scheme: str,
+    is_causal: bool = False,
+    dtype: DTypeLike = np.float32,
+    max_relative_position: int = 16,
+    num_threads: int | None = None,
+) -> Plan:
+    """Tell what the forward of a scheme costs in each formulation, without running it.
+
+    Parameters
+    ----------
+    batch, heads, query_length, key_length, head_dim : int
+        Sizes of query (batch, heads, query_length, head_dim) and of key and value
+        (batch, heads, key_length, head_dim); each at least 1. Where the lengths differ
+        the last query is at the last key.
+    scheme : {"plain", "bias", "shaw", "shaw_keys", "music", "transformer_xl"}
+        Tables are shared by the heads, but for one bias per head and offset. "shaw" has
+        keys and values. "music" and "transformer_xl" have a row for each offset that
+        occurs.
+    is_causal : bool, default False
+    dtype : {float32, float64}
+    max_relative_position : int, default 16
+        Shaw's k; other schemes have none.
+    num_threads : int, optional
+        Default `get_num_threads()`; each thread has its own tile.
+
+    Returns
+    -------
+    Plan
+        Its `formulations` are those that the scheme has of "L x L x d" (a vector for
+        each pair), "L x L" (a score for each pair), "L x R" (a score for each query
+        and table row, softmax in pieces) and, always last and also `Plan.relpos`,
+        "relpos". See `Plan` for the terms of the papers.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If a size is less than 1, or `scheme` is not known.
+
+    Notes
+    -----
+    The kernels' memory depends on the number of threads and on the CPU's instruction
+    set, which decides the size of a tile.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155, section 3.3.
+    .. [2] Huang et al., "Music Transformer", 2018, arXiv:1809.04281, section 3.4 and
+       table 1.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> costs = relpos.plan(1, 8, 2048, 2048, 64, scheme="music", is_causal=True)
+    >>> costs.pair_vectors_per_head, costs.table  # L^2 D and L D
+    (8589934592, 4194304)
+    >>> [form.name for form in costs.formulations]
+    ['L x L x d', 'L x L', 'L x R', 'relpos']
+    >>> costs.relpos.bytes < 30e6 < costs.formulations[1].bytes
+    True
+    """
+    names = ("batch", "heads", "query_length", "key_length", "head_dim")
+    given = (batch, heads, query_length, key_length, head_dim)
+    B, H, Lq, Lk, D = (
+        as_int(name, size, 1, POSITION_LIMIT)
+        for name, size in zip(names, given, strict=True)
+    )
+    kind = as_choice("scheme", scheme, tuple(_TABLES))
+    causal = as_flag("is_causal", is_causal)
+    k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
+    R = _table_rows(kind, causal, Lq, Lk, k)
+    itemsize = as_float_dtype(dtype).itemsize
+    threads = choose_num_threads(num_threads)
+    return _plan(_Shape(B, H, Lq, Lk, D, R, kind, causal, itemsize, threads))
+
+
+def _table_rows(scheme: str, causal: bool, Lq: int, Lk: int, k: int) -> int:
+    if scheme in ("shaw", "shaw_keys"):
+        return 2 * k + 1
+    if scheme == "transformer_xl":
+        return Lk if causal else Lk + Lq - 1
+    if scheme == "music" and causal:
+        return Lk
+    return 2 * max(Lq, Lk) - 1  # centred
+
+
+def _plan(s: _Shape) -> Plan:
+    heads, tables = s.B * s.H, len(_TABLES[s.scheme])
+    all_pairs = heads * s.Lq * s.Lk
+    content, position = 4 * all_pairs * s.D, 2 * tables * all_pairs * s.D
+    met = 2 * tables * heads * s.Lq * s.R * s.D  # each query and each row
+    scores = all_pairs if s.scheme == "plain" else 2 * all_pairs
+    vectors = s.Lq * s.Lk * s.D * s.itemsize
+    forms = []
+    if tables:
+        memory = tables * vectors + scores * s.itemsize
+        forms.append(Formulation("L x L x d", memory, content + position))
+    forms.append(Formulation("L x L", scores * s.itemsize, content + met))
+    visible = 4 * heads * s.pairs * s.D
+    if tables:
+        memory = tables * heads * s.Lq * s.R * s.itemsize
+        forms.append(Formulation("L x R", memory, visible + met))
+    own = met if s.by_rows else 2 * tables * heads * s.pairs * s.D
+    forms.append(Formulation("relpos", _workspace(s), visible + own))
+    return Plan(
+        formulations=tuple(forms),
+        inputs=heads * (s.Lq + 2 * s.Lk) * s.D * s.itemsize + _table_bytes(s, tables),
+        output=heads * s.Lq * s.D * s.itemsize,
+        increase=s.Lk / heads,
+        pair_vectors=vectors if tables else 0,
+        pair_vectors_per_head=s.H * vectors if tables else 0,
+        table=s.H * s.R * s.D * s.itemsize if tables else 0,
+    )
+
+
+def _table_bytes(s: _Shape, tables: int) -> int:
+    """Tables as they come in, u and v of Transformer-XL included."""
+    numbers = tables * s.R * s.D
+    if s.scheme == "bias":
+        numbers = s.H * s.R
+    elif s.scheme == "transformer_xl":
+        numbers += 2 * s.H * s.D
+    return numbers * s.itemsize
+
+
+# ---- what csrc/kernels/attention_forward.h and attention_rows.h allocate ----
+
+
+def _workspace(s: _Shape) -> int:
+    """Bytes that the forward holds at a time."""
+    sizes: dict[str, int] = kernels().sizes
+    lanes = sizes["vector_bytes"] // s.itemsize
+    if s.Lq <= sizes["few_queries"]:
+        return _row_workspace(s, sizes, lanes)
+    tile = sizes["query_tile"] * 4 // s.itemsize
+    keys = _up(s.Lk, 2 * lanes) * s.D
+    # Values are read in place where their rows are whole vectors close together.
+    values = s.Lk * _up(s.D, lanes) if s.D % lanes or s.D > 128 else 0
+    slice_bytes = (keys + values) * s.itemsize
+    wave = max(sizes["wave_bytes"] // slice_bytes, s.threads)
+    packed = min(s.B * s.H, wave) * slice_bytes
+    tables = [_packed_rows(s, tile, lanes) * s.D] * len(_TABLES[s.scheme])
+    scratch = _tile_scratch(s, sizes, tile, lanes)
+    return packed + sum(tables) * s.itemsize + s.threads * scratch
+
+
+def _packed_rows(s: _Shape, tile: int, lanes: int) -> int:
+    """Rows of a table's packed copy: all of it, or the band that the tiles see."""
+    if s.by_rows:
+        return _up(s.R, 2 * lanes)
+    queries, keys = _up(s.Lq, tile), _up(s.Lk, 2 * lanes)
+    if not s.is_causal:
+        return _up(queries + keys, 2 * lanes)
+    end = s.Lk - s.Lq + queries  # relative position 0 and all before
+    return _up(min(max(end, 0), queries + keys), 2 * lanes)
+
+
+def _tile_scratch(s: _Shape, sizes: dict[str, int], tile: int, lanes: int) -> int:
+    """Bytes of one thread: a tile of scores, and the queries that share its keys."""
+    row = sizes["key_tile"] + tile
+    key_table = "rel_key" in _TABLES[s.scheme]
+    blocks = [tile * s.D, tile * _up(s.D, lanes), tile, tile]  # query, out, max, sum
+    if s.scheme == "transformer_xl":
+        blocks.append(tile * s.D)  # query + v beside query + u
+    if key_table:
+        blocks.append(tile * (_up(s.R, 2 * lanes) if s.by_rows else tile))
+    if s.scheme == "shaw" and s.by_rows:
+        blocks.append(tile * _up(s.R, lanes))
+    long = s.Lk * s.itemsize >= 4 * 4096
+    count = sizes["block_tiles"] if long else 1
+    shared = [tile * row, tile * lanes, row if s.scheme == "bias" else 0]
+    return sum(_up(n * s.itemsize, _LINE) for n in shared + count * blocks)
+
+
+def _row_workspace(s: _Shape, sizes: dict[str, int], lanes: int) -> int:
+    """Few queries: partial results of spans of keys, nothing packed."""
+    chunks = -(-s.Lk // sizes["chunk_keys"])
+    spans = -(-chunks // -(-chunks // sizes["spans"]))
+    partials = s.B * s.H * s.Lq * spans * (2 + _up(s.D, lanes))
+    queries = 2 * s.D * (1 + sizes["few_queries"])
+    scratch = _up(sizes["chunk_keys"] + lanes + queries, 64)
+    return (partials + s.threads * scratch) * s.itemsize
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
