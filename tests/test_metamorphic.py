@@ -157,6 +157,68 @@ def test_7_decode_step_is_the_last_row(isa, dtype, kind, length):
 
 
 @both_dtypes
+@both_paths
+def test_8_a_bias_is_a_table_of_one_column(isa, dtype, lq, lk):
+    """A learned bias: by offset, by label, as a mask, and met by a query of ones."""
+    rng = np.random.default_rng(8)
+    q, k, v = inputs_of(rng, lq, lk, dtype)
+    keywords = cast(terms(rng, "bias", 2, lq, lk, 16, offset=lk - lq), dtype)
+    want = run(q, k, v, **keywords)
+    bias, offset = keywords["rel_bias"], lk - lq
+    row = np.arange(lk) - np.arange(lq)[:, None] - offset + bias.shape[-1] // 2
+    ones, none = (np.full((2, 2, n, 1), x, dtype) for n, x in ((lq, 1), (lk, 0)))
+    wide = np.append(q / 4, ones, axis=-1), np.append(k, none, axis=-1), v
+    columns = np.zeros((*bias.shape, 17), dtype)
+    columns[..., 16] = bias
+    for got in (
+        run(q, k, v, rel_bias=bias, labels=row[None]),
+        run(q, k, v, bias[:, row]),
+        run(*wide, rel_key=columns, query_offset=offset, scale=1.0),
+    ):
+        assert_close(got.out, want.out, SAME)
+        assert_close(got.weights, want.weights, SAME)
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("k", [0, 2, 30])
+def test_8_clipped_keys_are_labels(isa, dtype, lq, lk, k):
+    """Shaw's keys alone: by clipping, by bucket, and by a label for each pair."""
+    rng = np.random.default_rng(8)
+    inputs = inputs_of(rng, lq, lk, dtype)
+    table = normal(rng, 2, 2 * k + 1, 16).astype(dtype)
+    offset, reach = lk - lq, lk - 1
+    want = run(*inputs, rel_key=table, query_offset=offset)
+    row = np.clip(np.arange(lk) - np.arange(lq)[:, None] - offset, -k, k) + k
+    bucket = np.clip(np.arange(-reach, reach + 1), -k, k) + k
+    for got in (
+        run(*inputs, rel_key=table, labels=row[None]),
+        run(*inputs, rel_key=table, buckets=bucket, query_offset=offset),
+    ):
+        assert_close(got.out, want.out, SAME)
+        assert_lse_close(got.lse, want.lse)
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concat"])
+@pytest.mark.parametrize("offset", [1, -7, 0.5, 4096])
+def test_10_one_matrix_moves_every_sinusoid(isa, layout, offset):
+    """M(a) P(n) = P(n + a), up to n = 10**6.
+
+    float32: one rounding each of the pair that is turned (together 2**0.5) and of the
+    result, half an ulp of 1 at most. float64: the same, and the angle's own rounding.
+    """
+    n = np.append(np.arange(64), 10**6 - np.arange(64))
+    moves = relpos.sinusoidal_shift_matrix(offset, 64, layout=layout)
+    for dtype in DTYPES:
+        place, moved = (
+            relpos.sinusoidal(x, 64, layout=layout, dtype=dtype)
+            for x in (n, n + offset)
+        )
+        error = np.abs(place @ moves.T - moved).max()
+        assert error <= (1 + 2**0.5) * np.finfo(dtype).eps / 2 + 4e-16
+
+
+@both_dtypes
 @pytest.mark.parametrize("kind", ["plain", "shaw", "music", "xl", "everything"])
 @pytest.mark.parametrize("length", [7, 40, 300])
 def test_11_reversal(isa, dtype, kind, length):
