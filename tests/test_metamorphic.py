@@ -308,3 +308,18 @@ def test_16_a_table_of_zeros_is_no_table(isa, dtype, lq, lk, name, clipped):
     got = run(*inputs, query_offset=1, **{name: np.zeros(shape, dtype)})
     assert_bitwise(got.out, want.out)
     assert_bitwise(got.lse, want.lse)
+
+
+@both_dtypes
+@pytest.mark.parametrize("length", [7, 40, 300])
+def test_no_positions_at_all(isa, dtype, length):
+    """Permuted tokens permute the output; the causal mask alone tells their order."""
+    rng = np.random.default_rng(17)
+    inputs = inputs_of(rng, length, length, dtype)
+    order = rng.permutation(length)
+    permuted = [x[..., order, :] for x in inputs]
+    want, got = run(*inputs), run(*permuted)
+    assert_close(got.out, want.out[..., order, :], SAME)
+    assert_lse_close(got.lse, want.lse[..., order])
+    want, got = (run(*x, is_causal=True) for x in (inputs, permuted))
+    assert largest(got.out, want.out[..., order, :]) > 0.1
