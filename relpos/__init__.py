@@ -13,8 +13,10 @@ try:
         threads,
     )
     from relpos._gradients import AttentionContext, AttentionGradients
+    from relpos.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
     from relpos.attention import AttentionOutput, attention
     from relpos.audit import EncodingAudit, audit_encoding
+    from relpos.buckets import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
     from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
     from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
@@ -25,6 +27,7 @@ try:
         sinusoidal_shift_matrix,
     )
     from relpos.graph import graph_attention
+    from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
     from relpos.merge import merge_attention
     from relpos.plan import Plan, plan
     from relpos.positions import (
@@ -63,19 +66,26 @@ __all__ = [
     "AttentionOutput",
     "ConvGradients",
     "EncodingAudit",
+    "KerpleGradients",
     "Plan",
     "RotaryGradients",
     "__version__",
+    "alibi_bias",
+    "alibi_bias_backward",
+    "alibi_slopes",
     "apply_rotary",
     "apply_rotary_backward",
     "attention",
     "audit_encoding",
     "conv_encoding",
     "conv_encoding_backward",
+    "deberta_bucket",
     "get_num_threads",
     "graph_attention",
     "grid_labels",
     "index_encoding",
+    "kerple_bias",
+    "kerple_bias_backward",
     "learned",
     "learned_backward",
     "merge_attention",
@@ -95,6 +105,9 @@ __all__ = [
     "sinusoidal_shift_matrix",
     "skew",
     "skewed_scores",
+    "t5_bias",
+    "t5_bias_backward",
+    "t5_bucket",
     "threads",
     "transformer_xl_attention",
     "transformer_xl_scores",
@@ -106,11 +119,12 @@ __all__ = [
 if TYPE_CHECKING:
     from relpos import nn as nn
     from relpos import plot as plot
+    from relpos import recipes as recipes
     from relpos import reference as reference
 else:
 
     def __getattr__(name):
         """Load a submodule that few programs need when it is used."""
-        if name in ("nn", "plot", "reference", "ufuncs"):
+        if name in ("nn", "plot", "recipes", "reference", "ufuncs"):
             return _import_module(f"relpos.{name}")
         raise AttributeError(f"module 'relpos' has no attribute {name!r}")

@@ -13,18 +13,12 @@ from types import SimpleNamespace
 import dense_oracle
 import numpy as np
 import oracle
+import oracle_biases
 import oracle_positions
 import oracle_rotary
 
 #: Families that wait for functions which relpos does not have yet, and which.
 NOT_EXPRESSED = {
-    "alibi_slopes": "alibi_slopes",
-    "alibi_neox": "alibi_bias (the bias alone, no attention in the file)",
-    "alibi_onmt": "alibi_bias (the bias alone, no attention in the file)",
-    "alibi_bloom": "alibi_bias (the bias alone, no attention in the file)",
-    "alibi_ft5": "alibi_bias (the bias alone, no attention in the file)",
-    "t5_bucket": "t5_bucket",
-    "deb_bucket": "deberta_bucket",
     "dynb": "nn.DynamicPositionBias: tests/test_nn_recorded.py",
     "fire": "fire_bias",
     "mem_raw": "nn.update_memory: tests/test_nn_recorded.py",
@@ -144,15 +138,6 @@ def logits_alone(lib, case, query, logits, **keywords):
     yield "logits", np.log(result.out) + result.lse[..., None], logits
 
 
-def diagonals(matrix):
-    """(minimum, values) of a matrix that depends on key - query alone."""
-    values = np.concatenate([matrix[::-1, 0], matrix[0, 1:]])
-    lq, lk = matrix.shape
-    relative = oracle_positions.relative_positions(lq, lk)
-    assert np.array_equal(values[relative + lq - 1], matrix)
-    return 1 - lq, values
-
-
 WITH_ALL = {"return_lse": True, "return_weights": True}
 
 
@@ -207,6 +192,10 @@ def oracle_library(attention=dense_attention):
         apply_rotary=oracle_rotary.apply_rotary,
         apply_rotary_backward=oracle_rotary.apply_rotary_backward,
         xpos_magnitude=oracle_rotary.xpos_magnitude,
+        **{
+            name: getattr(oracle_biases, name)
+            for name in ("alibi_slopes", "alibi_bias", "t5_bucket", "deberta_bucket")
+        },
     )
 
 

@@ -6,14 +6,14 @@ import numpy as np
 from recorded import (
     WITH_ALL,
     compare,
-    diagonals,
     join_heads,
     linear,
     logits_alone,
     split_heads,
     visible_scores,
 )
-from recorded_xl import t5_bucket
+
+from relpos import recipes
 
 
 def hidden_as(case, fill):
@@ -41,17 +41,12 @@ def onmt(lib, case):
     lq, lk, limit = q.shape[-2], k.shape[-2], case.flags["max_relative_positions"]
     keywords = {"attn_mask": hidden_as(case, -1e18), "query_offset": lk - lq} | WITH_ALL
     if limit == -2:
-        slopes = 2.0 ** -np.array([2, 4, 6, 8, 1, 3])  # 6 heads: those of 4, 2 of 8
-        bias = case.cast(-slopes[:, None] * np.abs(np.arange(1 - lk, lk)))
+        bias = lib.alibi_bias(case.flags["n_head"], lk, dtype=case.dtype)
         result = lib.attention(q, k, v, rel_bias=bias, **keywords)
     elif case.flags["relative_positions_buckets"]:
-        relative = np.arange(1 - lq, lk)
-        count = case.flags["relative_positions_buckets"]
-        keywords |= {"buckets": t5_bucket(relative, count, limit)}
-        table = case["w_relative_attention_bias.weight"].T
-        result = lib.attention(
-            q, k, v, rel_bias=table, min_relative_position=1 - lq, **keywords
-        )
+        table = case["w_relative_attention_bias.weight"]
+        keywords |= recipes.t5(table, max_distance=limit) | {"scale": None}
+        result = lib.attention(q, k, v, **keywords)
     else:
         table = case["w_relative_positions_embeddings.weight"]
         if case.flags["past_len"] and lq > 1:  # every query takes the last position
@@ -84,43 +79,36 @@ def bert_rel(lib, case):
     """Counts query minus key; with a cache every query takes the last position."""
     q, k, v = case["core_q"], with_cache(case, "k"), with_cache(case, "v")
     table, lk = case["w_distance_embedding.weight"], k.shape[-2]
-    keywords = {"rel_key": table[::-1]}
-    if case.flags["position_embedding_type"] == "relative_key_query":
-        keywords["rel_query"] = table[::-1]
+    both = case.flags["position_embedding_type"] == "relative_key_query"
+    keywords = recipes.bert(table, key_query=both)
     mask = case.get("in_attention_mask")
     if case.flags["past_len"]:
-        keywords["labels"] = (
-            np.arange(lk)[None] + case.flags["max_position_embeddings"] - lk
-        )
+        del keywords["buckets"]
+        row = np.arange(lk)[::-1] + case.flags["max_position_embeddings"] - 1
+        keywords["labels"] = row[None]
     yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
-
-
-def deberta_rows(relative, span):
-    """Both directions use the row of query minus key; buckets count key minus query."""
-    first, distance = diagonals(relative)
-    return {
-        "buckets": np.clip(distance + span, 0, 2 * span - 1),
-        "min_relative_position": first,
-    }
 
 
 def deb2(lib, case):
     q, k, v = case.core("q", "k", "v")
-    span = case.flags["position_buckets"]
-    span = span if span > 0 else case.flags["max_relative_positions"]
-    kinds = case.flags["pos_att_type"]
-    keywords = deberta_rows(case.true("out_relative_pos"), span)
-    keywords |= {"scale": (q.shape[-1] * (1 + len(kinds))) ** -0.5}
-    if "c2p" in kinds:
-        keywords["rel_key"] = case["core_pos_key"]
-    if "p2c" in kinds:
-        keywords["rel_query"] = case["core_pos_query"]
+    flags, kinds = case.flags, case.flags["pos_att_type"]
+    farthest, count = flags["max_relative_positions"], flags["position_buckets"]
+    keywords = recipes.deberta(
+        case["core_pos_key"] if "c2p" in kinds else None,
+        case["core_pos_query"] if "p2c" in kinds else None,
+        max_position=farthest if count > 0 else None,
+    )
     mask = case.true("core_allowed")
     yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
+    distance = -lib.relative_positions(q.shape[-2])
+    if count > 0:
+        sizes = {"bucket_size": count, "max_position": farthest}
+        distance = lib.deberta_bucket(distance, **sizes)
+    yield "bucket", distance, case.true("out_relative_pos")
 
 
 def deb1_projected(case):
-    """q, k, v, pos_key, pos_query of DeBERTa v1 in float64, and its span."""
+    """q, k, v, pos_key, pos_query of DeBERTa v1 in float64."""
     heads, x = case.flags["n_head"], case.true("in_hidden_states")
     packed = split_heads(x @ case.true("w_in_proj.weight").T, heads)
     q, k, v = np.split(packed, 3, axis=-1)
@@ -129,29 +117,18 @@ def deb1_projected(case):
     limit = case.flags["max_relative_positions"]
     span = min(x.shape[1], limit)
     rows = case.true("in_rel_embeddings")[limit - span : limit + span]
-    return (
-        q,
-        k,
-        v,
-        *(linear(case, rows, n, heads) for n in ("pos_proj", "pos_q_proj")),
-        span,
-    )
+    tables = (linear(case, rows, n, heads) for n in ("pos_proj", "pos_q_proj"))
+    return q, k, v, *tables
 
 
 def deb1(lib, case):
-    q, k, v, pos_key, pos_query, span = deb1_projected(case)
-    lq = q.shape[-2]
-    relative = np.arange(lq)[:, None] - np.arange(lq)
-    keywords = deberta_rows(relative, span) | WITH_ALL
-    keywords |= {
-        "scale": (3 * q.shape[-1]) ** -0.5,
-        "attn_mask": case.true("core_allowed"),
-    }
+    q, k, v, pos_key, pos_query = deb1_projected(case)
+    keywords = WITH_ALL | {"attn_mask": case.true("core_allowed")}
+    keywords |= recipes.deberta(case.cast(pos_key), case.cast(pos_query))
     if case.flags["talking_head"]:
         yield from talking_heads(lib, case, q, k, v, pos_key, pos_query, keywords)
         return
-    tables = {"rel_key": case.cast(pos_key), "rel_query": case.cast(pos_query)}
-    result = lib.attention(*(case.cast(x) for x in (q, k, v)), **tables, **keywords)
+    result = lib.attention(*(case.cast(x) for x in (q, k, v)), **keywords)
     yield from compare(case, result, v)
     yield "context", case.cast(join_heads(result.out)), case.true("out_context")
 
@@ -171,8 +148,8 @@ def talking_heads(lib, case, q, k, v, pos_key, pos_query, keywords):
             x = x * factors[:, :, None, None]
         return case.cast(join_heads(x))
 
-    tables = {"rel_key": wide(pos_key), "rel_query": wide(pos_query, before)}
-    result = lib.attention(wide(q, before), wide(k), wide(v), **tables, **keywords)
+    keywords |= {"rel_key": wide(pos_key), "rel_query": wide(pos_query, before)}
+    result = lib.attention(wide(q, before), wide(k), wide(v), **keywords)
     yield "weights", result.weights, case.true("core_probs")
     parts = result.out.reshape(batch, heads, result.out.shape[-2], heads, -1)
     mixed = np.einsum("gh,bhigd->bgid", after, parts)
@@ -260,8 +237,7 @@ def bloom(lib, case):
     offset = k.shape[-2] - q.shape[-2]
     keywords = {"is_causal": True, "query_offset": offset} | WITH_ALL
     yield from compare(case, lib.attention(q, k, v, alibi, **keywords))
-    slopes = alibi[0, :, 0, 1] - alibi[0, :, 0, 0]
-    bias = slopes[:, None] * np.arange(1 - k.shape[-2], k.shape[-2]).astype(case.dtype)
+    bias = lib.alibi_bias(heads, k.shape[-2], dtype=case.dtype)
     result = lib.attention(q, k, v, rel_bias=bias, **keywords)
     yield "out by offset", result.out, case.true("core_ctx")
 
@@ -271,9 +247,7 @@ def labml_alibi(lib, case):
     heads, x = case.flags["n_head"], case.true("in_x").swapaxes(0, 1)
     names = ("query.linear", "key.linear", "value.linear")
     q, k, v = (linear(case, x, name, heads) for name in names)
-    biases = case.true("out_biases")
-    slopes, length = biases[1, 1] - biases[1, 0], q.shape[-2]
-    bias = case.cast(slopes[:, None] * np.arange(1 - length, length))
+    bias = lib.alibi_bias(heads, q.shape[-2], dtype=case.dtype)
     result = lib.attention(
         *(case.cast(y) for y in (q, k, v)), rel_bias=bias, is_causal=True, **WITH_ALL
     )
@@ -285,14 +259,16 @@ def labml_alibi(lib, case):
 
 def swin(lib, case):
     """Counts query minus key: the table upside down."""
-    heads, labels = case.flags["n_head"], lib.grid_labels(case.flags["window"])
-    table = case["w_relative_position_bias_table"][::-1].T
-    index = table.shape[-1] - 1 - np.asarray(labels)
-    yield "index", index, case.true("out_relative_position_index")
+    heads, window = case.flags["n_head"], case.flags["window"]
+    table = case["w_relative_position_bias_table"]
+    keywords = recipes.swin(table, window) | WITH_ALL
+    index = case.true("out_relative_position_index")
+    yield "index", keywords["labels"], index
+    yield "labels", len(table) - 1 - np.asarray(lib.grid_labels(window)), index
     packed = np.split(linear_packed(case), 3, axis=-1)
     q, k, v = (split_heads(y, heads) for y in packed)
     inputs = (case.cast(y) for y in (q, k, v))
-    result = lib.attention(*inputs, rel_bias=table, labels=labels, **WITH_ALL)
+    result = lib.attention(*inputs, **keywords)
     yield from compare(case, result, v)
     y = join_heads(result.out) @ case.true("w_proj.weight").T + case.true("w_proj.bias")
     yield "module", case.cast(y), case.true("out_out")
@@ -304,11 +280,11 @@ def linear_packed(case):
 
 def botnet(lib, case):
     """Position scores alone: zero keys leave q.(height + width) as the logits."""
-    q, tables = case["in_q"], (case.true("w_rel_height"), case.true("w_rel_width"))
-    table = (tables[0][:, None] + tables[1][None]).reshape(-1, q.shape[-1])
-    labels = lib.grid_labels(case.flags["grid"])
-    keywords = {"rel_key": case.cast(table), "labels": labels}
-    yield from logits_alone(lib, case, q, case.true("out_logits"), **keywords)
+    tables, grid = (case["w_rel_height"], case["w_rel_width"]), case.flags["grid"]
+    keywords = recipes.botnet(*tables, grid)
+    yield "labels", keywords["labels"], lib.grid_labels(grid)
+    logits = case.true("out_logits")
+    yield from logits_alone(lib, case, case["in_q"], logits, **keywords)
 
 
 FAMILIES = {

@@ -6,12 +6,13 @@ import numpy as np
 from recorded import (
     WITH_ALL,
     compare,
-    diagonals,
     join_heads,
     linear,
     split_heads,
     visible_scores,
 )
+
+from relpos import recipes
 
 
 def attends_future(case):
@@ -109,12 +110,8 @@ def xlnet(lib, case):
         mask = case.cast(scale * shifted)
         yield from compare(case, lib.attention(q, k, v, mask, pos_bias_u=u, **WITH_ALL))
         return
-    yield from compare(
-        case,
-        lib.transformer_xl_attention(
-            q, k, v, r, u, w, min_relative_position=-lk, **WITH_ALL
-        ),
-    )
+    keywords = recipes.xlnet(lq, lk, r, u, w)
+    yield from compare(case, lib.attention(q, k, v, **keywords, **WITH_ALL))
 
 
 def labml_rel(lib, case):
@@ -240,27 +237,25 @@ def xl_layer(lib, case, layer, heads, x, both):
     return norm(x + y + case.true(second + ".bias"), "pos_ff")
 
 
-def t5_bucket(relative, num_buckets, max_distance):
-    """Bidirectional T5 buckets, as the paper's code defines them."""
-    half, distance = num_buckets // 2, np.abs(relative)
-    exact = half // 2
-    ratio = np.log(np.maximum(distance, 1) / exact) / np.log(max_distance / exact)
-    far = exact + (ratio * (half - exact)).astype(int)
-    bucket = np.where(distance < exact, distance, np.minimum(far, half - 1))
-    return bucket + half * (relative > 0)
-
-
 def t5_att(lib, case):
+    """Cached queries are the last of the keys."""
     q, k, v = case.core("q", "k", "v")
-    first, buckets = diagonals(case.true("out_bucket"))
-    mask = case.get("in_mask")
-    yield from compare(
-        case,
-        lib.attention(
-            q, k, v, mask, scale=1.0, buckets=buckets, min_relative_position=first,
-            rel_bias=case["w_relative_attention_bias.weight"].T, **WITH_ALL,
-        ),
-    )  # fmt: skip
+    offset, flags = k.shape[-2] - q.shape[-2], case.flags
+    keywords = recipes.t5(
+        case["w_relative_attention_bias.weight"],
+        bidirectional=not flags["is_decoder"],
+        max_distance=flags["max_distance"],
+    )
+    keywords |= {"query_offset": offset} | WITH_ALL
+    yield from compare(case, lib.attention(q, k, v, case.get("in_mask"), **keywords))
+    relative = lib.relative_positions(*q.shape[-2:-1], k.shape[-2], query_offset=offset)
+    buckets = lib.t5_bucket(
+        relative,
+        bidirectional=not flags["is_decoder"],
+        num_buckets=flags["num_buckets"],
+        max_distance=flags["max_distance"],
+    )
+    yield "bucket", buckets, case.true("out_bucket")
 
 
 FAMILIES = {

@@ -26,6 +26,18 @@ NOT_DIFFERENTIATED = {
     "t2t_music_L7_m7_nobias_garbage": "weights moved along the sequence: same",
     "kimi_xl_fullmask_nan": "no gradients recorded: NaN upstream",
     "kimi_posemb": "no gradients recorded",
+    **dict.fromkeys(
+        (
+            "alibi_bias_bloom",
+            "alibi_bias_flasht5",
+            "alibi_bias_gptneox",
+            "alibi_bias_onmt",
+            "alibi_slopes_tables",
+            "deberta_log_bucket_tables",
+            "t5_bucket_tables",
+        ),
+        "no gradients recorded: nothing learned",
+    ),
 }
 
 #: What upstreams add to the logits, and so has the gradient of these.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import recorded_biases
 import recorded_families
 import recorded_helpers
 import recorded_rotary
@@ -21,6 +22,7 @@ SUBSET = Path(__file__).parent / "recorded"
 SUBSET_BYTES = 4_000_000
 FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
 FAMILIES |= recorded_rotary.FAMILIES
+FAMILIES |= recorded_biases.FAMILIES
 
 
 def pytest_generate_tests(metafunc):

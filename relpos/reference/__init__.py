@@ -11,6 +11,17 @@ Notation of the formulas: q, k, v are rows of query, key and value; i counts que
 j counts keys, o is `query_offset` and r(i, j) = j - (i + o).
 """
 
+from relpos.reference.biases import (
+    alibi_bias,
+    alibi_bias_backward,
+    alibi_slopes,
+    deberta_bucket,
+    kerple_bias,
+    kerple_bias_backward,
+    t5_bias,
+    t5_bias_backward,
+    t5_bucket,
+)
 from relpos.reference.brute import brute_force_attention
 from relpos.reference.dropout import dropout_keep, philox4x32
 from relpos.reference.encodings import (
@@ -54,14 +65,20 @@ __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "RotaryGradients",
+    "alibi_bias",
+    "alibi_bias_backward",
+    "alibi_slopes",
     "apply_rotary",
     "apply_rotary_backward",
     "attention",
     "attention_backward",
     "brute_force_attention",
+    "deberta_bucket",
     "dropout_keep",
     "grid_labels",
     "index_encoding",
+    "kerple_bias",
+    "kerple_bias_backward",
     "learned",
     "learned_backward",
     "merge_attention",
@@ -80,6 +97,9 @@ __all__ = [
     "sinusoidal_shift_matrix",
     "skew",
     "skewed_scores",
+    "t5_bias",
+    "t5_bias_backward",
+    "t5_bucket",
     "transformer_xl_attention",
     "transformer_xl_scores",
     "unskew",

@@ -1,0 +1,58 @@
+"""What the biases of one value per head and relative position share.
+
+Such a bias has 2 length - 1 columns, relative positions -(length - 1) to length - 1,
+the default place of a `rel_bias`. It serves a call of `attention` whole where
+length >= max(Lq + query_offset, Lk - query_offset).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_floating,
+    as_int,
+    at_least_ndim,
+    check_bytes,
+    rounded,
+)
+
+__all__ = ["as_grad_bias", "as_parameter", "offsets", "sum_offsets"]
+
+
+def offsets(length: object, *rows: int) -> Array:
+    """Return -(length - 1)..length - 1, where a bias (*rows, 2 length - 1) fits."""
+    reach = as_int("length", length, 1, POSITION_LIMIT) - 1
+    check_bytes("length", (*rows, 2 * reach + 1), np.dtype(np.float64))
+    return np.arange(-reach, reach + 1, dtype=np.int64)
+
+
+def as_parameter(name: str, value: object) -> Array:
+    """Return one finite float per head, (..., H)."""
+    array = as_floating(name, value)
+    at_least_ndim(name, array, 1, "(..., H), one number for each head")
+    if not np.isfinite(array).all():
+        wrong = array[~np.isfinite(array)][0]
+        raise ValueError(f"{name}: got {wrong}; expected finite numbers")
+    return array
+
+
+def as_grad_bias(value: object) -> tuple[Array, Array]:
+    """Return the gradient of a bias (..., H, 2 length - 1), and the offsets of it."""
+    grad = as_floating("grad_bias", value)
+    wanted = "(..., H, 2 * length - 1)"
+    at_least_ndim("grad_bias", grad, 2, wanted)
+    columns = grad.shape[-1]
+    if columns % 2 == 0:
+        raise ValueError(
+            f"grad_bias: shape {grad.shape} has {columns} columns; expected {wanted}, "
+            "an odd number"
+        )
+    return grad, np.arange(-(columns // 2), columns // 2 + 1, dtype=np.int64)
+
+
+def sum_offsets(terms: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Sum over the relative positions in float64 and round once."""
+    return rounded(np.asarray(terms.sum(axis=-1, dtype=np.float64)), dtype)

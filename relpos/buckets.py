@@ -1,0 +1,364 @@
+r"""Buckets of relative positions that widen with the distance, of T5 and of DeBERTa.
+
+Both count exactly up to e and in w logarithmic steps from there to a last distance d.
+The step that a distance n reaches is one of floor or ceil of
+
+.. math:: w \, \frac{\log(n / e)}{\log(d / e)}
+
+and a comparison with a whole number s of steps is one of integers:
+:math:`n^w \gtrless d^s e^{w - s}`. No logarithm is taken here, so that no rounding can
+move a distance across an edge.
+
+Shapes: any for relative positions; T5's weights (num_buckets, H), its bias
+(H, 2 length - 1).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_flag,
+    as_floating,
+    as_int,
+    as_integers,
+    rounded,
+)
+from relpos._offsets import as_grad_bias, offsets
+from relpos._tables import fold_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["deberta_bucket", "t5_bias", "t5_bias_backward", "t5_bucket"]
+
+#: Buckets at most: the powers that are compared have as many digits as buckets.
+_MAX_BUCKETS = 2**12
+
+
+def _floor_root(x: int, k: int) -> int:
+    """Return the largest n with n ** k <= x, for x and k of at least 1."""
+    n: int = int(math.exp(math.log(x) / k))
+    n = ((k - 1) * n + x // n ** (k - 1)) // k  # Newton squares the relative error
+    while n**k > x:
+        n -= 1
+    while (n + 1) ** k <= x:
+        n += 1
+    return n
+
+
+def _distance(relative_position: Array) -> Array:
+    """Return |r|; what exceeds every table ends at POSITION_LIMIT."""
+    within = np.clip(relative_position, -POSITION_LIMIT, POSITION_LIMIT)
+    distance: Array = np.abs(within)
+    return distance
+
+
+# ---- T5 -----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _t5_edges(exact: int, width: int, last: int) -> Array:
+    """Return the smallest distance of each step but the first, steps 1..width - 1."""
+    edges = [
+        _floor_root(last**step * exact ** (width - step) - 1, width) + 1
+        for step in range(1, width)
+    ]
+    result = np.array(edges, dtype=np.int64)
+    result.flags.writeable = False  # every later call gets the same array
+    return result
+
+
+def t5_bucket(
+    relative_position: ArrayLike,
+    *,
+    bidirectional: bool = True,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+) -> Array:
+    r"""Bucket of each relative position, key minus query, as T5 counts them.
+
+    With n the distance and m the buckets of one direction, num_buckets // 2 if
+    `bidirectional` and otherwise all num_buckets, for the past:
+
+    .. math::
+
+        bucket = n \;\text{ if } n < e, \quad
+        \min\!\left(e + \left\lfloor (m - e) \frac{\log(n / e)}{\log(max\_distance / e)}
+        \right\rfloor, m - 1\right) \;\text{ otherwise}, \quad e = \lfloor m / 2 \rfloor
+
+    Keys after the query have m added if `bidirectional`, and bucket 0 if not.
+
+    Parameters
+    ----------
+    relative_position : array_like of int, any shape
+    bidirectional : bool, default True
+        True in an encoder, False in a causal decoder.
+    num_buckets : int, default 32
+        At least 4 if `bidirectional`, else 2; at most 4096.
+    max_distance : int, default 128
+        More than e. Farther positions share the last bucket.
+
+    Returns
+    -------
+    ndarray of int64, shape of `relative_position`
+        0 to num_buckets - 1.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `num_buckets` or `max_distance` leave no logarithmic range.
+
+    Notes
+    -----
+    Exact for every parameter set: edges are found by comparing integers.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.t5_bucket([-200, -20, -8, -1, 0, 1, 8, 20, 200])
+    array([15, 10,  8,  1,  0, 17, 24, 26, 31])
+    >>> relpos.t5_bucket([-200, -20, -1, 0, 1], bidirectional=False)
+    array([31, 17,  1,  0,  0])
+    """
+    relative = as_integers("relative_position", relative_position)
+    both = as_flag("bidirectional", bidirectional)
+    count = as_int("num_buckets", num_buckets, 4 if both else 2, _MAX_BUCKETS)
+    side = count // 2 if both else count
+    exact = side // 2
+    last = as_int("max_distance", max_distance, exact + 1, POSITION_LIMIT)
+    distance = _distance(relative if both else np.minimum(relative, 0))
+    steps = np.searchsorted(
+        _t5_edges(exact, side - exact, last), distance, side="right"
+    )
+    bucket = np.where(distance < exact, distance, exact + steps)
+    return np.asarray(bucket + side * (relative > 0) if both else bucket)
+
+
+def t5_bias(
+    weight: ArrayLike,
+    length: int,
+    *,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+) -> Array:
+    r"""Bias of T5 for every relative position, a `rel_bias` of `attention`.
+
+    .. math:: b_{h, r} = weight_{bucket(r), h}, \quad r = -(length - 1) .. length - 1
+
+    T5 does not scale scores: its layers call ``attention(..., scale=1.0)``.
+
+    Parameters
+    ----------
+    weight : array_like of float, (num_buckets, H)
+        As T5 stores it. -inf hides what falls into a bucket.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset); any
+        length from max_distance + 1 on serves every call at all.
+    bidirectional, max_distance
+        As in `t5_bucket`.
+
+    Returns
+    -------
+    ndarray, (H, 2 length - 1)
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `weight` has other than two axes, `length` is less than 1, or the buckets
+        leave no logarithmic range.
+
+    See Also
+    --------
+    t5_bucket : the same without a copy, as ``attention(buckets=...)``.
+    t5_bias_backward : gradient of the weights.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    Four buckets, two for each direction:
+
+    >>> import relpos
+    >>> relpos.t5_bias([[0.0], [0.1], [0.2], [0.3]], 3)
+    array([[0.1, 0.1, 0. , 0.3, 0.3]])
+    """
+    table = as_floating("weight", weight)
+    if table.ndim != 2:
+        raise ValueError(f"weight: got shape {table.shape}; expected (num_buckets, H)")
+    buckets = t5_bucket(
+        offsets(length, table.shape[1]),
+        bidirectional=bidirectional,
+        num_buckets=table.shape[0],
+        max_distance=max_distance,
+    )
+    return rounded(np.take(table.T, buckets, axis=1), table.dtype.newbyteorder("="))
+
+
+def t5_bias_backward(
+    grad_bias: ArrayLike,
+    num_buckets: int,
+    *,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+) -> Array:
+    r"""Gradient of the weights of `t5_bias`.
+
+    .. math:: \overline{weight}_{t, h} = \sum_{r:\; bucket(r) = t} \bar b_{h, r}
+
+    Parameters
+    ----------
+    grad_bias : array_like of float, (..., H, 2 length - 1)
+        For instance ``context.backward(grad_out).rel_bias``.
+    num_buckets : int
+        Rows of the weights.
+    bidirectional, max_distance
+        As in `t5_bucket`.
+
+    Returns
+    -------
+    ndarray, (..., num_buckets, H)
+        Summed in float64, in the order of the positions.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `grad_bias` has fewer than two axes or an even number of columns, or the
+        buckets leave no logarithmic range.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.t5_bias_backward([[1.0, 2.0, 3.0, 4.0, 5.0]], 4)
+    array([[3.],
+           [3.],
+           [0.],
+           [9.]])
+    """
+    grad, offset = as_grad_bias(grad_bias)
+    # forward: bias = weight.T[:, buckets]
+    buckets = t5_bucket(
+        offset,
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
+    folded = fold_rows(np.swapaxes(grad, -1, -2), buckets, num_buckets)
+    return rounded(folded, grad.dtype.newbyteorder("="))
+
+
+# ---- DeBERTa ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
+    """Return the largest distance of each step, from step 0 to that of `farthest`.
+
+    Step s ends where n ** width <= last ** s * middle ** (width - s); s goes on beyond
+    width, and the power of middle is divided by there.
+    """
+    width = middle - 1
+    wanted = math.log(farthest / middle) / math.log(last / middle) * width
+    if wanted > _MAX_BUCKETS:
+        raise ValueError(
+            f"relative_position: distance {farthest} lies {wanted:.0f} buckets past "
+            f"{middle}, half of bucket_size; expected at most {_MAX_BUCKETS} (clip "
+            f"distances to max_position = {last + 1}, or make that larger)"
+        )
+    edges = [middle]
+    power, above, below = middle**width, 1, 1
+    while edges[-1] < farthest:
+        above, below = above * last, below * middle
+        edges.append(_floor_root(power * above // below, width))
+    result = np.array(edges, dtype=np.int64)
+    result.flags.writeable = False  # every later call gets the same array
+    return result
+
+
+def deberta_bucket(
+    relative_position: ArrayLike, *, bucket_size: int, max_position: int
+) -> Array:
+    r"""Signed bucket of each relative position, as DeBERTa counts them.
+
+    With n the distance and m = bucket_size // 2:
+
+    .. math::
+
+        bucket = \pm n \;\text{ if } n \le m, \quad
+        \pm \left( m + \left\lceil (m - 1)
+        \frac{\log(n / m)}{\log((max\_position - 1) / m)} \right\rceil \right)
+        \;\text{ otherwise}
+
+    The sign is that of the relative position, so query minus key is served as well.
+
+    Parameters
+    ----------
+    relative_position : array_like of int, any shape
+    bucket_size : int
+        At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
+    max_position : int
+        More than bucket_size // 2 + 1. Distance max_position - 1 is the last one within
+        bucket m + m - 1.
+
+    Returns
+    -------
+    ndarray of int64, shape of `relative_position`
+        Buckets go on growing beyond `max_position`, as in the `transformers` package.
+        Microsoft's code clips relative positions to +-(max_position - 1) before.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If `bucket_size` and `max_position` leave no logarithmic range, or a distance
+        would need thousands of buckets.
+
+    Notes
+    -----
+    Exact for every parameter set: edges are found by comparing integers.
+
+    See Also
+    --------
+    relpos.recipes.deberta : rows of DeBERTa's tables from these buckets.
+
+    References
+    ----------
+    .. [1] He et al., "DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
+       2020, arXiv:2006.03654; the buckets came with its version 2.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relative = [-15, -7, -4, 0, 4, 5, 7, 15]
+    >>> relpos.deberta_bucket(relative, bucket_size=8, max_position=16)
+    array([-7, -6, -4,  0,  4,  5,  6,  7])
+    """
+    relative = as_integers("relative_position", relative_position)
+    middle = as_int("bucket_size", bucket_size, 4, _MAX_BUCKETS) // 2
+    last = as_int("max_position", max_position, middle + 2, POSITION_LIMIT) - 1
+    distance = _distance(relative)
+    farthest = max(int(distance.max(initial=0)), middle)
+    steps = np.searchsorted(_deberta_edges(middle, last, farthest), distance)
+    bucket = np.where(distance <= middle, distance, middle + steps)
+    return np.asarray(np.sign(relative) * bucket)
