@@ -10,6 +10,8 @@ import sys
 
 import numpy as np
 import pytest
+from bad_biases import BIASES
+from bad_biases import GOOD as GOOD_BIASES
 from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
 from bad_shapes import OUTSIDE, SCHEMES, SHAPES
 
@@ -52,6 +54,21 @@ def test_attention(name, error, changes, pattern):
 def test_other_functions(function, error, changes, pattern):
     with pytest.raises(error, match=pattern):
         call(changes, function)
+
+
+@pytest.mark.parametrize("function, error, changes, pattern", BIASES)
+def test_biases_and_recipes(function, error, changes, pattern):
+    """The first argument of the row is the one that the message names."""
+    called = getattr(relpos, function, None) or getattr(relpos.recipes, function)
+    name = next(iter(changes))
+    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+        called(**GOOD_BIASES[function] | changes)
+
+
+@pytest.mark.parametrize("function", GOOD_BIASES)
+def test_good_arguments_of_biases_are_good(function):
+    called = getattr(relpos, function, None) or getattr(relpos.recipes, function)
+    called(**GOOD_BIASES[function])
 
 
 def test_scale_has_to_fit_the_dtype():

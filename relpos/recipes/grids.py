@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from relpos._checks import POSITION_LIMIT, as_int
 from relpos.positions import grid_labels
 from relpos.recipes._tables import Keywords, as_table
 
@@ -49,23 +51,21 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     >>> recipes.swin(np.zeros((3 * 5, 4)), (2, 3))["labels"].shape
     (6, 6)
     """
-    labels = grid_labels(window)
+    sides = _sides("window", window)
     biases = as_table("table", table, "(prod(2n-1), H)")
-    rows = _rows_of(window)
+    rows = math.prod(2 * n - 1 for n in sides)
     if biases.shape[0] != rows:
         raise ValueError(
             f"table: {biases.shape[0]} rows for a window of {window}; expected {rows}, "
             "the product of 2n - 1"
         )
-    return {"rel_bias": biases.T, "labels": rows - 1 - labels}
+    return {"rel_bias": biases.T, "labels": rows - 1 - grid_labels(sides)}
 
 
-def _rows_of(grid: int | Sequence[int]) -> int:
-    """Return prod(2n - 1), the vectors between two cells of a grid."""
-    rows = 1
-    for n in grid if isinstance(grid, Sequence) else [grid]:
-        rows *= max(2 * n - 1, 0)
-    return rows
+def _sides(name: str, grid: Any) -> list[int]:
+    """Return the cells along each axis of a grid."""
+    axes = grid if isinstance(grid, Sequence) and not isinstance(grid, str) else [grid]
+    return [as_int(name, cells, 1, POSITION_LIMIT) for cells in axes]
 
 
 def botnet(
@@ -105,17 +105,17 @@ def botnet(
     >>> recipes.botnet(np.zeros((3, 8)), np.zeros((5, 8)), (2, 3))["rel_key"].shape
     (15, 8)
     """
-    labels = grid_labels(grid)
-    if not isinstance(grid, Sequence) or len(grid) != 2:
+    sides = _sides("grid", grid)
+    if len(sides) != 2:
         raise ValueError(f"grid: got {grid}; expected (h, w)")
     height = as_table("rel_height", rel_height, "(2h-1, D)")
     width = as_table("rel_width", rel_width, "(2w-1, D)")
-    for name, table, n in zip(
-        ("rel_height", "rel_width"), (height, width), grid, strict=True
-    ):
-        if table.shape[0] != 2 * n - 1:
+    tables = ("rel_height", height, sides[0]), ("rel_width", width, sides[1])
+    for name, table, n in tables:
+        wanted = 2 * n - 1, height.shape[-1]
+        if table.shape != wanted:
             raise ValueError(
-                f"{name}: {table.shape[0]} rows for a side of {n}; expected {2 * n - 1}"
+                f"{name}: got shape {table.shape} for {n} cells; expected {wanted}"
             )
-    both = height[:, None] + width[None]
-    return {"rel_key": both.reshape(-1, width.shape[-1]), "labels": labels}
+    both = (height[:, None] + width[None]).reshape(-1, height.shape[-1])
+    return {"rel_key": both, "labels": grid_labels(sides)}

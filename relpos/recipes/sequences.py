@@ -113,7 +113,7 @@ def deberta(
 
     Examples
     --------
-    Three rows for past keys, i > j, and one fewer for those ahead:
+    Distances 2 and 3 behind share the last row, all others have their own:
 
     >>> import numpy as np
     >>> from relpos import recipes
@@ -131,9 +131,12 @@ def deberta(
         return {}
     shape = next(iter(keywords.values())).shape
     rows = shape[-2]
-    if rows % 2 or not rows:
+    if rows % 2 or not rows or not shape[-1]:
         name = tables[next(iter(keywords))][0]
-        raise ValueError(f"{name}: {rows} rows; expected an even number, 2 span")
+        raise ValueError(
+            f"{name}: got shape {shape}; expected (2 span, D) or (H, 2 span, D), an "
+            "even number of rows and D at least 1"
+        )
     span = reach = rows // 2
     if max_position is not None:
         reach = as_int("max_position", max_position, 1, POSITION_LIMIT)

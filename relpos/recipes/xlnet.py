@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_floating, as_int
+from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int
 from relpos.recipes._tables import Keywords
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def xlnet_segments(
         g for pairs of the same segment, then for pairs of different ones.
     pos_bias_s : array_like, (H, D)
         ``r_s_bias``.
-    different : array_like of bool, (..., 1, Lq, Lk)
+    different : array_like of bool, broadcasts to (..., H, Lq, Lk)
         Whether query i and key j are in different segments.
 
     Returns
@@ -117,7 +117,7 @@ def xlnet_segments(
     Raises
     ------
     TypeError, ValueError
-        If an array is not floating or of another shape.
+        If an array is of another kind or shape.
 
     Examples
     --------
@@ -127,26 +127,41 @@ def xlnet_segments(
     >>> recipes.xlnet_segments(np.ones((1, 1, 1)), [[[0.0]], [[-2.0]]], [[1.0]], other)
     array([[[ 0., -4.]]])
     """
-    q, g, s = _floats(query, segment_embed, pos_bias_s)
-    same, other = np.einsum("...hid,nhd->n...hi", q + s[:, None, :], g)
-    mask = np.where(different, other[..., None], same[..., None])
+    q, g, s, other = _checked(query, segment_embed, pos_bias_s, different)
+    per_query = np.einsum("...hid,nhd->n...hi", q + s[:, None, :], g)
+    mask = np.where(other, per_query[1, ..., None], per_query[0, ..., None])
     return np.asarray(mask * mask.dtype.type(q.shape[-1] ** -0.5))
 
 
-def _floats(query: Any, segment_embed: Any, pos_bias_s: Any) -> tuple[Array, ...]:
+def _checked(
+    query: Any, segment_embed: Any, pos_bias_s: Any, different: Any
+) -> tuple[Array, ...]:
+    """Return the arguments as arrays; `different` with the axes of the mask."""
     q = as_floating("query", query)
+    if q.ndim < 3 or not q.shape[-1]:
+        raise ValueError(
+            f"query: got shape {q.shape}; expected (..., H, Lq, D), D at least 1"
+        )
     g = as_floating("segment_embed", segment_embed)
     s = as_floating("pos_bias_s", pos_bias_s)
-    if q.ndim < 3:
-        raise ValueError(f"query: got shape {q.shape}; expected (..., H, Lq, D)")
-    heads = (q.shape[-3], q.shape[-1])
-    for name, array, wanted in (
+    heads = q.shape[-3], q.shape[-1]
+    for name, array, shape in (
         ("segment_embed", g, (2, *heads)),
         ("pos_bias_s", s, heads),
     ):
-        if array.shape != wanted:
-            raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
-    return q, g, s
+        if array.shape != shape:
+            raise ValueError(f"{name}: got shape {array.shape}; expected {shape}")
+    other = as_array("different", different)
+    if other.dtype != np.bool_:
+        raise TypeError(f"different: got dtype {other.dtype}; expected bool")
+    wanted = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
+    try:
+        return q, g, s, np.broadcast_to(other, wanted)
+    except ValueError:
+        raise ValueError(
+            f"different: got shape {other.shape}; expected one that broadcasts to "
+            f"{wanted}, the query's axes and Lk"
+        ) from None
 
 
 def xlnet_segments_backward(
@@ -173,7 +188,7 @@ def xlnet_segments_backward(
     Raises
     ------
     TypeError, ValueError
-        If an array is not floating or of another shape.
+        If an array is of another kind or shape.
 
     Examples
     --------
@@ -184,15 +199,16 @@ def xlnet_segments_backward(
     >>> recipes.xlnet_segments_backward(grad, *inputs).query
     array([[[-2.]]])
     """
-    q, g, s = _floats(query, segment_embed, pos_bias_s)
+    q, g, s, other = _checked(query, segment_embed, pos_bias_s, different)
     grad = as_floating("grad_mask", grad_mask)
+    if grad.shape != other.shape:
+        raise ValueError(f"grad_mask: got shape {grad.shape}; expected {other.shape}")
     grad = grad * grad.dtype.type(q.shape[-1] ** -0.5)
     # forward: mask = (q + s) . g[different] / sqrt(D)
-    sums = np.stack([np.where(different, 0, grad), np.where(different, grad, 0)]).sum(
-        -1
-    )
+    chosen = np.where(other, 0, grad), np.where(other, grad, 0)
+    sums = np.stack([part.sum(axis=-1) for part in chosen])
     grad_query = np.einsum("n...hi,nhd->...hid", sums, g)
-    grad_segment = np.einsum("n...hi,...hid->nhd", sums, q + s[:, None, :])
-    return SegmentGradients(
-        grad_query, grad_segment, np.einsum("...hid->hd", grad_query)
-    )
+    moved = (sums[..., None] * (q + s[:, None, :])).sum(axis=-2)  # (2, ..., H, D)
+    batch = tuple(range(q.ndim - 3))
+    grad_segment = moved.sum(axis=tuple(axis + 1 for axis in batch))
+    return SegmentGradients(grad_query, grad_segment, grad_query.sum(axis=(*batch, -2)))

@@ -1,0 +1,339 @@
+"""relpos.recipes: each model's scores pair by pair as the model indexes its tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle_biases as oracle
+import pytest
+from backward_checks import difference_of
+from problems import normal, qkv
+from tolerances import assert_bitwise, assert_close
+
+import relpos
+from relpos import recipes
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
+B, H, D = 2, 3, 4
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(61)
+
+
+def attend(scores, value):
+    """Softmax over the keys, then the values; scores of -inf hide."""
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ value
+
+
+def scores_of(q, k, score, scale):
+    """scale * (q_i.k_j + score(b, h, i, j)) for every pair."""
+    result = scale * (q @ k.swapaxes(-1, -2))
+    for b, h, i, j in np.ndindex(*result.shape):
+        result[b, h, i, j] += scale * score(b, h, i, j)
+    return result
+
+
+# ---- sequences ----------------------------------------------------------------------
+
+
+@both_dtypes
+@pytest.mark.parametrize("key_query", [False, True])
+@pytest.mark.parametrize("lq, lk, past", [(7, 7, 0), (2, 7, 5), (1, 7, 6)])
+def test_bert(rng, isa, dtype, key_query, lq, lk, past):
+    """e = table[i - j + P - 1]; with a cache i counts what came before."""
+    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    limit = 8
+    table = normal(rng, 2 * limit - 1, D)
+
+    def score(b, h, i, j):
+        e = table[i + past - j + limit - 1]
+        return q[b, h, i] @ e + (k[b, h, j] @ e if key_query else 0)
+
+    want = attend(scores_of(q, k, score, D**-0.5), v)
+    keywords = recipes.bert(table.astype(dtype), key_query=key_query)
+    got = relpos.attention(
+        *(x.astype(dtype) for x in (q, k, v)), query_offset=past, **keywords
+    )
+    assert_close(got, want, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk, past", [(20, 20, 0), (2, 20, 18)])
+@pytest.mark.parametrize("kinds", ["c2p", "p2c", "both"])
+@pytest.mark.parametrize("last", [None, 16])
+def test_deberta(rng, isa, dtype, lq, lk, past, kinds, last):
+    """Both directions take the row of i - j; longer than max_position, too."""
+    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    span = 6
+    tables = {"pos_key": normal(rng, H, 2 * span, D)}
+    tables["pos_query"] = normal(rng, H, 2 * span, D)
+    if kinds != "both":
+        del tables["pos_query" if kinds == "c2p" else "pos_key"]
+
+    def score(b, h, i, j):
+        distance = i + past - j
+        if last:
+            options = {"bucket_size": span, "max_position": last}
+            distance = oracle.deberta_bucket([distance], **options)[0]
+        row = min(max(distance + span, 0), 2 * span - 1)
+        total = 0.0
+        if "pos_key" in tables:
+            total += q[b, h, i] @ tables["pos_key"][h, row]
+        if "pos_query" in tables:
+            total += k[b, h, j] @ tables["pos_query"][h, row]
+        return total
+
+    scale = (D * (1 + len(tables))) ** -0.5
+    want = attend(scores_of(q, k, score, scale), v)
+    cast = {name: table.astype(dtype) for name, table in tables.items()}
+    got = relpos.attention(
+        *(x.astype(dtype) for x in (q, k, v)),
+        query_offset=past,
+        **recipes.deberta(**cast, max_position=last),
+    )
+    assert_close(got, want, "forward")
+
+
+def test_deberta_without_tables_is_plain_attention(rng):
+    q, k, v = qkv(rng, (B,), H, 5, 5, D)
+    assert_bitwise(
+        relpos.attention(q, k, v, **recipes.deberta()), relpos.attention(q, k, v)
+    )
+
+
+@both_dtypes
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("lq, lk, past", [(40, 40, 0), (2, 40, 38), (3, 40, 0)])
+def test_t5(rng, isa, dtype, both, lq, lk, past):
+    """Farther than max_distance, too: the recipe does not know the lengths."""
+    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    weight = normal(rng, 8, H)
+    settings = {"bidirectional": both, "max_distance": 20}
+
+    def score(b, h, i, j):
+        if not both and j > i + past:
+            return -np.inf
+        row = oracle.t5_bucket([j - i - past], num_buckets=8, **settings)[0]
+        return weight[row, h]
+
+    want = attend(scores_of(q, k, score, 1.0), v)
+    got = relpos.attention(
+        *(x.astype(dtype) for x in (q, k, v)),
+        query_offset=past,
+        is_causal=not both,
+        **recipes.t5(weight.astype(dtype), **settings),
+    )
+    assert_close(got, want, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("kind, batch", [("bi", ()), ("bi", (B,)), ("uni", ())])
+def test_xlnet(rng, isa, dtype, kind, batch):
+    """Row of distance d: Lk - d. A table per batch item serves bi_data."""
+    lq, lk = 4, 7
+    q, k, v = qkv(rng, (B,), H, lq, lk, D)
+    rows = lk + (lq if kind == "bi" else 1)
+    table, u, w = normal(rng, *batch, H, rows, D), normal(rng, H, D), normal(rng, H, D)
+    full = np.broadcast_to(table, (B, H, rows, D))
+
+    def score(b, h, i, j):
+        distance = i + lk - lq - j
+        if kind == "uni" and distance < 0:
+            return -np.inf
+        return (q[b, h, i] + w[h]) @ full[b, h, lk - distance] + u[h] @ k[b, h, j]
+
+    want = attend(scores_of(q, k, score, D**-0.5), v)
+    keywords = recipes.xlnet(lq, lk, *(x.astype(dtype) for x in (table, u, w)))
+    got = relpos.attention(
+        *(x.astype(dtype) for x in (q, k, v)), is_causal=kind == "uni", **keywords
+    )
+    assert_close(got, want, "forward")
+
+
+def test_xlnet_uni_needs_a_causal_mask(rng):
+    """Where upstream reads wrapped scores of the next query."""
+    keywords = recipes.xlnet(4, 7, normal(rng, H, 8, D), *normal(rng, 2, H, D))
+    with pytest.raises(IndexError, match=r"^rel_key: visible .* -6 to 3.*-7 to 0"):
+        relpos.attention(*qkv(rng, (B,), H, 4, 7, D), **keywords)
+
+
+def segments(rng):
+    """Arguments of xlnet_segments: segment ids make the pairs of two segments."""
+    query_ids, key_ids = rng.integers(0, 3, (B, 1, 4, 1)), rng.integers(0, 3, (1, 7))
+    inputs = normal(rng, B, H, 4, D), normal(rng, 2, H, D), normal(rng, H, D)
+    return (*inputs, query_ids != key_ids)
+
+
+@both_dtypes
+def test_xlnet_segments(rng, dtype):
+    q, g, s, different = segments(rng)
+    want = np.zeros((B, H, 4, 7))
+    for b, h, i, j in np.ndindex(*want.shape):
+        chosen = g[int(different[b, 0, i, j]), h]
+        want[b, h, i, j] = (q[b, h, i] + s[h]) @ chosen * D**-0.5
+    got = recipes.xlnet_segments(*(x.astype(dtype) for x in (q, g, s)), different)
+    assert got.dtype == dtype
+    assert_close(got, want, "forward")
+
+
+# ---- grids --------------------------------------------------------------------------
+
+
+@both_dtypes
+@pytest.mark.parametrize("window", [(2, 2), (3, 5), (5, 3), (1, 4), (2, 3, 2), 6, (6,)])
+def test_swin(rng, isa, dtype, window):
+    """index = sum over the axes of query minus key; square windows hide mistakes."""
+    axes = (window,) if isinstance(window, int) else window
+    cells = list(np.ndindex(*axes))
+    n = len(cells)
+    q, k, v = qkv(rng, (B,), H, n, n, D)
+    strides = [2 * m - 1 for m in axes]
+    table = normal(rng, int(np.prod(strides)), H)
+
+    def score(b, h, i, j):
+        offset = np.subtract(cells[i], cells[j]) + np.array(axes) - 1
+        return table[np.ravel_multi_index(offset, strides), h] / D**-0.5
+
+    want = attend(scores_of(q, k, score, D**-0.5), v)
+    keywords = recipes.swin(table.astype(dtype), window)
+    got = relpos.attention(*(x.astype(dtype) for x in (q, k, v)), **keywords)
+    assert_close(got, want, "forward")
+
+
+@both_dtypes
+@pytest.mark.parametrize("grid", [(2, 2), (3, 5), (5, 3), (1, 4), (4, 1)])
+def test_botnet(rng, isa, dtype, grid):
+    cells = list(np.ndindex(*grid))
+    n = len(cells)
+    q, k, v = qkv(rng, (B,), H, n, n, D)
+    height, width = (normal(rng, 2 * m - 1, D) for m in grid)
+
+    def score(b, h, i, j):
+        down, right = np.subtract(cells[j], cells[i])
+        row = height[down + grid[0] - 1] + width[right + grid[1] - 1]
+        return q[b, h, i] @ row
+
+    want = attend(scores_of(q, k, score, D**-0.5), v)
+    keywords = recipes.botnet(height.astype(dtype), width.astype(dtype), grid)
+    got = relpos.attention(*(x.astype(dtype) for x in (q, k, v)), **keywords)
+    assert_close(got, want, "forward")
+
+
+# ---- gradients of the parameters, as the docstrings say to read them ----------------
+
+
+def bert_case(rng):
+    def keywords(table):
+        return recipes.bert(table, key_query=True)
+
+    return (5, 5), (normal(rng, 11, D),), keywords, lambda g: (g.rel_key + g.rel_query,)
+
+
+def deberta_case(rng):
+    def keywords(pos_key, pos_query):
+        return recipes.deberta(pos_key, pos_query, max_position=9)
+
+    tables = tuple(normal(rng, 2, H, 8, D))
+    return (12, 12), tables, keywords, lambda g: (g.rel_key, g.rel_query)
+
+
+def t5_case(rng):
+    def keywords(weight):
+        return recipes.t5(weight, max_distance=6)
+
+    return (9, 9), (normal(rng, 8, H),), keywords, lambda g: (g.rel_bias.T,)
+
+
+def xlnet_case(rng):
+    """Tables of a batch, and segments through the gradient of the mask."""
+    q, g, s, different = segments(rng)
+
+    def keywords(table, u, w, query, embed, bias):
+        mask = recipes.xlnet_segments(query, embed, bias, different)
+        return recipes.xlnet(4, 7, table, u, w) | {"attn_mask": mask, "query": query}
+
+    tables = normal(rng, B, H, 11, D), normal(rng, H, D), normal(rng, H, D)
+
+    def gradients(found, query, embed, bias):
+        by_mask = recipes.xlnet_segments_backward(
+            found.attn_mask, query, embed, bias, different
+        )
+        first = found.rel_key, found.pos_bias_u, found.pos_bias_v
+        return *first, found.query + by_mask.query, *by_mask[1:]
+
+    return (4, 7), (*tables, q, g, s), keywords, lambda found: gradients(found, q, g, s)
+
+
+def swin_case(rng):
+    def keywords(table):
+        return recipes.swin(table, (2, 3))
+
+    return (6, 6), (normal(rng, 15, H),), keywords, lambda g: (g.rel_bias.T,)
+
+
+def botnet_case(rng):
+    def keywords(height, width):
+        return recipes.botnet(height, width, (2, 3))
+
+    def gradients(found):
+        both = found.rel_key.reshape(3, 5, D)
+        return both.sum(1), both.sum(0)
+
+    return (6, 6), (normal(rng, 3, D), normal(rng, 5, D)), keywords, gradients
+
+
+CASES = (bert_case, deberta_case, t5_case, xlnet_case, swin_case, botnet_case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_gradients_of_parameters_equal_differences(rng, case):
+    (lq, lk), parameters, keywords, gradients = case(rng)
+    inputs = dict(
+        zip(("query", "key", "value"), qkv(rng, (B,), H, lq, lk, D), strict=True)
+    )
+    grad_out = normal(rng, B, H, lq, D)
+
+    def run(parameters, **options):
+        return relpos.attention(**inputs | keywords(*parameters) | options)
+
+    context = run(parameters, return_context=True).context
+    wrt = [
+        *inputs,
+        *(set(keywords(*parameters)) & set(relpos.AttentionGradients._fields)),
+    ]
+    found = gradients(context.backward(grad_out, wrt=list(dict.fromkeys(wrt))))
+    for _ in range(20):
+        steps = [normal(rng, *x.shape) for x in parameters]
+        want = difference_of(
+            lambda p: float((run(p) * grad_out).sum()), parameters, steps
+        )
+        terms = [float((g * s).sum()) for g, s in zip(found, steps, strict=True)]
+        size = sum(
+            float(np.abs(g * s).sum()) for g, s in zip(found, steps, strict=True)
+        )
+        assert abs(sum(terms) - want) <= 1e-10 * size
+
+
+# ---- what comes in ------------------------------------------------------------------
+
+
+def test_lists_and_float16_are_taken_as_attention_takes_them(rng):
+    q, k, v = qkv(rng, (), H, 6, 6, D)
+    weight, table = normal(rng, 8, H), normal(rng, 11, D)
+    height, width = normal(rng, 3, D), normal(rng, 5, D)
+    for recipe, arrays in (
+        (lambda x: recipes.t5(x, max_distance=6), (weight,)),
+        (recipes.bert, (table,)),
+        (lambda x: recipes.deberta(x), (table[:10],)),
+        (lambda x, y: recipes.botnet(x, y, (2, 3)), (height, width)),
+        (lambda x: recipes.swin(x, [2, 3]), (normal(rng, 15, H),)),
+    ):
+        want = relpos.attention(q, k, v, **recipe(*arrays))
+        lists = [x.tolist() for x in arrays]
+        assert_bitwise(relpos.attention(q, k, v, **recipe(*lists)), want)
+        half = [x.astype(np.float16) for x in (q, k, v)]
+        got = relpos.attention(*half, **recipe(*(x.astype(np.float16) for x in arrays)))
+        assert got.dtype == np.float16
