@@ -17,7 +17,7 @@ from tolerances import assert_bitwise, assert_close
 import relpos
 from relpos import recipes
 
-pytestmark = pytest.mark.usefixtures("strict_floats")
+pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 H, L, D = 4, 12, 8
 
 

@@ -12,8 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "alibi",
     "attention",
+    "deberta",
     "index",
+    "kerple",
     "keys_and_queries",
     "learned",
     "music",
@@ -22,6 +25,7 @@ __all__ = [
     "relative_bias",
     "shaw",
     "sinusoidal",
+    "t5",
     "transformer_xl",
 ]
 
@@ -127,6 +131,54 @@ def relative_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Ar
     length = query.shape[-2]
     s = (query @ transposed(key)) * root(query)
     s += rel_bias[:, distances(length, length - 1)]
+    return softmax(s, is_causal=False) @ value
+
+
+def steps_apart(query: Array) -> Array:
+    """|j - i| for each pair, in the query's dtype."""
+    i = np.arange(query.shape[-2], dtype=query.dtype)
+    apart: Array = np.abs(i[None, :] - i[:, None])
+    return apart
+
+
+def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
+    """A slope per head times the distance of each pair."""
+    s = (query @ transposed(key)) * root(query)
+    s -= slopes[:, None, None] * steps_apart(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Array:
+    """A logarithm of the distance of each pair."""
+    s = (query @ transposed(key)) * root(query)
+    s -= r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
+    return softmax(s, is_causal=False) @ value
+
+
+def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
+    """A bucket for each pair, its weight gathered; buckets to distance 128."""
+    length, side = query.shape[-2], weight.shape[0] // 2
+    r = distances(length, length - 1) - (length - 1)
+    n, exact = np.abs(r), side // 2
+    steps = np.log(np.maximum(n, exact) / exact) / np.log(128 / exact) * (side - exact)
+    far = np.minimum(exact + steps.astype(int), side - 1)
+    bucket = np.where(n < exact, n, far) + side * (r > 0)
+    s = (query @ transposed(key)) * root(query)
+    s += np.moveaxis(weight[bucket], -1, 0)
+    return softmax(s, is_causal=False) @ value
+
+
+def deberta(
+    query: Array, key: Array, value: Array, pos_key: Array, pos_query: Array
+) -> Array:
+    """One row of both tables for each pair of query and key, without buckets."""
+    length, rows = query.shape[-2], pos_key.shape[0]
+    distance = (length - 1) - distances(length, length - 1)
+    row = np.clip(distance + rows // 2, 0, rows - 1)
+    s = np.take_along_axis(query @ pos_key.T, row[None], axis=-1)
+    s += transposed(np.take_along_axis(key @ pos_query.T, row.T[None], axis=-1))
+    s += query @ transposed(key)
+    s *= np.asarray((3 * query.shape[-1]) ** -0.5, dtype=query.dtype)
     return softmax(s, is_causal=False) @ value
 
 

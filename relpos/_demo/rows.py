@@ -28,6 +28,7 @@ __all__ = [
     "gradient_errors",
     "heads_of",
     "of_attention",
+    "present",
     "relative_error",
     "rows_of",
 ]

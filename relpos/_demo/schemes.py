@@ -33,7 +33,7 @@ import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo import numpy_forms
+from relpos._demo import biases, numpy_forms
 from relpos._demo.measure import Measurement, measure
 from relpos._demo.report import Report
 from relpos._demo.rows import (
@@ -177,6 +177,7 @@ ROWS = [
         reference.attention,
         gradients=of_attention(relpos.attention),
     ),
+    *biases.ROWS,
 ]
 PAIRS_ROW = Row(
     "Shaw, keys, L x L x d",
