@@ -6,7 +6,8 @@ Rows, all with 4 heads of size 64 and one batch item, tables and packing include
 
 - plain, music (`relative_global_attention`), xl (`transformer_xl_attention`): both
   directions and causal, as a fraction of the multiply-add peak of the instruction set;
-- shaw keys + values, k = 16: time over that of plain attention of the same size;
+- shaw keys + values, k = 16, and alibi, whose bias stands for every bias by offset:
+  time over that of plain attention of the same size;
 - two threads: rate of each over the rate of one thread alone, at equal clocks;
 - decode: one query against a key cache too large for L2, as a fraction of the rate at
   which this core only reads the same bytes;
@@ -34,6 +35,7 @@ from problems import (
     SCHEMES,
     SHAW_K,
     Problem,
+    alibi,
     decode,
     plain,
     shaw,
@@ -131,11 +133,19 @@ def two_threads_row(
     )
 
 
-def shaw_row(
-    label: str, is_causal: bool, length: int, isa: str, repeats: int
+#: Rows of tables multiplied by queries and weights; targets both ways and causal.
+OVER_PLAIN = {
+    "shaw k=16": (shaw, 2 * SHAW_K + 1, (1.12, 1.22)),
+    "alibi": (alibi, 0, (None, None)),
+}
+
+
+def over_plain_row(
+    label: str, scheme: str, is_causal: bool, length: int, isa: str, repeats: int
 ) -> harness.Row:
-    problem = shaw(length, "float32", is_causal)
-    table_products = 4 * HEADS * length * (2 * SHAW_K + 1) * HEAD_DIM
+    build, rows, targets = OVER_PLAIN[scheme]
+    problem = build(length, "float32", is_causal)
+    table_products = 4 * HEADS * length * rows * HEAD_DIM
     with use_isa(isa):
         call, out = problem.bind(1)
         call()
@@ -149,7 +159,7 @@ def shaw_row(
         "x plain",
         timing.ratios(),
         timing.tried,
-        1.22 if is_causal else 1.12,
+        targets[is_causal],
         at_most=True,
         seconds=timing.seconds(),
         flops=4 * problem.pairs * HEAD_DIM + table_products,
@@ -208,10 +218,11 @@ def make_plan(isas: list[str], quick: bool) -> harness.Plan:
                 for length in lengths:
                     label = f"{scheme} {name} L={length} {dtype} {isa}"
                     add(label, fraction_row, scheme, is_causal, length, isa, dtype)
-    for name, is_causal in DIRECTIONS.items():
-        for length in lengths[1:]:
-            label = f"shaw k=16 {name} L={length} {best}"
-            add(label, shaw_row, is_causal, length, best)
+    for scheme in OVER_PLAIN:
+        for name, is_causal in DIRECTIONS.items():
+            for length in lengths[1:]:
+                label = f"{scheme} {name} L={length} {best}"
+                add(label, over_plain_row, scheme, is_causal, length, best)
     if relpos.get_num_threads() > 1:
         for scheme in SCHEMES:
             for name, is_causal in DIRECTIONS.items():

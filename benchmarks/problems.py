@@ -185,6 +185,14 @@ def shaw(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Proble
     )
 
 
+def alibi(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    """The same work as T5's and KERPLE's biases and as a learned one."""
+    bias = relpos.alibi_bias(heads, length, dtype=dtype)
+    options = {"is_causal": is_causal}
+    tensors = tokens(length, dtype, heads=heads)
+    return Problem("attention", {**tensors, "rel_bias": bias}, options)
+
+
 def decode(length: int, dtype: str, with_table: bool) -> Problem:
     """The last query of a causal sequence; the table is per head, so read once."""
     options = {"is_causal": True, "query_offset": length - 1}
