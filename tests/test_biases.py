@@ -402,6 +402,28 @@ def test_8_each_bias_equals_the_generic_forms(isa, dtype, lq, lk, offset):
 
 
 @both_dtypes
+@pytest.mark.parametrize("lq, lk, offset", [(5, 40, 35), (40, 300, -7)])
+def test_8_shaw_keys_equal_the_generic_forms(isa, dtype, lq, lk, offset):
+    """As clipped rows, by labels of pairs, by buckets, and as a row per offset."""
+    rng = np.random.default_rng(8)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    k, reach = 4, max(lq + offset, lk - offset) - 1
+    table = normal(rng, 2 * k + 1, 16).astype(dtype)
+    row = np.clip(np.arange(-reach, reach + 1), -k, k) + k
+    relative = relpos.relative_positions(
+        lq, lk, max_relative_position=k, query_offset=offset
+    )
+    shaw = relpos.shaw_attention(*inputs, table, query_offset=offset)
+    for keywords in (
+        {"rel_key": table, "labels": relative + k},
+        {"rel_key": table, "buckets": row, "beyond": "raise"},
+        {"rel_key": table[row], "beyond": "raise"},
+    ):
+        got = relpos.attention(*inputs, **keywords, query_offset=offset)
+        assert_close(got, shaw, "same_formula")
+
+
+@both_dtypes
 def test_12_a_constant_added_to_a_bias_changes_nothing(isa, dtype):
     rng = np.random.default_rng(12)
     inputs = [x.astype(dtype) for x in qkv(rng, (2,), 3, 40, 40, 16)]
