@@ -54,5 +54,5 @@ def as_grad_bias(value: object) -> tuple[Array, Array]:
 
 
 def sum_offsets(terms: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Sum over the relative positions in float64 and round once."""
-    return rounded(np.asarray(terms.sum(axis=-1, dtype=np.float64)), dtype)
+    """Sum terms of float64 over the relative positions and round once."""
+    return rounded(np.asarray(terms.sum(axis=-1)), dtype)

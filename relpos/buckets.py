@@ -6,8 +6,8 @@ The step that a distance n reaches is one of floor or ceil of
 .. math:: w \, \frac{\log(n / e)}{\log(d / e)}
 
 and a comparison with a whole number s of steps is one of integers:
-:math:`n^w \gtrless d^s e^{w - s}`. No logarithm is taken here, so that no rounding can
-move a distance across an edge.
+:math:`n^w \gtrless d^s e^{w - s}`. That is what decides here; floating logarithms only
+tell where to begin to look, so that no rounding moves a distance across an edge.
 
 Shapes: any for relative positions; T5's weights (num_buckets, H), its bias
 (H, 2 length - 1).
@@ -45,7 +45,8 @@ _MAX_BUCKETS = 2**12
 def _floor_root(x: int, k: int) -> int:
     """Return the largest n with n ** k <= x, for x and k of at least 1."""
     n: int = int(math.exp(math.log(x) / k))
-    n = ((k - 1) * n + x // n ** (k - 1)) // k  # Newton squares the relative error
+    # one step of Newton's squares the relative error: few are left for the loops
+    n = ((k - 1) * n + x // n ** (k - 1)) // k
     while n**k > x:
         n -= 1
     while (n + 1) ** k <= x:
