@@ -222,6 +222,27 @@ def test_botnet(rng, isa, dtype, grid):
     assert_close(got, want, "forward")
 
 
+def test_labels_of_another_grid_are_an_error(rng):
+    """A window of 2 x 3 cells has 6 tokens, not 5."""
+    x = normal(rng, 2, H, 5, D)
+    keywords = recipes.swin(normal(rng, 15, H), (2, 3))
+    with pytest.raises(ValueError, match=r"^labels: .*\(6, 6\).*expected"):
+        relpos.attention(x, x, x, **keywords)
+
+
+def test_windows_of_another_shape_have_other_labels():
+    """3 x 5 and 5 x 3 have as many rows; square windows cannot tell them apart."""
+    wide, tall = relpos.grid_labels((3, 5)), relpos.grid_labels((5, 3))
+    assert wide.max() == tall.max() == 5 * 9 - 1
+    assert not np.array_equal(wide, tall)
+    row = {
+        "one down": wide[0, 5],
+        "one right": wide[0, 1],
+        "oneself": wide[7, 7],
+    }
+    assert row == {"one down": 22 + 9, "one right": 22 + 1, "oneself": 22}
+
+
 # ---- gradients of the parameters, as the docstrings say to read them ----------------
 
 
