@@ -186,11 +186,13 @@ def shaw(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Proble
 
 
 def alibi(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    """The same work as T5's and KERPLE's biases and as a learned one."""
+    """A bias by offset: T5's, KERPLE's and learned ones are the same work."""
     bias = relpos.alibi_bias(heads, length, dtype=dtype)
-    options = {"is_causal": is_causal}
-    tensors = tokens(length, dtype, heads=heads)
-    return Problem("attention", {**tensors, "rel_bias": bias}, options)
+    return Problem(
+        "attention",
+        {**tokens(length, dtype, heads=heads), "rel_bias": bias},
+        {"is_causal": is_causal},
+    )
 
 
 def decode(length: int, dtype: str, with_table: bool) -> Problem:
@@ -205,3 +207,6 @@ def decode(length: int, dtype: str, with_table: bool) -> Problem:
 
 #: scheme -> how to make it, products of N·D forward, and backward with scores again
 SCHEMES = {"plain": (plain, 4, 10), "music": (music, 6, 16), "xl": (xl, 6, 16)}
+
+#: scheme -> how to make it, rows of tables multiplied; timed beside plain attention
+OVER_PLAIN = {"shaw k=16": (shaw, 2 * SHAW_K + 1), "alibi": (alibi, 0)}
