@@ -117,6 +117,7 @@ __all__ = [
 
 
 if TYPE_CHECKING:
+    from relpos import data as data
     from relpos import nn as nn
     from relpos import plot as plot
     from relpos import recipes as recipes
@@ -125,6 +126,6 @@ else:
 
     def __getattr__(name):
         """Load a submodule that few programs need when it is used."""
-        if name in ("nn", "plot", "recipes", "reference", "ufuncs"):
+        if name in ("data", "nn", "plot", "recipes", "reference", "ufuncs"):
             return _import_module(f"relpos.{name}")
         raise AttributeError(f"module 'relpos' has no attribute {name!r}")

@@ -13,6 +13,7 @@ from time import perf_counter
 
 from relpos._demo.facts import facts
 from relpos._demo.layers import layers
+from relpos._demo.overview import overview
 from relpos._demo.pictures import pictures
 from relpos._demo.recorded import recorded
 from relpos._demo.report import Report
@@ -25,6 +26,7 @@ __all__ = ["STEPS", "run"]
 
 STEPS: list[Callable[[Report], None]] = [
     facts,
+    overview,
     sentences,
     skewing,
     recorded,

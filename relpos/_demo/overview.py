@@ -1,0 +1,188 @@
+"""Claims that an overview of positional encodings makes in words, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import relpos
+from relpos._demo.report import Report
+
+__all__ = ["ENCODINGS", "overview", "trained_table"]
+
+Array = npt.NDArray[Any]
+
+LENGTHS, DIM = (32, 64, 128, 256), 32  # of the encodings that are audited
+ROWS = 128  # of the learned table: the longest length is beyond it
+WIDE = 64  # columns where directions and rotations are looked at
+
+PHRASE = ("smoking", "kills")
+SENTENCES = (
+    PHRASE,
+    ("kim", "said", *PHRASE),
+    (
+        *("it", "was", "commonly", "believed", "by", "most", "adult", "Americans"),
+        *("in", "the", "90s", "that", *PHRASE),
+    ),
+)
+
+
+def overview(report: Report) -> None:
+    """Five requirements, directions in many dimensions, RoPE, and moved words."""
+    report.begin("What is said of encodings, measured")
+    requirements(report)
+    directions(report)
+    rotary_decay(report)
+    moved_words(report)
+
+
+# ---- the five requirements -----------------------------------------------------------
+
+
+@cache
+def trained_table() -> Array:
+    """A table that has learned, with a readout, which of two positions comes first."""
+    rng = np.random.default_rng(2)
+    table, readout = rng.standard_normal((ROWS, DIM)) / 50, rng.standard_normal(DIM) / 8
+    for _ in range(100):
+        pairs = np.sort(rng.choice(ROWS, (256, 2)), axis=1)
+        first, second = np.moveaxis(relpos.learned(table, pairs), 1, 0)
+        doubt = 1 / (1 + np.exp((second - first) @ readout))
+        push = doubt[:, None] * readout
+        grad = relpos.learned_backward(np.stack([-push, push], axis=1), pairs, ROWS)
+        readout = readout + 0.01 * doubt @ (second - first)
+        table = table + 0.01 * grad
+    return table.astype(np.float32)
+
+
+def _learned(length: int, dim: int) -> Array:
+    return relpos.learned(trained_table()[:, :dim], length)
+
+
+def _random(length: int, dim: int) -> Array:
+    return relpos.random_encoding(length, dim, rng=3)
+
+
+#: Encodings, and which requirements they are known to meet: unique, consistent, order,
+#: extrapolation, small, scalable.
+ENCODINGS: dict[str, tuple[Callable[[int, int], Array], str]] = {
+    "index": (relpos.index_encoding, "yes yes yes yes no yes"),
+    "normalized index": (relpos.normalized_index_encoding, "yes no yes no yes yes"),
+    "random": (_random, "yes yes no no yes yes"),
+    "learned table": (_learned, "yes yes yes no yes yes"),
+    "sinusoidal": (relpos.sinusoidal, "yes yes yes yes yes yes"),
+}
+
+
+def requirements(report: Report) -> None:
+    """Audits the encodings; each verdict must be the one that is known."""
+    report.say(f"Five requirements, measured at lengths {LENGTHS} with {DIM} columns;")
+    report.say("the number behind each verdict:")
+    rows = []
+    for name, (encode, known) in ENCODINGS.items():
+        audit = relpos.audit_encoding(encode, lengths=LENGTHS, dim=DIM)
+        verdicts = ["yes" if finding.met else "no" for finding in audit]
+        cells = [f"{v} {f.value:.2g}" for v, f in zip(verdicts, audit, strict=True)]
+        rows.append([name, *cells])
+        others = sum(a != b for a, b in zip(verdicts, known.split(), strict=True))
+        report.check(f"{name}: other verdicts than known", others, 0, in_table=True)
+    report.table(["", *relpos.EncodingAudit._fields], rows)
+    report.say(f"nan: the learned table has {ROWS} rows and serves no more.")
+
+
+# ---- directions ----------------------------------------------------------------------
+
+
+def directions(report: Report) -> None:
+    """Random directions are the closer to orthogonal the more dimensions there are."""
+    report.say("Cosines between random directions, and what 1 / sqrt(dim) says:")
+    rng, rows = np.random.default_rng(5), []
+    for dim in (8, 64, 512, 4096):
+        unit = rng.standard_normal((200, dim))
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        cosines = (unit @ unit.T)[np.triu_indices(200, 1)]
+        spread = float(np.sqrt((cosines**2).mean()))
+        rows.append([f"{dim}", f"{spread:.4f}", f"{dim**-0.5:.4f}"])
+        gap = abs(spread * dim**0.5 - 1)
+        # 19,900 cosines: the relative error of their spread is about 1 / sqrt(39,800).
+        report.check(f"cosines in {dim} dimensions", gap, 0.02, in_table=True)
+    report.table(["dim", "root mean square", "1 / sqrt(dim)"], rows)
+
+
+# ---- rotary --------------------------------------------------------------------------
+
+
+def rotary_decay(report: Report) -> None:
+    """How a rotated vector's product with itself falls with the distance."""
+    rng, reach = np.random.default_rng(6), 2048
+    query, other = rng.standard_normal((2, 16, 1, WIDE))
+    turned = relpos.apply_rotary(
+        np.repeat(query, reach, axis=1), np.arange(reach, dtype=np.float64)
+    )
+    size = (query**2).sum(axis=-1)
+    same = ((turned * query).sum(axis=-1) / size).mean(axis=0)
+    unlike = ((turned * other).sum(axis=-1) / size).std(axis=0)
+    octaves = [(2**n, 2 ** (n + 1)) for n in range(11)]
+    means = [float(same[low:high].mean()) for low, high in octaves]
+    report.say("RoPE: q R_r q / q q, mean over each octave of distances r:")
+    report.table(
+        ["r", *(f"{low}..{high - 1}" for low, high in octaves[::2])],
+        [["mean", *(f"{mean:.2f}" for mean in means[::2])]],
+    )
+    rises = int((np.diff(same) > 0).sum())
+    report.say(f"It rises at {rises} of {reach - 1} steps: a decay of the mean only,")
+    report.say("and of a query with a key like it: unrelated ones keep their size.")
+    falls = float(np.diff(means).max())
+    report.check("octave to octave, the mean falls", -falls, 0.01, at_least=True)
+    kept = float(unlike[reach // 2 :].mean() / unlike[: reach // 2].mean())
+    report.check("unrelated: far over near", abs(kept - 1), 0.1)
+
+
+# ---- words that move -----------------------------------------------------------------
+
+
+def moved_words(report: Report) -> None:
+    """The same two words at positions 0, 2 and 12, attending to each other."""
+    report.say(f"{' '.join(PHRASE)!r} at positions 0, 2 and 12 of three sentences:")
+    report.say("largest change of the two words' output, from the first sentence's")
+    rng = np.random.default_rng(7)
+    words = sorted({word for sentence in SENTENCES for word in sentence})
+    vectors = dict(zip(words, rng.standard_normal((len(words), WIDE)), strict=True))
+    table = rng.standard_normal((2 * max(map(len, SENTENCES)) - 1, WIDE))
+
+    def added(x: Array, seen: Array) -> Any:
+        x = x + relpos.sinusoidal(x.shape[-2], WIDE, dtype=x.dtype)
+        return relpos.attention(x, x, x, seen)
+
+    def relative(x: Array, seen: Array) -> Any:
+        return relpos.shaw_attention(x, x, x, table, table, attn_mask=seen)
+
+    def rotary(x: Array, seen: Array) -> Any:
+        turned = relpos.apply_rotary(x)
+        return relpos.attention(turned, turned, x, seen)
+
+    ways = {
+        "sinusoids added": added,
+        "relative keys and values": relative,
+        "rotary": rotary,
+    }
+    changes = {}
+    for way, run in ways.items():
+        outputs = []
+        for sentence in SENTENCES:
+            x = np.array([[vectors[word] for word in sentence]])
+            seen = np.array([word in PHRASE for word in sentence])
+            outputs.append(run(x, seen)[:, seen])
+        changes[way] = [float(np.abs(y - outputs[0]).max()) for y in outputs[1:]]
+    report.table(
+        ["", "from 0 to 2", "from 0 to 12"],
+        [[way, *(f"{x:.1e}" for x in found)] for way, found in changes.items()],
+    )
+    absolute = min(changes.pop("sinusoids added"))
+    report.check("sinusoids added: least change", absolute, 0.01, at_least=True)
+    for way, found in changes.items():
+        report.check(f"{way}: most change", max(found), 1e-13)
