@@ -71,6 +71,7 @@ def problem(grid, kernel, channels, batch=(), seed=0):
 @sizes
 @both_dtypes
 @causal_too
+@pytest.mark.sanitized
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_loops(isa, grid, kernel, channels, dtype, is_causal, masked):
     x, weight, bias, mask = problem(grid, kernel, channels, (2,))
@@ -91,6 +92,26 @@ def test_the_loops(isa, grid, kernel, channels, dtype, is_causal, masked):
     assert_close(found.x, dx, "gradient")
     assert_close(found.weight, sum(dw), "gradient")
     assert_close(found.bias, sum(db), "gradient")
+
+
+@sizes
+@causal_too
+def test_the_definition_is_the_loops(grid, kernel, channels, is_causal):
+    x, weight, bias, mask = problem(grid, kernel, channels, (2,))
+    keywords = {"grid": grid, "is_causal": is_causal}
+    got = relpos.reference.conv_encoding(x, weight, bias, mask=mask, **keywords)
+    grad = normal(np.random.default_rng(1), *x.shape)
+    found = relpos.reference.conv_encoding_backward(
+        grad, x, weight, bias, mask=mask, **keywords
+    )
+    truth = [
+        gradient_loops(grad[b], x[b], weight, mask[b], **keywords) for b in range(2)
+    ]
+    for b in range(2):
+        assert_close(got[b], loops(x[b], weight, bias, mask[b], **keywords), "forward")
+        assert_close(found[0][b], truth[b][0], "gradient")
+    assert_close(found[1], truth[0][1] + truth[1][1], "gradient")
+    assert_close(found[2], truth[0][2] + truth[1][2], "gradient")
 
 
 @causal_too
@@ -221,6 +242,7 @@ def test_strides_of_the_kernels_own_operands(isa):
             assert_bitwise(part, expected)
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("pad", [-(2**63), -9, 7, 9, 2**63 - 1])
 def test_taps_that_never_meet_the_grid(isa, pad):
     rng = np.random.default_rng(7)
@@ -234,6 +256,7 @@ def test_taps_that_never_meet_the_grid(isa, pad):
         assert not outs[0].any() and outs[1].any()
 
 
+@pytest.mark.sanitized
 def test_any_number_of_threads_gives_the_same_bits(isa):
     x, weight, bias, mask = problem((40, 30), (3, 3), 70, (3,))
     grad = normal(np.random.default_rng(8), *x.shape)

@@ -90,7 +90,22 @@ def test_attention_with_labels_is_the_graph(isa, tables, dtype):
 
 
 @every_table
+def test_the_definition_is_the_loops(tables):
+    inputs, edges = problem(tables)
+    edges = [*edges, edges[0], edges[4]._replace(label=2)]
+    want, lse = oracle_graph.attention(edges=edges, scale=0.7, **inputs)
+    names = ("indptr", "indices", "labels")
+    graph = dict(zip(names, compressed(edges, 9), strict=True))
+    got = relpos.reference.graph_attention(
+        **inputs, **graph, scale=0.7, return_lse=True
+    )
+    assert_close(got.out, want, "forward")
+    assert_lse_close(got.lse, lse)
+
+
+@every_table
 @both_dtypes
+@pytest.mark.sanitized
 @pytest.mark.parametrize("d, dv", [(7, 5), (64, 33), (1, 1)])
 def test_graph_attention(isa, tables, dtype, d, dv):
     inputs, edges = problem(tables, d=d, dv=dv)
@@ -270,6 +285,7 @@ def test_the_graph_is_copied(isa):
 
 
 @both_dtypes
+@pytest.mark.sanitized
 def test_any_number_of_threads_gives_the_same_bits(isa, dtype):
     inputs, edges = problem("both", lq=120, lk=90, d=24, dv=16)
     edges += [Edge(i, 5, 0) for i in range(120) for _ in range(30)]  # a hub

@@ -52,10 +52,10 @@ def root(query: Array) -> Array:
     return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
 
 
-def attention(query: Array, key: Array, value: Array) -> Array:
+def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -> Array:
     """No positions."""
     s = (query @ transposed(key)) * root(query)
-    return softmax(s, is_causal=False) @ value
+    return softmax(s, is_causal) @ value
 
 
 def distances(length: int, k: int) -> Array:

@@ -27,13 +27,14 @@ passed on as they are.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo import biases, numpy_forms
+from relpos._demo import biases, neighbours, numpy_forms
 from relpos._demo.measure import Measurement, measure
 from relpos._demo.report import Report
 from relpos._demo.rows import (
@@ -62,6 +63,7 @@ from relpos._demo.rows import (
 __all__ = ["ROWS", "schemes"]
 
 CLIP = 16  # Shaw's k of the base model
+CAUSAL = partial(relpos.attention, is_causal=True)
 
 
 def causal_table(inputs: Inputs) -> dict[str, Any]:
@@ -122,12 +124,20 @@ ROWS = [
         Gradients(learned_backward, learned_reference, EXACT),
     ),
     Row(
-        "attention, no positions",
+        "NoPE (no positions)",
         heads_of(),
         relpos.attention,
         numpy_forms.attention,
         reference.attention,
         gradients=of_attention(relpos.attention),
+    ),
+    Row(
+        "NoPE, causal",
+        heads_of(),
+        CAUSAL,
+        partial(numpy_forms.attention, is_causal=True),
+        partial(reference.attention, is_causal=True),
+        gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
     ),
     Row(
         "Shaw, keys",
@@ -178,6 +188,7 @@ ROWS = [
         gradients=of_attention(relpos.attention),
     ),
     *biases.ROWS,
+    *neighbours.ROWS,
 ]
 PAIRS_ROW = Row(
     "Shaw, keys, L x L x d",

@@ -23,6 +23,7 @@ from relpos.reference.biases import (
     t5_bucket,
 )
 from relpos.reference.brute import brute_force_attention
+from relpos.reference.conv import conv_encoding, conv_encoding_backward
 from relpos.reference.dropout import dropout_keep, philox4x32
 from relpos.reference.encodings import (
     index_encoding,
@@ -35,6 +36,7 @@ from relpos.reference.encodings import (
 )
 from relpos.reference.formula import attention, merge_attention
 from relpos.reference.gradients import AttentionGradients, attention_backward
+from relpos.reference.graph import graph_attention
 from relpos.reference.pairs import AttentionOutput
 from relpos.reference.positions import (
     grid_labels,
@@ -73,8 +75,11 @@ __all__ = [
     "attention",
     "attention_backward",
     "brute_force_attention",
+    "conv_encoding",
+    "conv_encoding_backward",
     "deberta_bucket",
     "dropout_keep",
+    "graph_attention",
     "grid_labels",
     "index_encoding",
     "kerple_bias",
