@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from relpos.nn.module import Seed
 
 __all__ = ["ConvPositionEmbedding"]
+
+#: Taps that a product takes at a time: what they see is copied side by side, because a
+#: BLAS reads no rows that overlap, and this many keep the copy small.
+_BLOCK = 8
 
 #: Names of the same parameters in fairseq's sequence of modules, and those that
 #: PyTorch's newer weight normalisation gives.
@@ -130,7 +134,7 @@ class ConvPositionEmbedding(Module):
             array = np.where(tokens[..., None], array, self.dtype.type(0))
         padded = _padded(array, self.groups, weight.shape[-1], weight.shape[-1] // 2)
         taps = self._grouped(weight).transpose(0, 3, 2, 1)
-        y, slope = kernels().gelu(_correlate(padded, taps) + bias)
+        y, slope = kernels().gelu(_correlate(padded, taps, array.shape[1]) + bias)
         return self._remember(y, padded, slope, tokens)
 
     def backward(self, grad_out: ArrayLike) -> Array:
@@ -144,7 +148,7 @@ class ConvPositionEmbedding(Module):
         # the taps turned round, and outputs and inputs of a group exchanged
         taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
         around = _padded(grad, self.groups, size, size - 1 - size // 2)
-        dx = _correlate(around, taps)
+        dx = _correlate(around, taps, grad.shape[1])
         return dx if tokens is None else np.where(tokens[..., None], dx, 0)
 
     def load_state_dict(
@@ -185,44 +189,52 @@ def _lengths(v: Array) -> Array:
 
 
 def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
-    """(B, L, E) -> (B, groups, L + taps - 1, E / groups) with zeros around."""
+    """(B, L, E) -> (B, groups, L + taps - 1 and more, E / groups), zeros around."""
     batch, length, width = x.shape
-    shape = (batch, groups, length + taps - 1, width // groups)
+    shape = (batch, groups, length + taps + _BLOCK - 2, width // groups)
     padded = np.zeros(shape, x.dtype)
     parts = x.reshape(batch, length, groups, width // groups).swapaxes(1, 2)
     padded[:, :, before : before + length] = parts
     return padded
 
 
-def _windows(rows: Array, taps: int) -> Array:
-    """View contiguous (L + taps - 1, c) as the (L, taps * c) that each token sees."""
+def _windows(rows: Array) -> Array:
+    """Copy contiguous (n, c) to (n - _BLOCK + 1, _BLOCK * c): what as many taps see."""
     count, width = rows.shape
-    return as_strided(
-        rows, (count - taps + 1, taps * width), rows.strides, writeable=False
-    )
+    shape = (count - _BLOCK + 1, _BLOCK * width)
+    return np.ascontiguousarray(as_strided(rows, shape, rows.strides, writeable=False))
 
 
-def _correlate(padded: Array, taps: Array) -> Array:
+def _blocks(
+    padded: Array, taps: int, length: int
+) -> Iterator[tuple[int, int, slice, Array]]:
+    """Yield (b, g, columns, what these taps see) with columns of (t, in) flattened."""
+    inputs = padded.shape[-1]
+    for b, g in np.ndindex(padded.shape[:2]):
+        windows = _windows(padded[b, g])
+        for first in range(0, taps, _BLOCK):
+            end = min(first + _BLOCK, taps)
+            seen = windows[first : first + length, : (end - first) * inputs]
+            yield b, g, slice(first * inputs, end * inputs), seen
+
+
+def _correlate(padded: Array, taps: Array, length: int) -> Array:
     """y[b, n] = sum_t padded[b, :, n + t] taps[:, t]; taps (groups, t, in, out)."""
     groups, size, inputs, outputs = taps.shape
     matrices = np.ascontiguousarray(taps).reshape(groups, size * inputs, outputs)
-    length = padded.shape[2] - size + 1
-    y = np.empty((len(padded), length, groups * outputs), padded.dtype)
-    parts, threads = y.reshape(len(padded), length, groups, outputs), get_num_threads()
-    for b, g in np.ndindex(padded.shape[:2]):
-        windows = _windows(padded[b, g], size)
-        parts[b, :, g] = _core.gemm(windows, matrices[g], threads)
-    return y
+    y = np.zeros((len(padded), groups, length, outputs), padded.dtype)
+    for b, g, columns, seen in _blocks(padded, size, length):
+        y[b, g] += _core.gemm(seen, matrices[g, columns], get_num_threads())
+    return y.swapaxes(1, 2).reshape(len(padded), length, groups * outputs)
 
 
 def _tap_gradients(padded: Array, grad: Array, size: int) -> Array:
     """Adjoint of `_correlate` for the taps: (groups, t, in, out)."""
     batch, groups, _, inputs = padded.shape
-    outputs = grad.shape[-1] // groups
-    parts = grad.reshape(*grad.shape[:2], groups, outputs).swapaxes(1, 2)
+    length, outputs = grad.shape[1], grad.shape[-1] // groups
+    parts = grad.reshape(batch, length, groups, outputs).swapaxes(1, 2)
+    parts = np.ascontiguousarray(parts)
     total = np.zeros((groups, size * inputs, outputs))
-    for b, g in np.ndindex(batch, groups):
-        windows = _windows(padded[b, g], size)
-        part = np.ascontiguousarray(parts[b, g])
-        total[g] += _core.gemm(windows.T, part, get_num_threads())
+    for b, g, columns, seen in _blocks(padded, size, length):
+        total[g, columns] += _core.gemm(seen.T, parts[b, g], get_num_threads())
     return total.reshape(groups, size, inputs, outputs)
