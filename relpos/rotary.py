@@ -147,6 +147,14 @@ def apply_rotary(
     >>> relpos.apply_rotary(x, offset=1, inverse=True).round(4)
     array([[ 0.5403, -0.8415],
            [-0.4161, -0.9093]])
+
+    Cells of a 2 x 3 grid, half of the pairs turned by the row and half by the column:
+
+    >>> axes = np.divmod(np.arange(6), 3)
+    >>> inv_freq = relpos.rotary_frequencies(4)
+    >>> angles = np.hstack([np.multiply.outer(at, inv_freq) for at in axes])
+    >>> relpos.apply_rotary(np.ones((6, 8)), angles=angles).shape
+    (6, 8)
     """
     rotation = as_rotation(
         x,

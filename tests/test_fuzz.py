@@ -49,9 +49,8 @@ def check(run):
     gradients = {name: x for name, x in found.items() if x is not None}
     assert all(x.dtype == run.dtype for x in (got.out, *gradients.values()))
     # Among 20,000 problems some sums cancel to nearly nothing: each is judged by the
-    # sum of its absolute values, which bounds the rounding of any order of summation;
-    # in float64, where the limit is 45 roundings and not 17, by a quarter of it.
-    of = truth.truth()
+    # sum of its absolute values, in float64 by a quarter of it. Float32 needs the whole
+    # where weights are equal: every row then rounds alike, and nothing averages out.
     assert_gradients_close(
         gradients,
         {name: of[name] for name in run.wrt},

@@ -118,6 +118,62 @@ def test_rotations_form_a_group(interleaved, dtype, isa):
     np.testing.assert_allclose(*norms, rtol=2 * np.finfo(dtype).eps)
 
 
+def test_scores_of_a_grid_depend_on_both_differences_alone():
+    """Angles of several axes side by side: moving all cells changes nothing."""
+    rng = np.random.default_rng(7)
+    q, k = rng.standard_normal((2, 12, 16))
+    axes, inv_freq = np.divmod(np.arange(12), 4), relpos.rotary_frequencies(8)
+
+    def scores(*moves):
+        parts = [
+            np.multiply.outer(at + move, inv_freq)
+            for at, move in zip(axes, moves, strict=True)
+        ]
+        turned = [relpos.apply_rotary(x, angles=np.hstack(parts)) for x in (q, k)]
+        return turned[0] @ turned[1].T
+
+    np.testing.assert_allclose(scores(9, 30), scores(0, 0), rtol=0, atol=1e-13)
+    row, column = axes
+    same = (row[:, None] - row == 1) & (column[:, None] - column == -2)
+    q[:], k[:] = q[0], k[0]  # equal contents: scores tell offsets apart, and no more
+    assert np.ptp(scores(0, 0)[same]) < 1e-14 < 1e-3 < np.ptp(scores(0, 0))
+
+
+@pytest.mark.usefixtures("strict_floats")
+def test_random_problems(isa):
+    """Any mix of arguments, against the definition."""
+    rng = np.random.default_rng(11)
+    for _ in range(150):
+        batch = tuple(rng.integers(1, 4, rng.integers(0, 3)))
+        length, half = (int(n) for n in rng.integers(1, 40, 2))
+        x = rng.standard_normal((*batch, length, 2 * half + rng.integers(0, 3)))
+        x = x.astype(rng.choice(DTYPES))
+        if rng.random() < 0.3:
+            x = x[..., ::-1, :]
+        shape = (*batch, length, half)
+        own = shape[rng.integers(0, len(shape)) :]
+        options = {"rotary_dim": 2 * half, "interleaved": bool(rng.random() < 0.5)}
+        options["inverse"] = bool(rng.random() < 0.5)
+        if rng.random() < 0.3:
+            options["angles"] = rng.standard_normal(own)
+        else:
+            options["offset"] = float(rng.integers(-9, 9))
+            if rng.random() < 0.5:
+                options["positions"] = 9 * rng.standard_normal(own[:-1])
+            if rng.random() < 0.5:
+                options["inv_freq"] = rng.standard_normal(half)
+        if rng.random() < 0.5:
+            options["magnitude"] = rng.standard_normal(own)
+        want = reference.apply_rotary(x, **options)
+        limit = 60 * np.finfo(x.dtype).eps * np.abs(want).max()
+        np.testing.assert_allclose(
+            relpos.apply_rotary(x, **options), want, rtol=0, atol=limit
+        )
+        x = x.copy()
+        relpos.apply_rotary(x, **options, out=x)
+        np.testing.assert_allclose(x, want, rtol=0, atol=limit)
+
+
 # ---- against the loops --------------------------------------------------------------
 
 OPTIONS = {
@@ -335,6 +391,8 @@ def test_gufunc(dtype, isa):
 
 def test_gufunc_of_nothing_and_of_too_much():
     where, table = np.arange(5.0), np.ones((5, 3))
+    many = np.broadcast_to(where[:0], (2**40, 0))
+    assert ufuncs.rotary(np.ones((2**40, 0, 6)), many, *[table[:0]] * 3, 0).size == 0
     empty = np.ones((0, 5, 6))
     assert ufuncs.rotary(empty, where, table, table, table, 0).shape == (0, 5, 6)
     with pytest.raises(ValueError, match="2h columns"):

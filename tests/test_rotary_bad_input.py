@@ -8,6 +8,7 @@ from bad_kinds import HUGE, Tensor, ones
 
 import relpos
 
+pytestmark = pytest.mark.devmode
 BOTH = [
     # kinds
     ({"x": Tensor()}, TypeError, r"^x: got a torch Tensor; .*relpos\.torch"),

@@ -13,6 +13,7 @@ import pytest
 
 import relpos
 
+pytestmark = pytest.mark.devmode
 HALF = 8
 
 

@@ -322,10 +322,12 @@ FN(rotary)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *dat
     rp_array *places[OPERANDS] = {&p.x,         &p.position, &p.high, &p.low,
                                   &p.magnitude, NULL,        &p.out};
     const ptrdiff_t *core = steps + OPERANDS;
-    if (p.D < 2 * p.h) {
+    if (p.h > p.D / 2) {
         rp_loop_error("rotary: x must have at least 2h columns for h frequencies");
         return;
     }
+    if (p.L == 0 || p.D == 0)
+        return; /* however many items there are of nothing */
     for (int i = 0; i < OPERANDS; i++) {
         if (places[i] == NULL)
             continue;

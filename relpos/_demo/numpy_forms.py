@@ -23,6 +23,7 @@ __all__ = [
     "normalized_index",
     "pairs",
     "relative_bias",
+    "rotary",
     "shaw",
     "sinusoidal",
     "t5",
@@ -56,6 +57,17 @@ def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -
     """No positions."""
     s = (query @ transposed(key)) * root(query)
     return softmax(s, is_causal) @ value
+
+
+def rotary(x: Array) -> Array:
+    """Halves of the columns as pairs; phases of x's own precision, as programs do."""
+    length, dim = x.shape[-2:]
+    frequency = 10000.0 ** (-np.arange(0, dim, 2, dtype=x.dtype) / dim)
+    phase = np.arange(length, dtype=x.dtype)[:, None] * frequency.astype(x.dtype)
+    phase = np.concatenate([phase, phase], axis=-1)
+    a, b = np.split(x, 2, axis=-1)
+    turned: Array = x * np.cos(phase) + np.concatenate([-b, a], axis=-1) * np.sin(phase)
+    return turned
 
 
 def distances(length: int, k: int) -> Array:

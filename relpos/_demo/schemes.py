@@ -34,7 +34,7 @@ import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo import biases, neighbours, numpy_forms
+from relpos._demo import biases, neighbours, numpy_forms, rotary
 from relpos._demo.measure import Measurement, measure
 from relpos._demo.report import Report
 from relpos._demo.rows import (
@@ -138,6 +138,14 @@ ROWS = [
         partial(numpy_forms.attention, is_causal=True),
         partial(reference.attention, is_causal=True),
         gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
+    ),
+    Row(
+        "RoPE",
+        heads_of(),
+        rotary.attention,
+        rotary.in_numpy,
+        rotary.by_definition,
+        gradients=rotary.GRADIENTS,
     ),
     Row(
         "Shaw, keys",
