@@ -51,6 +51,7 @@ def check(run):
     # Among 20,000 problems some sums cancel to nearly nothing: each is judged by the
     # sum of its absolute values, in float64 by a quarter of it. Float32 needs the whole
     # where weights are equal: every row then rounds alike, and nothing averages out.
+    of = truth.truth()
     assert_gradients_close(
         gradients,
         {name: of[name] for name in run.wrt},
