@@ -139,6 +139,7 @@ def test_scores_of_a_grid_depend_on_both_differences_alone():
     assert np.ptp(scores(0, 0)[same]) < 1e-14 < 1e-3 < np.ptp(scores(0, 0))
 
 
+@pytest.mark.sanitized
 @pytest.mark.usefixtures("strict_floats")
 def test_random_problems(isa):
     """Any mix of arguments, against the definition."""
@@ -214,6 +215,7 @@ def test_against_the_loops(name, rotary_dim, interleaved, dtype, isa):
     np.testing.assert_allclose(exact, want, rtol=0, atol=1e-11)  # phases of one double
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("interleaved", PAIRINGS)
 @pytest.mark.parametrize("columns", [2, 4, 10, 14, 34, 66, 130, 1028, 2222])
 def test_partial_vectors_and_blocks(columns, interleaved, isa):
@@ -247,6 +249,7 @@ def test_many_rows_and_items_share_what_they_share(interleaved, isa):
     np.testing.assert_allclose(want, reference.apply_rotary(x, shared, **options), 1e-5)
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("interleaved", PAIRINGS)
 def test_any_number_of_threads(interleaved):
     x, results = normal(4, 700, 48, dtype=np.float32), []
@@ -257,6 +260,7 @@ def test_any_number_of_threads(interleaved):
     assert_bitwise(results[2], results[0])
 
 
+@pytest.mark.sanitized
 def test_empty():
     for shape in ((0, 4), (3, 0), (2, 0, 5, 4), (2, 3, 5, 0)):
         assert relpos.apply_rotary(np.ones(shape)).shape == shape
@@ -286,6 +290,7 @@ def test_nan_and_infinity_stay_where_they_are():
 # ---- layouts, in place --------------------------------------------------------------
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("interleaved", PAIRINGS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_same_bits(layout, interleaved, isa):
@@ -313,6 +318,7 @@ def test_every_layout_gives_the_same_bits(layout, interleaved, isa):
         assert_bitwise(here, want)
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("interleaved", PAIRINGS)
 @pytest.mark.parametrize("dtype", [np.float16, *DTYPES])
 def test_in_place(dtype, interleaved, isa):
@@ -362,6 +368,7 @@ def test_inputs_are_left_alone():
 # ---- the gufunc, and what it and the kernel reject ----------------------------------
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gufunc(dtype, isa):
     rotary = kernels().rotary
@@ -389,6 +396,7 @@ def test_gufunc(dtype, isa):
     assert_bitwise(turned.swapaxes(-1, -2), plain)
 
 
+@pytest.mark.sanitized
 def test_gufunc_of_nothing_and_of_too_much():
     where, table = np.arange(5.0), np.ones((5, 3))
     many = np.broadcast_to(where[:0], (2**40, 0))
@@ -412,6 +420,7 @@ GOOD = {
 }
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
