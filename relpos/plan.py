@@ -140,9 +140,10 @@ def plan(
         (batch, heads, key_length, head_dim); each at least 1. Where the lengths differ
         the last query is at the last key.
     scheme : {"plain", "bias", "shaw", "shaw_keys", "music", "transformer_xl"}
-        Tables are shared by the heads, but for one bias per head and offset. "shaw" has
-        keys and values. "music" and "transformer_xl" have a row for each offset that
-        occurs.
+        "plain" is also what absolute and rotary encodings leave to be done, "bias" has
+        one number for each head and offset (ALiBi, T5, KERPLE). Tables of vectors are
+        shared by the heads: "shaw" has one for keys and one for values, "music" and
+        "transformer_xl" a row for each offset that occurs.
     is_causal : bool, default False
     dtype : {float32, float64}
     max_relative_position : int, default 16
