@@ -1,8 +1,8 @@
 """What public code of relative attention got wrong, one test a mistake.
 
-Numbers are those of the collection that the tests come from; 8 (pairing) and 9 (a hidden
-cache) are in test_rotary_traps.py. Each test writes the mistake down as well: one that it
-would pass is none.
+Numbers are those of the collection that the tests come from; 8 (pairing) and 9 (a cache
+that nobody sees) are in test_rotary_traps.py. Each test shows the mistake as well: one
+that it passes would be none.
 """
 
 from __future__ import annotations
