@@ -26,13 +26,13 @@ __all__ = ["STEPS", "run"]
 
 STEPS: list[Callable[[Report], None]] = [
     facts,
-    overview,
     sentences,
     skewing,
     recorded,
     layers,
     schemes,
     training,
+    overview,
     pictures,
 ]
 

@@ -1,4 +1,4 @@
-"""Claims that an overview of positional encodings makes in words, measured."""
+"""Step 8: claims that an overview of encodings makes in words, measured."""
 
 from __future__ import annotations
 

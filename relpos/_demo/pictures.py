@@ -1,4 +1,4 @@
-"""Step 8: pictures, where matplotlib is installed."""
+"""Step 9: pictures, where matplotlib is installed."""
 
 from __future__ import annotations
 
