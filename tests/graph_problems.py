@@ -1,0 +1,61 @@
+"""Random graphs with their inputs, for the tests of labelled graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle_graph import compressed, random_edges
+from problems import DTYPES, normal, qkv
+
+import relpos
+
+ROWS = 5  # labels
+ABSENT = -7  # an edge's label that no table has
+TABLES = {
+    "none": {},
+    "keys": {"rel_key": ()},
+    "values per head": {"rel_value": (2,)},
+    "both": {"rel_key": (2,), "rel_value": ()},
+    "both per item": {"rel_key": (3, 1), "rel_value": (3, 2)},
+}
+every_table = pytest.mark.parametrize("tables", TABLES)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def problem(tables, lq=9, lk=11, d=7, dv=5, batch=(3,), seed=1):
+    """(inputs by name, edges), in float64."""
+    rng = np.random.default_rng([seed, lq, lk])
+    arrays = qkv(rng, batch, 2, lq, lk, d, dv)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    for name, lead in TABLES[tables].items():
+        inputs[name] = normal(rng, *lead, ROWS, d if name == "rel_key" else dv)
+    return inputs, random_edges(rng, lq, lk, ROWS)
+
+
+def run(inputs, edges, **options):
+    graph = compressed(edges, inputs["query"].shape[-2])
+    names = ("indptr", "indices", "labels")
+    return relpos.graph_attention(
+        **inputs, **dict(zip(names, graph, strict=True)), **options
+    )
+
+
+def dense(inputs, edges):
+    """The keywords attn_mask and labels of `attention` that say the same."""
+    shape = inputs["query"].shape[-2], inputs["key"].shape[-2]
+    mask, labels = np.zeros(shape, bool), np.full(shape, ABSENT)
+    for i, j, label in edges:
+        mask[i, j], labels[i, j] = True, label
+    return {"attn_mask": mask, "labels": labels}
+
+
+def with_gradients(result, seed=2):
+    """Gradients by name, and the incoming ones."""
+    rng = np.random.default_rng(seed)
+    grads = normal(rng, *result.out.shape), normal(rng, *result.lse.shape)
+    given = [g.astype(result.out.dtype) for g in grads]
+    found = result.context.backward(given[0], grad_lse=given[1])._asdict()
+    return {name: x for name, x in found.items() if x is not None}, grads
+
+
+BOTH = {"return_lse": True, "return_context": True}
