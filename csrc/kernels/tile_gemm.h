@@ -204,39 +204,38 @@ FN(gemm_set)(const T *a, const T *b, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_
         }
 }
 
-/* c += a . b without the terms in which a is 0, in gemm_add_rows's order and with its
- * bits: b holds NaN or infinity in rows that hidden pairs must not touch. */
-static void
-FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
-                           ptrdiff_t ldc)
+/* c += a . b without the terms in which a is 0, in the order of the kernels above and with
+ * their bits: b holds NaN or infinity in rows that hidden pairs must not touch. Term k of
+ * row i stands at a[i * row_step + k * term_step]. */
+RP_INLINE void
+FN(gemm_add_selected)(const T *a, ptrdiff_t row_step, ptrdiff_t term_step, const T *b,
+                      ptrdiff_t ldb, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth,
+                      T *c, ptrdiff_t ldc)
 {
-    for (ptrdiff_t i = 0; i < rows; i++)
+    for (ptrdiff_t i = 0; i < rows; i++, a += row_step)
         for (ptrdiff_t j = 0; j < columns; j += VL)
             for (ptrdiff_t k0 = 0; k0 < depth; k0 += DEPTH_BLOCK) {
                 V sum = (V){0};
                 for (ptrdiff_t k = k0; k < RP_MIN(depth, k0 + DEPTH_BLOCK); k++)
-                    if (a[i * lda + k] != 0)
-                        sum += FN(splat)(a[i * lda + k]) * FN(load)(b + k * ldb + j);
+                    if (a[k * term_step] != 0)
+                        sum += FN(splat)(a[k * term_step]) * FN(load)(b + k * ldb + j);
                 T *cell = c + i * ldc + j;
                 FN(store)(cell, FN(load)(cell) + sum);
             }
 }
 
-/* The same for gemm_add_columns: a (depth, rows) is read by columns. */
+static void
+FN(gemm_add_rows_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+                           ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
+                           ptrdiff_t ldc)
+{
+    FN(gemm_add_selected)(a, lda, 1, b, ldb, rows, columns, depth, c, ldc);
+}
+
 static void
 FN(gemm_add_columns_selected)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                               ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c,
                               ptrdiff_t ldc)
 {
-    for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t j = 0; j < columns; j += VL)
-            for (ptrdiff_t k0 = 0; k0 < depth; k0 += DEPTH_BLOCK) {
-                V sum = (V){0};
-                for (ptrdiff_t k = k0; k < RP_MIN(depth, k0 + DEPTH_BLOCK); k++)
-                    if (a[k * lda + i] != 0)
-                        sum += FN(splat)(a[k * lda + i]) * FN(load)(b + k * ldb + j);
-                T *cell = c + i * ldc + j;
-                FN(store)(cell, FN(load)(cell) + sum);
-            }
+    FN(gemm_add_selected)(a, 1, lda, b, ldb, rows, columns, depth, c, ldc);
 }
