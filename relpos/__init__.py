@@ -26,6 +26,7 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
+    from relpos.fire import fire_bias, fire_bias_backward
     from relpos.graph import graph_attention
     from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
     from relpos.merge import merge_attention
@@ -80,6 +81,8 @@ __all__ = [
     "conv_encoding",
     "conv_encoding_backward",
     "deberta_bucket",
+    "fire_bias",
+    "fire_bias_backward",
     "get_num_threads",
     "graph_attention",
     "grid_labels",

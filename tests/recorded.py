@@ -14,13 +14,13 @@ import dense_oracle
 import numpy as np
 import oracle
 import oracle_biases
+import oracle_fire
 import oracle_positions
 import oracle_rotary
 
 #: Families that wait for functions which relpos does not have yet, and which.
 NOT_EXPRESSED = {
     "dynb": "nn.DynamicPositionBias: tests/test_nn_recorded.py",
-    "fire": "fire_bias",
     "mem_raw": "nn.update_memory: tests/test_nn_recorded.py",
 }
 
@@ -174,6 +174,8 @@ def oracle_library(attention=dense_attention):
         shaw_attention=shaw,
         relative_global_attention=relative_global,
         transformer_xl_attention=transformer_xl,
+        fire_bias=oracle_fire.fire_bias,
+        fire_bias_backward=oracle_fire.fire_bias_backward,
         **{
             name: getattr(oracle_positions, name)
             for name in (

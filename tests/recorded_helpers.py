@@ -134,6 +134,17 @@ def esp_tables(lib, case):
             yield name, case.cast(rows)[None], case.true(f"out_{name}_pos_{dim}")
 
 
+def fire(lib, case):
+    """flashT5: the threshold is a learned multiple of a fixed length."""
+    network = [case[f"w_mlp.{n}.{kind}"] for n in (0, 2) for kind in ("weight", "bias")]
+    threshold = case["w_L_multiplier"] * case.constant(case["w_init_L"])
+    options = {"signed": case.flags["signed"], "eps": case.flags["eps"]}
+    bias = lib.fire_bias(
+        *network, case["w_c"], threshold, case.flags["qlen"], **options
+    )
+    yield "bias", bias[None], case.true("out_bias")
+
+
 FAMILIES = {
     function.__name__: function
     for function in (
@@ -147,5 +158,6 @@ FAMILIES = {
         kimi_posemb,
         sin_inter,
         esp_tables,
+        fire,
     )
 }

@@ -284,6 +284,24 @@ def with_oracle(**keywords):
     return dense_oracle.attention(**keywords), backward
 
 
+def traced_bias(function, backward):
+    """A bias of traced parameters, the first arguments, and its adjoint."""
+
+    def call(*arguments, **options):
+        count = sum(isinstance(x, Traced) for x in arguments)
+        parents, sizes = arguments[:count], arguments[count:]
+
+        def reverse_pass(grad):
+            found = backward(grad, *map(value, parents), **options)
+            found = found._asdict() if isinstance(found, tuple) else found
+            return [np.asarray(x, np.float64) for x in found.values()]
+
+        result = function(*map(value, parents), *sizes, **options)
+        return Traced(result, parents, reverse_pass)
+
+    return call
+
+
 def linear_map(function, adjoint):
     """A linear function of its first argument whose adjoint relpos has."""
 
@@ -366,4 +384,8 @@ def library(source=relpos):
     }
     constant = {name: on_values(getattr(source, name)) for name in CONSTANT}
     constant["apply_rotary"] = rotary(source)
-    return SimpleNamespace(**schemes, **linear, **constant)
+    biases = {
+        name: traced_bias(getattr(source, name), getattr(source, f"{name}_backward"))
+        for name in ("fire_bias",)
+    }
+    return SimpleNamespace(**schemes, **linear, **constant, **biases)

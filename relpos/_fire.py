@@ -1,0 +1,196 @@
+"""FIRE's parameters checked, its scalar x, and its network as straight lines in x.
+
+For a query at position p and a key at r = key minus query from it,
+
+    x     = U(r) g(p),  U = s log(|c r| + 1),  g = 1 / (log(|c| m + 1) + eps)
+    b_h   = w2_h relu(w1 x + b1) + b2_h
+
+with m = max(p, |threshold|) and s = 1, or -sign(r) where `signed`. The network has one
+scalar input, so b_h is a line between neighbouring knots -b1_k / w1_k, which all heads,
+queries and keys share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array, as_flag, as_floating, as_real, rounded
+
+#: FIRE's parameters, in the order of the arguments.
+NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
+
+_TINY = np.finfo(np.float64).tiny
+
+
+class Fire(NamedTuple):
+    """FIRE's parameters: `inputs` as given, by name, and the network in float64."""
+
+    inputs: dict[str, Array]
+    weak: frozenset[str]  # Python numbers: they take part in no promotion of dtypes
+    w1: Array  # (W,)
+    b1: Array  # (W,)
+    w2: Array  # (H, W)
+    b2: Array  # (H,)
+    c: float
+    threshold: float
+    signed: bool
+    eps: float
+
+    @property
+    def typed(self) -> dict[str, Array]:
+        """The parameters whose dtypes count."""
+        return {n: x for n, x in self.inputs.items() if n not in self.weak}
+
+
+def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:
+    """Check the parameters of FIRE; the number of heads is that of w2."""
+    inputs = {
+        name: _number(name, value)
+        if name in ("c", "threshold")
+        else as_floating(name, value)
+        for name, value in parameters.items()
+    }
+    _check_shapes(inputs)
+    added = as_real("eps", eps)
+    if added < 0:
+        raise ValueError(f"eps: got {added}; expected 0 or more")
+    exact = {name: np.array(x, np.float64) for name, x in inputs.items()}
+    return Fire(
+        inputs,
+        frozenset(n for n, x in parameters.items() if type(x) in (int, float)),
+        exact["w1"].reshape(-1),
+        exact["b1"],
+        exact["w2"],
+        exact["b2"],
+        float(exact["c"]),
+        float(exact["threshold"]),
+        as_flag("signed", signed),
+        added,
+    )
+
+
+def _number(name: str, value: object) -> Array:
+    if type(value) in (int, float):
+        return np.array(as_real(name, value))
+    array = as_floating(name, value)
+    if array.ndim:
+        raise ValueError(f"{name}: got shape {array.shape}; expected a number")
+    return array
+
+
+def _check_shapes(inputs: dict[str, Array]) -> None:
+    w1, b1, w2, b2 = (inputs[name].shape for name in NAMES[:4])
+    if len(w1) not in (1, 2) or w1[1:] not in ((), (1,)):
+        raise ValueError(f"w1: got shape {w1}; expected (W,) or (W, 1)")
+    if b1 != w1[:1]:
+        raise ValueError(f"b1: shape {b1} does not match w1's; expected ({w1[0]},)")
+    if len(w2) != 2 or w2[1] != w1[0]:
+        raise ValueError(f"w2: shape {w2} does not match w1's; expected (H, {w1[0]})")
+    if b2 != w2[:1]:
+        raise ValueError(f"b2: shape {b2} does not match w2's; expected ({w2[0]},)")
+
+
+def check_heads(fire: Fire, heads: int) -> None:
+    """Raise unless the network has an output for each query head."""
+    if len(fire.w2) != heads:
+        raise ValueError(
+            f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
+            f"{heads}; expected ({heads}, W)"
+        )
+
+
+# ---- the scalar x: a factor of the offset and one of the query ----------------------
+
+
+def offset_factor(fire: Fire, relative: Array) -> Array:
+    """U of each relative position (key minus query)."""
+    sign = -np.sign(relative) if fire.signed else 1.0
+    factor: Array = sign * np.log1p(np.abs(fire.c * relative))
+    return factor
+
+
+def offset_slope(fire: Fire, relative: Array) -> Array:
+    """dU/dc."""
+    sign = -np.sign(relative) if fire.signed else 1.0
+    far = np.abs(relative)
+    slope: Array = sign * np.sign(fire.c) * far / (1.0 + abs(fire.c) * far)
+    return slope
+
+
+def query_factor(fire: Fire, positions: Array) -> Array:
+    """g of each query position."""
+    reach = np.maximum(positions, abs(fire.threshold))
+    factor: Array = 1.0 / (np.log1p(abs(fire.c) * reach) + fire.eps)
+    return factor
+
+
+def query_slopes(fire: Fire, positions: Array) -> Array:
+    """dg/dc and dg/dthreshold, (..., 2); at a tie the maximum's slope is shared."""
+    limit = abs(fire.threshold)
+    reach = np.maximum(positions, limit)
+    chosen = (np.sign(limit - positions) + 1.0) / 2 * np.sign(fire.threshold)
+    shrink = -(query_factor(fire, positions) ** 2) / (1.0 + abs(fire.c) * reach)
+    by_c = np.where(reach > 0, shrink * np.sign(fire.c) * reach, 0.0)
+    return np.stack([by_c, shrink * abs(fire.c) * chosen], axis=-1)
+
+
+# ---- the network: lines between knots -----------------------------------------------
+
+
+class Lines(NamedTuple):
+    """S ranges of x; in range n, x >= starts[n], heads have slopes and intercepts."""
+
+    starts: Array  # (S,), ascending from -inf
+    active: Array  # (S, W): the units that are not cut off
+    slopes: Array  # (H, S)
+    intercepts: Array  # (H, S)
+
+
+def lines_of(fire: Fire) -> Lines:
+    """Ranges of x on which no unit switches, and the line of each head there.
+
+    A knot at 0 gets a range of its own: all pairs of distance 0 sit on it, and a unit
+    has no gradient where its input is 0.
+    """
+    w1, b1 = fire.w1, fire.b1
+    knots = np.where(w1 == 0, np.where(b1 > 0, -np.inf, np.inf), -b1 / w1)
+    cuts = np.unique(knots[np.isfinite(knots)])
+    if (cuts == 0).any():
+        cuts = np.unique([*cuts, _TINY])
+    if not fire.signed:  # x is never negative
+        cuts = cuts[cuts > 0]
+    starts = np.concatenate([[-np.inf], cuts])
+    if not fire.signed:
+        starts[0] = 0.0
+    at = starts[:, None]
+    reached = at >= knots
+    active = np.where(w1 < 0, ~reached, reached & ((at > knots) | (knots != 0)))
+    active |= np.isnan(w1) | np.isnan(b1)
+    starts[0] = -np.inf
+    slopes = fire.w2 @ np.where(active, w1, 0.0).T
+    intercepts = fire.w2 @ np.where(active, b1, 0.0).T + fire.b2[:, None]
+    return Lines(starts, active, slopes, intercepts)
+
+
+def network_gradients(fire: Fire, lines: Lines, sums: Array) -> dict[str, Array]:
+    """Gradients of w1, b1, w2, b2 from sums (H, S, 2) of dS and of dS x by range."""
+    plain, by_x = sums[..., 0], sums[..., 1]
+    kept, kept_x = plain @ lines.active, by_x @ lines.active  # (H, W)
+    return {
+        "w1": (fire.w2 * kept_x).sum(0),
+        "b1": (fire.w2 * kept).sum(0),
+        "w2": fire.w1 * kept_x + fire.b1 * kept,
+        "b2": plain.sum(1),
+    }
+
+
+def like_inputs(fire: Fire, found: dict[str, Array]) -> dict[str, Array]:
+    """Give each gradient the shape and dtype of its parameter."""
+    delivered = {}
+    for name, gradient in found.items():
+        given = fire.inputs[name]
+        own = rounded(np.asarray(gradient), given.dtype.newbyteorder("="))
+        delivered[name] = own.reshape(given.shape)
+    return delivered

@@ -1,0 +1,234 @@
+r"""FIRE: a small learned network of the distance, normalised by the query's position.
+
+With r = j - p the relative position of key j to a query at position p,
+
+    x      = s psi(|r|) / (psi(max(p, |threshold|)) + eps),   psi(d) = log(|c d| + 1)
+    b_hij  = sum_k w2[h, k] relu(w1[k] x + b1[k]) + b2[h]
+
+for p = i + query_offset; w1, b1 (W,), w2 (H, W), b2 (H,); s = 1, or with `signed` 1 for
+keys before the query and -1 for keys after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from relpos import _fire
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_floating,
+    as_int,
+    check_bytes,
+    rounded,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["FireGradients", "fire_bias", "fire_bias_backward"]
+
+
+class FireGradients(NamedTuple):
+    """Gradients of `fire_bias`'s parameters."""
+
+    w1: Array
+    b1: Array
+    w2: Array
+    b2: Array
+    c: Array
+    threshold: Array
+
+
+def _parameters(*values: object) -> dict[str, object]:
+    return dict(zip(_fire.NAMES, values, strict=True))
+
+
+def _positions(lq: int, query_offset: object) -> Array:
+    limit = POSITION_LIMIT - 1
+    return np.arange(lq) + as_int("query_offset", query_offset, -limit, limit)
+
+
+@np.errstate(all="ignore")  # parameters that are NaN or too large show in the result
+def fire_bias(
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    query_offset: int = 0,
+    signed: bool = False,
+    eps: float = 1e-6,
+) -> Array:
+    r"""Bias of FIRE for every pair, a floating `attn_mask` of `attention`.
+
+    With p the position ``i + query_offset`` of query i and r = j - p,
+
+    .. math::
+
+        x_{ij} &= s \, \frac{\psi(|r|)}{\psi(\max(p, |threshold|)) + eps}, \quad
+        \psi(d) = \log(|c \, d| + 1) \\
+        b_{hij} &= \sum_k w2_{hk} \, \max(w1_k x_{ij} + b1_k, 0) + b2_h
+
+    where s = 1, or where `signed` 1 for keys before the query and -1 for those after
+    it. The normaliser depends on the query's own position, so this is no function of r,
+    and decoding needs the true `query_offset`. `fire_attention` computes the same
+    without storing it.
+
+    Parameters
+    ----------
+    w1 : array_like of float, (W,) or (W, 1)
+        Weights of the first layer.
+    b1 : array_like of float, (W,)
+        Its biases.
+    w2 : array_like of float, (H, W)
+        Weights of the second layer, a row for each head.
+    b2 : array_like of float, (H,)
+        Its biases.
+    c : float or 0-d array
+        Factor inside the logarithm.
+    threshold : float or 0-d array
+        Queries before this position are normalised as if they stood there.
+    query_length, key_length : int
+        Lq and Lk; Lk is Lq by default.
+    query_offset : int, default 0
+        Position of query 0.
+    signed : bool, default False
+        Tell keys before the query from keys after it.
+    eps : float, default 1e-6
+        Added to the normaliser; the paper has none.
+
+    Returns
+    -------
+    ndarray, (H, Lq, Lk)
+        Of the common dtype of the arrays; computed in float64.
+
+    Raises
+    ------
+    TypeError
+        If a parameter is not floating, or a length is no integer.
+    ValueError
+        If a shape or a value does not fit.
+
+    See Also
+    --------
+    fire_bias_backward : gradients of the parameters.
+
+    References
+    ----------
+    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
+       Context Transformers", 2023, arXiv:2310.04418.
+
+    Examples
+    --------
+    One unit that passes x on: distances over the reach of a query, in logarithms.
+
+    >>> import relpos
+    >>> relpos.fire_bias([1.0], [0.0], [[-1.0]], [0.0], 1.0, 1.0, 3, eps=0.0).round(2)
+    array([[[ 0.  , -1.  , -1.58],
+            [-1.  ,  0.  , -1.  ],
+            [-1.  , -0.63,  0.  ]]])
+    """
+    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    lq = as_int("query_length", query_length, 0)
+    lk = lq if key_length is None else as_int("key_length", key_length, 0)
+    shape = (len(fire.w2), lq, lk)
+    check_bytes("fire_bias", shape, np.dtype(np.float64))
+    positions, bias = _positions(lq, query_offset), np.empty(shape)
+    for i, scale in enumerate(_fire.query_factor(fire, positions)):
+        x = scale * _fire.offset_factor(fire, np.arange(lk) - positions[i])
+        hidden = np.maximum(fire.w1[:, None] * x + fire.b1[:, None], 0.0)
+        bias[:, i] = fire.w2 @ hidden + fire.b2[:, None]
+    dtype = np.result_type(*(array.dtype for array in fire.typed.values()))
+    return rounded(bias, dtype)
+
+
+@np.errstate(all="ignore")
+def fire_bias_backward(
+    grad_bias: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    query_offset: int = 0,
+    signed: bool = False,
+    eps: float = 1e-6,
+) -> FireGradients:
+    r"""Gradients of the parameters of `fire_bias`.
+
+    .. math::
+
+        g_{hk} &= \sum_{ij} grad\_bias_{hij} \, [a_{ijk} > 0], \quad
+        a_{ijk} = w1_k x_{ij} + b1_k \\
+        db2_h &= \sum_{ij} grad\_bias_{hij}, \quad
+        dw2_{hk} = \sum_{ij} grad\_bias_{hij} \max(a_{ijk}, 0) \\
+        db1_k &= \sum_h w2_{hk} \, g_{hk}, \quad
+        dw1_k = \sum_{hij} w2_{hk} \, grad\_bias_{hij} \, [a_{ijk} > 0] \, x_{ij}
+
+    and those of `c` and `threshold` through x. Where a query stands exactly at the
+    threshold, its maximum has half of the slope on either side.
+
+    Parameters
+    ----------
+    grad_bias : array_like of float, (H, Lq, Lk)
+        Gradient of what `fire_bias` returned, such as that of an `attn_mask`.
+    w1, b1, w2, b2, c, threshold, query_offset, signed, eps
+        As in `fire_bias`.
+
+    Returns
+    -------
+    FireGradients
+        Named tuple ``(w1, b1, w2, b2, c, threshold)``, each of its parameter's shape
+        and dtype (float64 for a Python number).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `fire_bias`; ValueError if `grad_bias` does not fit the heads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> parameters = [1.0], [0.0], [[-1.0]], [0.0], 1.0, 1.0
+    >>> gradients = relpos.fire_bias_backward(np.ones((1, 3, 3)), *parameters, eps=0.0)
+    >>> gradients.w2.round(2), gradients.b2
+    (array([[6.22]]), array([9.]))
+    """
+    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    grad = as_floating("grad_bias", grad_bias)
+    if grad.ndim != 3 or grad.shape[0] != len(fire.w2):
+        raise ValueError(
+            f"grad_bias: got shape {grad.shape}; expected ({len(fire.w2)}, Lq, Lk), "
+            "w2's heads first"
+        )
+    positions = _positions(grad.shape[1], query_offset)
+    scales, slopes = (
+        f(fire, positions) for f in (_fire.query_factor, _fire.query_slopes)
+    )
+    sums = {name: np.zeros(getattr(fire, name).shape) for name in _fire.NAMES[:4]}
+    through_x = np.zeros(2)  # c, threshold
+    for i, scale in enumerate(scales):
+        relative = np.arange(grad.shape[2]) - positions[i]
+        factor = _fire.offset_factor(fire, relative)
+        before = fire.w1[:, None] * (scale * factor) + fire.b1[:, None]
+        row = grad[:, i].astype(np.float64)
+        back = np.where(before > 0, fire.w2.T @ row, 0.0)
+        sums["b2"] += row.sum(1)
+        sums["w2"] += row @ np.maximum(before, 0.0).T
+        sums["b1"] += back.sum(1)
+        sums["w1"] += back @ (scale * factor)
+        grad_x = fire.w1 @ back
+        through_x += (grad_x @ factor) * slopes[i]
+        through_x[0] += scale * (grad_x @ _fire.offset_slope(fire, relative))
+    found = {**sums, "c": through_x[0], "threshold": through_x[1]}
+    return FireGradients(**_fire.like_inputs(fire, found))
