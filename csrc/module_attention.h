@@ -135,7 +135,8 @@ run_attention(PyObject *capsule, PyObject *operands, int direction)
         return NULL;
     }
     memset(call.dims, -1, sizeof call.dims);
-    call.dims['1'] = 1;
+    for (int digit = '1'; digit <= '3'; digit++)
+        call.dims[digit] = digit - '0';
     if (take_operands(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0 && fill_edges(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS status = run_kernel(table, &call);

@@ -2,13 +2,14 @@
  * attention_backward. Included by module_attention.h only.
  *
  * One row per operand. Its shape is written in letters: after the batch axes come three
- * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, and A, C, W, B for
- * the rows of rel_key, rel_query, rel_value and rel_bias. A letter takes the first length
+ * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, 2, 3, A, C, W, B for
+ * the rows of rel_key, rel_query, rel_value and rel_bias, and o, F, G for the q + k offsets,
+ * the ranges of FIRE's bias and one more than these. A letter takes the first length
  * it meets and must meet the same one from then on, so the order of the rows matters:
  * query, key and value first. */
 
 enum { FORWARD, BACKWARD, DIRECTIONS };
-enum { KIND_T, KIND_MASK, KIND_LABELS };
+enum { KIND_T, KIND_F64, KIND_MASK, KIND_LABELS };
 /* What an operand is to a direction; from OUTPUT on it is written. */
 enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
 
@@ -47,6 +48,11 @@ static const operand_row operand_rows[] = {
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("labels", forward.labels, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    ROW("fire_lines", forward.fire_lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_offsets", forward.fire_offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_queries", forward.fire_queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_offset_slopes", fire_offset_slopes, "1o1", KIND_F64, UNKNOWN, OPTIONAL),
+    ROW("fire_query_slopes", fire_query_slopes, "1q2", KIND_F64, UNKNOWN, OPTIONAL),
     ROW("grad_out", grad_out, "HqV", KIND_T, UNKNOWN, OPTIONAL),
     ROW("grad_lse", grad_lse, "Hq1", KIND_T, UNKNOWN, OPTIONAL),
     GRADIENT("query", query, "HqD"),
@@ -59,6 +65,7 @@ static const operand_row operand_rows[] = {
     GRADIENT("rel_bias", rel_bias, "HB1"),
     GRADIENT("pos_bias_u", pos_bias_u, "H1D"),
     GRADIENT("pos_bias_v", pos_bias_v, "H1D"),
+    ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
 };
 
 #undef ROW
@@ -99,6 +106,7 @@ static const struct {
      RP_UNBOUNDED, RP_UNBOUNDED},
     {"window_right", offsetof(rp_gradients, forward.window_right), 'l', 0, INT64_MIN,
      RP_UNBOUNDED, RP_UNBOUNDED},
+    {"fire_signed", offsetof(rp_gradients, forward.fire_signed), 'i', 0, 0, 1, 0},
     {"beyond", offsetof(rp_gradients, forward.beyond), 'i', 0, RP_CLIP, RP_ZERO,
      RP_CLIP},
     {"num_threads", offsetof(rp_gradients, forward.threads), 'i', 1, 1, RP_MAX_THREADS,
@@ -162,6 +170,8 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
                           "must be float32 or float64");
     } else if (row->kind == KIND_T && type != call->typenum) {
         return reject(call, PyExc_TypeError, row->name, "must have query's dtype");
+    } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
+        return reject(call, PyExc_TypeError, row->name, "must be float64");
     } else if (row->kind == KIND_MASK) {
         call->problem.forward.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
                                           : type == NPY_FLOAT  ? RP_MASK_F32
@@ -251,6 +261,26 @@ take_array(attention_call *call, int index, PyObject *operands, Py_ssize_t *used
     return 0;
 }
 
+/* The tables of FIRE's bias, which come all or none, and those of its gradient. */
+static int
+check_fire(const attention_call *call)
+{
+    const rp_gradients *g = &call->problem;
+    const rp_attention *p = &g->forward;
+    const int64_t *dims = call->dims;
+    int given = p->fire_lines.data != NULL, wanted = g->grad_fire.data != NULL;
+    if ((p->fire_offsets.data != NULL) != given ||
+        (p->fire_queries.data != NULL) != given ||
+        (wanted && (!given || g->fire_offset_slopes.data == NULL ||
+                    g->fire_query_slopes.data == NULL)))
+        return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
+    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1))
+        return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
+    if (wanted && dims['G'] != dims['F'] + 1)
+        return reject(call, PyExc_ValueError, "grad_fire", "does not fit");
+    return 0;
+}
+
 /* Letters and table rows into the problem's own fields; B from the batch shape. */
 static int
 take_dimensions(attention_call *call)
@@ -272,9 +302,10 @@ take_dimensions(attention_call *call)
     p->query_rows = dims['C'] < 0 ? 0 : dims['C'];
     p->value_rows = dims['W'] < 0 ? 0 : dims['W'];
     p->bias_rows = dims['B'] < 0 ? 0 : dims['B'];
+    p->fire_ranges = dims['F'] < 0 ? 0 : dims['F'];
     if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
         return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
-    return 0;
+    return check_fire(call);
 }
 
 static int

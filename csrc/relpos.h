@@ -110,9 +110,11 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 #define RP_FARTHEST ((INT64_C(1) << 60) - 1)
 
 /* The whole problem: design.md's one formula.
- *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + mask_ij
+ *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + fire_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
- * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels. */
+ * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
+ * fire_ij = slope * x + intercept of the last line with start <= x (the first if none),
+ * x = fire_offsets[j - i + Lq] * fire_queries[i], all of them double. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv;
     rp_array query, key, value;             /* (B, H|Hk, Lq|Lk, D|Dv) */
@@ -121,6 +123,12 @@ typedef struct {
     rp_array rel_bias;                      /* (B, H, bias_rows, 1) */
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
     rp_array labels; /* (B, 1, Lq, Lk), integers of label_size bytes */
+    /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, fire_ranges, 3): start, slope, intercept.
+     * Starts rise and are those of (0, 0) for all; x falls along a row where fire_signed
+     * is set, else up to the query's own position, after which it rises. */
+    rp_array fire_offsets, fire_queries, fire_lines;
+    int64_t fire_ranges;
+    int fire_signed;
     const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
     /* Edges of a graph, NULL: every pair. Query i attends to the keys indices[e] with
      * indptr[i] <= e < indptr[i + 1] (checked before the call), whose table row is
@@ -154,6 +162,10 @@ typedef struct {
     rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
     rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
     rp_array grad_pos_bias_u, grad_pos_bias_v;
+    /* Derivatives, in double, of fire_offsets by c and of fire_queries by (c, threshold);
+     * (B, H, fire_ranges + 1, 2): sums of dS and of dS x by range, which are the gradients
+     * of intercepts and slopes, and in the last row those of c and threshold. */
+    rp_array fire_offset_slopes, fire_query_slopes, grad_fire;
 } rp_gradients;
 
 /* ---- rotary ------------------------------------------------------------------ */

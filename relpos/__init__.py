@@ -26,7 +26,7 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
-    from relpos.fire import fire_bias, fire_bias_backward
+    from relpos.fire import fire_attention, fire_bias, fire_bias_backward
     from relpos.graph import graph_attention
     from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
     from relpos.merge import merge_attention
@@ -81,6 +81,7 @@ __all__ = [
     "conv_encoding",
     "conv_encoding_backward",
     "deberta_bucket",
+    "fire_attention",
     "fire_bias",
     "fire_bias_backward",
     "get_num_threads",

@@ -12,11 +12,12 @@ queries and keys share.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import Array, as_flag, as_floating, as_real, rounded
+from relpos._shapes import Sizes
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
@@ -134,6 +135,60 @@ def query_slopes(fire: Fire, positions: Array) -> Array:
     shrink = -(query_factor(fire, positions) ** 2) / (1.0 + abs(fire.c) * reach)
     by_c = np.where(reach > 0, shrink * np.sign(fire.c) * reach, 0.0)
     return np.stack([by_c, shrink * abs(fire.c) * chosen], axis=-1)
+
+
+# ---- operands of the kernels -------------------------------------------------------
+
+
+def _places(offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
+    """Relative positions of the entries j - i + Lq, and the queries' positions.
+
+    One row for all batch items where they have one offset.
+    """
+    if offsets.size and (offsets == offsets.flat[0]).all():
+        offsets = offsets.reshape(-1)[0]
+    relative = np.arange(sizes.Lq + sizes.Lk) - sizes.Lq - offsets[..., None]
+    return relative, np.arange(sizes.Lq) + offsets[..., None]
+
+
+def _operand(table: Array, sizes: Sizes) -> Array:
+    """View a table (..., rows, columns) as the kernel's, one for all heads."""
+    shape = (*sizes.batch, 1, *table.shape[-2:])
+    return np.broadcast_to(table[..., None, :, :], shape)
+
+
+@np.errstate(all="ignore")  # parameters that are NaN or too large show in the result
+def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
+    """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
+    relative, positions = _places(offsets, sizes)
+    lines = lines_of(fire)
+    starts = np.broadcast_to(lines.starts, lines.slopes.shape)
+    ranges = np.stack([starts, lines.slopes, lines.intercepts], axis=-1)
+    tables = offset_factor(fire, relative), query_factor(fire, positions)
+    return {
+        "fire_offsets": _operand(tables[0][..., None], sizes),
+        "fire_queries": _operand(tables[1][..., None], sizes),
+        "fire_lines": np.broadcast_to(ranges, (*sizes.batch, *ranges.shape)),
+        "fire_signed": int(fire.signed),
+    }
+
+
+@np.errstate(all="ignore")
+def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
+    """What they need beyond that for the gradients of c and threshold."""
+    relative, positions = _places(offsets, sizes)
+    return {
+        "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], sizes),
+        "fire_query_slopes": _operand(query_slopes(fire, positions), sizes),
+    }
+
+
+@np.errstate(all="ignore")
+def gradients(fire: Fire, sums: Array) -> dict[str, Array]:
+    """Gradients of the parameters from the kernel's grad_fire (H, S + 1, 2)."""
+    found = network_gradients(fire, lines_of(fire), sums[:, :-1])
+    c, threshold = sums[:, -1].sum(axis=0)
+    return like_inputs(fire, {**found, "c": c, "threshold": threshold})
 
 
 # ---- the network: lines between knots -----------------------------------------------

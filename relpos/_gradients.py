@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from relpos import _fire
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._config import choose_num_threads, kernels
-from relpos._problem import Problem
+from relpos._problem import Problem, offsets_of
 from relpos._shapes import aligned
 from relpos._tables import fold_rows
 
@@ -32,6 +33,12 @@ class AttentionGradients(NamedTuple):
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    w1: Array | None = None
+    b1: Array | None = None
+    w2: Array | None = None
+    b2: Array | None = None
+    c: Array | None = None
+    threshold: Array | None = None
 
 
 #: Inputs that heads or batch items may share: the kernel sums their gradients.
@@ -114,8 +121,9 @@ class AttentionContext:
         -------
         AttentionGradients
             Named tuple ``(query, key, value, attn_mask, rel_key, rel_query, rel_value,
-            rel_bias, pos_bias_u, pos_bias_v)``: each of its input's shape and dtype
-            (summed over the axes on which the input was broadcast), or None.
+            rel_bias, pos_bias_u, pos_bias_v, w1, b1, w2, b2, c, threshold)``: each of
+            its input's shape and dtype (summed over the axes on which the input was
+            broadcast), or None. The last six are `fire_attention`'s.
 
         Raises
         ------
@@ -154,16 +162,22 @@ class AttentionContext:
         names = _names(wrt, self._problem.inputs)
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)
-        sums = {name: _zeros(name, self._problem) for name in names}
+        tables = [name for name in names if name not in _fire.NAMES]
+        sums = {name: _zeros(name, self._problem) for name in tables}
+        fire_sums: Array | None = None
+        bias: dict[str, Array] = {}
+        if len(tables) < len(names):
+            fire_sums, bias = _fire_operands(self._problem)
         if names:
-            operands = {**self._problem.operands, **given, "seed": self._seed}
+            operands = {**self._problem.operands, **given, **bias, "seed": self._seed}
             operands |= {"out": self._out}
             operands |= dict(zip(("row_max", "row_sum"), self._weighed, strict=True))
             operands |= {f"grad_{name}": view for name, (_, view) in sums.items()}
             kernels().attention_backward({**operands, "num_threads": threads})
-        return AttentionGradients(
-            **{name: _deliver(name, sums[name][0], self._problem) for name in names}
-        )
+        found = {name: _deliver(name, sums[name][0], self._problem) for name in tables}
+        if fire_sums is not None:
+            found |= _fire_gradients(self._problem, fire_sums, names)
+        return AttentionGradients(**found)
 
     def _given(self, grad_out: object, grad_lse: object) -> dict[str, Array]:
         """Check the gradients that come in; absent ones drop out."""
@@ -273,6 +287,28 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
         for size, full, stride in zip(stored, shape, zeros.strides, strict=True)
     )
     return zeros, as_strided(zeros, shape, tuple(strides))
+
+
+def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
+    """Zeros (H, S + 1, 2) for the kernel to sum FIRE's gradients in; its operands."""
+    assert problem.fire is not None
+    lines = problem.operands["fire_lines"]
+    zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
+    shape = (*problem.sizes.batch, *zeros.shape)
+    strides = (0,) * len(problem.sizes.batch) + zeros.strides
+    slopes = _fire.slope_operands(
+        problem.fire, offsets_of(problem.inputs), problem.sizes
+    )
+    return zeros, slopes | {"grad_fire": as_strided(zeros, shape, strides)}
+
+
+def _fire_gradients(
+    problem: Problem, sums: Array, names: list[str]
+) -> dict[str, Array]:
+    """Those gradients of FIRE's parameters that were asked for."""
+    assert problem.fire is not None
+    found = _fire.gradients(problem.fire, sums)
+    return {name: found[name] for name in names if name in found}
 
 
 def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relpos import _fire
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -55,22 +56,24 @@ class Problem(NamedTuple):
     out_dtype: np.dtype[Any]  # of the result
     placement: Placement
     operands: dict[str, Any]  # of _core.attention_forward, all but the outputs
+    fire: _fire.Fire | None = None  # FIRE's bias, whose parameters are inputs too
 
 
 def prepare(
     arrays: dict[str, Any],
+    fire: _fire.Fire | None = None,
     *,
-    dropout_p: object,
-    is_causal: object,
-    scale: object,
-    enable_gqa: object,
-    query_offset: object,
-    min_relative_position: object,
-    buckets: object,
-    beyond: object,
-    labels: object,
-    key_lengths: object,
-    window: object,
+    dropout_p: object = 0.0,
+    is_causal: object = False,
+    scale: object = None,
+    enable_gqa: object = False,
+    query_offset: object = None,
+    min_relative_position: object = None,
+    buckets: object = None,
+    beyond: object = "clip",
+    labels: object = None,
+    key_lengths: object = None,
+    window: object = None,
 ) -> Problem:
     """Check the arguments of `attention` and build the operands of the kernel.
 
@@ -92,11 +95,14 @@ def prepare(
         check_labels(inputs["labels"], tables)
     left, right = _window(window, as_flag("is_causal", is_causal))
     positional = _positional(placement, bool(is_causal), (left, right))
+    if fire is not None:
+        _fire.check_heads(fire, sizes.H)
+        positional.append("FIRE's bias")
     inputs.update(item_integers(query_offset, key_lengths, positional, sizes))
     sizes = sizes._replace(batch=join_batches(inputs))
     if rule == "raise":
         check_reach(placement.spans, _visible(inputs, sizes, left, right))
-    dtype, out_dtype = common_dtypes(inputs)
+    dtype, out_dtype = common_dtypes(inputs | (fire.typed if fire else {}))
     operands = {
         **_array_operands({**inputs, **expand_tables(tables, placement)}, sizes, dtype),
         "scale": as_scale(scale, sizes.D, dtype),
@@ -107,7 +113,15 @@ def prepare(
         "window_left": left,
         "window_right": right,
     }
-    return Problem(inputs, sizes, dtype, out_dtype, placement, operands)
+    if fire is not None:
+        operands |= _fire.operands(fire, offsets_of(inputs), sizes)
+        inputs |= fire.inputs
+    return Problem(inputs, sizes, dtype, out_dtype, placement, operands, fire)
+
+
+def offsets_of(inputs: dict[str, Array]) -> Array:
+    """`query_offset` as given, or 0."""
+    return inputs.get("query_offset", np.array(0))
 
 
 def _floating_inputs(arrays: dict[str, Any]) -> dict[str, Array]:

@@ -22,6 +22,8 @@ from relpos._problem import Problem, prepare
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from relpos._fire import Fire
+
     Seed = int | np.random.Generator | None
 
 
@@ -191,19 +193,21 @@ def attention(
     array([[[2.],
             [0.]]])
     """
-    problem = prepare(
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "attn_mask": attn_mask,
-            "rel_key": rel_key,
-            "rel_query": rel_query,
-            "rel_value": rel_value,
-            "rel_bias": rel_bias,
-            "pos_bias_u": pos_bias_u,
-            "pos_bias_v": pos_bias_v,
-        },
+    arrays = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "attn_mask": attn_mask,
+        "rel_key": rel_key,
+        "rel_query": rel_query,
+        "rel_value": rel_value,
+        "rel_bias": rel_bias,
+        "pos_bias_u": pos_bias_u,
+        "pos_bias_v": pos_bias_v,
+    }
+    return attend(
+        arrays,
+        None,
         dropout_p=dropout_p,
         is_causal=is_causal,
         scale=scale,
@@ -215,7 +219,29 @@ def attention(
         labels=labels,
         key_lengths=key_lengths,
         window=window,
+        return_lse=return_lse,
+        return_weights=return_weights,
+        return_context=return_context,
+        num_threads=num_threads,
+        rng=rng,
+        out=out,
     )
+
+
+def attend(
+    arrays: dict[str, Any],
+    fire: Fire | None,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_context: bool = False,
+    num_threads: int | None = None,
+    rng: Seed = None,
+    out: Array | None = None,
+    **options: Any,
+) -> Array | AttentionOutput:
+    """`attention` of `arrays` in its order, with FIRE's bias where that is given."""
+    problem = prepare(arrays, fire, **options)
     wanted = (
         as_flag("return_lse", return_lse),
         as_flag("return_weights", return_weights),

@@ -11,7 +11,7 @@ keys before the query and -1 for keys after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -24,11 +24,32 @@ from relpos._checks import (
     check_bytes,
     rounded,
 )
+from relpos.attention import AttentionOutput, attend
+from relpos.schemes import ShawKeywords
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["FireGradients", "fire_bias", "fire_bias_backward"]
+__all__ = ["FireGradients", "fire_attention", "fire_bias", "fire_bias_backward"]
+
+
+#: Arguments of `attention` that it takes as arrays, beside query, key and value.
+_TERMS = (
+    "attn_mask",
+    "rel_key",
+    "rel_query",
+    "rel_value",
+    "rel_bias",
+    "pos_bias_u",
+    "pos_bias_v",
+)
+
+
+class FireKeywords(ShawKeywords, total=False):
+    """What `attention` has beyond FIRE's arguments."""
+
+    rel_key: ArrayLike | None
+    rel_value: ArrayLike | None
 
 
 class FireGradients(NamedTuple):
@@ -232,3 +253,75 @@ def fire_bias_backward(
         through_x[0] += scale * (grad_x @ _fire.offset_slope(fire, relative))
     found = {**sums, "c": through_x[0], "threshold": through_x[1]}
     return FireGradients(**_fire.like_inputs(fire, found))
+
+
+def fire_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **keywords: Unpack[FireKeywords],
+) -> Array | AttentionOutput:
+    r"""Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
+
+    .. math:: s_{ij} = scale \; q_i k_j + b_{hij}
+
+    and what other terms of `attention` are given. The network is piecewise linear in
+    its one scalar x, with the same knots for all heads and queries, so the keys of a
+    query fall into a few contiguous ranges on each of which the bias is a line in x.
+    Time beyond plain attention is O(H Lq (Lk + W)), memory O(Lq W + Lk).
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+    key : array_like, (..., Hk, Lk, D)
+    value : array_like, (..., Hk, Lk, Dv)
+    w1, b1, w2, b2, c, threshold, signed, eps
+        As in `fire_bias`; w2 has a row for each query head. A Python number for `c` or
+        `threshold` takes no part in the promotion of dtypes.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    ndarray or AttentionOutput
+        As `attention`. The `~AttentionContext.backward` of its context also gives the
+        gradients of w1, b1, w2, b2, c and threshold.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `attention`; ValueError where a parameter's shape does not fit, and where
+        Lq != Lk and no `query_offset` is given.
+
+    References
+    ----------
+    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
+       Context Transformers", 2023, arXiv:2310.04418.
+
+    Examples
+    --------
+    One unit, one head: the farther a key, the less it weighs.
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> x, value = np.zeros((1, 3, 1)), np.array([[[1.0], [2.0], [3.0]]])
+    >>> network = [1.0], [0.0], [[-5.0]], [0.0]
+    >>> relpos.fire_attention(x, x, value, *network, 1.0, 1.0, is_causal=True).round(2)
+    array([[[1.  ],
+            [1.99],
+            [2.95]]])
+    """
+    given: dict[str, Any] = {**keywords}
+    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
+    arrays |= {name: given.pop(name, None) for name in _TERMS}
+    parameters = _parameters(w1, b1, w2, b2, c, threshold)
+    return attend(arrays, _fire.as_fire(parameters, signed, eps), **given)

@@ -101,6 +101,8 @@ FN(plan_wave)(FN(gradients) * gp)
             head += (size_t)(gp->chunks * gp->partials[which].rows *
                              gp->partials[which].width) *
                     size;
+    if (gp->g->grad_fire.data)
+        head += (size_t)(gp->chunks * FN(fire_sums)(p)) * sizeof(double);
     int64_t wave = RP_WAVE_BYTES / (int64_t)(head * (size_t)plan->group);
     wave = RP_MAX(wave, (p->threads + gp->chunks - 1) / gp->chunks);
     plan->slices = RP_MIN(p->B * p->Hk, wave);
@@ -139,6 +141,9 @@ FN(reserve_wave)(FN(gradients) * gp)
     if (gp->g->grad_query.data)
         gp->grad_query = FN(reserve)(gp, heads * gp->chunks,
                                      (size_t)plan->Lq_pad * (size_t)gp->D_pad * size);
+    if (gp->g->grad_fire.data)
+        gp->fire_sums = FN(reserve)(gp, heads * gp->chunks,
+                                    (size_t)FN(fire_sums)(p) * sizeof(double));
     for (int which = 0; which < RP_PARTIALS; which++) {
         FN(partial) *s = &gp->partials[which];
         if (s->grad->data)
@@ -197,6 +202,8 @@ FN(run_gradient_wave)(FN(gradients) * gp)
         status = rp_parallel(heads * tiles, FN(write_query_unit), gp, threads);
     for (int which = 0; !status && which < RP_PARTIALS; which++)
         status = FN(sum_partial)(gp, which);
+    if (!status)
+        FN(sum_fire)(gp);
     return status;
 }
 
@@ -214,7 +221,10 @@ FN(attention_backward)(const rp_gradients *g)
     FN(plan_gradients)(&gp, g);
     FN(plan_partials)(&gp);
     FN(plan_wave)(&gp);
-    rp_status status = FN(pack_gradient_tables)(&gp);
+    rp_status status =
+        FN(plan_bias)(&gp.plan, g->grad_fire.data ? &g->fire_offset_slopes : NULL);
+    if (!status)
+        status = FN(pack_gradient_tables)(&gp);
     FN(reserve_wave)(&gp);
     gp.memory = status || gp.failed ? NULL : rp_alloc(1, gp.used);
     if (gp.memory)
@@ -233,5 +243,6 @@ FN(attention_backward)(const rp_gradients *g)
     rp_free(gp.plan.rel_query.data);
     rp_free(gp.key_rows.data);
     rp_free(gp.plan.rel_key.data);
+    FN(free_fire)(&gp.plan.fire);
     return status;
 }

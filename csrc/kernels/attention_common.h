@@ -21,7 +21,8 @@ enum {
     RP_FEW_ROWS =
         256,          /* table rows up to which the backward sums by row, not by band */
     RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
-    RP_SPANS = 64,    /* parts that the keys of few queries are split into, at most */
+    RP_FIRE_ROWS = 64, /* query rows whose runs of FIRE's bias one unit finds */
+    RP_SPANS = 64,     /* parts that the keys of few queries are split into, at most */
 };
 
 /* Gradients that several units add to. */

@@ -209,7 +209,9 @@ FN(attention_forward)(const rp_attention *p)
      * cache, and tiles that share each slice of them win. */
     plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;
     plan.query_blocks = (plan.Lq_pad / BQ + plan.block_tiles - 1) / plan.block_tiles;
-    rp_status status = FN(pack_tables)(&plan);
+    rp_status status = FN(plan_bias)(&plan, NULL);
+    if (!status)
+        status = FN(pack_tables)(&plan);
     if (!status)
         status = FN(allocate)(&plan);
     if (!status)
@@ -221,5 +223,6 @@ FN(attention_forward)(const rp_attention *p)
     rp_free(plan.rel_value.data);
     rp_free(plan.rel_query.data);
     rp_free(plan.rel_key.data);
+    FN(free_fire)(&plan.fire);
     return status;
 }

@@ -37,6 +37,8 @@ typedef struct {
         value_stride;             /* table rows, rounded up to panels and vectors */
     int64_t band_first, band_end; /* band columns that any tile reads */
     FN(copies) rel_key, rel_query, rel_value;
+    FN(fire) fire;
+    int fire_first; /* FIRE's bias goes into the empty tile, not on top of the scores */
     int rel_value_bad; /* rel_value holds NaN or infinity */
     int copy_values;
     T *keys, *values;                  /* packed slices (b, hk) of this wave */
@@ -224,7 +226,7 @@ FN(plan_paths)(FN(plan) * plan, const rp_attention *p)
     plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND;
     plan->may_hide = p->window_left != RP_UNBOUNDED ||
                      p->window_right != RP_UNBOUNDED || p->mask_type != RP_MASK_NONE ||
-                     p->rel_bias.data;
+                     p->rel_bias.data || p->fire_lines.data;
     plan->Lq_pad = RP_ROUND_UP(p->Lq, BQ);
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
@@ -234,4 +236,16 @@ FN(plan_paths)(FN(plan) * plan, const rp_attention *p)
     plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||
                         p->value.row > 128 * size || p->value.row < 0;
     FN(plan_band)(plan);
+}
+
+/* FIRE's tables. Its bias is written into the empty tile where nothing else is, and where
+ * it hides no pair: the products are then added to it for nothing. */
+static rp_status
+FN(plan_bias)(FN(plan) * plan, const rp_array *slopes)
+{
+    const rp_attention *p = plan->p;
+    rp_status status = FN(plan_fire)(&plan->fire, p, slopes);
+    plan->fire_first =
+        p->fire_lines.data && !plan->fire.hides && plan->use_key == RP_ABSENT;
+    return status;
 }

@@ -10,7 +10,8 @@ typedef struct {
     int64_t group, rows; /* query heads to a key head; query rows to a key head */
     int64_t blocks, chunks, spans; /* row blocks to a key head; keys: chunks, spans */
     int64_t span_chunks;
-    ptrdiff_t width;    /* Dv in whole vectors */
+    ptrdiff_t width; /* Dv in whole vectors */
+    FN(fire) fire;
     T *max, *sum, *out; /* of each (b, hk, row, span): partial results */
     T *scratch;
     ptrdiff_t scratch_size; /* elements to a worker */
@@ -23,6 +24,7 @@ typedef struct {
     const T *content, *relative; /* (q + u) and (q + v), times scale * log2e */
     T *s, *gathered;             /* a chunk's logits; a strided row made contiguous */
     T *max, *sum, *out;
+    const FN(fire) * fire;
 } FN(query_row);
 
 /* Labels that tiles do not take. */
@@ -107,6 +109,8 @@ FN(score_chunk)(const rp_attention *p, const FN(query_row) * q, int64_t hk, int6
             q->s[j - j0],
             FN(bias_of_row)(p, q->b, q->h,
                             FN(pair_row)(p, q, j, p->bias_rows, p->min_bias_position)));
+    if (p->fire_lines.data)
+        FN(add_fire_row)(q->fire, q->b, q->h, q->i, j0, (int)(end - j0), q->s);
     if (p->mask_type != RP_MASK_NONE)
         FN(add_mask_row)(p, rp_at(&p->mask, q->b, q->h, q->i) + j0 * p->mask.col,
                          (int)(end - j0), q->s);
@@ -196,6 +200,7 @@ FN(start_row)(const FN(rows_plan) * plan, FN(query_row) * q, int64_t slice, int6
     q->b = slice / p->Hk;
     q->h = slice % p->Hk * plan->group + f / p->Lq;
     q->i = f % p->Lq;
+    q->fire = &plan->fire;
     q->visible = rp_visible(p, q->b, q->i);
     q->max = plan->max + partial;
     q->sum = plan->sum + partial;
@@ -309,8 +314,10 @@ FN(attention_rows)(const rp_attention *p)
     plan.sum = rp_alloc(partials, sizeof(T));
     plan.out = rp_alloc(partials, (size_t)plan.width * sizeof(T));
     plan.scratch = rp_alloc((size_t)p->threads, (size_t)plan.scratch_size * sizeof(T));
-    rp_status status = RP_NO_MEMORY;
-    if (plan.max && plan.sum && plan.out && plan.scratch) {
+    rp_status status = FN(plan_fire)(&plan.fire, p, NULL);
+    if (!plan.max || !plan.sum || !plan.out || !plan.scratch)
+        status = RP_NO_MEMORY;
+    if (!status) {
         if (p->weights.data)
             FN(hide_weights)(p);
         status = rp_parallel(p->B * p->Hk * plan.blocks * plan.spans, FN(rows_unit),
@@ -318,6 +325,7 @@ FN(attention_rows)(const rp_attention *p)
         if (!status)
             status = rp_parallel((int64_t)rows, FN(merge_unit), &plan, p->threads);
     }
+    FN(free_fire)(&plan.fire);
     rp_free(plan.scratch);
     rp_free(plan.out);
     rp_free(plan.sum);

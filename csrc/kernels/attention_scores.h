@@ -1,5 +1,5 @@
 /* attention_scores.h: the logits of one tile, in units of log 2:
- *   s = log2e * (scale * ((q + u).k + (q + v).A[l] + k.C[l]) + b[l] + mask).
+ *   s = log2e * (scale * ((q + u).k + (q + v).A[l] + k.C[l]) + b[l] + fire + mask).
  *
  * The band. A tile of BQ x BK pairs touches BQ + BK - 1 consecutive relative positions.
  * The buffer first holds Q_rel . A_band' with row length LDS, column c = n - m + BQ - 1 for
@@ -144,13 +144,19 @@ FN(fill_dots)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, 
     return p->beyond == RP_ZERO ? &zero : dots + (before ? 0 : rows - 1);
 }
 
-/* Fills the tile with the rel_key term and returns NULL, or the term's value in each row. */
+/* Fills the tile with the rel_key term, or with FIRE's bias where that is the only one,
+ * and returns NULL, or the term's value in each row. */
 static const T *
 FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
                    const FN(tile) * t, ptrdiff_t *step)
 {
     static const T zero = 0;
     *step = 0;
+    for (int m = 0; plan->fire_first && m < q->rows; m++)
+        FN(fill_fire_row)(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
+                          t->s + m * t->ld);
+    if (plan->fire_first)
+        return NULL;
     if (plan->use_key == RP_ABSENT)
         return &zero;
     if (plan->use_key == RP_BAND)
@@ -218,27 +224,6 @@ FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
 }
 
 /* ---- bias, mask, hidden pairs ------------------------------------------------------ */
-
-/* x * log2e, with finite x kept finite: only -inf hides. */
-RP_INLINE T
-FN(log2_units)(double x)
-{
-    const double limit =
-        (RP_IS_F32 ? (double)0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4;
-    double y = x * RP_LOG2E;
-    if (y > limit && x != INFINITY)
-        y = limit;
-    if (y < -limit && x != -INFINITY)
-        y = -limit;
-    return (T)y;
-}
-
-/* s + x, and -inf where x is: it hides NaN and infinity too. */
-RP_INLINE T
-FN(add_or_hide)(T s, T x)
-{
-    return x == -(T)INFINITY ? x : s + x;
-}
 
 RP_INLINE T
 FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
@@ -311,6 +296,8 @@ FN(finish_row)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
     T *s = t->s + m * t->ld;
     if (p->rel_bias.data)
         FN(add_bias_row)(p, w, q, t, m);
+    if (p->fire_lines.data && !plan->fire_first)
+        FN(add_fire_row)(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
     if (p->mask_type != RP_MASK_NONE)
         FN(add_mask_row)(p,
                          rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
@@ -345,6 +332,7 @@ FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile)
     if (plan->use_query != RP_ABSENT)
         FN(add_rel_query)(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||
+                  (p->fire_lines.data && !plan->fire_first) ||
                   rp_visible(p, q->b, q->i0 + q->rows - 1).begin > t->j0 ||
                   rp_visible(p, q->b, q->i0).end < t->j0 + t->columns;
     if (t->finished) {

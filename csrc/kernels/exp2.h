@@ -44,3 +44,28 @@ FN(exp2)(V x)
     VI zero = x < smallest;
     return (V)((VI)(p * power) & ~zero);
 }
+
+/* ---- what is added to logits in units of log 2 ---------------------------------------- */
+
+/* Finite terms are cut to this size, so that sums of a few stay finite. */
+#define RP_LARGEST_TERM ((T)((RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4))
+
+/* x * log2e, with finite x kept finite: only -inf hides. */
+RP_INLINE T
+FN(log2_units)(double x)
+{
+    const double limit = RP_LARGEST_TERM;
+    double y = x * RP_LOG2E;
+    if (y > limit && x != INFINITY)
+        y = limit;
+    if (y < -limit && x != -INFINITY)
+        y = -limit;
+    return (T)y;
+}
+
+/* s + x, and -inf where x is: it hides NaN and infinity too. */
+RP_INLINE T
+FN(add_or_hide)(T s, T x)
+{
+    return x == -(T)INFINITY ? x : s + x;
+}

@@ -39,6 +39,7 @@ typedef struct {
     int key_rows_bad;
     ptrdiff_t D_pad;
     int copy_keys;
+    double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
@@ -283,6 +284,29 @@ FN(partial_rows)(const FN(gradients) * gp, const FN(partial) * s, int64_t b,
         *end = s->rows;
     *first = RP_MIN(RP_MAX(*first, span.begin), span.end);
     *end = RP_MIN(RP_MAX(*end, *first), span.end);
+}
+
+RP_INLINE double *
+FN(fire_sums_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
+{
+    return gp->fire_sums ? gp->fire_sums +
+                               (index * gp->chunks + chunk) * FN(fire_sums)(gp->plan.p)
+                         : NULL;
+}
+
+/* Adds the wave's sums for FIRE to its gradient: few, so one after the other. */
+static void
+FN(sum_fire)(const FN(gradients) * gp)
+{
+    const FN(plan) *plan = &gp->plan;
+    for (int64_t index = 0; gp->fire_sums && index < plan->slices * plan->group;
+         index++) {
+        int64_t slice = plan->first_slice + index / plan->group;
+        int64_t h = slice % plan->p->Hk * plan->group + index % plan->group;
+        for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+            FN(add_fire_sums)(gp->g, slice / plan->p->Hk, h,
+                              FN(fire_sums_of)(gp, index, chunk));
+    }
 }
 
 typedef struct {

@@ -163,7 +163,8 @@ FN(value_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
     T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
     if (!sums || plan->use_value != RP_BAND)
         return;
-    FN(clear_corners)(w->forward.scores, x, &w->clean[0], plan->use_key == RP_BAND);
+    FN(clear_corners)(w->forward.scores, x, &w->clean[0],
+                      plan->use_key == RP_BAND || plan->fire_first);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
     FN(add_columns)(x->selected, w->forward.scores, LDS, grad, width, rows, width,
@@ -284,6 +285,15 @@ FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
                 sums[l] += x->d[m * x->t.ld + n];
         }
     }
+}
+
+static void
+FN(sum_fire_tile)(const FN(gradients) * gp, const FN(step) * x)
+{
+    double *sums = FN(fire_sums_of)(gp, x->index, x->chunk);
+    for (int m = 0; sums && m < x->q.rows; m++)
+        FN(sum_fire_row)(&gp->plan.fire, gp->g, x->q.b, x->q.h, x->q.i0 + m, x->t.j0,
+                         x->t.columns, x->d + m * x->t.ld, sums);
 }
 
 static void

@@ -68,6 +68,7 @@ FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const 
         FN(sum_offsets)(gp, w, x);
     if (FN(wants)(gp, RP_GRAD_U))
         FN(sum_columns)(gp, w, x);
+    FN(sum_fire_tile)(gp, x);
     if (gp->g->grad_mask.data)
         FN(write_mask_grad)(gp->g, x);
 }
@@ -116,6 +117,9 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                        span.begin * s->width,
                    0, (size_t)((span.end - span.begin) * s->width) * sizeof(T));
     }
+    double *fire_sums = FN(fire_sums_of)(gp, x->index, x->chunk);
+    if (fire_sums)
+        memset(fire_sums, 0, (size_t)FN(fire_sums)(plan->p) * sizeof(double));
     if (x->grad_query)
         memset(x->grad_query + first * gp->D_pad, 0,
                (size_t)(rows * gp->D_pad) * sizeof(T));

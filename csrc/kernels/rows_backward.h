@@ -69,10 +69,10 @@ FN(grad_dot)(const rp_gradients *g, const FN(query_row) * q, const rp_array *row
     return sum;
 }
 
-/* The visible keys [j0, end) of one query row, whose logits score_chunk has made. */
+/* The visible keys [j0, end) of one query row; fire_sums may be NULL. */
 static void
 FN(chunk_gradients)(const rp_gradients *g, const FN(query_row) * q, int64_t hk,
-                    int64_t j0, int64_t end)
+                    int64_t j0, int64_t end, double *fire_sums)
 {
     const rp_attention *p = &g->forward;
     unsigned char keep[RP_CHUNK_KEYS];
@@ -88,20 +88,26 @@ FN(chunk_gradients)(const rp_gradients *g, const FN(query_row) * q, int64_t hk,
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
         T prob = FN(exp2)(FN(splat)(q->s[j - j0] - max))[0] / sum, z = 1;
-        if (prob == 0) /* hidden */
+        q->s[j - j0] = 0; /* from here on dS */
+        if (prob == 0)    /* hidden */
             continue;
         if (p->dropout_p > 0)
             z = keep[j - j0] ? (T)(1 / (1 - p->dropout_p)) : 0;
         int64_t v = FN(pair_row)(p, q, j, p->value_rows, p->min_position);
         T grad = FN(grad_dot)(g, q, &p->value, hk, j) +
                  FN(grad_dot)(g, q, &p->rel_value, q->h, v);
-        FN(pair_gradients)(g, q, hk, j, prob * z, prob * (z * grad - delta));
+        q->s[j - j0] = prob * (z * grad - delta);
+        FN(pair_gradients)(g, q, hk, j, prob * z, q->s[j - j0]);
     }
+    if (fire_sums)
+        FN(sum_fire_row)(q->fire, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s,
+                         fire_sums);
 }
 
 typedef struct {
     const rp_gradients *g;
     FN(rows_plan) plan;
+    double *fire_sums; /* of one row; NULL: not asked for */
 } FN(rows_gradients);
 
 static void
@@ -117,13 +123,18 @@ FN(rows_backward_unit)(void *context, int64_t unit, int worker)
         for (int64_t f = 0; f < rg->plan.rows; f++) {
             FN(start_row)(&rg->plan, &q, slice, f, 0,
                           q.gathered + 2 * RP_MAX(p->D, p->Dv));
+            if (rg->fire_sums)
+                memset(rg->fire_sums, 0, (size_t)FN(fire_sums)(p) * sizeof(double));
             for (int64_t j0 = q.visible.begin; j0 < q.visible.end;
                  j0 += RP_CHUNK_KEYS) {
                 if (rp_stopping())
                     return;
                 FN(chunk_gradients)(rg->g, &q, slice % p->Hk, j0,
-                                    RP_MIN(j0 + RP_CHUNK_KEYS, q.visible.end));
+                                    RP_MIN(j0 + RP_CHUNK_KEYS, q.visible.end),
+                                    rg->fire_sums);
             }
+            if (rg->fire_sums)
+                FN(add_fire_sums)(rg->g, q.b, q.h, rg->fire_sums);
         }
 }
 
@@ -144,9 +155,18 @@ FN(attention_rows_backward)(const rp_gradients *g)
     plan->sum = rp_alloc(rows, sizeof(T));
     plan->out = rp_alloc(rows, (size_t)plan->width * sizeof(T));
     plan->scratch = rp_alloc(1, (size_t)plan->scratch_size * sizeof(T));
-    rp_status status = RP_NO_MEMORY;
-    if (plan->max && plan->sum && plan->out && plan->scratch)
+    const int wanted = g->grad_fire.data != NULL;
+    if (wanted)
+        rg.fire_sums = rp_alloc((size_t)FN(fire_sums)(p), sizeof(double));
+    rp_status status =
+        FN(plan_fire)(&plan->fire, p, wanted ? &g->fire_offset_slopes : NULL);
+    if (!plan->max || !plan->sum || !plan->out || !plan->scratch ||
+        (wanted && !rg.fire_sums))
+        status = RP_NO_MEMORY;
+    if (!status)
         status = rp_parallel(1, FN(rows_backward_unit), &rg, 1);
+    FN(free_fire)(&plan->fire);
+    rp_free(rg.fire_sums);
     rp_free(plan->scratch);
     rp_free(plan->out);
     rp_free(plan->sum);

@@ -6,6 +6,7 @@
 #include "tile_gemm.h"
 #include "pack.h"
 
+#include "fire.h"
 #include "attention_plan.h"
 #include "attention_scores.h"
 #include "attention_values.h"
@@ -42,4 +43,5 @@
 #undef DV
 #undef DL
 #undef ANGLES
+#undef RP_LARGEST_TERM
 #include "vector_end.h"

@@ -1,0 +1,309 @@
+/* fire.h: FIRE's bias, a straight line in x = offsets[j - i] * queries[i] on each of a few
+ * ranges of x, made inside the tiles and never stored for all pairs.
+ *
+ * Along a row x only falls (signed), or falls up to the query's own position and rises
+ * after it, so that the keys of a range lie together: a row is a sequence of runs, whose
+ * ends are found once per call and serve all heads. Ranges are numbered by rising x. The
+ * runs of a row belong to the ranges S-1, .., 0 and, unless signed, 1, .., S-1 again. */
+
+typedef struct {
+    const rp_attention *p;
+    int hides;       /* a line is NaN or infinite: some pairs may be hidden */
+    int64_t batches; /* copies of the tables: one, or one for each batch item */
+    int64_t runs;
+    ptrdiff_t width; /* of a copy of offsets and slopes, readable by whole vectors */
+    T *offsets, *slopes; /* p->fire_offsets in T; their derivatives by c, or NULL */
+    int64_t *ends;       /* (batches, Lq, runs): one past the last key of each run */
+} FN(fire);
+
+RP_INLINE double
+FN(fire_value)(const rp_array *a, int64_t b, int64_t h, int64_t row, int column)
+{
+    return *(const double *)(rp_at(a, b, h, row) + column * a->col);
+}
+
+RP_INLINE int64_t *
+FN(fire_ends)(const FN(fire) * f, int64_t b, int64_t i)
+{
+    return f->ends + ((f->batches > 1 ? b : 0) * f->p->Lq + i) * f->runs;
+}
+
+RP_INLINE int64_t
+FN(fire_range)(const FN(fire) * f, int64_t run)
+{
+    int64_t range = f->p->fire_ranges - 1 - run;
+    return range < 0 ? -range : range;
+}
+
+/* ---- the runs of every row ------------------------------------------------------------ */
+
+/* x along one row: falling or rising in j. */
+typedef struct {
+    const char *offsets; /* entry of key 0 */
+    ptrdiff_t step;
+    double factor;
+    int rising;
+} FN(fire_line);
+
+/* Whether key j is past the range boundary `start`. NaN is past none. */
+RP_INLINE int
+FN(fire_past)(const FN(fire_line) * x, int64_t j, double start)
+{
+    double at = *(const double *)(x->offsets + j * x->step) * x->factor;
+    return x->rising ? at >= start : at < start;
+}
+
+/* The first key in [low, high] that is past the boundary, searched for from `guess` on in
+ * doubling steps: neighbouring rows have nearly the same boundaries. */
+static int64_t
+FN(fire_search)(const FN(fire_line) * x, double start, int64_t low, int64_t high,
+                int64_t guess)
+{
+    int64_t step = 1;
+    guess = RP_MIN(RP_MAX(guess, low), high);
+    if (guess < high && !FN(fire_past)(x, guess, start)) {
+        for (low = guess + 1; low + step <= high; step *= 2) {
+            if (FN(fire_past)(x, low + step - 1, start)) {
+                high = low + step - 1;
+                break;
+            }
+            low += step;
+        }
+    } else {
+        for (high = guess; high - step >= low; step *= 2) {
+            if (!FN(fire_past)(x, high - step, start)) {
+                low = high - step + 1;
+                break;
+            }
+            high -= step;
+        }
+    }
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (FN(fire_past)(x, middle, start))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Ends of the runs of row i among the keys that it may see; `before` are those of the row
+ * before it, or of any. */
+static void
+FN(find_runs)(const FN(fire) * f, int64_t b, int64_t i, const int64_t *before)
+{
+    const rp_attention *p = f->p;
+    const int64_t cuts = p->fire_ranges - 1;
+    const rp_array *offsets = &p->fire_offsets;
+    rp_interval seen = rp_visible(p, b, i);
+    int64_t turn = i + rp_query_offset(p, b) + 1, *ends = FN(fire_ends)(f, b, i);
+    turn = p->fire_signed ? seen.end : RP_MIN(RP_MAX(turn, seen.begin), seen.end);
+    FN(fire_line)
+    x = {rp_at(offsets, b, 0, p->Lq - i), offsets->row,
+         FN(fire_value)(&p->fire_queries, b, 0, i, 0), 0};
+    int64_t low = seen.begin;
+    for (int64_t run = 0; run < f->runs - 1; run++) {
+        x.rising = run >= cuts;
+        if (run == cuts)
+            low = turn;
+        int64_t range = x.rising ? run - cuts + 1 : cuts - run;
+        double start = FN(fire_value)(&p->fire_lines, 0, 0, range, 0);
+        low = FN(fire_search)(&x, start, low, x.rising ? seen.end : turn,
+                              before[run] + 1);
+        ends[run] = low;
+    }
+    ends[f->runs - 1] = INT64_MAX;
+}
+
+static void
+FN(find_runs_unit)(void *context, int64_t unit, int worker)
+{
+    const FN(fire) *f = context;
+    const int64_t units = (f->p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS;
+    int64_t b = unit / units, first = unit % units * RP_FIRE_ROWS;
+    int64_t end = RP_MIN(f->p->Lq, first + RP_FIRE_ROWS);
+    (void)worker;
+    memset(FN(fire_ends)(f, b, first), 0, (size_t)f->runs * sizeof(int64_t));
+    for (int64_t i = first; i < end; i++)
+        FN(find_runs)(f, b, i, FN(fire_ends)(f, b, i > first ? i - 1 : i));
+}
+
+/* One copy in T of a table over offsets for each copy of the tables. */
+static T *
+FN(copy_offsets)(const FN(fire) * f, const rp_array *table)
+{
+    int64_t rows = f->p->Lq + f->p->Lk;
+    T *copy = rp_alloc((size_t)f->batches, (size_t)f->width * sizeof(T));
+    for (int64_t b = 0; copy && b < f->batches; b++)
+        for (ptrdiff_t n = 0; n < f->width; n++)
+            copy[b * f->width + n] =
+                n < rows ? (T)FN(fire_value)(table, b, 0, n, 0) : 0;
+    return copy;
+}
+
+static int
+FN(fire_hides)(const rp_attention *p)
+{
+    for (int64_t b = 0; b < (p->fire_lines.batch ? p->B : 1); b++)
+        for (int64_t h = 0; h < p->H; h++)
+            for (int64_t range = 0; range < p->fire_ranges; range++)
+                for (int column = 1; column < 3; column++) {
+                    double x = FN(fire_value)(&p->fire_lines, b, h, range, column);
+                    if (!(x - x == 0))
+                        return 1;
+                }
+    return 0;
+}
+
+/* slopes: derivatives of the offsets' table, or NULL. Whatever the status is, free_fire
+ * has to follow. */
+static rp_status
+FN(plan_fire)(FN(fire) * f, const rp_attention *p, const rp_array *slopes)
+{
+    f->p = p;
+    if (!p->fire_lines.data)
+        return RP_OK;
+    f->hides = FN(fire_hides)(p);
+    f->batches = p->fire_offsets.batch || p->fire_queries.batch || p->query_offset ||
+                         p->key_lengths
+                     ? p->B
+                     : 1;
+    f->runs = p->fire_signed ? p->fire_ranges : 2 * p->fire_ranges - 1;
+    f->width = p->Lq + RP_ROUND_UP(p->Lk, NR) + VL;
+    f->offsets = FN(copy_offsets)(f, &p->fire_offsets);
+    f->slopes = slopes ? FN(copy_offsets)(f, slopes) : NULL;
+    f->ends = rp_alloc((size_t)(f->batches * p->Lq), (size_t)f->runs * sizeof(int64_t));
+    if (!f->offsets || !f->ends || (slopes && !f->slopes))
+        return RP_NO_MEMORY;
+    return rp_parallel(f->batches * ((p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS),
+                       FN(find_runs_unit), f, p->threads);
+}
+
+static void
+FN(free_fire)(FN(fire) * f)
+{
+    rp_free(f->ends);
+    rp_free(f->slopes);
+    rp_free(f->offsets);
+}
+
+/* ---- one row of one tile ----------------------------------------------------------------- */
+
+/* The run that key j belongs to. */
+RP_INLINE int64_t
+FN(first_run)(const FN(fire) * f, const int64_t *ends, int64_t j)
+{
+    int64_t run = 0;
+    for (int64_t r = 0; r < f->runs - 1; r++)
+        run += ends[r] <= j;
+    return run;
+}
+
+/* s[n] = bias of the pair (i, j0 + n), n < count, in units of log 2. Runs are written by
+ * whole vectors from their first key on, each over what the one before it wrote too far:
+ * up to VL elements past the end are written as well. */
+static void
+FN(fill_fire_row)(const FN(fire) * f, int64_t b, int64_t h, int64_t i, int64_t j0,
+                  int count, T *s)
+{
+    const rp_attention *p = f->p;
+    const int64_t *ends = FN(fire_ends)(f, b, i);
+    const T *u = f->offsets + (f->batches > 1 ? b : 0) * f->width + p->Lq - i + j0;
+    const double factor = FN(fire_value)(&p->fire_queries, b, 0, i, 0);
+    const V least = FN(splat)(f->hides ? -(T)INFINITY : -RP_LARGEST_TERM);
+    int n = 0;
+    for (int64_t run = FN(first_run)(f, ends, j0); n < count; run++) {
+        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - j0) : count;
+        int64_t range = FN(fire_range)(f, run);
+        T slope =
+            FN(log2_units)(FN(fire_value)(&p->fire_lines, b, h, range, 1) * factor);
+        V intercept =
+            FN(splat)(FN(log2_units)(FN(fire_value)(&p->fire_lines, b, h, range, 2)));
+        for (int at = n; at < end; at += VL) {
+            V bias = FN(vmax)(least, FN(load)(u + at) * slope + intercept);
+            FN(store)(s + at, -FN(vmax)(least, -bias));
+        }
+        n = RP_MAX(n, end);
+    }
+}
+
+/* s[n] += bias of the pair (i, j0 + n), count <= RP_CHUNK_KEYS. */
+static void
+FN(add_fire_row)(const FN(fire) * f, int64_t b, int64_t h, int64_t i, int64_t j0,
+                 int count, T *s)
+{
+    T bias[RP_CHUNK_KEYS + VL];
+    FN(fill_fire_row)(f, b, h, i, j0, count, bias);
+    for (int n = 0; n < count; n++)
+        s[n] = FN(add_or_hide)(s[n], bias[n]);
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+/* Of one head: sum dS and sum dS x of each range, then the gradients of c and threshold. */
+RP_INLINE int64_t
+FN(fire_sums)(const rp_attention *p)
+{
+    return 2 * (p->fire_ranges + 1);
+}
+
+/* The first `count` lanes of x, zeros beyond. */
+RP_INLINE V
+FN(first_lanes)(V x, int count)
+{
+    static const TI lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    VI lane;
+    memcpy(&lane, lanes, sizeof lane);
+    return (V)((VI)x & (lane < (VI){0} + (TI)count));
+}
+
+/* Adds what row i of a tile, d[n] = dS of the pair (i, j0 + n), gives to the sums: T
+ * within the run, double beyond. Reads whole vectors of d. */
+static void
+FN(sum_fire_row)(const FN(fire) * f, const rp_gradients *g, int64_t b, int64_t h,
+                 int64_t i, int64_t j0, int count, const T *d, double *sums)
+{
+    const rp_attention *p = f->p;
+    const int64_t *ends = FN(fire_ends)(f, b, i);
+    const ptrdiff_t first = (f->batches > 1 ? b : 0) * f->width + p->Lq - i + j0;
+    const T *u = f->offsets + first, *by_c = f->slopes + first;
+    const double factor = FN(fire_value)(&p->fire_queries, b, 0, i, 0);
+    double *through_x = sums + 2 * p->fire_ranges;
+    int n = 0;
+    for (int64_t run = FN(first_run)(f, ends, j0); n < count; run++) {
+        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - j0) : count;
+        int64_t range = FN(fire_range)(f, run);
+        V plain = (V){0}, by_u = (V){0}, by_slope = (V){0};
+        if (n >= end)
+            continue;
+        for (; n < end; n += VL) {
+            V ds = FN(load)(d + n);
+            if (end - n < VL)
+                ds = FN(first_lanes)(ds, end - n);
+            plain += ds;
+            by_u += ds * FN(load)(u + n);
+            by_slope += ds * FN(load)(by_c + n);
+        }
+        n = end;
+        double slope = FN(fire_value)(&p->fire_lines, b, h, range, 1);
+        double sum_u = (double)FN(sum_lanes)(by_u)[0];
+        sums[2 * range] += (double)FN(sum_lanes)(plain)[0];
+        sums[2 * range + 1] += sum_u * factor;
+        through_x[0] +=
+            slope * (factor * (double)FN(sum_lanes)(by_slope)[0] +
+                     sum_u * FN(fire_value)(&g->fire_query_slopes, b, 0, i, 0));
+        through_x[1] +=
+            slope * sum_u * FN(fire_value)(&g->fire_query_slopes, b, 0, i, 1);
+    }
+}
+
+/* grad_fire of one head += its sums. */
+static void
+FN(add_fire_sums)(const rp_gradients *g, int64_t b, int64_t h, const double *sums)
+{
+    for (int64_t row = 0; row <= g->forward.fire_ranges; row++)
+        for (int column = 0; column < 2; column++)
+            *(double *)(rp_at(&g->grad_fire, b, h, row) + column * g->grad_fire.col) +=
+                sums[2 * row + column];
+}
