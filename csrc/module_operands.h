@@ -274,7 +274,8 @@ check_fire(const attention_call *call)
         (wanted && (!given || g->fire_offset_slopes.data == NULL ||
                     g->fire_query_slopes.data == NULL)))
         return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
-    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1))
+    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
+                  p->fire_offsets.row != sizeof(double)))
         return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
     if (wanted && dims['G'] != dims['F'] + 1)
         return reject(call, PyExc_ValueError, "grad_fire", "does not fit");

@@ -124,8 +124,9 @@ typedef struct {
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
     rp_array labels; /* (B, 1, Lq, Lk), integers of label_size bytes */
     /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, fire_ranges, 3): start, slope, intercept.
-     * Starts rise and are those of (0, 0) for all; x falls along a row where fire_signed
-     * is set, else up to the query's own position, after which it rises. */
+     * Offsets lie side by side; lines are those of item 0 for all, starts, which rise,
+     * those of its head 0. x falls along a row where fire_signed is set, else up to the
+     * query's own position, after which it rises. */
     rp_array fire_offsets, fire_queries, fire_lines;
     int64_t fire_ranges;
     int fire_signed;

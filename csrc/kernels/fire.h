@@ -12,8 +12,10 @@ typedef struct {
     int64_t batches; /* copies of the tables: one, or one for each batch item */
     int64_t runs;
     ptrdiff_t width; /* of a copy of offsets and slopes, readable by whole vectors */
-    T *offsets, *slopes; /* p->fire_offsets in T; their derivatives by c, or NULL */
-    int64_t *ends;       /* (batches, Lq, runs): one past the last key of each run */
+    T *offsets, *slopes;    /* p->fire_offsets in T; their derivatives by c, or NULL */
+    double *lines, *starts; /* (H, ranges): slopes; (ranges) */
+    T *intercepts;          /* (H, ranges), in units of log 2 */
+    int64_t *ends;          /* (batches, Lq, runs): one past the last key of each run */
 } FN(fire);
 
 RP_INLINE double
@@ -28,6 +30,12 @@ FN(fire_ends)(const FN(fire) * f, int64_t b, int64_t i)
     return f->ends + ((f->batches > 1 ? b : 0) * f->p->Lq + i) * f->runs;
 }
 
+RP_INLINE double
+FN(fire_factor)(const FN(fire) * f, int64_t b, int64_t i)
+{
+    return FN(fire_value)(&f->p->fire_queries, b, 0, i, 0);
+}
+
 RP_INLINE int64_t
 FN(fire_range)(const FN(fire) * f, int64_t run)
 {
@@ -37,30 +45,28 @@ FN(fire_range)(const FN(fire) * f, int64_t run)
 
 /* ---- the runs of every row ------------------------------------------------------------ */
 
-/* x along one row: falling or rising in j. */
+/* x along one row: falling or rising. */
 typedef struct {
-    const char *offsets; /* entry of key 0 */
-    ptrdiff_t step;
+    const double *offsets;
     double factor;
     int rising;
 } FN(fire_line);
 
-/* Whether key j is past the range boundary `start`. NaN is past none. */
+/* Whether entry n is past the range boundary `start`. NaN is past none. */
 RP_INLINE int
-FN(fire_past)(const FN(fire_line) * x, int64_t j, double start)
+FN(fire_past)(const FN(fire_line) * x, int64_t n, double start)
 {
-    double at = *(const double *)(x->offsets + j * x->step) * x->factor;
+    double at = x->offsets[n] * x->factor;
     return x->rising ? at >= start : at < start;
 }
 
-/* The first key in [low, high] that is past the boundary, searched for from `guess` on in
- * doubling steps: neighbouring rows have nearly the same boundaries. */
+/* The first entry in [low, high] past the boundary, in doubling steps from `guess`, which
+ * is in there. */
 static int64_t
 FN(fire_search)(const FN(fire_line) * x, double start, int64_t low, int64_t high,
                 int64_t guess)
 {
     int64_t step = 1;
-    guess = RP_MIN(RP_MAX(guess, low), high);
     if (guess < high && !FN(fire_past)(x, guess, start)) {
         for (low = guess + 1; low + step <= high; step *= 2) {
             if (FN(fire_past)(x, low + step - 1, start)) {
@@ -88,31 +94,41 @@ FN(fire_search)(const FN(fire_line) * x, double start, int64_t low, int64_t high
     return low;
 }
 
-/* Ends of the runs of row i among the keys that it may see; `before` are those of the row
- * before it, or of any. */
+/* Ends of `cuts` runs: the first entries in [low, high] past each start, which lie `step`
+ * from each other. Most are where the row before had them; `before` may be `ends`. */
 static void
-FN(find_runs)(const FN(fire) * f, int64_t b, int64_t i, const int64_t *before)
+FN(find_ends)(const FN(fire_line) * x, const double *starts, ptrdiff_t step,
+              int64_t cuts, int64_t low, int64_t high, const int64_t *before,
+              int64_t *ends)
+{
+    for (int64_t cut = 0; cut < cuts; cut++, starts += step) {
+        int64_t guess = RP_MIN(RP_MAX(before[cut], low), high);
+        if ((guess < high && !FN(fire_past)(x, guess, *starts)) ||
+            (guess > low && FN(fire_past)(x, guess - 1, *starts)))
+            guess = FN(fire_search)(x, *starts, low, high, guess);
+        ends[cut] = low = guess;
+    }
+}
+
+/* Ends of the runs of a row with this factor, among all offsets up to the window's end. */
+static void
+FN(find_runs)(const FN(fire) * f, int64_t b, double factor, const int64_t *before,
+              int64_t *ends)
 {
     const rp_attention *p = f->p;
-    const int64_t cuts = p->fire_ranges - 1;
-    const rp_array *offsets = &p->fire_offsets;
-    rp_interval seen = rp_visible(p, b, i);
-    int64_t turn = i + rp_query_offset(p, b) + 1, *ends = FN(fire_ends)(f, b, i);
-    turn = p->fire_signed ? seen.end : RP_MIN(RP_MAX(turn, seen.begin), seen.end);
+    const int64_t cuts = p->fire_ranges - 1, all = p->Lq + p->Lk;
+    /* the first key after the query's own position, and the first one out of sight */
+    int64_t turn = p->Lq + rp_query_offset(p, b) + 1, last = all;
+    if (p->window_right != RP_UNBOUNDED)
+        last = RP_MIN(RP_MAX(turn + p->window_right, 0), all);
+    turn = p->fire_signed ? last : RP_MIN(RP_MAX(turn, 0), last);
     FN(fire_line)
-    x = {rp_at(offsets, b, 0, p->Lq - i), offsets->row,
-         FN(fire_value)(&p->fire_queries, b, 0, i, 0), 0};
-    int64_t low = seen.begin;
-    for (int64_t run = 0; run < f->runs - 1; run++) {
-        x.rising = run >= cuts;
-        if (run == cuts)
-            low = turn;
-        int64_t range = x.rising ? run - cuts + 1 : cuts - run;
-        double start = FN(fire_value)(&p->fire_lines, 0, 0, range, 0);
-        low = FN(fire_search)(&x, start, low, x.rising ? seen.end : turn,
-                              before[run] + 1);
-        ends[run] = low;
-    }
+    x = {(const double *)rp_at(&p->fire_offsets, b, 0, 0), factor, 0};
+    FN(find_ends)(&x, f->starts + cuts, -1, cuts, 0, turn, before, ends);
+    x.rising = 1;
+    if (!p->fire_signed)
+        FN(find_ends)(&x, f->starts + 1, 1, cuts, turn, last, before + cuts,
+                      ends + cuts);
     ends[f->runs - 1] = INT64_MAX;
 }
 
@@ -121,12 +137,20 @@ FN(find_runs_unit)(void *context, int64_t unit, int worker)
 {
     const FN(fire) *f = context;
     const int64_t units = (f->p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS;
+    const size_t size = (size_t)f->runs * sizeof(int64_t);
     int64_t b = unit / units, first = unit % units * RP_FIRE_ROWS;
     int64_t end = RP_MIN(f->p->Lq, first + RP_FIRE_ROWS);
     (void)worker;
-    memset(FN(fire_ends)(f, b, first), 0, (size_t)f->runs * sizeof(int64_t));
-    for (int64_t i = first; i < end; i++)
-        FN(find_runs)(f, b, i, FN(fire_ends)(f, b, i > first ? i - 1 : i));
+    memset(FN(fire_ends)(f, b, first), 0, size);
+    for (int64_t i = first; i < end; i++) {
+        int64_t above = RP_MAX(i - 1, first), *ends = FN(fire_ends)(f, b, i);
+        const int64_t *before = FN(fire_ends)(f, b, above);
+        double factor = FN(fire_factor)(f, b, i);
+        if (i > first && factor == FN(fire_factor)(f, b, above))
+            memcpy(ends, before, size);
+        else
+            FN(find_runs)(f, b, factor, before, ends);
+    }
 }
 
 /* One copy in T of a table over offsets for each copy of the tables. */
@@ -142,18 +166,21 @@ FN(copy_offsets)(const FN(fire) * f, const rp_array *table)
     return copy;
 }
 
-static int
-FN(fire_hides)(const rp_attention *p)
+/* The lines of every head close together, and the starts that all heads share. */
+static void
+FN(copy_lines)(FN(fire) * f)
 {
-    for (int64_t b = 0; b < (p->fire_lines.batch ? p->B : 1); b++)
-        for (int64_t h = 0; h < p->H; h++)
-            for (int64_t range = 0; range < p->fire_ranges; range++)
-                for (int column = 1; column < 3; column++) {
-                    double x = FN(fire_value)(&p->fire_lines, b, h, range, column);
-                    if (!(x - x == 0))
-                        return 1;
-                }
-    return 0;
+    const rp_array *lines = &f->p->fire_lines;
+    const int64_t ranges = f->p->fire_ranges;
+    for (int64_t n = 0; n < f->p->H * ranges; n++) {
+        double slope = FN(fire_value)(lines, 0, n / ranges, n % ranges, 1);
+        double intercept = FN(fire_value)(lines, 0, n / ranges, n % ranges, 2);
+        f->lines[n] = slope;
+        f->intercepts[n] = FN(log2_units)(intercept);
+        f->hides |= !isfinite(slope) || !isfinite(intercept);
+    }
+    for (int64_t range = 0; range < ranges; range++)
+        f->starts[range] = FN(fire_value)(lines, 0, 0, range, 0);
 }
 
 /* slopes: derivatives of the offsets' table, or NULL. Whatever the status is, free_fire
@@ -164,18 +191,22 @@ FN(plan_fire)(FN(fire) * f, const rp_attention *p, const rp_array *slopes)
     f->p = p;
     if (!p->fire_lines.data)
         return RP_OK;
-    f->hides = FN(fire_hides)(p);
-    f->batches = p->fire_offsets.batch || p->fire_queries.batch || p->query_offset ||
-                         p->key_lengths
-                     ? p->B
-                     : 1;
+    f->batches = p->fire_offsets.batch || p->fire_queries.batch ? p->B : 1;
+    for (int64_t b = 1; b < p->B; b++)
+        if (rp_query_offset(p, b) != rp_query_offset(p, 0))
+            f->batches = p->B;
     f->runs = p->fire_signed ? p->fire_ranges : 2 * p->fire_ranges - 1;
     f->width = p->Lq + RP_ROUND_UP(p->Lk, NR) + VL;
     f->offsets = FN(copy_offsets)(f, &p->fire_offsets);
     f->slopes = slopes ? FN(copy_offsets)(f, slopes) : NULL;
     f->ends = rp_alloc((size_t)(f->batches * p->Lq), (size_t)f->runs * sizeof(int64_t));
-    if (!f->offsets || !f->ends || (slopes && !f->slopes))
+    f->lines = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(double));
+    f->intercepts = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(T));
+    f->starts = rp_alloc((size_t)p->fire_ranges, sizeof(double));
+    if (!f->offsets || !f->ends || !f->lines || !f->intercepts || !f->starts ||
+        (slopes && !f->slopes))
         return RP_NO_MEMORY;
+    FN(copy_lines)(f);
     return rp_parallel(f->batches * ((p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS),
                        FN(find_runs_unit), f, p->threads);
 }
@@ -183,6 +214,9 @@ FN(plan_fire)(FN(fire) * f, const rp_attention *p, const rp_array *slopes)
 static void
 FN(free_fire)(FN(fire) * f)
 {
+    rp_free(f->starts);
+    rp_free(f->intercepts);
+    rp_free(f->lines);
     rp_free(f->ends);
     rp_free(f->slopes);
     rp_free(f->offsets);
@@ -190,13 +224,13 @@ FN(free_fire)(FN(fire) * f)
 
 /* ---- one row of one tile ----------------------------------------------------------------- */
 
-/* The run that key j belongs to. */
+/* The run that offset n belongs to. */
 RP_INLINE int64_t
-FN(first_run)(const FN(fire) * f, const int64_t *ends, int64_t j)
+FN(first_run)(const FN(fire) * f, const int64_t *ends, int64_t n)
 {
     int64_t run = 0;
     for (int64_t r = 0; r < f->runs - 1; r++)
-        run += ends[r] <= j;
+        run += ends[r] <= n;
     return run;
 }
 
@@ -209,22 +243,23 @@ FN(fill_fire_row)(const FN(fire) * f, int64_t b, int64_t h, int64_t i, int64_t j
 {
     const rp_attention *p = f->p;
     const int64_t *ends = FN(fire_ends)(f, b, i);
-    const T *u = f->offsets + (f->batches > 1 ? b : 0) * f->width + p->Lq - i + j0;
-    const double factor = FN(fire_value)(&p->fire_queries, b, 0, i, 0);
+    const int64_t n0 = p->Lq - i + j0;
+    const T *u = f->offsets + (f->batches > 1 ? b : 0) * f->width + n0;
+    const double factor = FN(fire_factor)(f, b, i);
     const V least = FN(splat)(f->hides ? -(T)INFINITY : -RP_LARGEST_TERM);
     int n = 0;
-    for (int64_t run = FN(first_run)(f, ends, j0); n < count; run++) {
-        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - j0) : count;
-        int64_t range = FN(fire_range)(f, run);
-        T slope =
-            FN(log2_units)(FN(fire_value)(&p->fire_lines, b, h, range, 1) * factor);
-        V intercept =
-            FN(splat)(FN(log2_units)(FN(fire_value)(&p->fire_lines, b, h, range, 2)));
+    for (int64_t run = FN(first_run)(f, ends, n0); n < count; run++) {
+        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - n0) : count;
+        if (end <= n)
+            continue;
+        int64_t line = h * p->fire_ranges + FN(fire_range)(f, run);
+        T slope = FN(log2_units)(f->lines[line] * factor);
+        V intercept = FN(splat)(f->intercepts[line]);
         for (int at = n; at < end; at += VL) {
             V bias = FN(vmax)(least, FN(load)(u + at) * slope + intercept);
             FN(store)(s + at, -FN(vmax)(least, -bias));
         }
-        n = RP_MAX(n, end);
+        n = end;
     }
 }
 
@@ -266,13 +301,14 @@ FN(sum_fire_row)(const FN(fire) * f, const rp_gradients *g, int64_t b, int64_t h
 {
     const rp_attention *p = f->p;
     const int64_t *ends = FN(fire_ends)(f, b, i);
-    const ptrdiff_t first = (f->batches > 1 ? b : 0) * f->width + p->Lq - i + j0;
+    const int64_t n0 = p->Lq - i + j0;
+    const ptrdiff_t first = (f->batches > 1 ? b : 0) * f->width + n0;
     const T *u = f->offsets + first, *by_c = f->slopes + first;
-    const double factor = FN(fire_value)(&p->fire_queries, b, 0, i, 0);
+    const double factor = FN(fire_factor)(f, b, i);
     double *through_x = sums + 2 * p->fire_ranges;
     int n = 0;
-    for (int64_t run = FN(first_run)(f, ends, j0); n < count; run++) {
-        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - j0) : count;
+    for (int64_t run = FN(first_run)(f, ends, n0); n < count; run++) {
+        int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - n0) : count;
         int64_t range = FN(fire_range)(f, run);
         V plain = (V){0}, by_u = (V){0}, by_slope = (V){0};
         if (n >= end)
@@ -286,7 +322,7 @@ FN(sum_fire_row)(const FN(fire) * f, const rp_gradients *g, int64_t b, int64_t h
             by_slope += ds * FN(load)(by_c + n);
         }
         n = end;
-        double slope = FN(fire_value)(&p->fire_lines, b, h, range, 1);
+        double slope = f->lines[h * p->fire_ranges + range];
         double sum_u = (double)FN(sum_lanes)(by_u)[0];
         sums[2 * range] += (double)FN(sum_lanes)(plain)[0];
         sums[2 * range + 1] += sum_u * factor;
