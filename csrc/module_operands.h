@@ -275,7 +275,7 @@ check_fire(const attention_call *call)
                     g->fire_query_slopes.data == NULL)))
         return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
     if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
-                  p->fire_offsets.row != sizeof(double)))
+                  (dims['o'] > 1 && p->fire_offsets.row != sizeof(double))))
         return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
     if (wanted && dims['G'] != dims['F'] + 1)
         return reject(call, PyExc_ValueError, "grad_fire", "does not fit");

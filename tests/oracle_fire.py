@@ -76,3 +76,54 @@ def fire_bias_backward(grad_bias, w1, b1, w2, b2, c, threshold, **options):
         return (grad_bias * fire_bias(**given, **lengths, **options)).sum()
 
     return by_complex_steps(total, parameters)
+
+
+# ---- whole matrices, for sizes at which loops take too long -------------------------
+
+
+def scalar(c, threshold, lq, lk, query_offset, signed, eps):
+    """x of every pair, and its derivatives by c and threshold.
+
+    c acts on the distance and on the normaliser: two parts, which cancel far away.
+    """
+    p = np.arange(lq)[:, None] + float(query_offset)
+    apart = np.arange(lk) - p
+    sign = -np.sign(apart) if signed else 1.0
+    limit = abs(threshold)
+    reach, chosen = np.maximum(p, limit), np.where(p < limit, np.sign(threshold), 0.0)
+    top, base = np.log(abs(c * apart) + 1), np.log(abs(c) * reach + 1) + eps
+    by_reach = -sign * top / base**2 / (abs(c) * reach + 1)
+    by_c = sign * abs(apart) / (abs(c * apart) + 1) / base, by_reach * reach
+    slopes = [np.sign(c) * part for part in by_c], [by_reach * abs(c) * chosen]
+    return sign * top / base, *slopes
+
+
+def dense_bias(w1, b1, w2, b2, c, threshold, lq, lk, query_offset, signed, eps):
+    x, _, _ = scalar(c, threshold, lq, lk, query_offset, signed, eps)
+    bias = b2[:, None, None] + np.zeros((1, lq, lk))
+    for k in range(len(b1)):
+        bias = bias + w2[:, k, None, None] * np.maximum(w1[k] * x + b1[k], 0.0)
+    return bias
+
+
+def dense_gradients(
+    ds, w1, b1, w2, b2, c, threshold, query_offset, signed, eps, magnitude=False
+):
+    """Gradients for ds (H, Lq, Lk); magnitude: sums of absolute values instead."""
+    size = np.abs if magnitude else np.asarray
+    x, by_c, by_threshold = scalar(
+        c, threshold, *ds.shape[1:], query_offset, signed, eps
+    )
+    found = {"w1": np.zeros(len(b1)), "b1": np.zeros(len(b1))}
+    found["w2"], slope = np.zeros(np.shape(w2)), np.zeros((len(b2), *x.shape))
+    for k in range(len(b1)):
+        before = w1[k] * x + b1[k]
+        back = w2[:, k, None, None] * (before > 0)
+        found["w1"][k] = size(ds * back * x).sum()
+        found["b1"][k] = size(ds * back).sum()
+        found["w2"][:, k] = size(ds * np.maximum(before, 0.0)).sum((1, 2))
+        slope = slope + back * w1[k]
+    found["b2"] = size(ds).sum((1, 2))
+    found["c"] = sum(size(ds * slope * part).sum() for part in by_c)
+    found["threshold"] = sum(size(ds * slope * part).sum() for part in by_threshold)
+    return found

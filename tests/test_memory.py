@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from oracle_gradients import NAMES
 
 import relpos
 from relpos import _core
@@ -46,7 +47,7 @@ def gradients(num_threads):
     """All operands of attention_backward at once."""
     result = everything(num_threads, return_lse=True, return_context=True)()
     grads = {"grad_out": normal(*result.out.shape), "grad_lse": normal(2, 4, 70)}
-    grads |= {"wrt": relpos.AttentionGradients._fields, "num_threads": num_threads}
+    grads |= {"wrt": NAMES, "num_threads": num_threads}
     return lambda: result.context.backward(**grads)
 
 
@@ -86,6 +87,25 @@ def graph_gradients(num_threads):
     result = graph(num_threads, return_context=True)()
     grad_out = normal(*result.out.shape)
     return lambda: result.context.backward(grad_out, num_threads=num_threads)
+
+
+def fire(query_length, num_threads, labels=None):
+    """FIRE's bias with offsets per item; with labels, in the engine of rows."""
+    q, k = normal(2, 2, query_length, 8), normal(2, 2, 90, 8)
+    keywords = {"query_offset": np.array([20, 3]), "num_threads": num_threads}
+    if labels:
+        rows = RNG.integers(-1, 9, (query_length, 90)).astype(np.int16)
+        keywords |= {"labels": rows, "rel_query": normal(9, 8)}
+    network = normal(4), normal(4), normal(2, 4), normal(2), 0.3, 5.0
+    return lambda **returned: relpos.fire_attention(
+        q, k, k, *network, **keywords, **returned
+    )
+
+
+def fire_gradients(query_length, num_threads, labels=None):
+    result = fire(query_length, num_threads, labels)(return_context=True)
+    grads = {"grad_out": normal(*result.out.shape), "num_threads": num_threads}
+    return lambda: result.context.backward(**grads)
 
 
 def products(num_threads):
@@ -157,6 +177,10 @@ CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
 CALLS |= {f"rotary-{n}": (rotated, n) for n in (1, 3)}
 CALLS |= {f"graph-{n}": (graph, n) for n in (1, 3)}
 CALLS |= {f"graph-gradients-{n}": (graph_gradients, n) for n in (1, 3)}
+CALLS |= {f"fire-{lq}-{n}": (fire, lq, n) for lq in (1, 70) for n in (1, 3)}
+CALLS |= {f"fire-gradients-{n}": (fire_gradients, 70, n) for n in (1, 3)}
+CALLS |= {"fire-labels": (fire, 9, 1, True)}
+CALLS |= {"fire-labels-gradients": (fire_gradients, 9, 1, True)}
 CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}
 
 

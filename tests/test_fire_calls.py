@@ -1,0 +1,179 @@
+"""fire_attention: its arguments, what they may hold, and its memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fire_problems import network
+from oracle_fire import NAMES
+from problems import cast, qkv
+from tolerances import assert_bitwise
+
+import relpos
+
+pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
+
+
+def small(rng, heads=2, length=12):
+    arrays = qkv(rng, (), heads, length, length, 4)
+    names = ("query", "key", "value")
+    return dict(zip(names, arrays, strict=True)) | network(rng, heads)
+
+
+def test_dtypes_shapes_and_numbers():
+    given = cast(small(np.random.default_rng(3)), "float32")
+    given |= {"c": 0.25, "threshold": 5, "w1": given["w1"][:, None]}
+    result = relpos.fire_attention(**given, return_context=True)
+    assert result.out.dtype == np.float32
+    found = result.context.backward(np.ones_like(result.out))
+    assert found.w1.shape == (8, 1) and found.w1.dtype == np.float32
+    assert found.c.shape == found.threshold.shape == ()
+    assert found.rel_key is found.attn_mask is None
+    half = {n: np.asarray(x, np.float16) for n, x in given.items()}
+    result = relpos.fire_attention(**half, return_context=True)
+    assert result.out.dtype == np.float16
+    found = result.context.backward(np.ones_like(result.out))
+    assert found.query.dtype == found.w2.dtype == found.c.dtype == np.float16
+    wide = given | {"w2": given["w2"].astype(np.float64)}
+    assert relpos.fire_attention(**wide).dtype == np.float64
+
+
+def test_wrt_names_the_parameters():
+    given = small(np.random.default_rng(4))
+    context = relpos.fire_attention(**given, return_context=True).context
+    grad = np.ones((2, 12, 4))
+    everything = context.backward(grad)
+    only = context.backward(grad, wrt=["threshold", "w2"])
+    assert [n for n, x in only._asdict().items() if x is not None] == [
+        "w2",
+        "threshold",
+    ]
+    assert_bitwise(only.w2, everything.w2)
+    assert_bitwise(only.threshold, everything.threshold)
+    assert context.backward(grad, wrt=["key"]).w1 is None
+    plain = relpos.attention(
+        *qkv(np.random.default_rng(5), (), 2, 3, 3, 4), return_context=True
+    )
+    with pytest.raises(ValueError, match=r"^wrt: 'w1' was not given to attention"):
+        plain.context.backward(np.ones((2, 3, 4)), wrt=["w1"])
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 12), (2, 2, 0)])
+def test_nothing_to_compute(shape):
+    query = np.zeros((*shape, 4))
+    given = network(np.random.default_rng(6), heads=2)
+    for keys in (0, 3):
+        key = np.zeros((*shape[:-1], keys, 4))
+        result = relpos.fire_attention(
+            query, key, key, **given, query_offset=0, return_context=True
+        )
+        assert not result.out.any()
+        found = result.context.backward(np.ones_like(result.out))
+        assert not any(np.any(getattr(found, name)) for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300, -1e300, 1e-310])
+@pytest.mark.parametrize("lq", [3, 40])
+def test_no_value_crashes(name, bad, lq, isa):
+    rng = np.random.default_rng(7)
+    given = network(rng, heads=2)
+    given[name] = np.array(given[name])
+    given[name][(0,) * given[name].ndim] = bad
+    for signed in (False, True):
+        result = relpos.fire_attention(
+            *qkv(rng, (), 2, lq, 300, 4),
+            **given,
+            query_offset=9,
+            signed=signed,
+            return_context=True,
+        )
+        assert result.out.shape == (2, lq, 4)
+        if np.isnan(bad):
+            assert np.isnan(result.out).any()
+        found = result.context.backward(np.ones_like(result.out))
+        assert found.w2.shape == (2, 8)
+
+
+@pytest.mark.parametrize("lq", [3, 40])
+def test_a_head_that_its_bias_hides(lq, isa):
+    """b2 = -inf is -inf for all keys of a head, whatever is in them."""
+    rng = np.random.default_rng(8)
+    given, (query, key, value) = network(rng, heads=2), qkv(rng, (), 2, lq, 50, 4)
+    given["b2"][0], value[0, 3], key[0, 7] = -np.inf, np.nan, np.inf
+    result = relpos.fire_attention(
+        query, key, value, **given, query_offset=9, return_lse=True
+    )
+    assert not result.out[0].any() and np.isneginf(result.lse[0]).all()
+    assert np.isfinite(result.out[1]).all()
+
+
+SHORT = np.ones((2, 9, 4))
+BAD = [
+    ("w2", ValueError, {"w2": np.ones((3, 8)), "b2": np.ones(3)}, r"3 heads, but que"),
+    ("b1", ValueError, {"b1": np.ones(7)}, r"does not match w1's; expected \(8,\)"),
+    (
+        "query_offset",
+        ValueError,
+        {"key": SHORT, "value": SHORT},
+        r"12 queries and 9 keys is ambiguous, and FIRE's bias depends on it",
+    ),
+    ("query", ValueError, {"query": np.ones(4)}, r"\(4,\) has 1 axes"),
+    ("signed", TypeError, {"signed": 1}, r"expected True or False"),
+    ("num_threads", ValueError, {"num_threads": 0}, r"not between 1 and"),
+    ("return_lse", TypeError, {"return_lse": 1}, r"expected True or False"),
+    ("scale", TypeError, {"scale": "1"}, r"expected a real number"),
+]
+
+
+@pytest.mark.parametrize("name, error, changes, pattern", BAD)
+def test_bad_calls(name, error, changes, pattern):
+    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+        relpos.fire_attention(**small(np.random.default_rng(9)) | changes)
+
+
+def test_unknown_keyword():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout'"):
+        relpos.fire_attention(**small(np.random.default_rng(10)), dropout=0.1)
+
+
+def test_a_parameter_resized_after_the_call():
+    given = small(np.random.default_rng(11))
+    given["b1"] = np.array(given["b1"])
+    context = relpos.fire_attention(**given, return_context=True).context
+    given["b1"].shape = (2, 4)
+    with pytest.raises(ValueError, match=r"^b1: resized or reshaped since the call"):
+        context.backward(np.ones((2, 12, 4)))
+
+
+MEASURE = """
+import numpy as np
+import relpos
+from relpos._demo.measure import forget_peak, resident
+
+rng = np.random.default_rng(0)
+
+def extra(length):
+    q, k, v, grad = rng.standard_normal((4, 4, length, 64), dtype=np.float32)
+    w1 = rng.standard_normal(32)
+    network = w1, -w1 * rng.random(32), rng.standard_normal((4, 32)), np.zeros(4)
+    network = [x.astype(np.float32) for x in network]
+    known, before = forget_peak(), resident("VmRSS")
+    result = relpos.fire_attention(
+        q, k, v, *network, 0.1, 512, return_context=True, num_threads=2)
+    found = result.context.backward(grad, num_threads=2)
+    kept = [result.out, *(x for x in found if x is not None)]
+    assert len(kept) == 10 and all(np.isfinite(x).all() for x in kept)
+    return resident("VmHWM") - before - sum(x.nbytes for x in kept) if known else None
+
+extra(64)  # loads what is loaded once
+print(extra(6144))
+"""
+
+
+def test_no_matrix_of_pairs_is_stored(child):
+    """L x L numbers of one head alone would be 151 MB."""
+    (answer,) = child(MEASURE).stdout.split()
+    if answer == "None":
+        pytest.skip("the system does not tell the peak of the memory in use")
+    assert 0 < int(answer) < 100e6, f"{int(answer) / 1e6:.0f} MB"
