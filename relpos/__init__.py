@@ -26,7 +26,12 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
-    from relpos.fire import fire_attention, fire_bias, fire_bias_backward
+    from relpos.fire import (
+        FireGradients,
+        fire_attention,
+        fire_bias,
+        fire_bias_backward,
+    )
     from relpos.graph import graph_attention
     from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
     from relpos.merge import merge_attention
@@ -67,6 +72,7 @@ __all__ = [
     "AttentionOutput",
     "ConvGradients",
     "EncodingAudit",
+    "FireGradients",
     "KerpleGradients",
     "Plan",
     "RotaryGradients",
