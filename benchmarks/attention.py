@@ -6,8 +6,8 @@ Rows, all with 4 heads of size 64 and one batch item, tables and packing include
 
 - plain, music (`relative_global_attention`), xl (`transformer_xl_attention`): both
   directions and causal, as a fraction of the multiply-add peak of the instruction set;
-- shaw keys + values, k = 16, and alibi, whose bias stands for every bias by offset:
-  time over that of plain attention of the same size;
+- shaw keys + values, k = 16, alibi, whose bias stands for every bias by offset, and
+  fire, width 32: time over that of plain attention of the same size;
 - two threads: rate of each over the rate of one thread alone, at equal clocks;
 - decode: one query against a key cache too large for L2, as a fraction of the rate at
   which this core only reads the same bytes;
@@ -36,6 +36,7 @@ from problems import (
     SCHEMES,
     Problem,
     decode,
+    fire,
     plain,
 )
 
@@ -131,14 +132,21 @@ def two_threads_row(
     )
 
 
+#: Forward only: `Problem.check_backward` knows the inputs of attention alone.
+FORWARD_OVER_PLAIN = {**OVER_PLAIN, "fire": (fire, 0)}
+
 #: Targets of the rows over plain attention, both ways and causal.
-OVER_PLAIN_TARGETS = {"shaw k=16": (1.12, 1.22), "alibi": (None, None)}
+OVER_PLAIN_TARGETS = {
+    "shaw k=16": (1.12, 1.22),
+    "alibi": (None, None),
+    "fire": (1.5, 1.5),
+}
 
 
 def over_plain_row(
     label: str, scheme: str, is_causal: bool, length: int, isa: str, repeats: int
 ) -> harness.Row:
-    build, rows = OVER_PLAIN[scheme]
+    build, rows = FORWARD_OVER_PLAIN[scheme]
     problem = build(length, "float32", is_causal)
     table_products = 4 * HEADS * length * rows * HEAD_DIM
     with use_isa(isa):
@@ -213,7 +221,7 @@ def make_plan(isas: list[str], quick: bool) -> harness.Plan:
                 for length in lengths:
                     label = f"{scheme} {name} L={length} {dtype} {isa}"
                     add(label, fraction_row, scheme, is_causal, length, isa, dtype)
-    for scheme in OVER_PLAIN:
+    for scheme in FORWARD_OVER_PLAIN:
         for name, is_causal in DIRECTIONS.items():
             for length in lengths[1:]:
                 label = f"{scheme} {name} L={length} {best}"

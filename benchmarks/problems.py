@@ -15,6 +15,7 @@ HEADS, HEAD_DIM = 4, 64
 LENGTHS = (512, 1024, 2048)
 DIRECTIONS = {"both": False, "causal": True}
 SHAW_K = 16
+FIRE_WIDTH = 32
 CHECKED_ROWS = 6
 
 
@@ -191,6 +192,26 @@ def alibi(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Probl
     return Problem(
         "attention",
         {**tokens(length, dtype, heads=heads), "rel_bias": bias},
+        {"is_causal": is_causal},
+    )
+
+
+def fire(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
+    """Width 32, and every unit switches somewhere between x = 0 and 1."""
+    rng = np.random.default_rng(FIRE_WIDTH)
+    w1 = rng.standard_normal(FIRE_WIDTH)
+    network = {
+        "w1": w1,
+        "b1": -w1 * rng.random(FIRE_WIDTH),
+        "w2": rng.standard_normal((heads, FIRE_WIDTH)),
+        "b2": rng.standard_normal(heads),
+        "c": np.array(0.1),
+        "threshold": np.array(512.0),
+    }
+    arrays = {name: x.astype(dtype) for name, x in network.items()}
+    return Problem(
+        "fire_attention",
+        {**tokens(length, dtype, heads=heads), **arrays},
         {"is_causal": is_causal},
     )
 

@@ -168,7 +168,7 @@ def test_every_scheme_keeps_its_limits(monkeypatch, report):
     run_step(schemes.schemes, report)
     names = {check["name"].split(",")[0] for check in report.checks}
     assert {"Shaw", "Music Transformer", "Transformer-XL", "learned table"} <= names
-    assert {"ALiBi", "T5", "KERPLE", "DeBERTa"} <= names
+    assert {"ALiBi", "T5", "KERPLE", "DeBERTa", "FIRE"} <= names
     errors, speed = report.steps[0]["tables"]
     for table in (errors, speed):
         assert [row[0] for row in table["rows"]] == [row.name for row in schemes.ROWS]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import oracle
 import oracle_fire
 import pytest
 from bad_kinds import Tensor
 from fire_problems import five_points, network, special_networks
 from layouts import LAYOUTS
 from oracle_fire import NAMES
-from problems import DTYPES, cast
+from problems import DTYPES, cast, qkv
 from tolerances import assert_bitwise, largest
 
 import relpos
+from relpos import reference
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 SIZES = [(9, 9, 0), (4, 11, 7), (6, 3, -2), (1, 5, 30), (0, 3, 0), (3, 0, 0)]
@@ -71,6 +73,33 @@ def test_gradients_are_five_point_differences(lq, lk, offset, signed):
     size = max([1.0, *(np.abs(x).max() for x in want.values())])
     for field in NAMES:
         assert np.abs(getattr(got, field) - want[field]).max() <= 1e-10 * size, field
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_reference_is_the_loops(signed):
+    rng = np.random.default_rng(11)
+    options = {"query_offset": 2, "signed": signed}
+    for parameters in (network(rng), network(rng, c=-0.6, threshold=-4.5)):
+        want = oracle_fire.fire_bias(**parameters, query_length=7, **options)
+        got = reference.fire_bias(**parameters, query_length=7, **options)
+        assert largest(got, want) <= ROUNDING["float64"]
+        grad = rng.standard_normal(want.shape)
+        want = oracle_fire.fire_bias_backward(grad, **parameters, **options)
+        got = reference.fire_bias_backward(grad, **parameters, **options)
+        for field in NAMES:
+            assert largest(got[field], want[field]) <= 1e-12, field
+
+
+def test_reference_attention_is_that_of_its_bias():
+    rng = np.random.default_rng(12)
+    tokens, parameters = qkv(rng, (2,), 3, 6, 9, 4), network(rng)
+    bias = oracle_fire.fire_bias(
+        **parameters, query_length=6, key_length=9, query_offset=3
+    )
+    options = {"query_offset": 3, "is_causal": True}
+    want = oracle.attention(*tokens, bias, **options)
+    got = reference.fire_attention(*tokens, **parameters, **options)
+    assert largest(got, want.out) <= ROUNDING["float64"]
 
 
 def test_a_query_at_the_threshold_has_half_a_slope():

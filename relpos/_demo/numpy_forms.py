@@ -15,6 +15,7 @@ __all__ = [
     "alibi",
     "attention",
     "deberta",
+    "fire",
     "index",
     "kerple",
     "keys_and_queries",
@@ -164,6 +165,29 @@ def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Arra
     """A logarithm of the distance of each pair."""
     s = (query @ transposed(key)) * root(query)
     s -= r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
+    return softmax(s, is_causal=False) @ value
+
+
+def fire(
+    query: Array,
+    key: Array,
+    value: Array,
+    w1: Array,
+    b1: Array,
+    w2: Array,
+    b2: Array,
+    c: Array,
+    threshold: Array,
+) -> Array:
+    """The network unit by unit, on a scalar for each pair."""
+    reach = np.maximum(np.arange(query.shape[-2], dtype=query.dtype), threshold)
+    x = np.log1p(c * steps_apart(query)) / (
+        np.log1p(c * reach)[:, None] + c.dtype.type(1e-6)
+    )
+    s = (query @ transposed(key)) * root(query)
+    for k in range(w1.size):
+        s += w2[:, k, None, None] * np.maximum(w1[k] * x + b1[k], 0)
+    s += b2[:, None, None]
     return softmax(s, is_causal=False) @ value
 
 

@@ -34,7 +34,7 @@ import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo import biases, neighbours, numpy_forms, rotary
+from relpos._demo import biases, fire, neighbours, numpy_forms, rotary
 from relpos._demo.measure import Measurement, measure
 from relpos._demo.report import Report
 from relpos._demo.rows import (
@@ -197,6 +197,7 @@ ROWS = [
     ),
     *biases.ROWS,
     *neighbours.ROWS,
+    *fire.ROWS,
 ]
 PAIRS_ROW = Row(
     "Shaw, keys, L x L x d",

@@ -34,6 +34,7 @@ from relpos.reference.encodings import (
     sinusoidal,
     sinusoidal_shift_matrix,
 )
+from relpos.reference.fire import fire_attention, fire_bias, fire_bias_backward
 from relpos.reference.formula import attention, merge_attention
 from relpos.reference.gradients import AttentionGradients, attention_backward
 from relpos.reference.graph import graph_attention
@@ -79,6 +80,9 @@ __all__ = [
     "conv_encoding_backward",
     "deberta_bucket",
     "dropout_keep",
+    "fire_attention",
+    "fire_bias",
+    "fire_bias_backward",
     "graph_attention",
     "grid_labels",
     "index_encoding",
