@@ -99,7 +99,8 @@ class AttentionContext:
             du &= scale \sum dS_{ij} k_j, \quad dv = scale \sum dS_{ij} A_l, \quad
             db_l = \sum dS_{ij}, \quad dmask_{ij} = dS_{ij}
 
-        where a table row sums over all pairs that use it. The scores are computed again
+        where a table row sums over all pairs that use it. FIRE's parameters get what
+        `fire_bias_backward` makes of dS. The scores are computed again
         tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query that
         sees no key adds nothing to any gradient.
 

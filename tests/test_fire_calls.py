@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from fire_problems import network
@@ -10,6 +12,7 @@ from problems import cast, qkv
 from tolerances import assert_bitwise
 
 import relpos
+from relpos._config import kernels
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
@@ -135,6 +138,62 @@ def test_bad_calls(name, error, changes, pattern):
 def test_unknown_keyword():
     with pytest.raises(TypeError, match="unexpected keyword argument 'dropout'"):
         relpos.fire_attention(**small(np.random.default_rng(10)), dropout=0.1)
+
+
+def test_a_context_can_be_pickled():
+    given = small(np.random.default_rng(12))
+    context = relpos.fire_attention(**given, return_context=True).context
+    grad = np.ones((2, 12, 4))
+    twin = pickle.loads(pickle.dumps(context))
+    for name in NAMES:
+        want = getattr(context.backward(grad), name)
+        assert_bitwise(getattr(twin.backward(grad), name), want)
+
+
+@pytest.fixture
+def operands(monkeypatch):
+    """What one call hands to the kernels, forwards and backwards."""
+    table, seen = kernels(), {}
+    with monkeypatch.context() as patched:
+        for name in ("attention_forward", "attention_backward"):
+            run = getattr(table, name)
+
+            def record(given, name=name, run=run):
+                seen[name] = dict(given)
+                run(given)
+
+            patched.setattr(table, name, record)
+        given = small(np.random.default_rng(13))
+        context = relpos.fire_attention(**given, return_context=True).context
+        context.backward(np.ones((2, 12, 4)))
+    return seen
+
+
+FORWARD = ("fire_lines", "fire_offsets", "fire_queries")
+SLOPES = ("fire_offset_slopes", "fire_query_slopes")
+
+
+def test_the_kernels_check_their_operands(operands):
+    for entry, names in (
+        ("attention_forward", FORWARD),
+        ("attention_backward", (*FORWARD, *SLOPES, "grad_fire")),
+    ):
+        run, given = getattr(kernels(), entry), operands[entry]
+        run(given)
+        for name in names:
+            changed = given | {name: given[name].astype(np.float32)}
+            with pytest.raises(TypeError, match=f"{name} must be float64"):
+                run(changed)
+            with pytest.raises(ValueError, match="fit"):
+                run(given | {name: given[name][..., :-1, :].copy()})
+            if name != "grad_fire":
+                with pytest.raises(ValueError, match="lacks other operands|no operand"):
+                    run(given | {name: None})
+        spaced = np.repeat(given["fire_offsets"], 2, axis=-2)[..., ::2, :]
+        with pytest.raises(ValueError, match="fire_offsets does not fit"):
+            run(given | {"fire_offsets": spaced})
+        with pytest.raises(ValueError, match="fire_signed is out of range"):
+            run(given | {"fire_signed": 2})
 
 
 def test_a_parameter_resized_after_the_call():

@@ -11,11 +11,12 @@ typedef struct {
     int hides;       /* a line is NaN or infinite: some pairs may be hidden */
     int64_t batches; /* copies of the tables: one, or one for each batch item */
     int64_t runs;
-    ptrdiff_t width; /* of a copy of offsets and slopes, readable by whole vectors */
-    T *offsets, *slopes;    /* p->fire_offsets in T; their derivatives by c, or NULL */
-    double *lines, *starts; /* (H, ranges): slopes; (ranges) */
-    T *intercepts;          /* (H, ranges), in units of log 2 */
-    int64_t *ends;          /* (batches, Lq, runs): one past the last key of each run */
+    ptrdiff_t width;   /* of a copy of offsets and by_c, readable by whole vectors */
+    T *offsets, *by_c; /* p->fire_offsets in T; their derivatives by c, or NULL */
+    double *starts;    /* (ranges), the same for all heads */
+    double *slopes;    /* (H, ranges) */
+    T *intercepts;     /* (H, ranges), in units of log 2 */
+    int64_t *ends;     /* (batches, Lq, runs): one past the last offset of each run */
 } FN(fire);
 
 RP_INLINE double
@@ -175,7 +176,7 @@ FN(copy_lines)(FN(fire) * f)
     for (int64_t n = 0; n < f->p->H * ranges; n++) {
         double slope = FN(fire_value)(lines, 0, n / ranges, n % ranges, 1);
         double intercept = FN(fire_value)(lines, 0, n / ranges, n % ranges, 2);
-        f->lines[n] = slope;
+        f->slopes[n] = slope;
         f->intercepts[n] = FN(log2_units)(intercept);
         f->hides |= !isfinite(slope) || !isfinite(intercept);
     }
@@ -198,13 +199,13 @@ FN(plan_fire)(FN(fire) * f, const rp_attention *p, const rp_array *slopes)
     f->runs = p->fire_signed ? p->fire_ranges : 2 * p->fire_ranges - 1;
     f->width = p->Lq + RP_ROUND_UP(p->Lk, NR) + VL;
     f->offsets = FN(copy_offsets)(f, &p->fire_offsets);
-    f->slopes = slopes ? FN(copy_offsets)(f, slopes) : NULL;
+    f->by_c = slopes ? FN(copy_offsets)(f, slopes) : NULL;
     f->ends = rp_alloc((size_t)(f->batches * p->Lq), (size_t)f->runs * sizeof(int64_t));
-    f->lines = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(double));
+    f->slopes = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(double));
     f->intercepts = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(T));
     f->starts = rp_alloc((size_t)p->fire_ranges, sizeof(double));
-    if (!f->offsets || !f->ends || !f->lines || !f->intercepts || !f->starts ||
-        (slopes && !f->slopes))
+    if (!f->offsets || !f->ends || !f->slopes || !f->intercepts || !f->starts ||
+        (slopes && !f->by_c))
         return RP_NO_MEMORY;
     FN(copy_lines)(f);
     return rp_parallel(f->batches * ((p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS),
@@ -216,9 +217,9 @@ FN(free_fire)(FN(fire) * f)
 {
     rp_free(f->starts);
     rp_free(f->intercepts);
-    rp_free(f->lines);
-    rp_free(f->ends);
     rp_free(f->slopes);
+    rp_free(f->ends);
+    rp_free(f->by_c);
     rp_free(f->offsets);
 }
 
@@ -253,7 +254,7 @@ FN(fill_fire_row)(const FN(fire) * f, int64_t b, int64_t h, int64_t i, int64_t j
         if (end <= n)
             continue;
         int64_t line = h * p->fire_ranges + FN(fire_range)(f, run);
-        T slope = FN(log2_units)(f->lines[line] * factor);
+        T slope = FN(log2_units)(f->slopes[line] * factor);
         V intercept = FN(splat)(f->intercepts[line]);
         for (int at = n; at < end; at += VL) {
             V bias = FN(vmax)(least, FN(load)(u + at) * slope + intercept);
@@ -303,7 +304,7 @@ FN(sum_fire_row)(const FN(fire) * f, const rp_gradients *g, int64_t b, int64_t h
     const int64_t *ends = FN(fire_ends)(f, b, i);
     const int64_t n0 = p->Lq - i + j0;
     const ptrdiff_t first = (f->batches > 1 ? b : 0) * f->width + n0;
-    const T *u = f->offsets + first, *by_c = f->slopes + first;
+    const T *u = f->offsets + first, *by_c = f->by_c + first;
     const double factor = FN(fire_factor)(f, b, i);
     double *through_x = sums + 2 * p->fire_ranges;
     int n = 0;
@@ -322,7 +323,7 @@ FN(sum_fire_row)(const FN(fire) * f, const rp_gradients *g, int64_t b, int64_t h
             by_slope += ds * FN(load)(by_c + n);
         }
         n = end;
-        double slope = f->lines[h * p->fire_ranges + range];
+        double slope = f->slopes[h * p->fire_ranges + range];
         double sum_u = (double)FN(sum_lanes)(by_u)[0];
         sums[2 * range] += (double)FN(sum_lanes)(plain)[0];
         sums[2 * range + 1] += sum_u * factor;
