@@ -184,10 +184,11 @@ def test_the_kernels_check_their_operands(operands):
             changed = given | {name: given[name].astype(np.float32)}
             with pytest.raises(TypeError, match=f"{name} must be float64"):
                 run(changed)
-            with pytest.raises(ValueError, match="fit"):
-                run(given | {name: given[name][..., :-1, :].copy()})
+            if name != "fire_lines":  # any number of lines will do
+                with pytest.raises(ValueError, match="fit"):
+                    run(given | {name: given[name][..., :-1, :].copy()})
             if name != "grad_fire":
-                with pytest.raises(ValueError, match="lacks other operands|no operand"):
+                with pytest.raises(ValueError, match=r"lacks other|has no operand"):
                     run(given | {name: None})
         spaced = np.repeat(given["fire_offsets"], 2, axis=-2)[..., ::2, :]
         with pytest.raises(ValueError, match="fire_offsets does not fit"):
