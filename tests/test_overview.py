@@ -34,6 +34,9 @@ def test_families():
     names = " ".join(family.name.split()[0] for family in data.families())
     assert names == "absolute relative rotary linear learned convolutional none"
     assert all("arXiv:" in family.paper for family in data.families())
+    assert all(family.functions for family in data.families())
+    used = {name for family in data.families() for name in family.functions}
+    assert used <= set(relpos.__all__)
 
 
 @pytest.mark.parametrize("slip", data.slips(), ids=lambda slip: slip.printed)
