@@ -22,6 +22,7 @@ from relpos._config import use_isa
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("variant, signed, lq, lk", CASES)
 def test_everywhere(variant, signed, lq, lk):
     problem = Problem(variant, signed, lq, lk)
