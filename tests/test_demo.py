@@ -12,7 +12,7 @@ from tolerances import assert_close
 
 import relpos
 from relpos import __main__, demo
-from relpos._demo import measure, pictures, recorded, rows, schemes, training
+from relpos._demo import child, measure, pictures, recorded, rows, schemes, training
 from relpos._demo.report import Report
 
 
@@ -245,7 +245,7 @@ def test_memory_beyond_the_output_is_seen(monkeypatch):
     )
     monkeypatch.setattr(schemes, "ROWS", [row])
     for form in ("relpos", "gradients"):
-        found = measure.run_here("hungry", form)
+        found = child.run_here("hungry", form)
         assert found["memory"] is None or 60e6 < found["memory"] < 72e6
         assert found["seconds"] > 0
 

@@ -10,21 +10,10 @@ import ctypes
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-if TYPE_CHECKING:
-    from relpos._demo.rows import Row
-
-__all__ = ["Measurement", "measure"]
-
-REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
+__all__ = ["Measurement", "forget_peak", "measure", "resident"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +31,7 @@ class Measurement:
 def measure(name: str, form: str) -> Measurement:
     """Run `form` ("relpos", "numpy" or "gradients") of a scheme in a child process."""
     done = subprocess.run(
-        [sys.executable, "-m", "relpos._demo.measure", name, form],
+        [sys.executable, "-m", "relpos._demo.child", name, form],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -75,47 +64,3 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
-    """One form of a scheme as a call without arguments."""
-    if form != "gradients":
-        return partial(getattr(row, form), **inputs)
-    assert row.gradients is not None
-    grad_out = np.ones_like(row.relpos(**inputs))
-    return partial(row.gradients.relpos, grad_out, **inputs)
-
-
-def size_of(result: Any) -> int:
-    """Bytes of an array, or of several by name."""
-    made = result.values() if isinstance(result, dict) else [result]
-    return sum(array.nbytes for array in made)
-
-
-def run_here(name: str, form: str) -> dict[str, Any]:
-    """Measure in this process."""
-    from relpos._demo.rows import LARGE, PAIRS
-    from relpos._demo.schemes import PAIRS_ROW, ROWS
-
-    row = next(row for row in [*ROWS, PAIRS_ROW] if row.name == name)
-    bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
-    size = PAIRS if row is PAIRS_ROW else LARGE
-    run = bound(row, form, row.inputs(np.float32, **size))
-    known = forget_peak()
-    before = resident("VmRSS")
-    seconds: list[float] = []
-    while len(seconds) < REPEATS and sum(seconds) < ENOUGH_SECONDS:
-        start = perf_counter()
-        out = run()
-        seconds.append(perf_counter() - start)
-        nbytes = size_of(out)
-        del out
-    peak = resident("VmHWM")
-    memory = None
-    if known and before is not None and peak is not None:
-        memory = max(peak - before - nbytes, 0)
-    return {"seconds": min(seconds), "memory": memory}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_here(*sys.argv[1:])))
