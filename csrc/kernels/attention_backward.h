@@ -12,11 +12,11 @@ FN(write_query_unit)(void *context, int64_t unit, int worker)
     int64_t tiles = FN(query_tiles)(gp), index = unit / tiles, tile = unit % tiles;
     int64_t slice = plan->first_slice + index / plan->group, b = slice / p->Hk;
     int64_t h = slice % p->Hk * plan->group + index % plan->group;
-    int64_t size = plan->Lq_pad * gp->D_pad, i0 = tile * BQ;
+    int64_t i0 = tile * BQ;
     T *sum = NULL;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = FN(chunk_queries)(gp, b, chunk);
-        T *part = gp->grad_query + (index * gp->chunks + chunk) * size + i0 * gp->D_pad;
+        T *part = FN(grad_query_of)(gp, index, chunk) + i0 * gp->D_pad;
         if (tile < seen.begin || tile >= seen.end)
             continue;
         for (ptrdiff_t k = 0; sum && k < BQ * gp->D_pad; k += VL)
@@ -49,6 +49,11 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
     gp->D_pad = RP_ROUND_UP(p->D, VL);
     gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
                     p->key.row > 128 * size || p->key.row < 0;
+    /* without rel_value only the rounding of out is left: too little to pay for */
+    gp->correct_ends =
+        plan->use_value != RP_ABSENT && plan->use_key != RP_ABSENT &&
+        plan->use_key != RP_LABELS && p->beyond == RP_CLIP &&
+        (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
     int64_t most = plan->key_tiles < 16 ? 4 : 8;
     int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
     gp->chunk_keys = tiles * BK;
@@ -96,6 +101,8 @@ FN(plan_wave)(FN(gradients) * gp)
     const size_t size = sizeof(T);
     size_t head =
         (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->D_pad) * size;
+    if (gp->correct_ends)
+        head += (size_t)(gp->chunks * plan->Lq_pad) * sizeof(FN(row_ends));
     for (int which = 0; which < RP_PARTIALS; which++)
         if (gp->partials[which].grad->data)
             head += (size_t)(gp->chunks * gp->partials[which].rows *
@@ -144,6 +151,9 @@ FN(reserve_wave)(FN(gradients) * gp)
     if (gp->g->grad_fire.data)
         gp->fire_sums = FN(reserve)(gp, heads * gp->chunks,
                                     (size_t)FN(fire_sums)(p) * sizeof(double));
+    if (gp->correct_ends)
+        gp->ends = FN(reserve)(gp, heads * gp->chunks,
+                               (size_t)plan->Lq_pad * sizeof(FN(row_ends)));
     for (int which = 0; which < RP_PARTIALS; which++) {
         FN(partial) *s = &gp->partials[which];
         if (s->grad->data)
@@ -198,6 +208,8 @@ FN(run_gradient_wave)(FN(gradients) * gp)
         status = rp_parallel(heads * tiles, FN(pack_head_unit), gp, threads);
     if (!status)
         status = rp_parallel(plan->slices * gp->chunks, FN(backward_unit), gp, threads);
+    if (!status && gp->correct_ends)
+        status = rp_parallel(heads, FN(correct_ends_unit), gp, threads);
     if (!status && gp->grad_query)
         status = rp_parallel(heads * tiles, FN(write_query_unit), gp, threads);
     for (int which = 0; !status && which < RP_PARTIALS; which++)

@@ -32,18 +32,25 @@ typedef struct {
     T *data; /* NULL: not asked for */
 } FN(partial);
 
+/* Sums of one query over the keys of a chunk: dS; p of the pairs beyond either end of
+ * rel_key. */
+typedef struct {
+    double grad, share[2];
+} FN(row_ends);
+
 typedef struct {
     FN(plan) plan; /* of the forward: paths, bands, keys and values of the wave */
     const rp_gradients *g;
     FN(copies) key_rows, query_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
     ptrdiff_t D_pad;
-    int copy_keys;
+    int copy_keys, correct_ends;
     double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
     T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
+    FN(row_ends) * ends;   /* per head and chunk, all rows; NULL: not corrected */
     ptrdiff_t head_size;
     unsigned char *heads_bad;
     FN(partial) partials[RP_PARTIALS];
@@ -261,6 +268,14 @@ FN(partial_of)(const FN(gradients) * gp, int which, int64_t index, int64_t chunk
 {
     const FN(partial) *s = &gp->partials[which];
     return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
+}
+
+RP_INLINE T *
+FN(grad_query_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
+{
+    return gp->grad_query ? gp->grad_query + (index * gp->chunks + chunk) *
+                                                 gp->plan.Lq_pad * gp->D_pad
+                          : NULL;
 }
 
 /* Rows [*first, *end) of a partial that belong to row t of the gradient. */

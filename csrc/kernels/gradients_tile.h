@@ -65,10 +65,40 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
 
 /* ---- dS ------------------------------------------------------------------------------- */
 
-/* One row: logits -> p, dP -> dS. A hidden pair has p = 0 and dS = 0 whatever dP is. */
-RP_INLINE void
-FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden)
+/* Not while gp->ends is NULL. */
+RP_INLINE
+FN(row_ends) * FN(ends_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
 {
+    return gp->ends + (index * gp->chunks + chunk) * gp->plan.Lq_pad;
+}
+
+/* Adds row m of a tile to the sums that gradients_ends.h corrects by. */
+static void
+FN(sum_ends)(const FN(gradients) * gp, const FN(step) * x, int m, const V sums[2])
+{
+    FN(row_ends) *row = FN(ends_of)(gp, x->index, x->chunk) + x->q.i0 + m;
+    const FN(tile) *t = &x->t;
+    const T *s = t->s + m * t->ld;
+    FN(runs)
+    runs = FN(runs_of)(&gp->plan, &x->q, t, m, gp->plan.p->key_rows, t->keys);
+    row->grad += FN(sum_lanes)(sums[0])[0];
+    if (runs.inside == t->keys)
+        row->share[0] += FN(sum_lanes)(sums[1])[0];
+    else if (runs.past == 0)
+        row->share[1] += FN(sum_lanes)(sums[1])[0];
+    else {
+        row->share[0] += FN(sum_run)(s, 0, runs.inside);
+        row->share[1] += FN(sum_run)(s, runs.past, t->keys);
+    }
+}
+
+/* One row: logits -> p, dP -> dS, and the sums of dS and p. A hidden pair has p = 0 and
+ * dS = 0 whatever dP is. */
+RP_INLINE void
+FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden,
+             V sums[2])
+{
+    V sum = (V){0}, share = (V){0};
     for (int n = 0; n < columns; n += VL) {
         V p = FN(exp2)(FN(load)(s + n) - max) * norm;
         V ds = p * (FN(load)(d + n) - delta);
@@ -76,7 +106,11 @@ FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden)
             ds = (V)((VI)ds & ~(VI)(p == 0));
         FN(store)(s + n, p);
         FN(store)(d + n, ds);
+        sum += ds;
+        share += p;
     }
+    sums[0] = sum;
+    sums[1] = share;
 }
 
 static void
@@ -88,8 +122,10 @@ FN(scale_by_dropout)(T *row, const unsigned char *keep, int count, T factor)
 
 /* Logits and dP of the tile -> p z and dS. */
 static void
-FN(grad_tile)(const rp_attention *p, const FN(step) * x)
+FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
 {
+    const rp_attention *p = gp->plan.p;
+    V sums[2];
     unsigned char keep[BK];
     const T kept = (T)(1 / (1 - p->dropout_p));
     for (int m = 0; m < x->q.rows_pad; m++) {
@@ -106,9 +142,11 @@ FN(grad_tile)(const rp_attention *p, const FN(step) * x)
             FN(scale_by_dropout)(d, keep, x->t.keys, kept);
         }
         if (x->t.finished)
-            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 1);
+            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 1, sums);
         else
-            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 0);
+            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 0, sums);
+        if (gp->ends)
+            FN(sum_ends)(gp, x, m, sums);
         if (p->dropout_p > 0)
             FN(scale_by_dropout)(s, keep, x->t.keys, kept);
     }

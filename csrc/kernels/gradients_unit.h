@@ -47,7 +47,7 @@ FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const 
     const rp_attention *p = plan->p;
     FN(score_tile)(plan, &w->forward, &x->q, &x->t, keys);
     FN(fill_grads)(gp, w, x, values);
-    FN(grad_tile)(p, x);
+    FN(grad_tile)(gp, x);
     if (plan->use_value > RP_BAND && FN(wants)(gp, RP_GRAD_VALUE))
         FN(sum_by_table_row)(plan, &x->q, &x->t, x->t.s,
                              w->value_sums + x->q.i0 * plan->value_stride,
@@ -120,6 +120,9 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     double *fire_sums = FN(fire_sums_of)(gp, x->index, x->chunk);
     if (fire_sums)
         memset(fire_sums, 0, (size_t)FN(fire_sums)(plan->p) * sizeof(double));
+    if (gp->ends)
+        memset(FN(ends_of)(gp, x->index, x->chunk), 0,
+               (size_t)plan->Lq_pad * sizeof(FN(row_ends)));
     if (x->grad_query)
         memset(x->grad_query + first * gp->D_pad, 0,
                (size_t)(rows * gp->D_pad) * sizeof(T));
@@ -248,10 +251,7 @@ FN(backward_head)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_
     rp_interval tiles = FN(chunk_queries)(gp, x->q.b, x->chunk);
     x->head = &head;
     x->keys = FN(slice_keys)(gp, x->q.b, hk, &x->key_stride);
-    x->grad_query = gp->grad_query
-                        ? gp->grad_query + (x->index * gp->chunks + x->chunk) *
-                                               plan->Lq_pad * gp->D_pad
-                        : NULL;
+    x->grad_query = FN(grad_query_of)(gp, x->index, x->chunk);
     FN(clear_partials)(gp, w, x, tiles);
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += BK) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / BK];

@@ -16,6 +16,7 @@
 #include "attention_forward.h"
 #include "gradients_plan.h"
 #include "gradients_tile.h"
+#include "gradients_ends.h"
 #include "gradients_unit.h"
 #include "rows_backward.h"
 #include "graph_backward.h"
