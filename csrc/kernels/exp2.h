@@ -4,20 +4,21 @@
  * rounds, and leaves n in the low bits of the sum. 2^f on [-1/2, 1/2] is the minimax
  * polynomial of the relative error with p(0) = 1 exactly, so that the largest entry of a
  * row weighs exactly 1 (float32: degree 5, coefficients rounded one after the other with
- * the rest refitted, 9.4e-8; float64: degree 11, 3.1e-18). The result is 0 below the
- * normal range, which also keeps subnormals, slow on many CPUs, out of P.V. NaN stays NaN:
- * the last step is a product, not an addition to the exponent bits. */
+ * the rest refitted, 9.4e-8; float64: degree 11, 3.1e-18). The result is 0 some way above
+ * the end of the normal range: p and dS, which are less by the sum of a row, are then
+ * normal too, and subnormals, slow operands on many CPUs, stay rare. NaN stays NaN: the
+ * last step is a product, not an addition to the exponent bits. */
 
 RP_INLINE V
 FN(exp2)(V x)
 {
 #if RP_IS_F32
-    const T shift = 0x1.8p23f, smallest = -126.0f;
+    const T shift = 0x1.8p23f, smallest = -100.0f;
     const int mantissa = 23, bias = 127;
     static const T c[] = {1.0f,          0.693147004f,  0.240222469f,
                           0.0555071086f, 0.0096712932f, 0.00132696086f};
 #else
-    const T shift = 0x1.8p52, smallest = -1022.0;
+    const T shift = 0x1.8p52, smallest = -980.0;
     const int mantissa = 52;
     const int64_t bias = 1023;
     static const T c[] = {1.0,
