@@ -22,7 +22,7 @@ from relpos._checks import (
 )
 from relpos._rotation import Rotation, as_rotation
 from relpos.encodings import real_positions
-from relpos.rotary_frequencies import even_dim, positive
+from relpos.rotary_scaling import even_dim, positive
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
