@@ -116,20 +116,13 @@ def two_threads_row(
     build, products, _ = SCHEMES[scheme]
     problem = build(length, "float32", is_causal)
     flops = products * problem.pairs * HEAD_DIM
-    (alone, _, _), (shares, timing, error) = (
-        measure_shares(problem, isa, threads, perf_counter, repeats, flops, label)
-        for threads in (1, 2)
-    )
-    return harness.Row(
-        label,
-        "of one thread",
-        [share / float(np.median(alone)) for share in shares] if alone else [],
-        timing.tried,
-        0.95,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    )
+
+    def shares(threads: int) -> tuple[list[float], harness.Timing, float]:
+        return measure_shares(
+            problem, isa, threads, perf_counter, repeats, flops, label
+        )
+
+    return harness.two_threads_row(label, shares, 0.95, flops)
 
 
 #: Forward only: `Problem.check_backward` knows the inputs of attention alone.
@@ -157,14 +150,10 @@ def over_plain_row(
         timing = harness.interleave(
             [call, plain_call], harness.fma_yardstick(isa, "float32"), repeats
         )
-    return harness.Row(
+    return harness.over_plain_row(
         label,
-        "x plain",
-        timing.ratios(),
-        timing.tried,
+        timing,
         OVER_PLAIN_TARGETS[scheme][is_causal],
-        at_most=True,
-        seconds=timing.seconds(),
         flops=4 * problem.pairs * HEAD_DIM + table_products,
         error=error,
     )

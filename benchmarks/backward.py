@@ -102,14 +102,10 @@ def over_plain_row(
         plain_call = beside.bind_backward(1, gradient_of_out(beside))
         yardstick = harness.fma_yardstick(isa, "float32")
         timing = harness.interleave([call, plain_call], yardstick, repeats)
-    return harness.Row(
+    return harness.over_plain_row(
         label,
-        "x plain",
-        timing.ratios(),
-        timing.tried,
+        timing,
         1.25 if rows else None,  # the bias has none
-        at_most=True,
-        seconds=timing.seconds(),
         flops=10 * problem.pairs * HEAD_DIM + table_products,
         error=error,
     )
@@ -121,20 +117,11 @@ def two_threads_row(
     build, _, products = SCHEMES[scheme]
     problem = build(1024, "float32", is_causal, heads)
     flops = products * problem.pairs * HEAD_DIM
-    (alone, _, _), (both, timing, error) = (
-        shares(problem, isa, threads, perf_counter, repeats, flops, label)
-        for threads in (1, 2)
-    )
-    return harness.Row(
-        label,
-        "of one thread",
-        [share / float(np.median(alone)) for share in both] if alone else [],
-        timing.tried,
-        0.95 if heads > 1 else 0.85,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    )
+
+    def measure(threads: int) -> tuple[list[float], harness.Timing, float]:
+        return shares(problem, isa, threads, perf_counter, repeats, flops, label)
+
+    return harness.two_threads_row(label, measure, 0.95 if heads > 1 else 0.85, flops)
 
 
 def make_plan(isas: list[str], quick: bool) -> harness.Plan:

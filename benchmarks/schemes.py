@@ -1,0 +1,87 @@
+"""Speed of every scheme of the demo's table against its NumPy form.
+
+    python benchmarks/schemes.py [--quick] [--rows REGEX] [--json FILE]
+
+Each row is the time of the NumPy form, which stores every score, over the time of
+relpos, one thread each, both within one repeat. Before it is timed a scheme is held
+against its definition, output and gradients, at the small size and the limits of the
+demo, and against the NumPy form at the size that is timed. Rows named `backward` are
+forward and backward together over the forward. How a row is measured and when it is
+dropped: harness.py.
+"""
+
+import sys
+from functools import partial
+
+import harness
+import numpy as np
+
+import relpos
+from relpos import _core
+from relpos._demo.child import bound
+from relpos._demo.rows import LARGE, Row, errors, gradient_errors
+from relpos._demo.schemes import ROWS
+
+# What the NumPy forms may differ by: their float32 phases alone are off by 1e-4 at the
+# last of these positions.
+NUMPY_LIMIT = {"float32": 1e-4}
+
+
+def check(row: Row, label: str) -> float:
+    """Largest float32 error by the definition; one too large ends the program."""
+    found = [(errors(row), row.limits)]
+    if row.gradients is not None:
+        found.append((gradient_errors(row), row.gradients.limits))
+    for gaps, limits in found:
+        for dtype, gap in gaps.items():
+            if not gap <= limits[dtype]:
+                sys.exit(
+                    f"{label}: wrong result, error {gap:.2e} > {limits[dtype]:.0e}"
+                )
+    return max(gaps[np.float32] for gaps, _ in found)
+
+
+def scheme_row(
+    label: str, row: Row, forms: tuple[str, str], unit: str, length: int, repeats: int
+) -> harness.Row:
+    """Time of the first form over that of the second."""
+    error = check(row, label)
+    inputs = row.inputs(np.float32, **{**LARGE, "length": length})
+    first, second = (bound(row, form, inputs) for form in forms)
+    if forms[0] == "numpy":
+        harness.check_error(second(), first(), label, NUMPY_LIMIT)
+    yardstick = harness.fma_yardstick(_core.isa, "float32")
+    timing = harness.interleave([first, second], yardstick, repeats)
+    return harness.Row(
+        label,
+        unit,
+        timing.ratios(),
+        timing.tried,
+        seconds=timing.seconds(),
+        error=error,
+    )
+
+
+def make_plan(quick: bool) -> harness.Plan:
+    length, repeats = (256, 3) if quick else (1024, 7)
+    plan: harness.Plan = []
+    for row in ROWS:
+        kinds = {row.name: (("numpy", "relpos"), "x faster")} if row.numpy else {}
+        if row.gradients:
+            kinds[f"backward {row.name}"] = (("gradients", "relpos"), "x forward")
+        for label, (forms, unit) in kinds.items():
+            measure = partial(scheme_row, label, row, forms, unit, length, repeats)
+            plan.append((label, measure))
+    return plan
+
+
+def main() -> None:
+    harness.use_single_threaded_blas()
+    options = harness.parser("Speed of relpos's schemes.").parse_args()
+    about = harness.facts([_core.isa], ("float32",), 1)
+    with relpos.threads(1):
+        harness.run(make_plan(options.quick), about, options.rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
