@@ -287,6 +287,21 @@ def test_huge_logits_pick_one_key(isa, dtype, lq, lk):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_no_gradient_of_a_logit_is_subnormal(isa, dtype):
+    """Or products wait for every key that is just far enough down a steep bias."""
+    rng = np.random.default_rng(13)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 1, 40, 400, 16))
+    tiny = np.finfo(dtype).tiny
+    bias = np.linspace(0, 1.3 * np.log(tiny), 400).astype(dtype)
+    result = run(q, k, v, attn_mask=bias, return_context=True)
+    gradients = result.context.backward(np.ones_like(result.out), wrt=["attn_mask"])
+    assert np.count_nonzero(result.weights) > 200 * 40
+    for array in (result.weights, gradients.attn_mask):
+        size = np.abs(array[array != 0])
+        assert size.size and size.min() >= tiny
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lq, lk", PATHS)
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_tiny_and_huge_values(isa, dtype, lq, lk, size):
