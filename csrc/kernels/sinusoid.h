@@ -142,10 +142,10 @@ FN(sincos_far)(double position, FN(angles) * block, int count)
 RP_INLINE void
 FN(load_frequencies)(double *to, const char *from, ptrdiff_t step, int count)
 {
+    for (int i = 0; i < ANGLES; i++)
+        to[i] = 0;
     for (int i = 0; i < count; i++)
         to[i] = *(const double *)(from + i * step);
-    for (int i = count; i < ANGLES; i++)
-        to[i] = 0;
 }
 
 /* Sines and cosines to their places; the two layouts in use get loops of their own,
