@@ -11,16 +11,67 @@ FN(scale_row)(T *row, ptrdiff_t count, T factor)
         FN(store)(row + k, FN(load)(row + k) * factor);
 }
 
-static void
-FN(raise_max)(const FN(plan) * plan, FN(queries) * q, int m, T new_max)
+/* Column by column, VL rows of VL elements. */
+RP_INLINE void
+FN(load_columns)(const T *rows, V columns[VL])
 {
-    T factor = FN(exp2)(FN(splat)(q->max[m] - new_max))[0];
-    q->max[m] = new_max;
-    q->sum[m] *= factor;
-    FN(scale_row)(q->out + m * plan->Dv_pad, plan->Dv_pad, factor);
-    if (q->value_sums) {
-        FN(scale_row)(q->value_sums + m * plan->value_stride, plan->value_stride,
-                      factor);
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++)
+        columns[i] = FN(load)(rows + i * VL);
+    FN(transpose)(columns);
+}
+
+/* The sum, or the largest element, of each of VL rows of VL elements, in the tree order of
+ * sum_lanes and max_lanes. VL rows at a time cost what two cost alone. */
+RP_INLINE V
+FN(sum_rows)(const T *rows)
+{
+    V x[VL];
+    FN(load_columns)(rows, x);
+#pragma GCC unroll 4
+    for (int half = VL / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++)
+            x[i] += x[i + half];
+    return x[0];
+}
+
+RP_INLINE V
+FN(max_rows)(const T *rows)
+{
+    V x[VL];
+    FN(load_columns)(rows, x);
+#pragma GCC unroll 4
+    for (int half = VL / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++)
+            x[i] = FN(vmax)(x[i], x[i + half]);
+    return x[0];
+}
+
+/* Raises the maxima of the tile's rows, and scales what they have accumulated down. No
+ * branch on a row's own maximum: which rows rise is past predicting. base[m] is what the
+ * exponents of row m start from. */
+static void
+FN(raise_maxima)(const FN(plan) * plan, const FN(scratch) * w, FN(queries) * q, T *base)
+{
+    T factor[BQ];
+    for (int m = 0; m < q->rows; m += VL) {
+        V old = FN(load)(q->max + m);
+        V top = FN(vmax)(FN(max_rows)(w->lane_max + m * VL), old);
+        /* A row with nothing visible yet: exp2(-inf - 0) = 0, not NaN. */
+        VI hidden = top == -(T)INFINITY;
+        V from = (V)((VI)top & ~hidden), f = FN(exp2)(old - from);
+        FN(store)(q->max + m, top);
+        FN(store)(q->sum + m, FN(load)(q->sum + m) * f);
+        FN(store)(base + m, from);
+        FN(store)(factor + m, f);
+    }
+    for (int m = 0; m < q->rows; m++) {
+        FN(scale_row)(q->out + m * plan->Dv_pad, plan->Dv_pad, factor[m]);
+        if (q->value_sums)
+            FN(scale_row)(q->value_sums + m * plan->value_stride, plan->value_stride,
+                          factor[m]);
     }
 }
 
@@ -29,24 +80,23 @@ static void
 FN(softmax_tile)(const FN(plan) * plan, const FN(scratch) * w, FN(queries) * q,
                  const FN(tile) * t)
 {
+    T base[BQ], *sums = w->lane_max;
+    FN(raise_maxima)(plan, w, q, base);
     for (int m = 0; m < q->rows; m++) {
-        T top = FN(max_lanes)(FN(load)(w->lane_max + m * VL))[0];
-        if (top > q->max[m])
-            FN(raise_max)(plan, q, m, top);
-        /* A row with nothing visible yet: exp2(-inf - 0) = 0, not NaN. */
-        T base = q->max[m] == -(T)INFINITY ? 0 : q->max[m];
         T *s = t->s + m * t->ld;
-        V sum0 = (V){0}, sum1 = (V){0};
+        V sum0 = (V){0}, sum1 = (V){0}, from = FN(splat)(base[m]);
         for (int n = 0; n < t->columns; n += NR) {
-            V p0 = FN(exp2)(FN(load)(s + n) - base);
-            V p1 = FN(exp2)(FN(load)(s + n + VL) - base);
+            V p0 = FN(exp2)(FN(load)(s + n) - from);
+            V p1 = FN(exp2)(FN(load)(s + n + VL) - from);
             FN(store)(s + n, p0);
             FN(store)(s + n + VL, p1);
             sum0 += p0;
             sum1 += p1;
         }
-        q->sum[m] += FN(sum_lanes)(sum0 + sum1)[0];
+        FN(store)(sums + m * VL, sum0 + sum1);
     }
+    for (int m = 0; m < q->rows; m += VL)
+        FN(store)(q->sum + m, FN(load)(q->sum + m) + FN(sum_rows)(sums + m * VL));
 }
 
 static void
