@@ -16,17 +16,17 @@ FN(write_query_unit)(void *context, int64_t unit, int worker)
     T *sum = NULL;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = FN(chunk_queries)(gp, b, chunk);
-        T *part = FN(grad_query_of)(gp, index, chunk) + i0 * gp->D_pad;
+        T *part = FN(grad_query_of)(gp, index, chunk) + i0 * gp->plan.D_pad;
         if (tile < seen.begin || tile >= seen.end)
             continue;
-        for (ptrdiff_t k = 0; sum && k < BQ * gp->D_pad; k += VL)
+        for (ptrdiff_t k = 0; sum && k < BQ * gp->plan.D_pad; k += VL)
             FN(store)(sum + k, FN(load)(sum + k) + FN(load)(part + k));
         sum = sum ? sum : part;
     }
     const rp_array *grad = &gp->g->grad_query;
     for (int64_t i = i0; sum && i < RP_MIN(p->Lq, i0 + BQ); i++) {
-        T *row = sum + (i - i0) * gp->D_pad;
-        FN(scale_row)(row, gp->D_pad, (T)p->scale);
+        T *row = sum + (i - i0) * gp->plan.D_pad;
+        FN(scale_row)(row, gp->plan.D_pad, (T)p->scale);
         FN(unpack_row)(rp_at(grad, b, h, i), grad->col, row, p->D);
     }
 }
@@ -38,7 +38,7 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
     const ptrdiff_t size = sizeof(T);
     FN(plan) *plan = &gp->plan;
     gp->g = g;
-    FN(plan_paths)(plan, p);
+    FN(plan_paths)(plan, p, RP_KEY_TILE);
     /* The sums by table row are kept for all queries: with many rows the band is smaller. */
     if (plan->use_key == RP_ROWS && p->key_rows > RP_FEW_ROWS)
         plan->use_key = RP_BAND;
@@ -46,7 +46,6 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
         plan->use_value = RP_BAND;
     plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND;
     plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
-    gp->D_pad = RP_ROUND_UP(p->D, VL);
     gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
                     p->key.row > 128 * size || p->key.row < 0;
     /* without rel_value only the rounding of out is left: too little to pay for */
@@ -56,7 +55,7 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
         (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
     int64_t most = plan->key_tiles < 16 ? 4 : 8;
     int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
-    gp->chunk_keys = tiles * BK;
+    gp->chunk_keys = tiles * plan->key_tile;
     gp->chunks = RP_MAX(1, (plan->key_tiles + tiles - 1) / tiles);
     FN(head_of)(gp, 0, &gp->head_size);
 }
@@ -100,7 +99,7 @@ FN(plan_wave)(FN(gradients) * gp)
     const rp_attention *p = plan->p;
     const size_t size = sizeof(T);
     size_t head =
-        (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->D_pad) * size;
+        (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->plan.D_pad) * size;
     if (gp->correct_ends)
         head += (size_t)(gp->chunks * plan->Lq_pad) * sizeof(FN(row_ends));
     for (int which = 0; which < RP_PARTIALS; which++)
@@ -141,13 +140,15 @@ FN(reserve_wave)(FN(gradients) * gp)
     gp->value_panel =
         FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->Dv * size);
     if (gp->copy_keys)
-        gp->key_copy = FN(reserve)(gp, plan->slices * p->Lk, (size_t)gp->D_pad * size);
+        gp->key_copy =
+            FN(reserve)(gp, plan->slices * p->Lk, (size_t)gp->plan.D_pad * size);
     gp->keys_bad = FN(reserve)(gp, plan->slices, (size_t)plan->key_tiles);
     gp->heads_bad = FN(reserve)(gp, heads, (size_t)FN(query_tiles)(gp));
     gp->heads = FN(reserve)(gp, heads, (size_t)gp->head_size * size);
     if (gp->g->grad_query.data)
-        gp->grad_query = FN(reserve)(gp, heads * gp->chunks,
-                                     (size_t)plan->Lq_pad * (size_t)gp->D_pad * size);
+        gp->grad_query =
+            FN(reserve)(gp, heads * gp->chunks,
+                        (size_t)plan->Lq_pad * (size_t)gp->plan.D_pad * size);
     if (gp->g->grad_fire.data)
         gp->fire_sums = FN(reserve)(gp, heads * gp->chunks,
                                     (size_t)FN(fire_sums)(p) * sizeof(double));
@@ -188,11 +189,12 @@ FN(pack_gradient_tables)(FN(gradients) * gp)
                                 p->Dv, plan->use_value, 1, 1);
     const FN(copies) * tables[] = {&gp->key_rows, &gp->query_rows};
     for (int i = 0; !status && i < 2; i++)
-        if (tables[i]->data && gp->D_pad)
+        if (tables[i]->data && gp->plan.D_pad)
             gp->key_rows_bad |= FN(not_finite)(
-                (const char *)tables[i]->data, gp->D_pad * size, size,
-                tables[i]->size / gp->D_pad * tables[i]->heads * tables[i]->batches,
-                gp->D_pad);
+                (const char *)tables[i]->data, gp->plan.D_pad * size, size,
+                tables[i]->size / gp->plan.D_pad * tables[i]->heads *
+                    tables[i]->batches,
+                gp->plan.D_pad);
     return status;
 }
 

@@ -22,9 +22,9 @@ FN(lay_out)(const FN(plan) * plan, char *memory, FN(scratch) * w)
     FN(queries) q = {0};
     int two_queries = plan->use_key && (p->pos_bias_u.data || p->pos_bias_v.data);
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    w->scores = TAKE(BQ * LDS);
+    w->scores = TAKE(BQ * plan->lds);
     w->lane_max = TAKE(BQ * VL);
-    w->bias = TAKE(p->rel_bias.data ? LDS : 0);
+    w->bias = TAKE(p->rel_bias.data ? plan->lds : 0);
     w->keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
     w->queries = FN(take)(memory, &used, RP_BLOCK_TILES, sizeof(FN(queries)));
     for (int i = 0; i < plan->block_tiles; i++) {
@@ -88,12 +88,12 @@ static void
 FN(visit_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, int64_t j0)
 {
     const rp_attention *p = plan->p;
-    if (!rp_overlaps(q->begin, q->end, j0, BK))
+    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
         return;
-    FN(tile) t = {.j0 = j0, .keys = (int)RP_MIN(BK, q->end - j0)};
+    FN(tile) t = {.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
     t.columns = RP_ROUND_UP(t.keys, NR);
     t.w0 = j0 - q->i0 + plan->Lq_pad - BQ;
-    t.ld = LDS - plan->skew;
+    t.ld = plan->lds - plan->skew;
     t.s = w->scores + plan->skew * (BQ - 1);
     int64_t hk = q->h / plan->group, slice = q->b * p->Hk + hk - plan->first_slice;
     ptrdiff_t stride;
@@ -101,7 +101,7 @@ FN(visit_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, int64_t 
     FN(score_tile)(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
     FN(value_tile)(plan, w, q, &t, values, stride,
                    plan->may_hide &&
-                       plan->values_bad[slice * plan->key_tiles + j0 / BK]);
+                       plan->values_bad[slice * plan->key_tiles + j0 / plan->key_tile]);
 }
 
 static void
@@ -124,7 +124,8 @@ FN(forward_unit)(void *context, int64_t unit, int worker)
         begin = RP_MIN(begin, q->begin);
         end = RP_MAX(end, q->end);
     }
-    for (int64_t j0 = begin / BK * BK; j0 < end; j0 += BK)
+    for (int64_t j0 = begin / plan->key_tile * plan->key_tile; j0 < end;
+         j0 += plan->key_tile)
         for (int i = 0; i < tiles; i++) {
             if (rp_stopping())
                 return;
@@ -204,7 +205,7 @@ FN(attention_forward)(const rp_attention *p)
     if (p->Lq <= RP_FEW_QUERIES || FN(labels_apply)(p))
         return FN(attention_rows)(p);
     FN(plan) plan = {0};
-    FN(plan_paths)(&plan, p);
+    FN(plan_paths)(&plan, p, RP_KEY_TILE);
     /* From this length on one head's keys, values and table outgrow the second-level
      * cache, and tiles that share each slice of them win. */
     plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;

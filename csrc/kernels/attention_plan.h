@@ -1,16 +1,14 @@
 /* attention_plan.h: how one problem is laid out: which path each table takes, what is
  * packed, and the packing itself.
  *
- * Query tiles of BQ rows start at multiples of BQ, key tiles of BK keys at multiples of
- * BK, whatever the threads, batch and heads: a row's bits depend on its own problem only.
+ * Query tiles of BQ rows start at multiples of BQ, key tiles of key_tile keys at
+ * multiples of that, whatever the threads, batch and heads: a row's bits depend on its own problem only.
  *
  * Band columns are numbered by w = r - r_0, r_0 = 1 - Lq_pad - query_offset, so that the
  * first column of every tile, w0 = j0 - i0 + Lq_pad - BQ, is a multiple of NR and tiles
  * read whole panels. */
 
 #define BQ (RP_QUERY_TILE / (RP_IS_F32 ? 1 : 2))
-#define BK RP_KEY_TILE
-#define LDS (BK + BQ) /* row length of the score buffer: BK keys plus the skew */
 
 /* Packed copies of one table: one for all, or per head, or per batch item (and head). */
 typedef struct {
@@ -32,7 +30,9 @@ typedef struct {
     int use_key, use_query, use_value; /* RP_ABSENT .. RP_LABELS */
     int skew;                          /* 1: score rows lie skewed in their buffer */
     int may_hide;                      /* some visible tile may hold hidden pairs */
-    int64_t Lq_pad, Lk_pad, Dv_pad, key_tiles;
+    int key_tile;                      /* keys of a tile */
+    ptrdiff_t lds; /* row length of the score buffer: key_tile keys plus the skew */
+    int64_t Lq_pad, Lk_pad, D_pad, Dv_pad, key_tiles;
     ptrdiff_t key_stride,
         value_stride;             /* table rows, rounded up to panels and vectors */
     int64_t band_first, band_end; /* band columns that any tile reads */
@@ -69,7 +69,7 @@ FN(plan_band)(FN(plan) * plan)
     for (int64_t b = 0; b < (p->query_offset ? p->B : 1); b++) {
         int64_t o = rp_query_offset(p, b), first = 0, end = full;
         if (p->window_left != RP_UNBOUNDED)
-            first = o - p->window_left - BK + plan->Lq_pad - BQ;
+            first = o - p->window_left - plan->key_tile + plan->Lq_pad - BQ;
         if (p->window_right != RP_UNBOUNDED)
             end = p->window_right + o + plan->Lq_pad;
         low = b ? RP_MIN(low, first) : first;
@@ -179,7 +179,7 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
     int64_t slice = unit / plan->key_tiles, tile = unit % plan->key_tiles;
     int64_t b = (plan->first_slice + slice) / p->Hk,
             hk = (plan->first_slice + slice) % p->Hk;
-    int64_t j0 = tile * BK, end = RP_MIN(plan->Lk_pad, j0 + BK);
+    int64_t j0 = tile * plan->key_tile, end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
     T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     for (int64_t j = j0; j < end; j += NR) {
         const char *rows[NR];
@@ -215,10 +215,12 @@ FN(slice_values)(const FN(plan) * plan, int64_t b, int64_t hk, ptrdiff_t *stride
 }
 
 static void
-FN(plan_paths)(FN(plan) * plan, const rp_attention *p)
+FN(plan_paths)(FN(plan) * plan, const rp_attention *p, int key_tile)
 {
     const ptrdiff_t size = sizeof(T);
     plan->p = p;
+    plan->key_tile = key_tile;
+    plan->lds = key_tile + BQ;
     plan->group = p->H / p->Hk;
     plan->use_key = FN(choose_path)(p, &p->rel_key, p->key_rows);
     plan->use_query = p->rel_query.data ? RP_BAND : RP_ABSENT;
@@ -229,8 +231,9 @@ FN(plan_paths)(FN(plan) * plan, const rp_attention *p)
                      p->rel_bias.data || p->fire_lines.data;
     plan->Lq_pad = RP_ROUND_UP(p->Lq, BQ);
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
+    plan->D_pad = RP_ROUND_UP(p->D, VL);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
-    plan->key_tiles = (p->Lk + BK - 1) / BK;
+    plan->key_tiles = (p->Lk + plan->key_tile - 1) / plan->key_tile;
     plan->key_stride = RP_ROUND_UP(p->key_rows, NR);
     plan->value_stride = RP_ROUND_UP(p->value_rows, VL);
     plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||

@@ -1,12 +1,12 @@
 /* attention_scores.h: the logits of one tile, in units of log 2:
  *   s = log2e * (scale * ((q + u).k + (q + v).A[l] + k.C[l]) + b[l] + fire + mask).
  *
- * The band. A tile of BQ x BK pairs touches BQ + BK - 1 consecutive relative positions.
- * The buffer first holds Q_rel . A_band' with row length LDS, column c = n - m + BQ - 1 for
- * query m and key n of the tile. The content product is then added into the same memory
- * seen from BQ - 1 on with row length LDS - 1, in which row m begins at column BQ - 1 - m:
- * the skew costs nothing. The last BQ band columns of a tile are the first of the next one
- * and are saved before the content is added. */
+ * The band. A tile of BQ x BK pairs (BK = plan->key_tile) touches BQ + BK - 1 consecutive
+ * relative positions. The buffer first holds Q_rel . A_band' with row length lds = BK + BQ,
+ * column c = n - m + BQ - 1 for query m and key n of the tile. The content product is then
+ * added into the same memory seen from BQ - 1 on with row length lds - 1, in which row m
+ * begins at column BQ - 1 - m: the skew costs nothing. The last BQ band columns of a tile
+ * are the first of the next one and are saved before the content is added. */
 
 /* One tile of queries, and what it accumulates over its key tiles. */
 typedef struct {
@@ -23,9 +23,9 @@ typedef struct {
 
 /* One worker's buffers. */
 typedef struct {
-    T *scores;   /* (BQ, LDS) */
+    T *scores;   /* (BQ, lds) */
     T *lane_max; /* (BQ, VL): running maxima of a tile's rows */
-    T *bias;     /* (LDS): rel_bias over the band of a tile */
+    T *bias;     /* (lds): rel_bias over the band of a tile */
     T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
     FN(queries) * queries;
@@ -59,16 +59,17 @@ FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
     int64_t end = RP_MIN(t->columns + BQ, plan->band_end - t->w0), first = 0;
     if (q->saved_column == t->w0) {
         for (int m = 0; m < q->rows_pad; m++)
-            memcpy(w->scores + m * LDS, q->saved + m * BQ, BQ * sizeof(T));
+            memcpy(w->scores + m * plan->lds, q->saved + m * BQ, BQ * sizeof(T));
         first = BQ;
     }
     if (end > first)
         FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad,
-                     end - first, p->D, p->D, w->scores + first, LDS);
-    q->saved_column = t->w0 + BK;
-    if (q->saved && end == LDS && t->j0 + BK < q->end)
+                     end - first, p->D, p->D, w->scores + first, plan->lds);
+    q->saved_column = t->w0 + plan->key_tile;
+    if (q->saved && end == plan->lds && t->j0 + plan->key_tile < q->end)
         for (int m = 0; m < q->rows_pad; m++)
-            memcpy(q->saved + m * BQ, w->scores + m * LDS + BK, BQ * sizeof(T));
+            memcpy(q->saved + m * BQ, w->scores + m * plan->lds + plan->key_tile,
+                   BQ * sizeof(T));
     else
         q->saved_column = -1;
 }

@@ -102,7 +102,7 @@ FN(softmax_tile)(const FN(plan) * plan, const FN(scratch) * w, FN(queries) * q,
 static void
 FN(drop_tile)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
 {
-    unsigned char keep[BK];
+    unsigned char keep[RP_KEY_TILE];
     for (int m = 0; m < q->rows; m++) {
         rp_dropout_kept(p, q->b, q->h, q->i0 + m, t->j0, t->keys, keep);
         for (int n = 0; n < t->keys; n++)
@@ -176,7 +176,7 @@ FN(add_value_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
                      (t->w0 - plan->band_first) * plan->Dv_pad;
     int64_t depth = RP_MIN(t->keys + BQ - 1, plan->band_end - t->w0);
     for (int m = 0; m < q->rows_pad; m++) {
-        T *row = w->scores + m * LDS;
+        T *row = w->scores + m * plan->lds;
         int first = BQ - 1 - m, end = first + (m < q->rows ? t->keys : 0);
         for (int c = 0; c < first; c++)
             row[c] = 0;
@@ -184,10 +184,10 @@ FN(add_value_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
             row[c] = 0;
     }
     if (plan->rel_value_bad)
-        FN(gemm_add_rows_selected)(w->scores, LDS, table, plan->Dv_pad, q->rows,
+        FN(gemm_add_rows_selected)(w->scores, plan->lds, table, plan->Dv_pad, q->rows,
                                    plan->Dv_pad, depth, q->out, plan->Dv_pad);
     else
-        FN(gemm_add_rows)(w->scores, LDS, table, plan->Dv_pad, q->rows_pad,
+        FN(gemm_add_rows)(w->scores, plan->lds, table, plan->Dv_pad, q->rows_pad,
                           plan->Dv_pad, depth, q->out, plan->Dv_pad);
 }
 

@@ -35,8 +35,9 @@ static FN(table_end) FN(find_end)(const FN(gradients) * gp, int64_t index, int64
         if (n >= end)
             continue;
         T *sums = FN(partial_of)(gp, RP_GRAD_KEY, index, chunk);
-        return (FN(table_end)){FN(copy)(&gp->key_rows, b, h) + (n - origin) * gp->D_pad,
-                               sums ? sums + n * gp->D_pad : NULL,
+        return (FN(table_end)){FN(copy)(&gp->key_rows, b, h) +
+                                   (n - origin) * gp->plan.D_pad,
+                               sums ? sums + n * gp->plan.D_pad : NULL,
                                FN(partial_of)(gp, RP_GRAD_V, index, chunk), 0};
     }
     return (FN(table_end)){0};
@@ -45,7 +46,7 @@ static FN(table_end) FN(find_end)(const FN(gradients) * gp, int64_t index, int64
 RP_INLINE void
 FN(subtract_row)(const FN(gradients) * gp, T *row, double weight, const T *other)
 {
-    for (ptrdiff_t k = 0; row && k < gp->D_pad; k += VL)
+    for (ptrdiff_t k = 0; row && k < gp->plan.D_pad; k += VL)
         FN(store)(row + k, FN(load)(row + k) - (T)weight * FN(load)(other + k));
 }
 
@@ -92,9 +93,10 @@ FN(correct_ends_unit)(void *context, int64_t index, int worker)
         T *sums = FN(grad_query_of)(gp, index, chunk);
         /* each query in the first chunk that it sees */
         for (i = RP_MAX(i, seen.begin * BQ); i < RP_MIN(p->Lq, seen.end * BQ); i++)
-            FN(correct_query)(
-                gp, ends, index, i, lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
-                head.rows_v + i * gp->D_pad, sums ? sums + i * gp->D_pad : NULL);
+            FN(correct_query)(gp, ends, index, i,
+                              lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
+                              head.rows_v + i * gp->plan.D_pad,
+                              sums ? sums + i * gp->plan.D_pad : NULL);
     }
     for (int e = 0; e < 2; e++)
         if (ends[e].weight != 0)

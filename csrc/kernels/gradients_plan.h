@@ -43,7 +43,6 @@ typedef struct {
     const rp_gradients *g;
     FN(copies) key_rows, query_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
-    ptrdiff_t D_pad;
     int copy_keys, correct_ends;
     double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
@@ -108,8 +107,8 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
     head.content = TAKE(plan->Lq_pad * p->D);
     head.relative = two ? TAKE(plan->Lq_pad * p->D) : head.content;
     head.grad_left = TAKE(plan->Lq_pad * p->Dv);
-    head.rows_u = TAKE(plan->Lq_pad * gp->D_pad);
-    head.rows_v = two ? TAKE(plan->Lq_pad * gp->D_pad) : head.rows_u;
+    head.rows_u = TAKE(plan->Lq_pad * gp->plan.D_pad);
+    head.rows_v = two ? TAKE(plan->Lq_pad * gp->plan.D_pad) : head.rows_u;
     head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
     head.max = TAKE(plan->Lq_pad);
     head.norm = TAKE(plan->Lq_pad);
@@ -191,21 +190,23 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
     for (int64_t i = i0; i < i0 + BQ; i++) {
         int inside = i < i0 + rows;
         const rp_array *q = inside ? &p->query : &absent, *d = inside ? grad : &absent;
-        FN(pack_sum)(head.rows_u + i * gp->D_pad, q, inside ? u : NULL, b, h, i, p->D,
-                     gp->D_pad);
+        FN(pack_sum)(head.rows_u + i * gp->plan.D_pad, q, inside ? u : NULL, b, h, i,
+                     p->D, gp->plan.D_pad);
         if (head.rows_v != head.rows_u)
-            FN(pack_sum)(head.rows_v + i * gp->D_pad, q, inside ? v : NULL, b, h, i,
-                         p->D, gp->D_pad);
+            FN(pack_sum)(head.rows_v + i * gp->plan.D_pad, q, inside ? v : NULL, b, h,
+                         i, p->D, gp->plan.D_pad);
         FN(pack_sum)(head.grad_rows + i * plan->Dv_pad, d, NULL, b, h, i, p->Dv,
                      plan->Dv_pad);
     }
     FN(pack_row_sums)(gp, &head, b, h, i0, i0 + rows);
     const ptrdiff_t size = sizeof(T);
     head.bad[i0 / BQ] =
-        (unsigned char)(FN(not_finite)((const char *)(head.rows_u + i0 * gp->D_pad),
-                                       gp->D_pad * size, size, rows, gp->D_pad) ||
-                        FN(not_finite)((const char *)(head.rows_v + i0 * gp->D_pad),
-                                       gp->D_pad * size, size, rows, gp->D_pad) ||
+        (unsigned char)(FN(not_finite)(
+                            (const char *)(head.rows_u + i0 * gp->plan.D_pad),
+                            gp->plan.D_pad * size, size, rows, gp->plan.D_pad) ||
+                        FN(not_finite)(
+                            (const char *)(head.rows_v + i0 * gp->plan.D_pad),
+                            gp->plan.D_pad * size, size, rows, gp->plan.D_pad) ||
                         FN(not_finite)(
                             (const char *)(head.grad_rows + i0 * plan->Dv_pad),
                             plan->Dv_pad * size, size, rows, plan->Dv_pad));
@@ -227,10 +228,11 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     FN(gradients) *gp = context;
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    int64_t slice = unit / plan->key_tiles, j0 = unit % plan->key_tiles * BK;
+    int64_t slice = unit / plan->key_tiles,
+            j0 = unit % plan->key_tiles * plan->key_tile;
     int64_t b = (plan->first_slice + slice) / p->Hk,
             hk = (plan->first_slice + slice) % p->Hk;
-    int64_t end = RP_MIN(plan->Lk_pad, j0 + BK);
+    int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
     FN(pack_slice_unit)(plan, unit, worker);
     T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
     for (int64_t j = j0; j < end; j += NR) {
@@ -241,8 +243,8 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)
-        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->D_pad,
-                     rp_at(&p->key, b, hk, j), p->key.col, p->D, gp->D_pad);
+        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->plan.D_pad,
+                     rp_at(&p->key, b, hk, j), p->key.col, p->D, gp->plan.D_pad);
     gp->keys_bad[unit] = (unsigned char)FN(not_finite)(
         rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
 }
@@ -253,9 +255,9 @@ FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *strid
 {
     const rp_attention *p = gp->plan.p;
     if (gp->copy_keys) {
-        *stride = gp->D_pad;
+        *stride = gp->plan.D_pad;
         return gp->key_copy +
-               (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->D_pad;
+               (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->plan.D_pad;
     }
     *stride = p->key.row / (ptrdiff_t)sizeof(T);
     return (const T *)rp_at(&p->key, b, hk, 0);
@@ -274,7 +276,7 @@ RP_INLINE T *
 FN(grad_query_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
 {
     return gp->grad_query ? gp->grad_query + (index * gp->chunks + chunk) *
-                                                 gp->plan.Lq_pad * gp->D_pad
+                                                 gp->plan.Lq_pad * gp->plan.D_pad
                           : NULL;
 }
 

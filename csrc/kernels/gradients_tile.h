@@ -9,7 +9,7 @@
 /* One worker's buffers. */
 typedef struct {
     FN(scratch) forward; /* scores: logits, then probabilities times z */
-    T *grads;            /* (BQ, LDS): dP, then dS */
+    T *grads;            /* (BQ, lds): dP, then dS */
     T *grad_key;         /* (chunk_keys + MR, D_pad) */
     T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
     T *key_sums;         /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
@@ -17,7 +17,7 @@ typedef struct {
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     double *column_sums; /* (chunk_keys): dS by key of the chunk */
     double *row;         /* (D_pad): a sum of table or key rows */
-    T *tile_sums;        /* (LDS + VL): either of them over one tile */
+    T *tile_sums;        /* (lds + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
 } FN(worker);
@@ -51,7 +51,7 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                          (x->t.w0 - plan->band_first) * p->Dv;
         int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
         FN(gemm_set)(left, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK, w->grads,
-                     LDS);
+                     plan->lds);
         constant = NULL;
     } else if (plan->use_value != RP_ABSENT) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
@@ -126,7 +126,7 @@ FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
-    unsigned char keep[BK];
+    unsigned char keep[RP_KEY_TILE];
     const T kept = (T)(1 / (1 - p->dropout_p));
     for (int m = 0; m < x->q.rows_pad; m++) {
         T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
@@ -155,16 +155,16 @@ FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
  * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
 static void
-FN(clear_corners)(T *buffer, const FN(step) * x, int *clean, int dirty)
+FN(clear_corners)(T *buffer, ptrdiff_t lds, const FN(step) * x, int *clean, int dirty)
 {
     if (!dirty && *clean == x->t.columns)
         return;
     *clean = x->t.columns;
     for (int m = 0; m < BQ; m++) {
-        T *row = buffer + m * LDS;
+        T *row = buffer + m * lds;
         int first = BQ - 1 - m, end = first + (m < x->q.rows_pad ? x->t.columns : 0);
         memset(row, 0, (size_t)first * sizeof(T));
-        memset(row + end, 0, (size_t)(LDS - end) * sizeof(T));
+        memset(row + end, 0, (size_t)(lds - end) * sizeof(T));
     }
 }
 
@@ -201,11 +201,11 @@ FN(value_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
     T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
     if (!sums || plan->use_value != RP_BAND)
         return;
-    FN(clear_corners)(w->forward.scores, x, &w->clean[0],
+    FN(clear_corners)(w->forward.scores, plan->lds, x, &w->clean[0],
                       plan->use_key == RP_BAND || plan->fire_first);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    FN(add_columns)(x->selected, w->forward.scores, LDS, grad, width, rows, width,
+    FN(add_columns)(x->selected, w->forward.scores, plan->lds, grad, width, rows, width,
                     x->q.rows, sums + first * width, width);
 }
 
@@ -214,7 +214,7 @@ static void
 FN(content_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                      int keys_bad)
 {
-    const ptrdiff_t width = gp->D_pad;
+    const ptrdiff_t width = gp->plan.D_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
     if (x->grad_query)
         FN(add_rows)(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
@@ -231,19 +231,20 @@ static void
 FN(band_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
 {
     const FN(plan) *plan = &gp->plan;
-    const ptrdiff_t width = gp->D_pad;
+    const ptrdiff_t width = gp->plan.D_pad;
     const T *table =
         FN(copy)(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    FN(clear_corners)(w->grads, x, &w->clean[1], plan->use_value == RP_BAND);
+    FN(clear_corners)(w->grads, plan->lds, x, &w->clean[1], plan->use_value == RP_BAND);
     if (x->grad_query)
-        FN(add_rows)(gp->key_rows_bad, w->grads, LDS, table, width, x->q.rows_pad,
+        FN(add_rows)(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
                      width, columns, x->grad_query + x->q.i0 * width, width);
     T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     if (sums)
-        FN(add_columns)(x->selected, w->grads, LDS, x->head->rows_v + x->q.i0 * width,
-                        width, columns, width, x->q.rows, sums + first * width, width);
+        FN(add_columns)(x->selected, w->grads, plan->lds,
+                        x->head->rows_v + x->q.i0 * width, width, columns, width,
+                        x->q.rows, sums + first * width, width);
 }
 
 /* s = scale * k.C: grad_key and grad of rel_query, MR keys at a time. */
@@ -253,7 +254,7 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
 {
     enum { WIDTH = BQ + MR };
     const FN(plan) *plan = &gp->plan;
-    const ptrdiff_t width = gp->D_pad;
+    const ptrdiff_t width = gp->plan.D_pad;
     const T *table =
         FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
     T *sums = FN(partial_of)(gp, RP_GRAD_QUERY, x->index, x->chunk);
@@ -287,7 +288,7 @@ FN(sum_offsets)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) *
 {
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int count = x->t.columns + BQ - 1;
-    memset(w->tile_sums, 0, (LDS + VL) * sizeof(T));
+    memset(w->tile_sums, 0, (size_t)(gp->plan.lds + VL) * sizeof(T));
     for (int m = 0; m < x->q.rows; m++) {
         T *sums = w->tile_sums + BQ - 1 - m;
         for (int n = 0; n < x->t.columns; n += VL)
@@ -302,7 +303,7 @@ static void
 FN(sum_columns)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
 {
     double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
-    memset(w->tile_sums, 0, (LDS + VL) * sizeof(T));
+    memset(w->tile_sums, 0, (size_t)(gp->plan.lds + VL) * sizeof(T));
     for (int m = 0; m < x->q.rows; m++)
         for (int n = 0; n < x->t.columns; n += VL)
             FN(store)(w->tile_sums + n,

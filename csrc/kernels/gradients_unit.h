@@ -12,23 +12,23 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
     size_t used = 0;
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
     w->forward =
-        (FN(scratch)){.scores = TAKE(BQ * LDS + MR), .lane_max = TAKE(BQ * VL)};
-    w->forward.bias = TAKE(p->rel_bias.data ? LDS : 0);
+        (FN(scratch)){.scores = TAKE(BQ * plan->lds + MR), .lane_max = TAKE(BQ * VL)};
+    w->forward.bias = TAKE(p->rel_bias.data ? plan->lds : 0);
     w->forward.keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
-    w->grads = TAKE(BQ * LDS + MR);
-    w->grad_key = TAKE((gp->chunk_keys + MR) * gp->D_pad);
+    w->grads = TAKE(BQ * plan->lds + MR);
+    w->grad_key = TAKE((gp->chunk_keys + MR) * gp->plan.D_pad);
     w->grad_value = TAKE((gp->chunk_keys + MR) * plan->Dv_pad);
     w->key_sums =
         TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
     w->value_sums =
         TAKE(plan->use_value > RP_BAND ? plan->Lq_pad * plan->value_stride + MR : 0);
-    w->tile_sums = TAKE(LDS + VL);
+    w->tile_sums = TAKE(plan->lds + VL);
     w->corner = TAKE(MR * (BQ + MR) + MR);
 #undef TAKE
     w->offset_sums =
         FN(take)(memory, &used, gp->chunk_keys + plan->Lq_pad, sizeof(double));
     w->column_sums = FN(take)(memory, &used, gp->chunk_keys, sizeof(double));
-    w->row = FN(take)(memory, &used, gp->D_pad, sizeof(double));
+    w->row = FN(take)(memory, &used, gp->plan.D_pad, sizeof(double));
     w->clean[0] = w->clean[1] = -1;
     return used;
 }
@@ -87,16 +87,16 @@ FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i
     q->rows_pad = RP_ROUND_UP(q->rows, MR);
     q->begin = rp_visible(p, q->b, i0).begin;
     q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
-    if (!rp_overlaps(q->begin, q->end, j0, BK))
+    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
         return 0;
     q->content = x->head->content + i0 * p->D;
     q->relative = x->head->relative + i0 * p->D;
     q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
     q->saved_column = -1;
-    *t = (FN(tile)){.j0 = j0, .keys = (int)RP_MIN(BK, q->end - j0)};
+    *t = (FN(tile)){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
     t->columns = RP_ROUND_UP(t->keys, NR);
     t->w0 = j0 - i0 + plan->Lq_pad - BQ;
-    t->ld = LDS - plan->skew;
+    t->ld = plan->lds - plan->skew;
     t->s = w->forward.scores + plan->skew * (BQ - 1);
     x->d = w->grads + plan->skew * (BQ - 1);
     x->selected = x->head->bad[i0 / BQ];
@@ -124,8 +124,8 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         memset(FN(ends_of)(gp, x->index, x->chunk), 0,
                (size_t)plan->Lq_pad * sizeof(FN(row_ends)));
     if (x->grad_query)
-        memset(x->grad_query + first * gp->D_pad, 0,
-               (size_t)(rows * gp->D_pad) * sizeof(T));
+        memset(x->grad_query + first * gp->plan.D_pad, 0,
+               (size_t)(rows * gp->plan.D_pad) * sizeof(T));
     if (plan->use_key > RP_BAND)
         memset(w->key_sums + first * plan->key_stride, 0,
                (size_t)(rows * plan->key_stride) * sizeof(T));
@@ -142,14 +142,14 @@ static void
 FN(add_weighted_row)(const FN(gradients) * gp, double *row, double weight,
                      const T *other)
 {
-    for (ptrdiff_t k = 0; weight != 0 && k < gp->D_pad; k++)
+    for (ptrdiff_t k = 0; weight != 0 && k < gp->plan.D_pad; k++)
         row[k] += weight * other[k];
 }
 
 static void
 FN(write_row_sum)(const FN(gradients) * gp, const double *row, T *sums)
 {
-    for (ptrdiff_t k = 0; k < gp->D_pad; k++)
+    for (ptrdiff_t k = 0; k < gp->plan.D_pad; k++)
         sums[k] = (T)row[k];
 }
 
@@ -162,7 +162,7 @@ FN(finish_u)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
     int64_t count = RP_MIN(gp->chunk_keys, gp->plan.p->Lk - first);
     if (!sums)
         return;
-    memset(w->row, 0, (size_t)gp->D_pad * sizeof(double));
+    memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
     for (int64_t n = 0; n < count; n++)
         FN(add_weighted_row)(gp, w->row, w->column_sums[n],
                              x->keys + (first + n) * x->key_stride);
@@ -179,21 +179,21 @@ FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
     if (!sums)
         return;
-    memset(w->row, 0, (size_t)gp->D_pad * sizeof(double));
+    memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
     if (plan->use_key == RP_BAND) {
         int64_t low = RP_MAX(plan->band_first - chunk_key, 0);
         int64_t high =
             RP_MIN(plan->band_end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
             FN(add_weighted_row)(gp, w->row, w->offset_sums[n],
-                                 table +
-                                     (chunk_key + n - plan->band_first) * gp->D_pad);
+                                 table + (chunk_key + n - plan->band_first) *
+                                             gp->plan.D_pad);
     } else {
         for (int64_t l = 0; l < plan->p->key_rows; l++) {
             double weight = 0;
             for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
                 weight += w->key_sums[i * plan->key_stride + l];
-            FN(add_weighted_row)(gp, w->row, weight, table + l * gp->D_pad);
+            FN(add_weighted_row)(gp, w->row, weight, table + l * gp->plan.D_pad);
         }
     }
     FN(write_row_sum)(gp, w->row, sums);
@@ -225,13 +225,13 @@ FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     if (plan->use_key > RP_BAND) {
         const T *dots = w->key_sums + i0 * plan->key_stride;
         if (x->grad_query)
-            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table, gp->D_pad,
-                         rows, gp->D_pad, p->key_rows, x->grad_query + i0 * gp->D_pad,
-                         gp->D_pad);
+            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table,
+                         gp->plan.D_pad, rows, gp->plan.D_pad, p->key_rows,
+                         x->grad_query + i0 * gp->plan.D_pad, gp->plan.D_pad);
         if ((sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk)))
             FN(add_columns)(bad, dots, plan->key_stride,
-                            x->head->rows_v + i0 * gp->D_pad, gp->D_pad, p->key_rows,
-                            gp->D_pad, rows, sums, gp->D_pad);
+                            x->head->rows_v + i0 * gp->plan.D_pad, gp->plan.D_pad,
+                            p->key_rows, gp->plan.D_pad, rows, sums, gp->plan.D_pad);
     }
     FN(finish_u)(gp, w, x);
     FN(finish_v)(gp, w, x, tiles, table);
@@ -253,8 +253,8 @@ FN(backward_head)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_
     x->keys = FN(slice_keys)(gp, x->q.b, hk, &x->key_stride);
     x->grad_query = FN(grad_query_of)(gp, x->index, x->chunk);
     FN(clear_partials)(gp, w, x, tiles);
-    for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += BK) {
-        int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / BK];
+    for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
+        int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
@@ -278,7 +278,7 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
     int64_t b = (plan->first_slice + slice) / p->Hk,
             hk = (plan->first_slice + slice) % p->Hk;
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
-    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->D_pad) * sizeof(T));
+    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->plan.D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
     for (int64_t member = 0; member < plan->group; member++) {
         FN(step) x = {.index = slice * plan->group + member, .chunk = chunk};
@@ -287,9 +287,9 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
         FN(backward_head)(gp, &w, &x, slice);
     }
     for (int64_t j = first; j < end; j++) {
-        T *row = w.grad_key + (j - first) * gp->D_pad;
+        T *row = w.grad_key + (j - first) * gp->plan.D_pad;
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
-        FN(scale_row)(row, gp->D_pad, (T)p->scale);
+        FN(scale_row)(row, gp->plan.D_pad, (T)p->scale);
         if (key->data)
             FN(unpack_row)(rp_at(key, b, hk, j), key->col, row, p->D);
         if (value->data)

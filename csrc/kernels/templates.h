@@ -39,8 +39,6 @@
 #undef TERM_BLOCK
 #undef VALUE_BLOCK
 #undef BQ
-#undef BK
-#undef LDS
 #undef DV
 #undef DL
 #undef ANGLES
