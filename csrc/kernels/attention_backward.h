@@ -38,7 +38,7 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
     const ptrdiff_t size = sizeof(T);
     FN(plan) *plan = &gp->plan;
     gp->g = g;
-    FN(plan_paths)(plan, p, RP_KEY_TILE);
+    FN(plan_paths)(plan, p, RP_GRAD_TILE);
     /* The sums by table row are kept for all queries: with many rows the band is smaller. */
     if (plan->use_key == RP_ROWS && p->key_rows > RP_FEW_ROWS)
         plan->use_key = RP_BAND;

@@ -9,7 +9,8 @@
 enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
 
 enum {
-    RP_KEY_TILE = 256,   /* keys of a tile */
+    RP_KEY_TILE = 512,   /* keys of a tile of the forward */
+    RP_GRAD_TILE = 256,  /* of the backward, whose two score buffers share the cache */
     RP_PACK_CHUNK = 256, /* rows that a unit of table packing takes */
     RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys when L is large */
     RP_WAVE_BYTES =

@@ -126,7 +126,7 @@ FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
-    unsigned char keep[RP_KEY_TILE];
+    unsigned char keep[RP_GRAD_TILE];
     const T kept = (T)(1 / (1 - p->dropout_p));
     for (int m = 0; m < x->q.rows_pad; m++) {
         T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
