@@ -10,8 +10,8 @@ FN(write_query_unit)(void *context, int64_t unit, int worker)
     const rp_attention *p = plan->p;
     (void)worker;
     int64_t tiles = FN(query_tiles)(gp), index = unit / tiles, tile = unit % tiles;
-    int64_t slice = plan->first_slice + index / plan->group, b = slice / p->Hk;
-    int64_t h = slice % p->Hk * plan->group + index % plan->group;
+    int64_t b, h;
+    FN(head_at)(plan, index, &b, &h);
     int64_t i0 = tile * BQ;
     T *sum = NULL;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
@@ -109,9 +109,7 @@ FN(plan_wave)(FN(gradients) * gp)
                     size;
     if (gp->g->grad_fire.data)
         head += (size_t)(gp->chunks * FN(fire_sums)(p)) * sizeof(double);
-    int64_t wave = RP_WAVE_BYTES / (int64_t)(head * (size_t)plan->group);
-    wave = RP_MAX(wave, (p->threads + gp->chunks - 1) / gp->chunks);
-    plan->slices = RP_MIN(p->B * p->Hk, wave);
+    plan->slices = FN(wave_of)(plan, head * (size_t)plan->group, gp->chunks);
 }
 
 /* Carves count * size bytes out of the call's block; while there is none, counts them. */
@@ -246,9 +244,8 @@ FN(attention_backward)(const rp_gradients *g)
     else if (!status)
         status = RP_NO_MEMORY;
     int64_t wave = gp.plan.slices;
-    for (int64_t s = 0; !status && s < p->B * p->Hk; s += wave) {
-        gp.plan.first_slice = s;
-        gp.plan.slices = RP_MIN(wave, p->B * p->Hk - s);
+    for (int64_t s = 0; !status && s < p->B * p->Hk; s += gp.plan.slices) {
+        FN(start_wave)(&gp.plan, s, wave);
         status = FN(run_gradient_wave)(&gp);
     }
     rp_free(gp.memory);

@@ -13,9 +13,8 @@ enum {
     RP_GRAD_TILE = 256,  /* of the backward, whose two score buffers share the cache */
     RP_PACK_CHUNK = 256, /* rows that a unit of table packing takes */
     RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys when L is large */
-    RP_WAVE_BYTES =
-        1 << 24,        /* packed keys and values held at a time, threads allowing */
-    RP_FEW_QUERIES = 8, /* up to this many, keys are read in place, not packed */
+    RP_WAVE_BYTES = 1 << 19, /* packed operands held at a time, per thread */
+    RP_FEW_QUERIES = 8,      /* up to this many, keys are read in place, not packed */
     RP_MANY_LABELS =
         4096,            /* past this many rows a product with the whole table loses */
     RP_CHUNK_KEYS = 512, /* keys scored at a time where they are read in place */

@@ -2,7 +2,7 @@
  *
  * A unit is one head's block of query tiles; key tiles are its outer loop, so the tiles of
  * a block share each slice of keys, values and table while it is in the second-level
- * cache. Slices are packed and used in waves, to keep the packed copies small and warm. */
+ * cache. */
 
 /* Hands out `count` elements of memory from *used on; without memory only counts. */
 static void *
@@ -95,7 +95,7 @@ FN(visit_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, int64_t 
     t.w0 = j0 - q->i0 + plan->Lq_pad - BQ;
     t.ld = plan->lds - plan->skew;
     t.s = w->scores + plan->skew * (BQ - 1);
-    int64_t hk = q->h / plan->group, slice = q->b * p->Hk + hk - plan->first_slice;
+    int64_t hk = q->h / plan->group, slice = FN(slice_of)(plan, q->b, hk);
     ptrdiff_t stride;
     const T *values = FN(slice_values)(plan, q->b, hk, &stride);
     FN(score_tile)(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
@@ -113,10 +113,8 @@ FN(forward_unit)(void *context, int64_t unit, int worker)
     FN(lay_out)(plan, plan->scratch + (size_t)worker * plan->scratch_size, &w);
     /* The last blocks of a causal head are the longest: they go first. */
     int64_t block = plan->query_blocks - 1 - unit % plan->query_blocks;
-    int64_t head = unit / plan->query_blocks;
-    int64_t slice = plan->first_slice + head / plan->group, b = slice / p->Hk;
-    int64_t h = slice % p->Hk * plan->group + head % plan->group;
-    int64_t i0 = block * plan->block_tiles * BQ, begin = p->Lk, end = 0;
+    int64_t b, h, i0 = block * plan->block_tiles * BQ, begin = p->Lk, end = 0;
+    FN(head_at)(plan, unit / plan->query_blocks, &b, &h);
     int tiles = 0;
     for (; tiles < plan->block_tiles && i0 + tiles * BQ < p->Lq; tiles++) {
         FN(queries) *q = &w.queries[tiles];
@@ -139,8 +137,10 @@ static rp_status
 FN(pack_tables)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
-    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows,
-                                      p->D, plan->use_key, 1, 1);
+    rp_status status = RP_OK;
+    if (!plan->wave_table.plan)
+        status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
+                                plan->use_key, 1, 1);
     if (!status)
         status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows,
                                 p->D, plan->use_query, 1, p->scale * RP_LOG2E);
@@ -155,6 +155,26 @@ FN(pack_tables)(FN(plan) * plan)
     return status;
 }
 
+/* How many slices a wave takes. A table that belongs to the wave's heads alone is packed
+ * with them, so that it is still in the cache when they use it. */
+static void
+FN(plan_waves)(FN(plan) * plan)
+{
+    const rp_attention *p = plan->p;
+    FN(copies) *c = &plan->rel_key;
+    size_t bytes = (size_t)plan->Lk_pad * (size_t)(p->D + plan->Dv_pad) * sizeof(T);
+    if (plan->use_key) {
+        FN(table_pack)
+        t = FN(plan_table)(plan, &p->rel_key, c, p->key_rows, p->D, plan->use_key, 1,
+                           1);
+        if (c->heads > 1 && (c->batches == 1 || plan->group == 1)) {
+            plan->wave_table = t;
+            bytes += (size_t)(c->size * plan->group) * sizeof(T);
+        }
+    }
+    plan->slices = FN(wave_of)(plan, bytes, 1);
+}
+
 /* Memory for one wave of slices and one scratch a worker. */
 static rp_status
 FN(allocate)(FN(plan) * plan)
@@ -163,17 +183,44 @@ FN(allocate)(FN(plan) * plan)
     size_t keys = (size_t)plan->Lk_pad * (size_t)p->D * sizeof(T);
     size_t values =
         plan->copy_values ? (size_t)p->Lk * (size_t)plan->Dv_pad * sizeof(T) : 0;
-    int64_t wave = RP_WAVE_BYTES / (int64_t)RP_MAX(keys + values, 1);
-    plan->slices = RP_MIN(p->B * p->Hk, RP_MAX(wave, p->threads));
     plan->keys = rp_alloc((size_t)plan->slices, keys);
     plan->values = rp_alloc((size_t)plan->slices, values);
     plan->values_bad = rp_alloc((size_t)plan->slices, (size_t)plan->key_tiles);
     FN(scratch) unused;
     plan->scratch_size = FN(lay_out)(plan, NULL, &unused);
     plan->scratch = rp_alloc((size_t)p->threads, plan->scratch_size);
-    return plan->keys && plan->values && plan->values_bad && plan->scratch
+    FN(copies) *c = &plan->rel_key;
+    if (plan->wave_table.plan) {
+        int64_t heads = RP_MAX(1, plan->slices / p->B) * plan->group;
+        c->first = -1; /* nothing is packed yet */
+        c->data = rp_alloc((size_t)(c->batches > 1 ? plan->slices : heads),
+                           (size_t)c->size * sizeof(T));
+    }
+    return plan->keys && plan->values && plan->values_bad && plan->scratch &&
+                   (c->data || !plan->wave_table.plan)
                ? RP_OK
                : RP_NO_MEMORY;
+}
+
+/* Packs the copies of rel_key that the wave's slices read, unless the wave before, of the
+ * same head, has done it. */
+static rp_status
+FN(pack_wave_table)(FN(plan) * plan)
+{
+    const rp_attention *p = plan->p;
+    FN(copies) *c = &plan->rel_key;
+    int64_t first = plan->first_slice, count = plan->slices;
+    if (!plan->wave_table.plan)
+        return RP_OK;
+    if (c->batches == 1) {
+        first = first / p->B * plan->group;
+        count = (count + p->B - 1) / p->B * plan->group;
+        if (first == c->first)
+            return RP_OK;
+    }
+    c->first = first;
+    return rp_parallel(count * plan->wave_table.chunks, FN(pack_table_unit),
+                       &plan->wave_table, p->threads);
 }
 
 static rp_status
@@ -181,11 +228,12 @@ FN(run_waves)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
     int64_t wave = plan->slices;
-    for (int64_t s = 0; s < p->B * p->Hk; s += wave) {
-        plan->first_slice = s;
-        plan->slices = RP_MIN(wave, p->B * p->Hk - s);
-        rp_status status = rp_parallel(plan->slices * plan->key_tiles,
-                                       FN(pack_slice_unit), plan, p->threads);
+    for (int64_t s = 0; s < p->B * p->Hk; s += plan->slices) {
+        FN(start_wave)(plan, s, wave);
+        rp_status status = FN(pack_wave_table)(plan);
+        if (!status)
+            status = rp_parallel(plan->slices * plan->key_tiles, FN(pack_slice_unit),
+                                 plan, p->threads);
         if (!status)
             status = rp_parallel(plan->slices * plan->group * plan->query_blocks,
                                  FN(forward_unit), plan, p->threads);
@@ -206,6 +254,7 @@ FN(attention_forward)(const rp_attention *p)
         return FN(attention_rows)(p);
     FN(plan) plan = {0};
     FN(plan_paths)(&plan, p, RP_KEY_TILE);
+    FN(plan_waves)(&plan);
     /* From this length on one head's keys, values and table outgrow the second-level
      * cache, and tiles that share each slice of them win. */
     plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;

@@ -2,7 +2,12 @@
  * packed, and the packing itself.
  *
  * Query tiles of BQ rows start at multiples of BQ, key tiles of key_tile keys at
- * multiples of that, whatever the threads, batch and heads: a row's bits depend on its own problem only.
+ * multiples of that, whatever the threads, batch and heads: a row's bits depend on its
+ * own problem only.
+ *
+ * Slices (b, hk), the keys and values of one head, are packed and used in waves, to keep
+ * the packed copies small and warm. They are numbered head by head, the batch within, so
+ * that a head's table is packed once for the whole batch.
  *
  * Band columns are numbered by w = r - r_0, r_0 = 1 - Lq_pad - query_offset, so that the
  * first column of every tile, w0 = j0 - i0 + Lq_pad - BQ, is a multiple of NR and tiles
@@ -15,16 +20,29 @@ typedef struct {
     T *data;
     ptrdiff_t size; /* elements of one copy */
     int64_t heads, batches;
+    int64_t first; /* the copy at data: where waves pack their own, not 0 */
 } FN(copies);
 
 RP_INLINE T *
 FN(copy)(const FN(copies) * c, int64_t b, int64_t h)
 {
-    int64_t index = (c->batches > 1 ? b : 0) * c->heads + (c->heads > 1 ? h : 0);
-    return c->data + index * c->size;
+    int64_t index = (c->heads > 1 ? h : 0) * c->batches + (c->batches > 1 ? b : 0);
+    return c->data + (index - c->first) * c->size;
 }
 
+/* What packing a table takes. */
 typedef struct {
+    const struct FN(plan_) * plan;
+    const rp_array *table;
+    FN(copies) * copies;
+    int64_t rows, columns; /* of the table; columns = its row length */
+    int64_t packed_rows, padded;
+    int path, panels; /* panels: left-operand order; else rows of Dv_pad elements */
+    T factor;
+    int64_t chunks;
+} FN(table_pack);
+
+typedef struct FN(plan_) {
     const rp_attention *p;
     int64_t group;                     /* query heads to a key head */
     int use_key, use_query, use_value; /* RP_ABSENT .. RP_LABELS */
@@ -37,11 +55,12 @@ typedef struct {
         value_stride;             /* table rows, rounded up to panels and vectors */
     int64_t band_first, band_end; /* band columns that any tile reads */
     FN(copies) rel_key, rel_query, rel_value;
+    FN(table_pack) wave_table; /* of rel_key, where waves pack it: its plan is set */
     FN(fire) fire;
     int fire_first; /* FIRE's bias goes into the empty tile, not on top of the scores */
     int rel_value_bad; /* rel_value holds NaN or infinity */
     int copy_values;
-    T *keys, *values;                  /* packed slices (b, hk) of this wave */
+    T *keys, *values;                  /* packed slices of this wave */
     unsigned char *values_bad;         /* per slice and key tile: NaN or infinity */
     int64_t first_slice, slices;       /* this wave */
     int64_t query_blocks, block_tiles; /* units to a head, query tiles to a unit */
@@ -83,17 +102,6 @@ FN(plan_band)(FN(plan) * plan)
 
 /* ---- packing ---------------------------------------------------------------- */
 
-typedef struct {
-    FN(plan) * plan;
-    const rp_array *table;
-    FN(copies) * copies;
-    int64_t rows, columns; /* of the table; columns = its row length */
-    int64_t packed_rows, padded;
-    int path, panels; /* panels: left-operand order; else rows of Dv_pad elements */
-    T factor;
-    int64_t chunks;
-} FN(table_pack);
-
 /* Address of packed row n of a copy, or NULL for a row of zeros. */
 RP_INLINE const char *
 FN(table_source)(const FN(table_pack) * t, int64_t b, int64_t h, int64_t n)
@@ -114,8 +122,9 @@ FN(pack_table_unit)(void *context, int64_t unit, int worker)
     FN(table_pack) *t = context;
     (void)worker;
     int64_t chunk = unit % t->chunks, copy = unit / t->chunks;
-    int64_t b = copy / t->copies->heads, h = copy % t->copies->heads;
     T *data = t->copies->data + copy * t->copies->size;
+    copy += t->copies->first;
+    int64_t b = copy % t->copies->batches, h = copy / t->copies->batches;
     int64_t end = RP_MIN(t->packed_rows, (chunk + 1) * RP_PACK_CHUNK);
     for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
         const char *rows[NR];
@@ -144,12 +153,11 @@ FN(table_batches)(const rp_attention *p, const rp_array *table, int path)
     return 1;
 }
 
-static rp_status
-FN(pack_table)(FN(plan) * plan, const rp_array *table, FN(copies) * copies,
-               int64_t rows, int64_t columns, int path, int panels, double factor)
+/* Lays the copies of a table out. */
+static FN(table_pack)
+    FN(plan_table)(const FN(plan) * plan, const rp_array *table, FN(copies) * copies,
+                   int64_t rows, int64_t columns, int path, int panels, double factor)
 {
-    if (path == RP_ABSENT)
-        return RP_OK;
     FN(table_pack)
     t = {plan, table, copies, rows, columns, rows, columns, path, panels, (T)factor, 0};
     if (path == RP_BAND)
@@ -162,11 +170,71 @@ FN(pack_table)(FN(plan) * plan, const rp_array *table, FN(copies) * copies,
     copies->heads = table->head ? plan->p->H : 1;
     copies->batches = FN(table_batches)(plan->p, table, path);
     copies->size = t.packed_rows * t.padded;
+    return t;
+}
+
+static rp_status
+FN(pack_table)(const FN(plan) * plan, const rp_array *table, FN(copies) * copies,
+               int64_t rows, int64_t columns, int path, int panels, double factor)
+{
+    if (path == RP_ABSENT)
+        return RP_OK;
+    FN(table_pack)
+    t = FN(plan_table)(plan, table, copies, rows, columns, path, panels, factor);
     int64_t count = copies->heads * copies->batches;
     copies->data = rp_alloc((size_t)count, (size_t)copies->size * sizeof(T));
     if (!copies->data)
         return RP_NO_MEMORY;
     return rp_parallel(count * t.chunks, FN(pack_table_unit), &t, plan->p->threads);
+}
+
+/* ---- slices ----------------------------------------------------------------- */
+
+/* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
+ * threads' cores, but enough for every thread, each slice being `units` units of work.
+ * A wave ends where a head does, or lies within one. */
+static int64_t
+FN(wave_of)(const FN(plan) * plan, size_t bytes, int64_t units)
+{
+    const rp_attention *p = plan->p;
+    int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
+    wave = RP_MAX(wave, (p->threads + units - 1) / units);
+    wave = RP_MIN(wave, p->B * p->Hk);
+    return wave > p->B ? wave / p->B * p->B : wave;
+}
+
+/* Starts the wave of up to `wave` slices at slice `first`. */
+static void
+FN(start_wave)(FN(plan) * plan, int64_t first, int64_t wave)
+{
+    const rp_attention *p = plan->p;
+    plan->first_slice = first;
+    plan->slices = RP_MIN(wave, p->B * p->Hk - first);
+    if (wave < p->B)
+        plan->slices = RP_MIN(plan->slices, p->B - first % p->B);
+}
+
+RP_INLINE int64_t
+FN(slice_of)(const FN(plan) * plan, int64_t b, int64_t hk)
+{
+    return hk * plan->p->B + b - plan->first_slice;
+}
+
+/* The batch item and key head of a slice of the wave. */
+RP_INLINE void
+FN(slice_at)(const FN(plan) * plan, int64_t slice, int64_t *b, int64_t *hk)
+{
+    *b = (plan->first_slice + slice) % plan->p->B;
+    *hk = (plan->first_slice + slice) / plan->p->B;
+}
+
+/* The batch item and query head of query head `index` of the wave. */
+RP_INLINE void
+FN(head_at)(const FN(plan) * plan, int64_t index, int64_t *b, int64_t *h)
+{
+    int64_t hk;
+    FN(slice_at)(plan, index / plan->group, b, &hk);
+    *h = hk * plan->group + index % plan->group;
 }
 
 /* Keys, and where needed values, of one key tile of one slice. */
@@ -177,9 +245,9 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
     const rp_attention *p = plan->p;
     (void)worker;
     int64_t slice = unit / plan->key_tiles, tile = unit % plan->key_tiles;
-    int64_t b = (plan->first_slice + slice) / p->Hk,
-            hk = (plan->first_slice + slice) % p->Hk;
-    int64_t j0 = tile * plan->key_tile, end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
+    int64_t b, hk, j0 = tile * plan->key_tile;
+    int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
+    FN(slice_at)(plan, slice, &b, &hk);
     T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     for (int64_t j = j0; j < end; j += NR) {
         const char *rows[NR];
@@ -207,8 +275,7 @@ FN(slice_values)(const FN(plan) * plan, int64_t b, int64_t hk, ptrdiff_t *stride
     const rp_attention *p = plan->p;
     if (plan->copy_values) {
         *stride = plan->Dv_pad;
-        return plan->values +
-               (b * p->Hk + hk - plan->first_slice) * p->Lk * plan->Dv_pad;
+        return plan->values + FN(slice_of)(plan, b, hk) * p->Lk * plan->Dv_pad;
     }
     *stride = p->value.row / (ptrdiff_t)sizeof(T);
     return (const T *)rp_at(&p->value, b, hk, 0);

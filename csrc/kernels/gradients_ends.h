@@ -82,8 +82,8 @@ FN(correct_ends_unit)(void *context, int64_t index, int worker)
     const rp_attention *p = plan->p;
     const rp_array *lse = &gp->g->grad_lse;
     (void)worker;
-    int64_t slice = plan->first_slice + index / plan->group, b = slice / p->Hk;
-    int64_t h = slice % p->Hk * plan->group + index % plan->group, i = 0;
+    int64_t b, h, i = 0;
+    FN(head_at)(plan, index, &b, &h);
     FN(head) head = FN(head_of)(gp, index, NULL);
     FN(table_end)
     ends[2] = {FN(find_end)(gp, index, b, h, 0),

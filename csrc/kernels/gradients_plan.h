@@ -170,8 +170,8 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
     const rp_attention *p = plan->p;
     (void)worker;
     int64_t tiles = FN(query_tiles)(gp), index = unit / tiles, i0 = unit % tiles * BQ;
-    int64_t slice = plan->first_slice + index / plan->group, b = slice / p->Hk;
-    int64_t h = slice % p->Hk * plan->group + index % plan->group;
+    int64_t b, h;
+    FN(head_at)(plan, index, &b, &h);
     int64_t rows = RP_MIN(BQ, p->Lq - i0);
     const T factor = (T)(p->scale * RP_LOG2E);
     const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v, *grad = &gp->g->grad_out;
@@ -230,8 +230,8 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     const rp_attention *p = plan->p;
     int64_t slice = unit / plan->key_tiles,
             j0 = unit % plan->key_tiles * plan->key_tile;
-    int64_t b = (plan->first_slice + slice) / p->Hk,
-            hk = (plan->first_slice + slice) % p->Hk;
+    int64_t b, hk;
+    FN(slice_at)(plan, slice, &b, &hk);
     int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
     FN(pack_slice_unit)(plan, unit, worker);
     T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
@@ -256,8 +256,7 @@ FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *strid
     const rp_attention *p = gp->plan.p;
     if (gp->copy_keys) {
         *stride = gp->plan.D_pad;
-        return gp->key_copy +
-               (b * p->Hk + hk - gp->plan.first_slice) * p->Lk * gp->plan.D_pad;
+        return gp->key_copy + FN(slice_of)(&gp->plan, b, hk) * p->Lk * gp->plan.D_pad;
     }
     *stride = p->key.row / (ptrdiff_t)sizeof(T);
     return (const T *)rp_at(&p->key, b, hk, 0);
@@ -318,11 +317,10 @@ FN(sum_fire)(const FN(gradients) * gp)
     const FN(plan) *plan = &gp->plan;
     for (int64_t index = 0; gp->fire_sums && index < plan->slices * plan->group;
          index++) {
-        int64_t slice = plan->first_slice + index / plan->group;
-        int64_t h = slice % plan->p->Hk * plan->group + index % plan->group;
+        int64_t b, h;
+        FN(head_at)(plan, index, &b, &h);
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
-            FN(add_fire_sums)(gp->g, slice / plan->p->Hk, h,
-                              FN(fire_sums_of)(gp, index, chunk));
+            FN(add_fire_sums)(gp->g, b, h, FN(fire_sums_of)(gp, index, chunk));
     }
 }
 
@@ -339,15 +337,13 @@ FN(sum_partial_unit)(void *context, int64_t unit, int worker)
     const FN(partial_sum) *sum = context;
     const FN(gradients) *gp = sum->gp;
     const FN(partial) *s = sum->s;
-    const rp_attention *p = gp->plan.p;
     (void)worker;
     int64_t block = unit % sum->blocks, copy = unit / sum->blocks;
     int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
     int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
     for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
-        int64_t slice = gp->plan.first_slice + index / gp->plan.group,
-                b = slice / p->Hk;
-        int64_t h = slice % p->Hk * gp->plan.group + index % gp->plan.group;
+        int64_t b, h;
+        FN(head_at)(&gp->plan, index, &b, &h);
         if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
             continue;
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {

@@ -275,8 +275,8 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
     FN(worker) w;
     FN(lay_out_worker)(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
     int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
-    int64_t b = (plan->first_slice + slice) / p->Hk,
-            hk = (plan->first_slice + slice) % p->Hk;
+    int64_t b, hk;
+    FN(slice_at)(plan, slice, &b, &hk);
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
     memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->plan.D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
