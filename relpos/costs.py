@@ -266,12 +266,18 @@ def _workspace(s: _Shape) -> int:
     keys = _up(s.Lk, 2 * lanes) * s.D
     # Values are read in place where their rows are whole vectors close together.
     values = s.Lk * _up(s.D, lanes) if s.D % lanes or s.D > 128 else 0
-    slice_bytes = (keys + values) * s.itemsize
-    wave = max(sizes["wave_bytes"] // slice_bytes, s.threads)
-    packed = min(s.B * s.H, wave) * slice_bytes
+    slices = _wave(s, sizes, keys + s.Lk * _up(s.D, lanes))
+    packed = slices * (keys + values)
     tables = [_packed_rows(s, tile, lanes) * s.D] * len(_TABLES[s.scheme])
-    scratch = _tile_scratch(s, sizes, tile, lanes)
-    return packed + sum(tables) * s.itemsize + s.threads * scratch
+    scratch = _tile_scratch(s, sizes, tile, lanes, slices)
+    return (packed + sum(tables)) * s.itemsize + s.threads * scratch
+
+
+def _wave(s: _Shape, sizes: dict[str, int], numbers: int) -> int:
+    """Heads whose keys and values, `numbers` each, are held at a time."""
+    fitting = s.threads * sizes["wave_bytes"] // (numbers * s.itemsize)
+    wave = min(s.B * s.H, max(fitting, s.threads))
+    return wave // s.B * s.B if wave > s.B else wave
 
 
 def _packed_rows(s: _Shape, tile: int, lanes: int) -> int:
@@ -285,7 +291,9 @@ def _packed_rows(s: _Shape, tile: int, lanes: int) -> int:
     return _up(min(max(end, 0), queries + keys), 2 * lanes)
 
 
-def _tile_scratch(s: _Shape, sizes: dict[str, int], tile: int, lanes: int) -> int:
+def _tile_scratch(
+    s: _Shape, sizes: dict[str, int], tile: int, lanes: int, slices: int
+) -> int:
     """Bytes of one thread: a tile of scores, and the queries that share its keys."""
     row = sizes["key_tile"] + tile
     key_table = "rel_key" in _TABLES[s.scheme]
@@ -296,8 +304,11 @@ def _tile_scratch(s: _Shape, sizes: dict[str, int], tile: int, lanes: int) -> in
         blocks.append(tile * (_up(s.R, 2 * lanes) if s.by_rows else tile))
     if s.scheme == "shaw" and s.by_rows:
         blocks.append(tile * _up(s.R, lanes))
-    long = s.Lk * s.itemsize >= 4 * 4096
-    count = sizes["block_tiles"] if long else 1
+    count = sizes["block_tiles"]
+    while count > 1 < s.threads and (
+        slices * -(-s.Lq // (tile * count)) < 4 * s.threads
+    ):
+        count //= 2
     shared = [tile * row, tile * lanes, row if s.scheme == "bias" else 0]
     return sum(_up(n * s.itemsize, _LINE) for n in shared + count * blocks)
 

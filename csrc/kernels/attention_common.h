@@ -12,7 +12,7 @@ enum {
     RP_KEY_TILE = 512,   /* keys of a tile of the forward */
     RP_GRAD_TILE = 256,  /* of the backward, whose two score buffers share the cache */
     RP_PACK_CHUNK = 256, /* rows that a unit of table packing takes */
-    RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys when L is large */
+    RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys, threads allowing */
     RP_WAVE_BYTES = 1 << 19, /* packed operands held at a time, per thread */
     RP_FEW_QUERIES = 8,      /* up to this many, keys are read in place, not packed */
     RP_MANY_LABELS =

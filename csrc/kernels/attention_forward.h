@@ -175,6 +175,20 @@ FN(plan_waves)(FN(plan) * plan)
     plan->slices = FN(wave_of)(plan, bytes, 1);
 }
 
+/* Query tiles of a block read each slice of keys, values and table from far away once. Fewer
+ * of them where threads would be left without a unit. */
+static void
+FN(plan_blocks)(FN(plan) * plan)
+{
+    int64_t tiles = plan->Lq_pad / BQ, heads = plan->slices * plan->group;
+    int64_t wanted = plan->p->threads > 1 ? 4 * plan->p->threads : 1;
+    plan->block_tiles = RP_BLOCK_TILES;
+    while (plan->block_tiles > 1 &&
+           heads * ((tiles + plan->block_tiles - 1) / plan->block_tiles) < wanted)
+        plan->block_tiles /= 2;
+    plan->query_blocks = (tiles + plan->block_tiles - 1) / plan->block_tiles;
+}
+
 /* Memory for one wave of slices and one scratch a worker. */
 static rp_status
 FN(allocate)(FN(plan) * plan)
@@ -255,10 +269,7 @@ FN(attention_forward)(const rp_attention *p)
     FN(plan) plan = {0};
     FN(plan_paths)(&plan, p, RP_KEY_TILE);
     FN(plan_waves)(&plan);
-    /* From this length on one head's keys, values and table outgrow the second-level
-     * cache, and tiles that share each slice of them win. */
-    plan.block_tiles = p->Lk * (ptrdiff_t)sizeof(T) >= 4096 * 4 ? RP_BLOCK_TILES : 1;
-    plan.query_blocks = (plan.Lq_pad / BQ + plan.block_tiles - 1) / plan.block_tiles;
+    FN(plan_blocks)(&plan);
     rp_status status = FN(plan_bias)(&plan, NULL);
     if (!status)
         status = FN(pack_tables)(&plan);
