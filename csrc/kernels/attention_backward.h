@@ -79,7 +79,7 @@ FN(plan_partials)(FN(gradients) * gp)
     const rp_attention *p = &g->forward;
     const FN(plan) *plan = &gp->plan;
     FN(plan_partial)(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->use_key, p->key_rows,
-                     p->min_position, p->D, p->scale);
+                     p->min_position, p->D, RP_LN2);
     FN(plan_partial)(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->use_query,
                      p->query_rows, p->min_position, p->D, p->scale);
     FN(plan_partial)(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->use_value,
@@ -181,7 +181,7 @@ FN(pack_gradient_tables)(FN(gradients) * gp)
                                 p->D, plan->use_query, 1, p->scale * RP_LOG2E);
     if (!status)
         status = FN(pack_table)(plan, &p->rel_query, &gp->query_rows, p->query_rows,
-                                p->D, plan->use_query, 0, 1);
+                                p->D, plan->use_query, 0, p->scale * RP_LOG2E);
     if (!status)
         status = FN(pack_table)(plan, &p->rel_value, &gp->value_panels, p->value_rows,
                                 p->Dv, plan->use_value, 1, 1);

@@ -25,11 +25,11 @@ FN(lay_out)(const FN(plan) * plan, char *memory, FN(scratch) * w)
     w->scores = TAKE(BQ * plan->lds);
     w->lane_max = TAKE(BQ * VL);
     w->bias = TAKE(p->rel_bias.data ? plan->lds : 0);
-    w->keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
+    w->keys = TAKE(plan->use_query ? MR * (plan->D_pad + BQ + MR + 2 * NR) : 0);
     w->queries = FN(take)(memory, &used, RP_BLOCK_TILES, sizeof(FN(queries)));
     for (int i = 0; i < plan->block_tiles; i++) {
-        q.content = TAKE(BQ * p->D);
-        q.relative = two_queries ? TAKE(BQ * p->D) : q.content;
+        q.content = TAKE(BQ * plan->D_pad);
+        q.relative = two_queries ? TAKE(BQ * plan->D_pad) : q.content;
         q.saved = TAKE(plan->use_key == RP_BAND ? BQ * BQ : 0);
         q.out = TAKE(BQ * plan->Dv_pad);
         q.max = TAKE(BQ);
@@ -50,7 +50,6 @@ FN(start_queries)(const FN(plan) * plan, FN(queries) * q, int64_t b, int64_t h,
                   int64_t i0)
 {
     const rp_attention *p = plan->p;
-    const T factor = (T)(p->scale * RP_LOG2E);
     q->b = b;
     q->h = h;
     q->i0 = i0;
@@ -59,22 +58,16 @@ FN(start_queries)(const FN(plan) * plan, FN(queries) * q, int64_t b, int64_t h,
     q->begin = rp_visible(p, b, i0).begin;
     q->end = rp_visible(p, b, i0 + q->rows - 1).end;
     q->saved_column = -1;
-    const char *rows = rp_at(&p->query, b, h, i0);
-    const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v;
-    FN(pack_left)(q->content, rows, p->query.row, p->query.col, q->rows, q->rows_pad,
-                  p->D, u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
-    if (q->relative != q->content)
-        FN(pack_left)(q->relative, rows, p->query.row, p->query.col, q->rows,
-                      q->rows_pad, p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col,
-                      factor);
+    FN(pack_queries)(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
     memset(q->out, 0, (size_t)(BQ * plan->Dv_pad) * sizeof(T));
     for (int m = 0; m < BQ; m++) {
         q->max[m] = -(T)INFINITY;
         q->sum[m] = 0;
     }
     if (q->key_dots)
-        FN(gemm_set)(q->relative, FN(copy)(&plan->rel_key, b, h), q->rows_pad,
-                     plan->key_stride, p->D, p->D, q->key_dots, plan->key_stride);
+        FN(gemm_set)(q->relative, plan->D_pad, FN(copy)(&plan->rel_key, b, h),
+                     q->rows_pad, plan->key_stride, p->D, p->D, q->key_dots,
+                     plan->key_stride);
     if (q->value_sums)
         memset(q->value_sums, 0, (size_t)(BQ * plan->value_stride) * sizeof(T));
     if (p->weights.data)

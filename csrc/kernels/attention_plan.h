@@ -37,7 +37,7 @@ typedef struct {
     FN(copies) * copies;
     int64_t rows, columns; /* of the table; columns = its row length */
     int64_t packed_rows, padded;
-    int path, panels; /* panels: left-operand order; else rows of Dv_pad elements */
+    int path, panels; /* panels of NR rows; else rows of whole vectors */
     T factor;
     int64_t chunks;
 } FN(table_pack);
@@ -131,6 +131,8 @@ FN(pack_table_unit)(void *context, int64_t unit, int worker)
         if (!t->panels) {
             FN(pack_row)(data + n * t->padded, FN(table_source)(t, b, h, n),
                          t->table->col, t->columns, t->padded);
+            for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
+                data[n * t->padded + k] *= t->factor;
             continue;
         }
         for (int i = 0; i < NR; i++)
@@ -235,6 +237,25 @@ FN(head_at)(const FN(plan) * plan, int64_t index, int64_t *b, int64_t *h)
     int64_t hk;
     FN(slice_at)(plan, index / plan->group, b, &hk);
     *h = hk * plan->group + index % plan->group;
+}
+
+/* (q + u) and (q + v), times scale * log2e, of the `rows` queries from i0 on, then zeros
+ * up to `padded` rows. */
+static void
+FN(pack_queries)(const FN(plan) * plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
+                 int64_t padded, T *content, T *relative)
+{
+    static const rp_array absent = {0};
+    const rp_attention *p = plan->p;
+    const T factor = (T)(p->scale * RP_LOG2E);
+    for (int64_t m = 0; m < padded; m++) {
+        const rp_array *query = m < rows ? &p->query : &absent;
+        FN(pack_sum)(content + m * plan->D_pad, query, &p->pos_bias_u, b, h, i0 + m,
+                     p->D, plan->D_pad, factor);
+        if (relative != content)
+            FN(pack_sum)(relative + m * plan->D_pad, query, &p->pos_bias_v, b, h,
+                         i0 + m, p->D, plan->D_pad, factor);
+    }
 }
 
 /* Keys, and where needed values, of one key tile of one slice. */

@@ -24,7 +24,7 @@ typedef struct {
 /* One worker's buffers. */
 typedef struct {
     T *scores;   /* (BQ, lds) */
-    T *lane_max; /* (BQ, VL): running maxima of a tile's rows */
+    T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
     T *bias;     /* (lds): rel_bias over the band of a tile */
     T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
@@ -63,8 +63,9 @@ FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
         first = BQ;
     }
     if (end > first)
-        FN(gemm_set)(q->relative, table + (t->w0 + first) * p->D, q->rows_pad,
-                     end - first, p->D, p->D, w->scores + first, plan->lds);
+        FN(gemm_set)(q->relative, plan->D_pad, table + (t->w0 + first) * p->D,
+                     q->rows_pad, end - first, p->D, p->D, w->scores + first,
+                     plan->lds);
     q->saved_column = t->w0 + plan->key_tile;
     if (q->saved && end == plan->lds && t->j0 + plan->key_tile < q->end)
         for (int m = 0; m < q->rows_pad; m++)
@@ -168,32 +169,34 @@ FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
 
 /* ---- content ------------------------------------------------------------------- */
 
-/* s = left . panels plus what s holds or, unless that is NULL, plus constant; row maxima
- * into lane_max. TERM_BLOCK terms at a time: float32 errors of out and gradients come to
- * 0.6 to 0.9 of those of one long sum, for 1 % of the time. */
+/* s = left (row length lda) . panels plus what s holds or, unless that is NULL, plus
+ * constant; row maxima into lane_max, unless that is NULL. */
 static void
 FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
-                const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
-                T *lane_max)
+                ptrdiff_t lda, const T *panels, ptrdiff_t depth, const T *constant,
+                ptrdiff_t step, T *lane_max)
 {
-    T unused[MR * VL] = {0};
-    for (int i = 0; i < q->rows_pad * VL; i++)
+    for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
         lane_max[i] = -(T)INFINITY;
     for (ptrdiff_t n = 0; n < t->columns; n += NR)
-        for (ptrdiff_t m = 0; m < q->rows_pad; m += MR) {
-            const T *a = left + m * depth, *b = panels + (t->j0 + n) * depth;
-            T *cell = s + m * t->ld + n, *row_max = lane_max + m * VL;
-            ptrdiff_t terms = RP_MIN(depth, TERM_BLOCK);
-            if (constant)
-                FN(tile_offset_max)(a, b, terms, cell, t->ld, constant + m * step, step,
-                                    terms < depth ? unused : row_max);
-            else
-                FN(tile_add_max)(a, b, terms, cell, t->ld,
-                                 terms < depth ? unused : row_max);
-            for (ptrdiff_t k = terms; k < depth; k += terms) {
-                terms = RP_MIN(depth - k, TERM_BLOCK);
-                FN(tile_add_max)(a + k * MR, b + k * NR, terms, cell, t->ld,
-                                 k + terms < depth ? unused : row_max);
+        for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
+            const T *a = left + m * lda, *b = panels + (t->j0 + n) * depth;
+            T *cell = s + m * t->ld + n;
+            for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
+                const T *first = k == 0 ? constant : NULL;
+                ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
+                T *row_max = lane_max && k + terms >= depth ? lane_max + m * VL : NULL;
+                if (first && row_max)
+                    FN(tile_offset_max)(a + k, lda, b + k * NR, terms, cell, t->ld,
+                                        first + m * step, step, row_max);
+                else if (first)
+                    FN(tile_offset)(a + k, lda, b + k * NR, terms, cell, t->ld,
+                                    first + m * step, step);
+                else if (row_max)
+                    FN(tile_add_max)(a + k, lda, b + k * NR, terms, cell, t->ld,
+                                     row_max);
+                else
+                    FN(tile_add)(a + k, lda, b + k * NR, terms, cell, t->ld);
             }
         }
 }
@@ -206,15 +209,19 @@ FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
 {
     const rp_attention *p = plan->p;
     const T *table = FN(copy)(&plan->rel_query, q->b, q->h) - plan->band_first * p->D;
-    T *dots = w->keys + MR * p->D;
+    T *dots = w->keys + MR * plan->D_pad;
     enum { WIDTH = BQ + MR + 2 * NR };
     for (int n0 = 0; n0 < t->keys; n0 += MR) {
         int valid = RP_MIN(MR, t->keys - n0), first = n0 / NR * NR;
         int64_t end = RP_MIN(RP_ROUND_UP(n0 + MR + BQ, NR), plan->band_end - t->w0);
-        FN(pack_left)(w->keys, rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0),
-                      p->key.row, p->key.col, valid, MR, p->D, NULL, 0, 1);
-        FN(gemm_set)(w->keys, table + (t->w0 + first) * p->D, MR, end - first, p->D,
-                     p->D, dots, WIDTH);
+        for (int n = 0; n < MR; n++)
+            FN(pack_row)(w->keys + n * plan->D_pad,
+                         n < valid
+                             ? rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0 + n)
+                             : NULL,
+                         p->key.col, p->D, plan->D_pad);
+        FN(gemm_set)(w->keys, plan->D_pad, table + (t->w0 + first) * p->D, MR,
+                     end - first, p->D, p->D, dots, WIDTH);
         for (int m = 0; m < q->rows; m++)
             for (int n = 0; n < valid; n++) {
                 int c = n0 + n - m + BQ - 1 - first;
@@ -305,6 +312,8 @@ FN(finish_row)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
                          t->keys, s);
     FN(hide)(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     FN(hide)(s, RP_MAX(0, visible.end - t->j0), t->columns);
+    if (!w->lane_max)
+        return;
     V top = FN(load)(s);
     for (int n = VL; n < t->columns; n += VL)
         top = FN(vmax)(FN(load)(s + n), top);
@@ -321,7 +330,7 @@ FN(copy_logits)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t
     }
 }
 
-/* The whole tile: logits in t->s, row maxima in w->lane_max. */
+/* The whole tile: logits in t->s, row maxima, where wanted, in w->lane_max. */
 static void
 FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile) * t,
                const T *keys)
@@ -329,7 +338,8 @@ FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile)
     const rp_attention *p = plan->p;
     ptrdiff_t step;
     const T *constant = FN(fill_positions)(plan, w, q, t, &step);
-    FN(add_product)(q, t, t->s, q->content, keys, p->D, constant, step, w->lane_max);
+    FN(add_product)(q, t, t->s, q->content, plan->D_pad, keys, p->D, constant, step,
+                    w->lane_max);
     if (plan->use_query != RP_ABSENT)
         FN(add_rel_query)(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||

@@ -43,13 +43,13 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
         int64_t depth = RP_MIN(p->k - start, RP_GEMM_DEPTH);
         T beta = start == 0 ? (T)p->beta : 1;
         FN(pack_left)(left, p->a + row * p->a_row + start * p->a_col, p->a_row,
-                      p->a_col, rows, rows, depth, NULL, 0, (T)p->alpha);
+                      p->a_col, rows, rows, depth, (T)p->alpha);
         FN(gemm_pack_right)(right, p, p->b + start * p->b_row + column * p->b_col,
                             columns, depth);
         for (int64_t j = 0; j < columns; j += NR)
             for (int64_t i = 0; i < rows; i += MR) {
                 V acc[MR][2];
-                FN(product_packed)(left + i * depth, right + j * depth, depth, acc);
+                FN(product)(left + i * depth, 1, MR, right + j * depth, depth, acc);
                 FN(gemm_store)(acc, RP_MIN(rows - i, MR), RP_MIN(columns - j, NR), beta,
                                c + i * p->c_row + j, p->c_row);
             }

@@ -13,13 +13,12 @@
 
 /* Operands of one query head (b, h), all rows. */
 typedef struct {
-    T *content, *relative,
-        *grad_left;                 /* packed left operands: q + u, q + v, grad_out */
-    T *rows_u, *rows_v, *grad_rows; /* row-major: q + u, q + v, grad_out */
-    T *max, *norm;                  /* largest logit; 1 / sum of a row, 0: saw no key */
-    T *delta;                       /* grad_out . out - grad_lse */
-    T *key_dots, *value_dots;       /* ROWS and LABELS: (q + v).A and grad_out . W */
-    unsigned char *bad; /* per query tile: NaN or infinity in q or grad_out */
+    T *rows_u, *rows_v;       /* (q + u) and (q + v), times scale * log2e */
+    T *grad_rows;             /* grad_out */
+    T *max, *norm;            /* largest logit; 1 / sum of a row, 0: saw no key */
+    T *delta;                 /* grad_out . out - grad_lse */
+    T *key_dots, *value_dots; /* ROWS and LABELS: (q + v).A and grad_out . W */
+    unsigned char *bad;       /* per query tile: NaN or infinity in q or grad_out */
 } FN(head);
 
 /* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
@@ -104,9 +103,6 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
     FN(head) head = {0};
     int two = p->pos_bias_u.data || p->pos_bias_v.data;
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    head.content = TAKE(plan->Lq_pad * p->D);
-    head.relative = two ? TAKE(plan->Lq_pad * p->D) : head.content;
-    head.grad_left = TAKE(plan->Lq_pad * p->Dv);
     head.rows_u = TAKE(plan->Lq_pad * gp->plan.D_pad);
     head.rows_v = two ? TAKE(plan->Lq_pad * gp->plan.D_pad) : head.rows_u;
     head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
@@ -125,17 +121,6 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
 }
 
 /* ---- packing ------------------------------------------------------------------------ */
-
-/* Row i of (B, H, rows, columns) plus bias, or zeros, as `padded` elements. */
-static void
-FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
-             int64_t i, ptrdiff_t columns, ptrdiff_t padded)
-{
-    FN(pack_row)(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
-    if (bias && bias->data)
-        for (ptrdiff_t k = 0; k < columns; k++)
-            packed[k] += *(const T *)(rp_at(bias, b, h, 0) + k * bias->col);
-}
 
 /* What each row of one query tile subtracts and is divided by. */
 static void
@@ -173,51 +158,34 @@ FN(pack_head_unit)(void *context, int64_t unit, int worker)
     int64_t b, h;
     FN(head_at)(plan, index, &b, &h);
     int64_t rows = RP_MIN(BQ, p->Lq - i0);
-    const T factor = (T)(p->scale * RP_LOG2E);
-    const rp_array *u = &p->pos_bias_u, *v = &p->pos_bias_v, *grad = &gp->g->grad_out;
+    const rp_array *grad = &gp->g->grad_out;
     FN(head) head = FN(head_of)(gp, index, NULL);
-    const char *query = rp_at(&p->query, b, h, i0);
-    FN(pack_left)(head.content + i0 * p->D, query, p->query.row, p->query.col, rows, BQ,
-                  p->D, u->data ? rp_at(u, b, h, 0) : NULL, u->col, factor);
-    if (head.relative != head.content)
-        FN(pack_left)(head.relative + i0 * p->D, query, p->query.row, p->query.col,
-                      rows, BQ, p->D, v->data ? rp_at(v, b, h, 0) : NULL, v->col,
-                      factor);
-    FN(pack_left)(head.grad_left + i0 * p->Dv,
-                  grad->data ? rp_at(grad, b, h, i0) : NULL, grad->row, grad->col,
-                  grad->data ? rows : 0, BQ, p->Dv, NULL, 0, 1);
-    static const rp_array absent = {0};
-    for (int64_t i = i0; i < i0 + BQ; i++) {
-        int inside = i < i0 + rows;
-        const rp_array *q = inside ? &p->query : &absent, *d = inside ? grad : &absent;
-        FN(pack_sum)(head.rows_u + i * gp->plan.D_pad, q, inside ? u : NULL, b, h, i,
-                     p->D, gp->plan.D_pad);
-        if (head.rows_v != head.rows_u)
-            FN(pack_sum)(head.rows_v + i * gp->plan.D_pad, q, inside ? v : NULL, b, h,
-                         i, p->D, gp->plan.D_pad);
-        FN(pack_sum)(head.grad_rows + i * plan->Dv_pad, d, NULL, b, h, i, p->Dv,
-                     plan->Dv_pad);
-    }
+    FN(pack_queries)(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
+                     head.rows_v + i0 * plan->D_pad);
+    for (int64_t i = i0; i < i0 + BQ; i++)
+        FN(pack_row)(head.grad_rows + i * plan->Dv_pad,
+                     grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL,
+                     grad->col, p->Dv, plan->Dv_pad);
     FN(pack_row_sums)(gp, &head, b, h, i0, i0 + rows);
     const ptrdiff_t size = sizeof(T);
     head.bad[i0 / BQ] =
-        (unsigned char)(FN(not_finite)(
-                            (const char *)(head.rows_u + i0 * gp->plan.D_pad),
-                            gp->plan.D_pad * size, size, rows, gp->plan.D_pad) ||
-                        FN(not_finite)(
-                            (const char *)(head.rows_v + i0 * gp->plan.D_pad),
-                            gp->plan.D_pad * size, size, rows, gp->plan.D_pad) ||
+        (unsigned char)(FN(not_finite)((const char *)(head.rows_u + i0 * plan->D_pad),
+                                       plan->D_pad * size, size, rows, plan->D_pad) ||
+                        (head.rows_v != head.rows_u &&
+                         FN(not_finite)((const char *)(head.rows_v + i0 * plan->D_pad),
+                                        plan->D_pad * size, size, rows, plan->D_pad)) ||
                         FN(not_finite)(
                             (const char *)(head.grad_rows + i0 * plan->Dv_pad),
                             plan->Dv_pad * size, size, rows, plan->Dv_pad));
     if (head.key_dots)
-        FN(gemm_set)(head.relative + i0 * p->D, FN(copy)(&plan->rel_key, b, h), BQ,
-                     plan->key_stride, p->D, p->D,
+        FN(gemm_set)(head.rows_v + i0 * plan->D_pad, plan->D_pad,
+                     FN(copy)(&plan->rel_key, b, h), BQ, plan->key_stride, p->D, p->D,
                      head.key_dots + i0 * plan->key_stride, plan->key_stride);
     if (head.value_dots) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        FN(gemm_set)(head.grad_left + i0 * p->Dv, FN(copy)(&gp->value_panels, b, h), BQ,
-                     stride, p->Dv, VALUE_BLOCK, head.value_dots + i0 * stride, stride);
+        FN(gemm_set)(head.grad_rows + i0 * plan->Dv_pad, plan->Dv_pad,
+                     FN(copy)(&gp->value_panels, b, h), BQ, stride, p->Dv, VALUE_BLOCK,
+                     head.value_dots + i0 * stride, stride);
     }
 }
 

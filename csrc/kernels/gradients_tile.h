@@ -44,14 +44,14 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     static const T zero = 0;
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    const T *left = x->head->grad_left + x->q.i0 * p->Dv, *constant = &zero;
+    const T *left = x->head->grad_rows + x->q.i0 * plan->Dv_pad, *constant = &zero;
     ptrdiff_t step = 0;
     if (plan->use_value == RP_BAND) {
         const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
                          (x->t.w0 - plan->band_first) * p->Dv;
         int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
-        FN(gemm_set)(left, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK, w->grads,
-                     plan->lds);
+        FN(gemm_set)(left, plan->Dv_pad, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK,
+                     w->grads, plan->lds);
         constant = NULL;
     } else if (plan->use_value != RP_ABSENT) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
@@ -59,8 +59,8 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                                  x->head->value_dots + x->q.i0 * stride, stride,
                                  p->value_rows, &step);
     }
-    FN(add_product)(&x->q, &x->t, x->d, left, values, p->Dv, constant, step,
-                    w->forward.lane_max);
+    FN(add_product)(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant,
+                    step, NULL);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */

@@ -11,10 +11,9 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
     const rp_attention *p = plan->p;
     size_t used = 0;
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    w->forward =
-        (FN(scratch)){.scores = TAKE(BQ * plan->lds + MR), .lane_max = TAKE(BQ * VL)};
+    w->forward = (FN(scratch)){.scores = TAKE(BQ * plan->lds + MR)}; /* maxima known */
     w->forward.bias = TAKE(p->rel_bias.data ? plan->lds : 0);
-    w->forward.keys = TAKE(plan->use_query ? MR * (p->D + BQ + MR + 2 * NR) : 0);
+    w->forward.keys = TAKE(plan->use_query ? MR * (plan->D_pad + BQ + MR + 2 * NR) : 0);
     w->grads = TAKE(BQ * plan->lds + MR);
     w->grad_key = TAKE((gp->chunk_keys + MR) * gp->plan.D_pad);
     w->grad_value = TAKE((gp->chunk_keys + MR) * plan->Dv_pad);
@@ -89,8 +88,8 @@ FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i
     q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
     if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
         return 0;
-    q->content = x->head->content + i0 * p->D;
-    q->relative = x->head->relative + i0 * p->D;
+    q->content = x->head->rows_u + i0 * plan->D_pad;
+    q->relative = x->head->rows_v + i0 * plan->D_pad;
     q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
     q->saved_column = -1;
     *t = (FN(tile)){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
@@ -289,7 +288,7 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
     for (int64_t j = first; j < end; j++) {
         T *row = w.grad_key + (j - first) * gp->plan.D_pad;
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
-        FN(scale_row)(row, gp->plan.D_pad, (T)p->scale);
+        FN(scale_row)(row, gp->plan.D_pad, (T)RP_LN2); /* queries hold scale * log2e */
         if (key->data)
             FN(unpack_row)(rp_at(key, b, hk, j), key->col, row, p->D);
         if (value->data)

@@ -66,24 +66,46 @@ FN(unpack_row)(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
             *(T *)(row + k * step) = values[k];
 }
 
+/* (row i of a plus bias) * factor, or zeros without a, as `padded` elements. */
+static void
+FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+             int64_t i, ptrdiff_t columns, ptrdiff_t padded, T factor)
+{
+    const char *shift = a->data && bias->data ? rp_at(bias, b, h, 0) : NULL;
+    const ptrdiff_t size = sizeof(T);
+    if (a->data && a->col == size && columns == padded &&
+        (!shift || bias->col == size)) {
+        const T *row = (const T *)rp_at(a, b, h, i), *second = (const T *)shift;
+        for (ptrdiff_t k = 0; k < padded; k += VL) {
+            V x = FN(load)(row + k);
+            if (second)
+                x += FN(load)(second + k);
+            FN(store)(packed + k, x * factor);
+        }
+        return;
+    }
+    FN(pack_row)(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
+    for (ptrdiff_t k = 0; shift && k < columns; k++)
+        packed[k] += *(const T *)(shift + k * bias->col);
+    for (ptrdiff_t k = 0; k < columns; k++)
+        packed[k] *= factor;
+}
+
 /* Up to VL rows of one block of pack_left, from lane `first` on. */
 RP_INLINE void
 FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
-                    int first, int valid, ptrdiff_t depth, const char *bias,
-                    ptrdiff_t bias_step, T factor)
+                    int first, int valid, ptrdiff_t depth, T factor)
 {
     const int lanes = RP_MIN(VL, MR - first);
     ptrdiff_t k = 0;
-    if (step == (ptrdiff_t)sizeof(T) && (!bias || bias_step == (ptrdiff_t)sizeof(T)))
+    if (step == (ptrdiff_t)sizeof(T))
         for (; k + VL <= depth; k += VL) {
-            V block[VL], shift = bias ? FN(load)((const T *)bias + k) : (V){0};
+            V block[VL];
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
-                block[i] =
-                    i < lanes && first + i < valid
-                        ? (FN(load)((const T *)(rows + i * row_step) + k) + shift) *
-                              factor
-                        : (V){0};
+                block[i] = i < lanes && first + i < valid
+                               ? FN(load)((const T *)(rows + i * row_step) + k) * factor
+                               : (V){0};
             FN(transpose)(block);
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
@@ -93,24 +115,21 @@ FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t s
     for (; k < depth; k++)
         for (int i = 0; i < lanes; i++) {
             T x = first + i < valid ? *(const T *)(rows + i * row_step + k * step) : 0;
-            T shift =
-                bias && first + i < valid ? *(const T *)(bias + k * bias_step) : 0;
-            packed[k * MR + first + i] = (x + shift) * factor;
+            packed[k * MR + first + i] = x * factor;
         }
 }
 
-/* (rows + bias) * factor -> blocks [depth][MR] of the left operand; rows past `valid`
- * are zeros. bias may be NULL. */
+/* rows * factor -> blocks [depth][MR], the left operand of gemm_block.h; rows past `valid`
+ * are zeros. */
 static void
 FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
-              int64_t valid, int64_t count, ptrdiff_t depth, const char *bias,
-              ptrdiff_t bias_step, T factor)
+              int64_t valid, int64_t count, ptrdiff_t depth, T factor)
 {
     for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
         for (int first = 0; first < MR; first += VL)
             FN(pack_left_block)(packed, rows + (block + first) * row_step, row_step,
                                 step, first, (int)RP_MIN(valid - block, MR), depth,
-                                bias, bias_step, factor);
+                                factor);
 }
 
 /* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */

@@ -15,6 +15,8 @@
 
 #define RP_INLINE static inline __attribute__((always_inline, unused))
 
+#define RP_NOINLINE __attribute__((noinline))
+
 #define RP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define RP_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define RP_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))

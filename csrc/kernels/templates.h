@@ -35,6 +35,7 @@
 
 #undef MR
 #undef NR
+#undef HR
 #undef DEPTH_BLOCK
 #undef TERM_BLOCK
 #undef VALUE_BLOCK
