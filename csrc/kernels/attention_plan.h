@@ -138,7 +138,7 @@ FN(pack_table_unit)(void *context, int64_t unit, int worker)
         for (int i = 0; i < NR; i++)
             rows[i] = FN(table_source)(t, b, h, n + i);
         FN(pack_panel)(data + n * t->columns, rows, t->table->col, t->columns,
-                       t->factor);
+                       t->factor, NR * t->table->row);
     }
 }
 
@@ -274,7 +274,7 @@ FN(pack_slice_unit)(void *context, int64_t unit, int worker)
         const char *rows[NR];
         for (int i = 0; i < NR; i++)
             rows[i] = j + i < p->Lk ? rp_at(&p->key, b, hk, j + i) : NULL;
-        FN(pack_panel)(keys + j * p->D, rows, p->key.col, p->D, 1);
+        FN(pack_panel)(keys + j * p->D, rows, p->key.col, p->D, 1, NR * p->key.row);
     }
     end = RP_MIN(end, p->Lk);
     if (plan->copy_values) {

@@ -170,35 +170,46 @@ FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
 /* ---- content ------------------------------------------------------------------- */
 
 /* s = left (row length lda) . panels plus what s holds or, unless that is NULL, plus
- * constant; row maxima into lane_max, unless that is NULL. */
+ * constant; row maxima into lane_max, unless that is NULL. Each micro-tile asks for its
+ * share of the panel that comes next. Where there is `later`, every second one asks for
+ * its share of one of those addresses instead, BQ rows of lda from each. */
 static void
 FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
                 ptrdiff_t lda, const T *panels, ptrdiff_t depth, const T *constant,
-                ptrdiff_t step, T *lane_max)
+                ptrdiff_t step, T *lane_max, const uintptr_t *later)
 {
+    const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
     for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
         lane_max[i] = -(T)INFINITY;
-    for (ptrdiff_t n = 0; n < t->columns; n += NR)
+    for (ptrdiff_t n = 0; n < t->columns; n += NR) {
+        const T *panel = panels + (t->j0 + n) * depth;
+        uintptr_t other = later && n / NR < RP_LATER ? later[n / NR] : 0;
+        ptrdiff_t shares = other ? tiles / 2 : tiles;
+        rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
+        rp_ahead rest = {other, 2 * BQ * size / shares};
         for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
-            const T *a = left + m * lda, *b = panels + (t->j0 + n) * depth;
+            const T *a = left + m * lda;
             T *cell = s + m * t->ld + n;
+            rp_ahead *turn = other && m / HR >= shares ? &rest : &next, ahead = *turn;
+            turn->at += (uintptr_t)(depth / 2 * turn->step);
             for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
-                const T *first = k == 0 ? constant : NULL;
+                const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
                 ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
                 T *row_max = lane_max && k + terms >= depth ? lane_max + m * VL : NULL;
                 if (first && row_max)
-                    FN(tile_offset_max)(a + k, lda, b + k * NR, terms, cell, t->ld,
+                    FN(tile_offset_max)(a + k, lda, b, terms, ahead, cell, t->ld,
                                         first + m * step, step, row_max);
                 else if (first)
-                    FN(tile_offset)(a + k, lda, b + k * NR, terms, cell, t->ld,
+                    FN(tile_offset)(a + k, lda, b, terms, ahead, cell, t->ld,
                                     first + m * step, step);
                 else if (row_max)
-                    FN(tile_add_max)(a + k, lda, b + k * NR, terms, cell, t->ld,
-                                     row_max);
+                    FN(tile_add_max)(a + k, lda, b, terms, ahead, cell, t->ld, row_max);
                 else
-                    FN(tile_add)(a + k, lda, b + k * NR, terms, cell, t->ld);
+                    FN(tile_add)(a + k, lda, b, terms, ahead, cell, t->ld);
+                ahead.at += (uintptr_t)(TERM_BLOCK / 2 * ahead.step);
             }
         }
+    }
 }
 
 /* ---- rel_query: MR keys at a time against the table rows they meet ---------------- */
@@ -339,7 +350,7 @@ FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile)
     ptrdiff_t step;
     const T *constant = FN(fill_positions)(plan, w, q, t, &step);
     FN(add_product)(q, t, t->s, q->content, plan->D_pad, keys, p->D, constant, step,
-                    w->lane_max);
+                    w->lane_max, NULL);
     if (plan->use_query != RP_ABSENT)
         FN(add_rel_query)(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||

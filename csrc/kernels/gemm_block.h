@@ -26,7 +26,7 @@ FN(gemm_pack_right)(T *panels, const rp_product *p, const char *data, int64_t co
         const char *lines[NR];
         for (int i = 0; i < NR; i++)
             lines[i] = j + i < columns ? data + (j + i) * p->b_col : NULL;
-        FN(pack_panel)(panels, lines, p->b_row, depth, 1);
+        FN(pack_panel)(panels, lines, p->b_row, depth, 1, NR * p->b_col);
     }
 }
 
@@ -49,7 +49,9 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
         for (int64_t j = 0; j < columns; j += NR)
             for (int64_t i = 0; i < rows; i += MR) {
                 V acc[MR][2];
-                FN(product)(left + i * depth, 1, MR, right + j * depth, depth, acc);
+                rp_ahead ahead = {(uintptr_t)(right + j * depth), 0};
+                FN(product)(left + i * depth, 1, MR, right + j * depth, depth, ahead,
+                            acc);
                 FN(gemm_store)(acc, RP_MIN(rows - i, MR), RP_MIN(columns - j, NR), beta,
                                c + i * p->c_row + j, p->c_row);
             }

@@ -207,7 +207,8 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
         const char *rows[NR];
         for (int i = 0; i < NR; i++)
             rows[i] = j + i < p->Lk ? rp_at(&p->value, b, hk, j + i) : NULL;
-        FN(pack_panel)(values + j * p->Dv, rows, p->value.col, p->Dv, 1);
+        FN(pack_panel)(values + j * p->Dv, rows, p->value.col, p->Dv, 1,
+                       NR * p->value.row);
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)

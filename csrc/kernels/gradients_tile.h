@@ -60,7 +60,7 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                                  p->value_rows, &step);
     }
     FN(add_product)(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant,
-                    step, NULL);
+                    step, NULL, NULL);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */

@@ -21,6 +21,19 @@
 #define RP_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define RP_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
+/* What to fetch into the caches while something else runs: `step` bytes further each
+ * time. Nothing is read through it, so it may run past every array. */
+typedef struct {
+    uintptr_t at;
+    ptrdiff_t step;
+} rp_ahead;
+
+RP_INLINE void
+rp_fetch(uintptr_t at)
+{
+    __builtin_prefetch((const void *)at);
+}
+
 #include "attention_common.h"
 
 #endif

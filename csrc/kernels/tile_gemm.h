@@ -29,10 +29,11 @@ FN(product_step)(const T *a, ptrdiff_t row, const T *b, const int rows, V acc[][
     }
 }
 
-/* acc = a . panel b. Term k of row i stands at a[i * row + k * term]; */
+/* acc = a . panel b. Term k of row i stands at a[i * row + k * term]; `ahead` is asked for
+ * every two terms. */
 RP_INLINE void
 FN(product)(const T *a, const ptrdiff_t row, const ptrdiff_t term, const T *b,
-            ptrdiff_t depth, V acc[MR][2])
+            ptrdiff_t depth, rp_ahead ahead, V acc[MR][2])
 {
 #pragma GCC unroll 8
     for (int i = 0; i < MR; i++)
@@ -41,6 +42,8 @@ FN(product)(const T *a, const ptrdiff_t row, const ptrdiff_t term, const T *b,
     for (; k + 2 <= depth; k += 2, a += 2 * term, b += 2 * NR) {
         FN(product_step)(a, row, b, MR, acc);
         FN(product_step)(a + term, row, b + NR, MR, acc);
+        rp_fetch(ahead.at);
+        ahead.at += (uintptr_t)ahead.step;
     }
     if (k < depth)
         FN(product_step)(a, row, b, MR, acc);
@@ -58,23 +61,24 @@ FN(store_tile)(V acc[MR][2], T *c, ptrdiff_t ldc)
 
 /* c (MR rows) = a . panel b */
 static void
-FN(tile_set)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-             ptrdiff_t ldc)
+FN(tile_set)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
+             T *c, ptrdiff_t ldc)
 {
     V acc[MR][2];
-    FN(product)(a, lda, 1, b, depth, acc);
+    FN(product)(a, lda, 1, b, depth, ahead, acc);
     FN(store_tile)(acc, c, ldc);
 }
 
 /* The same as the sum of sums of `block` terms, which stays in registers. */
 static void
 FN(tile_set_blocks)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
-                    ptrdiff_t block, T *c, ptrdiff_t ldc)
+                    ptrdiff_t block, rp_ahead ahead, T *c, ptrdiff_t ldc)
 {
     V acc[MR][2], sum[MR][2];
-    FN(product)(a, lda, 1, b, RP_MIN(block, depth), sum);
+    FN(product)(a, lda, 1, b, RP_MIN(block, depth), ahead, sum);
     for (ptrdiff_t k = block; k < depth; k += block) {
-        FN(product)(a + k, lda, 1, b + k * NR, RP_MIN(block, depth - k), acc);
+        ahead.at += (uintptr_t)(block / 2 * ahead.step);
+        FN(product)(a + k, lda, 1, b + k * NR, RP_MIN(block, depth - k), ahead, acc);
 #pragma GCC unroll 8
         for (int i = 0; i < MR; i++) {
             sum[i][0] += acc[i][0];
@@ -85,18 +89,21 @@ FN(tile_set_blocks)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
 }
 
 /* c (rows, columns) = a (row-major) . panels b: rows a multiple of MR, columns of NR;
- * `block` terms at a time. */
+ * `block` terms at a time. Each micro-tile asks for its share of the next panel. */
 static void
 FN(gemm_set)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t rows, ptrdiff_t columns,
              ptrdiff_t depth, ptrdiff_t block, T *c, ptrdiff_t ldc)
 {
+    const ptrdiff_t size = sizeof(T), step = 2 * NR * size * MR / rows;
     for (ptrdiff_t n = 0; n < columns; n += NR, b += NR * depth) {
+        rp_ahead ahead = {(uintptr_t)b + (uintptr_t)(NR * depth * size), step};
         for (ptrdiff_t m = 0; m < rows; m += MR) {
             if (block >= depth)
-                FN(tile_set)(a + m * lda, lda, b, depth, c + m * ldc + n, ldc);
+                FN(tile_set)(a + m * lda, lda, b, depth, ahead, c + m * ldc + n, ldc);
             else
-                FN(tile_set_blocks)(a + m * lda, lda, b, depth, block, c + m * ldc + n,
-                                    ldc);
+                FN(tile_set_blocks)(a + m * lda, lda, b, depth, block, ahead,
+                                    c + m * ldc + n, ldc);
+            ahead.at += (uintptr_t)(depth / 2 * step);
         }
     }
 }
@@ -106,7 +113,8 @@ FN(gemm_set)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t rows, ptrdiff_t co
  * registers hold both sums, so that no memory is read or written in between. acc: where
  * the first sum starts, then the result. */
 RP_INLINE void
-FN(product_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, V acc[HR][2])
+FN(product_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
+                   rp_ahead ahead, V acc[HR][2])
 {
     const ptrdiff_t half = depth / 2;
     const T *a_rest = a + half, *b_rest = b + half * NR;
@@ -117,6 +125,8 @@ FN(product_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, V acc
     for (ptrdiff_t k = 0; k < half; k++) {
         FN(product_step)(a + k, lda, b + k * NR, HR, acc);
         FN(product_step)(a_rest + k, lda, b_rest + k * NR, HR, rest);
+        rp_fetch(ahead.at);
+        ahead.at += (uintptr_t)ahead.step;
     }
     if (depth & 1)
         FN(product_step)(a_rest + half, lda, b_rest + half * NR, HR, acc);
@@ -131,14 +141,14 @@ FN(product_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, V acc
  * row_max is not NULL, row_max[i] = lane-wise larger of itself and the new c. Inlined with
  * both known to be NULL or not. */
 RP_INLINE void
-FN(tile_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-                ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+FN(tile_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
+                T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
 {
     V acc[HR][2];
 #pragma GCC unroll 8
     for (int i = 0; i < HR; i++)
         acc[i][0] = acc[i][1] = constant ? FN(splat)(constant[i * step]) : (V){0};
-    FN(product_halves)(a, lda, b, depth, acc);
+    FN(product_halves)(a, lda, b, depth, ahead, acc);
 #pragma GCC unroll 8
     for (int i = 0; i < HR; i++) {
         T *row = c + i * ldc;
@@ -157,31 +167,32 @@ FN(tile_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
 }
 
 static RP_NOINLINE void
-FN(tile_add)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-             ptrdiff_t ldc)
+FN(tile_add)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
+             T *c, ptrdiff_t ldc)
 {
-    FN(tile_halves)(a, lda, b, depth, c, ldc, NULL, 0, NULL);
+    FN(tile_halves)(a, lda, b, depth, ahead, c, ldc, NULL, 0, NULL);
 }
 
 static RP_NOINLINE void
-FN(tile_add_max)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-                 ptrdiff_t ldc, T *row_max)
+FN(tile_add_max)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
+                 T *c, ptrdiff_t ldc, T *row_max)
 {
-    FN(tile_halves)(a, lda, b, depth, c, ldc, NULL, 0, row_max);
+    FN(tile_halves)(a, lda, b, depth, ahead, c, ldc, NULL, 0, row_max);
 }
 
 static RP_NOINLINE void
-FN(tile_offset)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-                ptrdiff_t ldc, const T *constant, ptrdiff_t step)
+FN(tile_offset)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
+                T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step)
 {
-    FN(tile_halves)(a, lda, b, depth, c, ldc, constant, step, NULL);
+    FN(tile_halves)(a, lda, b, depth, ahead, c, ldc, constant, step, NULL);
 }
 
 static RP_NOINLINE void
-FN(tile_offset_max)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, T *c,
-                    ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+FN(tile_offset_max)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
+                    rp_ahead ahead, T *c, ptrdiff_t ldc, const T *constant,
+                    ptrdiff_t step, T *row_max)
 {
-    FN(tile_halves)(a, lda, b, depth, c, ldc, constant, step, row_max);
+    FN(tile_halves)(a, lda, b, depth, ahead, c, ldc, constant, step, row_max);
 }
 
 /* ---- rows ------------------------------------------------------------------------ */
