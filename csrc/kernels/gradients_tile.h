@@ -35,6 +35,35 @@ typedef struct {
     int selected;         /* 1: products must skip zeros */
 } FN(step);
 
+/* What the next query tile reads first, BQ rows each: fetched while dP is made, as a pass
+ * over the queries leaves the second-level cache behind. */
+static void
+FN(next_operands)(const FN(gradients) * gp, const FN(step) * x,
+                  uintptr_t later[RP_LATER])
+{
+    const FN(plan) *plan = &gp->plan;
+    const FN(head) *head = x->head;
+    int64_t i1 = x->q.i0 + BQ, w1 = x->t.w0 - BQ, n = 0;
+    if (i1 >= plan->p->Lq)
+        return;
+    later[n++] = (uintptr_t)(head->rows_u + i1 * plan->D_pad);
+    later[n++] = (uintptr_t)(head->grad_rows + i1 * plan->Dv_pad);
+    if (x->grad_query)
+        later[n++] = (uintptr_t)(x->grad_query + i1 * plan->D_pad);
+    if (head->rows_v != head->rows_u)
+        later[n++] = (uintptr_t)(head->rows_v + i1 * plan->D_pad);
+    if (plan->use_key != RP_BAND || w1 < plan->band_first)
+        return;
+    T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+    int64_t row = w1 - plan->band_first;
+    later[n++] =
+        (uintptr_t)(FN(copy)(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->D);
+    later[n++] =
+        (uintptr_t)(FN(copy)(&gp->key_rows, x->q.b, x->q.h) + row * plan->D_pad);
+    if (sums)
+        later[n++] = (uintptr_t)(sums + (w1 - x->chunk * gp->chunk_keys) * plan->D_pad);
+}
+
 /* ---- dP ------------------------------------------------------------------------------- */
 
 static void
@@ -45,6 +74,7 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
     const T *left = x->head->grad_rows + x->q.i0 * plan->Dv_pad, *constant = &zero;
+    uintptr_t later[RP_LATER] = {0};
     ptrdiff_t step = 0;
     if (plan->use_value == RP_BAND) {
         const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
@@ -59,8 +89,9 @@ FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
                                  x->head->value_dots + x->q.i0 * stride, stride,
                                  p->value_rows, &step);
     }
+    FN(next_operands)(gp, x, later);
     FN(add_product)(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant,
-                    step, NULL, NULL);
+                    step, NULL, later);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */
