@@ -202,7 +202,7 @@ FN(tile_offset_max)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
  * the square root of its length. */
 RP_INLINE void
 FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t depth,
-                  T *c, ptrdiff_t ldc, const int vectors)
+                  rp_ahead ahead, T *c, ptrdiff_t ldc, const int vectors)
 {
     V acc[MR][2];
 #pragma GCC unroll 8
@@ -215,6 +215,8 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
             bk[j] = FN(load)(b + j * VL);
+        rp_fetch(ahead.at);
+        ahead.at += (uintptr_t)ahead.step;
 #pragma GCC unroll 8
         for (int i = 0; i < MR; i++) {
             V ai = FN(splat)(a[i * lda]);
@@ -231,24 +233,32 @@ FN(tile_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_
 }
 
 /* c (rows, columns) += a (rows, depth) . b (depth, columns): rows a multiple of MR,
- * columns of VL. Column panels outside, so that a panel of b stays in L1 over the rows;
- * c takes the sum of every DEPTH_BLOCK terms, which keeps the rounding of long sums that
- * of short ones. */
+ * columns of VL. DEPTH_BLOCK terms outside: such a block of a and b is read from the
+ * second-level cache once, and while it is used the next one is asked for. c takes the sum
+ * of every block, which keeps the rounding of long sums that of short ones. */
 static void
 FN(gemm_add_rows)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t rows,
                   ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    for (ptrdiff_t j = 0; j < columns; j += NR)
-        for (ptrdiff_t k = 0; k < depth; k += DEPTH_BLOCK)
+    const ptrdiff_t size = sizeof(T), panels = (columns + NR - 1) / NR;
+    const ptrdiff_t step = ldb * size / RP_MAX(rows / MR * panels, 1);
+    for (ptrdiff_t k = 0; k < depth; k += DEPTH_BLOCK) {
+        rp_ahead ahead = {(uintptr_t)b + (uintptr_t)((k + DEPTH_BLOCK) * ldb * size),
+                          step};
+        for (ptrdiff_t j = 0; j < columns; j += NR)
             for (ptrdiff_t i = 0; i < rows; i += MR) {
                 const T *left = a + i * lda + k, *right = b + k * ldb + j;
                 ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
                 T *cell = c + i * ldc + j;
                 if (columns - j >= NR)
-                    FN(tile_add_rows)(left, lda, right, ldb, terms, cell, ldc, 2);
+                    FN(tile_add_rows)(left, lda, right, ldb, terms, ahead, cell, ldc,
+                                      2);
                 else
-                    FN(tile_add_rows)(left, lda, right, ldb, terms, cell, ldc, 1);
+                    FN(tile_add_rows)(left, lda, right, ldb, terms, ahead, cell, ldc,
+                                      1);
+                ahead.at += (uintptr_t)(DEPTH_BLOCK * step);
             }
+    }
 }
 
 /* ---- columns ----------------------------------------------------------------------- */
