@@ -235,8 +235,14 @@ FN(write_row)(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T s
               T *values)
 {
     T norm = sum == 0 ? 0 : (T)(1 / (sum * (1 - p->dropout_p)));
-    FN(scale_row)(values, p->Dv, norm);
-    FN(unpack_row)(rp_at(&p->out, b, h, i), p->out.col, values, p->Dv);
+    char *out = rp_at(&p->out, b, h, i);
+    if (p->out.col == (ptrdiff_t)sizeof(T) && p->Dv % VL == 0) {
+        for (ptrdiff_t k = 0; k < p->Dv; k += VL)
+            FN(store)((T *)out + k, FN(load)(values + k) * norm);
+    } else {
+        FN(scale_row)(values, p->Dv, norm);
+        FN(unpack_row)(out, p->out.col, values, p->Dv);
+    }
     if (p->row_max.data)
         *(T *)rp_at(&p->row_max, b, h, i) = max;
     if (p->row_sum.data)
