@@ -272,6 +272,7 @@ FN(tile_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
 #pragma GCC unroll 8
     for (int i = 0; i < MR; i++)
         acc[i][0] = acc[i][1] = (V){0};
+#pragma GCC unroll 4
     for (ptrdiff_t k = 0; k < depth; k++, a += lda, b += ldb) {
         V bk[2];
 #pragma GCC unroll 2
@@ -309,7 +310,10 @@ FN(gemm_add_columns)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
                 ptrdiff_t terms = RP_MIN(DEPTH_BLOCK, depth - k);
                 int valid = (int)RP_MIN(MR, rows - i);
                 T *cell = c + i * ldc + j;
-                if (columns - j >= NR)
+                if (columns - j >= NR && valid == MR) /* no comparisons at its end */
+                    FN(tile_add_columns)(left, lda, right, ldb, terms, cell, ldc, 2,
+                                         MR);
+                else if (columns - j >= NR)
                     FN(tile_add_columns)(left, lda, right, ldb, terms, cell, ldc, 2,
                                          valid);
                 else
