@@ -13,21 +13,26 @@ FN(write_query_unit)(void *context, int64_t unit, int worker)
     int64_t b, h;
     FN(head_at)(plan, index, &b, &h);
     int64_t i0 = tile * BQ;
-    T *sum = NULL;
+    const rp_array *grad = &gp->g->grad_query;
+    const T *parts[RP_CHUNKS];
+    int count = 0;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = FN(chunk_queries)(gp, b, chunk);
-        T *part = FN(grad_query_of)(gp, index, chunk) + i0 * gp->plan.D_pad;
-        if (tile < seen.begin || tile >= seen.end)
-            continue;
-        for (ptrdiff_t k = 0; sum && k < BQ * gp->plan.D_pad; k += VL)
-            FN(store)(sum + k, FN(load)(sum + k) + FN(load)(part + k));
-        sum = sum ? sum : part;
+        if (tile >= seen.begin && tile < seen.end)
+            parts[count++] = FN(grad_query_of)(gp, index, chunk) + i0 * plan->D_pad;
     }
-    const rp_array *grad = &gp->g->grad_query;
-    for (int64_t i = i0; sum && i < RP_MIN(p->Lq, i0 + BQ); i++) {
-        T *row = sum + (i - i0) * gp->plan.D_pad;
-        FN(scale_row)(row, gp->plan.D_pad, (T)p->scale);
-        FN(unpack_row)(rp_at(grad, b, h, i), grad->col, row, p->D);
+    T *first = FN(grad_query_of)(gp, index, 0) + i0 * plan->D_pad;
+    int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
+    for (int64_t i = i0, at = 0; count && i < RP_MIN(p->Lq, i0 + BQ); i++) {
+        T *row = straight ? (T *)rp_at(grad, b, h, i) : first + at;
+        for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
+            V sum = FN(load)(parts[0] + at);
+            for (int n = 1; n < count; n++)
+                sum += FN(load)(parts[n] + at);
+            FN(store)(row + k, sum * (T)p->scale);
+        }
+        if (!straight)
+            FN(unpack_row)(rp_at(grad, b, h, i), grad->col, row, p->D);
     }
 }
 
@@ -53,7 +58,7 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
         plan->use_value != RP_ABSENT && plan->use_key != RP_ABSENT &&
         plan->use_key != RP_LABELS && p->beyond == RP_CLIP &&
         (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
-    int64_t most = plan->key_tiles < 16 ? 4 : 8;
+    int64_t most = plan->key_tiles < 16 ? RP_CHUNKS / 2 : RP_CHUNKS;
     int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
     gp->chunk_keys = tiles * plan->key_tile;
     gp->chunks = RP_MAX(1, (plan->key_tiles + tiles - 1) / tiles);

@@ -22,6 +22,7 @@ enum {
         256,          /* table rows up to which the backward sums by row, not by band */
     RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
     RP_FIRE_ROWS = 64, /* query rows whose runs of FIRE's bias one unit finds */
+    RP_CHUNKS = 8,     /* key chunks of a head that the backward works on, at most */
     RP_LATER = 8,      /* operands of the next query tile that are fetched ahead */
     RP_SPANS = 64,     /* parts that the keys of few queries are split into, at most */
 };

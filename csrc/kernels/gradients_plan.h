@@ -122,6 +122,23 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
 
 /* ---- packing ------------------------------------------------------------------------ */
 
+/* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
+RP_INLINE double
+FN(long_dot)(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
+{
+    double sums[8] = {0};
+    ptrdiff_t k = 0;
+    for (; k + 8 <= count; k += 8)
+        for (int i = 0; i < 8; i++)
+            sums[i] += (double)a[k + i] * *(const T *)(b + (k + i) * step);
+    for (; k < count; k++)
+        sums[k % 8] += (double)a[k] * *(const T *)(b + k * step);
+    for (int n = 4; n >= 1; n /= 2)
+        for (int i = 0; i < n; i++)
+            sums[i] += sums[i + n];
+    return sums[0];
+}
+
 /* What each row of one query tile subtracts and is divided by. */
 static void
 FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t h,
@@ -137,8 +154,10 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
         double sum = 0;
         const char *out = rp_at(&p->out, b, h, i);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
-        for (ptrdiff_t k = 0; g->grad_out.data && k < p->Dv; k++)
-            sum += (double)grad[k] * *(const T *)(out + k * p->out.col);
+        if (g->grad_out.data && p->out.col == (ptrdiff_t)sizeof(T))
+            sum = FN(long_dot)(grad, out, sizeof(T), p->Dv);
+        else if (g->grad_out.data)
+            sum = FN(long_dot)(grad, out, p->out.col, p->Dv);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
         head->max[i] = *(const T *)rp_at(&p->row_max, b, h, i);
@@ -299,6 +318,20 @@ typedef struct {
     int64_t heads, blocks;
 } FN(partial_sum);
 
+/* row (column stride `step`) += factor * terms */
+RP_INLINE void
+FN(add_partial_row)(char *row, ptrdiff_t step, T factor, const T *terms,
+                    ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (; k + VL <= count; k += VL)
+            FN(store)((T *)row + k,
+                      FN(load)((T *)row + k) + factor * FN(load)(terms + k));
+    for (; k < count; k++)
+        *(T *)(row + k * step) += factor * terms[k];
+}
+
 /* Adds every partial of the wave to one block of rows of one copy of a gradient. */
 static void
 FN(sum_partial_unit)(void *context, int64_t unit, int worker)
@@ -315,19 +348,20 @@ FN(sum_partial_unit)(void *context, int64_t unit, int worker)
         FN(head_at)(&gp->plan, index, &b, &h);
         if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
             continue;
-        for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
-            const T *data = s->data + (index * gp->chunks + chunk) * s->rows * s->width;
-            rp_interval span = FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
-            for (int64_t t = block * RP_SUM_ROWS; t < last; t++) {
+        rp_interval spans[RP_CHUNKS];
+        for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+            spans[chunk] = FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
+        const ptrdiff_t size = s->rows * s->width;
+        const T *data = s->data + index * gp->chunks * size;
+        for (int64_t t = block * RP_SUM_ROWS; t < last; t++) /* chunks side by side */
+            for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
                 int64_t first, end;
-                char *grad = rp_at(s->grad, b, h, t);
-                FN(partial_rows)(gp, s, b, chunk, span, t, &first, &end);
+                FN(partial_rows)(gp, s, b, chunk, spans[chunk], t, &first, &end);
                 for (int64_t n = first; n < end; n++)
-                    for (ptrdiff_t k = 0; k < s->columns; k++)
-                        *(T *)(grad + k * s->grad->col) +=
-                            s->factor * data[n * s->width + k];
+                    FN(add_partial_row)(rp_at(s->grad, b, h, t), s->grad->col,
+                                        s->factor, data + chunk * size + n * s->width,
+                                        s->columns);
             }
-        }
     }
 }
 
