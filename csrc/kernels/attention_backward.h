@@ -49,7 +49,9 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
         plan->use_key = RP_BAND;
     if (plan->use_value == RP_ROWS && p->value_rows > RP_FEW_ROWS)
         plan->use_value = RP_BAND;
-    plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND;
+    /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
+    plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND ||
+                 (g->grad_rel_bias.data && !p->labels.data) || g->grad_pos_bias_v.data;
     plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
     gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
                     p->key.row > 128 * size || p->key.row < 0;

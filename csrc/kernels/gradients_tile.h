@@ -312,19 +312,37 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
 
 /* ---- sums by table row, of offsets, of keys ---------------------------------------------- */
 
-/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
- * These sums are long, and cancel: T within a tile, double beyond. */
+/* sums[c] = sum over `rows` rows of column c, for whole vectors from c = 0 to `columns`:
+ * the sums of a few vectors of columns stay in registers over the rows. */
 static void
-FN(sum_offsets)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
+FN(column_totals)(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
+{
+    enum { GROUP = 6 };
+    for (int c = 0; c < columns; c += GROUP * VL) {
+        V acc[GROUP] = {{0}};
+        int whole = RP_MIN(GROUP, (columns - c + VL - 1) / VL);
+        for (int m = 0; m < rows; m++)
+#pragma GCC unroll 6
+            for (int g = 0; g < GROUP; g++)
+                if (g < whole)
+                    acc[g] += FN(load)(a + m * lda + c + g * VL);
+        for (int g = 0; g < whole; g++)
+            FN(store)(sums + c + g * VL, acc[g]);
+    }
+}
+
+/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
+ * These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
+ * they are the columns of the band matrix. */
+static void
+FN(sum_offsets)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
 {
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int count = x->t.columns + BQ - 1;
-    memset(w->tile_sums, 0, (size_t)(gp->plan.lds + VL) * sizeof(T));
-    for (int m = 0; m < x->q.rows; m++) {
-        T *sums = w->tile_sums + BQ - 1 - m;
-        for (int n = 0; n < x->t.columns; n += VL)
-            FN(store)(sums + n, FN(load)(sums + n) + FN(load)(x->d + m * x->t.ld + n));
-    }
+    const FN(plan) *plan = &gp->plan;
+    FN(clear_corners)(w->grads, plan->lds, x, &w->clean[1],
+                      plan->use_value == RP_BAND && plan->use_key != RP_BAND);
+    FN(column_totals)(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
     for (int c = 0; c < count; c++)
         w->offset_sums[first + c] += w->tile_sums[c];
 }
@@ -334,11 +352,7 @@ static void
 FN(sum_columns)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
 {
     double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
-    memset(w->tile_sums, 0, (size_t)(gp->plan.lds + VL) * sizeof(T));
-    for (int m = 0; m < x->q.rows; m++)
-        for (int n = 0; n < x->t.columns; n += VL)
-            FN(store)(w->tile_sums + n,
-                      FN(load)(w->tile_sums + n) + FN(load)(x->d + m * x->t.ld + n));
+    FN(column_totals)(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
     for (int n = 0; n < x->t.keys; n++)
         sums[n] += w->tile_sums[n];
 }
