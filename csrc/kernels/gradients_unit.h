@@ -198,6 +198,49 @@ FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     FN(write_row_sum)(gp, w->row, sums);
 }
 
+/* Rows of a table with `rows` rows that the pairs of the query tile at i and the chunk can
+ * have. */
+static rp_interval
+FN(rows_met)(const FN(gradients) * gp, const FN(step) * x, int64_t i, int64_t rows)
+{
+    const rp_attention *p = gp->plan.p;
+    int64_t j0 = x->chunk * gp->chunk_keys, j1 = RP_MIN(p->Lk, j0 + gp->chunk_keys) - 1;
+    int64_t at = i + rp_query_offset(p, x->q.b) + p->min_position;
+    rp_interval met = {0, rows};
+    if (p->labels.data || rows == 0)
+        return met;
+    met.begin = RP_MIN(rows - 1, RP_MAX(0, j0 - at - BQ + 1));
+    met.end = RP_MIN(rows - 1, RP_MAX(0, j1 - at)) + 1;
+    return met;
+}
+
+/* What the query tile at i has summed up by table row. Far from the diagonal all of its
+ * pairs lie beyond one end of the table: one row. */
+static void
+FN(finish_tile)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x, int64_t i,
+                const T *table, int bad)
+{
+    const FN(plan) *plan = &gp->plan;
+    const ptrdiff_t D = plan->D_pad, Dv = plan->Dv_pad;
+    T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
+    rp_interval met = FN(rows_met)(gp, x, i, plan->p->value_rows);
+    if (sums && plan->use_value > RP_BAND)
+        FN(add_columns)(bad, w->value_sums + i * plan->value_stride + met.begin,
+                        plan->value_stride, x->head->grad_rows + i * Dv, Dv,
+                        met.end - met.begin, Dv, BQ, sums + met.begin * Dv, Dv);
+    if (plan->use_key <= RP_BAND)
+        return;
+    met = FN(rows_met)(gp, x, i, plan->p->key_rows);
+    const T *dots = w->key_sums + i * plan->key_stride + met.begin;
+    if (x->grad_query)
+        FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table + met.begin * D, D,
+                     BQ, D, met.end - met.begin, x->grad_query + i * D, D);
+    sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+    if (sums)
+        FN(add_columns)(bad, dots, plan->key_stride, x->head->rows_v + i * D, D,
+                        met.end - met.begin, D, BQ, sums + met.begin * D, D);
+}
+
 /* What table rows and offsets have summed up over the chunk becomes gradients. */
 static void
 FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
@@ -205,7 +248,6 @@ FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
 {
     const FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    const int64_t i0 = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
     const T *table = plan->use_key ? FN(copy)(&gp->key_rows, x->q.b, x->q.h) : NULL;
     T *sums;
     int bad = 0;
@@ -215,23 +257,8 @@ FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         !p->labels.data)
         for (int64_t n = 0; n < gp->partials[RP_GRAD_BIAS].rows; n++)
             sums[n] = (T)w->offset_sums[n];
-    if (plan->use_value > RP_BAND &&
-        (sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk)))
-        FN(add_columns)(bad, w->value_sums + i0 * plan->value_stride,
-                        plan->value_stride, x->head->grad_rows + i0 * plan->Dv_pad,
-                        plan->Dv_pad, p->value_rows, plan->Dv_pad, rows, sums,
-                        plan->Dv_pad);
-    if (plan->use_key > RP_BAND) {
-        const T *dots = w->key_sums + i0 * plan->key_stride;
-        if (x->grad_query)
-            FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table,
-                         gp->plan.D_pad, rows, gp->plan.D_pad, p->key_rows,
-                         x->grad_query + i0 * gp->plan.D_pad, gp->plan.D_pad);
-        if ((sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk)))
-            FN(add_columns)(bad, dots, plan->key_stride,
-                            x->head->rows_v + i0 * gp->plan.D_pad, gp->plan.D_pad,
-                            p->key_rows, gp->plan.D_pad, rows, sums, gp->plan.D_pad);
-    }
+    for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
+        FN(finish_tile)(gp, w, x, tile * BQ, table, bad);
     FN(finish_u)(gp, w, x);
     FN(finish_v)(gp, w, x, tiles, table);
 }
