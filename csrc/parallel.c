@@ -14,6 +14,7 @@
 #include <fenv.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -23,6 +24,9 @@
 enum {
     WORKER_STACK = 256 * 1024, /* frames are at most 16 KiB (a compiler error above) */
     POLL_NS = 50 * 1000 * 1000,
+    SPIN_NS = 100 * 1000, /* a few times what waking a thread takes */
+    LATE_NS = 50 * 1000,  /* no yield takes so long unless others ran meanwhile */
+    CROWDED_NS = 200 * 1000 * 1000,
 };
 
 typedef struct {
@@ -42,7 +46,9 @@ static struct {
     rp_call *call;
     int wanted,
         joined; /* workers the call has room for, and that came (now closed: 0) */
-    int active; /* workers inside the call */
+    _Atomic int active;        /* workers inside the call */
+    _Atomic unsigned opened;   /* calls so far: what idle workers watch */
+    _Atomic int64_t calm_from; /* before it no thread spins: CPUs are short */
 } pool;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
@@ -90,6 +96,37 @@ rp_stopping(void)
     return atomic_load(&call->stop);
 }
 
+/* ---- spinning -------------------------------------------------------------- */
+
+/* The phases of a kernel follow each other within microseconds, and waking a thread takes
+ * tens of them: who waits looks at memory for a while before it sleeps. Not where other
+ * threads want its CPU: it yields between two looks, and when that takes long, they ran,
+ * and nobody spins for some time. */
+typedef struct {
+    int64_t end, last;
+} spin;
+
+static spin
+start_spin(void)
+{
+    int64_t now = monotonic_ns();
+    int crowded = now < atomic_load_explicit(&pool.calm_from, memory_order_relaxed);
+    return (spin){crowded ? now : now + SPIN_NS, now};
+}
+
+static int
+keep_spinning(spin *s)
+{
+    int64_t now = monotonic_ns();
+    if (now - s->last > LATE_NS)
+        atomic_store_explicit(&pool.calm_from, now + CROWDED_NS, memory_order_relaxed);
+    if (now >= s->end || now - s->last > LATE_NS)
+        return 0;
+    s->last = now;
+    sched_yield();
+    return 1;
+}
+
 /* ---- the pool -------------------------------------------------------------- */
 
 static void
@@ -118,11 +155,17 @@ worker_main(void *unused)
         pthread_mutex_unlock(&pool.m);
         current = call;
         fesetenv(&call->environment);
+        unsigned seen = atomic_load(&pool.opened);
         run_units(call, worker);
         current = NULL;
         pthread_mutex_lock(&pool.m);
         if (--pool.active == 0)
             pthread_cond_signal(&pool.done);
+        pthread_mutex_unlock(&pool.m);
+        for (spin s = start_spin(); atomic_load(&pool.opened) == seen;)
+            if (!keep_spinning(&s))
+                break;
+        pthread_mutex_lock(&pool.m);
     }
     return NULL;
 }
@@ -140,7 +183,8 @@ initialise_pool(void)
     pthread_cond_init(&pool.go, NULL);
     pthread_cond_init(&pool.done, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pool.workers = pool.wanted = pool.joined = pool.active = 0;
+    pool.workers = pool.wanted = pool.joined = 0;
+    atomic_store(&pool.active, 0);
     pool.call = NULL;
 }
 
@@ -197,6 +241,7 @@ open_call(rp_call *call, int wanted)
     pool.call = call;
     pool.joined = 0;
     pool.wanted = wanted < pool.workers ? wanted : pool.workers;
+    atomic_fetch_add(&pool.opened, 1);
     for (int i = 0; i < pool.wanted; i++)
         pthread_cond_signal(&pool.go);
     pthread_mutex_unlock(&pool.m);
@@ -223,6 +268,11 @@ close_call(void)
 {
     pthread_mutex_lock(&pool.m);
     pool.wanted = pool.joined = 0;
+    pthread_mutex_unlock(&pool.m);
+    for (spin s = start_spin(); atomic_load(&pool.active) > 0;)
+        if (!keep_spinning(&s))
+            break;
+    pthread_mutex_lock(&pool.m);
     while (pool.active > 0) {
         struct timespec deadline;
         deadline_after_poll_interval(&deadline);
