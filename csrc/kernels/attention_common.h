@@ -18,6 +18,7 @@ enum {
     RP_MANY_LABELS =
         4096,            /* past this many rows a product with the whole table loses */
     RP_CHUNK_KEYS = 512, /* keys scored at a time where they are read in place */
+    RP_ROWS_AHEAD = 16,  /* rows that are fetched before they are read there */
     RP_FEW_ROWS =
         256,          /* table rows up to which the backward sums by row, not by band */
     RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */

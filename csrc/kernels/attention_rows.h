@@ -35,23 +35,6 @@ FN(labels_apply)(const rp_attention *p)
                               p->value_rows > RP_MANY_LABELS);
 }
 
-RP_INLINE T
-FN(dot)(const T *a, const T *b, ptrdiff_t count)
-{
-    V sum0 = (V){0}, sum1 = (V){0};
-    ptrdiff_t k = 0;
-    for (; k + 2 * VL <= count; k += 2 * VL) {
-        sum0 += FN(load)(a + k) * FN(load)(b + k);
-        sum1 += FN(load)(a + k + VL) * FN(load)(b + k + VL);
-    }
-    for (; k + VL <= count; k += VL)
-        sum0 += FN(load)(a + k) * FN(load)(b + k);
-    T total = FN(sum_lanes)(sum0 + sum1)[0];
-    for (; k < count; k++)
-        total += a[k] * b[k];
-    return total;
-}
-
 /* The row of a table with `rows` rows that pair (i, j) uses; -1: none. */
 RP_INLINE int64_t
 FN(pair_row)(const rp_attention *p, const FN(query_row) * q, int64_t j, int64_t rows,
@@ -87,21 +70,39 @@ FN(score_rel_query)(const rp_attention *p, const FN(query_row) * q, int64_t hk,
     }
 }
 
+/* The rel_key term of the keys [j0, end): those whose rows follow each other in the table
+ * together, the others, by label or beyond its ends, one by one. */
+static void
+FN(score_rel_key)(const rp_attention *p, const FN(query_row) * q, int64_t j0,
+                  int64_t end)
+{
+    int64_t shift = -q->i - rp_query_offset(p, q->b) - p->min_position;
+    int64_t low = j0, high = j0;
+    if (!p->labels.data) {
+        low = RP_MIN(end, RP_MAX(j0, -shift));
+        high = RP_MAX(low, RP_MIN(end, p->key_rows - shift));
+        FN(add_dots)(&p->rel_key, q->b, q->h, low + shift, high - low, q->relative,
+                     p->D, q->gathered, q->s + low - j0);
+    }
+    for (int64_t j = j0; j < end; j++) {
+        int64_t l = j < low || j >= high
+                        ? FN(pair_row)(p, q, j, p->key_rows, p->min_position)
+                        : -1;
+        if (l >= 0)
+            FN(add_dots)(&p->rel_key, q->b, q->h, l, 1, q->relative, p->D, q->gathered,
+                         q->s + j - j0);
+    }
+}
+
 /* Logits of the keys [j0, end), all visible by position, into q->s. */
 static void
 FN(score_chunk)(const rp_attention *p, const FN(query_row) * q, int64_t hk, int64_t j0,
                 int64_t end)
 {
-    for (int64_t j = j0; j < end; j++)
-        q->s[j - j0] = FN(dot)(
-            q->content, FN(operand_row)(&p->key, q->b, hk, j, p->D, q->gathered), p->D);
-    for (int64_t j = j0; p->rel_key.data && j < end; j++) {
-        int64_t l = FN(pair_row)(p, q, j, p->key_rows, p->min_position);
-        if (l >= 0)
-            q->s[j - j0] += FN(dot)(
-                q->relative,
-                FN(operand_row)(&p->rel_key, q->b, q->h, l, p->D, q->gathered), p->D);
-    }
+    memset(q->s, 0, (size_t)(end - j0) * sizeof(T));
+    FN(add_dots)(&p->key, q->b, hk, j0, end - j0, q->content, p->D, q->gathered, q->s);
+    if (p->rel_key.data)
+        FN(score_rel_key)(p, q, j0, end);
     if (p->rel_query.data)
         FN(score_rel_query)(p, q, hk, j0, end);
     for (int64_t j = j0; p->rel_bias.data && j < end; j++)
@@ -125,7 +126,12 @@ static void
 FN(add_weighted)(const rp_attention *p, const FN(query_row) * q, const rp_array *rows,
                  int64_t h, int64_t j0, int64_t count, int by_pair)
 {
-    for (ptrdiff_t k0 = 0; k0 < p->Dv; k0 += 8 * VL) {
+    ptrdiff_t k0 = 0;
+    if (!by_pair && rows->col == (ptrdiff_t)sizeof(T))
+        for (; k0 + 4 * VL <= p->Dv; k0 += 4 * VL)
+            FN(weigh_rows)(q->s, rp_at(rows, q->b, h, j0) + k0 * rows->col, rows->row,
+                           count, q->out + k0);
+    for (; k0 < p->Dv; k0 += 8 * VL) {
         ptrdiff_t k1 = RP_MIN(p->Dv, k0 + 8 * VL), whole = (k1 - k0) / VL;
         V acc[8] = {{0}};
         T tail[VL] = {0};

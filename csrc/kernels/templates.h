@@ -10,6 +10,7 @@
 #include "attention_plan.h"
 #include "attention_scores.h"
 #include "attention_values.h"
+#include "row_products.h"
 #include "attention_rows.h"
 #include "graph_edges.h"
 #include "graph.h"
