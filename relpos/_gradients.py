@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from relpos import _fire
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._config import choose_num_threads, kernels
+from relpos._memory import zeros
 from relpos._problem import Problem, offsets_of
 from relpos._shapes import aligned
 from relpos._tables import fold_rows
@@ -280,14 +281,14 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
         batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
         stored = (*batch, *own[-3:])
     check_bytes(f"gradient of {name}", stored, problem.dtype)
-    zeros = np.zeros(stored, problem.dtype)
+    sums = zeros(stored, problem.dtype)
     if stored == shape:
-        return zeros, zeros
+        return sums, sums
     strides = (
         0 if size != full else stride
-        for size, full, stride in zip(stored, shape, zeros.strides, strict=True)
+        for size, full, stride in zip(stored, shape, sums.strides, strict=True)
     )
-    return zeros, as_strided(zeros, shape, tuple(strides))
+    return sums, as_strided(sums, shape, tuple(strides))
 
 
 def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
