@@ -12,6 +12,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import DTypeLike, NDArray
@@ -159,6 +160,22 @@ def as_flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: got {kind_of(value)}; expected True or False")
     return bool(value)
+
+
+def as_generator(rng: object) -> Generator:
+    """Return a Generator: `rng` itself, or a new one of an int seed or of None.
+
+    Nothing else reaches `default_rng`: some of what it takes ends the process, such as
+    a `numpy.matrix`.
+    """
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
+        rng = as_int("rng", rng, 0)
+    elif rng is not None and not isinstance(rng, Generator):
+        raise TypeError(
+            f"rng: got {kind_of(rng)}; expected an int, a Generator or None "
+            "(numpy.random.default_rng makes a Generator of other seeds)"
+        )
+    return default_rng(rng)
 
 
 def as_choice(name: str, value: object, choices: tuple[str, ...]) -> str:

@@ -9,10 +9,9 @@ import numpy as np
 from relpos._checks import (
     Array,
     as_flag,
-    as_int,
+    as_generator,
     check_bytes,
     check_out,
-    kind_of,
     rounded,
 )
 from relpos._config import choose_num_threads, kernels
@@ -306,12 +305,7 @@ def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def _seed(rng: object, dropout_p: float) -> int:
     """Draw the seed of the dropout pattern; none is drawn where nothing is dropped."""
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
-        rng = as_int("rng", rng, 0)
-    elif rng is not None and not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            f"rng: got {kind_of(rng)}; expected an int, a Generator or None"
-        )
-    if not dropout_p:
+    if rng is None and not dropout_p:  # most calls: nothing to check, nothing to draw
         return 0
-    return int(np.random.default_rng(rng).integers(2**64, dtype=np.uint64))
+    generator = as_generator(rng)
+    return int(generator.integers(2**64, dtype=np.uint64)) if dropout_p else 0

@@ -14,6 +14,7 @@ from relpos._checks import (
     as_choice,
     as_float_dtype,
     as_floating,
+    as_generator,
     as_int,
     as_real,
     check_out,
@@ -357,7 +358,7 @@ def random_encoding(
     length, dim
         As in `index_encoding`.
     rng : int, numpy.random.Generator or None
-        Source of the numbers, as for `numpy.random.default_rng`.
+        Seed or source of the numbers.
     dtype : {float32, float64}
         Of the result, and of the numbers drawn.
 
@@ -368,7 +369,7 @@ def random_encoding(
     Raises
     ------
     TypeError, ValueError
-        As `index_encoding`.
+        As `index_encoding`; also if `rng` is of another kind, or negative.
 
     Examples
     --------
@@ -379,7 +380,7 @@ def random_encoding(
     """
     shape = _checked_shape(length, dim)
     wanted = np.float32 if as_float_dtype(dtype) == np.float32 else np.float64
-    values: Array = np.random.default_rng(rng).random(shape, dtype=wanted)
+    values: Array = as_generator(rng).random(shape, dtype=wanted)
     values *= 2
     values -= 1
     return values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, as_int, kind_of
+from relpos._checks import Array, as_flag, as_floating, as_generator, kind_of
 from relpos.nn._state import compare_states
 
 if TYPE_CHECKING:
@@ -225,14 +225,8 @@ class Module:
         wanted = np.dtype(dtype)
         if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
-        if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
-            rng = as_int("rng", rng, 0)
-        elif rng is not None and not isinstance(rng, np.random.Generator):
-            raise TypeError(
-                f"rng: got {kind_of(rng)}; expected an int, a Generator or None"
-            )
         self.dtype = wanted
-        self._rng = np.random.default_rng(rng)
+        self._rng = as_generator(rng)
         self._settings = settings
 
     def _remember(self, out: Array, *saved: Any) -> Array:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relpos._checks import as_generator
 from relpos.reference._typing import Bools, Rng, Words
 
 __all__ = ["draw_seed", "dropout_keep", "philox4x32"]
@@ -49,7 +50,7 @@ def philox4x32(
 
 def draw_seed(rng: Rng) -> np.uint64:
     """One 64-bit seed from an int seed, a Generator or None."""
-    return np.random.default_rng(rng).integers(2**64, dtype=np.uint64)
+    return as_generator(rng).integers(2**64, dtype=np.uint64)
 
 
 def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> Bools:

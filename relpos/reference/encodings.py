@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from relpos._checks import as_generator
 from relpos.reference._typing import ArrayLike, Floats, Rng
 
 __all__ = [
@@ -138,7 +139,7 @@ def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
     >>> random_encoding(3, 2, rng=0).shape
     (3, 2)
     """
-    return np.random.default_rng(rng).uniform(-1.0, 1.0, (length, dim))
+    return as_generator(rng).uniform(-1.0, 1.0, (length, dim))
 
 
 def learned(table: ArrayLike, positions: ArrayLike) -> Floats:

@@ -1,0 +1,104 @@
+"""The argument `rng`: what every function that has one takes and refuses."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import nn, reference
+
+X = np.ones((1, 3, 4))
+TABLE = np.ones((5, 4))
+BIAS = np.ones(4)
+FIRE = (np.ones(2), np.ones(2), np.ones((1, 2)), np.ones(1), 1.0, 8.0)
+
+# Arguments of every public function that has an rng, or hands one on.
+RANDOM = [
+    (relpos.attention, (X, X, X, None, 0.5)),
+    (relpos.attention, (X, X, X)),
+    (relpos.shaw_attention, (X, X, X, TABLE)),
+    (relpos.relative_global_attention, (X, X, X, TABLE)),
+    (relpos.transformer_xl_attention, (X, X, X, TABLE, BIAS, BIAS)),
+    (relpos.fire_attention, (X, X, X, *FIRE)),
+    (relpos.random_encoding, (3, 2)),
+    (reference.attention, (X, X, X, None, 0.5)),
+    (reference.attention_backward, (X, X, X, X, None, 0.5)),
+    (reference.random_encoding, (3, 2)),
+    (nn.ConformerRelPositionAttention, (4, 2)),
+    (nn.ConvPositionEmbedding, (4, 3, 2)),
+    (nn.Dropout, (0.5,)),
+    (nn.DynamicPositionBias, (4, 2, 1)),
+    (nn.Embedding, (3, 2)),
+    (nn.LayerNorm, (3,)),
+    (nn.LearnedAPE, (3, 2)),
+    (nn.Linear, (3, 2)),
+    (nn.RelPartialLearnableMultiHeadAttn, (2, 4, 2, 0.0)),
+    (nn.RelativeGlobalAttention, (4, 2)),
+    (nn.ShawAttention, (4, 2, 1)),
+    (nn.SinusoidalEncoding, (4,)),
+]
+NAMES = [f"{f.__module__.removeprefix('relpos.')}.{f.__name__}" for f, _ in RANDOM]
+KINDS = [
+    np.ones((1, 2)).view(np.matrix),  # in default_rng this ends the process
+    np.array([1, 2]),
+    [1, 2],
+    "seed",
+    0.5,
+    True,
+    np.timedelta64(1),
+    np.random.RandomState(0),
+    np.random.SeedSequence(0),
+    np.random.PCG64(0),
+    np.random.Generator,
+]
+
+
+def test_every_function_with_an_rng_is_here():
+    has_one = set()
+    for module in (relpos, nn, reference):
+        for name in module.__all__:
+            function = getattr(module, name)
+            if callable(function) and not inspect.isabstract(function):
+                try:
+                    parameters = inspect.signature(function).parameters
+                except ValueError:  # a class without one
+                    continue
+                if "rng" in parameters:
+                    has_one.add(function)
+    assert has_one <= {function for function, _ in RANDOM}
+
+
+@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize("rng", KINDS, ids=lambda value: type(value).__name__)
+def test_another_kind_is_refused(function, arguments, rng):
+    with pytest.raises(TypeError, match=r"^rng: got .*; expected an int"):
+        function(*arguments, rng=rng)
+
+
+@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize("rng", [-1, np.int8(-1)])
+def test_a_negative_seed_is_refused(function, arguments, rng):
+    with pytest.raises(ValueError, match=r"^rng: got -1; expected an integer of at "):
+        function(*arguments, rng=rng)
+
+
+@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+@pytest.mark.parametrize("make", [lambda: 7, lambda: np.uint64(7), lambda: 2**200])
+def test_a_seed_is_that_generator(function, arguments, make):
+    """An int seed, and the Generator that it seeds, draw the same."""
+    seeded = function(*arguments, rng=make())
+    drawn = function(*arguments, rng=np.random.default_rng(make()))
+    if isinstance(seeded, nn.Module):
+        first, second = seeded.state_dict(), drawn.state_dict()
+        assert all(np.array_equal(first[name], second[name]) for name in first)
+    else:
+        for one, other in zip(seeded, drawn, strict=True):
+            assert one is other is None or np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("function, arguments", RANDOM, ids=NAMES)
+def test_none_is_a_new_generator(function, arguments):
+    function(*arguments, rng=None)
