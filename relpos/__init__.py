@@ -13,7 +13,13 @@ try:
         threads,
     )
     from relpos._gradients import AttentionContext, AttentionGradients
+    from relpos.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
     from relpos.attention import AttentionOutput, attention
+    from relpos.audit import EncodingAudit, audit_encoding
+    from relpos.buckets import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
+    from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
+    from relpos.costs import Plan, plan
+    from relpos.embedding import learned, learned_backward
     from relpos.encodings import (
         index_encoding,
         normalized_index_encoding,
@@ -21,6 +27,10 @@ try:
         sinusoidal,
         sinusoidal_shift_matrix,
     )
+    from relpos.fire import FireGradients, fire_attention, fire_bias, fire_bias_backward
+    from relpos.graph import graph_attention
+    from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
+    from relpos.merge import merge_attention
     from relpos.positions import (
         grid_labels,
         rel_shift,
@@ -28,11 +38,19 @@ try:
         skew,
         unskew,
     )
+    from relpos.rotary import (
+        RotaryGradients,
+        apply_rotary,
+        apply_rotary_backward,
+        xpos_magnitude,
+    )
+    from relpos.rotary_scaling import rotary_frequencies, rotary_magnitude
     from relpos.schemes import (
         relative_global_attention,
         shaw_attention,
         transformer_xl_attention,
     )
+    from relpos.scores import shaw_scores, skewed_scores, transformer_xl_scores
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
@@ -103,64 +121,25 @@ __all__ = [
 ]
 
 
+# Submodules that few programs need are loaded when they are first named. Functions all
+# come with the import: a process forked while another thread loads a module waits in
+# that import for ever, so no call may load one.
+_SUBMODULES = ("data", "nn", "plot", "recipes", "reference", "ufuncs")
+
 if TYPE_CHECKING:
     from relpos import data as data
     from relpos import nn as nn
     from relpos import plot as plot
     from relpos import recipes as recipes
     from relpos import reference as reference
-    from relpos.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
-    from relpos.audit import EncodingAudit, audit_encoding
-    from relpos.buckets import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
-    from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
-    from relpos.costs import Plan, plan
-    from relpos.embedding import learned, learned_backward
-    from relpos.fire import FireGradients, fire_attention, fire_bias, fire_bias_backward
-    from relpos.graph import graph_attention
-    from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
-    from relpos.merge import merge_attention
-    from relpos.rotary import (
-        RotaryGradients,
-        apply_rotary,
-        apply_rotary_backward,
-        xpos_magnitude,
-    )
-    from relpos.rotary_scaling import rotary_frequencies, rotary_magnitude
-    from relpos.scores import shaw_scores, skewed_scores, transformer_xl_scores
+    from relpos import ufuncs as ufuncs
 else:
-    # What not every program needs is loaded when it is first used, or the import would
-    # take twice as long: submodules, and functions by their modules.
-    _SUBMODULES = ("data", "nn", "plot", "recipes", "reference", "ufuncs")
-    _LATER = {
-        "alibi": ("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
-        "audit": ("EncodingAudit", "audit_encoding"),
-        "buckets": ("deberta_bucket", "t5_bias", "t5_bias_backward", "t5_bucket"),
-        "conv": ("ConvGradients", "conv_encoding", "conv_encoding_backward"),
-        "costs": ("Plan", "plan"),
-        "fire": ("FireGradients", "fire_attention", "fire_bias", "fire_bias_backward"),
-        "graph": ("graph_attention",),
-        "kerple": ("KerpleGradients", "kerple_bias", "kerple_bias_backward"),
-        "embedding": ("learned", "learned_backward"),
-        "merge": ("merge_attention",),
-        "scores": ("shaw_scores", "skewed_scores", "transformer_xl_scores"),
-        "rotary": (
-            "RotaryGradients",
-            "apply_rotary",
-            "apply_rotary_backward",
-            "xpos_magnitude",
-        ),
-        "rotary_scaling": ("rotary_frequencies", "rotary_magnitude"),
-    }
 
     def __getattr__(name):
         if name in _SUBMODULES:
             return _import_module(f"relpos.{name}")
-        for module, names in _LATER.items():
-            if name in names:
-                value = getattr(_import_module(f"relpos.{module}"), name)
-                globals()[name] = value
-                return value
         raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
-    def __dir__():
-        return sorted({*globals(), *__all__, *_SUBMODULES})
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES})

@@ -40,15 +40,14 @@ def reject_foreign(name: str, value: object) -> None:
     """Turn away arrays whose meaning `np.asarray` would silently drop."""
     if type(value) is np.ndarray:  # the usual case, in a tenth of the time
         return
-    if isinstance(value, np.ma.MaskedArray):
+    # By name, because no call loads a module: that of torch would take seconds.
+    packages = [f"{base.__module__}." for base in type(value).__mro__]
+    if any(package.startswith("numpy.ma.") for package in packages):
         raise TypeError(
             f"{name}: got a MaskedArray; expected a plain array (its mask would be "
             "dropped: fill it, and hide keys with attn_mask or key_lengths)"
         )
-    # Recognised by name: torch must never be imported here, and costs seconds.
-    if any(
-        base.__module__.partition(".")[0] == "torch" for base in type(value).__mro__
-    ):
+    if any(package.startswith("torch.") for package in packages):
         raise TypeError(
             f"{name}: got a torch {type(value).__name__}; expected a NumPy array (use "
             "the function of the same name in relpos.torch, or pass tensor.numpy())"

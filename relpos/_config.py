@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+import relpos
 import relpos._core as _core  # in this form its absence is an error with its name
 
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
@@ -148,10 +149,8 @@ def threads(n: int) -> Iterator[None]:
 
 
 def _config() -> dict[str, Any]:
-    from relpos import __version__
-
     return {
-        "version": __version__,
+        "version": relpos.__version__,
         "compiler": _core.compiler,
         "blas": _core.blas_info(),
         "isa_tables": list(_core.by_isa),

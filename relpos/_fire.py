@@ -211,12 +211,12 @@ def lines_of(fire: Fire) -> Lines:
     """
     w1, b1 = fire.w1, fire.b1
     knots = np.where(w1 == 0, np.where(b1 > 0, -np.inf, np.inf), -b1 / w1)
-    cuts = np.unique(knots[np.isfinite(knots)])
-    if (cuts == 0).any():
-        cuts = np.unique([*cuts, _TINY])
+    cuts = {*knots[np.isfinite(knots)].tolist()}  # np.unique would load numpy.ma
+    if 0.0 in cuts:
+        cuts.add(_TINY)
     if not fire.signed:  # x is never negative
-        cuts = cuts[cuts > 0]
-    starts = np.concatenate([[-np.inf], cuts])
+        cuts = {cut for cut in cuts if cut > 0}
+    starts = np.array([-np.inf, *sorted(cuts)])
     if not fire.signed:
         starts[0] = 0.0
     at = starts[:, None]

@@ -188,8 +188,8 @@ def audit_encoding(
 
 
 def _checked_lengths(lengths: Sequence[int]) -> list[int]:
-    found = np.unique(as_integers("lengths", lengths)).tolist()
-    checked = [as_int("lengths", length, 4, POSITION_LIMIT) for length in found]
+    found = {*as_integers("lengths", lengths).ravel().tolist()}
+    checked = [as_int("lengths", length, 4, POSITION_LIMIT) for length in sorted(found)]
     if not checked or checked[-1] < 2 * checked[0]:
         raise ValueError(
             f"lengths: got {checked}; expected the longest to be at least twice the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -69,8 +70,6 @@ def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
     60 digits, so that neither the powers nor their product with a position of any size
     a float64 can count exactly loses a bit that the two parts could hold.
     """
-    from decimal import Decimal, localcontext
-
     with localcontext() as context:
         context.prec = 60
         ratio = (Decimal(base).ln() * -2 / dim).exp()

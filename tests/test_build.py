@@ -49,6 +49,12 @@ def test_show_config_refuses_another_mode():
         relpos.show_config(mode="json")
 
 
+def test_dir_lists_the_public_names():
+    submodules = {"data", "nn", "plot", "recipes", "reference", "ufuncs"}
+    assert set(dir(relpos)) == submodules | set(relpos.__all__)
+    assert all(getattr(relpos, name) is not None for name in dir(relpos))
+
+
 def test_the_tables_are_complete_and_alike():
     base = vars(_core.by_isa["base"])
     for name, table in _core.by_isa.items():
@@ -103,10 +109,12 @@ import relpos
 print(time.process_time() - before)
 """
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    costs = [float(child(script, **cached).stdout) for _ in range(6)]
     # processor time, and the least of several: the first one compiles the bytecode, and
     # whatever else runs on the machine only ever makes an import slower
-    assert min(costs) <= 0.010
+    costs = [1.0]
+    while min(costs) > 0.010 and len(costs) <= 25:
+        costs.append(float(child(script, **cached).stdout))
+    assert min(costs) <= 0.010, costs
 
 
 def test_import_starts_no_thread_and_prints_nothing(child):

@@ -7,7 +7,6 @@ its three tables as named tuples. The arrays beside it are recorded cases of the
 from __future__ import annotations
 
 import tomllib
-from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -40,9 +39,9 @@ class Slip(NamedTuple):
     check: str = ""
 
 
-@cache
-def _overview() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads((files(__name__) / "overview.toml").read_text("utf-8"))
+_OVERVIEW: dict[str, list[dict[str, Any]]] = tomllib.loads(
+    (files(__name__) / "overview.toml").read_text("utf-8")
+)
 
 
 def comparison() -> list[Comparison]:
@@ -59,7 +58,7 @@ def comparison() -> list[Comparison]:
     >>> [row.relative for row in data.comparison() if row.feature == "moved words"]
     ['keep theirs: only distances count']
     """
-    return [Comparison(**row) for row in _overview()["comparison"]]
+    return [Comparison(**row) for row in _OVERVIEW["comparison"]]
 
 
 def families() -> list[Family]:
@@ -76,7 +75,7 @@ def families() -> list[Family]:
     >>> [family.name for family in data.families()][:3]
     ['absolute', 'relative', 'rotary (RoPE)']
     """
-    rows = _overview()["family"]
+    rows = _OVERVIEW["family"]
     return [Family(**{**row, "functions": tuple(row["functions"])}) for row in rows]
 
 
@@ -95,4 +94,4 @@ def slips() -> list[Slip]:
     >>> data.slips()[1].printed
     'r_{6,1} = 1 - 6 = 5'
     """
-    return [Slip(**row) for row in _overview()["slip"]]
+    return [Slip(**row) for row in _OVERVIEW["slip"]]

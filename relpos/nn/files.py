@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,14 @@ import numpy as np
 
 from relpos._checks import Array
 
+try:
+    import safetensors
+except ImportError:  # it is an extra
+    safetensors = None  # type: ignore[assignment]
+
 __all__ = ["load_file"]
+
+codecs.lookup("cp437")  # of the names in .npz files: the codec is a module of its own
 
 # safetensors' names of number types; BF16 is read as the upper half of a float32
 _DTYPES = {
@@ -91,9 +101,6 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
-    import zipfile
-    import zlib
-
     try:
         with path.open("rb") as stream:  # opened here, so that it is closed on errors
             file = np.load(stream, allow_pickle=False)
@@ -105,13 +112,11 @@ def _read_npz(path: Path) -> dict[str, Array]:
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:
-    try:
-        import safetensors
-    except ImportError:
+    if safetensors is None:
         raise ImportError(
             "reading .safetensors files needs the package safetensors; "
             "run `python -m pip install safetensors`"
-        ) from None
+        )
     try:
         deserialize: Any = safetensors.deserialize  # untyped there
         entries = deserialize(path.read_bytes())
