@@ -186,16 +186,49 @@ add_tables(PyObject *module)
 
 /* ---- module-wide functions --------------------------------------------------- */
 
-static PyObject *
-get_num_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+static PyObject *ask_threads_callable; /* of relpos/_config.py */
+
+/* From a gufunc's loop, too, which may have raised already. */
+static int
+ask_threads(void)
 {
-    return PyLong_FromLong(rp_get_num_threads());
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *callable = Py_NewRef(ask_threads_callable);
+    PyObject *number = PyErr_Occurred() ? NULL : PyObject_CallNoArgs(callable);
+    int n = number == NULL ? 0 : (int)PyLong_AsLong(number);
+    Py_XDECREF(number);
+    Py_DECREF(callable);
+    PyGILState_Release(gil);
+    return n;
 }
 
 static PyObject *
-num_threads_source(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+set_threads_hook(PyObject *Py_UNUSED(module), PyObject *callable)
 {
-    return PyUnicode_FromString(rp_num_threads_source());
+    Py_XSETREF(ask_threads_callable, Py_NewRef(callable));
+    rp_set_threads_hook(ask_threads);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+always_ask_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    rp_always_ask_threads();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+get_num_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    int threads = rp_get_num_threads();
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(threads);
+}
+
+static PyObject *
+count_cpus(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    int limited, cpus = rp_count_cpus(&limited);
+    return Py_BuildValue("is", cpus, limited ? "cgroup" : "affinity");
 }
 
 static PyObject *
@@ -206,15 +239,6 @@ set_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     rp_set_num_threads(threads);
     Py_RETURN_NONE;
-}
-
-static PyObject *
-override_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    int threads;
-    if (!PyArg_ParseTuple(args, "i:override_num_threads", &threads))
-        return NULL;
-    return PyLong_FromLong(rp_override_num_threads(threads));
 }
 
 static PyObject *
@@ -235,10 +259,14 @@ live_blocks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 
 static PyMethodDef module_methods[] = {
     {"get_num_threads", get_num_threads, METH_NOARGS, NULL},
-    {"num_threads_source", num_threads_source, METH_NOARGS, NULL},
-    {"set_num_threads", set_num_threads, METH_VARARGS, NULL},
-    {"override_num_threads", override_num_threads, METH_VARARGS,
-     "override_num_threads(n): for this thread, 0 for none; returns the one before"},
+    {"set_num_threads", set_num_threads, METH_VARARGS,
+     "set_num_threads(n): for the process; 0: ask the hook, once"},
+    {"set_threads_hook", set_threads_hook, METH_O,
+     "set_threads_hook(callable): it returns the number of threads of a call"},
+    {"always_ask_threads", always_ask_threads, METH_NOARGS,
+     "always_ask_threads(): from now on, for every call"},
+    {"count_cpus", count_cpus, METH_NOARGS,
+     "count_cpus(): those this process may use, and what says so"},
     {"blas_info", blas_info, METH_NOARGS, NULL},
     {"gemm", gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
     {"fail_at", fail_at, METH_VARARGS,

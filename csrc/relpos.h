@@ -52,13 +52,14 @@ int rp_stopping(void);
  * most every 50 ms, from the thread that called rp_parallel only. */
 void rp_set_poll(int (*poll)(void));
 enum { RP_MAX_THREADS = 1024 };
-void rp_set_num_threads(int threads);
-/* A number for the calling thread alone, 0 for none; returns the one before. */
-int rp_override_num_threads(int threads);
+/* The number of a call that names none: what was set for the process or, where that is 0
+ * or never counts, what the hook answers (0 or less: it failed). */
 int rp_get_num_threads(void);
-/* Where the number came from: "RELPOS_NUM_THREADS", "OMP_NUM_THREADS", "affinity",
- * "cgroup", "set_num_threads" or "threads" (the override). */
-const char *rp_num_threads_source(void);
+void rp_set_num_threads(int threads);
+void rp_set_threads_hook(int (*ask)(void));
+void rp_always_ask_threads(void);
+/* CPUs that this process may use; *limited: fewer than it may run on, by a quota. */
+int rp_count_cpus(int *limited);
 
 /* ---- gemm.c: large matrix products ---------------------------------------- */
 

@@ -1,10 +1,10 @@
-/* threads.c: how many threads a call uses unless it says otherwise. The first of these
- * that holds: RELPOS_NUM_THREADS, OMP_NUM_THREADS, then the CPUs this process may run on
+/* threads.c: how many threads a call uses unless it says otherwise. relpos/_config.py
+ * chooses, since only Python knows its contexts and who started the process; kept here is
+ * its choice, so that a kernel need not ask, and the CPUs this process may run on
  * (affinity), cut to the CPU time its control groups allow (cgroup quota, v1 and v2). */
 #define _GNU_SOURCE
 
 #include <limits.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,27 +14,14 @@
 
 #include "relpos.h"
 
-static atomic_int process_threads;
-static const char *_Atomic process_source;
-static _Thread_local int thread_override;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_int chosen;     /* for the whole process; 0: to be asked for */
+static atomic_int by_context; /* contexts may have numbers of their own: always ask */
+static int (*_Atomic ask_hook)(void);
 
 static int
 clamp_threads(long n)
 {
     return n < 1 ? 1 : n > RP_MAX_THREADS ? RP_MAX_THREADS : (int)n;
-}
-
-/* A whole positive decimal number and nothing else; anything else counts as not set. */
-static int
-threads_from_environment(const char *name)
-{
-    const char *text = getenv(name);
-    char *end;
-    if (text == NULL || text[0] < '1' || text[0] > '9')
-        return 0;
-    long n = strtol(text, &end, 10); /* LONG_MAX when too large: clamped */
-    return *end == '\0' ? clamp_threads(n) : 0;
 }
 
 static int
@@ -165,50 +152,43 @@ threads_from_quota(void)
 
 #endif
 
-static void
-read_defaults(void)
+int
+rp_count_cpus(int *limited)
 {
-    static const char *const variables[] = {"RELPOS_NUM_THREADS", "OMP_NUM_THREADS"};
-    for (int i = 0; i < 2; i++) {
-        int n = threads_from_environment(variables[i]);
-        if (n > 0) {
-            atomic_store(&process_source, variables[i]);
-            atomic_store(&process_threads, n);
-            return;
-        }
-    }
     int cpus = threads_from_affinity(), quota = threads_from_quota();
-    int limited = quota > 0 && quota < cpus;
-    atomic_store(&process_source, limited ? "cgroup" : "affinity");
-    atomic_store(&process_threads, limited ? quota : cpus);
+    *limited = quota > 0 && quota < cpus;
+    return *limited ? quota : cpus;
+}
+
+void
+rp_set_threads_hook(int (*ask)(void))
+{
+    atomic_store(&ask_hook, ask);
+}
+
+void
+rp_always_ask_threads(void)
+{
+    atomic_store(&by_context, 1);
 }
 
 void
 rp_set_num_threads(int threads)
 {
-    pthread_once(&once, read_defaults);
-    atomic_store(&process_source, "set_num_threads");
-    atomic_store(&process_threads, clamp_threads(threads));
-}
-
-int
-rp_override_num_threads(int threads)
-{
-    int before = thread_override;
-    thread_override = threads > 0 ? clamp_threads(threads) : 0;
-    return before;
+    atomic_store(&chosen, threads > 0 ? clamp_threads(threads) : 0);
 }
 
 int
 rp_get_num_threads(void)
 {
-    pthread_once(&once, read_defaults);
-    return thread_override > 0 ? thread_override : atomic_load(&process_threads);
-}
-
-const char *
-rp_num_threads_source(void)
-{
-    pthread_once(&once, read_defaults);
-    return thread_override > 0 ? "threads" : atomic_load(&process_source);
+    int always = atomic_load(&by_context), n = always ? 0 : atomic_load(&chosen);
+    int (*ask)(void) = atomic_load(&ask_hook);
+    if (n > 0 || ask == NULL)
+        return clamp_threads(n);
+    n = ask();
+    if (n > 0 && !always) { /* the process's; one set meanwhile stays */
+        int none = 0;
+        atomic_compare_exchange_strong(&chosen, &none, n);
+    }
+    return clamp_threads(n);
 }

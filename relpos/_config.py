@@ -1,11 +1,15 @@
-"""Process-wide settings: the kernels in use and the number of threads."""
+"""Settings: the kernels in use and the number of threads."""
 
 from __future__ import annotations
 
 import operator
+import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Literal, overload
 
@@ -62,6 +66,8 @@ def choose_num_threads(n: object) -> int:
 def set_num_threads(n: int) -> None:
     """Set how many threads each call uses from now on, in the whole process.
 
+    Processes that it forks later start with the same number.
+
     Parameters
     ----------
     n : int
@@ -76,10 +82,13 @@ def set_num_threads(n: int) -> None:
 
     Notes
     -----
-    The starting value is the first of: the environment variable
-    ``RELPOS_NUM_THREADS``, the variable ``OMP_NUM_THREADS``, the number of CPUs this
-    process may run on, cut to the CPU time its control groups allow. Results do not
-    depend on the number of threads, not even in their last bit.
+    Before the first call of this function, the number is the first of: the environment
+    variable ``RELPOS_NUM_THREADS``; the variable ``OMP_NUM_THREADS``, where of a list
+    the first number counts; 1 in a process that `multiprocessing` started, because its
+    siblings share the CPUs (a worker of a pool, of `concurrent.futures`, of a
+    DataLoader); the number of CPUs this process may run on, cut to the CPU time its
+    control groups allow. Results do not depend on the number of threads, not even in
+    their last bit.
 
     Examples
     --------
@@ -90,16 +99,18 @@ def set_num_threads(n: int) -> None:
     3
     >>> relpos.set_num_threads(before)
     """
-    _core.set_num_threads(check_num_threads(n))
+    global _told
+    _told = check_num_threads(n), "set_num_threads"
+    _core.set_num_threads(_told[0])
 
 
 def get_num_threads() -> int:
-    """Return how many threads a call from this thread uses unless it says otherwise.
+    """Return how many threads a call made here uses unless it says otherwise.
 
     Returns
     -------
     int
-        The number of the innermost `threads` block of this thread, else the process's.
+        The number of the innermost `threads` block around, else the process's.
 
     Examples
     --------
@@ -113,7 +124,7 @@ def get_num_threads() -> int:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Use `n` threads for every call that this thread makes within the block.
+    """Use `n` threads for every call that is made within the block.
 
     Parameters
     ----------
@@ -129,8 +140,11 @@ def threads(n: int) -> Iterator[None]:
 
     Notes
     -----
-    Blocks nest, and leaving one restores what was in force before it. Other Python
-    threads are not affected; `set_num_threads` is for the whole process.
+    Blocks nest, and may be left in any order: the innermost not left yet counts. A
+    block belongs to its context (`contextvars`): other threads and the other tasks of
+    an event loop are not affected, tasks that are started within it are until it is
+    left. As with `decimal.localcontext`, what a generator yields to within a block is
+    within it, too, until the generator goes on. `set_num_threads` is for the process.
 
     Examples
     --------
@@ -141,11 +155,109 @@ def threads(n: int) -> Iterator[None]:
     ...     inner, relpos.get_num_threads()
     (1, 2)
     """
-    before = _core.override_num_threads(check_num_threads(n))
+    block = _Block(check_num_threads(n), _innermost_block())
+    _core.always_ask_threads()
+    _block.set(block)
     try:
         yield
     finally:
-        _core.override_num_threads(before)
+        block.is_open = False
+        _block.set(_innermost_block())
+
+
+class _Block:
+    """A `threads` block of a context, and the one around it.
+
+    It notes itself that it was left, which may happen in another context than the one
+    it was entered in: where a generator is thrown away.
+    """
+
+    __slots__ = ("is_open", "number", "outer")
+
+    def __init__(self, number: int, outer: _Block | None) -> None:
+        self.number = number
+        self.outer = outer
+        self.is_open = True
+
+
+_block: ContextVar[_Block | None] = ContextVar("relpos_threads", default=None)
+
+
+def _innermost_block() -> _Block | None:
+    block = _block.get()
+    while block is not None and not block.is_open:
+        block = block.outer
+    return block
+
+
+def _number() -> int:
+    """Number of threads of a call that names none; C asks for it here."""
+    block = _innermost_block()
+    return block.number if block is not None else _of_process()[0]
+
+
+def _of_process() -> tuple[int, str]:
+    """Number of threads outside of all blocks, and where it comes from."""
+    if _told is not None:
+        return _told
+    if _started_by_multiprocessing():
+        return 1, "multiprocessing"
+    return _cpus()
+
+
+def _started_by_multiprocessing() -> bool:
+    process: Any = sys.modules.get("multiprocessing.process")
+    try:
+        # A spawned worker that is still importing the main module has no parent yet.
+        starting = hasattr(process.current_process(), "_inheriting")
+        return starting or process.parent_process() is not None
+    except (AttributeError, NameError):  # not loaded, or not to the end
+        return False
+
+
+@cache
+def _cpus() -> tuple[int, str]:
+    return _core.count_cpus()
+
+
+def _told_by_environment() -> tuple[int, str] | None:
+    """Read the first variable that has a number; warn of one that has anything else."""
+    for name in ("RELPOS_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        # OpenMP's has a number for each level of nested loops.
+        items = text.split(",") if name == "OMP_NUM_THREADS" else [text]
+        numbers = [_positive(item) for item in items]
+        if all(numbers):
+            return numbers[0], name
+        if text.strip():
+            warnings.warn(
+                f"{name}: got {text!r}; expected a positive integer (relpos goes on as "
+                "if the variable were not set)",
+                RuntimeWarning,
+                stacklevel=4,  # the line that imports relpos
+            )
+    return None
+
+
+def _positive(text: str) -> int:
+    """`text` as a number of threads, cut to the largest; 0 where it is none."""
+    digits = text.strip().lstrip("0")
+    if not (digits.isascii() and digits.isdigit()):
+        return 0
+    return min(int(digits[:9]), _core.max_threads)
+
+
+def _forget_the_choice() -> None:
+    """In a forked child: whether it is a worker is known only later."""
+    if _told is None:
+        _core.set_num_threads(0)
+
+
+#: What set the number of the process, and to what; None: nobody did.
+_told = _told_by_environment()
+_core.set_num_threads(_told[0] if _told is not None else 0)
+_core.set_threads_hook(_number)
+os.register_at_fork(after_in_child=_forget_the_choice)
 
 
 def _config() -> dict[str, Any]:
@@ -156,7 +268,7 @@ def _config() -> dict[str, Any]:
         "isa_tables": list(_core.by_isa),
         "isa": _isa.get(),
         "threads": get_num_threads(),
-        "threads_from": _core.num_threads_source(),
+        "threads_from": "threads" if _innermost_block() else _of_process()[1],
         "numpy": np.__version__,
     }
 

@@ -74,9 +74,12 @@ def strict_floats():
 def child(tmp_path):
     """Runs a script in a fresh Python, outside the source tree; returns its output."""
 
-    def run(script, *options, timeout=120, **environment):
+    def run(script, *options, timeout=120, as_file=False, **environment):
+        if as_file:  # a process that it spawns imports the main module from there
+            (tmp_path / "script.py").write_text(script, "utf-8")
+        source = ["script.py"] if as_file else ["-c", script]
         done = subprocess.run(
-            [sys.executable, *options, "-c", script],
+            [sys.executable, *options, *source],
             cwd=tmp_path,
             env=_environment(**environment),
             capture_output=True,

@@ -1,8 +1,7 @@
-"""The pool and the number of threads: same bits, forks, signals, many callers."""
+"""The pool: same bits for any number of threads, forks, signals, many callers."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -36,9 +35,6 @@ def problem():
     return names["compute"]
 
 
-# ---- the number of threads ---------------------------------------------------------
-
-
 @pytest.mark.sanitized
 @pytest.mark.devmode
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -56,96 +52,6 @@ def test_any_number_of_threads_gives_the_same_bits(isa, dtype):
     for other in results[1:]:
         for name in ("out", "lse", "weights"):
             assert np.array_equal(getattr(results[0], name), getattr(other, name))
-
-
-@pytest.mark.devmode
-def test_threads_restores_what_was_set():
-    before = relpos.get_num_threads()
-    with relpos.threads(5):
-        assert relpos.get_num_threads() == 5
-        assert relpos.show_config(mode="dicts")["threads_from"] == "threads"
-        with pytest.raises(KeyError), relpos.threads(3):
-            assert relpos.get_num_threads() == 3
-            raise KeyError
-        assert relpos.get_num_threads() == 5
-    assert relpos.get_num_threads() == before
-
-
-def test_threads_is_for_the_calling_thread_and_set_num_threads_for_all():
-    before, seen = relpos.get_num_threads(), []
-    try:
-        with relpos.threads(7):
-            relpos.set_num_threads(3)
-            other = threading.Thread(
-                target=lambda: seen.append(relpos.get_num_threads())
-            )
-            other.start()
-            other.join()
-            assert seen == [3]
-            assert relpos.get_num_threads() == 7
-        assert relpos.get_num_threads() == 3
-        assert relpos.show_config(mode="dicts")["threads_from"] == "set_num_threads"
-    finally:
-        relpos.set_num_threads(before)
-
-
-@pytest.mark.devmode
-@pytest.mark.parametrize(
-    ("n", "error"),
-    [
-        (0, ValueError),
-        (-1, ValueError),
-        (2**40, ValueError),
-        (1.0, TypeError),
-        (True, TypeError),
-        ("2", TypeError),
-        (None, TypeError),
-    ],
-)
-@pytest.mark.parametrize("setter", [relpos.set_num_threads, relpos.threads])
-def test_a_bad_number_of_threads_is_refused(setter, n, error):
-    before = relpos.get_num_threads()
-    with pytest.raises(error, match="num_threads"):
-        result = setter(n)
-        with result:
-            pass
-    assert relpos.get_num_threads() == before
-
-
-SHOW = """
-import relpos
-print(relpos.get_num_threads(), relpos.show_config(mode="dicts")["threads_from"])
-"""
-
-
-@pytest.mark.parametrize(
-    ("environment", "want"),
-    [
-        ({"RELPOS_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, "3 RELPOS_NUM_THREADS"),
-        ({"OMP_NUM_THREADS": "5"}, "5 OMP_NUM_THREADS"),
-        ({"RELPOS_NUM_THREADS": "99999999999999999999"}, "1024 RELPOS_NUM_THREADS"),
-        ({"RELPOS_NUM_THREADS": "4x", "OMP_NUM_THREADS": "2"}, "2 OMP_NUM_THREADS"),
-        ({"RELPOS_NUM_THREADS": "0", "OMP_NUM_THREADS": "6"}, "6 OMP_NUM_THREADS"),
-        ({"RELPOS_NUM_THREADS": "-2", "OMP_NUM_THREADS": "6"}, "6 OMP_NUM_THREADS"),
-        ({"RELPOS_NUM_THREADS": " 2", "OMP_NUM_THREADS": "6"}, "6 OMP_NUM_THREADS"),
-    ],
-)
-def test_the_environment_is_read_strictly(child, environment, want):
-    assert child(SHOW, **environment).stdout.strip() == want
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
-def test_one_cpu_means_one_thread(child):
-    script = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
-    number, source = child(script + SHOW).stdout.split()
-    assert number == "1"
-    assert source in ("affinity", "cgroup")
-
-
-def test_the_default_is_at_most_the_affinity(child):
-    number, source = child(SHOW).stdout.split()
-    assert 1 <= int(number) <= len(os.sched_getaffinity(0))
-    assert source in ("affinity", "cgroup")
 
 
 # ---- many callers ------------------------------------------------------------------
