@@ -17,6 +17,7 @@ import numpy as np
 
 import relpos
 import relpos._core as _core  # in this form its absence is an error with its name
+from relpos._checks import as_choice
 
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 
@@ -294,7 +295,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If `mode` is neither of the two.
 
     Examples
@@ -303,10 +304,9 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> relpos.show_config(mode="dicts")["version"] == relpos.__version__
     True
     """
-    if mode not in ("stdout", "dicts"):
-        raise ValueError(f"mode: {mode!r} is not known; expected 'stdout' or 'dicts'")
+    wanted = as_choice("mode", mode, ("stdout", "dicts"))
     config = _config()
-    if mode == "dicts":
+    if wanted == "dicts":
         return config
     for name, value in config.items():
         text = ", ".join(value) if isinstance(value, list) else value

@@ -45,8 +45,11 @@ def test_show_config_prints_every_fact(capsys):
 
 @pytest.mark.devmode
 def test_show_config_refuses_another_mode():
-    with pytest.raises(ValueError, match="mode: 'json'"):
+    with pytest.raises(ValueError, match=r"^mode: got 'json'; expected one of"):
         relpos.show_config(mode="json")
+    for mode in (np.array(["dicts", "stdout"]), ["dicts"], None):
+        with pytest.raises(TypeError, match=r"^mode: got .*; expected one of"):
+            relpos.show_config(mode=mode)
 
 
 def test_dir_lists_the_public_names():
