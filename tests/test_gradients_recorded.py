@@ -13,12 +13,13 @@ import tape
 from oracle_gradients import sum_to
 from recorded import NOT_EXPRESSED, ORACLE, Case
 from tape import Traced
-from test_recorded import FAMILIES, pytest_generate_tests
+from test_recorded import FAMILIES, pytest_generate_tests, unheard_of
 from tolerances import TOLERANCES
 
 import relpos
 
-__all__ = ["pytest_generate_tests"]  # the files of the folder, as in test_recorded
+# the files of the folder, and a strange one, as in test_recorded
+__all__ = ["pytest_generate_tests", "unheard_of"]
 
 #: Files whose gradients are not those of an attention alone.
 NOT_DIFFERENTIATED = {
@@ -144,6 +145,11 @@ def test_relpos_reproduces_gradients(path, dtype):
 def test_oracle_reproduces_gradients(path):
     """The oracle that judges the kernels, against code of other people."""
     compare_gradients(path, "float64", ORACLE)
+
+
+def test_gradients_of_an_unknown_family_fail(request):
+    with pytest.raises(KeyError, match="unheard_of"):
+        compare_gradients(request.getfixturevalue("unheard_of"), "float64")
 
 
 def test_projected_inputs_are_all_compared(path):
