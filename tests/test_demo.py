@@ -323,17 +323,6 @@ def test_pictures(monkeypatch, tmp_path, report):
     assert made == [*names, "training.png"]
 
 
-def test_plots_draw_into_the_axes_given():
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    ax = figure.subplots()
-    assert relpos.plot.relative_position_map(np.eye(3, dtype=int), ax=ax) is ax
-    assert [text.get_text() for text in ax.texts] == list("100010001")
-    assert relpos.plot.attention_map(np.eye(3), ax=figure.add_subplot()).images
-    assert relpos.plot.encoding_map(np.zeros((3, 2)), ax=figure.add_subplot()).images
-    lines = relpos.plot.loss_curves({"a": [2.0, 1.0]}, ax=figure.add_subplot()).lines
-    assert lines[0].get_xydata().tolist() == [[1, 2], [2, 1]]
-
-
 def test_demo_command_prints_json(monkeypatch, capsys):
     monkeypatch.setattr(demo, "STEPS", [demo.facts, demo.skewing, demo.pictures])
     assert __main__.main(["demo", "--json", "--no-plots"]) == 0
