@@ -180,6 +180,10 @@ def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
     ValueError
         If it has fewer than two axes or an even number of columns.
 
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
+
     Examples
     --------
     >>> import relpos
