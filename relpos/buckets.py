@@ -247,6 +247,11 @@ def t5_bias_backward(
         If `grad_bias` has fewer than two axes or an even number of columns, or the
         buckets leave no logarithmic range.
 
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
     Examples
     --------
     >>> import relpos
