@@ -26,7 +26,24 @@ _KINDS = ("log", "power")
 
 
 class KerpleGradients(NamedTuple):
-    """Gradients of the two arguments of `kerple_bias`."""
+    """Gradients of the two arguments of `kerple_bias`.
+
+    Attributes
+    ----------
+    r1, r2 : ndarray, (..., H)
+        In the common dtype of the two arguments.
+
+    See Also
+    --------
+    kerple_bias_backward : returns it, and has the formula.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> r1, r2 = relpos.kerple_bias_backward([[1.0, 0.0, 1.0]], [1.0], [1.0])
+    >>> r1.round(2), r2
+    (array([-1.39]), array([-1.]))
+    """
 
     r1: Array
     r2: Array
@@ -147,6 +164,11 @@ def kerple_bias_backward(
     ValueError
         If shapes differ, `grad_bias` has an even number of columns, or `r2` is out of
         its range.
+
+    References
+    ----------
+    .. [1] Chi, Fan, Ramadge, Rudnicky, "KERPLE: Kernelized Relative Positional
+       Embedding for Length Extrapolation", 2022, arXiv:2205.09921, section 4.
 
     Examples
     --------
