@@ -33,7 +33,26 @@ __all__ = ["ConvGradients", "conv_encoding", "conv_encoding_backward"]
 
 
 class ConvGradients(NamedTuple):
-    """Gradients of `conv_encoding`'s inputs; None where there was no bias."""
+    """Gradients of `conv_encoding`'s inputs, each of its input's shape and dtype.
+
+    Attributes
+    ----------
+    x : ndarray, (..., L, E)
+    weight : ndarray, (E, k) or (E, i, j)
+    bias : ndarray, (E,), or None
+        None where there was none.
+
+    See Also
+    --------
+    conv_encoding_backward : returns it, and has the formula.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> x, weight = [[1.0], [2.0]], [[1.0, 1.0, 1.0]]
+    >>> relpos.conv_encoding_backward([[1.0], [1.0]], x, weight, [0.0]).bias
+    array([2.])
+    """
 
     x: Array
     weight: Array
@@ -172,6 +191,11 @@ def conv_encoding_backward(
         A shape does not fit, or `grid` does not multiply to L.
     MemoryError
         Out of memory.
+
+    References
+    ----------
+    .. [1] Chu et al., "Conditional Positional Encodings for Vision Transformers", 2021,
+       arXiv:2102.10882.
 
     Examples
     --------
