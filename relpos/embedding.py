@@ -73,6 +73,11 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     --------
     learned_backward : gradient of the table.
 
+    References
+    ----------
+    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
+       arXiv:1705.03122, section 3.1.
+
     Examples
     --------
     >>> import numpy as np
@@ -124,6 +129,11 @@ def learned_backward(
         If the axes of `grad_out` before the last are not those of `positions`.
     IndexError
         If a position is negative, or R or more.
+
+    References
+    ----------
+    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
+       arXiv:1705.03122, section 3.1.
 
     Examples
     --------
