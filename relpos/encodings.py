@@ -293,6 +293,10 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
     ValueError
         If `length` is negative or `dim` less than 1.
 
+    References
+    ----------
+    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
+
     Examples
     --------
     >>> import relpos
@@ -327,6 +331,10 @@ def normalized_index_encoding(
     ------
     TypeError, ValueError
         As `index_encoding`.
+
+    References
+    ----------
+    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
 
     Examples
     --------
@@ -369,6 +377,10 @@ def random_encoding(
     ------
     TypeError, ValueError
         As `index_encoding`; also if `rng` is of another kind, or negative.
+
+    References
+    ----------
+    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
 
     Examples
     --------
