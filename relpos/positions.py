@@ -240,7 +240,13 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
 def unskew(x: ArrayLike, *, is_causal: bool) -> Array:
     r"""Adjoint of `skew`: sums over keys become sums over relative positions.
 
-    For all a and b of fitting shapes, sum(skew(a) * b) = sum(a * unskew(b)).
+    For all a and b of fitting shapes, sum(skew(a) * b) = sum(a * unskew(b)). With
+    ``is_causal=False``, and 0 where there is no such key,
+
+    .. math:: y_{it} = x_{i,\; t - (L_q - 1) + i}
+
+    With ``is_causal=True``, `x` behind Lq zeros is read as Lq rows of Lk + 1, and the
+    first of these columns dropped.
 
     Parameters
     ----------
@@ -260,6 +266,10 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Array:
         If `x` is not floating, or `is_causal` not a bool.
     ValueError
         If `x` has fewer than two axes.
+
+    References
+    ----------
+    .. [1] Huang et al., "Music Transformer", 2018, arXiv:1809.04281, section 3.4.1.
 
     Examples
     --------
