@@ -53,7 +53,28 @@ class FireKeywords(ShawKeywords, total=False):
 
 
 class FireGradients(NamedTuple):
-    """Gradients of `fire_bias`'s parameters."""
+    """Gradients of `fire_bias`'s parameters, each of its parameter's shape and dtype.
+
+    Attributes
+    ----------
+    w1 : ndarray, (W,) or (W, 1)
+    b1 : ndarray, (W,)
+    w2 : ndarray, (H, W)
+    b2 : ndarray, (H,)
+    c, threshold : ndarray, ()
+
+    See Also
+    --------
+    fire_bias_backward : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> parameters = [1.0], [0.0], [[-1.0]], [0.0], 1.0, 1.0
+    >>> gradients = relpos.fire_bias_backward([[[1.0, 1.0]]], *parameters)
+    >>> gradients.b2
+    array([2.])
+    """
 
     w1: Array
     b1: Array
@@ -215,6 +236,11 @@ def fire_bias_backward(
     ------
     TypeError, ValueError
         As `fire_bias`; ValueError if `grad_bias` does not fit the heads.
+
+    References
+    ----------
+    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
+       Context Transformers", 2023, arXiv:2310.04418.
 
     Examples
     --------
