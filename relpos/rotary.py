@@ -31,7 +31,27 @@ __all__ = ["RotaryGradients", "apply_rotary", "apply_rotary_backward", "xpos_mag
 
 
 class RotaryGradients(NamedTuple):
-    """What `apply_rotary_backward` returns; None for what was not given."""
+    """Gradients of `apply_rotary`'s inputs, each of its input's shape and dtype.
+
+    Attributes
+    ----------
+    x : ndarray, (..., L, D)
+    inv_freq : ndarray, (rotary_dim / 2,), or None
+    angles : ndarray, or None
+        These two are None where they were not given.
+
+    See Also
+    --------
+    apply_rotary_backward : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> x = [[1.0, 2.0]]
+    >>> gradients = relpos.apply_rotary_backward(x, x, angles=[[0.0]])
+    >>> gradients.angles, gradients.inv_freq
+    (array([[0.]]), None)
+    """
 
     x: Array
     inv_freq: Array | None
@@ -223,12 +243,14 @@ def apply_rotary_backward(
         g_x = R^\top g, \quad g_\theta = g_b \, y_a - g_a \, y_b, \quad
         g_{\omega_c} = \sum_{..., n} n \, g_{\theta_{n,c}}
 
+    where R is the rotation, times the magnitude, and y what `apply_rotary` returned.
+
     Parameters
     ----------
     grad_out : array_like of float, (..., L, D)
         Gradient of what `apply_rotary` returned.
-    x, positions, base, inv_freq, angles, magnitude, interleaved, rotary_dim, offset, \
-inverse
+    x, positions, base, inv_freq, angles, magnitude : array_like
+    interleaved, rotary_dim, offset, inverse
         As in `apply_rotary`.
 
     Returns
@@ -243,6 +265,11 @@ inverse
         If an argument is of the wrong kind.
     ValueError
         As `apply_rotary`, and if `grad_out` has not x's shape.
+
+    References
+    ----------
+    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+       2021, arXiv:2104.09864.
 
     Examples
     --------
