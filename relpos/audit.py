@@ -56,10 +56,21 @@ _TIMINGS = 5
 
 
 class Finding(NamedTuple):
-    """One measured number and the limit that it is held to."""
+    """One measured number and the limit that it is held to.
+
+    Attributes
+    ----------
+    value : float
+        NaN where there was nothing to measure.
+    relation : {">=", "<="}
+    limit : float
+    quantity : str
+        What was measured.
+    note : str
+    """
 
     value: float
-    relation: str  # ">=" or "<="
+    relation: str
     limit: float
     quantity: str
     note: str = ""
@@ -73,7 +84,24 @@ class Finding(NamedTuple):
 
 
 class EncodingAudit(NamedTuple):
-    """Findings of `audit_encoding`; printed, a table with a line for each."""
+    """Findings of `audit_encoding`; printed, a table with a line for each.
+
+    Attributes
+    ----------
+    unique, consistent, order, extrapolation, small, scalable : Finding
+        Each ``(value, relation, limit, quantity, note)``, with the property `met`.
+
+    See Also
+    --------
+    audit_encoding : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> audit = relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=4)
+    >>> audit.small.value, audit.small.relation, audit.small.limit, audit.small.met
+    (15.0, '<=', 1.0, False)
+    """
 
     unique: Finding
     consistent: Finding
@@ -103,12 +131,29 @@ class EncodingAudit(NamedTuple):
 def audit_encoding(
     encode: Encoder, *, lengths: Sequence[int], dim: int
 ) -> EncodingAudit:
-    """Measure the five requirements on an encoding of positions.
+    r"""Measure the five requirements on an encoding of positions.
 
     They are: each position has its own vector, the same for every length (unique and
     consistent); the vectors tell the order; what they tell holds for positions beyond
     the lengths known so far (extrapolation); their values are small beside those of
     word embeddings; and they are cheap for long sequences (scalable).
+
+    With :math:`P^L` the encoding of length L, m the shortest and M the longest length,
+    :math:`P = P^M`, :math:`d_{nr} = |P_{n+r} - P_n|` and :math:`t_L` CPU time,
+
+    .. math::
+
+        unique &= \min_{n \ne n'} \max_c |P_{nc} - P_{n'c}| \,/\, small \\
+        consistent &= \max_{L, n, c} |P^L_{nc} - P_{nc}| \,/\, small \\
+        order &= \text{share of } n < n' \text{ with } w P_n < w P_{n'} \\
+        extrapolation &= 1 - \frac{\sum_{r, n \ge m} (d_{nr} - \delta_r)^2}
+                               {\sum_{r, n \ge m} (d_{nr} - \bar d)^2} \\
+        small &= \max_{L, n, c} |P^L_{nc}| \\
+        scalable &= \log(t_M / t_{M/4}) \,/\, \log 4
+
+    where w is a linear readout of the position, fitted to the even positions and tried
+    on the odd ones, :math:`\delta_r` the mean of :math:`|P^m_{n+r} - P^m_n|`, and
+    :math:`\bar d` that of the d summed over; r goes to 64 at most.
 
     Parameters
     ----------
@@ -144,6 +189,10 @@ def audit_encoding(
     -----
     Time is O(L^2 dim) for the longest length L, which every pair of positions costs.
     CPU time is measured, so that other programs matter little.
+
+    References
+    ----------
+    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
 
     Examples
     --------
