@@ -48,7 +48,7 @@ def _size(number: int) -> str:
 
 
 class Formulation(NamedTuple):
-    """Bytes beyond inputs and output, and flops, of one way to compute it."""
+    """One way to compute it: its name, bytes beyond inputs and output, and flops."""
 
     name: str
     bytes: int
@@ -58,10 +58,32 @@ class Formulation(NamedTuple):
 class Plan(NamedTuple):
     """Costs of the formulations; printed, a table.
 
-    `increase` is Shaw's n / (b h), to which the growth of memory by the vectors of
-    pairs is proportional when all heads and sequences share them; `pair_vectors` are
-    the bytes of those n^2 d numbers, `pair_vectors_per_head` of the L^2 D numbers that
-    the Music Transformer counts (D over all heads), and `table` of its L D instead.
+    Attributes
+    ----------
+    formulations : tuple of Formulation
+        Each ``(name, bytes, flops)``; bytes are those beyond inputs and output. The
+        last one, also the property `relpos`, is what this package's kernels need.
+    inputs, output : int
+        Bytes.
+    increase : float
+        Shaw's n / (b h), to which the growth of memory by the vectors of pairs is
+        proportional when all heads and sequences share them.
+    pair_vectors : int
+        Bytes of those n^2 d numbers.
+    pair_vectors_per_head, table : int
+        Bytes of the L^2 D numbers that the Music Transformer counts, D over all heads,
+        and of the L D that it has instead.
+
+    See Also
+    --------
+    plan : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> costs = relpos.plan(1, 8, 512, 512, 64, scheme="bias")
+    >>> costs.output, [form.name for form in costs.formulations]
+    (1048576, ['L x L', 'relpos'])
     """
 
     formulations: tuple[Formulation, ...]
@@ -131,7 +153,24 @@ def plan(
     max_relative_position: int = 16,
     num_threads: int | None = None,
 ) -> Plan:
-    """Tell what the forward of a scheme costs in each formulation, without running it.
+    r"""Tell what the forward of a scheme costs in each formulation, without running it.
+
+    Numbers stored beyond inputs and output, and flops of the matrix products, for B
+    `batch`, H `heads`, T tables of R rows and N pairs that may attend:
+
+    .. math::
+
+        \text{L x L x d}: \quad & T L_q L_k D + 2 B H L_q L_k, \quad
+            (4 + 2 T) \, B H L_q L_k D \\
+        \text{L x L}: \quad & 2 B H L_q L_k, \quad
+            4 B H L_q L_k D + 2 T \, B H L_q R D \\
+        \text{L x R}: \quad & T \, B H L_q R, \quad
+            4 B H N D + 2 T \, B H L_q R D \\
+        \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
+            4 B H N D + 2 T \, B H X D
+
+    X is Lq R for tables of at most 1024 rows and an eighth of Lq + Lk, else N. A number
+    is 4 or 8 bytes; "plain" stores one score for each pair, not two.
 
     Parameters
     ----------
