@@ -340,13 +340,13 @@ def deberta_bucket(
         If `bucket_size` and `max_position` leave no logarithmic range, or a distance
         would need thousands of buckets.
 
-    Notes
-    -----
-    Exact for every parameter set: edges are found by comparing integers.
-
     See Also
     --------
     relpos.recipes.deberta : rows of DeBERTa's tables from these buckets.
+
+    Notes
+    -----
+    Exact for every parameter set: edges are found by comparing integers.
 
     References
     ----------
