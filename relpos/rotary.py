@@ -249,7 +249,8 @@ def apply_rotary_backward(
     ----------
     grad_out : array_like of float, (..., L, D)
         Gradient of what `apply_rotary` returned.
-    x, positions, base, inv_freq, angles, magnitude : array_like
+    x, positions, base, inv_freq, angles, magnitude
+        As in `apply_rotary`.
     interleaved, rotary_dim, offset, inverse
         As in `apply_rotary`.
 
