@@ -16,7 +16,14 @@ __all__ = ["SegmentGradients", "xlnet", "xlnet_segments", "xlnet_segments_backwa
 
 
 class SegmentGradients(NamedTuple):
-    """Gradients of the floating arguments of `xlnet_segments`."""
+    """Gradients of the floating arguments of `xlnet_segments`.
+
+    Attributes
+    ----------
+    query : ndarray, (..., H, Lq, D)
+    segment_embed : ndarray, (2, H, D)
+    pos_bias_s : ndarray, (H, D)
+    """
 
     query: Array
     segment_embed: Array
@@ -119,6 +126,11 @@ def xlnet_segments(
     TypeError, ValueError
         If an array is of another kind or shape.
 
+    References
+    ----------
+    .. [1] Yang et al., "XLNet: Generalized Autoregressive Pretraining for Language
+       Understanding", 2019, arXiv:1906.08237, section 2.5.
+
     Examples
     --------
     >>> import numpy as np
@@ -173,6 +185,13 @@ def xlnet_segments_backward(
 ) -> SegmentGradients:
     r"""Gradients of query, segment_embed and pos_bias_s through `xlnet_segments`.
 
+    With d for `different` and G for `grad_mask`,
+
+    .. math::
+
+        dq_i &= \sum_j G_{ij} \, g_{d_{ij}} / \sqrt D, \quad ds = \sum_i dq_i \\
+        dg_t &= \sum_{ij:\; d_{ij} = t} G_{ij} \, (q_i + s) / \sqrt D
+
     Parameters
     ----------
     grad_mask : array_like, (..., H, Lq, Lk)
@@ -189,6 +208,11 @@ def xlnet_segments_backward(
     ------
     TypeError, ValueError
         If an array is of another kind or shape.
+
+    References
+    ----------
+    .. [1] Yang et al., "XLNet: Generalized Autoregressive Pretraining for Language
+       Understanding", 2019, arXiv:1906.08237, section 2.5.
 
     Examples
     --------
