@@ -27,7 +27,32 @@ if TYPE_CHECKING:
 
 
 class AttentionOutput(NamedTuple):
-    """Results of `attention`; None where one was not asked for."""
+    """Results of `attention`; None where one was not asked for.
+
+    Attributes
+    ----------
+    out : ndarray, (..., H, Lq, Dv)
+    lse : ndarray, (..., H, Lq), or None
+        Logarithm of the sum of the exponentials of each query's scores.
+    weights : ndarray, (..., H, Lq, Lk), or None
+        Probabilities, before dropout.
+    context : AttentionContext or None
+        Gives the gradients.
+
+    See Also
+    --------
+    attention : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> query = np.zeros((1, 2, 4))
+    >>> result = relpos.attention(query, query, query, return_weights=True)
+    >>> result.weights, result.lse
+    (array([[[0.5, 0.5],
+            [0.5, 0.5]]]), None)
+    """
 
     out: Array
     lse: Array | None
