@@ -22,7 +22,37 @@ if TYPE_CHECKING:
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients of `attention`'s inputs; None where absent or not asked for."""
+    """Gradients of `attention`'s inputs; None where absent or not asked for.
+
+    Each is of its input's shape and dtype, summed over the axes on which the input was
+    broadcast. FIRE's six, from `w1` on, are those of `fire_attention`.
+
+    Attributes
+    ----------
+    query : ndarray, (..., H, Lq, D)
+    key : ndarray, (..., Hk, Lk, D)
+    value : ndarray, (..., Hk, Lk, Dv)
+    attn_mask : ndarray
+    rel_key, rel_query : ndarray, (R, D), (H, R, D) or (..., H, R, D)
+    rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
+    rel_bias : ndarray, (R,), (H, R) or (..., H, R)
+    pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
+    w1, b1, w2, b2, c, threshold : ndarray
+
+    See Also
+    --------
+    AttentionContext.backward : returns it, and has the formulas.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.zeros((1, 2, 4))
+    >>> context = relpos.attention(x, x, x, return_context=True).context
+    >>> gradients = context.backward(np.zeros((1, 2, 4)))
+    >>> gradients.query.shape, gradients.rel_key
+    ((1, 2, 4), None)
+    """
 
     query: Array | None = None
     key: Array | None = None
@@ -54,6 +84,20 @@ class AttentionContext:
     options and the dropout seed, and can be used more than once. Changing the numbers
     in an input or in the result makes later gradients wrong; resizing one makes
     `backward` raise.
+
+    See Also
+    --------
+    attention : returns it, as `AttentionOutput.context`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.ones((1, 2, 4))
+    >>> context = relpos.attention(x, x, x, return_context=True).context
+    >>> context.backward(np.ones((1, 2, 4)), wrt=["value"]).value
+    array([[[1., 1., 1., 1.],
+            [1., 1., 1., 1.]]])
     """
 
     __slots__ = ("_layouts", "_out", "_problem", "_seed", "_weighed")
