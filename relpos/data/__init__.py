@@ -14,7 +14,22 @@ __all__ = ["Comparison", "Family", "Slip", "comparison", "families", "slips"]
 
 
 class Comparison(NamedTuple):
-    """One feature of absolute and of relative encodings."""
+    """One feature of absolute and of relative encodings.
+
+    Attributes
+    ----------
+    feature, absolute, relative : str
+
+    See Also
+    --------
+    comparison : all of them.
+
+    Examples
+    --------
+    >>> from relpos import data
+    >>> data.Comparison("learned", "either", "mostly").relative
+    'mostly'
+    """
 
     feature: str
     absolute: str
@@ -22,7 +37,24 @@ class Comparison(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A family of encodings, and the functions of relpos that compute it."""
+    """A family of encodings, and the functions of relpos that compute it.
+
+    Attributes
+    ----------
+    name, acts_on, learned : str
+    functions : tuple of str
+    paper : str
+
+    See Also
+    --------
+    families : all of them.
+
+    Examples
+    --------
+    >>> from relpos import data
+    >>> [family.functions for family in data.families() if family.learned == "no"][:2]
+    [('apply_rotary',), ('alibi_bias',)]
+    """
 
     name: str
     acts_on: str
@@ -32,7 +64,22 @@ class Family(NamedTuple):
 
 
 class Slip(NamedTuple):
-    """What the overview prints and what is right; `check` is code that is then true."""
+    """What the overview prints and what is right; `check` is code that is then true.
+
+    Attributes
+    ----------
+    printed, correct, check : str
+
+    See Also
+    --------
+    slips : all of them.
+
+    Examples
+    --------
+    >>> from relpos import data
+    >>> data.Slip("7 - 9 = 2", "-2", "7 - 9 == -2").correct
+    '-2'
+    """
 
     printed: str
     correct: str
