@@ -132,7 +132,7 @@ def normalized_index_encoding(length: int, dim: int) -> Floats:
 
 
 def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
-    """p[n, c] drawn from the uniform distribution on [-1, 1). Returns (length, dim).
+    """p[n, c] = a draw from the uniform distribution on [-1, 1). (length, dim).
 
     Examples
     --------

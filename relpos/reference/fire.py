@@ -141,7 +141,9 @@ def fire_attention(
     eps: float = 1e-6,
     **options: Any,
 ) -> Floats | AttentionOutput:
-    """`attention` with `fire_bias` as its mask; `options` are those of attention.
+    """s_ij = scale·q_i·k_j + b_ij: `attention` with `fire_bias` as its mask.
+
+    `options` are those of attention.
 
     Examples
     --------

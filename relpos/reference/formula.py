@@ -57,7 +57,12 @@ def attention(
     return_weights: bool = False,
     rng: Rng = None,
 ) -> Floats | AttentionOutput:
-    """The formula on top of this module, every array in it built in full.
+    """out_i = Σ_j p_ij·z_ij·(v_j + W[l]), every array in it built in full.
+
+    p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij),
+    s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij, with A =
+    rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u and
+    pos_bias_v, l the row of the pair (i, j), and z the factor of dropout.
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
