@@ -1,0 +1,73 @@
+"""A small good call of every public function, by name: what has to be given."""
+
+from __future__ import annotations
+
+import numpy as np
+from bad_biases import GOOD as BIASES_AND_RECIPES
+
+import relpos
+
+H, L, D = 2, 4, 3
+HEADS = np.ones((H, L, D))
+QKV = {"query": HEADS, "key": HEADS, "value": HEADS}
+TABLE = np.ones((2 * L - 1, D))
+TABLES = {"rel_key": TABLE, "rel_value": TABLE}
+UV = {"pos_bias_u": np.ones(D), "pos_bias_v": np.ones(D)}
+SCORES = {"query": HEADS, "key": HEADS, "rel_key": TABLE}
+PARTS = {"out_a": HEADS, "lse_a": HEADS[..., 0], "out_b": HEADS, "lse_b": HEADS[..., 0]}
+NETWORK = {"w1": np.ones(5), "b1": np.ones(5), "w2": np.ones((H, 5)), "b2": np.ones(H)}
+FIRE = {**NETWORK, "c": 1.0, "threshold": 1.0}
+EDGES = {"indptr": np.arange(L + 1), "indices": np.arange(L), "labels": np.arange(L)}
+PEG = {"x": np.ones((6, 1)), "weight": np.ones((1, 3))}
+SIZES = {"batch": 1, "heads": 2, "query_length": 8, "key_length": 9, "head_dim": 4}
+NAIVE = {"length": 4, "dim": 3}
+
+GOOD = {
+    "attention": {**QKV, **TABLES, **UV},
+    "AttentionContext.backward": {"grad_out": HEADS},
+    "shaw_attention": {**QKV, **TABLES},
+    "relative_global_attention": {**QKV, "rel_key": TABLE},
+    "transformer_xl_attention": {**QKV, **UV, "rel_key": TABLE},
+    "fire_attention": {**QKV, **FIRE},
+    "graph_attention": {**QKV, **EDGES, **TABLES},
+    "merge_attention": PARTS,
+    "shaw_scores": SCORES,
+    "skewed_scores": {**SCORES, "is_causal": True},
+    "transformer_xl_scores": {**SCORES, **UV},
+    "relative_positions": {"query_length": 4},
+    "grid_labels": {"shape": (2, 3)},
+    "skew": {"x": np.ones((L, 2 * L - 1)), "is_causal": False},
+    "unskew": {"x": np.ones((L, L)), "is_causal": False},
+    "rel_shift": {"x": np.ones((L, L))},
+    "sinusoidal": {"positions": [1.0], "dim": 4},
+    "sinusoidal_shift_matrix": {"offset": 1.5, "dim": 4},
+    "index_encoding": NAIVE,
+    "normalized_index_encoding": NAIVE,
+    "random_encoding": {**NAIVE, "rng": 0},
+    "learned": {"table": TABLE, "positions": [0, 2]},
+    "learned_backward": {
+        "grad_out": np.ones((2, D)),
+        "positions": [0, 2],
+        "num_positions": 3,
+    },
+    "audit_encoding": {"encode": relpos.sinusoidal, "lengths": (4, 8, 16), "dim": 4},
+    "conv_encoding": PEG,
+    "conv_encoding_backward": {**PEG, "grad_out": PEG["x"]},
+    "apply_rotary": {"x": HEADS, "rotary_dim": 2},
+    "apply_rotary_backward": {"x": HEADS, "rotary_dim": 2, "grad_out": HEADS},
+    "xpos_magnitude": {"positions": [1, 2], "dim": 4},
+    "rotary_frequencies": {"dim": 4},
+    "rotary_magnitude": {"scaling": ("linear", 2.0)},
+    "fire_bias": {**FIRE, "query_length": 4},
+    "fire_bias_backward": {**FIRE, "grad_bias": np.ones((H, L, L))},
+    "plan": {**SIZES, "scheme": "shaw"},
+    "set_num_threads": {"n": relpos.get_num_threads()},
+    "threads": {"n": 1},
+    "show_config": {"mode": "dicts"},
+    "plot.encoding_map": {"encoding": TABLE},
+    "plot.attention_map": {"weights": TABLE},
+    "plot.relative_position_map": {"relative": [[0, 1]]},
+    "plot.loss_curves": {"losses": {"a": [1.0]}},
+}
+for name, arguments in BIASES_AND_RECIPES.items():
+    GOOD[name if hasattr(relpos, name) else f"recipes.{name}"] = arguments
