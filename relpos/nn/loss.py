@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_floating, as_integers, as_real, at_least_ndim
+from relpos._checks import (
+    Array,
+    as_floating,
+    as_integers,
+    as_real,
+    at_least_ndim,
+    check_bytes,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -44,16 +51,27 @@ def cross_entropy(
     -------
     Loss
         ``(loss, grad)``; grad has the shape of `logits` and is what the model's
-        ``backward`` takes.
+        ``backward`` takes. The loss is in nats (natural logarithms).
 
     Raises
     ------
     TypeError
-        `logits` are not floating or `targets` are not integers.
+        `logits` are not floating, `targets` are not integers, or `label_smoothing` is
+        no number.
     ValueError
-        Shapes do not match, there is no item, or `label_smoothing` is outside [0, 1].
+        Shapes do not match, there is no item, `label_smoothing` is outside [0, 1], or
+        the logits have more bytes than memory can address.
     IndexError
         A target is outside the classes.
+    MemoryError
+        Out of memory, before any of the work.
+
+    Notes
+    -----
+    A logit of -inf says that its class is impossible: its gradient is that of a
+    probability of 0, and the loss is infinite where the class has a share of the target
+    (t > 0), untouched by it where it has none. A row without a softmax (every logit
+    -inf, or one of them inf or nan) makes the loss and the row's gradient nan.
 
     References
     ----------
@@ -88,12 +106,18 @@ def cross_entropy(
             f"targets: class {index[outside][0]} is outside the logits' {classes}; "
             f"expected 0 to {classes - 1}"
         )
-    rows = x.reshape(-1, classes)
-    rows = rows.astype(np.result_type(x.dtype, np.float32), copy=False)
-    shifted = rows - rows.max(-1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    dtype = np.result_type(x.dtype, np.float32)
+    check_bytes("logits", x.shape, dtype)
+    logs = np.empty((index.size, classes), dtype)  # what is too large fails before work
+    rows = x.reshape(logs.shape)
+    np.subtract(rows, rows.max(-1, keepdims=True), out=logs, dtype=dtype)
+    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     wanted = np.full_like(logs, smoothing / classes)
-    wanted[np.arange(len(rows)), index.ravel()] += 1 - smoothing
-    total = (logs * wanted).sum(dtype=np.float64)
-    grad = (np.exp(logs) - wanted) / len(rows)
-    return Loss(-float(total) / len(rows), grad.reshape(x.shape).astype(x.dtype))
+    wanted[np.arange(len(logs)), index.ravel()] += 1 - smoothing
+    # a class without a share counts nothing, not even where its log is -inf
+    parts = np.multiply(logs, wanted, out=np.zeros_like(logs), where=wanted > 0)
+    loss = (0.0 - float(parts.sum(dtype=np.float64))) / len(logs)  # never -0.0
+    grad = np.exp(logs, out=logs)
+    grad -= wanted
+    grad /= len(logs)
+    return Loss(loss, grad.reshape(x.shape).astype(x.dtype, copy=False))
