@@ -13,8 +13,10 @@ from relpos import nn
 X = np.zeros((2, 5, 6), "float32")
 W = X.swapaxes(0, 1)  # time first
 FUTURE = np.triu(np.ones((5, 5), bool), 1)
+PAIRS = FUTURE[:, :, None]
 BIAS = np.zeros((2, 4), "float32")
 LOGITS = np.zeros((1, 2))
+ENDLESS = np.broadcast_to(np.float32(1), (2, 1, 2**46))  # no copy of it fits in memory
 
 Music, Shaw = nn.RelativeGlobalAttention, nn.ShawAttention
 XL, Conformer = nn.RelPartialLearnableMultiHeadAttn, nn.ConformerRelPositionAttention
@@ -98,6 +100,11 @@ CALLS = [
     (ValueError, r"x: got .* expected \(\.\.\., 5\)", lambda: nn.Linear(5, 2)(X)),
     (ValueError, r"x: got shape \(\); expected", lambda: nn.LayerNorm(1)(X[0, 0, 0])),
     (ValueError, "length: got 0", lambda: nn.DynamicPositionBias(4, 2, 1)(0)),
+    (
+        ValueError,
+        r"mask: got shape .*; expected \(2, 5\)",
+        lambda: nn.ConvPositionEmbedding(6, 4, 3)(X, ENDLESS[:, 0]),
+    ),
     # Shaw
     (ValueError, "key: got None with a value", lambda: shaw(X, None, X)),
     (ValueError, r"value: .*expected \(2, 5, 6\)", lambda: shaw(X, X, X[:, 1:])),
@@ -114,7 +121,8 @@ CALLS = [
     (ValueError, "leaves future keys visible", lambda: xl(W, rows(5))),
     (ValueError, r"expected \(R, 6\)", lambda: xl(W, W, FUTURE[..., None])),
     (ValueError, r"attn_mask\[:, :, None\]", lambda: xl(W, rows(5), FUTURE)),
-    (ValueError, "attn_mask: has values other", lambda: xl(W, rows(5), -1e9 * FUTURE)),
+    (ValueError, "attn_mask: has values other", lambda: xl(W, rows(5), -1e9 * PAIRS)),
+    (ValueError, r"attn_mask: got shape .*; exp", lambda: xl(W, rows(5), ENDLESS[0])),
     (TypeError, "attn_mask: got .*<U1", lambda: xl(W, rows(5), np.full((5, 2), "x"))),
     (TypeError, "0 arguments after .*r_r_bias, attn", lambda: shared(W, rows(5))),
     (TypeError, "3 arguments .*layer owns", lambda: xl(W, rows(5), None, None, None)),
@@ -126,6 +134,7 @@ CALLS = [
     # Conformer
     (ValueError, r"pos_emb: .*\(5, 6\); expected \(9, 6\)", lambda: conformer(rows(5))),
     (ValueError, r"mask: .*\(5, 5\); .*\(2, 1", lambda: conformer(rows(9), FUTURE)),
+    (ValueError, r"mask: got shape .*; exp", lambda: conformer(rows(9), ENDLESS)),
     (
         ValueError,
         r"cache: got shape \(1, 3, 6\); expected \(2, M, 6\)",
@@ -154,6 +163,17 @@ OTHERS = [
     (TypeError, "state_dict: got str.*load_file", lambda: load("weights.npz")),
     (TypeError, "weight: got .*floats", lambda: load({"weight": [["a"]]}, False)),
     (TypeError, "weight: got .*floats", lambda: load({"weight": [[1j]]}, False)),
+    (
+        ValueError,
+        r"size mismatch for weight",
+        lambda: load({"weight": ENDLESS.view("int32")}, False),
+    ),
+    (
+        TypeError,
+        "weight: got a MaskedArray",
+        lambda: load({"weight": np.ma.masked_equal(np.ones((2, 6)), 1)}, False),
+    ),
+    (ValueError, "weight: .*rectangular", lambda: load({"weight": [[1], 2]}, False)),
     (TypeError, "strict: got int", lambda: load({}, 1)),
     (TypeError, "mode: got int", lambda: nn.Linear(2, 2).train(1)),
     (TypeError, "data: got dtype int64", lambda: nn.Parameter(np.zeros(3, int))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -351,3 +353,15 @@ def test_float32_layers_widen_float16_and_refuse_float64():
     assert layer(x).dtype == np.float32
     with pytest.raises(TypeError, match=r"query: got dtype float64; .*float32"):
         layer(x.astype("float64"))
+
+
+def test_without_a_mask_no_matrix_of_pairs_is_built():
+    layer = nn.RelPartialLearnableMultiHeadAttn(1, 2, 2, 0.1, rng=0).eval()
+    length = 2048
+    (w,) = draw((length, 1, 2), dtype="float32")
+    r = concat(np.arange(length - 1, -length, -1), 2, "float32")
+    tracemalloc.start()
+    layer(w, r)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < length**2 / 4

@@ -66,13 +66,21 @@ def as_not_negative(name: str, value: object) -> float:
     return number
 
 
-def as_zero_one(name: str, value: ArrayLike) -> Array:
-    """Return a mask of True/False or 1/0 as booleans."""
+def as_mask(name: str, value: ArrayLike) -> Array:
+    """Return a mask, for `as_zero_one` once its shape is known to fit.
+
+    In between because a view of a wrong shape can be too large to copy.
+    """
     array = as_array(name, value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name}: got {kind_of(array)}; expected booleans, or 0 and 1")
-    flags = array.astype(bool)
-    if array.dtype.kind != "b" and not np.array_equal(flags, array):
+    return array
+
+
+def as_zero_one(name: str, mask: Array) -> Array:
+    """Return a mask of True/False or 1/0 as booleans."""
+    flags = mask.astype(bool)
+    if mask.dtype.kind != "b" and not np.array_equal(flags, mask):
         raise ValueError(
             f"{name}: has values other than 0 and 1; expected a mask, not scores to add"
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._checks import Array, kind_of
+from relpos._checks import Array, as_array, kind_of
 
 
 def compare_states(
@@ -56,14 +56,18 @@ def _quoted(names: list[str]) -> str:
 
 
 def _as_numbers(name: str, value: object, dtype: np.dtype[Any]) -> Array:
-    """Return an array of `dtype` from an array or a tensor of PyTorch."""
+    """Return an array of real numbers from an array, or a tensor of PyTorch.
+
+    An array is not cast before its shape is known to fit; a tensor is, to the float
+    that holds what it has, as NumPy knows no bfloat16.
+    """
     if hasattr(value, "detach"):  # a tensor, without importing torch to ask
         tensor: Any = value.detach().cpu()
         tensor = tensor.double() if dtype.itemsize == 8 else tensor.float()
         return np.asarray(tensor.numpy())
-    array = np.asarray(value)
+    array = as_array(name, value)
     if array.dtype.kind not in "fbiu":
         raise TypeError(
             f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
         )
-    return array.astype(dtype, copy=False)
+    return array

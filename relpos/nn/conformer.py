@@ -9,6 +9,7 @@ import numpy as np
 from relpos._checks import Array
 from relpos.nn._inputs import (
     as_input,
+    as_mask,
     as_probability,
     as_size,
     as_zero_one,
@@ -209,10 +210,10 @@ def _read_mask(
     """Return the mask as (B, 1, 1 or Lq, Lk)."""
     if mask is None:
         return None
-    allowed = as_zero_one("mask", mask)
-    if allowed.shape not in ((batch, 1, total), (batch, rows, total)):
+    given = as_mask("mask", mask)
+    if given.shape not in ((batch, 1, total), (batch, rows, total)):
         raise ValueError(
-            f"mask: got shape {allowed.shape}; expected (B, 1 or Lq, Lk) = "
+            f"mask: got shape {given.shape}; expected (B, 1 or Lq, Lk) = "
             f"({batch}, 1 or {rows}, {total}), cache included"
         )
-    return allowed[:, None]
+    return as_zero_one("mask", given)[:, None]

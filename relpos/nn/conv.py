@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from relpos import _core
 from relpos._checks import Array
 from relpos._config import get_num_threads, kernels
-from relpos.nn._inputs import as_input, as_size, as_zero_one, check_shape
+from relpos.nn._inputs import as_input, as_mask, as_size, as_zero_one, check_shape
 from relpos.nn.linear import _sum_rows
 from relpos.nn.module import LoadResult, Module, Parameter
 
@@ -129,8 +129,9 @@ class ConvPositionEmbedding(Module):
         array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
         tokens = None
         if mask is not None:
-            tokens = as_zero_one("mask", mask)
-            check_shape("mask", tokens, array.shape[:2])
+            given = as_mask("mask", mask)
+            check_shape("mask", given, array.shape[:2])
+            tokens = as_zero_one("mask", given)
             array = np.where(tokens[..., None], array, self.dtype.type(0))
         padded = _padded(array, self.groups, weight.shape[-1], weight.shape[-1] // 2)
         taps = self._grouped(weight).transpose(0, 3, 2, 1)

@@ -9,6 +9,7 @@ import numpy as np
 from relpos._checks import Array, as_flag
 from relpos.nn._inputs import (
     as_input,
+    as_mask,
     as_probability,
     as_size,
     as_zero_one,
@@ -347,21 +348,22 @@ def _read_mask(
     mask: Any, length: int, total: int, batch: int
 ) -> tuple[Array | None, bool]:
     """Return what may attend, (B or 1, 1, Lq or 1, Lk), and whether that is causal."""
-    past = np.tri(length, total, total - length, dtype=bool)
     if mask is None:
-        return None, bool(past.all())
-    hidden = as_zero_one("attn_mask", mask)
+        return None, length <= 1  # then no key is in the future
+    given = as_mask("attn_mask", mask)
     shapes = {(total, batch), (length, total, batch), (length, total, 1)}
-    if hidden.shape not in shapes:
+    if given.shape not in shapes:
         hint = ""
-        if hidden.shape == (length, total):
+        if given.shape == (length, total):
             hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
         raise ValueError(
-            f"attn_mask: got shape {hidden.shape}; expected (Lk, B) = {(total, batch)} "
+            f"attn_mask: got shape {given.shape}; expected (Lk, B) = {(total, batch)} "
             f"or (Lq, Lk, B or 1) = {(length, total, batch)}{hint}"
         )
+    hidden = as_zero_one("attn_mask", given)
     if hidden.ndim == 2:
         hidden = hidden[None]
+    past = np.tri(length, total, total - length, dtype=bool)
     allowed = ~hidden.transpose(2, 0, 1)[:, None]
     causal = not (allowed & ~past).any()
     if causal and (allowed | ~past).all():
