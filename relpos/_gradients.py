@@ -147,7 +147,8 @@ class AttentionContext:
         where a table row sums over all pairs that use it. FIRE's parameters get what
         `fire_bias_backward` makes of dS. The scores are computed again
         tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query that
-        sees no key adds nothing to any gradient.
+        sees no key adds nothing to any gradient; nor does one whose logits are nan,
+        as a padded token's may be, where its `grad_out` and `grad_lse` are zero.
 
         Parameters
         ----------
@@ -217,7 +218,8 @@ class AttentionContext:
         if names:
             operands = {**self._problem.operands, **given, **bias, "seed": self._seed}
             operands |= {"out": self._out}
-            operands |= dict(zip(("row_max", "row_sum"), self._weighed, strict=True))
+            row_max, row_sum = self._weighed
+            operands |= {"row_max": row_max, "row_sum": _live_sums(row_sum, given)}
             operands |= {f"grad_{name}": view for name, (_, view) in sums.items()}
             kernels().attention_backward({**operands, "num_threads": threads})
         found = {name: _deliver(name, sums[name][0], self._problem) for name in tables}
@@ -254,6 +256,19 @@ class AttentionContext:
                     f"made this context (shape {before[0]} then, {array.shape} now); "
                     "expected an array left as it was: pass a copy, or call again"
                 )
+
+
+def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
+    """Return the sums of the rows' softmax, 0 where a row of nan gets no gradient.
+
+    The kernels skip a row of sum 0; times a gradient of 0, nan would still be nan.
+    """
+    silent = np.isnan(row_sum)
+    if not silent.any():
+        return row_sum
+    for gradient in given.values():
+        silent &= ~gradient.any(-1, keepdims=True)
+    return np.where(silent, 0, row_sum)
 
 
 def _layout(array: Array) -> tuple[Any, ...]:

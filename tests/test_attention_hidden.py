@@ -179,3 +179,34 @@ def test_a_poisoned_query_stays_alone(isa, dtype, lq, lk):
             got = run(bad, k, v, **keywords)
         unaffected(got, want, others)
         assert np.isnan(got.out[..., ~others, :]).all()
+
+
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("wanted", ["grad_out", "grad_lse", "both"])
+def test_a_poisoned_query_without_a_gradient_passes_nothing_back(
+    isa, dtype, lq, lk, wanted
+):
+    """Its gradients are those of any query there whose incoming gradients are zero."""
+    rng = np.random.default_rng(7)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16))
+    keywords = cast(terms(rng, "everything", 2, lq, lk, 16), dtype)
+    given = {"grad_out": normal(rng, 2, 2, lq, 16), "grad_lse": normal(rng, 2, 2, lq)}
+    for grad in given.values():
+        grad[:, 1, lq // 2] = 0  # of one head: the other one is as finite as before
+    if wanted != "both":
+        given = {"grad_out": None, wanted: given[wanted]}
+
+    def gradients(query):
+        context = run(query, k, v, return_context=True, **keywords).context
+        return context.backward(**given)
+
+    want = gradients(q)
+    for poison in POISONS:
+        with np.errstate(all="ignore"):
+            got = gradients(poisoned(q, (..., 1, lq // 2, slice(None)), poison))
+            bad = gradients(poisoned(q, (..., 0, lq // 2, slice(None)), poison))
+        for name, grad in want._asdict().items():
+            if grad is not None:
+                assert_bitwise(getattr(got, name), grad)
+        assert np.isnan(bad.key[:, 0]).any()
