@@ -5,6 +5,10 @@ shapes of parameters, and gives its numbers. `load_state_dict` takes the module'
 weights, calling the layer is the forward pass, and `backward(grad_out)` the gradient:
 it returns that of the inputs and adds those of the parameters to their `.grad`. The
 attention itself is done by the functions of `relpos`.
+
+A token that no query sees has no part in a gradient, not even where it is nan: the mask
+hides it as a key, and its own row of `grad_out` is zero where no loss counts that row.
+In PyTorch the nan reaches the parameters, as 0 * nan.
 """
 
 from relpos.nn.absolute import LearnedAPE, SinusoidalEncoding

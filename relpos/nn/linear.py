@@ -33,6 +33,20 @@ def _sum_rows(x: Array) -> Array:
     return total.astype(x.dtype)
 
 
+def _sum_outer(grad: Array, x: Array) -> Array:
+    """Sum grad[n] x[n]^T over the rows n; those of a zero gradient add nothing.
+
+    A token that is hidden everywhere has such a row. The product takes 0 * nan for nan:
+    only where that shows in the sum are the rows selected.
+    """
+    threads = get_num_threads()
+    total = _core.gemm(grad.T, x, threads)
+    if not np.isfinite(total).all():
+        live = np.where(grad.any(-1, keepdims=True), x, 0)
+        total = _core.gemm(grad.T, live, threads)
+    return total
+
+
 class Linear(Module):
     r"""Affine map of the last axis, as `torch.nn.Linear`.
 
@@ -102,13 +116,17 @@ class Linear(Module):
         return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x."""
+        """Add the parameters' gradients and return that of x.
+
+        A row of zeros in `grad_out` adds nothing to them, even if x is nan there.
+        """
         grad, x = self._recall(grad_out)
-        rows, threads = _rows(grad), get_num_threads()
-        self.weight.add_grad(_core.gemm(rows.T, _rows(x), threads))
+        rows = _rows(grad)
+        self.weight.add_grad(_sum_outer(rows, _rows(x)))
         if self.bias is not None:
             self.bias.add_grad(_sum_rows(grad))
-        return _core.gemm(rows, self.weight.data, threads).reshape(x.shape)
+        product = _core.gemm(rows, self.weight.data, get_num_threads())
+        return product.reshape(x.shape)
 
 
 class LayerNorm(Module):
@@ -168,8 +186,14 @@ class LayerNorm(Module):
         )
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x."""
+        """Add the parameters' gradients and return that of x.
+
+        A row of zeros in `grad_out` adds nothing to them, even if x is nan there.
+        """
         grad, normed, deviation = self._recall(grad_out)
+        if not ((deviation > 0) & (deviation < np.inf)).all():
+            live = grad.any(-1, keepdims=True)  # to select by: 0 * nan would be nan
+            normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)
         self.weight.add_grad(_sum_rows(grad * normed))
         self.bias.add_grad(_sum_rows(grad))
         scaled = grad * self.weight.data
