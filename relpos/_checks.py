@@ -82,7 +82,11 @@ def as_floating(name: str, value: object) -> Array:
 
 def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that a function is to make its result in."""
-    wanted = np.dtype(dtype)
+    try:
+        wanted = np.dtype(dtype)
+    except (TypeError, ValueError):
+        got = repr(dtype) if isinstance(dtype, str) else kind_of(dtype)
+        raise TypeError(f"dtype: got {got}; expected float32 or float64") from None
     if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
     return wanted
