@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 __all__ = ["learned", "learned_backward"]
 
 
-def _table_positions(positions: ArrayLike, rows: int) -> Array:
+def table_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
     """Private int64 copy of the positions, every one inside the table."""
-    count = count_of(positions)
+    count = count_of(positions, name)
     if count is not None:
         if count > rows:
             raise IndexError(
-                f"positions: position {count - 1} of 0..{count - 1} is outside the "
+                f"{name}: position {count - 1} of 0..{count - 1} is outside the "
                 f"table of R = {rows} rows; expected at most {rows}"
             )
         return np.arange(count, dtype=np.int64)
-    index = as_integers("positions", positions)
+    index = as_integers(name, positions)
     outside = (index < 0) | (index >= rows)
     if outside.any():
         wrong = index[outside][0]
         raise IndexError(
-            f"positions: position {wrong} is outside the table of R = {rows} rows; "
+            f"{name}: position {wrong} is outside the table of R = {rows} rows; "
             f"expected 0 to {rows - 1}"
         )
     return index
@@ -93,7 +93,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     """
     rows = as_floating("table", table)
     at_least_ndim("table", rows, 2, "(..., R, E)")
-    index = _table_positions(positions, rows.shape[-2])
+    index = table_positions(positions, rows.shape[-2])
     dtype = np.result_type(rows.dtype, np.float32)
     found: Array = kernels().learned(rows, index.reshape(-1), dtype=dtype)
     shape = (*rows.shape[:-2], *index.shape, rows.shape[-1])
@@ -146,7 +146,7 @@ def learned_backward(
     """
     grad = as_floating("grad_out", grad_out)
     rows = as_int("num_positions", num_positions, 0, POSITION_LIMIT)
-    index = _table_positions(positions, rows)
+    index = table_positions(positions, rows)
     batch = grad.shape[: max(grad.ndim - 1 - index.ndim, 0)]
     if grad.ndim < 1 or grad.shape[len(batch) : -1] != index.shape:
         wanted = ", ".join(["...", *map(str, index.shape), "E"])

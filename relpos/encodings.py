@@ -38,10 +38,10 @@ MAX_DIM = 2**20
 _LAYOUTS = ("interleaved", "concat")
 
 
-def count_of(positions: object) -> int | None:
+def count_of(positions: object, name: str = "positions") -> int | None:
     """Return n where `positions` is the int n, short for 0..n-1; None for an array."""
     if isinstance(positions, int | np.integer) and not isinstance(positions, bool):
-        return as_int("positions", positions, 0, POSITION_LIMIT)
+        return as_int(name, positions, 0, POSITION_LIMIT)
     return None
 
 

@@ -15,6 +15,7 @@ W = X.swapaxes(0, 1)  # time first
 FUTURE = np.triu(np.ones((5, 5), bool), 1)
 PAIRS = FUTURE[:, :, None]
 BIAS = np.zeros((2, 4), "float32")
+WEIGHT = nn.Parameter(np.zeros(3))
 LOGITS = np.zeros((1, 2))
 ENDLESS = np.broadcast_to(np.float32(1), (2, 1, 2**46))  # no copy of it fits in memory
 
@@ -52,6 +53,10 @@ def backward(grad_out):
     return layer.backward(grad_out)
 
 
+def assign(layer, name, value):
+    setattr(layer, name, value)
+
+
 def load(*args):
     return nn.Linear(6, 2).load_state_dict(*args)
 
@@ -83,6 +88,29 @@ CONSTRUCTORS = [
     (TypeError, "rng: got str", lambda: nn.Linear(2, 2, rng="seed")),
     (TypeError, "rng: got bool", lambda: nn.Linear(2, 2, rng=True)),
     (ValueError, "rng: got -1", lambda: nn.Linear(2, 2, rng=-1)),
+    (TypeError, "in_features: got str", lambda: nn.Linear("3", 2)),
+    (TypeError, "dtype: got 'x'; expected float32", lambda: nn.Linear(2, 2, dtype="x")),
+    (TypeError, "dtype: got dict; exp", lambda: nn.Embedding(2, 2, dtype={"a": 1})),
+    (
+        TypeError,
+        "layer_norm_epsilon: got str",
+        lambda: XL(2, 6, 4, 0.1, layer_norm_epsilon="x"),
+    ),
+    (
+        ValueError,
+        "in_features: .*more bytes",
+        lambda: nn.Linear(2**31 - 1, 2**31 - 1),
+    ),
+    (
+        ValueError,
+        "embedding_dim: .*more bytes",
+        lambda: nn.Embedding(2**31 - 1, 2**31 - 1),
+    ),
+    (
+        ValueError,
+        "kernel_size: .*more bytes",
+        lambda: nn.ConvPositionEmbedding(2**31 - 1, 2**31 - 1, 1),
+    ),
     (ValueError, "depth: got 0", lambda: nn.DynamicPositionBias(4, 2, 0)),
     (ValueError, "layout: got 'x'", lambda: nn.SinusoidalEncoding(4, layout="x")),
     (ValueError, "eps: got -1", lambda: nn.LayerNorm(4, eps=-1)),
@@ -94,9 +122,12 @@ CALLS = [
     (TypeError, "x: got dtype int64", lambda: music(X.astype(int))),
     (TypeError, "x: got dtype float64; .*float32", lambda: music(X.astype(float))),
     (ValueError, "x: .* 5; .* max_len = 3", lambda: nn.SinusoidalEncoding(6, 3)(X)),
-    (IndexError, "outside the table of R = 4", lambda: nn.LearnedAPE(4, 6)(X)),
+    (IndexError, "x: .* 5; .* max_seq_len = 4", lambda: nn.LearnedAPE(4, 6)(X)),
     (ValueError, r"x: got shape \(3,\)", lambda: nn.LearnedAPE(4, 6)(np.zeros(3))),
-    (IndexError, "position 9 is outside", lambda: nn.Embedding(9, 2)([[9]])),
+    (IndexError, "indices: position 9 is out", lambda: nn.Embedding(9, 2)([[9]])),
+    (TypeError, "indices: got dtype float64", lambda: nn.Embedding(9, 2)([0.5])),
+    (ValueError, "indices: got -1", lambda: nn.Embedding(9, 2)(-1)),
+    (IndexError, "indices: position 9 of", lambda: nn.Embedding(9, 2)(10)),
     (ValueError, r"x: got .* expected \(\.\.\., 5\)", lambda: nn.Linear(5, 2)(X)),
     (ValueError, r"x: got shape \(\); expected", lambda: nn.LayerNorm(1)(X[0, 0, 0])),
     (ValueError, "length: got 0", lambda: nn.DynamicPositionBias(4, 2, 1)(0)),
@@ -176,8 +207,32 @@ OTHERS = [
     (ValueError, "weight: .*rectangular", lambda: load({"weight": [[1], 2]}, False)),
     (TypeError, "strict: got int", lambda: load({}, 1)),
     (TypeError, "mode: got int", lambda: nn.Linear(2, 2).train(1)),
+    (
+        TypeError,
+        r"Er: got an array of .* a Parameter of R.*Er.data\[...\], or .*load_state",
+        lambda: assign(Music(6, 2, 4), "Er", np.zeros((4, 3))),
+    ),
+    (
+        TypeError,
+        "bias: got Linear, .* another one, or None",
+        lambda: assign(nn.Linear(2, 2), "bias", nn.Linear(2, 2)),
+    ),
+    (
+        TypeError,
+        "query: got Parameter, .* a Module of RelativeGlobalAttention",
+        lambda: assign(Music(6, 2, 4), "query", nn.Parameter(np.zeros(3))),
+    ),
+    (
+        TypeError,
+        "data: got dtype float64; expected float32",
+        lambda: assign(nn.Linear(2, 2).weight, "data", np.zeros((2, 2))),
+    ),
+    (TypeError, "data: got str", lambda: assign(nn.Linear(2, 2).bias, "data", "x")),
+    (TypeError, "grad: got dtype int64", lambda: nn.Parameter(LOGITS).add_grad([[1]])),
     (TypeError, "data: got dtype int64", lambda: nn.Parameter(np.zeros(3, int))),
     (ValueError, "grad: got shape", lambda: nn.Parameter(np.zeros(3)).add_grad(X)),
+    (TypeError, "path: got int", lambda: nn.load_file(3)),
+    (TypeError, "prefix: got int", lambda: nn.load_file("model.npz", prefix=3)),
     (ValueError, "path: 'model.pt' is not", lambda: nn.load_file("model.pt")),
     # memory
     (ValueError, r"memory: .*\(M, 2, 6\)", lambda: nn.update_memory(W[:, :1], W, 4)),
@@ -203,9 +258,21 @@ OTHERS = [
     ),
     (TypeError, "targets: got dtype float64", lambda: nn.cross_entropy(LOGITS, [0.0])),
     (TypeError, "parameters: got an item", lambda: nn.SGD([np.zeros(2)], 0.1)),
+    (TypeError, "parameters: got int; expected Par", lambda: nn.SGD(3, 0.1)),
+    (
+        TypeError,
+        "parameters: got Linear; .*parameters",
+        lambda: nn.Adam(nn.Linear(2, 2)),
+    ),
+    (TypeError, "parameters: got an array", lambda: nn.SGD(np.array(3.0), 0.1)),
+    (ValueError, "parameters: .*more than once", lambda: nn.Adam([WEIGHT, WEIGHT])),
+    (ValueError, "parameters: .*more than once", lambda: nn.SGD([WEIGHT] * 2, 0.1)),
     (ValueError, "lr: got -1", lambda: nn.Adam([], lr=-1)),
     (ValueError, "momentum: got -0.5", lambda: nn.SGD([], 0.1, momentum=-0.5)),
     (ValueError, r"betas: got \(0.9, 1.0\)", lambda: nn.Adam([], betas=(0.9, 1.0))),
     (ValueError, "betas: got 0.9", lambda: nn.Adam([], betas=0.9)),
+    (ValueError, "step: got an integer of 1329", lambda: nn.warmup_rate(10**400, 512)),
+    (ValueError, "d_model: got an integer of", lambda: nn.warmup_rate(1, 10**400)),
+    (ValueError, "warmup_steps: got an in", lambda: nn.warmup_rate(1, 1, 10**400)),
     (ValueError, "step: got 0", lambda: nn.warmup_rate(0, 512)),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -228,6 +230,21 @@ def test_models_of_layers():
     ]
 
 
+def test_a_parameter_stays_one():
+    """What is refused changes nothing; another parameter or None may take its place."""
+    layer = nn.Linear(2, 2, rng=0)
+    before = layer.state_dict()
+    with pytest.raises(TypeError, match=r"weight: got an array"):
+        layer.weight = np.zeros((2, 2))
+    assert np.array_equal(layer.state_dict()["weight"], before["weight"])
+    layer.weight, layer.bias = nn.Parameter(np.eye(2, dtype="float32")), None
+    assert list(layer.state_dict()) == ["weight"]
+    assert np.array_equal(layer(np.eye(2, dtype="float32")), np.eye(2))
+    layer.bias = nn.Parameter(np.ones(2, "float32"))
+    copied = pickle.loads(pickle.dumps(layer))
+    assert np.array_equal(copied.state_dict()["bias"], [1, 1])
+
+
 def test_gradients_add_up():
     layer, x = nn.Linear(3, 2, rng=0, dtype="float64"), np.ones((4, 3))
     layer(x)
@@ -317,6 +334,8 @@ def test_broken_files(tmp_path, kind):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read"):
             nn.load_file(path)
+    with pytest.raises(ValueError, match=r"path: .* cannot be read"):
+        nn.load_file(f"nul\0.{kind}")
     with path.open("wb") as file:
         np.save(file, np.ones(3))
     with pytest.raises(ValueError, match="cannot be read"):

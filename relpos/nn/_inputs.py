@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+#: What initial values are drawn in, whatever the layer's dtype.
+DRAWN = np.dtype(np.float64)
+
+
 def as_input(
     name: str, value: ArrayLike, dtype: np.dtype[Any], shape: tuple[int | str, ...]
 ) -> Array:

@@ -74,6 +74,12 @@ class LearnedAPE(Module):
         shape = as_array("x", x).shape
         if len(shape) < 2:
             raise ValueError(f"x: got shape {shape}; expected (batch, seq[, ...])")
+        rows = len(self.embedding.weight.data)
+        if shape[1] > rows:
+            raise IndexError(
+                f"x: got a sequence of {shape[1]}; expected at most max_seq_len = "
+                f"{rows}"
+            )
         return self.embedding(shape[1])
 
     def backward(self, grad_out: ArrayLike) -> None:

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos import _core
-from relpos._checks import Array
+from relpos._checks import Array, check_bytes
 from relpos._config import get_num_threads, kernels
-from relpos.nn._inputs import as_input, as_mask, as_size, as_zero_one, check_shape
+from relpos.nn._inputs import (
+    DRAWN,
+    as_input,
+    as_mask,
+    as_size,
+    as_zero_one,
+    check_shape,
+)
 from relpos.nn.linear import _sum_rows
 from relpos.nn.module import LoadResult, Module, Parameter
 
@@ -113,9 +120,10 @@ class ConvPositionEmbedding(Module):
             raise ValueError(
                 f"groups: got {self.groups}, which does not divide embed_dim = {width}"
             )
+        shape = (width, width // self.groups, taps)
+        check_bytes("kernel_size", shape, DRAWN)
         sizes = {"embed_dim": width, "kernel_size": taps, "groups": self.groups}
         self._set_up(rng, dtype, **sizes)
-        shape = (width, width // self.groups, taps)
         start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
         self.conv = _Convolution(start, self.dtype)
 

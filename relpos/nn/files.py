@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._checks import Array
+from relpos._checks import Array, kind_of
 
 try:
     import safetensors
@@ -58,6 +58,8 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
 
     Raises
     ------
+    TypeError
+        `path` is no path, or `prefix` no str.
     ValueError
         The file is of another kind, broken, has arrays of Python objects (those would
         have to be unpickled, which can run any code), or no name has the prefix.
@@ -80,6 +82,10 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
     >>> nn.Linear(3, 2).load_state_dict(weights)
     LoadResult(missing_keys=[], unexpected_keys=[])
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path: got {kind_of(path)}; expected a str or a path")
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix: got {kind_of(prefix)}; expected a str")
     where = Path(path)
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
     if where.suffix not in readers:
@@ -120,7 +126,7 @@ def _read_safetensors(path: Path) -> dict[str, Array]:
     try:
         deserialize: Any = safetensors.deserialize  # untyped there
         entries = deserialize(path.read_bytes())
-    except safetensors.SafetensorError as error:
+    except (ValueError, safetensors.SafetensorError) as error:
         raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
     return {name: _from_entry(path, name, **entry) for name, entry in entries}
 

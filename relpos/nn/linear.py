@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos import _core
-from relpos._checks import Array, as_flag
+from relpos._checks import Array, as_flag, check_bytes
 from relpos._config import get_num_threads
-from relpos.embedding import learned, learned_backward
-from relpos.nn._inputs import as_input, as_not_negative, as_probability, as_size
+from relpos.embedding import learned, learned_backward, table_positions
+from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_probability, as_size
 from relpos.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Linear(Module):
             as_size("out_features", out_features),
             as_size("in_features", in_features),
         )
+        check_bytes("in_features", sizes, DRAWN)
         settings = {"in_features": sizes[1], "out_features": sizes[0]}
         self._set_up(rng, dtype, **settings, bias=as_flag("bias", bias))
         bound = 1 / math.sqrt(sizes[1])
@@ -283,15 +284,18 @@ class Embedding(Module):
     ) -> None:
         rows = as_size("num_embeddings", num_embeddings)
         width = as_size("embedding_dim", embedding_dim)
+        check_bytes("embedding_dim", (rows, width), DRAWN)
         self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
         start = self._rng.standard_normal((rows, width))
         self.weight = Parameter(start.astype(self.dtype))
 
     def __call__(self, indices: ArrayLike) -> Array:
         """Look up indices: the int n for 0..n-1, or integers of any shape."""
-        return self._remember(learned(self.weight.data, indices), indices)
+        table = self.weight.data
+        index = table_positions(indices, len(table), "indices")
+        return self._remember(learned(table, index), index)
 
     def backward(self, grad_out: ArrayLike) -> None:
         """Add the gradient of the weight."""
-        grad, indices = self._recall(grad_out)
-        self.weight.add_grad(learned_backward(grad, indices, len(self.weight.data)))
+        grad, index = self._recall(grad_out)
+        self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, as_generator, kind_of
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_float_dtype,
+    as_floating,
+    as_generator,
+    kind_of,
+)
 from relpos.nn._state import compare_states
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ class Parameter:
            [2., 2., 2.]])
     """
 
-    __slots__ = ("data", "grad")
+    __slots__ = ("_data", "grad")
 
     def __init__(self, data: ArrayLike) -> None:
         array = as_floating("data", data)
@@ -53,11 +60,26 @@ class Parameter:
             raise TypeError(
                 f"data: got dtype {array.dtype}; expected float32 or float64"
             )
-        self.data: Array = array
+        self._data: Array = array
         self.grad: Array | None = None
 
-    def add_grad(self, grad: Array) -> None:
+    @property
+    def data(self) -> Array:
+        """The values."""
+        return self._data
+
+    @data.setter
+    def data(self, data: ArrayLike) -> None:
+        array = as_floating("data", data)
+        if array.dtype != self._data.dtype:
+            raise TypeError(
+                f"data: got dtype {array.dtype}; expected {self._data.dtype}, as so far"
+            )
+        self._data = array
+
+    def add_grad(self, grad: ArrayLike) -> None:
         """Add `grad`, of the shape of `data`, to the gradient so far."""
+        grad = as_floating("grad", grad)
         if grad.shape != self.data.shape:
             raise ValueError(
                 f"grad: got shape {grad.shape}; expected that of the parameter, "
@@ -129,6 +151,18 @@ class Module:
             return "\n".join([f"{type(self).__name__}(", *parts, ")"])
         text = [f"{name}={value!r}" for name, value in self._settings.items()]
         return f"{type(self).__name__}({', '.join([*text, f'dtype={self.dtype}'])})"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        now = vars(self).get(name)
+        for kind in (Parameter, Module):
+            if isinstance(now, kind) and not isinstance(value, kind | None):
+                hint = f"write into {name}.data[...], or call load_state_dict"
+                raise TypeError(
+                    f"{name}: got {kind_of(value)}, which would drop a {kind.__name__} "
+                    f"of {type(self).__name__}; expected another one, or None"
+                    + (f" (for new values {hint})" if kind is Parameter else "")
+                )
+        super().__setattr__(name, value)
 
     # ---- what a layer is made of ----------------------------------------------------
 
@@ -222,10 +256,7 @@ class Module:
 
     def _set_up(self, rng: Seed, dtype: DTypeLike, **settings: object) -> None:
         """Keep what every layer has; `settings` are its constructor's arguments."""
-        wanted = np.dtype(dtype)
-        if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
-        self.dtype = wanted
+        self.dtype = as_float_dtype(dtype)
         self._rng = as_generator(rng)
         self._settings = settings
 

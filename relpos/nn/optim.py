@@ -17,24 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["SGD", "Adam", "warmup_rate"]
 
+_LARGEST = 2**63 - 1
+
 
 class _Optimizer:
     """What the optimisers share: the parameters, once each, and the learning rate."""
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
-        self.parameters = list(parameters)
-        for item in self.parameters:
-            if not isinstance(item, Parameter):
-                raise TypeError(
-                    f"parameters: got an item {kind_of(item)}; expected Parameters, as "
-                    "from model.parameters()"
-                )
+        self.parameters = _distinct(parameters)
         self.lr = as_not_negative("lr", lr)
 
     def zero_grad(self) -> None:
         """Forget the gradients of the parameters."""
         for parameter in self.parameters:
             parameter.grad = None
+
+
+def _distinct(parameters: object) -> list[Parameter]:
+    """Check what is to be trained: Parameters, each once."""
+    wanted = "expected Parameters, as from model.parameters()"
+    if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
+        raise TypeError(f"parameters: got {kind_of(parameters)}; {wanted}")
+    items = list(parameters)
+    for item in items:
+        if not isinstance(item, Parameter):
+            raise TypeError(f"parameters: got an item {kind_of(item)}; {wanted}")
+    if len(set(items)) < len(items):  # they compare by identity
+        raise ValueError(
+            "parameters: got a Parameter more than once, which would take each step as "
+            "often; expected each once (parameters() of a model names a tied one once)"
+        )
+    return items
 
 
 class SGD(_Optimizer):
@@ -186,8 +199,10 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is not an integer, or below 1.
+    TypeError
+        An argument is no integer.
+    ValueError
+        An argument is below 1, or 2**63 or more.
 
     References
     ----------
@@ -204,6 +219,7 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
 
     In a training loop: ``optimizer.lr = nn.warmup_rate(step, d_model)``.
     """
-    now, width = as_int("step", step, 1), as_int("d_model", d_model, 1)
-    warm = as_int("warmup_steps", warmup_steps, 1)
+    now = as_int("step", step, 1, _LARGEST)
+    width = as_int("d_model", d_model, 1, _LARGEST)
+    warm = as_int("warmup_steps", warmup_steps, 1, _LARGEST)
     return float(width**-0.5 * min(now**-0.5, now * warm**-1.5))

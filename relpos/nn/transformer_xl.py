@@ -10,6 +10,7 @@ from relpos._checks import Array, as_flag
 from relpos.nn._inputs import (
     as_input,
     as_mask,
+    as_not_negative,
     as_probability,
     as_size,
     as_zero_one,
@@ -158,6 +159,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
                 "model passes them at each call) or neither (the layer owns them)"
             )
         self.owns_biases = r_r_bias is None
+        epsilon = as_not_negative("layer_norm_epsilon", layer_norm_epsilon)
         self._set_up(
             rng,
             dtype,
@@ -168,9 +170,9 @@ class RelPartialLearnableMultiHeadAttn(Module):
             dropatt=self.dropatt,
             pre_lnorm=self.pre_lnorm,
             owns_biases=self.owns_biases,
-            layer_norm_epsilon=layer_norm_epsilon,
+            layer_norm_epsilon=epsilon,
         )
-        self._make_parts(dropout, layer_norm_epsilon)
+        self._make_parts(dropout, epsilon)
 
     def _make_parts(self, dropout: float, epsilon: float) -> None:
         inner = self.n_head * self.d_head
