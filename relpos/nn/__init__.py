@@ -15,8 +15,10 @@ from relpos.nn.absolute import LearnedAPE, SinusoidalEncoding
 from relpos.nn.bias import DynamicPositionBias
 from relpos.nn.conformer import ConformerGradients, ConformerRelPositionAttention
 from relpos.nn.conv import ConvPositionEmbedding
+from relpos.nn.dropout import Dropout
+from relpos.nn.embedding import Embedding
 from relpos.nn.files import load_file
-from relpos.nn.linear import Dropout, Embedding, LayerNorm, Linear
+from relpos.nn.linear import LayerNorm, Linear
 from relpos.nn.loss import Loss, cross_entropy
 from relpos.nn.memory import update_memory
 from relpos.nn.module import LoadResult, Module, Parameter

@@ -9,7 +9,7 @@ import numpy as np
 from relpos._checks import Array, as_array, as_choice
 from relpos.encodings import sinusoidal
 from relpos.nn._inputs import as_input, as_size
-from relpos.nn.linear import Embedding
+from relpos.nn.embedding import Embedding
 from relpos.nn.module import Module
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The parts that layers are made of: products, normalisation, dropout, lookup."""
+"""The parts that layers are made of: products and normalisation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from relpos import _core
 from relpos._checks import Array, as_flag, check_bytes
 from relpos._config import get_num_threads
-from relpos.embedding import learned, learned_backward, table_positions
-from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_probability, as_size
+from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_size
 from relpos.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from relpos.nn.module import Seed
 
-__all__ = ["Dropout", "Embedding", "LayerNorm", "Linear"]
+__all__ = ["LayerNorm", "Linear"]
 
 
 def _rows(x: Array) -> Array:
@@ -66,6 +65,13 @@ class Linear(Module):
     weight : Parameter, (out_features, in_features)
     bias : Parameter, (out_features,), or None
 
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1, or no memory can address the weight.
+
     Examples
     --------
     >>> import numpy as np
@@ -108,7 +114,23 @@ class Linear(Module):
             self.bias = Parameter(start.astype(self.dtype))
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Map x (..., in_features) to (..., out_features)."""
+        """Map the last axis.
+
+        Parameters
+        ----------
+        x : array_like, (..., in_features)
+
+        Returns
+        -------
+        ndarray, (..., out_features)
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` has another number of features.
+        """
         weight = self.weight.data
         array = as_input("x", x, self.dtype, ("...", weight.shape[1]))
         y = _core.gemm(_rows(array), weight.T, get_num_threads())
@@ -117,9 +139,32 @@ class Linear(Module):
         return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x.
+        r"""Add the parameters' gradients and return that of x.
 
-        A row of zeros in `grad_out` adds nothing to them, even if x is nan there.
+        .. math::
+
+            \bar W = \bar y^T x, \quad \bar b = \sum_n \bar y_n, \quad
+            \bar x = \bar y W
+
+        with one row n for each vector that was mapped. A row of zeros in `grad_out`
+        adds nothing, even if x is nan there.
+
+        Parameters
+        ----------
+        grad_out : array_like, (..., out_features)
+
+        Returns
+        -------
+        ndarray, (..., in_features)
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
         """
         grad, x = self._recall(grad_out)
         rows = _rows(grad)
@@ -147,6 +192,13 @@ class LayerNorm(Module):
     Attributes
     ----------
     weight, bias : Parameter, (normalized_shape,)
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        `normalized_shape` is below 1, or `eps` below 0.
 
     References
     ----------
@@ -176,7 +228,23 @@ class LayerNorm(Module):
         self.bias = Parameter(np.zeros(size, self.dtype))
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Normalise each row of x (..., normalized_shape)."""
+        """Normalise each row.
+
+        Parameters
+        ----------
+        x : array_like, (..., normalized_shape)
+
+        Returns
+        -------
+        ndarray, shape of `x`
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            The last axis of `x` has another length.
+        """
         size = self.weight.data.size
         array = as_input("x", x, self.dtype, ("...", size))
         centred = array - array.mean(-1, keepdims=True)
@@ -187,9 +255,32 @@ class LayerNorm(Module):
         )
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x.
+        r"""Add the parameters' gradients and return that of x.
 
-        A row of zeros in `grad_out` adds nothing to them, even if x is nan there.
+        .. math::
+
+            \bar w = \sum_n \bar y_n z_n, \quad \bar b = \sum_n \bar y_n, \quad
+            \bar x = \frac{g - mean(g) - z \, mean(g z)}{\sqrt{var(x) + eps}}
+
+        with z the normalised row and g = w times its gradient. A row of zeros in
+        `grad_out` adds nothing, even if x is nan there.
+
+        Parameters
+        ----------
+        grad_out : array_like, (..., normalized_shape)
+
+        Returns
+        -------
+        ndarray, shape of `grad_out`
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
         """
         grad, normed, deviation = self._recall(grad_out)
         if not ((deviation > 0) & (deviation < np.inf)).all():
@@ -203,99 +294,3 @@ class LayerNorm(Module):
         along = normed * (scaled * normed).mean(-1, keepdims=True)
         result: Array = (scaled - mean - along) / deviation
         return result
-
-
-class Dropout(Module):
-    """Zeros at random while training, as `torch.nn.Dropout`.
-
-    Parameters
-    ----------
-    p : float, default 0.5
-        Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
-    rng : int, numpy.random.Generator or None, optional
-        Source of the zeros.
-    dtype : {float32, float64}
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer = nn.Dropout(0.5, rng=0)
-    >>> layer(np.ones(6, np.float32))
-    array([2., 0., 0., 0., 2., 2.], dtype=float32)
-    >>> layer.eval()(np.ones(6, np.float32))
-    array([1., 1., 1., 1., 1., 1.], dtype=float32)
-    """
-
-    def __init__(
-        self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
-    ) -> None:
-        self.p = as_probability("p", p)
-        self._set_up(rng, dtype, p=self.p)
-
-    def __call__(self, x: ArrayLike) -> Array:
-        """Return x (any shape), with zeros while training."""
-        array = as_input("x", x, self.dtype, ("...",))
-        factor = None
-        if self.training and self.p:
-            kept = self._rng.random(array.shape) >= self.p
-            factor = kept * self.dtype.type(1 / (1 - self.p))
-        return self._remember(array if factor is None else array * factor, factor)
-
-    def backward(self, grad_out: ArrayLike) -> Array:
-        """Return the gradient of x: zero where x was dropped."""
-        grad, factor = self._recall(grad_out)
-        result: Array = grad if factor is None else grad * factor
-        return result
-
-
-class Embedding(Module):
-    """A vector for each number, as `torch.nn.Embedding`.
-
-    Parameters
-    ----------
-    num_embeddings, embedding_dim : int
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, standard normal.
-    dtype : {float32, float64}
-
-    Attributes
-    ----------
-    weight : Parameter, (num_embeddings, embedding_dim)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer = nn.Embedding(3, 1)
-    >>> _ = layer.load_state_dict({"weight": [[0.0], [1.0], [2.0]]})
-    >>> layer([[2, 1], [1, 1]])[..., 0]
-    array([[2., 1.],
-           [1., 1.]], dtype=float32)
-    """
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        *,
-        rng: Seed = None,
-        dtype: DTypeLike = np.float32,
-    ) -> None:
-        rows = as_size("num_embeddings", num_embeddings)
-        width = as_size("embedding_dim", embedding_dim)
-        check_bytes("embedding_dim", (rows, width), DRAWN)
-        self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
-        start = self._rng.standard_normal((rows, width))
-        self.weight = Parameter(start.astype(self.dtype))
-
-    def __call__(self, indices: ArrayLike) -> Array:
-        """Look up indices: the int n for 0..n-1, or integers of any shape."""
-        table = self.weight.data
-        index = table_positions(indices, len(table), "indices")
-        return self._remember(learned(table, index), index)
-
-    def backward(self, grad_out: ArrayLike) -> None:
-        """Add the gradient of the weight."""
-        grad, index = self._recall(grad_out)
-        self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))

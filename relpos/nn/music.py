@@ -15,7 +15,8 @@ from relpos.nn._inputs import (
     join_heads,
     split_heads,
 )
-from relpos.nn.linear import Dropout, Linear
+from relpos.nn.dropout import Dropout
+from relpos.nn.linear import Linear
 from relpos.nn.module import Module, Parameter
 from relpos.schemes import relative_global_attention
 

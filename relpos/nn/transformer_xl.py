@@ -16,7 +16,8 @@ from relpos.nn._inputs import (
     as_zero_one,
     check_shape,
 )
-from relpos.nn.linear import Dropout, LayerNorm, Linear
+from relpos.nn.dropout import Dropout
+from relpos.nn.linear import LayerNorm, Linear
 from relpos.nn.module import Module, Parameter
 from relpos.schemes import transformer_xl_attention
 

@@ -1,0 +1,115 @@
+"""Zeros at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos.nn._inputs import as_input, as_probability
+from relpos.nn.module import Module
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos._checks import Array
+    from relpos.nn.module import Seed
+
+__all__ = ["Dropout"]
+
+
+class Dropout(Module):
+    r"""Zeros at random while training, as `torch.nn.Dropout`.
+
+    .. math::
+
+        y = \frac{x \, z}{1 - p} \;\text{ while training, each z 0 with probability p,
+        else 1,} \quad y = x \;\text{ after } eval()
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
+    rng : int, numpy.random.Generator or None, optional
+        Source of the zeros.
+    dtype : {float32, float64}
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        `p` is outside [0, 1).
+
+    References
+    ----------
+    .. [1] Hinton et al., "Improving Neural Networks by Preventing Co-adaptation of
+       Feature Detectors", 2012, arXiv:1207.0580.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Dropout(0.5, rng=0)
+    >>> layer(np.ones(6, np.float32))
+    array([2., 0., 0., 0., 2., 2.], dtype=float32)
+    >>> layer.eval()(np.ones(6, np.float32))
+    array([1., 1., 1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.p = as_probability("p", p)
+        self._set_up(rng, dtype, p=self.p)
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Put in zeros, while training.
+
+        Parameters
+        ----------
+        x : array_like, any shape
+
+        Returns
+        -------
+        ndarray, shape of `x`
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` is no rectangular array.
+        """
+        array = as_input("x", x, self.dtype, ("...",))
+        factor = None
+        if self.training and self.p:
+            kept = self._rng.random(array.shape) >= self.p
+            factor = kept * self.dtype.type(1 / (1 - self.p))
+        return self._remember(array if factor is None else array * factor, factor)
+
+    def backward(self, grad_out: ArrayLike) -> Array:
+        r"""Return the gradient of x: zero where x was dropped.
+
+        .. math:: \bar x = \bar y \, z / (1 - p)
+
+        Parameters
+        ----------
+        grad_out : array_like, shape of the last output
+
+        Returns
+        -------
+        ndarray, shape of `grad_out`
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+        """
+        grad, factor = self._recall(grad_out)
+        result: Array = grad if factor is None else grad * factor
+        return result
