@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import Array, as_array, as_choice
-from relpos.encodings import sinusoidal
+from relpos._checks import Array, as_array, as_choice, as_int
+from relpos.encodings import MAX_DIM, sinusoidal
 from relpos.nn._inputs import as_input, as_size
 from relpos.nn.embedding import Embedding
 from relpos.nn.module import Module
@@ -21,13 +21,16 @@ __all__ = ["LearnedAPE", "SinusoidalEncoding"]
 
 
 class LearnedAPE(Module):
-    """A learned vector for each absolute position.
+    r"""A learned vector for each absolute position.
+
+    .. math:: y_n = W_n, \quad n = 0, \dots, seq - 1
 
     Parameters
     ----------
     max_seq_len : int
         Number of positions.
     embed_size : int
+        Width of the vectors.
     rng : int, numpy.random.Generator or None, optional
         Source of the initial values, standard normal.
     dtype : {float32, float64}
@@ -39,8 +42,15 @@ class LearnedAPE(Module):
 
     Raises
     ------
-    IndexError
-        A sequence is longer than `max_seq_len`.
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1, or no memory can address the weight.
+
+    References
+    ----------
+    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
+       arXiv:1705.03122, section 3.1.
 
     Examples
     --------
@@ -49,6 +59,9 @@ class LearnedAPE(Module):
     >>> layer = nn.LearnedAPE(10, 4, rng=0)
     >>> layer(np.zeros((2, 7))).shape
     (7, 4)
+    >>> layer.backward(np.ones((7, 4)))
+    >>> layer.embedding.weight.grad[:, 0]
+    array([1., 1., 1., 1., 1., 1., 1., 0., 0., 0.], dtype=float32)
     """
 
     def __init__(
@@ -67,9 +80,25 @@ class LearnedAPE(Module):
         self.embedding = Embedding(rows, width, rng=self._rng, dtype=dtype)
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Return the vectors (seq, embed_size) for x (batch, seq[, ...]).
+        """Return the vectors of the positions in x, to be added to it.
 
-        Only the length of x is read; the result has no batch axis and is to be added.
+        Parameters
+        ----------
+        x : array_like, (batch, seq[, ...])
+            Only its length is read.
+
+        Returns
+        -------
+        ndarray, (seq, embed_size)
+
+        Raises
+        ------
+        TypeError
+            `x` is no plain array.
+        ValueError
+            `x` has fewer than two axes.
+        IndexError
+            The sequence is longer than `max_seq_len`.
         """
         shape = as_array("x", x).shape
         if len(shape) < 2:
@@ -83,23 +112,56 @@ class LearnedAPE(Module):
         return self.embedding(shape[1])
 
     def backward(self, grad_out: ArrayLike) -> None:
-        """Add the gradient of the weight from grad_out (seq, embed_size)."""
+        r"""Add the gradient of the weight; x has none.
+
+        .. math:: \bar W_n = \bar y_n
+
+        Parameters
+        ----------
+        grad_out : array_like, (seq, embed_size)
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+        """
         self.embedding.backward(grad_out)
 
 
 class SinusoidalEncoding(Module):
-    """Adds the sinusoidal encoding of positions 0, 1, ... to its input.
+    r"""Adds the sinusoidal encoding of positions 0, 1, ... to its input.
+
+    .. math::
+
+        y_n = x_n + P_n, \quad
+        P_{n, 2c} = \sin\left(n / 10000^{2c / E}\right), \quad
+        P_{n, 2c + 1} = \cos\left(n / 10000^{2c / E}\right)
+
+    with angles in radians and E = embed_size.
 
     Parameters
     ----------
     embed_size : int
+        From 1 to 2**20.
     max_len : int, optional
         Longest sequence to accept; by default any.
     layout : {"interleaved", "concat"}
-        As in `relpos.sinusoidal`.
+        Sine and cosine in turns, as above, or all sines before all cosines; as in
+        `relpos.sinusoidal`.
     rng : optional
         Not used; every layer takes it.
     dtype : {float32, float64}
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is outside its range, or `layout` is neither of the two.
 
     See Also
     --------
@@ -107,7 +169,8 @@ class SinusoidalEncoding(Module):
 
     References
     ----------
-    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762.
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       section 3.5.
 
     Examples
     --------
@@ -128,14 +191,30 @@ class SinusoidalEncoding(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self.embed_size = as_size("embed_size", embed_size)
+        self.embed_size = as_int("embed_size", embed_size, 1, MAX_DIM)
         self.max_len = None if max_len is None else as_size("max_len", max_len)
         self.layout = as_choice("layout", layout, ("interleaved", "concat"))
         settings = {"embed_size": self.embed_size, "max_len": self.max_len}
         self._set_up(rng, dtype, **settings, layout=self.layout)
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Return x (batch, seq, embed_size) plus the encoding."""
+        """Add the encoding.
+
+        Parameters
+        ----------
+        x : array_like, (batch, seq, embed_size)
+
+        Returns
+        -------
+        ndarray, shape of `x`
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` is of another shape, or longer than `max_len`.
+        """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
         length = array.shape[1]
         if self.max_len is not None and length > self.max_len:
@@ -149,7 +228,27 @@ class SinusoidalEncoding(Module):
         return self._remember(array + table)
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Return the gradient of x, which is `grad_out`."""
+        r"""Return the gradient of x, which is `grad_out`.
+
+        .. math:: \bar x = \bar y
+
+        Parameters
+        ----------
+        grad_out : array_like, (batch, seq, embed_size)
+
+        Returns
+        -------
+        ndarray, shape of `grad_out`
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+        """
         (grad,) = self._recall(grad_out)
         result: Array = grad
         return result

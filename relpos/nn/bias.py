@@ -33,6 +33,7 @@ class DynamicPositionBias(Module):
     Parameters
     ----------
     dim, heads, depth : int
+        Width of the hidden layers, outputs, and number of hidden layers.
     log_distance : bool, default False
         Whether the logarithm of the distance goes in.
     rng : int, numpy.random.Generator or None, optional
@@ -43,6 +44,13 @@ class DynamicPositionBias(Module):
     ----------
     mlp : list
         In `state_dict`: ``mlp.{i}.0`` for i < depth, then ``mlp.{depth}``.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1.
 
     References
     ----------
@@ -88,7 +96,27 @@ class DynamicPositionBias(Module):
         self.mlp: list[Any] = [*hidden, Linear(width, outputs, **options)]
 
     def __call__(self, length: int) -> Array:
-        """Return the biases (heads, 2 length - 1) of -(length-1)..length-1."""
+        """Compute the biases of the relative positions -(length-1) to length-1.
+
+        Parameters
+        ----------
+        length : int
+            Serves every call of `relpos.attention` whose lengths are not larger.
+
+        Returns
+        -------
+        ndarray, (heads, 2 length - 1)
+            For its `rel_bias`.
+
+        Raises
+        ------
+        TypeError
+            `length` is no integer.
+        ValueError
+            `length` is below 1.
+        MemoryError
+            Out of memory.
+        """
         reach = as_size("length", length) - 1
         distance = np.arange(reach, -reach - 1, -1).astype(self.dtype)
         if self.log_distance:
@@ -102,7 +130,27 @@ class DynamicPositionBias(Module):
         return self._remember(np.ascontiguousarray(self.mlp[-1](x).T), slopes)
 
     def backward(self, grad_out: ArrayLike) -> None:
-        """Add the parameters' gradients from grad_out (heads, 2 length - 1)."""
+        r"""Add the parameters' gradients; distances have none.
+
+        Through each hidden layer, with z what its matrix gave and
+        :math:`\sigma(z) = 1 / (1 + e^{-z})`,
+
+        .. math:: \bar z = \bar y \; \sigma(z) (1 + z (1 - \sigma(z)))
+
+        Parameters
+        ----------
+        grad_out : array_like, (heads, 2 length - 1)
+            For instance ``context.backward(grad).rel_bias``.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+        """
         grad, slopes = self._recall(grad_out)
         grad = self.mlp[-1].backward(grad.T)
         for (layer,), slope in zip(self.mlp[-2::-1], slopes[::-1], strict=True):

@@ -36,8 +36,12 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is of the wrong kind or shape.
+    TypeError
+        An array is not floating, or `mem_len` is no integer.
+    ValueError
+        A shape does not fit, or `mem_len` is negative.
+    MemoryError
+        Out of memory.
 
     References
     ----------
