@@ -32,9 +32,32 @@ __all__ = ["ConformerGradients", "ConformerRelPositionAttention"]
 
 
 class ConformerGradients(NamedTuple):
-    """Gradients of the inputs of `ConformerRelPositionAttention`; cache may be None.
+    """Gradients of the inputs of `ConformerRelPositionAttention`.
 
     Where the same array served as query, key and value, its gradient is their sum.
+
+    Attributes
+    ----------
+    query : ndarray, (B, Lq, d_model)
+    key, value : ndarray, (B, Lk - M, d_model)
+    pos_emb : ndarray, shape of `pos_emb`
+    cache : ndarray, (B, M, d_model), or None
+        None where no cache was given.
+
+    See Also
+    --------
+    ConformerRelPositionAttention.backward : returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import nn
+    >>> layer = nn.ConformerRelPositionAttention(4, 1, rng=0)
+    >>> x, pos_emb = np.ones((1, 3, 4), np.float32), np.ones((5, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(x, x, x, pos_emb)))
+    >>> grads.pos_emb.shape, grads.cache
+    ((5, 4), None)
     """
 
     query: Array
@@ -69,6 +92,18 @@ class ConformerRelPositionAttention(Module):
     linear_q, linear_k, linear_v, linear_out, linear_pos : Linear
         `linear_pos` has no bias.
     pos_bias_u, pos_bias_v : Parameter, (num_heads, d_model // num_heads)
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
+        [0, 1).
+
+    See Also
+    --------
+    relpos.transformer_xl_attention : the attention as a function.
 
     Notes
     -----
@@ -149,6 +184,16 @@ class ConformerRelPositionAttention(Module):
         Returns
         -------
         ndarray, (B, Lq, d_model)
+
+        Raises
+        ------
+        TypeError
+            An array is not floating or of a wider dtype than the layer, or `mask` is no
+            mask.
+        ValueError
+            A shape does not fit, or `mask` holds something else than 0 and 1.
+        MemoryError
+            Out of memory.
         """
         shape: tuple[int | str, ...] = ("B", "Lq", self.d_model)
         queries = as_input("query", query, self.dtype, shape)
@@ -185,7 +230,31 @@ class ConformerRelPositionAttention(Module):
         return self.linear_pos(rows)
 
     def backward(self, grad_out: ArrayLike) -> ConformerGradients:
-        """Add the parameters' gradients and return those of the inputs."""
+        """Add the parameters' gradients and return those of the inputs.
+
+        Parameters
+        ----------
+        grad_out : array_like, (B, Lq, d_model)
+
+        Returns
+        -------
+        ConformerGradients
+            ``(query, key, value, pos_emb, cache)``.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+            the projections.
+        """
         grad, context, pos_shape, memory = self._recall(grad_out)
         grads = context.backward(
             split_heads(self.linear_out.backward(grad), self.num_heads)

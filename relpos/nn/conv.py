@@ -71,6 +71,7 @@ class ConvPositionEmbedding(Module):
     Parameters
     ----------
     embed_dim : int
+        Channels.
     kernel_size : int, default 128
         Taps k. Where it is even, a token sees one more before it than behind it.
     groups : int, default 16
@@ -87,10 +88,22 @@ class ConvPositionEmbedding(Module):
         `load_state_dict` takes fairseq's names (``0.weight_g``) and those of PyTorch's
         parametrizations (``conv.parametrizations.weight.original0``) as well.
 
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1, `groups` does not divide `embed_dim`, or no memory can
+        address the weight.
+
     References
     ----------
     .. [1] Baevski, Zhou, Mohamed, Auli, "wav2vec 2.0: A Framework for Self-Supervised
        Learning of Speech Representations", 2020, arXiv:2006.11477.
+    .. [2] Salimans, Kingma, "Weight Normalization: A Simple Reparameterization to
+       Accelerate Training of Deep Neural Networks", 2016, arXiv:1602.07868.
+    .. [3] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016,
+       arXiv:1606.08415.
 
     Examples
     --------
@@ -128,10 +141,26 @@ class ConvPositionEmbedding(Module):
         self.conv = _Convolution(start, self.dtype)
 
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-        """Return the embedding (batch, seq, embed_dim) of x, of the same shape.
+        """Compute the embedding, to be added to x.
 
-        mask (batch, seq): True or 1 = a token, False or 0 = padding, which the
-        convolution does not see.
+        Parameters
+        ----------
+        x : array_like, (batch, seq, embed_dim)
+        mask : array_like of bool, or 0 and 1, (batch, seq), optional
+            True = a token, False = padding, which the convolution does not see.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating or of a wider dtype than the layer, or `mask` is none.
+        ValueError
+            A shape does not fit, or `mask` holds something else than 0 and 1.
+        MemoryError
+            Out of memory.
         """
         bias, weight = self.conv.bias.data, self._weight()
         array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
@@ -147,7 +176,38 @@ class ConvPositionEmbedding(Module):
         return self._remember(y, padded, slope, tokens)
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x."""
+        r"""Add the parameters' gradients and return that of x.
+
+        With :math:`g_n = \bar e_n \, GELU'` at what the convolution gave,
+
+        .. math::
+
+            \bar b = \sum_n g_n, \quad
+            \bar W_t = \sum_n g_n x_{n + t - \lfloor k/2 \rfloor}^T, \quad
+            \bar x_m = \sum_t W_t^T g_{m - t + \lfloor k/2 \rfloor}
+
+            \bar g_t = \langle \bar W_t, V_t \rangle / \lVert V_t \rVert, \quad
+            \bar V_t = \frac{g_t}{\lVert V_t \rVert} \left(\bar W_t - \bar g_t
+            \frac{V_t}{\lVert V_t \rVert}\right)
+
+        Parameters
+        ----------
+        grad_out : array_like, (batch, seq, embed_dim)
+
+        Returns
+        -------
+        ndarray, shape of `grad_out`
+            0 at padding.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+        """
         grad, padded, slope, tokens = self._recall(grad_out)
         weight = self._weight()
         size = weight.shape[-1]
@@ -163,7 +223,27 @@ class ConvPositionEmbedding(Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> LoadResult:
-        """As `Module.load_state_dict`, from any of the three ways to name them."""
+        """As `Module.load_state_dict`, from any of the three ways to name them.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like or torch.Tensor
+            In the layer's names, fairseq's or PyTorch's newer ones.
+        strict : bool, default True
+            Whether a name on one side only is an error. Wrong shapes always are.
+
+        Returns
+        -------
+        LoadResult
+            ``(missing_keys, unexpected_keys)``.
+
+        Raises
+        ------
+        TypeError
+            `state_dict` is no mapping, or a value is no array of floats.
+        ValueError
+            Names or shapes do not match.
+        """
         if isinstance(state_dict, Mapping):
             named = {_OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
             if len(named) == len(state_dict):  # else the base says what is left over

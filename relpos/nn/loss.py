@@ -22,7 +22,26 @@ __all__ = ["Loss", "cross_entropy"]
 
 
 class Loss(NamedTuple):
-    """A loss and its gradient with respect to the logits."""
+    """A loss and its gradient with respect to the logits.
+
+    Attributes
+    ----------
+    loss : float
+        In nats, the mean over the items.
+    grad : ndarray, (..., C)
+        Of the shape and dtype of the logits.
+
+    See Also
+    --------
+    cross_entropy : returns it, and has the formula.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> nn.cross_entropy(np.zeros((1, 2)), [0]).grad
+    array([[-0.5,  0.5]])
+    """
 
     loss: float
     grad: Array
@@ -36,7 +55,8 @@ def cross_entropy(
     .. math::
 
         loss = -\frac{1}{n} \sum_i \sum_c t_{ic} \log softmax(x_i)_c, \quad
-        t_{ic} = (1 - s) [c = target_i] + s / C
+        t_{ic} = (1 - s) [c = target_i] + s / C, \quad
+        \frac{\partial loss}{\partial x_{ic}} = \frac{softmax(x_i)_c - t_{ic}}{n}
 
     Parameters
     ----------

@@ -40,6 +40,13 @@ class Parameter:
     grad : ndarray or None
         Sum of the gradients since the last `Module.zero_grad`; None without any.
 
+    Raises
+    ------
+    TypeError
+        `data` is no array of float32 or float64; or, assigned later, of another dtype.
+    ValueError
+        `data` is no rectangular array.
+
     Examples
     --------
     >>> import numpy as np
@@ -78,7 +85,19 @@ class Parameter:
         self._data = array
 
     def add_grad(self, grad: ArrayLike) -> None:
-        """Add `grad`, of the shape of `data`, to the gradient so far."""
+        """Add to the gradient so far.
+
+        Parameters
+        ----------
+        grad : array_like, shape of `data`
+
+        Raises
+        ------
+        TypeError
+            `grad` is not floating.
+        ValueError
+            `grad` is of another shape.
+        """
         grad = as_floating("grad", grad)
         if grad.shape != self.data.shape:
             raise ValueError(
@@ -95,7 +114,26 @@ class Parameter:
 
 
 class LoadResult(NamedTuple):
-    """What `Module.load_state_dict` found on one side only; both empty when strict."""
+    """What `Module.load_state_dict` found on one side only; both empty when strict.
+
+    Attributes
+    ----------
+    missing_keys : list of str
+        Parameters of the layer that were not given: they keep their values.
+    unexpected_keys : list of str
+        What was given and is no parameter of the layer.
+
+    See Also
+    --------
+    Module.load_state_dict : returns it.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> layer = nn.Linear(2, 1)
+    >>> layer.load_state_dict({"weight": [[1.0, 2.0]], "scale": 3.0}, strict=False)
+    LoadResult(missing_keys=['bias'], unexpected_keys=['scale'])
+    """
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -115,6 +153,12 @@ class Module:
     ----------
     training : bool
         Whether dropout is on. True until `eval` is called, as in PyTorch.
+
+    Raises
+    ------
+    TypeError
+        An attribute that is a parameter is assigned something else than another one or
+        None, which would drop it; so for a module.
 
     Examples
     --------
@@ -167,7 +211,12 @@ class Module:
     # ---- what a layer is made of ----------------------------------------------------
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Yield (name, `Parameter`), each parameter once, under its PyTorch name."""
+        """Yield (name, `Parameter`), each parameter once, under its PyTorch name.
+
+        Returns
+        -------
+        iterator of (str, Parameter)
+        """
         seen: set[int] = set()
         for name, entry in _entries(self):
             if isinstance(entry, Parameter) and id(entry) not in seen:
@@ -175,7 +224,12 @@ class Module:
                 yield name, entry
 
     def parameters(self) -> Iterator[Parameter]:
-        """Yield every `Parameter` once, as the optimisers take them."""
+        """Yield every `Parameter` once, as the optimisers take them.
+
+        Returns
+        -------
+        iterator of Parameter
+        """
         for _, parameter in self.named_parameters():
             yield parameter
 
@@ -185,14 +239,35 @@ class Module:
             parameter.grad = None
 
     def train(self, mode: bool = True) -> Self:
-        """Turn dropout on (or off, with False) here and in every part."""
+        """Turn dropout on (or off, with False) here and in every part.
+
+        Parameters
+        ----------
+        mode : bool, default True
+
+        Returns
+        -------
+        Module
+            The layer itself.
+
+        Raises
+        ------
+        TypeError
+            `mode` is no bool.
+        """
         self.training = as_flag("mode", mode)
         for _, child in _children(self):
             child.train(mode)
         return self
 
     def eval(self) -> Self:
-        """Turn dropout off here and in every part; returns the layer."""
+        """Turn dropout off here and in every part.
+
+        Returns
+        -------
+        Module
+            The layer itself.
+        """
         return self.train(False)
 
     # ---- weights in and out ---------------------------------------------------------
@@ -201,6 +276,10 @@ class Module:
         """Return a copy of every parameter by name, in PyTorch's names and shapes.
 
         `numpy.savez(path, **layer.state_dict())` stores it; `load_file` reads it.
+
+        Returns
+        -------
+        dict of str to ndarray
         """
         return {
             name: np.array(entry.data if isinstance(entry, Parameter) else entry)
@@ -226,11 +305,11 @@ class Module:
 
         Raises
         ------
+        TypeError
+            `state_dict` is no mapping, or a value is no array of floats.
         ValueError
             Names or shapes do not match; the message lists all of them, and nothing has
             been copied.
-        TypeError
-            `state_dict` is no mapping, or a value is no array of floats.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(

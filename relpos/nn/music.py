@@ -57,6 +57,18 @@ class RelativeGlobalAttention(Module):
     Er : Parameter, (max_len, d_model // num_heads)
         The last row is distance 0, the first distance max_len - 1.
 
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
+        [0, 1).
+
+    See Also
+    --------
+    relpos.relative_global_attention : the attention as a function.
+
     Notes
     -----
     The names in `state_dict` are those of the PyTorch class. Its buffer ``mask``, the
@@ -111,7 +123,25 @@ class RelativeGlobalAttention(Module):
         return {"mask": np.tri(self.max_len, dtype=self.dtype)[None, None]}
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Attend within each sequence of x (batch, seq, d_model); same shape out."""
+        """Attend within each sequence.
+
+        Parameters
+        ----------
+        x : array_like, (batch, seq, d_model)
+
+        Returns
+        -------
+        ndarray, shape of `x`
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` is of another shape, or longer than `max_len`.
+        MemoryError
+            Out of memory.
+        """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.d_model))
         if array.shape[1] > self.max_len:
             raise ValueError(
@@ -128,7 +158,30 @@ class RelativeGlobalAttention(Module):
         return self._remember(self.dropout(join_heads(result.out)), result.context)
 
     def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x."""
+        """Add the parameters' gradients and return that of x.
+
+        Parameters
+        ----------
+        grad_out : array_like, (batch, seq, d_model)
+
+        Returns
+        -------
+        ndarray, shape of `grad_out`
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+            the projections.
+        """
         grad, context = self._recall(grad_out)
         grads = context.backward(
             split_heads(self.dropout.backward(grad), self.num_heads)

@@ -63,6 +63,18 @@ class SGD(_Optimizer):
         Learning rate; an attribute that may be changed between steps.
     momentum : float, default 0
 
+    Raises
+    ------
+    TypeError
+        `parameters` are no Parameters, or a number is none.
+    ValueError
+        A Parameter is given more than once, or a number is out of its range.
+
+    References
+    ----------
+    .. [1] Sutskever, Martens, Dahl, Hinton, "On the Importance of Initialization and
+       Momentum in Deep Learning", 2013, ICML, section 2 (momentum).
+
     Examples
     --------
     >>> import numpy as np
@@ -121,6 +133,13 @@ class Adam(_Optimizer):
         Each in [0, 1). Shaw et al. use (0.9, 0.98).
     eps : float, default 1e-8
         Shaw et al. use 1e-9.
+
+    Raises
+    ------
+    TypeError
+        `parameters` are no Parameters, or a number is none.
+    ValueError
+        A Parameter is given more than once, or a number is out of its range.
 
     References
     ----------

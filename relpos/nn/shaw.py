@@ -29,7 +29,28 @@ __all__ = ["ShawAttention", "ShawGradients"]
 
 
 class ShawGradients(NamedTuple):
-    """Gradients of the inputs of `ShawAttention`; value is None if it was not given."""
+    """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
+
+    Attributes
+    ----------
+    query : ndarray, (batch, Lq, embed_dim)
+    key : ndarray, (batch, Lk, embed_dim)
+    value : ndarray, (batch, Lk, embed_dim), or None
+        None if no value was given: then `key` has what it got as the value, too.
+
+    See Also
+    --------
+    ShawAttention.backward : returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer, x = nn.ShawAttention(4, 1, 2, rng=0), np.ones((1, 3, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(x, x)))
+    >>> grads.query.shape, grads.value
+    ((1, 3, 4), None)
+    """
 
     query: Array
     key: Array
@@ -72,6 +93,18 @@ class ShawAttention(Module):
     q_proj, k_proj, v_proj, out_proj : Linear
     rel_key, rel_value : with a `weight`, or None
         (2k+1, D), with `per_head` (num_heads, 2k+1, D); row t is position t - k.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind.
+    ValueError
+        A size is too small, `num_heads` does not divide `embed_dim`, or `dropout` is
+        not in [0, 1).
+
+    See Also
+    --------
+    relpos.shaw_attention : the attention as a function.
 
     References
     ----------
@@ -158,6 +191,17 @@ class ShawAttention(Module):
         Returns
         -------
         ndarray, (batch, Lq, embed_dim)
+
+        Raises
+        ------
+        TypeError
+            An array is not floating or of a wider dtype than the layer, or an option is
+            of the wrong kind.
+        ValueError
+            A shape does not fit, a value is given without a key, or Lq and Lk differ
+            and `query_offset` is not given.
+        MemoryError
+            Out of memory.
         """
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
@@ -189,10 +233,28 @@ class ShawAttention(Module):
     def backward(self, grad_out: ArrayLike) -> Array | ShawGradients:
         """Add the parameters' gradients and return those of the inputs.
 
+        Parameters
+        ----------
+        grad_out : array_like, (batch, Lq, embed_dim)
+
         Returns
         -------
         ndarray or ShawGradients
             Of the query where it was given alone, else ``(query, key, value)``.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+            the projections.
         """
         grad, context, (key_given, value_given) = self._recall(grad_out)
         grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relpos._checks import Array, as_flag
 from relpos.nn._inputs import (
     as_input,
-    as_mask,
     as_not_negative,
     as_probability,
     as_size,
-    as_zero_one,
     check_shape,
+)
+from relpos.nn._transformer_xl import (
+    SharedBiasGradients,
+    TransformerXLGradients,
+    own_form,
+    read_mask,
+    shared_form,
 )
 from relpos.nn.dropout import Dropout
 from relpos.nn.linear import LayerNorm, Linear
@@ -31,24 +36,6 @@ __all__ = [
     "SharedBiasGradients",
     "TransformerXLGradients",
 ]
-
-
-class TransformerXLGradients(NamedTuple):
-    """Gradients of the inputs of a layer with biases of its own; mems may be None."""
-
-    w: Array
-    r: Array
-    mems: Array | None
-
-
-class SharedBiasGradients(NamedTuple):
-    """Gradients of the inputs of a layer whose biases are given at each call."""
-
-    w: Array
-    r: Array
-    r_w_bias: Array
-    r_r_bias: Array
-    mems: Array | None
 
 
 class RelPartialLearnableMultiHeadAttn(Module):
@@ -94,8 +81,16 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
     Raises
     ------
+    TypeError
+        An argument is of the wrong kind.
     ValueError
-        One of `r_r_bias` and `r_w_bias` without the other.
+        A number is out of its range, or one of `r_r_bias` and `r_w_bias` is given
+        without the other.
+
+    See Also
+    --------
+    update_memory : the memory for the next segment; its example runs three segments.
+    relpos.transformer_xl_attention : the attention as a function.
 
     Notes
     -----
@@ -109,10 +104,6 @@ class RelPartialLearnableMultiHeadAttn(Module):
     ----------
     .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
        Context", 2019, arXiv:1901.02860.
-
-    See Also
-    --------
-    update_memory : the memory for the next segment; its example runs three segments.
 
     Examples
     --------
@@ -213,6 +204,17 @@ class RelPartialLearnableMultiHeadAttn(Module):
         Returns
         -------
         ndarray, (Lq, B, d_model)
+
+        Raises
+        ------
+        TypeError
+            The call has another form, an array is not floating or of a wider dtype than
+            the layer, or `attn_mask` is no mask.
+        ValueError
+            A shape does not fit, `attn_mask` holds something else than 0 and 1, or r
+            has too few rows for what the mask leaves visible.
+        MemoryError
+            Out of memory.
         """
         return self._forward(w, r, *self._read_call(*args, **keywords))
 
@@ -220,8 +222,8 @@ class RelPartialLearnableMultiHeadAttn(Module):
         """Return (u, v, attn_mask, mems) from either form of the call."""
         try:
             if not self.owns_biases:
-                return _shared_form(*args, **keywords)
-            mask, mems = _own_form(*args, **keywords)
+                return shared_form(*args, **keywords)
+            mask, mems = own_form(*args, **keywords)
         except TypeError:
             form = "" if self.owns_biases else "r_w_bias, r_r_bias, "
             owner = "layer" if self.owns_biases else "model"
@@ -241,7 +243,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
             shape = ("M", batch, self.d_model)
             memory = as_input("mems", mems, self.dtype, shape)
             both = np.concatenate([memory, segment])
-        allowed, causal = _read_mask(mask, length, len(both), batch)
+        allowed, causal = read_mask(mask, length, len(both), batch)
         rows = self._read_rows(r, length, len(both), causal)
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = np.split(packed, 3, axis=-1)
@@ -302,12 +304,30 @@ class RelPartialLearnableMultiHeadAttn(Module):
     ) -> TransformerXLGradients | SharedBiasGradients:
         """Add the parameters' gradients and return those of the inputs, in call order.
 
+        Parameters
+        ----------
+        grad_out : array_like, (Lq, B, d_model)
+
         Returns
         -------
         TransformerXLGradients or SharedBiasGradients
             ``(w, r, mems)``, or ``(w, r, r_w_bias, r_r_bias, mems)`` where the model
             owns the biases; mems is None where none were given. Transformer-XL stops
             the gradient at the memory: leave it unused for that.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+            the projections.
         """
         grad, context, total, r_shape, with_memory = self._recall(grad_out)
         if not self.pre_lnorm:
@@ -335,40 +355,3 @@ class RelPartialLearnableMultiHeadAttn(Module):
         self.r_w_bias.add_grad(grads.pos_bias_u)
         self.r_r_bias.add_grad(grads.pos_bias_v)
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
-
-
-def _own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
-    return attn_mask, mems
-
-
-def _shared_form(
-    r_w_bias: Any, r_r_bias: Any, attn_mask: Any = None, mems: Any = None
-) -> tuple[Any, Any, Any, Any]:
-    return r_w_bias, r_r_bias, attn_mask, mems
-
-
-def _read_mask(
-    mask: Any, length: int, total: int, batch: int
-) -> tuple[Array | None, bool]:
-    """Return what may attend, (B or 1, 1, Lq or 1, Lk), and whether that is causal."""
-    if mask is None:
-        return None, length <= 1  # then no key is in the future
-    given = as_mask("attn_mask", mask)
-    shapes = {(total, batch), (length, total, batch), (length, total, 1)}
-    if given.shape not in shapes:
-        hint = ""
-        if given.shape == (length, total):
-            hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
-        raise ValueError(
-            f"attn_mask: got shape {given.shape}; expected (Lk, B) = {(total, batch)} "
-            f"or (Lq, Lk, B or 1) = {(length, total, batch)}{hint}"
-        )
-    hidden = as_zero_one("attn_mask", given)
-    if hidden.ndim == 2:
-        hidden = hidden[None]
-    past = np.tri(length, total, total - length, dtype=bool)
-    allowed = ~hidden.transpose(2, 0, 1)[:, None]
-    causal = not (allowed & ~past).any()
-    if causal and (allowed | ~past).all():
-        return None, True  # nothing is hidden beyond what causal says
-    return allowed, causal
