@@ -109,7 +109,7 @@ class LearnedAPE(Module):
                 f"x: got a sequence of {shape[1]}; expected at most max_seq_len = "
                 f"{rows}"
             )
-        return self.embedding(shape[1])
+        return self._remember(self.embedding(shape[1]))
 
     def backward(self, grad_out: ArrayLike) -> None:
         r"""Add the gradient of the weight; x has none.
@@ -129,7 +129,8 @@ class LearnedAPE(Module):
         ValueError
             `grad_out` is not of the shape of the last output.
         """
-        self.embedding.backward(grad_out)
+        (grad,) = self._recall(grad_out)
+        self.embedding.backward(grad)
 
 
 class SinusoidalEncoding(Module):
