@@ -56,6 +56,8 @@ def reject_foreign(name: str, value: object) -> None:
 
 def as_array(name: str, value: object) -> Array:
     """Return `value` as a plain array, without a copy where it already is one."""
+    if type(value) is np.ndarray:
+        return value
     reject_foreign(name, value)
     try:
         return np.asarray(value)
@@ -227,7 +229,8 @@ def stored(array: Array) -> Array:
 
 def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise where NumPy could not address an array of that shape, even an empty one."""
-    if math.prod(size for size in shape if size) * dtype.itemsize > _INT64.max:
+    count = math.prod(shape) or math.prod(size for size in shape if size)
+    if count * dtype.itemsize > _INT64.max:
         raise ValueError(
             f"{name}: shape {shape} has more bytes than memory can address"
         )

@@ -39,6 +39,7 @@ from relpos._tables import (
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
+_COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
@@ -237,11 +238,14 @@ def _visible(
 
 def common_dtypes(inputs: dict[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Of computation and result: the mask never promotes, float16 widens."""
-    floating = [
+    floating = {
         array.dtype
         for name, array in inputs.items()
         if array.dtype.kind == "f" and name != "attn_mask"
-    ]
+    }
+    if len(floating) == 1 and floating <= _COMPUTED:
+        (out_dtype,) = floating
+        return out_dtype, out_dtype
     out_dtype = np.result_type(*floating)
     return np.result_type(out_dtype, np.float32), out_dtype
 
@@ -259,6 +263,8 @@ def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
 
 
 def _dropout(dropout_p: object) -> float:
+    if type(dropout_p) is float and dropout_p == 0.0:  # the usual case
+        return 0.0
     number = as_real("dropout_p", dropout_p)
     if not 0 <= number < 1:
         raise ValueError(f"dropout_p: got {number}; expected 0 <= dropout_p < 1")

@@ -43,6 +43,8 @@ def place_tables(
 ) -> Placement:
     """Find the relative positions that each table serves, and the rows to gather."""
     first = None
+    if not tables and minimum is None and buckets is None:
+        return _NO_TABLES
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
@@ -203,3 +205,7 @@ def expand_tables(tables: dict[str, Array], placement: Placement) -> dict[str, A
         else table
         for name, table in tables.items()
     }
+
+
+#: Of the usual call, which has no table at all.
+_NO_TABLES = Placement({}, {}, _widest({}), range(1))

@@ -299,7 +299,7 @@ def run(
         outputs["lse"] = _empty("lse", (*rows, 1), dtype)
     if with_weights:
         outputs["weights"] = _empty("weights", (*rows, sizes.Lk), dtype)
-    if any(array.size for array in outputs.values()):
+    if result.size or (any(wanted) and any(a.size for a in outputs.values())):
         operands = {**problem.operands, **outputs, "seed": seed, "num_threads": threads}
         kernels().attention_forward(operands)
     final = _deliver(result, problem.out_dtype, out)
@@ -316,7 +316,7 @@ def run(
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Give the result its dtype and its place."""
     if out is None:
-        return rounded(result, dtype)
+        return result if result.dtype == dtype else rounded(result, dtype)
     if out is not result:
         with np.errstate(over="ignore"):  # as in `rounded`
             out[...] = result
