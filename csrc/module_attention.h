@@ -27,14 +27,35 @@ batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
     return moves;
 }
 
-/* Byte offset of every flattened batch item; NULL stays where all are zero. */
+/* An earlier operand whose batch items lie as far apart as those of operand `index`, or
+ * `index` itself. */
+static int
+same_offsets(const attention_call *call, int index)
+{
+    size_t bytes = (size_t)call->batch_ndim * sizeof(npy_intp);
+    const npy_intp *strides = PyArray_STRIDES(call->arrays[index]);
+    for (int i = 0; i < index; i++)
+        if (call->arrays[i] != NULL &&
+            memcmp(PyArray_STRIDES(call->arrays[i]), strides, bytes) == 0)
+            return i;
+    return index;
+}
+
+/* Byte offset of every flattened batch item; NULL stays where all are zero. Operands
+ * share them where they can: of many tiny items they are most of the memory. */
 static void
 fill_offsets(attention_call *call, int index)
 {
     PyArrayObject *array = call->arrays[index];
+    if (array == NULL)
+        return;
+    int same = same_offsets(call, index);
     ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
-    if (array != NULL && batch_offsets(array, call->batch_ndim, offsets))
-        FIELD(call, rp_array, operand_rows[index].array).batch = offsets;
+    const ptrdiff_t **batch = &FIELD(call, rp_array, operand_rows[index].array).batch;
+    if (same != index)
+        *batch = FIELD(call, rp_array, operand_rows[same].array).batch;
+    else if (batch_offsets(array, call->batch_ndim, offsets))
+        *batch = offsets;
 }
 
 /* A private copy of a per-item vector: the caller's may change during the call. */

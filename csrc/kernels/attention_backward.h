@@ -62,7 +62,7 @@ FN(plan_gradients)(FN(gradients) * gp, const rp_gradients *g)
         (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
     int64_t most = plan->key_tiles < 16 ? RP_CHUNKS / 2 : RP_CHUNKS;
     int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
-    gp->chunk_keys = tiles * plan->key_tile;
+    gp->chunk_keys = RP_MIN(tiles * plan->key_tile, plan->Lk_pad);
     gp->chunks = RP_MAX(1, (plan->key_tiles + tiles - 1) / tiles);
     FN(head_of)(gp, 0, &gp->head_size);
 }

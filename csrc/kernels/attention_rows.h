@@ -12,7 +12,8 @@ typedef struct {
     int64_t span_chunks;
     ptrdiff_t width; /* Dv in whole vectors */
     FN(fire) fire;
-    T *max, *sum, *out; /* of each (b, hk, row, span): partial results */
+    int64_t first, slices; /* the wave: slices (b, hk) whose partial results are kept */
+    T *max, *sum, *out;    /* of each (slice, row, span) of it */
     T *scratch;
     ptrdiff_t scratch_size; /* elements to a worker */
 } FN(rows_plan);
@@ -203,8 +204,8 @@ FN(start_row)(const FN(rows_plan) * plan, FN(query_row) * q, int64_t slice, int6
     const rp_attention *p = plan->p;
     const T factor = (T)(p->scale * RP_LOG2E);
     int64_t partial = (slice * plan->rows + f) * plan->spans + span;
-    q->b = slice / p->Hk;
-    q->h = slice % p->Hk * plan->group + f / p->Lq;
+    q->b = (plan->first + slice) / p->Hk;
+    q->h = (plan->first + slice) % p->Hk * plan->group + f / p->Lq;
     q->i = f % p->Lq;
     q->fire = &plan->fire;
     q->visible = rp_visible(p, q->b, q->i);
@@ -257,7 +258,7 @@ FN(rows_unit)(void *context, int64_t unit, int worker)
             if (rp_stopping())
                 return;
             if (j0 < j1)
-                FN(row_chunk)(plan, &rows[r], slice % p->Hk, j0, j1);
+                FN(row_chunk)(plan, &rows[r], (plan->first + slice) % p->Hk, j0, j1);
         }
 }
 
@@ -284,7 +285,7 @@ FN(merge_unit)(void *context, int64_t unit, int worker)
                 FN(store)(out + k, FN(load)(out + k) + FN(load)(part + k));
         }
     }
-    int64_t slice = unit / plan->rows, f = unit % plan->rows;
+    int64_t slice = plan->first + unit / plan->rows, f = unit % plan->rows;
     FN(write_row)(p, slice / p->Hk, slice % p->Hk * plan->group + f / p->Lq, f % p->Lq,
                   base, sum[0], out);
 }
@@ -298,6 +299,38 @@ FN(hide_weights)(const rp_attention *p)
                 for (int64_t j = 0; j < p->Lk; j++)
                     *(T *)(rp_at(&p->weights, b, h, i) + j * p->weights.col) =
                         -(T)INFINITY;
+}
+
+/* How many slices a wave takes, as the tiles' wave_of. */
+static int64_t
+FN(rows_wave)(FN(rows_plan) * plan)
+{
+    const rp_attention *p = plan->p;
+    double results = (double)plan->rows * (double)plan->spans;
+    double bytes = results * (double)((size_t)(plan->width + 2) * sizeof(T));
+    int64_t wave = (int64_t)(p->threads * (double)RP_WAVE_BYTES / bytes);
+    int64_t units = RP_MIN(plan->blocks, p->threads) * plan->spans;
+    wave = RP_MAX(wave, (p->threads + units - 1) / units);
+    plan->slices = RP_MIN(wave, p->B * p->Hk);
+    return plan->slices;
+}
+
+/* Waves as of the tiles, or partial results of many small items would take many times the
+ * memory of what comes out. */
+static rp_status
+FN(run_rows)(FN(rows_plan) * plan)
+{
+    const rp_attention *p = plan->p;
+    rp_status status = RP_OK;
+    int64_t all = p->B * p->Hk, wave = plan->slices;
+    for (; !status && plan->first < all; plan->first += wave) {
+        int64_t slices = RP_MIN(wave, all - plan->first);
+        status = rp_parallel(slices * plan->blocks * plan->spans, FN(rows_unit), plan,
+                             p->threads);
+        if (!status)
+            status = rp_parallel(slices * plan->rows, FN(merge_unit), plan, p->threads);
+    }
+    return status;
 }
 
 static rp_status
@@ -314,8 +347,10 @@ FN(attention_rows)(const rp_attention *p)
     plan.spans = RP_MAX(1, (plan.chunks + plan.span_chunks - 1) / plan.span_chunks);
     plan.scratch_size = RP_ROUND_UP(
         RP_CHUNK_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
-    size_t rows = (size_t)(p->B * p->Hk * plan.rows),
-           partials = rows * (size_t)plan.spans;
+    size_t results, partials;
+    if (!rp_multiply((size_t)plan.rows, (size_t)plan.spans, &results) ||
+        !rp_multiply(results, (size_t)FN(rows_wave)(&plan), &partials))
+        return RP_NO_MEMORY;
     plan.max = rp_alloc(partials, sizeof(T));
     plan.sum = rp_alloc(partials, sizeof(T));
     plan.out = rp_alloc(partials, (size_t)plan.width * sizeof(T));
@@ -326,10 +361,7 @@ FN(attention_rows)(const rp_attention *p)
     if (!status) {
         if (p->weights.data)
             FN(hide_weights)(p);
-        status = rp_parallel(p->B * p->Hk * plan.blocks * plan.spans, FN(rows_unit),
-                             &plan, p->threads);
-        if (!status)
-            status = rp_parallel((int64_t)rows, FN(merge_unit), &plan, p->threads);
+        status = FN(run_rows)(&plan);
     }
     FN(free_fire)(&plan.fire);
     rp_free(plan.scratch);
