@@ -116,7 +116,11 @@ FN(plan_wave)(FN(gradients) * gp)
                     size;
     if (gp->g->grad_fire.data)
         head += (size_t)(gp->chunks * FN(fire_sums)(p)) * sizeof(double);
-    plan->slices = FN(wave_of)(plan, head * (size_t)plan->group, gp->chunks);
+    size_t tables = FN(plan_wave_table)(plan, 0, &p->rel_key, &plan->rel_key,
+                                        p->key_rows, p->D, plan->use_key, 1);
+    tables += FN(plan_wave_table)(plan, 1, &p->rel_key, &gp->key_rows, p->key_rows,
+                                  p->D, plan->use_key, 0);
+    plan->slices = FN(wave_of)(plan, head * (size_t)plan->group + tables, gp->chunks);
 }
 
 /* Carves count * size bytes out of the call's block; while there is none, counts them. */
@@ -171,13 +175,25 @@ FN(reserve_wave)(FN(gradients) * gp)
     plan->scratch = FN(reserve)(gp, p->threads, plan->scratch_size);
 }
 
+/* 1 when any copy of a table holds NaN or infinity. */
+static int
+FN(table_not_finite)(const rp_array *table, const FN(copies) * copies, int64_t rows,
+                     int64_t columns)
+{
+    int bad = 0;
+    for (int64_t b = 0; table->data && b < copies->batches; b++)
+        for (int64_t h = 0; h < copies->heads; h++)
+            bad |= FN(not_finite)(rp_at(table, b, h, 0), table->row, table->col, rows,
+                                  columns);
+    return bad;
+}
+
 /* Tables as the products of scores, dP and gradients need them. */
 static rp_status
 FN(pack_gradient_tables)(FN(gradients) * gp)
 {
     FN(plan) *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    const ptrdiff_t size = sizeof(T);
     rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows,
                                       p->D, plan->use_key, 1, 1);
     if (!status)
@@ -192,25 +208,22 @@ FN(pack_gradient_tables)(FN(gradients) * gp)
     if (!status)
         status = FN(pack_table)(plan, &p->rel_value, &gp->value_panels, p->value_rows,
                                 p->Dv, plan->use_value, 1, 1);
-    const FN(copies) * tables[] = {&gp->key_rows, &gp->query_rows};
-    for (int i = 0; !status && i < 2; i++)
-        if (tables[i]->data && gp->plan.D_pad)
-            gp->key_rows_bad |= FN(not_finite)(
-                (const char *)tables[i]->data, gp->plan.D_pad * size, size,
-                tables[i]->size / gp->plan.D_pad * tables[i]->heads *
-                    tables[i]->batches,
-                gp->plan.D_pad);
+    gp->key_rows_bad =
+        FN(table_not_finite)(&p->rel_key, &gp->key_rows, p->key_rows, p->D) ||
+        FN(table_not_finite)(&p->rel_query, &gp->query_rows, p->query_rows, p->D);
     return status;
 }
 
 static rp_status
 FN(run_gradient_wave)(FN(gradients) * gp)
 {
-    const FN(plan) *plan = &gp->plan;
+    FN(plan) *plan = &gp->plan;
     int threads = plan->p->threads;
     int64_t tiles = FN(query_tiles)(gp), heads = plan->slices * plan->group;
-    rp_status status =
-        rp_parallel(plan->slices * plan->key_tiles, FN(pack_keys_unit), gp, threads);
+    rp_status status = FN(pack_wave_tables)(plan);
+    if (!status)
+        status = rp_parallel(plan->slices * plan->key_tiles, FN(pack_keys_unit), gp,
+                             threads);
     if (!status)
         status = rp_parallel(heads * tiles, FN(pack_head_unit), gp, threads);
     if (!status)
@@ -251,6 +264,8 @@ FN(attention_backward)(const rp_gradients *g)
     else if (!status)
         status = RP_NO_MEMORY;
     int64_t wave = gp.plan.slices;
+    if (!status)
+        status = FN(allocate_wave_tables)(&gp.plan);
     for (int64_t s = 0; !status && s < p->B * p->Hk; s += gp.plan.slices) {
         FN(start_wave)(&gp.plan, s, wave);
         status = FN(run_gradient_wave)(&gp);

@@ -130,10 +130,8 @@ static rp_status
 FN(pack_tables)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
-    rp_status status = RP_OK;
-    if (!plan->wave_table.plan)
-        status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                                plan->use_key, 1, 1);
+    rp_status status = FN(pack_table)(plan, &p->rel_key, &plan->rel_key, p->key_rows,
+                                      p->D, plan->use_key, 1, 1);
     if (!status)
         status = FN(pack_table)(plan, &p->rel_query, &plan->rel_query, p->query_rows,
                                 p->D, plan->use_query, 1, p->scale * RP_LOG2E);
@@ -148,23 +146,14 @@ FN(pack_tables)(FN(plan) * plan)
     return status;
 }
 
-/* How many slices a wave takes. A table that belongs to the wave's heads alone is packed
- * with them, so that it is still in the cache when they use it. */
+/* How many slices a wave takes. */
 static void
 FN(plan_waves)(FN(plan) * plan)
 {
     const rp_attention *p = plan->p;
-    FN(copies) *c = &plan->rel_key;
     size_t bytes = (size_t)plan->Lk_pad * (size_t)(p->D + plan->Dv_pad) * sizeof(T);
-    if (plan->use_key) {
-        FN(table_pack)
-        t = FN(plan_table)(plan, &p->rel_key, c, p->key_rows, p->D, plan->use_key, 1,
-                           1);
-        if (c->heads > 1 && (c->batches == 1 || plan->group == 1)) {
-            plan->wave_table = t;
-            bytes += (size_t)(c->size * plan->group) * sizeof(T);
-        }
-    }
+    bytes += FN(plan_wave_table)(plan, 0, &p->rel_key, &plan->rel_key, p->key_rows,
+                                 p->D, plan->use_key, 1);
     plan->slices = FN(wave_of)(plan, bytes, 1);
 }
 
@@ -196,38 +185,9 @@ FN(allocate)(FN(plan) * plan)
     FN(scratch) unused;
     plan->scratch_size = FN(lay_out)(plan, NULL, &unused);
     plan->scratch = rp_alloc((size_t)p->threads, plan->scratch_size);
-    FN(copies) *c = &plan->rel_key;
-    if (plan->wave_table.plan) {
-        int64_t heads = RP_MAX(1, plan->slices / p->B) * plan->group;
-        c->first = -1; /* nothing is packed yet */
-        c->data = rp_alloc((size_t)(c->batches > 1 ? plan->slices : heads),
-                           (size_t)c->size * sizeof(T));
-    }
-    return plan->keys && plan->values && plan->values_bad && plan->scratch &&
-                   (c->data || !plan->wave_table.plan)
-               ? RP_OK
+    return plan->keys && plan->values && plan->values_bad && plan->scratch
+               ? FN(allocate_wave_tables)(plan)
                : RP_NO_MEMORY;
-}
-
-/* Packs the copies of rel_key that the wave's slices read, unless the wave before, of the
- * same head, has done it. */
-static rp_status
-FN(pack_wave_table)(FN(plan) * plan)
-{
-    const rp_attention *p = plan->p;
-    FN(copies) *c = &plan->rel_key;
-    int64_t first = plan->first_slice, count = plan->slices;
-    if (!plan->wave_table.plan)
-        return RP_OK;
-    if (c->batches == 1) {
-        first = first / p->B * plan->group;
-        count = (count + p->B - 1) / p->B * plan->group;
-        if (first == c->first)
-            return RP_OK;
-    }
-    c->first = first;
-    return rp_parallel(count * plan->wave_table.chunks, FN(pack_table_unit),
-                       &plan->wave_table, p->threads);
 }
 
 static rp_status
@@ -237,7 +197,7 @@ FN(run_waves)(FN(plan) * plan)
     int64_t wave = plan->slices;
     for (int64_t s = 0; s < p->B * p->Hk; s += plan->slices) {
         FN(start_wave)(plan, s, wave);
-        rp_status status = FN(pack_wave_table)(plan);
+        rp_status status = FN(pack_wave_tables)(plan);
         if (!status)
             status = rp_parallel(plan->slices * plan->key_tiles, FN(pack_slice_unit),
                                  plan, p->threads);

@@ -5,10 +5,6 @@
  * multiples of that, whatever the threads, batch and heads: a row's bits depend on its
  * own problem only.
  *
- * Slices (b, hk), the keys and values of one head, are packed and used in waves, to keep
- * the packed copies small and warm. They are numbered head by head, the batch within, so
- * that a head's table is packed once for the whole batch.
- *
  * Band columns are numbered by w = r - r_0, r_0 = 1 - Lq_pad - query_offset, so that the
  * first column of every tile, w0 = j0 - i0 + Lq_pad - BQ, is a multiple of NR and tiles
  * read whole panels. */
@@ -20,7 +16,7 @@ typedef struct {
     T *data;
     ptrdiff_t size; /* elements of one copy */
     int64_t heads, batches;
-    int64_t first; /* the copy at data: where waves pack their own, not 0 */
+    int64_t first; /* the copy at data: where waves pack it not 0, -1 until they do */
 } FN(copies);
 
 RP_INLINE T *
@@ -55,7 +51,7 @@ typedef struct FN(plan_) {
         value_stride;             /* table rows, rounded up to panels and vectors */
     int64_t band_first, band_end; /* band columns that any tile reads */
     FN(copies) rel_key, rel_query, rel_value;
-    FN(table_pack) wave_table; /* of rel_key, where waves pack it: its plan is set */
+    FN(table_pack) wave_tables[2]; /* those that waves pack; without a plan: none */
     FN(fire) fire;
     int fire_first; /* FIRE's bias goes into the empty tile, not on top of the scores */
     int rel_value_bad; /* rel_value holds NaN or infinity */
@@ -179,7 +175,7 @@ static rp_status
 FN(pack_table)(const FN(plan) * plan, const rp_array *table, FN(copies) * copies,
                int64_t rows, int64_t columns, int path, int panels, double factor)
 {
-    if (path == RP_ABSENT)
+    if (path == RP_ABSENT || copies->first < 0)
         return RP_OK;
     FN(table_pack)
     t = FN(plan_table)(plan, table, copies, rows, columns, path, panels, factor);
@@ -191,30 +187,6 @@ FN(pack_table)(const FN(plan) * plan, const rp_array *table, FN(copies) * copies
 }
 
 /* ---- slices ----------------------------------------------------------------- */
-
-/* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
- * threads' cores, but enough for every thread, each slice being `units` units of work.
- * A wave ends where a head does, or lies within one. */
-static int64_t
-FN(wave_of)(const FN(plan) * plan, size_t bytes, int64_t units)
-{
-    const rp_attention *p = plan->p;
-    int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
-    wave = RP_MAX(wave, (p->threads + units - 1) / units);
-    wave = RP_MIN(wave, p->B * p->Hk);
-    return wave > p->B ? wave / p->B * p->B : wave;
-}
-
-/* Starts the wave of up to `wave` slices at slice `first`. */
-static void
-FN(start_wave)(FN(plan) * plan, int64_t first, int64_t wave)
-{
-    const rp_attention *p = plan->p;
-    plan->first_slice = first;
-    plan->slices = RP_MIN(wave, p->B * p->Hk - first);
-    if (wave < p->B)
-        plan->slices = RP_MIN(plan->slices, p->B - first % p->B);
-}
 
 RP_INLINE int64_t
 FN(slice_of)(const FN(plan) * plan, int64_t b, int64_t hk)

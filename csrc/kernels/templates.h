@@ -8,6 +8,7 @@
 
 #include "fire.h"
 #include "attention_plan.h"
+#include "attention_waves.h"
 #include "attention_scores.h"
 #include "attention_values.h"
 #include "row_products.h"
