@@ -81,9 +81,9 @@ typedef struct {
 } rp_product;
 
 /* One block of c per unit: rows a multiple of every RP_MR, columns of every two vectors;
- * a packed block of b is half of a 1 MiB second-level cache in float64. */
+ * the packed blocks of a and b fill a 1 MiB second-level cache in float64. */
 enum {
-    RP_GEMM_ROWS = 96,
+    RP_GEMM_ROWS = 192,
     RP_GEMM_COLUMNS = 256,
     RP_GEMM_DEPTH = 256,
     RP_GEMM_SCRATCH = (RP_GEMM_ROWS + RP_GEMM_COLUMNS) * RP_GEMM_DEPTH

@@ -17,11 +17,50 @@ FN(gemm_store)(V acc[MR][2], int64_t rows, int64_t columns, T beta, T *c, ptrdif
         }
 }
 
+/* `count` contiguous elements of each of `depth` lines, times `factor`, to panels
+ * [depth][width], zeros past them: a few lines at a time, as lines a power of two apart
+ * push each other out of the cache. */
+RP_INLINE void
+FN(gemm_pack_lines)(T *panels, const char *data, ptrdiff_t step, int64_t count,
+                    int64_t depth, const int width, T factor)
+{
+    for (int64_t first = 0; first < depth; first += 8)
+        for (int64_t j = 0; j < count; j += width) {
+            T *to = panels + j * depth + first * width;
+            for (int64_t k = first; k < RP_MIN(first + 8, depth); k++, to += width) {
+                const T *from = (const T *)(data + k * step) + j;
+                T line[NR] = {0}; /* apart from both, so that it becomes vectors */
+                if (j + width <= count)
+                    for (int i = 0; i < width; i++)
+                        line[i] = from[i] * factor;
+                else
+                    for (int i = 0; i < count - j; i++)
+                        line[i] = from[i] * factor;
+                memcpy(to, line, (size_t)width * sizeof(T));
+            }
+        }
+}
+
+/* Packs a (rows, depth) at `data`, times alpha, into blocks [depth][MR]. */
+static void
+FN(gemm_pack_left)(T *blocks, const rp_product *p, const char *data, int64_t rows,
+                   int64_t depth)
+{
+    if (p->a_row == (ptrdiff_t)sizeof(T))
+        FN(gemm_pack_lines)(blocks, data, p->a_col, rows, depth, MR, (T)p->alpha);
+    else
+        FN(pack_left)(blocks, data, p->a_row, p->a_col, rows, rows, depth, (T)p->alpha);
+}
+
 /* Packs b (depth, columns) at `data` into panels [depth][NR], zeros past the columns. */
 static void
 FN(gemm_pack_right)(T *panels, const rp_product *p, const char *data, int64_t columns,
                     int64_t depth)
 {
+    if (p->b_col == (ptrdiff_t)sizeof(T)) {
+        FN(gemm_pack_lines)(panels, data, p->b_row, columns, depth, NR, 1);
+        return;
+    }
     for (int64_t j = 0; j < columns; j += NR, panels += depth * NR) {
         const char *lines[NR];
         for (int i = 0; i < NR; i++)
@@ -42,8 +81,8 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
     do { /* once even for k = 0: then c = beta * c */
         int64_t depth = RP_MIN(p->k - start, RP_GEMM_DEPTH);
         T beta = start == 0 ? (T)p->beta : 1;
-        FN(pack_left)(left, p->a + row * p->a_row + start * p->a_col, p->a_row,
-                      p->a_col, rows, rows, depth, (T)p->alpha);
+        FN(gemm_pack_left)(left, p, p->a + row * p->a_row + start * p->a_col, rows,
+                           depth);
         FN(gemm_pack_right)(right, p, p->b + start * p->b_row + column * p->b_col,
                             columns, depth);
         for (int64_t j = 0; j < columns; j += NR)
