@@ -1,8 +1,8 @@
 """Builds relpos._core: one extension, one flag list, one generated config header.
 
-The environment variable RELPOS_BLAS chooses who does large matrix products:
-``bundled`` (default: a copy of OpenBLAS goes into the package), ``system`` (the
-OpenBLAS that pkg-config finds) or ``none`` (relpos's own code).
+The environment variable RELPOS_BLAS chooses who does large matrix products: ``none``
+(default: relpos's own code), ``bundled`` (a copy of the OpenBLAS of the package
+scipy-openblas32 goes into relpos) or ``system`` (the OpenBLAS that pkg-config finds).
 """
 
 import os
@@ -35,13 +35,15 @@ def relative(pattern):
 
 
 def bundled_library():
-    """The OpenBLAS library file of the build requirement, or None without it."""
+    """The OpenBLAS library file of scipy-openblas32; stops the build without it."""
     try:
         import scipy_openblas32
     except ImportError:
-        return None
-    found = sorted(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas.*"))
-    return found[0] if found else None
+        sys.exit(
+            "RELPOS_BLAS=bundled: the package scipy-openblas32 is not installed where "
+            "relpos is built (install it, and build with pip's --no-build-isolation)"
+        )
+    return next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas.*"))
 
 
 def bundled_license():
@@ -66,18 +68,10 @@ def pkg_config(*options):
 
 def choose_blas():
     """(kind, library file to copy or None), as RELPOS_BLAS asks."""
-    asked = os.environ.get("RELPOS_BLAS", "")
-    if asked not in ("", "bundled", "system", "none"):
-        sys.exit(f"RELPOS_BLAS={asked!r}: expected bundled, system or none")
-    if asked in ("system", "none"):
-        return asked, None
-    library = bundled_library()
-    if library is not None:
-        return "bundled", library
-    if asked == "bundled":
-        sys.exit("RELPOS_BLAS=bundled: the package scipy-openblas32 is not installed")
-    print("relpos: no scipy-openblas32 here, building with RELPOS_BLAS=none")
-    return "none", None
+    asked = os.environ.get("RELPOS_BLAS") or "none"
+    if asked not in ("none", "bundled", "system"):
+        sys.exit(f"RELPOS_BLAS={asked!r}: expected none, bundled or system")
+    return asked, bundled_library() if asked == "bundled" else None
 
 
 def write_config(path, kind, library):

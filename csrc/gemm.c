@@ -1,15 +1,18 @@
 /* gemm.c: large matrix products, in blocks of the result that are cut from the shapes
  * alone and shared out by rp_parallel: the same bits for any number of threads. A block
- * is done by OpenBLAS where the build has one and the strides suit it, and by this
- * project's own tiles otherwise.
+ * is done by this project's own tiles, or by an OpenBLAS where the build has one and the
+ * strides suit it.
  *
- * The build says which OpenBLAS in relpos_config.h:
+ * The build says which in relpos_config.h:
+ *   none     own tiles only (also when there is no config header).
  *   bundled  a private copy beside the extension. Its SONAME is generic, so a link would
  *            bind to any copy already loaded, and loading it starts a thread: it is
  *            opened by absolute path at the first product, and then set to one thread.
+ *            Not the default, because that first product is then not safe everywhere:
+ *            a child forked meanwhile crashes in its own, short memory ends the process
+ *            in exit(1), and where no thread can be created it raises SIGINT.
  *   system   linked; it may be the one that NumPy uses, so its thread count is not ours
- *            to set. It stays in the calling thread up to m n k = 2^18.
- *   none     own tiles only (also when there is no config header). */
+ *            to set. It stays in the calling thread up to m n k = 2^18. */
 #define _GNU_SOURCE /* dladdr */
 
 #include <dlfcn.h>

@@ -64,8 +64,8 @@ int rp_count_cpus(int *limited);
 /* ---- gemm.c: large matrix products ---------------------------------------- */
 
 /* C (m, n) = alpha * A (m, k) . B (k, n) + beta * C, float32 or float64 by dtype.
- * A and B are any strided view (element strides); C has unit column stride. OpenBLAS
- * when it is there and the strides suit, own tiles otherwise. */
+ * A and B are any strided view (element strides); C has unit column stride. By own
+ * tiles, or by OpenBLAS where the build has one and the strides suit. */
 rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha,
                   const void *a, ptrdiff_t a_row, ptrdiff_t a_col, const void *b,
                   ptrdiff_t b_row, ptrdiff_t b_col, double beta, void *c,
