@@ -1,4 +1,4 @@
-"""What the layers share: checks of their inputs, and heads apart and together."""
+"""What the layers share: checks of inputs, products, heads apart and together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_array, as_floating, as_int, as_real, kind_of
+from relpos import _core
+from relpos._checks import (
+    Array,
+    as_array,
+    as_floating,
+    as_int,
+    as_real,
+    kind_of,
+    native,
+)
+from relpos._config import get_num_threads
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -89,6 +99,12 @@ def as_zero_one(name: str, mask: Array) -> Array:
             f"{name}: has values other than 0 and 1; expected a mask, not scores to add"
         )
     return flags
+
+
+def product(a: Array, b: Array) -> Array:
+    """Return a @ b for matrices of one dtype, in memory of any layout."""
+    x, y = (native(each, each.dtype) for each in (a, b))
+    return _core.gemm(x, y, get_num_threads())
 
 
 def head_dim(embed: int, num_heads: int, names: tuple[str, str]) -> int:

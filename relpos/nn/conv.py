@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from relpos import _core
 from relpos._checks import Array, check_bytes
-from relpos._config import get_num_threads, kernels
+from relpos._config import kernels
 from relpos.nn._inputs import (
     DRAWN,
     as_input,
@@ -19,6 +18,7 @@ from relpos.nn._inputs import (
     as_size,
     as_zero_one,
     check_shape,
+    product,
 )
 from relpos.nn.linear import _sum_rows
 from relpos.nn.module import LoadResult, Module, Parameter
@@ -313,7 +313,7 @@ def _correlate(padded: Array, taps: Array, length: int) -> Array:
     matrices = np.ascontiguousarray(taps).reshape(groups, size * inputs, outputs)
     y = np.zeros((len(padded), groups, length, outputs), padded.dtype)
     for b, g, columns, seen in _blocks(padded, size, length):
-        y[b, g] += _core.gemm(seen, matrices[g, columns], get_num_threads())
+        y[b, g] += product(seen, matrices[g, columns])
     return y.swapaxes(1, 2).reshape(len(padded), length, groups * outputs)
 
 
@@ -325,5 +325,5 @@ def _tap_gradients(padded: Array, grad: Array, size: int) -> Array:
     parts = np.ascontiguousarray(parts)
     total = np.zeros((groups, size * inputs, outputs))
     for b, g, columns, seen in _blocks(padded, size, length):
-        total[g, columns] += _core.gemm(seen.T, parts[b, g], get_num_threads())
+        total[g, columns] += product(seen.T, parts[b, g])
     return total.reshape(groups, size, inputs, outputs)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos import _core
 from relpos._checks import Array, as_flag, check_bytes
-from relpos._config import get_num_threads
-from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_size
+from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_size, product
 from relpos.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -38,11 +36,10 @@ def _sum_outer(grad: Array, x: Array) -> Array:
     A token that is hidden everywhere has such a row. The product takes 0 * nan for nan:
     only where that shows in the sum are the rows selected.
     """
-    threads = get_num_threads()
-    total = _core.gemm(grad.T, x, threads)
+    total = product(grad.T, x)
     if not np.isfinite(total).all():
         live = np.where(grad.any(-1, keepdims=True), x, 0)
-        total = _core.gemm(grad.T, live, threads)
+        total = product(grad.T, live)
     return total
 
 
@@ -133,7 +130,7 @@ class Linear(Module):
         """
         weight = self.weight.data
         array = as_input("x", x, self.dtype, ("...", weight.shape[1]))
-        y = _core.gemm(_rows(array), weight.T, get_num_threads())
+        y = product(_rows(array), weight.T)
         if self.bias is not None:
             y += self.bias.data
         return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
@@ -171,8 +168,7 @@ class Linear(Module):
         self.weight.add_grad(_sum_outer(rows, _rows(x)))
         if self.bias is not None:
             self.bias.add_grad(_sum_rows(grad))
-        product = _core.gemm(rows, self.weight.data, get_num_threads())
-        return product.reshape(x.shape)
+        return product(rows, self.weight.data).reshape(x.shape)
 
 
 class LayerNorm(Module):

@@ -1,0 +1,62 @@
+"""One small call of every layer, for tests of what all layers have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relpos import nn
+
+X = (2, 5, 6)  # batch, length, width
+
+
+def xl(**options):
+    return nn.RelPartialLearnableMultiHeadAttn(2, 6, 3, 0.0, rng=0, **options)
+
+
+# name -> (layer of a dtype, shapes of its inputs)
+LAYERS = {
+    "Linear": (lambda **k: nn.Linear(6, 4, rng=0, **k), [X]),
+    "LayerNorm": (lambda **k: nn.LayerNorm(6, **k), [X]),
+    "Dropout": (lambda **k: nn.Dropout(0.5, rng=0, **k), [X]),
+    "SinusoidalEncoding": (lambda **k: nn.SinusoidalEncoding(6, **k), [X]),
+    "ConvPositionEmbedding": (
+        lambda **k: nn.ConvPositionEmbedding(6, 4, 3, rng=0, **k),
+        [X],
+    ),
+    "RelativeGlobalAttention": (
+        lambda **k: nn.RelativeGlobalAttention(6, 2, 8, 0.1, rng=0, **k),
+        [X],
+    ),
+    "ShawAttention": (lambda **k: nn.ShawAttention(6, 2, 3, rng=0, **k), [X] * 3),
+    "RelPartialLearnableMultiHeadAttn": (xl, [X, (4, 6)]),
+    "RelPartialLearnableMultiHeadAttn, pre_lnorm": (
+        lambda **k: xl(pre_lnorm=True, **k),
+        [X, (4, 6)],
+    ),
+    "RelPartialLearnableMultiHeadAttn, shared biases": (
+        lambda **k: xl(r_w_bias=0, r_r_bias=0, **k),
+        [X, (4, 6), (2, 3), (2, 3)],
+    ),
+    "ConformerRelPositionAttention": (
+        lambda **k: nn.ConformerRelPositionAttention(6, 2, rng=0, **k),
+        [X, X, X, (9, 6)],
+    ),
+}
+#: Layers without an input of real numbers: (layer of a dtype, input).
+UNFED = {
+    "Embedding": (lambda **k: nn.Embedding(9, 6, rng=0, **k), np.arange(5) % 3),
+    "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 6, rng=0, **k), np.ones(X)),
+    "DynamicPositionBias": (
+        lambda **k: nn.DynamicPositionBias(5, 2, 2, log_distance=True, rng=0, **k),
+        5,
+    ),
+}
+
+
+def run(layer, inputs, grad_out=None):
+    """Output, gradients of the inputs (None among them) and of the parameters."""
+    layer.zero_grad()
+    out = layer(*inputs)
+    grads = layer.backward(np.ones_like(out) if grad_out is None else grad_out)
+    grads = grads if isinstance(grads, tuple) else (grads,)
+    return [out, *grads, *(p.grad for p in layer.parameters())]
