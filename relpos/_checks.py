@@ -6,10 +6,12 @@ kinds, ValueError for values and shapes, IndexError for positions outside a tabl
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from collections.abc import Callable
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -21,12 +23,31 @@ if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
 else:
     Array = np.ndarray
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: Positions stay below this, so that sums of three of them never overflow in C.
 POSITION_LIMIT = 2**60
 
 # Enough for any view of a few axes; the exact answer can take exponential time.
 _OVERLAP_WORK: Any = 10_000
 _INT64 = np.iinfo(np.int64)
+
+
+def quiet(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function silent: results follow IEEE 754 and say what became of them.
+
+    The kernels leave no floating-point flag behind; what is computed in NumPy beside
+    them must neither raise nor warn either, whatever np.errstate the caller has set.
+    (np.errstate as a decorator would be one object for all threads before NumPy 2.)
+    """
+
+    @functools.wraps(function)
+    def silent(*args: P.args, **keywords: P.kwargs) -> R:
+        with np.errstate(all="ignore"):
+            return function(*args, **keywords)
+
+    return silent
 
 
 def kind_of(value: object) -> str:
@@ -208,13 +229,16 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
     """
     if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
         return array
-    return np.broadcast_to(stored(array).astype(dtype), array.shape)
+    with np.errstate(all="ignore"):  # as `quiet`, where anything is computed
+        return np.broadcast_to(stored(array).astype(dtype), array.shape)
 
 
 def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return `array` in a native `dtype`, C-ordered; what is too large becomes inf."""
-    with np.errstate(over="ignore"):
-        return array.astype(dtype, order="C", copy=False)
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(dtype, order="C")
 
 
 def stored(array: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, as_real, rounded
+from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
 from relpos._shapes import Sizes
 
 #: FIRE's parameters, in the order of the arguments.
@@ -157,7 +157,7 @@ def _operand(table: Array, sizes: Sizes) -> Array:
     return np.broadcast_to(table[..., None, :, :], shape)
 
 
-@np.errstate(all="ignore")  # parameters that are NaN or too large show in the result
+@quiet  # parameters that are NaN or too large show in the result
 def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
     """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(offsets, sizes)
@@ -173,7 +173,6 @@ def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-@np.errstate(all="ignore")
 def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
     """What they need beyond that for the gradients of c and threshold."""
     relative, positions = _places(offsets, sizes)
@@ -183,7 +182,6 @@ def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]
     }
 
 
-@np.errstate(all="ignore")
 def gradients(fire: Fire, sums: Array) -> dict[str, Array]:
     """Gradients of the parameters from the kernel's grad_fire (H, S + 1, 2)."""
     found = network_gradients(fire, lines_of(fire), sums[:, :-1])

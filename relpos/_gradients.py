@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from relpos import _fire
+from relpos import _checks, _fire
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._config import choose_num_threads, kernels
 from relpos._memory import zeros
@@ -118,6 +118,7 @@ class AttentionContext:
         names = ", ".join(self._problem.inputs)
         return f"<AttentionContext of {names}: out {self._out.shape}>"
 
+    @_checks.quiet
     def backward(
         self,
         grad_out: ArrayLike | None,
@@ -323,8 +324,7 @@ def _as_gradient_of(
             f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
             f"{result.shape}"
         )
-    with np.errstate(over="ignore"):  # as in `rounded`
-        return native(gradient, dtype)
+    return native(gradient, dtype)
 
 
 def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:

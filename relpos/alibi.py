@@ -21,6 +21,7 @@ from relpos._checks import (
     as_int,
     as_real,
     check_bytes,
+    quiet,
     reject_foreign,
     rounded,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["alibi_bias", "alibi_bias_backward", "alibi_slopes"]
 
 
+@quiet
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: DTypeLike = np.float32
 ) -> Array:
@@ -84,10 +86,10 @@ def alibi_slopes(
     count = 1 << (heads.bit_length() - 1)
     steps = np.arange(1, heads + 1, dtype=np.float64)
     steps[count:] -= count + 0.5  # 1/2, 3/2, ...: of the series of 2 count
-    with np.errstate(under="ignore"):
-        return rounded(np.exp2(-largest / count * steps), wanted)
+    return rounded(np.exp2(-largest / count * steps), wanted)
 
 
+@quiet
 def alibi_bias(
     num_heads_or_slopes: int | ArrayLike, length: int, *, dtype: DTypeLike | None = None
 ) -> Array:
@@ -145,8 +147,7 @@ def alibi_bias(
     wanted = None if dtype is None else as_float_dtype(dtype)
     slopes = _slopes(num_heads_or_slopes, wanted)
     distance = np.abs(offsets(length, *slopes.shape))
-    with np.errstate(over="ignore"):  # to -inf, as any sum would
-        bias = slopes.astype(np.float64)[..., None] * -distance
+    bias = slopes.astype(np.float64)[..., None] * -distance
     return rounded(bias, wanted or slopes.dtype.newbyteorder("="))
 
 
@@ -158,6 +159,7 @@ def _slopes(heads: object, dtype: np.dtype[np.generic] | None) -> Array:
     return as_parameter("num_heads_or_slopes", heads)
 
 
+@quiet
 def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
     r"""Gradient of the slopes of `alibi_bias`.
 

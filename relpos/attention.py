@@ -318,7 +318,7 @@ def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     if out is None:
         return result if result.dtype == dtype else rounded(result, dtype)
     if out is not result:
-        with np.errstate(over="ignore"):  # as in `rounded`
+        with np.errstate(all="ignore"):  # as in `rounded`
             out[...] = result
     return out
 

@@ -32,6 +32,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     kind_of,
+    quiet,
 )
 from relpos._text import table_lines
 
@@ -277,6 +278,7 @@ def _checked_encoding(values: ArrayLike, shape: tuple[int, int]) -> Array:
     return array
 
 
+@quiet
 def _closest(encoding: Array) -> float:
     """Least distance between two positions, in the column where they differ most."""
     wide = encoding.astype(np.float64)
@@ -286,12 +288,14 @@ def _closest(encoding: Array) -> float:
     )
 
 
+@quiet
 def _drift(encodings: list[Array]) -> float:
     """Largest change of a value between a length and the longest."""
     longest = encodings[-1].astype(np.float64)
     return max(float(np.abs(p - longest[: len(p)]).max()) for p in encodings[:-1])
 
 
+@quiet
 def _ordered_share(encoding: Array) -> float:
     """Share of pairs of odd positions in the order that the even ones teach."""
     design = np.column_stack([encoding.astype(np.float64), np.ones(len(encoding))])
@@ -303,6 +307,7 @@ def _ordered_share(encoding: Array) -> float:
     return float((read[first] < read[second]).mean())
 
 
+@quiet
 def _foretold_share(known: Array, longest: Array) -> float:
     """Share of the variance of distances between new positions that known ones tell."""
     start = len(known)

@@ -22,6 +22,7 @@ from relpos._checks import (
     as_int,
     at_least_ndim,
     kind_of,
+    quiet,
     rounded,
 )
 from relpos._config import kernels
@@ -150,6 +151,7 @@ def conv_encoding(
     return rounded(y.reshape(given["x"].shape), np.result_type(*given.values()))
 
 
+@quiet
 def conv_encoding_backward(
     grad_out: ArrayLike,
     x: ArrayLike,

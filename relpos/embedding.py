@@ -13,6 +13,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     at_least_ndim,
+    quiet,
 )
 from relpos._config import kernels
 from relpos.encodings import count_of
@@ -100,6 +101,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     return found.reshape(shape).astype(rows.dtype.newbyteorder("="), copy=False)
 
 
+@quiet
 def learned_backward(
     grad_out: ArrayLike, positions: ArrayLike, num_positions: int
 ) -> Array:

@@ -22,6 +22,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     check_bytes,
+    quiet,
     rounded,
 )
 from relpos.attention import AttentionOutput, attend
@@ -93,7 +94,7 @@ def _positions(lq: int, query_offset: object) -> Array:
     return np.arange(lq) + as_int("query_offset", query_offset, -limit, limit)
 
 
-@np.errstate(all="ignore")  # parameters that are NaN or too large show in the result
+@quiet  # parameters that are NaN or too large show in the result
 def fire_bias(
     w1: ArrayLike,
     b1: ArrayLike,
@@ -191,7 +192,7 @@ def fire_bias(
     return rounded(bias, dtype)
 
 
-@np.errstate(all="ignore")
+@quiet
 def fire_bias_backward(
     grad_bias: ArrayLike,
     w1: ArrayLike,

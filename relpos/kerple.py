@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_choice, rounded
+from relpos._checks import Array, as_choice, quiet, rounded
 from relpos._offsets import as_grad_bias, as_parameter, offsets, sum_offsets
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str
     return first, second, chosen
 
 
+@quiet
 def kerple_bias(
     r1: ArrayLike, r2: ArrayLike, length: int, *, kind: str = "log"
 ) -> Array:
@@ -115,8 +116,7 @@ def kerple_bias(
     first, second, chosen = _parameters(r1, r2, kind)
     distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
     shape = _shape_of(distance, second.astype(np.float64)[..., None], chosen)
-    with np.errstate(over="ignore"):
-        fall = first.astype(np.float64)[..., None] * shape
+    fall = first.astype(np.float64)[..., None] * shape
     return rounded(0.0 - fall, _common(first, second))  # -fall would have a -0.0
 
 
@@ -126,13 +126,11 @@ def _common(*parameters: Array) -> np.dtype[Any]:
 
 def _shape_of(distance: Array, r2: Array, kind: str) -> Array:
     """Return what r1 multiplies; too large a power is infinite."""
-    with np.errstate(over="ignore"):
-        result: Array = (
-            np.log1p(r2 * distance) if kind == "log" else np.power(distance, r2)
-        )
+    result: Array = np.log1p(r2 * distance) if kind == "log" else np.power(distance, r2)
     return result
 
 
+@quiet
 def kerple_bias_backward(
     grad_bias: ArrayLike, r1: ArrayLike, r2: ArrayLike, *, kind: str = "log"
 ) -> KerpleGradients:

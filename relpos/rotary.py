@@ -18,6 +18,7 @@ from relpos._checks import (
     as_floating,
     check_out,
     native,
+    quiet,
     rounded,
 )
 from relpos._rotation import Rotation, as_rotation
@@ -201,7 +202,7 @@ def apply_rotary(
     else:
         target = np.empty(given.shape, rotation.dtype)
         rotation.run(source, target, inverse=rotation.inverse)
-        with np.errstate(over="ignore"):  # as in `rounded`
+        with np.errstate(all="ignore"):  # as in `rounded`
             result[...] = target
     return result
 
@@ -222,6 +223,7 @@ def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     return total.reshape(shape)
 
 
+@quiet
 def apply_rotary_backward(
     grad_out: ArrayLike,
     x: ArrayLike,
@@ -331,6 +333,7 @@ def _angle_gradients(rotation: Rotation, grad: Array) -> dict[str, Array]:
     }
 
 
+@quiet
 def xpos_magnitude(
     positions: ArrayLike,
     dim: int,
@@ -390,6 +393,5 @@ def xpos_magnitude(
     if as_flag("inverse", inverse):
         step = -step
     zeta = (2 * np.arange(columns // 2) + 0.4 * columns) / (1.4 * columns)
-    with np.errstate(over="ignore", under="ignore"):  # far away they are inf and 0
-        result: Array = zeta ** (where[..., np.newaxis] / step)
-    return result
+    result: Array = zeta ** (where[..., np.newaxis] / step)
+    return result  # far away inf and 0

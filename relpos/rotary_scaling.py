@@ -27,6 +27,7 @@ from relpos._checks import (
     as_int,
     as_real,
     kind_of,
+    quiet,
 )
 from relpos.encodings import MAX_DIM, frequency_parts
 
@@ -220,6 +221,7 @@ _SCALINGS = {
 }
 
 
+@quiet
 def rotary_frequencies(
     dim: int,
     *,

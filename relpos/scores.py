@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating
+from relpos._checks import Array, as_flag, as_floating, quiet
 from relpos._config import kernels
 from relpos._problem import as_scale, common_dtypes, item_integers
 from relpos._shapes import check_core_shapes, join_batches, read_sizes
@@ -29,6 +29,7 @@ def _first_position(table: Array, minimum: int | None, beyond: str) -> int:
     return place_tables({"rel_key": table}, minimum, None, beyond).vectors.start
 
 
+@quiet
 def _dense(
     kernel: str,
     inputs: dict[str, Array],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import Array, as_array, as_choice, as_int
+from relpos._checks import Array, as_array, as_choice, as_int, quiet
 from relpos.encodings import MAX_DIM, sinusoidal
 from relpos.nn._inputs import as_input, as_size
 from relpos.nn.embedding import Embedding
@@ -79,6 +79,7 @@ class LearnedAPE(Module):
         self._set_up(rng, dtype, max_seq_len=rows, embed_size=width)
         self.embedding = Embedding(rows, width, rng=self._rng, dtype=dtype)
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Return the vectors of the positions in x, to be added to it.
 
@@ -111,6 +112,7 @@ class LearnedAPE(Module):
             )
         return self._remember(self.embedding(shape[1]))
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> None:
         r"""Add the gradient of the weight; x has none.
 
@@ -198,6 +200,7 @@ class SinusoidalEncoding(Module):
         settings = {"embed_size": self.embed_size, "max_len": self.max_len}
         self._set_up(rng, dtype, **settings, layout=self.layout)
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Add the encoding.
 
@@ -228,6 +231,7 @@ class SinusoidalEncoding(Module):
         )
         return self._remember(array + table)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         r"""Return the gradient of x, which is `grad_out`.
 

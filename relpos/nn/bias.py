@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_flag
+from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import as_size
 from relpos.nn.linear import Linear
 from relpos.nn.module import Module
@@ -95,6 +95,7 @@ class DynamicPositionBias(Module):
         ]
         self.mlp: list[Any] = [*hidden, Linear(width, outputs, **options)]
 
+    @quiet
     def __call__(self, length: int) -> Array:
         """Compute the biases of the relative positions -(length-1) to length-1.
 
@@ -129,6 +130,7 @@ class DynamicPositionBias(Module):
             slopes.append(gate + x * (1 - gate))  # of z sigmoid(z)
         return self._remember(np.ascontiguousarray(self.mlp[-1](x).T), slopes)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> None:
         r"""Add the parameters' gradients; distances have none.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array
+from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
     as_mask,
@@ -158,6 +158,7 @@ class ConformerRelPositionAttention(Module):
         self.pos_bias_u = Parameter(xavier_uniform(self._rng, shape, self.dtype))
         self.pos_bias_v = Parameter(xavier_uniform(self._rng, shape, self.dtype))
 
+    @quiet
     def __call__(
         self,
         query: ArrayLike,
@@ -229,6 +230,7 @@ class ConformerRelPositionAttention(Module):
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
         return self.linear_pos(rows)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> ConformerGradients:
         """Add the parameters' gradients and return those of the inputs.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from relpos._checks import Array, check_bytes
+from relpos._checks import Array, check_bytes, quiet
 from relpos._config import kernels
 from relpos.nn._inputs import (
     DRAWN,
@@ -140,6 +140,7 @@ class ConvPositionEmbedding(Module):
         start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
         self.conv = _Convolution(start, self.dtype)
 
+    @quiet
     def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
         """Compute the embedding, to be added to x.
 
@@ -175,6 +176,7 @@ class ConvPositionEmbedding(Module):
         y, slope = kernels().gelu(_correlate(padded, taps, array.shape[1]) + bias)
         return self._remember(y, padded, slope, tokens)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         r"""Add the parameters' gradients and return that of x.
 

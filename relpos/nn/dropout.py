@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relpos._checks import Array, quiet
 from relpos.nn._inputs import as_input, as_probability
 from relpos.nn.module import Module
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
-    from relpos._checks import Array
     from relpos.nn.module import Seed
 
 __all__ = ["Dropout"]
@@ -63,6 +63,7 @@ class Dropout(Module):
         self.p = as_probability("p", p)
         self._set_up(rng, dtype, p=self.p)
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Put in zeros, while training.
 
@@ -88,6 +89,7 @@ class Dropout(Module):
             factor = kept * self.dtype.type(1 / (1 - self.p))
         return self._remember(array if factor is None else array * factor, factor)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         r"""Return the gradient of x: zero where x was dropped.
 

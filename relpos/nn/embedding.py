@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import check_bytes
+from relpos._checks import check_bytes, quiet
 from relpos.embedding import learned, learned_backward, table_positions
 from relpos.nn._inputs import DRAWN, as_size
 from relpos.nn.module import Module, Parameter
@@ -73,6 +73,7 @@ class Embedding(Module):
         start = self._rng.standard_normal((rows, width))
         self.weight = Parameter(start.astype(self.dtype))
 
+    @quiet
     def __call__(self, indices: ArrayLike) -> Array:
         """Look up rows of the weight.
 
@@ -98,6 +99,7 @@ class Embedding(Module):
         index = table_positions(indices, len(table), "indices")
         return self._remember(learned(table, index), index)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> None:
         r"""Add the gradient of the weight; numbers have none.
 

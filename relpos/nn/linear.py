@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, check_bytes
+from relpos._checks import Array, as_flag, check_bytes, quiet
 from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_size, product
 from relpos.nn.module import Module, Parameter
 
@@ -110,6 +110,7 @@ class Linear(Module):
             start = self._rng.uniform(-bound, bound, sizes[0])
             self.bias = Parameter(start.astype(self.dtype))
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Map the last axis.
 
@@ -135,6 +136,7 @@ class Linear(Module):
             y += self.bias.data
         return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         r"""Add the parameters' gradients and return that of x.
 
@@ -223,6 +225,7 @@ class LayerNorm(Module):
         self.weight = Parameter(np.ones(size, self.dtype))
         self.bias = Parameter(np.zeros(size, self.dtype))
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Normalise each row.
 
@@ -250,6 +253,7 @@ class LayerNorm(Module):
             normed * self.weight.data + self.bias.data, normed, deviation
         )
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         r"""Add the parameters' gradients and return that of x.
 

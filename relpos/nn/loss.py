@@ -13,6 +13,7 @@ from relpos._checks import (
     as_real,
     at_least_ndim,
     check_bytes,
+    quiet,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Loss(NamedTuple):
     grad: Array
 
 
+@quiet
 def cross_entropy(
     logits: ArrayLike, targets: ArrayLike, *, label_smoothing: float = 0.0
 ) -> Loss:

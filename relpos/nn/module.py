@@ -14,6 +14,7 @@ from relpos._checks import (
     as_floating,
     as_generator,
     kind_of,
+    quiet,
 )
 from relpos.nn._state import compare_states
 
@@ -84,6 +85,7 @@ class Parameter:
             )
         self._data = array
 
+    @quiet
     def add_grad(self, grad: ArrayLike) -> None:
         """Add to the gradient so far.
 
@@ -286,6 +288,7 @@ class Module:
             for name, entry in _entries(self)
         }
 
+    @quiet
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> LoadResult:

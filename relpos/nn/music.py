@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array
+from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
     as_probability,
@@ -122,6 +122,7 @@ class RelativeGlobalAttention(Module):
     def _computed(self) -> dict[str, Array]:
         return {"mask": np.tri(self.max_len, dtype=self.dtype)[None, None]}
 
+    @quiet
     def __call__(self, x: ArrayLike) -> Array:
         """Attend within each sequence.
 
@@ -157,6 +158,7 @@ class RelativeGlobalAttention(Module):
         )
         return self._remember(self.dropout(join_heads(result.out)), result.context)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
         """Add the parameters' gradients and return that of x.
 

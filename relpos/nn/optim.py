@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import as_int, as_real, kind_of
+from relpos._checks import as_int, as_real, kind_of, quiet
 from relpos.nn._inputs import as_not_negative
 from relpos.nn.module import Parameter
 
@@ -99,6 +99,7 @@ class SGD(_Optimizer):
     def __repr__(self) -> str:
         return f"SGD(lr={self.lr}, momentum={self.momentum})"
 
+    @quiet
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         for index, parameter in enumerate(self.parameters):
@@ -182,6 +183,7 @@ class Adam(_Optimizer):
     def __repr__(self) -> str:
         return f"Adam(lr={self.lr}, betas={self.betas}, eps={self.eps})"
 
+    @quiet
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         first, second = self.betas

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_flag
+from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import (
     as_input,
     as_probability,
@@ -165,6 +165,7 @@ class ShawAttention(Module):
         ]
         self.rel_key, self.rel_value = tables
 
+    @quiet
     def __call__(
         self,
         query: ArrayLike,
@@ -230,6 +231,7 @@ class ShawAttention(Module):
         given = key is not None, value is not None
         return self._remember(out, result.context, given)
 
+    @quiet
     def backward(self, grad_out: ArrayLike) -> Array | ShawGradients:
         """Add the parameters' gradients and return those of the inputs.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_flag
+from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import (
     as_input,
     as_not_negative,
@@ -179,6 +179,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
             u, v = self._rng.normal(0.0, 0.02, shape).astype(self.dtype)
             self.r_w_bias, self.r_r_bias = Parameter(u), Parameter(v)
 
+    @quiet
     def __call__(
         self, w: ArrayLike, r: ArrayLike, *args: Any, **keywords: Any
     ) -> Array:
@@ -299,6 +300,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         ordered = x.transpose(2, 0, 1, 3)
         return ordered.reshape(*ordered.shape[:2], self.n_head * self.d_head)
 
+    @quiet
     def backward(
         self, grad_out: ArrayLike
     ) -> TransformerXLGradients | SharedBiasGradients:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from relpos._checks import POSITION_LIMIT, as_int
+from relpos._checks import POSITION_LIMIT, as_int, quiet
 from relpos.positions import grid_labels
 from relpos.recipes._tables import Keywords, as_table
 
@@ -68,6 +68,7 @@ def _sides(name: str, grid: Any) -> list[int]:
     return [as_int(name, cells, 1, POSITION_LIMIT) for cells in axes]
 
 
+@quiet
 def botnet(
     rel_height: ArrayLike, rel_width: ArrayLike, grid: tuple[int, int]
 ) -> Keywords:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int
+from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int, quiet
 from relpos.recipes._tables import Keywords
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def xlnet(
     }
 
 
+@quiet
 def xlnet_segments(
     query: ArrayLike,
     segment_embed: ArrayLike,
@@ -176,6 +177,7 @@ def _checked(
         ) from None
 
 
+@quiet
 def xlnet_segments_backward(
     grad_mask: ArrayLike,
     query: ArrayLike,

@@ -3,9 +3,10 @@
 Nothing here is fast. Each function writes one formula down and builds every array
 that the formula names, L x L x d ones included, so that it can be read beside the C
 kernels and compared with them. Inputs of any real dtype are taken to float64 first;
-results are float64. Shapes are those of the functions of the same name in `relpos`
-(``...`` are leading batch axes, H heads, Lq and Lk lengths, D head_dim, R table
-rows), and a relative position is always key minus query.
+results are float64, and of overflow NumPy warns as ``np.errstate`` says. Shapes are
+those of the functions of the same name in `relpos` (``...`` are leading batch axes, H
+heads, Lq and Lk lengths, D head_dim, R table rows), and a relative position is always
+key minus query.
 
 Notation of the formulas: q, k, v are rows of query, key and value; i counts queries,
 j counts keys, o is `query_offset` and r(i, j) = j - (i + o).

@@ -1,0 +1,230 @@
+"""A small call of every public function that computes with real numbers.
+
+name -> call(f, x): f is the function of that name, x(*shape) makes an array. Where a
+function has gradients of its own, the call takes them as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import relpos
+from relpos import nn
+
+H, L, D = 2, 5, 4
+Q = (H, L, D)
+BOTH = (2 * L - 1, D)
+BIAS = (H, 2 * L - 1)
+EDGES = np.arange(0, 2 * L + 1, 2), np.arange(2 * L) % L, np.arange(2 * L) % 3
+DIFFERENT = np.arange(L * L).reshape(L, L) % 3 == 0
+
+
+def back(result, x, **options):
+    """The gradients of a result with its context; grad_out may be of a wider dtype."""
+    shape = result.out.shape
+    result.context.backward(x(*shape), **options)
+    result.context.backward(np.full(shape, 1e300), grad_lse=x(*shape[:-1]))
+
+
+def attention(f, x):
+    tables = {"rel_key": x(*BOTH), "rel_query": x(*BOTH), "rel_value": x(*BOTH)}
+    biases = {"rel_bias": x(*BIAS), "pos_bias_u": x(D), "pos_bias_v": x(H, D)}
+    out = f(x(*Q), x(*Q), x(*Q), x(L, L), **tables, **biases)
+    f(x(*Q), x(*Q), x(*Q), np.full((L, L), 1e300), is_causal=True, scale=1e-300)
+    result = f(
+        x(*Q), x(3, *Q), x(*Q), x(L, L), 0.5, rng=0, **tables, **biases,
+        return_context=True, return_weights=True, return_lse=True,
+    )  # fmt: skip
+    assert result.out.shape == (3, *out.shape)
+    back(result, x, wrt=["query", "attn_mask", "rel_key", "rel_bias", "pos_bias_u"])
+
+
+def scheme(*names):
+    def call(f, x):
+        shapes = {"rel_key": BOTH, "rel_value": BOTH, "pos_bias_u": D, "pos_bias_v": D}
+        tables = {name: x(*np.atleast_1d(shapes[name])) for name in names}
+        f(x(*Q), x(*Q), x(*Q), **tables)
+        options = {"is_causal": False} if names == ("rel_key",) else {}
+        inputs = x(*Q), x(*Q), x(*Q)
+        back(f(*inputs, **tables, **options, return_context=True), x)
+
+    return call
+
+
+def fire(x):
+    return x(3), x(3), x(H, 3), x(H), x(), x()
+
+
+def graph(f, x):
+    tables = {"rel_key": x(3, D), "rel_value": x(3, D)}
+    f(x(*Q), x(*Q), x(*Q), *EDGES, **tables)
+    back(f(x(*Q), x(*Q), x(*Q), *EDGES, **tables, return_context=True), x)
+
+
+def rotary(f, x):
+    f(x(*Q), magnitude=x(D // 2))
+    f(x(*Q), x(L), rotary_dim=2, interleaved=True)
+    f(x(*Q), inv_freq=x(D // 2))
+    f(x(*Q), angles=x(L, D // 2), inverse=True)
+
+
+def rotary_backward(f, x):
+    f(x(*Q), x(*Q), inv_freq=x(D // 2), magnitude=x(D // 2))
+    f(x(*Q), x(*Q), angles=x(L, D // 2))
+
+
+def frequencies(f, x):
+    for base in (1e-300, 1e4, 1e300):
+        f(8, base=base)
+        f(8, base=base, scaling=("linear", 1e300))
+
+
+def magnitude(f, x):
+    f(None)
+    f(("yarn", {"factor": 1e300, "original_max_position_embeddings": 8}))
+
+
+def audit(f, x):
+    f(lambda length, dim: x(length, dim), lengths=(4, 8), dim=4)
+
+
+def sinusoids(f, x):
+    for layout in ("interleaved", "concat"):
+        f(x(L), 5, layout=layout)
+        f(x(L), 6, layout=layout, inv_freq=x(3), dtype=np.float64)
+        f(L, 6, layout=layout, base=1e300)
+
+
+def kerple(f, x, *grad):
+    for kind in ("log", "power"):
+        parameters = (x(H), np.abs(x(H)) + x(H).dtype.type(1e-7))
+        f(*grad, *parameters, *(() if grad else (L,)), kind=kind)
+
+
+PUBLIC = {
+    "alibi_bias": lambda f, x: f(x(H), L),
+    "alibi_bias_backward": lambda f, x: f(x(*BIAS)),
+    "alibi_slopes": lambda f, x: f(3, max_exponent=1e4),
+    "apply_rotary": rotary,
+    "apply_rotary_backward": rotary_backward,
+    "attention": attention,
+    "audit_encoding": audit,
+    "conv_encoding": lambda f, x: f(x(2, L, D), x(D, 3), x(D)),
+    "conv_encoding_backward": lambda f, x: f(x(2, L, D), x(2, L, D), x(D, 3), x(D)),
+    "deberta_bucket": lambda f, x: f(np.arange(-9, 9), bucket_size=4, max_position=8),
+    "fire_attention": lambda f, x: back(
+        f(x(*Q), x(*Q), x(*Q), *fire(x), return_context=True), x
+    ),
+    "fire_bias": lambda f, x: f(*fire(x), L),
+    "fire_bias_backward": lambda f, x: f(x(H, L, L), *fire(x), eps=0.0),
+    "graph_attention": graph,
+    "grid_labels": lambda f, x: f((2, 3)),
+    "index_encoding": lambda f, x: f(L, D),
+    "kerple_bias": kerple,
+    "kerple_bias_backward": lambda f, x: kerple(f, x, x(*BIAS)),
+    "learned": lambda f, x: f(x(3, D), [0, 2]),
+    "learned_backward": lambda f, x: f(x(4, D), [0, 2, 2, 2], 3),
+    "merge_attention": lambda f, x: f(x(*Q), x(H, L), x(*Q), x(H, L)),
+    "normalized_index_encoding": lambda f, x: f(1, D),
+    "plan": lambda f, x: str(f(1, 2, 2**20, 2**20, 64, scheme="shaw")),
+    "random_encoding": lambda f, x: f(L, D, rng=0),
+    "rel_shift": lambda f, x: f(x(*Q)),
+    "relative_global_attention": scheme("rel_key"),
+    "relative_positions": lambda f, x: f(L, max_relative_position=2),
+    "rotary_frequencies": frequencies,
+    "rotary_magnitude": magnitude,
+    "shaw_attention": scheme("rel_key", "rel_value"),
+    "shaw_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), scale=1e-30),
+    "sinusoidal": sinusoids,
+    "sinusoidal_shift_matrix": lambda f, x: f(x(), 6, base=1e300),
+    "skew": lambda f, x: f(x(*BIAS), is_causal=False),
+    "skewed_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), is_causal=False),
+    "t5_bias": lambda f, x: f(x(32, H), L),
+    "t5_bias_backward": lambda f, x: f(x(*BIAS), 32),
+    "t5_bucket": lambda f, x: f(np.arange(-9, 9)),
+    "transformer_xl_attention": scheme("rel_key", "pos_bias_u", "pos_bias_v"),
+    "transformer_xl_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), x(D), x(D)),
+    "unskew": lambda f, x: f(x(*Q), is_causal=False),
+    "xpos_magnitude": lambda f, x: f(x(L), 6, scale_base=1e-3),
+}
+
+
+def use(keywords, x):
+    """What a recipe returns is for attention."""
+    back(relpos.attention(x(*Q), x(*Q), x(*Q), **keywords, return_context=True), x)
+
+
+def grid_of(f, x):
+    q = x(H, 6, D)
+    relpos.attention(q, q, q, **f(x(3, D), x(5, D), (2, 3)))
+
+
+def swin(f, x):
+    q = x(H, 6, D)
+    relpos.attention(q, q, q, **f(x(15, H), (2, 3)))
+
+
+SEGMENTS = Q, (2, H, D), (H, D)
+RECIPES = {
+    "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),
+    "botnet": grid_of,
+    "deberta": lambda f, x: use(f(x(8, D), x(8, D), max_position=16), x),
+    "swin": swin,
+    "t5": lambda f, x: use(f(x(32, H)), x),
+    "xlnet": lambda f, x: use(f(L, L, x(H, 2 * L, D), x(H, D), x(H, D)), x),
+    "xlnet_segments": lambda f, x: f(*(x(*s) for s in SEGMENTS), DIFFERENT),
+    "xlnet_segments_backward": lambda f, x: f(
+        x(H, L, L), *(x(*s) for s in SEGMENTS), DIFFERENT
+    ),
+}
+
+
+@np.errstate(all="ignore")
+def to(array, dtype):
+    return array.astype(dtype)
+
+
+def entropy(f, x):
+    f(x(L, 3), np.arange(L) % 3, label_smoothing=0.1)
+
+
+def optimizer(f, x):
+    for dtype in (np.float32, np.float64):
+        parameter = nn.Parameter(to(x(L), dtype))
+        made = f([parameter], lr=1e-3)
+        for _ in range(3):
+            parameter.add_grad(x(L).astype(np.float64))
+            made.step()
+
+
+def layer(f, x):
+    """What every layer has: weights in and out."""
+    made = nn.Linear(2, 3)
+    made.load_state_dict({"weight": to(x(3, 2), np.float64), "bias": x(3)})
+
+
+NN = {
+    "Adam": optimizer,
+    "Module": layer,
+    "Parameter": lambda f, x: f(to(x(3), np.float32)).add_grad(np.full(3, 1e300)),
+    "SGD": lambda f, x: optimizer(lambda *a, **k: f(*a, **k, momentum=0.9), x),
+    "cross_entropy": entropy,
+    "update_memory": lambda f, x: f(x(3, 1, D), x(4, 1, D), 5),
+    "warmup_rate": lambda f, x: f(10**9, 10**9, 10**9),
+}
+
+SIZES = {"q": L, "k": L, "s": L, "n": L, "l": L, "r": 2 * L - 1, "d": D, "v": 3}
+SIZES |= {"h": 2, "w": 3, "e": 2, "i": 1, "j": 3}
+
+
+def call_ufunc(ufunc, loop, x):
+    """One loop of a gufunc, integers 0, with its outputs given."""
+    sides = ufunc.signature.split("->"), ufunc.types[loop].split("->")
+    arrays = []
+    for shapes, types in zip(*sides, strict=True):
+        for names, kind in zip(shapes[1:-1].split("),("), types, strict=True):
+            shape = [SIZES[name] for name in names.split(",") if name]
+            integer = np.dtype(kind).kind == "i"
+            arrays.append(np.zeros(shape, kind) if integer else x(*shape, dtype=kind))
+    outputs = tuple(np.empty_like(each) for each in arrays[ufunc.nin :])
+    ufunc(*arrays[: ufunc.nin], out=outputs)
