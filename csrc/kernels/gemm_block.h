@@ -19,17 +19,20 @@ FN(gemm_store)(V acc[MR][2], int64_t rows, int64_t columns, T beta, T *c, ptrdif
 
 /* `count` contiguous elements of each of `depth` lines, times `factor`, to panels
  * [depth][width], zeros past them: a few lines at a time, as lines a power of two apart
- * push each other out of the cache. */
+ * push each other out of the cache, and the next ones asked for. */
 RP_INLINE void
 FN(gemm_pack_lines)(T *panels, const char *data, ptrdiff_t step, int64_t count,
                     int64_t depth, const int width, T factor)
 {
-    for (int64_t first = 0; first < depth; first += 8)
+    enum { LINES = 8 };
+    for (int64_t first = 0; first < depth; first += LINES)
         for (int64_t j = 0; j < count; j += width) {
             T *to = panels + j * depth + first * width;
-            for (int64_t k = first; k < RP_MIN(first + 8, depth); k++, to += width) {
+            int64_t end = RP_MIN(first + LINES, depth);
+            for (int64_t k = first; k < end; k++, to += width) {
                 const T *from = (const T *)(data + k * step) + j;
                 T line[NR] = {0}; /* apart from both, so that it becomes vectors */
+                rp_fetch((uintptr_t)from + LINES * (uintptr_t)step);
                 if (j + width <= count)
                     for (int i = 0; i < width; i++)
                         line[i] = from[i] * factor;
