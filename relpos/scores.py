@@ -38,10 +38,11 @@ def _dense(
     *extra: int,
 ) -> Array:
     """Check the shapes, as `attention` does, and run a kernel on (*batch, H) items."""
-    sizes = read_sizes({**inputs, "value": inputs["key"]}, enable_gqa=False)
+    given = {**inputs, "value": inputs["key"]}
+    sizes = read_sizes(given, enable_gqa=False)
     check_core_shapes(inputs, sizes)
     offsets = item_integers(query_offset, None, ["rel_key"], sizes)
-    join_batches({**inputs, **offsets})  # names the argument that does not fit
+    join_batches({**given, **offsets})  # names the argument that does not fit
     dtype, out_dtype = common_dtypes(inputs)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
