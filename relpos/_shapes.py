@@ -30,6 +30,7 @@ LAYOUT = {
     "query_offset": ("an integer or integers of the batch shape (...)", 0),
     "key_lengths": ("an integer or integers of the batch shape (...)", 0),
 }
+_TOKENS = {"query", "key", "value"}
 _MAX_AXES = 32  # the most that NumPy 1 allows
 
 
@@ -162,10 +163,11 @@ def _check_pairs(name: str, array: Array, core: tuple[int, ...]) -> None:
 
 def join_batches(inputs: dict[str, Array]) -> tuple[int, ...]:
     """Broadcast the batch axes of all arguments; a message names the one that fails."""
-    batch = inputs["query"].shape[:-3]
-    same = inputs["key"].shape[:-3] == batch == inputs["value"].shape[:-3]
-    if same and len(inputs) == 3 and len(batch) <= _MAX_AXES - 3:
-        return batch  # the usual case, in a tenth of the time
+    if inputs.keys() == _TOKENS:  # the usual case, in a tenth of the time
+        batch = inputs["query"].shape[:-3]
+        same = inputs["key"].shape[:-3] == batch == inputs["value"].shape[:-3]
+        if same and len(batch) <= _MAX_AXES - 3:
+            return batch
     batch = ()
     for name, array in inputs.items():
         own = array.shape[: max(array.ndim - LAYOUT[name][1], 0)]
