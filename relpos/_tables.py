@@ -64,6 +64,22 @@ def place_tables(
     return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
 
 
+def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
+    """Relative position of row 0 of Transformer-XL's table, if its length tells it.
+
+    Without keys there is no pair, and any table will do.
+    """
+    if lk and count not in (lk, lk + lq - 1, 2 * lk - 1):
+        raise ValueError(
+            f"{counted}: {count} rows for {lq} queries and {lk} keys do not tell where "
+            f"the table begins; expected Lk = {lk} (the past), Lk + Lq - 1 = "
+            f"{lk + lq - 1} or 2 Lk - 1 = {2 * lk - 1} (both directions), which begin "
+            f"at -(Lk - 1) = {1 - lk}, or min_relative_position, the relative position "
+            "of row 0"
+        )
+    return 1 - lk
+
+
 def _check_buckets(buckets: object, counts: dict[str, int]) -> Array:
     index = as_integers("buckets", buckets)
     if index.ndim != 1 or not index.size:

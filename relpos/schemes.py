@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 from relpos._shapes import LAYOUT
+from relpos._tables import transformer_xl_origin
 from relpos.attention import AttentionOutput, attention
 
 if TYPE_CHECKING:
@@ -188,11 +189,7 @@ def relative_global_attention(
     table = as_floating("rel_key", rel_key)
     at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
     if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
-        buckets = settings.get("buckets")
-        rows = table.shape[-2]
-        if buckets is not None:
-            rows = as_integers("buckets", buckets).size
-        settings["min_relative_position"] = 1 - rows
+        settings["min_relative_position"] = 1 - _counted(table, settings)[1]
     return attention(query, key, value, rel_key=table, **settings)
 
 
@@ -221,7 +218,8 @@ def transformer_xl_attention(
     value : array_like, (..., Hk, Lk, Dv)
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
-        R = Lk serves ``is_causal=True``, R >= Lk + Lq - 1 both directions (Conformer).
+        R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
+        (Conformer). A table of any other length needs `min_relative_position`.
     pos_bias_u, pos_bias_v : array_like, (D,) or (H, D)
         u of the content term and v of the position term; None leaves one out.
     **keywords
@@ -238,7 +236,9 @@ def transformer_xl_attention(
     IndexError
         A visible pair lies farther apart than the table reaches.
     TypeError, ValueError, MemoryError
-        As `attention`.
+        As `attention`; ValueError where neither R nor `min_relative_position` tells the
+        relative position of row 0. The article's matrix of 2N rows, for N queries and
+        keys, begins at -N.
 
     References
     ----------
@@ -265,10 +265,13 @@ def transformer_xl_attention(
     at_least_ndim("query", query, 3, LAYOUT["query"][0])
     at_least_ndim("key", key, 3, LAYOUT["key"][0])
     table = as_floating("rel_key", rel_key)
+    at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
+    lq, lk = query.shape[-2], key.shape[-2]
     if settings.get("query_offset") is None:
-        settings["query_offset"] = key.shape[-2] - query.shape[-2]
+        settings["query_offset"] = lk - lq
     if _origin_open(settings):
-        settings["min_relative_position"] = 1 - key.shape[-2]
+        first = transformer_xl_origin(*_counted(table, settings), lq, lk)
+        settings["min_relative_position"] = first
     return attention(
         query,
         key,
@@ -285,3 +288,11 @@ def _origin_open(settings: dict[str, Any]) -> bool:
     return (
         settings.get("labels") is None and settings.get("min_relative_position") is None
     )
+
+
+def _counted(table: Array, settings: dict[str, Any]) -> tuple[str, int]:
+    """What counts the relative positions that `rel_key` serves, and how many."""
+    buckets = settings.get("buckets")
+    if buckets is None:
+        return "rel_key", table.shape[-2]
+    return "buckets", as_integers("buckets", buckets).size

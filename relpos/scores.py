@@ -10,7 +10,7 @@ from relpos._checks import Array, as_flag, as_floating, quiet
 from relpos._config import kernels
 from relpos._problem import as_scale, common_dtypes, item_integers
 from relpos._shapes import check_core_shapes, join_batches, read_sizes
-from relpos._tables import place_tables
+from relpos._tables import place_tables, transformer_xl_origin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -22,11 +22,11 @@ def _checked(**arrays: Any) -> dict[str, Array]:
     return {name: as_floating(name, array) for name, array in arrays.items()}
 
 
-def _first_position(table: Array, minimum: int | None, beyond: str) -> int:
+def _first_position(table: Array, minimum: int | None) -> int:
     """Relative position of row 0, where the table is one; `_dense` says if not."""
     if table.ndim < 2:
         return 0
-    return place_tables({"rel_key": table}, minimum, None, beyond).vectors.start
+    return place_tables({"rel_key": table}, minimum, None, "zero").vectors.start
 
 
 @quiet
@@ -36,8 +36,13 @@ def _dense(
     scale: float | None,
     query_offset: ArrayLike | None,
     *extra: int,
+    moved: int = 0,
 ) -> Array:
-    """Check the shapes, as `attention` does, and run a kernel on (*batch, H) items."""
+    """Check the shapes, as `attention` does, and run a kernel on (*batch, H) items.
+
+    `moved` is added to the offsets, for a table that begins elsewhere than the kernel's
+    own: only the difference between a pair and row 0 counts.
+    """
     given = {**inputs, "value": inputs["key"]}
     sizes = read_sizes(given, enable_gqa=False)
     check_core_shapes(inputs, sizes)
@@ -47,7 +52,7 @@ def _dense(
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
         as_scale(scale, sizes.D, dtype),
-        offsets.get("query_offset", np.zeros((), np.int64))[..., None],
+        offsets.get("query_offset", np.zeros((), np.int64))[..., None] + moved,
         *extra,
         dtype=dtype,
     )
@@ -110,7 +115,7 @@ def shaw_scores(
             [-1., -1.,  0.]]])
     """
     inputs = _checked(query=query, key=key, rel_key=rel_key)
-    _first_position(inputs["rel_key"], None, "clip")  # rejects even numbers of rows
+    _first_position(inputs["rel_key"], None)  # rejects even numbers of rows
     return _dense("shaw_scores", inputs, scale, query_offset)
 
 
@@ -122,6 +127,7 @@ def skewed_scores(
     is_causal: bool,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
 ) -> Array:
     r"""Scores of `relative_global_attention`, scaled and not masked.
 
@@ -140,6 +146,8 @@ def skewed_scores(
         t - (R - 1) / 2.
     is_causal : bool
         Where the table lies; nothing is masked either way.
+    min_relative_position : int, optional
+        Relative position of row 0, instead of those.
 
     Returns
     -------
@@ -150,8 +158,8 @@ def skewed_scores(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If shapes do not match, R is even without `is_causal`, or Lq != Lk and no
-        `query_offset` is given.
+        If shapes do not match, R is even with neither `is_causal` nor
+        `min_relative_position`, or Lq != Lk and no `query_offset` is given.
 
     References
     ----------
@@ -170,8 +178,10 @@ def skewed_scores(
     causal = as_flag("is_causal", is_causal)
     inputs = _checked(query=query, key=key, rel_key=rel_key)
     table = inputs["rel_key"]
-    minimum = 1 - table.shape[-2] if causal and table.ndim >= 2 else None
-    first = _first_position(table, minimum, "zero")
+    minimum = min_relative_position
+    if minimum is None and causal and table.ndim >= 2:
+        minimum = 1 - table.shape[-2]
+    first = _first_position(table, minimum)
     return _dense("skewed_scores", inputs, scale, query_offset, first)
 
 
@@ -184,6 +194,7 @@ def transformer_xl_scores(
     *,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
 ) -> Array:
     r"""Scores of `transformer_xl_attention`, scaled and not masked.
 
@@ -199,11 +210,15 @@ def transformer_xl_scores(
     query, key, scale
         As in `shaw_scores`; keys begin with the memory.
     rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
-        The projected R: row t belongs to relative position t - (Lk - 1).
+        The projected R: row t belongs to relative position t - (Lk - 1), where R is
+        Lk, Lk + Lq - 1 or 2 Lk - 1. A table of any other length needs
+        `min_relative_position`.
     pos_bias_u, pos_bias_v : array_like of float, (D,) or (H, D)
     query_offset : int or array_like of int, (...), optional
         Position of query 0 minus that of key 0; Lk - Lq, the length of the memory,
         where it is None.
+    min_relative_position : int, optional
+        Relative position of row 0, instead of -(Lk - 1).
 
     Returns
     -------
@@ -214,7 +229,8 @@ def transformer_xl_scores(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If shapes do not match.
+        If shapes do not match, or neither R nor `min_relative_position` tells the
+        relative position of row 0.
 
     References
     ----------
@@ -238,6 +254,14 @@ def transformer_xl_scores(
         pos_bias_u=pos_bias_u,
         pos_bias_v=pos_bias_v,
     )
-    if query_offset is None and min(inputs[name].ndim for name in ("query", "key")) > 1:
-        query_offset = inputs["key"].shape[-2] - inputs["query"].shape[-2]
-    return _dense("transformer_xl_scores", inputs, scale, query_offset)
+    moved = 0
+    if min(inputs[name].ndim for name in ("query", "key", "rel_key")) > 1:
+        lq, lk, rows = (inputs[name].shape[-2] for name in ("query", "key", "rel_key"))
+        if query_offset is None:
+            query_offset = lk - lq
+        if min_relative_position is None:
+            transformer_xl_origin("rel_key", rows, lq, lk)
+        else:
+            first = _first_position(inputs["rel_key"], min_relative_position)
+            moved = first - (1 - lk)
+    return _dense("transformer_xl_scores", inputs, scale, query_offset, moved=moved)

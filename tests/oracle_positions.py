@@ -99,21 +99,41 @@ def shaw_scores(query, key, rel_key, *, scale=None, query_offset=None):
     return _scores(query, key, rel_key, zero, zero, scale, offset, first, "clip")
 
 
-def skewed_scores(query, key, rel_key, *, is_causal, scale=None, query_offset=None):
+def skewed_scores(
+    query,
+    key,
+    rel_key,
+    *,
+    is_causal,
+    scale=None,
+    query_offset=None,
+    min_relative_position=None,
+):
     rows = np.shape(rel_key)[-2]
-    first = -(rows - 1) if is_causal else -((rows - 1) // 2)
+    first = min_relative_position
+    if first is None:
+        first = -(rows - 1) if is_causal else -((rows - 1) // 2)
     zero = np.zeros(np.shape(query)[-1])
     offset = query_offset or 0
     return _scores(query, key, rel_key, zero, zero, scale, offset, first, "zero")
 
 
 def transformer_xl_scores(
-    query, key, rel_key, pos_bias_u, pos_bias_v, *, scale=None, query_offset=None
+    query,
+    key,
+    rel_key,
+    pos_bias_u,
+    pos_bias_v,
+    *,
+    scale=None,
+    query_offset=None,
+    min_relative_position=None,
 ):
     lq, lk = np.shape(query)[-2], np.shape(key)[-2]
     offset = lk - lq if query_offset is None else query_offset
+    first = -(lk - 1) if min_relative_position is None else min_relative_position
     u, v = pos_bias_u, pos_bias_v
-    return _scores(query, key, rel_key, u, v, scale, offset, -(lk - 1), "zero")
+    return _scores(query, key, rel_key, u, v, scale, offset, first, "zero")
 
 
 def sinusoidal(

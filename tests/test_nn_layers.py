@@ -214,6 +214,11 @@ def test_r_has_to_reach_as_far_as_the_mask_lets():
         with pytest.raises(ValueError, match=rf"r: got {rows} rows .* at least {need}"):
             layer(w, concat(rows, 6), mask, mems)
     assert layer(w[:1], concat(4, 6), None, mems).shape == (1, 2, 6)  # no future there
+    farther = concat(np.arange(6, -9, -1), 6)  # r may go on: its first row is known
+    for mask, need in ((FUTURE, 7), (None, 10)):
+        want = layer(w, farther[:need], mask, mems)
+        assert np.allclose(layer(w, farther[: need + 1], mask, mems), want, rtol=1e-13)
+        assert np.allclose(layer(w, farther, mask, mems), want, rtol=1e-13)
 
 
 def test_memory_is_what_came_before():

@@ -83,8 +83,20 @@ def test_schemes_are_cases_of_attention(lq, lk, offset):
                 "is_causal": True,
             },
         ),
+        "music, placed": (
+            lambda **o: reference.relative_global_attention(
+                q, k, v, table, min_relative_position=first, **o
+            ),
+            {
+                "rel_key": table,
+                "min_relative_position": first,
+                "is_causal": True,
+            },
+        ),
         "transformer_xl": (
-            lambda **o: reference.transformer_xl_attention(q, k, v, table, u, w, **o),
+            lambda **o: reference.transformer_xl_attention(
+                q, k, v, table, u, w, min_relative_position=1 - lk, **o
+            ),
             {
                 "rel_key": table,
                 "pos_bias_u": u,
@@ -178,24 +190,26 @@ def test_skewing_is_the_loops(shape):
 def test_scores_are_the_loops():
     rng = np.random.default_rng(27)
     q, k, _ = qkv(rng, (2,), 2, 4, 6, 4)
-    table, (u, w) = normal(rng, 7, 4), normal(rng, 2, 2, 4)
+    table, (u, w) = normal(rng, 9, 4), normal(rng, 2, 2, 4)
     assert_close(
         reference.shaw_scores(q, k, table, query_offset=1),
         oracle_positions.shaw_scores(q, k, table, query_offset=1),
         "forward",
     )
     for causal in (False, True):
-        options = {"is_causal": causal, "query_offset": 2, "scale": 0.3}
+        for origin in ({}, {"min_relative_position": -4}):
+            options = {"is_causal": causal, "query_offset": 2, "scale": 0.3, **origin}
+            assert_close(
+                reference.skewed_scores(q, k, table, **options),
+                oracle_positions.skewed_scores(q, k, table, **options),
+                "forward",
+            )
+    for origin in ({}, {"min_relative_position": -4}):
         assert_close(
-            reference.skewed_scores(q, k, table, **options),
-            oracle_positions.skewed_scores(q, k, table, **options),
+            reference.transformer_xl_scores(q, k, table, u, w, **origin),
+            oracle_positions.transformer_xl_scores(q, k, table, u, w, **origin),
             "forward",
         )
-    assert_close(
-        reference.transformer_xl_scores(q, k, table, u, w),
-        oracle_positions.transformer_xl_scores(q, k, table, u, w),
-        "forward",
-    )
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 4), (2, 2, 3)])
@@ -270,11 +284,13 @@ def test_what_is_hidden_may_be_nan():
 def test_positions_outside_the_table():
     rng = np.random.default_rng(31)
     q, k, v = qkv(rng, (), 1, 4, 4, 3)
-    table = normal(rng, 3, 3)
+    table, none = normal(rng, 3, 3), np.zeros(3)
     for call in (
         lambda: reference.attention(q, k, v, rel_key=table, beyond="raise"),
         lambda: reference.relative_global_attention(q, k, v, table),
-        lambda: reference.transformer_xl_attention(q, k, v, table, table[0], table[0]),
+        lambda: reference.transformer_xl_attention(
+            q, k, v, table, none, none, min_relative_position=-3
+        ),
     ):
         with pytest.raises(IndexError, match="outside the 3 rows"):
             call()

@@ -58,9 +58,20 @@ def test_transformer_xl(rng):
     data = qkv(rng, (2,), H, LQ, LK, D, DV)
     vectors = normal(rng, H, D), normal(rng, H, D)
     named = dict(zip(("pos_bias_u", "pos_bias_v"), vectors, strict=True))
-    for rows, causal in ((LK, True), (LK + 2, True), (LK + LQ - 1, False)):
+    both = LK + LQ - 1
+    for rows, causal, known in (
+        (LK, True, True),
+        (both, True, True),
+        (both, False, True),
+        (2 * LK - 1, False, True),
+        (LK + 2, True, False),
+        (2 * LK, False, False),
+    ):
         table = normal(rng, rows, D)
-        got = relpos.transformer_xl_attention(*data, table, *vectors, is_causal=causal)
+        origin = {} if known else {"min_relative_position": 1 - LK}
+        got = relpos.transformer_xl_attention(
+            *data, table, *vectors, is_causal=causal, **origin
+        )
         want = oracle.attention(
             *data,
             is_causal=causal,
@@ -71,7 +82,46 @@ def test_transformer_xl(rng):
         )
         assert_close(got, want.out, "forward")
     with pytest.raises(IndexError, match=r"rel_key: .* from -6 to 4"):
-        relpos.transformer_xl_attention(*data, table[:-1], *vectors)
+        relpos.transformer_xl_attention(*data, table[:LK], *vectors)
+
+
+def test_the_articles_matrix_of_transformer_xl(rng):
+    """R of N queries and keys: 2N rows, P_{-N} .. P_{N - 1}, of which one is not used.
+
+    Read from -(N - 1) on, as the other lengths are, every row would be off by one.
+    """
+    data, vectors = square(rng), (normal(rng, D), normal(rng, D))
+    R = relpos.sinusoidal(np.arange(-LQ, LQ), D, dtype=DOUBLE)
+    for module in (relpos, relpos.reference):
+        with pytest.raises(ValueError, match=r"^rel_key: 10 rows .*min_relative_posi"):
+            module.transformer_xl_attention(*data, R, *vectors)
+        got = module.transformer_xl_attention(
+            *data, R, *vectors, min_relative_position=-LQ
+        )
+        want = oracle.attention(
+            *data,
+            rel_key=R[1:],
+            pos_bias_u=vectors[0],
+            pos_bias_v=vectors[1],
+            min_relative_position=1 - LQ,
+        )
+        assert_close(got, want.out, "forward")
+
+
+def test_other_tables_of_transformer_xl_have_any_origin(rng):
+    """Labels and buckets count rows otherwise; without keys nothing is placed."""
+    data, vector = square(rng), normal(rng, D)
+    table = normal(rng, 2 * LQ, D)
+    labels = rng.integers(0, 2 * LQ, (LQ, LQ))
+    got = relpos.transformer_xl_attention(*data, table, None, vector, labels=labels)
+    want = oracle.attention(*data, rel_key=table, pos_bias_v=vector, labels=labels)
+    assert_close(got, want.out, "forward")
+    buckets = np.arange(2 * LQ)
+    with pytest.raises(ValueError, match=r"^buckets: 10 rows for 5 queries and 5 keys"):
+        relpos.transformer_xl_attention(*data, table, None, vector, buckets=buckets)
+    query, key, value = data[0], data[1][..., :0, :], data[2][..., :0, :]
+    got = relpos.transformer_xl_attention(query, key, value, table, None, vector)
+    assert_bitwise(got, np.zeros((2, H, LQ, DV)))
 
 
 def test_a_keyword_given_wins_over_the_scheme(rng):

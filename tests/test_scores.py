@@ -30,11 +30,23 @@ def both(scores, q, k, table, u, v, **options):
     return scores.skewed_scores(q, k, table, is_causal=False, **options)
 
 
+def skewed_from(scores, q, k, table, u, v, **options):
+    origin = {"min_relative_position": -2}
+    return scores.skewed_scores(q, k, table, is_causal=False, **origin, **options)
+
+
 def transformer_xl(scores, q, k, table, u, v, **options):
-    return scores.transformer_xl_scores(q, k, table, u, v, **options)
+    """With the origin that all tables of the scheme have, whatever their lengths."""
+    origin = {"min_relative_position": 1 - np.shape(k)[-2]}
+    return scores.transformer_xl_scores(q, k, table, u, v, **origin, **options)
 
 
-KINDS = [shaw, causal, both, transformer_xl]
+def transformer_xl_from(scores, q, k, table, u, v, **options):
+    origin = {"min_relative_position": -2}
+    return scores.transformer_xl_scores(q, k, table, u, v, **origin, **options)
+
+
+KINDS = [shaw, causal, both, skewed_from, transformer_xl, transformer_xl_from]
 
 
 def problem(lq, lk, d, rows, *, heads=2, batch=(), seed=0, dtype=np.float64):
@@ -75,8 +87,51 @@ def test_default_offset_and_scale(kind):
     operands = problem(4, 4, 6, 7)
     assert_close(kind(relpos, *operands), kind(oracle, *operands), "forward")
     memory = problem(3, 8, 6, 8)
-    if kind is transformer_xl:
+    if kind in (transformer_xl, transformer_xl_from):
         assert_close(kind(relpos, *memory), kind(oracle, *memory), "forward")
+
+
+@pytest.mark.parametrize("lq, lk", [(4, 4), (3, 8), (8, 3), (1, 6)])
+def test_the_length_of_a_table_tells_its_origin(lq, lk):
+    """Lk, Lk + Lq - 1 and 2 Lk - 1 rows, and no other number, begin at -(Lk - 1)."""
+    told = (lk, lk + lq - 1, 2 * lk - 1)
+    for rows in range(1, 2 * lk + lq + 3):
+        operands = problem(lq, lk, 5, rows)
+        if rows in told:
+            got = relpos.transformer_xl_scores(*operands)
+            assert_bitwise(got, transformer_xl(relpos, *operands))
+            continue
+        for scores in (relpos, relpos.reference):
+            with pytest.raises(
+                ValueError, match=rf"^rel_key: {rows} rows .* min_relat"
+            ):
+                scores.transformer_xl_scores(*operands)
+
+
+@pytest.mark.parametrize("kind", [skewed_from, transformer_xl_from])
+def test_origins_and_offsets_far_away(kind):
+    """What counts is their sum, where each alone is outside every table."""
+    far = 2**60 - 8
+    q, k, table, u, v = problem(4, 5, 3, 9)
+    name = "skewed_scores" if kind is skewed_from else "transformer_xl_scores"
+    arguments = (q, k, table) if kind is skewed_from else (q, k, table, u, v)
+    causality = {"is_causal": True} if kind is skewed_from else {}
+
+    def run(first, offset):
+        origin = {"min_relative_position": first, "query_offset": offset}
+        return getattr(relpos, name)(*arguments, **origin, **causality)
+
+    want = getattr(oracle, name)(
+        *arguments, min_relative_position=-3, query_offset=1, **causality
+    )
+    assert_close(run(-3, 1), want, "forward")
+    assert_bitwise(run(-far, far - 2), run(-3, 1))
+    assert_bitwise(run(far, -2 - far), run(-3, 1))
+    assert_bitwise(run(far, far), run(-far, -far))  # no pair meets the table
+    outside = getattr(oracle, name)(
+        *arguments, min_relative_position=99, query_offset=0, **causality
+    )
+    assert_close(run(far, far), outside, "forward")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -200,6 +255,25 @@ Q, K, A, U, V = problem(3, 3, 4, 5)
             lambda: relpos.skewed_scores(Q, K, A[:0], is_causal=True),
             ValueError,
             ["rel_key", "no rows"],
+        ),
+        (
+            lambda: relpos.skewed_scores(
+                Q, K, A, is_causal=True, min_relative_position=0.5
+            ),
+            TypeError,
+            ["min_relative_position", "float"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(
+                Q, K, A, U, V, min_relative_position=2**60
+            ),
+            ValueError,
+            ["min_relative_position", "1152921504606846976"],
+        ),
+        (
+            lambda: relpos.transformer_xl_scores(Q, K, A[0], U, V),
+            ValueError,
+            ["rel_key", "(4,)"],
         ),
         (
             lambda: relpos.transformer_xl_scores(Q, K, A, U[:, :2], V),

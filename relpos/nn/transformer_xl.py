@@ -258,6 +258,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
             self._bias("r_r_bias", v),
             attn_mask=allowed,
             is_causal=causal,
+            min_relative_position=1 - len(both),
             dropout_p=self.dropatt if self.training else 0.0,
             rng=self._rng,
             return_context=True,

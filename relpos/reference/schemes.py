@@ -162,12 +162,13 @@ def skewed_scores(
     is_causal: bool,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
 ) -> Floats:
     """scale · (q_i·k_j + q_i·e_r): Music Transformer, S_rel gathered and not skewed.
 
     Row t of rel_key belongs to relative position t - (R - 1) if is_causal, else to
-    t - (R - 1)/2 (R odd). A pair outside the table gets no position term. Returns
-    (..., H, Lq, Lk), not masked.
+    t - (R - 1)/2 (R odd), or to t + min_relative_position where that is given. A pair
+    outside the table gets no position term. Returns (..., H, Lq, Lk), not masked.
 
     References
     ----------
@@ -182,10 +183,15 @@ def skewed_scores(
     """
     q, k, e = float64(query, key, rel_key)
     r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
-    first = 1 - e.shape[-2] if is_causal else None
+    first = music_origin(e, is_causal, min_relative_position)
     rows = table_rows(r, e.shape[-2], first, beyond="zero")
     s_rel: Floats = np.einsum("...id,...ijd->...ij", q, gather(e, *rows))
     return default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2) + s_rel)
+
+
+def music_origin(table: Floats, is_causal: bool, given: int | None) -> int | None:
+    """Relative position of row 0; None: the table is centred."""
+    return 1 - table.shape[-2] if given is None and is_causal else given
 
 
 def relative_global_attention(
@@ -198,13 +204,14 @@ def relative_global_attention(
     is_causal: bool = True,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
 ) -> Floats | AttentionOutput:
     """softmax((Q·Kᵀ + S_rel)/√D)·V, S_rel[i, j] = q_i·e_r(i,j). Music Transformer.
 
-    rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1. A
-    visible pair outside the table is an IndexError.
+    rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
+    from min_relative_position on. A visible pair outside the table is an IndexError.
 
     References
     ----------
@@ -220,10 +227,16 @@ def relative_global_attention(
     q, k, v, e = float64(query, key, value, rel_key)
     r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
     see = allowed(r, is_causal)
-    first = 1 - e.shape[-2] if is_causal else None
+    first = music_origin(e, is_causal, min_relative_position)
     table_rows(r, e.shape[-2], first, beyond="raise", see=see)
     s = skewed_scores(
-        q, k, e, is_causal=is_causal, scale=scale, query_offset=query_offset
+        q,
+        k,
+        e,
+        is_causal=is_causal,
+        scale=scale,
+        query_offset=query_offset,
+        min_relative_position=first,
     )
     return attend(
         s,
@@ -244,12 +257,14 @@ def transformer_xl_scores(
     *,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
 ) -> Floats:
     """scale · (q_i·k_j + q_i·R_r + u·k_j + v·R_r): terms (a), (b), (c), (d).
 
-    rel_key: the projected R, row t belongs to relative position t - (Lk - 1); a pair
-    outside it gets no position term. query_offset: Lk - Lq unless given, the queries
-    are the last of the keys. Returns (..., H, Lq, Lk), not masked.
+    rel_key: the projected R of Lk, Lk + Lq - 1 or 2 Lk - 1 rows, row t belongs to
+    relative position t - (Lk - 1); or of any length, from min_relative_position on. A
+    pair outside it gets no position term. query_offset: Lk - Lq unless given, the
+    queries are the last of the keys. Returns (..., H, Lq, Lk), not masked.
 
     References
     ----------
@@ -265,7 +280,8 @@ def transformer_xl_scores(
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(query_length, key_length, offset)
-    rows = table_rows(r, rel.shape[-2], 1 - key_length, beyond="zero")
+    first = xl_origin(rel, query_length, key_length, min_relative_position)
+    rows = table_rows(r, rel.shape[-2], first, beyond="zero")
     rel = gather(rel, *rows)
     content: Floats = np.einsum("...id,...jd->...ij", q, k)
     position = np.einsum("...id,...ijd->...ij", q, rel)
@@ -273,6 +289,19 @@ def transformer_xl_scores(
     position_bias = np.einsum("...d,...ijd->...ij", v, rel)
     total: Floats = content + position + content_bias + position_bias
     return default_scale(scale, q) * total
+
+
+def xl_origin(table: Floats, lq: int, lk: int, given: int | None) -> int:
+    """Relative position of row 0, which the number of rows tells if nobody does."""
+    if given is not None:
+        return given
+    rows = table.shape[-2]
+    if lk and rows not in (lk, lk + lq - 1, 2 * lk - 1):
+        raise ValueError(
+            f"rel_key: {rows} rows for {lq} queries and {lk} keys do not tell where "
+            "the table begins, so min_relative_position must be given"
+        )
+    return 1 - lk
 
 
 def transformer_xl_attention(
@@ -287,13 +316,15 @@ def transformer_xl_attention(
     is_causal: bool = False,
     scale: float | None = None,
     query_offset: ArrayLike | None = None,
+    min_relative_position: int | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
 ) -> Floats | AttentionOutput:
     """softmax of `transformer_xl_scores`, times V: Transformer-XL and Conformer.
 
-    rel_key has Lk rows for is_causal=True, at least Lk + Lq - 1 for both directions. A
-    visible pair outside the table is an IndexError.
+    rel_key has Lk rows for is_causal=True, Lk + Lq - 1 or 2 Lk - 1 for both directions,
+    or any number from min_relative_position on. A visible pair outside the table is an
+    IndexError.
 
     References
     ----------
@@ -312,9 +343,17 @@ def transformer_xl_attention(
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(query_length, key_length, offset)
     see = allowed(r, is_causal)
-    table_rows(r, rel.shape[-2], 1 - key_length, beyond="raise", see=see)
+    first = xl_origin(rel, query_length, key_length, min_relative_position)
+    table_rows(r, rel.shape[-2], first, beyond="raise", see=see)
     s = transformer_xl_scores(
-        q, k, rel, pos_bias_u, pos_bias_v, scale=scale, query_offset=offset
+        q,
+        k,
+        rel,
+        pos_bias_u,
+        pos_bias_v,
+        scale=scale,
+        query_offset=offset,
+        min_relative_position=first,
     )
     return attend(
         s,
