@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -148,6 +148,16 @@ def as_int(
             f"{name}: got {short(number)}; expected {_interval(low, high)}"
         )
     return number
+
+
+def as_ints(name: str, value: object, low: int, high: int) -> list[int]:
+    """Return a sequence of integers, or a single one, as a list; text is none."""
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        raise TypeError(
+            f"{name}: got {kind_of(value)}; expected an integer or a sequence of them"
+        )
+    items = value if isinstance(value, Sequence) else [value]
+    return [as_int(name, item, low, high) for item in items]
 
 
 def _interval(low: int | None, high: int | None) -> str:

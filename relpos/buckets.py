@@ -40,6 +40,8 @@ __all__ = ["deberta_bucket", "t5_bias", "t5_bias_backward", "t5_bucket"]
 
 #: Buckets at most: the powers that are compared have as many digits as buckets.
 _MAX_BUCKETS = 2**12
+#: Of every published T5.
+_T5_BUCKETS = 32
 
 
 def _floor_root(x: int, k: int) -> int:
@@ -149,10 +151,35 @@ def t5_bucket(
     return np.asarray(bucket + side * (relative > 0) if both else bucket)
 
 
+def t5_rows(shape: tuple[int, ...], num_buckets: object) -> int:
+    """Return the number of buckets of a weight (num_buckets, H), not (H, num_buckets).
+
+    Whether a weight lies transposed is known where `num_buckets` is, and guessed where
+    it has as many columns as every published T5 has buckets.
+    """
+    if len(shape) != 2:
+        raise ValueError(f"weight: got shape {shape}; expected (num_buckets, H)")
+    rows, heads = shape
+    if num_buckets is not None:
+        if rows != as_int("num_buckets", num_buckets):
+            raise ValueError(
+                f"weight: got shape {shape} with num_buckets={num_buckets}; expected "
+                f"({num_buckets}, H)"
+            )
+    elif heads == _T5_BUCKETS != rows:
+        raise ValueError(
+            f"weight: got shape {shape}, where T5 has {_T5_BUCKETS} buckets; expected "
+            "(num_buckets, H): pass weight.T if it lies transposed, or "
+            f"num_buckets={rows} if it does not"
+        )
+    return rows
+
+
 def t5_bias(
     weight: ArrayLike,
     length: int,
     *,
+    num_buckets: int | None = None,
     bidirectional: bool = True,
     max_distance: int = 128,
 ) -> Array:
@@ -165,10 +192,13 @@ def t5_bias(
     Parameters
     ----------
     weight : array_like of float, (num_buckets, H)
-        As T5 stores it. -inf hides what falls into a bucket.
+        As T5 stores it. -inf hides what falls into a bucket. 32 columns beside another
+        number of rows look like T5's 32 buckets transposed and need `num_buckets`.
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset); any
         length from max_distance + 1 on serves every call at all.
+    num_buckets : int, optional
+        Rows that `weight` must have; None takes those that it has.
     bidirectional, max_distance
         As in `t5_bucket`.
 
@@ -181,8 +211,8 @@ def t5_bias(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If `weight` has other than two axes, `length` is less than 1, or the buckets
-        leave no logarithmic range.
+        If `weight` has other than two axes or lies transposed, `length` is less than 1,
+        or the buckets leave no logarithmic range.
 
     See Also
     --------
@@ -203,12 +233,11 @@ def t5_bias(
     array([[0.1, 0.1, 0. , 0.3, 0.3]])
     """
     table = as_floating("weight", weight)
-    if table.ndim != 2:
-        raise ValueError(f"weight: got shape {table.shape}; expected (num_buckets, H)")
+    rows = t5_rows(table.shape, num_buckets)
     buckets = t5_bucket(
         offsets(length, table.shape[1]),
         bidirectional=bidirectional,
-        num_buckets=table.shape[0],
+        num_buckets=rows,
         max_distance=max_distance,
     )
     return rounded(np.take(table.T, buckets, axis=1), table.dtype.newbyteorder("="))

@@ -14,6 +14,7 @@ from relpos._checks import (
     as_flag,
     as_floating,
     as_int,
+    as_ints,
     at_least_ndim,
 )
 from relpos._config import kernels
@@ -142,10 +143,7 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
            [1, 2, 4, 5],
            [0, 1, 3, 4]])
     """
-    if isinstance(shape, Sequence) and not isinstance(shape, str):
-        axes = [as_int("shape", length, 0, POSITION_LIMIT) for length in shape]
-    else:
-        axes = [as_int("shape", shape, 0, POSITION_LIMIT)]
+    axes = as_ints("shape", shape, 0, POSITION_LIMIT)
     cells = math.prod(axes)
     _check_size("shape", cells, cells)
     labels = np.zeros((cells, cells), dtype=np.int64)

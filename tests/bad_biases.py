@@ -48,6 +48,7 @@ GOOD["xlnet_segments_backward"] = {
     **GOOD["xlnet_segments"],
 }
 MASKED = np.ma.masked_array(np.ones(H))
+TEXT = np.full((32, H), "a")
 
 ALIBI = [
     ("alibi_slopes", TypeError, {"num_heads": 2.0}, r"float; expected an integer"),
@@ -135,6 +136,20 @@ BUCKETS = [
         r"\(32,\); expected \(num_buckets, H",
     ),
     ("t5_bias", ValueError, {"weight": ones(2, 32, H)}, r"expected \(num_buckets, H\)"),
+    (
+        "t5_bias",
+        ValueError,
+        {"weight": ones(8, 32)},
+        r"weight\.T .*num_buckets=8 if it",
+    ),
+    ("t5_bias", ValueError, {"weight": ones(128, 32)}, r"\(128, 32\), where T5 has 32"),
+    (
+        "t5_bias",
+        ValueError,
+        {"weight": ones(16, 12), "num_buckets": 12},
+        r"\(16, 12\) with num_buckets=12; expected \(12, H\)",
+    ),
+    ("t5_bias", TypeError, {"num_buckets": "32"}, r"got str; expected an integer"),
     ("t5_bias", TypeError, {"weight": ones(32, H, dtype=int)}, r"int64; expected flo"),
     ("t5_bias", TypeError, {"weight": Tensor()}, r"relpos\.torch"),
     ("t5_bias", ValueError, {"length": 0}, r"got 0; expected an integer from 1 to"),
@@ -241,6 +256,10 @@ KERPLE = [
 
 RECIPES = [
     ("bert", TypeError, {"distance_embedding": Tensor()}, r"relpos\.torch"),
+    ("bert", TypeError, {"distance_embedding": TEXT}, r"dtype <U1; expected float16"),
+    ("bert", TypeError, {"distance_embedding": ones(7, D, dtype=int)}, r"int64; expe"),
+    ("deberta", TypeError, {"pos_key": TEXT}, r"dtype <U1; expected float16"),
+    ("deberta", TypeError, {"pos_query": [["a"]]}, r"dtype <U1; expected float16"),
     (
         "bert",
         ValueError,
@@ -272,8 +291,22 @@ RECIPES = [
     ("deberta", TypeError, {"max_position": 9.5}, r"got float; expected an integer"),
     ("t5", ValueError, {"weight": ones(32)}, r"1 axes; expected \(num_buckets, H\)"),
     ("t5", TypeError, {"weight": Tensor()}, r"relpos\.torch"),
+    ("t5", TypeError, {"weight": TEXT}, r"dtype <U1; expected float16"),
+    ("t5", TypeError, {"weight": TEXT.tolist()}, r"dtype <U1; expected float16"),
+    ("t5", ValueError, {"weight": ones(2, 32, H)}, r"expected \(num_buckets, H\)"),
+    ("t5", ValueError, {"weight": ones(12, 32)}, r"weight\.T .*num_buckets=12 if it"),
+    (
+        "t5",
+        ValueError,
+        {"weight": ones(12, 16), "num_buckets": 16},
+        r"\(12, 16\) with num_buckets=16; expected \(16, H\)",
+    ),
     ("t5", ValueError, {"max_distance": 8}, r"got 8; expected an integer from 9"),
     ("xlnet", TypeError, {"query_length": 4.0}, r"got float; expected an integer"),
+    ("xlnet", TypeError, {"rel_key": TEXT}, r"dtype <U1; expected float16"),
+    ("xlnet", TypeError, {"pos_bias_u": "u"}, r"got str; expected float16"),
+    ("xlnet", TypeError, {"pos_bias_v": None}, r"got NoneType; expected float16"),
+    ("xlnet", ValueError, {"rel_key": ones(D)}, r"1 axes; expected \(H, R, D\)"),
     ("xlnet", ValueError, {"key_length": -1}, r"got -1; expected an integer from 0"),
     (
         "xlnet_segments",
@@ -316,7 +349,22 @@ RECIPES = [
     ("swin", ValueError, {"table": ones(15)}, r"1 axes; expected \(prod\(2n-1\), H\)"),
     ("swin", ValueError, {"window": (2, 0)}, r"got 0; expected an integer from 1 to"),
     ("swin", TypeError, {"window": (2, 3.0)}, r"got float; expected an integer"),
-    ("swin", TypeError, {"window": "23"}, r"got str; expected an integer"),
+    ("swin", TypeError, {"window": "23"}, r"got str; expected an integer or a sequ"),
+    ("swin", TypeError, {"window": b"ab"}, r"got bytes; expected an integer or a sequ"),
+    (
+        "swin",
+        TypeError,
+        {"table": np.full((15, H), b"a")},
+        r"dtype \|S1; expected float",
+    ),
+    (
+        "botnet",
+        TypeError,
+        {"grid": bytearray(b"ab")},
+        r"got bytearray; expected an int",
+    ),
+    ("botnet", TypeError, {"rel_height": np.full((3, D), "a")}, r"dtype <U1; expecte"),
+    ("botnet", TypeError, {"rel_width": [["a"] * D] * 5}, r"dtype <U1; expected float"),
     ("botnet", TypeError, {"grid": None}, r"got NoneType; expected an integer"),
     ("swin", TypeError, {"table": Tensor()}, r"relpos\.torch"),
     ("botnet", ValueError, {"rel_height": ones(5, D)}, r"\(5, 8\) for 2 .* \(3, 8\)"),

@@ -85,6 +85,17 @@ def test_t5_bias(rng, dtype, both):
         assert_bitwise(got, oracle.t5_bias(weight, length, **settings))
 
 
+@pytest.mark.parametrize("buckets, heads", [(32, 32), (32, 128), (16, 32), (64, 32)])
+def test_t5_weights_that_do_not_lie_transposed(rng, buckets, heads):
+    """As many heads as T5 has buckets: said to be so, or T5's own (3B has 32 x 32)."""
+    weight = normal(rng, buckets, heads)
+    told = {} if buckets == 32 else {"num_buckets": buckets}
+    got = relpos.t5_bias(weight, 5, **told)
+    assert_bitwise(got, oracle.t5_bias(weight, 5))
+    keywords = relpos.recipes.t5(weight, **told)
+    assert_bitwise(keywords["rel_bias"][:, keywords["buckets"][124:133]], got)
+
+
 @both_dtypes
 @pytest.mark.parametrize("kind", ["log", "power"])
 def test_kerple_bias(rng, dtype, kind):

@@ -147,6 +147,9 @@ def test_half_precision_stays_half_precision():
         ),
         (lambda: relpos.grid_labels((2, -1)), ValueError, ["shape", "-1"]),
         (lambda: relpos.grid_labels("22"), TypeError, ["shape", "str"]),
+        (lambda: relpos.grid_labels(b"ab"), TypeError, ["shape", "bytes", "sequence"]),
+        (lambda: relpos.grid_labels(bytearray(b"ab")), TypeError, ["shape", "bytearr"]),
+        (lambda: relpos.grid_labels(memoryview(b"ab")), TypeError, ["memoryview"]),
         (lambda: relpos.grid_labels((2**20, 2**20)), ValueError, ["shape"]),
         (
             lambda: relpos.skew(np.zeros((5, 3)), is_causal=False),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relpos._checks import POSITION_LIMIT, as_int, quiet
+from relpos._checks import POSITION_LIMIT, as_ints, quiet
 from relpos.positions import grid_labels
 from relpos.recipes._tables import Keywords, as_table
 
@@ -51,7 +51,7 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     >>> recipes.swin(np.zeros((3 * 5, 4)), (2, 3))["labels"].shape
     (6, 6)
     """
-    sides = _sides("window", window)
+    sides = as_ints("window", window, 1, POSITION_LIMIT)
     biases = as_table("table", table, "(prod(2n-1), H)")
     rows = math.prod(2 * n - 1 for n in sides)
     if biases.shape[0] != rows:
@@ -60,12 +60,6 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
             "the product of 2n - 1"
         )
     return {"rel_bias": biases.T, "labels": rows - 1 - grid_labels(sides)}
-
-
-def _sides(name: str, grid: Any) -> list[int]:
-    """Return the cells along each axis of a grid."""
-    axes = grid if isinstance(grid, Sequence) and not isinstance(grid, str) else [grid]
-    return [as_int(name, cells, 1, POSITION_LIMIT) for cells in axes]
 
 
 @quiet
@@ -106,7 +100,7 @@ def botnet(
     >>> recipes.botnet(np.zeros((3, 8)), np.zeros((5, 8)), (2, 3))["rel_key"].shape
     (15, 8)
     """
-    sides = _sides("grid", grid)
+    sides = as_ints("grid", grid, 1, POSITION_LIMIT)
     if len(sides) != 2:
         raise ValueError(f"grid: got {grid}; expected (h, w)")
     height = as_table("rel_height", rel_height, "(2h-1, D)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, as_flag, as_int
-from relpos.buckets import deberta_bucket, t5_bucket
+from relpos.buckets import deberta_bucket, t5_bucket, t5_rows
 from relpos.recipes._tables import Keywords, as_table
 
 if TYPE_CHECKING:
@@ -149,7 +149,11 @@ def deberta(
 
 
 def t5(
-    weight: ArrayLike, *, bidirectional: bool = True, max_distance: int = 128
+    weight: ArrayLike,
+    *,
+    num_buckets: int | None = None,
+    bidirectional: bool = True,
+    max_distance: int = 128,
 ) -> Keywords:
     r"""T5's bias by bucket, without scaling of the scores.
 
@@ -159,7 +163,10 @@ def t5(
     ----------
     weight : array_like, (num_buckets, H)
         ``relative_attention_bias.weight``; its gradient is that of rel_bias,
-        transposed.
+        transposed. 32 columns beside another number of rows look like T5's 32 buckets
+        transposed and need `num_buckets`.
+    num_buckets : int, optional
+        Rows that `weight` must have; None takes those that it has.
     bidirectional : bool, default True
         True in the encoder, False in the decoder, which is causal as well.
     max_distance : int, default 128
@@ -190,11 +197,12 @@ def t5(
     ((8, 32), 1.0)
     """
     table = as_table("weight", weight, "(num_buckets, H)")
+    rows = t5_rows(table.shape, num_buckets)
     reach = as_int("max_distance", max_distance, 1, POSITION_LIMIT)
     buckets = t5_bucket(
         np.arange(-reach, reach + 1),
         bidirectional=bidirectional,
-        num_buckets=table.shape[0],
+        num_buckets=rows,
         max_distance=reach,
     )
     return {"rel_bias": table.T, "buckets": buckets, "scale": 1.0}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int, quiet
-from relpos.recipes._tables import Keywords
+from relpos.recipes._tables import Keywords, as_table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -64,7 +64,7 @@ def xlnet(
     Raises
     ------
     TypeError, ValueError
-        If a length is not an integer of at least 0.
+        If a length is not an integer of at least 0, or a table not floating.
 
     See Also
     --------
@@ -86,9 +86,9 @@ def xlnet(
     queries = as_int("query_length", query_length, 0, POSITION_LIMIT)
     keys = as_int("key_length", key_length, 0, POSITION_LIMIT)
     return {
-        "rel_key": rel_key,
-        "pos_bias_u": pos_bias_u,
-        "pos_bias_v": pos_bias_v,
+        "rel_key": as_table("rel_key", rel_key, "(H, R, D) or (B, H, R, D)"),
+        "pos_bias_u": as_table("pos_bias_u", pos_bias_u, "(H, D)"),
+        "pos_bias_v": as_table("pos_bias_v", pos_bias_v, "(H, D)"),
         "query_offset": keys - queries,
         "min_relative_position": -keys,
         "beyond": "raise",
