@@ -12,6 +12,7 @@ try:
         show_config,
         threads,
     )
+    from relpos._fire import FireAttentionGradients
     from relpos._gradients import AttentionContext, AttentionGradients
     from relpos.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
     from relpos.attention import AttentionOutput, attention
@@ -67,6 +68,7 @@ __all__ = [
     "AttentionOutput",
     "ConvGradients",
     "EncodingAudit",
+    "FireAttentionGradients",
     "FireGradients",
     "KerpleGradients",
     "Plan",

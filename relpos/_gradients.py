@@ -25,7 +25,7 @@ class AttentionGradients(NamedTuple):
     """Gradients of `attention`'s inputs; None where absent or not asked for.
 
     Each is of its input's shape and dtype, summed over the axes on which the input was
-    broadcast. FIRE's six, from `w1` on, are those of `fire_attention`.
+    broadcast.
 
     Attributes
     ----------
@@ -37,7 +37,6 @@ class AttentionGradients(NamedTuple):
     rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
     rel_bias : ndarray, (R,), (H, R) or (..., H, R)
     pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
-    w1, b1, w2, b2, c, threshold : ndarray
 
     See Also
     --------
@@ -64,12 +63,6 @@ class AttentionGradients(NamedTuple):
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
-    w1: Array | None = None
-    b1: Array | None = None
-    w2: Array | None = None
-    b2: Array | None = None
-    c: Array | None = None
-    threshold: Array | None = None
 
 
 #: Inputs that heads or batch items may share: the kernel sums their gradients.
@@ -126,7 +119,7 @@ class AttentionContext:
         grad_lse: ArrayLike | None = None,
         wrt: Iterable[str] | None = None,
         num_threads: int | None = None,
-    ) -> AttentionGradients:
+    ) -> AttentionGradients | _fire.FireAttentionGradients:
         r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``.
 
         In the notation of `relpos.attention`, with z the factor of dropout (1 without)
@@ -167,11 +160,11 @@ class AttentionContext:
 
         Returns
         -------
-        AttentionGradients
+        AttentionGradients or FireAttentionGradients
             Named tuple ``(query, key, value, attn_mask, rel_key, rel_query, rel_value,
-            rel_bias, pos_bias_u, pos_bias_v, w1, b1, w2, b2, c, threshold)``: each of
-            its input's shape and dtype (summed over the axes on which the input was
-            broadcast), or None. The last six are `fire_attention`'s.
+            rel_bias, pos_bias_u, pos_bias_v)``, which that of `fire_attention` goes on
+            with ``(w1, b1, w2, b2, c, threshold)``: each of its input's shape and dtype
+            (summed over the axes on which the input was broadcast), or None.
 
         Raises
         ------
@@ -207,7 +200,11 @@ class AttentionContext:
         True
         """
         self._check_layouts()
-        names = _names(wrt, self._problem.inputs)
+        kind: type[AttentionGradients | _fire.FireAttentionGradients]
+        kind = AttentionGradients
+        if self._problem.fire:
+            kind = _fire.FireAttentionGradients
+        names = _names(wrt, self._problem.inputs, kind._fields)
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)
         tables = [name for name in names if name not in _fire.NAMES]
@@ -226,7 +223,7 @@ class AttentionContext:
         found = {name: _deliver(name, sums[name][0], self._problem) for name in tables}
         if fire_sums is not None:
             found |= _fire_gradients(self._problem, fire_sums, names)
-        return AttentionGradients(**found)
+        return kind(**found)
 
     def _given(self, grad_out: object, grad_lse: object) -> dict[str, Array]:
         """Check the gradients that come in; absent ones drop out."""
@@ -281,12 +278,13 @@ def _layout(array: Array) -> tuple[Any, ...]:
     return (array.shape, array.strides, array.dtype, owner.nbytes, *places)
 
 
-def _names(wrt: object, inputs: dict[str, Array]) -> list[str]:
-    """Check `wrt`: the names of the gradients to compute."""
+def _names(wrt: object, inputs: dict[str, Array], fields: tuple[str, ...]) -> list[str]:
+    """Check `wrt`: the names of the gradients to compute, some of `fields`."""
     if wrt is None:
-        floating = (n for n in AttentionGradients._fields if n in inputs)
+        floating = (n for n in fields if n in inputs)
         return [name for name in floating if name != "attn_mask"]
-    if isinstance(wrt, str) or not isinstance(wrt, Iterable):
+    nameless = isinstance(wrt, str) or (isinstance(wrt, np.ndarray) and not wrt.ndim)
+    if nameless or not isinstance(wrt, Iterable):
         raise TypeError(
             f"wrt: got {kind_of(wrt)}; expected a list of names, such as ['query']"
         )
@@ -296,15 +294,15 @@ def _names(wrt: object, inputs: dict[str, Array]) -> list[str]:
             raise TypeError(
                 f"wrt: got {kind_of(name)} among the names; expected strings"
             )
-        if name not in AttentionGradients._fields:
+        if name not in fields:
             raise ValueError(
                 f"wrt: {name!r} is no input with a gradient; expected some of "
-                f"{', '.join(AttentionGradients._fields)}"
+                f"{', '.join(fields)}"
             )
         if name not in inputs:
             raise ValueError(
                 f"wrt: {name!r} was not given to attention; expected some of "
-                f"{', '.join(n for n in AttentionGradients._fields if n in inputs)}"
+                f"{', '.join(n for n in fields if n in inputs)}"
             )
         if inputs[name].dtype.kind != "f":
             raise ValueError(

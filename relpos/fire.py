@@ -320,8 +320,8 @@ def fire_attention(
     Returns
     -------
     ndarray or AttentionOutput
-        As `attention`. The `~AttentionContext.backward` of its context also gives the
-        gradients of w1, b1, w2, b2, c and threshold.
+        As `attention`. The `~AttentionContext.backward` of its context gives
+        `FireAttentionGradients`: those of w1, b1, w2, b2, c and threshold as well.
 
     Raises
     ------

@@ -61,6 +61,8 @@ BACKWARD = [
     (TypeError, {"wrt": "query"}, r"got str; expected a list of names, such as"),
     (TypeError, {"wrt": 3}, r"got int; expected a list of names"),
     (TypeError, {"wrt": True}, r"got bool; expected a list of names"),
+    (TypeError, {"wrt": np.array(1)}, r"array of dtype int64; expected a list of nam"),
+    (TypeError, {"wrt": np.array("query")}, r"array of dtype <U5; expected a list of"),
     (TypeError, {"wrt": [0]}, r"got int among the names; expected strings"),
     (TypeError, {"wrt": ["query", None]}, r"got NoneType among the names"),
     (TypeError, {"wrt": [b"query"]}, r"got bytes among the names"),

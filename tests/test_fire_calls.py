@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from problems import cast, qkv
 from tolerances import assert_bitwise
 
 import relpos
+from relpos import reference
 from relpos._config import kernels
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
@@ -57,8 +59,27 @@ def test_wrt_names_the_parameters():
     plain = relpos.attention(
         *qkv(np.random.default_rng(5), (), 2, 3, 3, 4), return_context=True
     )
-    with pytest.raises(ValueError, match=r"^wrt: 'w1' was not given to attention"):
+    with pytest.raises(ValueError, match=r"^wrt: 'w1' is no input with .*pos_bias_v$"):
         plain.context.backward(np.ones((2, 3, 4)), wrt=["w1"])
+
+
+def test_fields_of_the_gradients_are_the_operands_of_the_call():
+    """Attention's own, in its order; only FIRE's context goes on with FIRE's."""
+    arguments = inspect.signature(relpos.attention).parameters
+    own = [name for name in arguments if name in relpos.AttentionGradients._fields]
+    assert relpos.AttentionGradients._fields == tuple(own)
+    assert reference.AttentionGradients._fields == tuple(own)
+    assert relpos.FireAttentionGradients._fields == (*own, *NAMES)
+    given = small(np.random.default_rng(4))
+    tokens = [given[name] for name in ("query", "key", "value")]
+    for result, kind in (
+        (relpos.attention(*tokens, return_context=True), relpos.AttentionGradients),
+        (
+            relpos.fire_attention(**given, return_context=True),
+            relpos.FireAttentionGradients,
+        ),
+    ):
+        assert type(result.context.backward(np.ones((2, 12, 4)))) is kind
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 12), (2, 2, 0)])
