@@ -40,6 +40,12 @@ from relpos._tables import (
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
 _COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
+_LOG2E = math.log2(math.e)
+#: Numbers up to the first are 0 in the dtype, those from the second on infinite.
+_ROUNDED_AWAY = {
+    np.dtype(np.float32): (2.0**-150, (2 - 2.0**-24) * 2.0**127),
+    np.dtype(np.float64): (0.0, math.inf),
+}
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
@@ -256,9 +262,17 @@ def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
             raise ValueError("scale: None with head_dim 0; expected a number")
         return 1 / math.sqrt(head_dim)
     number = as_real("scale", scale)
-    # The kernels fold log2(e) into it before they round it to their dtype.
-    if abs(number) > float(np.finfo(dtype).max) / 2:
-        raise ValueError(f"scale: got {number}, too large for {dtype}")
+    none, infinite = _ROUNDED_AWAY[dtype]
+    if number and abs(number) <= none:
+        raise ValueError(
+            f"scale: got {number}, too small for {dtype}, where it is 0; expected 0 or "
+            "a number that is not"
+        )
+    if abs(number) * _LOG2E >= infinite:  # as the kernels fold it in
+        raise ValueError(
+            f"scale: got {number}, too large for {dtype}; expected less than "
+            f"{float(np.finfo(dtype).max) / _LOG2E:.3g}"
+        )
     return number
 
 

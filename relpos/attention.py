@@ -126,7 +126,8 @@ def attention(
         Hide keys at positions after the query's; combines with `attn_mask`.
     scale : float, optional
         Default 1 / sqrt(D). Multiplies the content and position terms, not `rel_bias`
-        nor `attn_mask`.
+        nor `attn_mask`. It has to be in the range of the computation's dtype, and not
+        so small that it is 0 there.
     enable_gqa : bool, default False
         Let query head h read key head ``h // (H // Hk)``; H % Hk must be 0. Without it
         Hk must be H.
@@ -191,6 +192,13 @@ def attention(
         relative position is.
     MemoryError
         Out of memory.
+
+    Notes
+    -----
+    Logits are computed times log2(e). One below ``-finfo.max / log2(e)``, about
+    -2.3e38 in float32, overflows to -inf and weighs nothing, as if it were hidden; one
+    as large on the other side makes its row NaN. Finite numbers in `rel_bias` and
+    `attn_mask` alone never overflow.
 
     References
     ----------
