@@ -110,7 +110,7 @@ enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
 /* largest |query_offset|, |min_position| */
 #define RP_FARTHEST ((INT64_C(1) << 60) - 1)
 
-/* The whole problem: design.md's one formula.
+/* The whole problem, one formula for every scheme (relpos/reference/formula.py).
  *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + fire_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
  * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels;

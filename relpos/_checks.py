@@ -70,8 +70,8 @@ def reject_foreign(name: str, value: object) -> None:
         )
     if any(package.startswith("torch.") for package in packages):
         raise TypeError(
-            f"{name}: got a torch {type(value).__name__}; expected a NumPy array (use "
-            "the function of the same name in relpos.torch, or pass tensor.numpy())"
+            f"{name}: got a torch {type(value).__name__}; expected a NumPy array (pass "
+            "tensor.detach().cpu().numpy())"
         )
 
 

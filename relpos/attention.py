@@ -184,7 +184,8 @@ def attention(
     ------
     TypeError
         An argument is of the wrong kind: not floating, integers or bool as listed
-        above, a masked array, or a torch tensor (use `relpos.torch`).
+        above, a masked array, or a torch tensor (pass
+        ``tensor.detach().cpu().numpy()``).
     ValueError
         A shape or a value does not fit; the message names the argument.
     IndexError

@@ -1,0 +1,57 @@
+"""What docstrings, messages and comments name is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import relpos
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(relpos.__file__).parent
+
+
+def strings(path):
+    """Every string of a Python file: docstrings and messages, code left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r"^ *(>>>|\.\.\.) .*", "", node.value, flags=re.M)
+
+
+def is_there(dotted):
+    found = relpos
+    for name in dotted.split(".")[1:]:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            try:
+                return bool(importlib.import_module(dotted))
+            except ImportError:
+                return False
+    return True
+
+
+def test_functions_and_modules():
+    named = {
+        (dotted, path.name)
+        for path in PACKAGE.rglob("*.py")
+        for text in strings(path)
+        for dotted in re.findall(r"\brelpos(?:\.[a-zA-Z]\w*)+", text)
+    }
+    assert len({dotted for dotted, _ in named}) > 10
+    assert [pair for pair in named if not is_there(pair[0])] == []
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="no sources beside tests/")
+def test_files_in_the_comments_of_c():
+    named = {
+        (file, path.name)
+        for path in (ROOT / "csrc").rglob("*.[ch]")
+        for file in re.findall(r"[\w/]+\.(?:md|py)\b", path.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [pair for pair in named if not (ROOT / pair[0]).exists()] == []
