@@ -26,7 +26,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos.attention import AttentionOutput, attend
-from relpos.schemes import ShawKeywords
+from relpos.schemes import ShawKeywords, shows_keywords
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -282,6 +282,7 @@ def fire_bias_backward(
     return FireGradients(**_fire.like_inputs(fire, found))
 
 
+@shows_keywords()
 def fire_attention(
     query: ArrayLike,
     key: ArrayLike,

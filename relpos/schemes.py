@@ -6,7 +6,9 @@ setting. To add a scheme, write one function like these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Callable
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 from relpos._shapes import LAYOUT
@@ -16,6 +18,36 @@ from relpos.attention import AttentionOutput, attention
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
+
+Scheme = TypeVar("Scheme", bound=Callable[..., Array | AttentionOutput])
+
+#: What a scheme sets unless it is told otherwise.
+_MUSIC = {"is_causal": True, "beyond": "raise"}
+_TRANSFORMER_XL = {"beyond": "raise"}
+
+
+def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
+    """Let `help` of a scheme show what it passes on to `attention`, and its settings.
+
+    Its signature is its own parameters and then those of `attention`, by keyword only.
+    """
+
+    def decorate(scheme: Scheme) -> Scheme:
+        own = signature(scheme)
+        parameters = {
+            name: parameter
+            for name, parameter in own.parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
+        for name, passed in signature(attention).parameters.items():
+            default = settings.get(name, passed.default)
+            by_keyword = passed.replace(kind=passed.KEYWORD_ONLY, default=default)
+            parameters.setdefault(name, by_keyword)
+        shown = own.replace(parameters=[*parameters.values()])
+        scheme.__signature__ = shown  # type: ignore[attr-defined]
+        return scheme
+
+    return decorate
 
 
 class AttentionKeywords(TypedDict, total=False):
@@ -62,6 +94,7 @@ class TransformerXLKeywords(AttentionKeywords, total=False):
     rel_value: ArrayLike | None
 
 
+@shows_keywords()
 def shaw_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -126,6 +159,7 @@ def shaw_attention(
     )
 
 
+@shows_keywords(**_MUSIC)
 def relative_global_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -185,7 +219,7 @@ def relative_global_attention(
             [1.],
             [2.]]])
     """
-    settings: dict[str, Any] = {"is_causal": True, "beyond": "raise", **keywords}
+    settings: dict[str, Any] = {**_MUSIC, **keywords}
     table = as_floating("rel_key", rel_key)
     at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
     if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
@@ -193,6 +227,7 @@ def relative_global_attention(
     return attention(query, key, value, rel_key=table, **settings)
 
 
+@shows_keywords(**_TRANSFORMER_XL)
 def transformer_xl_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -260,7 +295,7 @@ def transformer_xl_attention(
     array([[[1.5],
             [1. ]]])
     """
-    settings: dict[str, Any] = {"beyond": "raise", **keywords}
+    settings: dict[str, Any] = {**_TRANSFORMER_XL, **keywords}
     query, key = as_floating("query", query), as_floating("key", key)
     at_least_ndim("query", query, 3, LAYOUT["query"][0])
     at_least_ndim("key", key, 3, LAYOUT["key"][0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
+
 import numpy as np
 import oracle
 import pytest
@@ -9,6 +12,7 @@ from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
+from relpos import fire, schemes
 
 H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
@@ -158,6 +162,42 @@ def test_schemes_take_labels_and_buckets(rng):
         )
         assert_close(music, want.out, "forward")
         assert_close(xl, want.out, "forward")
+
+
+@pytest.mark.parametrize(
+    "name, typed, settings",
+    [
+        ("shaw_attention", schemes.ShawKeywords, {}),
+        (
+            "relative_global_attention",
+            schemes.RelativeGlobalKeywords,
+            {"is_causal": True, "beyond": "raise"},
+        ),
+        (
+            "transformer_xl_attention",
+            schemes.TransformerXLKeywords,
+            {"beyond": "raise"},
+        ),
+        ("fire_attention", fire.FireKeywords, {}),
+    ],
+)
+def test_signatures_show_the_keywords_of_attention(name, typed, settings):
+    """To help() and editors the keywords with their defaults, to mypy their types."""
+    scheme = getattr(relpos, name)
+    whole = inspect.signature(relpos.attention).parameters
+    shown = inspect.signature(scheme).parameters
+    assert set(whole) <= set(shown)
+    assert not [p for p in shown.values() if p.kind is p.VAR_KEYWORD]
+    code = scheme.__code__
+    written = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    assert list(shown)[: len(written)] == list(written)
+    for passed in set(whole) - set(written):
+        parameter = shown[passed]
+        assert parameter.kind is parameter.KEYWORD_ONLY
+        assert parameter.default == settings.get(passed, whole[passed].default)
+        assert parameter.annotation == whole[passed].annotation
+    assert set(typed.__annotations__) == set(whole) - set(written)
+    assert ("beyond: 'str' = 'raise'" in pydoc.render_doc(scheme)) == bool(settings)
 
 
 # ---- merging ----------------------------------------------------------------------
