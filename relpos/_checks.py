@@ -107,7 +107,7 @@ def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that a function is to make its result in."""
     try:
         wanted = np.dtype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):
         got = repr(dtype) if isinstance(dtype, str) else kind_of(dtype)
         raise TypeError(f"dtype: got {got}; expected float32 or float64") from None
     if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):

@@ -151,11 +151,11 @@ def _floating_inputs(arrays: dict[str, Any]) -> dict[str, Array]:
 
 def _as_mask(value: object) -> Array:
     mask = as_array("attn_mask", value)
-    if mask.dtype.kind not in "bf":
+    if mask.dtype.kind not in "bf" or mask.dtype.itemsize > 8:
         hint = " (True = may attend: convert with .astype(bool))"
         raise TypeError(
-            f"attn_mask: got dtype {mask.dtype}; expected bool or a floating dtype"
-            f"{hint if mask.dtype.kind in 'iu' else ''}"
+            f"attn_mask: got dtype {mask.dtype}; expected bool, float16, float32 or "
+            f"float64{hint if mask.dtype.kind in 'iu' else ''}"
         )
     return mask
 
@@ -302,10 +302,7 @@ def _array_operands(
 
 
 def _native_mask(mask: Array) -> Array:
-    """Bool, float32 or float64; float16 widens, and finite numbers stay finite."""
+    """Bool, float32 or float64; float16 widens."""
     if mask.dtype.kind == "b":
         return native(mask, np.dtype(bool))
-    if mask.dtype.itemsize > 8:
-        limit = np.finfo(np.float64).max
-        mask = np.where(np.isinf(mask), mask, np.clip(mask, -limit, limit))
     return native(mask, np.dtype(np.float64 if mask.itemsize > 4 else np.float32))

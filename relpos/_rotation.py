@@ -18,7 +18,13 @@ from relpos._checks import (
     stored,
 )
 from relpos._config import get_num_threads, kernels
-from relpos.encodings import MAX_DIM, as_positions, frequency_parts
+from relpos.encodings import (
+    MAX_DIM,
+    as_offset,
+    as_positions,
+    check_exact,
+    frequency_parts,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -97,10 +103,11 @@ def _as_magnitude(magnitude: object) -> Array:
 
 
 def _axis_positions(positions: ArrayLike | None, offset: object, length: int) -> Array:
-    start = as_real("offset", offset)
+    start = as_offset(offset)
     if positions is None:
+        check_exact("offset", start, start + max(length - 1, 0))
         return np.arange(length, dtype=np.float64) + start
-    where = native(as_positions(positions), _DOUBLE)
+    where = as_positions(positions, start)
     return where + start if start else where
 
 
@@ -123,7 +130,7 @@ def _angle_parts(
                 f"{name}: given beside angles, which stand for positions times "
                 "frequencies; expected one of the two"
             )
-    if as_real("offset", offset) != 0:
+    if as_offset(offset) != 0:
         raise ValueError(f"offset: got {offset} beside angles; expected 0")
     given = native(as_floating("angles", angles), _DOUBLE)
     return np.array(1.0), (given, np.array(0.0))

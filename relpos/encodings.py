@@ -19,6 +19,9 @@ from relpos._checks import (
     as_int,
     as_real,
     check_out,
+    native,
+    short,
+    stored,
 )
 from relpos._config import kernels
 
@@ -35,6 +38,8 @@ __all__ = [
 
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
 MAX_DIM = 2**20
+#: float64 holds every integer below, and rounds none beyond to one below.
+_EXACT = 2**53
 _LAYOUTS = ("interleaved", "concat")
 
 
@@ -45,14 +50,41 @@ def count_of(positions: object, name: str = "positions") -> int | None:
     return None
 
 
-def as_positions(positions: ArrayLike) -> Array:
-    """Return an array of positions, a number being one of them, as float64."""
+def check_exact(name: str, lowest: float, highest: float) -> None:
+    """Raise for integers that float64 may have rounded, or will."""
+    for number in (lowest, highest):
+        if abs(number) >= _EXACT:
+            raise ValueError(
+                f"{name}: leads to position {short(int(number))}; expected integers of "
+                "less than 2**53 in size, past which float64 rounds them (or an array "
+                "of floats, if that is meant)"
+            )
+
+
+def as_positions(positions: ArrayLike, offset: float = 0) -> Array:
+    """Return an array of positions, a number being one of them, as float64.
+
+    What `offset` will move is checked there.
+    """
     array = as_array("positions", positions)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(
             f"positions: got dtype {array.dtype}; expected integers or floats"
         )
-    return array.astype(np.float64, copy=False)
+    if array.dtype.kind in "iu" and array.size:
+        kept = stored(array)
+        lowest, highest = int(kept.min()), int(kept.max())
+        check_exact("positions", lowest, highest)
+        check_exact("offset", lowest + offset, highest + offset)
+    return native(array, np.dtype(np.float64))
+
+
+def as_offset(offset: object) -> float:
+    """Return what is added to positions."""
+    number = as_real("offset", offset)
+    if np.asarray(offset).dtype.kind != "f":
+        check_exact("offset", number, number)
+    return number
 
 
 def real_positions(positions: ArrayLike) -> Array:
@@ -122,7 +154,7 @@ def sinusoidal(
     ----------
     positions : int or array_like of any shape S
         The int n stands for 0, 1, ..., n - 1. Negative and fractional positions are
-        legal; integers are converted to float64.
+        legal; integers of less than 2**53 in size, which float64 holds exactly.
     dim : int
         Columns, from 1 to 2**20.
     base : float, default 10000
@@ -148,7 +180,8 @@ def sinusoidal(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If `dim`, `base`, `layout`, or the shape of `inv_freq` or `out` is wrong.
+        If `dim`, `base`, `layout`, or the shape of `inv_freq` or `out` is wrong, or an
+        integer too large to be exact in float64.
 
     Notes
     -----
@@ -245,7 +278,7 @@ def sinusoidal_shift_matrix(
     >>> bool(np.allclose(M @ P[5], P[8], rtol=0, atol=1e-15))
     True
     """
-    shift = np.float64(as_real("offset", offset))
+    shift = np.float64(as_offset(offset))
     columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
     if interleaved and columns % 2:

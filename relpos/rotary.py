@@ -119,7 +119,8 @@ def apply_rotary(
     rotary_dim : int, optional
         Columns that are turned, the first ones; even. The rest is copied. Default D.
     offset : float, default 0
-        Added to the positions: the length of the cache in front of x.
+        Added to the positions: the length of the cache in front of x. Integers stay
+        below 2**53 in size, offset included, as float64 holds no others exactly.
     inverse : bool, default False
         Turn back. The magnitude stays, so this is the adjoint: the gradient of x is
         ``apply_rotary(grad_out, ..., inverse=True)``.

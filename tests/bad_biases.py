@@ -61,6 +61,13 @@ ALIBI = [
     ("alibi_slopes", ValueError, {"max_exponent": np.nan}, r"nan; expected a finite"),
     ("alibi_slopes", TypeError, {"dtype": np.int32}, r"int32; expected float32 or"),
     ("alibi_bias", ValueError, {"num_heads_or_slopes": 0}, r"got 0; expected an integ"),
+    (
+        "alibi_slopes",
+        TypeError,
+        {"dtype": "x"},
+        r"got 'x'; expected float32 or float64",
+    ),
+    ("alibi_bias", TypeError, {"dtype": "x"}, r"got 'x'; expected float32 or float64"),
     ("alibi_bias", TypeError, {"num_heads_or_slopes": True}, r"bool; expected float16"),
     ("alibi_bias", TypeError, {"num_heads_or_slopes": [1, 2]}, r"int64; expected floa"),
     (

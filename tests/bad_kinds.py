@@ -77,8 +77,9 @@ KINDS = [
     (
         "attn_mask",
         ones(L, L, dtype=complex),
-        r"complex128; expected bool or a floating",
+        r"complex128; expected bool, float16, float32 or float64",
     ),
+    ("attn_mask", ones(L, L, dtype=np.longdouble), r"float(96|128); expected bool, fl"),
     ("attn_mask", np.ma.masked_array(ones(L, L)), r"MaskedArray"),
     ("is_causal", 1, r"got int; expected True or False"),
     (

@@ -227,6 +227,7 @@ GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme="
         ({"scheme": "rope"}, ValueError, ["scheme", "'rope'", "'transformer_xl'"]),
         ({"scheme": None}, TypeError, ["scheme", "NoneType"]),
         ({"is_causal": 1}, TypeError, ["is_causal", "int"]),
+        ({"dtype": "x"}, TypeError, ["dtype", "'x'", "float32"]),
         ({"dtype": np.float16}, TypeError, ["dtype", "float16", "float32"]),
         ({"max_relative_position": -1}, ValueError, ["max_relative_position", "-1"]),
         ({"num_threads": 0}, ValueError, ["num_threads", "0"]),
