@@ -117,15 +117,22 @@ def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 def as_integers(name: str, value: object) -> Array:
     """Return a private int64 copy of `value`, whatever its integer dtype."""
+    array = integers_of(name, value)
+    check_bytes(name, array.shape, np.dtype(np.int64))
+    return np.array(array, dtype=np.int64, order="C")
+
+
+def integers_of(name: str, value: object) -> Array:
+    """Return a view of `value`, whose shape stays, as integers that fit int64."""
     array = as_array(name, value)
-    if array.dtype.kind == "O" and all(type(item) is int for item in array.ravel()):
+    kept = stored(array)
+    if array.dtype.kind == "O" and all(type(item) is int for item in kept.flat):
         raise ValueError(f"{name}: a value does not fit int64")
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > _INT64.max:
-        raise ValueError(f"{name}: {array.max()} does not fit int64")
-    check_bytes(name, array.shape, np.dtype(np.int64))
-    return np.array(array, dtype=np.int64, order="C")
+    if array.dtype.kind == "u" and array.size and int(kept.max()) > _INT64.max:
+        raise ValueError(f"{name}: {kept.max()} does not fit int64")
+    return array[...]
 
 
 def _item_kind(value: object, array: Array) -> str:
@@ -253,12 +260,11 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 
 def stored(array: Array) -> Array:
     """Return what a broadcast view stores: its repeated axes cut to length 1."""
-    return array[
-        tuple(
-            slice(0, 1) if stride == 0 and size else slice(None)
-            for stride, size in zip(array.strides, array.shape, strict=True)
-        )
-    ]
+    cuts = (
+        slice(0, 1) if stride == 0 and size else slice(None)
+        for stride, size in zip(array.strides, array.shape, strict=True)
+    )
+    return array[(*cuts, ...)]
 
 
 def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -268,6 +274,12 @@ def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
         raise ValueError(
             f"{name}: shape {shape} has more bytes than memory can address"
         )
+
+
+def check_memory(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """`check_bytes`, and MemoryError now rather than after the work for the array."""
+    check_bytes(name, shape, dtype)
+    np.empty(shape, dtype)
 
 
 def check_out(

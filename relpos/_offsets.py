@@ -7,6 +7,8 @@ length >= max(Lq + query_offset, Lk - query_offset).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from relpos._checks import (
@@ -15,17 +17,21 @@ from relpos._checks import (
     as_floating,
     as_int,
     at_least_ndim,
-    check_bytes,
+    check_memory,
+    native,
     rounded,
+    stored,
 )
 
-__all__ = ["as_grad_bias", "as_parameter", "offsets", "sum_offsets"]
+__all__ = ["as_grad_bias", "as_parameter", "exact", "offsets", "sum_offsets"]
+
+_DOUBLE = np.dtype(np.float64)
 
 
-def offsets(length: object, *rows: int) -> Array:
+def offsets(length: object, *rows: int, dtype: np.dtype[Any] = _DOUBLE) -> Array:
     """Return -(length - 1)..length - 1, where a bias (*rows, 2 length - 1) fits."""
     reach = as_int("length", length, 1, POSITION_LIMIT) - 1
-    check_bytes("length", (*rows, 2 * reach + 1), np.dtype(np.float64))
+    check_memory("length", (*rows, 2 * reach + 1), dtype)
     return np.arange(-reach, reach + 1, dtype=np.int64)
 
 
@@ -33,10 +39,16 @@ def as_parameter(name: str, value: object) -> Array:
     """Return one finite float per head, (..., H)."""
     array = as_floating(name, value)
     at_least_ndim(name, array, 1, "(..., H), one number for each head")
-    if not np.isfinite(array).all():
-        wrong = array[~np.isfinite(array)][0]
+    kept = stored(array)
+    if not np.isfinite(kept).all():
+        wrong = kept[~np.isfinite(kept)][0]
         raise ValueError(f"{name}: got {wrong}; expected finite numbers")
     return array
+
+
+def exact(parameter: Array) -> Array:
+    """Return what `as_parameter` returned as float64, with an axis for the offsets."""
+    return native(parameter, _DOUBLE)[..., None]
 
 
 def as_grad_bias(value: object) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ from relpos._checks import (
     reject_foreign,
     rounded,
 )
-from relpos._offsets import as_grad_bias, as_parameter, offsets, sum_offsets
+from relpos._offsets import as_grad_bias, as_parameter, exact, offsets, sum_offsets
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -145,18 +145,22 @@ def alibi_bias(
     (8, 5, 4)
     """
     wanted = None if dtype is None else as_float_dtype(dtype)
-    slopes = _slopes(num_heads_or_slopes, wanted)
-    distance = np.abs(offsets(length, *slopes.shape))
-    bias = slopes.astype(np.float64)[..., None] * -distance
+    heads = _heads_or_slopes(num_heads_or_slopes)
+    shape = (heads,) if isinstance(heads, int) else heads.shape
+    distance = np.abs(offsets(length, *shape))
+    if isinstance(heads, int):
+        slopes = alibi_slopes(heads, dtype=wanted or np.float32)
+    else:
+        slopes = heads
+    bias = exact(slopes) * -distance
     return rounded(bias, wanted or slopes.dtype.newbyteorder("="))
 
 
-def _slopes(heads: object, dtype: np.dtype[np.generic] | None) -> Array:
-    reject_foreign("num_heads_or_slopes", heads)
-    if isinstance(heads, int | np.integer) and not isinstance(heads, bool):
-        number = as_int("num_heads_or_slopes", heads, 1, POSITION_LIMIT)
-        return alibi_slopes(number, dtype=dtype or np.float32)
-    return as_parameter("num_heads_or_slopes", heads)
+def _heads_or_slopes(given: object) -> int | Array:
+    reject_foreign("num_heads_or_slopes", given)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        return as_int("num_heads_or_slopes", given, 1, POSITION_LIMIT)
+    return as_parameter("num_heads_or_slopes", given)
 
 
 @quiet

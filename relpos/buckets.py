@@ -235,7 +235,7 @@ def t5_bias(
     table = as_floating("weight", weight)
     rows = t5_rows(table.shape, num_buckets)
     buckets = t5_bucket(
-        offsets(length, table.shape[1]),
+        offsets(length, table.shape[1], dtype=table.dtype),
         bidirectional=bidirectional,
         num_buckets=rows,
         max_distance=max_distance,

@@ -22,6 +22,7 @@ from relpos._checks import (
     as_int,
     at_least_ndim,
     kind_of,
+    native,
     quiet,
     rounded,
 )
@@ -334,5 +335,5 @@ def _mask(
             f"mask: shape {array.shape} does not broadcast to {tokens}, that of x's "
             "tokens"
         )
-    spread = np.broadcast_to(array, tokens).astype(dtype)
+    spread = np.broadcast_to(native(array, dtype), tokens)
     return spread.reshape(*tokens[:-1], *sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from relpos._checks import (
     as_generator,
     as_int,
     as_real,
+    check_bytes,
+    check_memory,
     check_out,
     native,
     short,
@@ -87,12 +89,18 @@ def as_offset(offset: object) -> float:
     return number
 
 
-def real_positions(positions: ArrayLike) -> Array:
-    """Return positions as float64; the int n stands for 0..n-1."""
+def real_positions(positions: ArrayLike, columns: int, dtype: np.dtype[Any]) -> Array:
+    """Return positions S as float64, where a result S + (columns,) fits memory.
+
+    The int n stands for 0..n-1.
+    """
     count = count_of(positions)
     if count is not None:
+        check_memory("positions", (count, columns), dtype)
         return np.arange(count, dtype=np.float64)
-    return as_positions(positions)
+    where = as_positions(positions)
+    check_memory("positions", (*where.shape, columns), dtype)
+    return where
 
 
 @lru_cache(maxsize=64)
@@ -205,10 +213,10 @@ def sinusoidal(
     >>> relpos.sinusoidal([-1.5], 2, layout="concat").round(4)
     array([[-0.9975,  0.0707]], dtype=float32)
     """
-    where = real_positions(positions)
     columns = as_int("dim", dim, 1, MAX_DIM)
     interleaved = as_choice("layout", layout, _LAYOUTS) == "interleaved"
     wanted = as_float_dtype(dtype)
+    where = real_positions(positions, columns, wanted)
     pairs, odd = divmod(columns, 2)
     parts = frequency_parts(columns, base, inv_freq, pairs + odd * interleaved)
     shape = (*where.shape, columns)
@@ -287,11 +295,11 @@ def sinusoidal_shift_matrix(
             'to be moved with (layout="concat" ends an odd dim in zeros)'
         )
     pairs = columns // 2
+    matrix = np.zeros((columns, columns))
     high, low = frequency_parts(columns, base, None, pairs)
     sine, cosine = kernels().sinusoidal(shift, high, low, dtype=np.float64)
     c = np.arange(pairs)
     sines, cosines = (2 * c, 2 * c + 1) if interleaved else (c, pairs + c)
-    matrix = np.zeros((columns, columns))
     matrix[sines, sines] = matrix[cosines, cosines] = cosine
     matrix[sines, cosines] = sine
     matrix[cosines, sines] = -sine
@@ -339,8 +347,11 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
            [2., 2.]], dtype=float32)
     """
     rows, columns = _checked_shape(length, dim)
-    index = np.arange(rows, dtype=np.float64)[:, None]
-    return np.broadcast_to(index, (rows, columns)).astype(as_float_dtype(dtype))
+    wanted = as_float_dtype(dtype)
+    check_bytes("length", (rows, columns), wanted)
+    index = np.empty((rows, columns), wanted)
+    index[...] = np.arange(rows, dtype=np.float64)[:, None]
+    return index
 
 
 def normalized_index_encoding(

@@ -183,7 +183,8 @@ def fire_bias(
     lk = lq if key_length is None else as_int("key_length", key_length, 0)
     shape = (len(fire.w2), lq, lk)
     check_bytes("fire_bias", shape, np.dtype(np.float64))
-    positions, bias = _positions(lq, query_offset), np.empty(shape)
+    bias = np.empty(shape)
+    positions = _positions(lq if bias.size else 0, query_offset)
     for i, scale in enumerate(_fire.query_factor(fire, positions)):
         x = scale * _fire.offset_factor(fire, np.arange(lk) - positions[i])
         hidden = np.maximum(fire.w1[:, None] * x + fire.b1[:, None], 0.0)
@@ -259,7 +260,7 @@ def fire_bias_backward(
             f"grad_bias: got shape {grad.shape}; expected ({len(fire.w2)}, Lq, Lk), "
             "w2's heads first"
         )
-    positions = _positions(grad.shape[1], query_offset)
+    positions = _positions(grad.shape[1] if grad.size else 0, query_offset)
     scales, slopes = (
         f(fire, positions) for f in (_fire.query_factor, _fire.query_slopes)
     )

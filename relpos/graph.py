@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, as_floating, as_integers, native
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_floating,
+    as_integers,
+    integers_of,
+    native,
+)
 from relpos._config import choose_num_threads
 from relpos._problem import Problem, as_scale, common_dtypes
 from relpos._shapes import Sizes, check_core_shapes, join_batches, read_sizes, spread
@@ -161,8 +168,8 @@ def graph_attention(
 def _edges(
     indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None, sizes: Sizes
 ) -> dict[str, Array]:
-    """Check the graph; private copies, so that it stays checked."""
-    starts, keys = as_integers("indptr", indptr), as_integers("indices", indices)
+    """Check the graph; private copies of what fits, so that it stays checked."""
+    starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
     if starts.shape != (sizes.Lq + 1,):
         raise ValueError(
             f"indptr: got shape {starts.shape}; expected ({sizes.Lq + 1},), one entry "
@@ -170,11 +177,13 @@ def _edges(
         )
     if keys.ndim != 1:
         raise ValueError(f"indices: got shape {keys.shape}; expected (edges,)")
+    starts = as_integers("indptr", starts)
     if starts[0] != 0 or starts[-1] != keys.size:
         raise ValueError(
             f"indptr: runs from {starts[0]} to {starts[-1]}; expected from 0 to "
             f"{keys.size}, the number of indices"
         )
+    keys = as_integers("indices", keys)
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if falls.size:
         i = falls[0]
@@ -191,12 +200,13 @@ def _edges(
         )
     edges = {"indptr": starts, "indices": keys}
     if labels is not None:
-        edges["edge_labels"] = as_integers("labels", labels)
-        if edges["edge_labels"].shape != keys.shape:
+        rows = integers_of("labels", labels)
+        if rows.shape != keys.shape:
             raise ValueError(
-                f"labels: got shape {edges['edge_labels'].shape}; expected "
-                f"{keys.shape}, one label per edge"
+                f"labels: got shape {rows.shape}; expected {keys.shape}, one label per "
+                "edge"
             )
+        edges["edge_labels"] = as_integers("labels", rows)
     return edges
 
 

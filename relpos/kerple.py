@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_choice, quiet, rounded
-from relpos._offsets import as_grad_bias, as_parameter, offsets, sum_offsets
+from relpos._checks import Array, as_choice, quiet, rounded, stored
+from relpos._offsets import as_grad_bias, as_parameter, exact, offsets, sum_offsets
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -56,7 +56,8 @@ def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str
             f"r2: got shape {second.shape}; expected {first.shape}, that of r1"
         )
     chosen = as_choice("kind", kind, _KINDS)
-    wrong = second[second < 0 if chosen == "log" else second <= 0]
+    kept = stored(second)
+    wrong = kept[kept < 0 if chosen == "log" else kept <= 0]
     if wrong.size:
         wanted = "0 or more" if chosen == "log" else "more than 0"
         raise ValueError(f"r2: got {wrong[0]} for kind={chosen!r}; expected {wanted}")
@@ -115,8 +116,8 @@ def kerple_bias(
     """
     first, second, chosen = _parameters(r1, r2, kind)
     distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
-    shape = _shape_of(distance, second.astype(np.float64)[..., None], chosen)
-    fall = first.astype(np.float64)[..., None] * shape
+    shape = _shape_of(distance, exact(second), chosen)
+    fall = exact(first) * shape
     return rounded(0.0 - fall, _common(first, second))  # -fall would have a -0.0
 
 
@@ -183,7 +184,7 @@ def kerple_bias_backward(
         )
     dtype = _common(first, second)
     grad = grad.astype(np.float64)
-    a, b = (x.astype(np.float64)[..., None] for x in (first, second))
+    a, b = exact(first), exact(second)
     distance = np.abs(offset).astype(np.float64)
     # forward: bias = -r1 * shape(|r|, r2)
     shape = _shape_of(distance, b, chosen)

@@ -92,8 +92,10 @@ def relative_positions(
     offset = as_int("query_offset", query_offset, -limit, limit)
     _check_size("query_length", queries, max(keys, 1))
     _check_size("key_length", keys)
-    query = np.arange(offset, offset + queries, dtype=np.int64)
-    relative = np.subtract(np.arange(keys, dtype=np.int64), query[:, None])
+    relative = np.empty((queries, keys), np.int64)
+    if relative.size:
+        query = np.arange(offset, offset + queries, dtype=np.int64)
+        np.subtract(np.arange(keys), query[:, None], out=relative)
     if max_relative_position is None:
         return relative
     largest = min(as_int("max_relative_position", max_relative_position, 0), 2**62)
@@ -147,8 +149,14 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
     cells = math.prod(axes)
     _check_size("shape", cells, cells)
     labels = np.zeros((cells, cells), dtype=np.int64)
-    for n, x in zip(axes, np.indices(axes).reshape(len(axes), cells), strict=True):
-        labels *= max(2 * n - 1, 0)
+    if not cells:
+        return labels
+    rest = np.arange(cells)
+    inner = cells
+    for n in axes:
+        inner //= n
+        x, rest = np.divmod(rest, inner)
+        labels *= 2 * n - 1
         labels += x - x[:, None]
         labels += n - 1
     return labels

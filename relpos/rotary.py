@@ -388,8 +388,8 @@ def xpos_magnitude(
     array([[1.    , 1.    ],
            [0.2857, 0.6429]])
     """
-    where = real_positions(positions)
     columns = even_dim(dim)
+    where = real_positions(positions, columns // 2, np.dtype(np.float64))
     step = positive("scale_base", scale_base)
     if as_flag("inverse", inverse):
         step = -step
