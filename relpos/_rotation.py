@@ -18,13 +18,8 @@ from relpos._checks import (
     stored,
 )
 from relpos._config import get_num_threads, kernels
-from relpos.encodings import (
-    MAX_DIM,
-    as_offset,
-    as_positions,
-    check_exact,
-    frequency_parts,
-)
+from relpos._positions import as_offset, as_positions, check_exact
+from relpos.encodings import MAX_DIM, frequency_parts
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -16,7 +16,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._config import kernels
-from relpos.encodings import count_of
+from relpos._positions import count_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -21,8 +21,8 @@ from relpos._checks import (
     quiet,
     rounded,
 )
+from relpos._positions import real_positions
 from relpos._rotation import Rotation, as_rotation
-from relpos.encodings import real_positions
 from relpos.rotary_scaling import even_dim, positive
 
 if TYPE_CHECKING:
