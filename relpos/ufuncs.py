@@ -37,7 +37,7 @@ relative_global_attention             query, key, value, rel_key -> (q, v); caus
                                       query_offset 0, at least q rows
 transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d),
                                       pos_bias_v (d) -> (q, v); query_offset k - q;
-                                      causal with r = k rows, else r >= k + q - 1
+                                      causal with r = k, else r = k + q - 1 or 2k - 1
 ====================================  ==================================================
 
 Sizes that only an output has (``out`` above) come from ``out=``. The attention forms

@@ -275,9 +275,10 @@ def test_transformer_xl_attention(rng, is_causal, lq, lk, dtype, isa):
     )
     got = kernels().transformer_xl_attention(query, key, value, rel_key, u, v)
     assert_close(got, want.out, "forward")
-    with pytest.raises(ValueError, match="rel_key must have k rows"):
-        short = rel_key[: lk - 1]
-        ufuncs.transformer_xl_attention(query, key, value, short, u, v)
+    for rows in {lk - 1, 2 * lk, 2 * lk + 1} - {lk, lk + lq - 1, 2 * lk - 1}:
+        with pytest.raises(ValueError, match="rel_key must have k rows"):
+            table = np.ones((rows, 5), dtype)
+            ufuncs.transformer_xl_attention(query, key, value, table, u, v)
 
 
 def test_attention_of_nothing():

@@ -72,8 +72,8 @@ FN(relative_global_attention)(char **args, const ptrdiff_t *dims,
 }
 
 /* (q,d),(k,d),(k,v),(r,d),(d),(d)->(q,v): the last query is at the last key; rows are
- * relative positions from -(k - 1) on: k of them for causal attention, k + q - 1 or more
- * for both directions */
+ * relative positions from -(k - 1) on: k of them for causal attention, k + q - 1 or 2k - 1
+ * for both directions. Another number would not tell where they begin. */
 static void
 FN(transformer_xl_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
                              void *data)
@@ -85,10 +85,10 @@ FN(transformer_xl_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t
     p.Dv = dims[4];
     p.key_rows = dims[5];
     int causal = p.key_rows == p.Lk;
-    if (!causal && p.key_rows < p.Lk + p.Lq - 1) {
-        rp_loop_error(
-            "transformer_xl_attention: rel_key must have k rows (causal) or at "
-            "least k + q - 1 (both directions)");
+    int both = p.key_rows == p.Lk + p.Lq - 1 || p.key_rows == 2 * p.Lk - 1;
+    if (!causal && !both && p.Lk > 0) {
+        rp_loop_error("transformer_xl_attention: rel_key must have k rows (causal), "
+                      "k + q - 1 or 2k - 1 (both directions)");
         return;
     }
     int64_t *offsets = rp_alloc((size_t)p.B, sizeof *offsets);
