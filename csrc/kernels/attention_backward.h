@@ -106,7 +106,7 @@ FN(plan_wave)(FN(gradients) * gp)
     const rp_attention *p = plan->p;
     const size_t size = sizeof(T);
     size_t head =
-        (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * gp->plan.D_pad) * size;
+        (size_t)(gp->head_size + gp->chunks * plan->Lq_pad * plan->D_pad) * size;
     if (gp->correct_ends)
         head += (size_t)(gp->chunks * plan->Lq_pad) * sizeof(FN(row_ends));
     for (int which = 0; which < RP_PARTIALS; which++)
@@ -150,14 +150,13 @@ FN(reserve_wave)(FN(gradients) * gp)
         FN(reserve)(gp, plan->slices * plan->Lk_pad, (size_t)p->Dv * size);
     if (gp->copy_keys)
         gp->key_copy =
-            FN(reserve)(gp, plan->slices * p->Lk, (size_t)gp->plan.D_pad * size);
+            FN(reserve)(gp, plan->slices * p->Lk, (size_t)plan->D_pad * size);
     gp->keys_bad = FN(reserve)(gp, plan->slices, (size_t)plan->key_tiles);
     gp->heads_bad = FN(reserve)(gp, heads, (size_t)FN(query_tiles)(gp));
     gp->heads = FN(reserve)(gp, heads, (size_t)gp->head_size * size);
     if (gp->g->grad_query.data)
-        gp->grad_query =
-            FN(reserve)(gp, heads * gp->chunks,
-                        (size_t)plan->Lq_pad * (size_t)gp->plan.D_pad * size);
+        gp->grad_query = FN(reserve)(gp, heads * gp->chunks,
+                                     (size_t)plan->Lq_pad * (size_t)plan->D_pad * size);
     if (gp->g->grad_fire.data)
         gp->fire_sums = FN(reserve)(gp, heads * gp->chunks,
                                     (size_t)FN(fire_sums)(p) * sizeof(double));

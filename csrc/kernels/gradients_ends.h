@@ -36,8 +36,8 @@ static FN(table_end) FN(find_end)(const FN(gradients) * gp, int64_t index, int64
             continue;
         T *sums = FN(partial_of)(gp, RP_GRAD_KEY, index, chunk);
         return (FN(table_end)){FN(copy)(&gp->key_rows, b, h) +
-                                   (n - origin) * gp->plan.D_pad,
-                               sums ? sums + n * gp->plan.D_pad : NULL,
+                                   (n - origin) * plan->D_pad,
+                               sums ? sums + n * plan->D_pad : NULL,
                                FN(partial_of)(gp, RP_GRAD_V, index, chunk), 0};
     }
     return (FN(table_end)){0};
@@ -93,10 +93,9 @@ FN(correct_ends_unit)(void *context, int64_t index, int worker)
         T *sums = FN(grad_query_of)(gp, index, chunk);
         /* each query in the first chunk that it sees */
         for (i = RP_MAX(i, seen.begin * BQ); i < RP_MIN(p->Lq, seen.end * BQ); i++)
-            FN(correct_query)(gp, ends, index, i,
-                              lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
-                              head.rows_v + i * gp->plan.D_pad,
-                              sums ? sums + i * gp->plan.D_pad : NULL);
+            FN(correct_query)(
+                gp, ends, index, i, lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
+                head.rows_v + i * plan->D_pad, sums ? sums + i * plan->D_pad : NULL);
     }
     for (int e = 0; e < 2; e++)
         if (ends[e].weight != 0)

@@ -103,8 +103,8 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
     FN(head) head = {0};
     int two = p->pos_bias_u.data || p->pos_bias_v.data;
 #define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    head.rows_u = TAKE(plan->Lq_pad * gp->plan.D_pad);
-    head.rows_v = two ? TAKE(plan->Lq_pad * gp->plan.D_pad) : head.rows_u;
+    head.rows_u = TAKE(plan->Lq_pad * plan->D_pad);
+    head.rows_v = two ? TAKE(plan->Lq_pad * plan->D_pad) : head.rows_u;
     head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
     head.max = TAKE(plan->Lq_pad);
     head.norm = TAKE(plan->Lq_pad);
@@ -231,8 +231,8 @@ FN(pack_keys_unit)(void *context, int64_t unit, int worker)
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)
-        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * gp->plan.D_pad,
-                     rp_at(&p->key, b, hk, j), p->key.col, p->D, gp->plan.D_pad);
+        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * plan->D_pad,
+                     rp_at(&p->key, b, hk, j), p->key.col, p->D, plan->D_pad);
     gp->keys_bad[unit] = (unsigned char)FN(not_finite)(
         rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
 }

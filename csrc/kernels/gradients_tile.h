@@ -262,7 +262,7 @@ static void
 FN(band_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
 {
     const FN(plan) *plan = &gp->plan;
-    const ptrdiff_t width = gp->plan.D_pad;
+    const ptrdiff_t width = plan->D_pad;
     const T *table =
         FN(copy)(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
@@ -285,7 +285,7 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
 {
     enum { WIDTH = BQ + MR };
     const FN(plan) *plan = &gp->plan;
-    const ptrdiff_t width = gp->plan.D_pad;
+    const ptrdiff_t width = plan->D_pad;
     const T *table =
         FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
     T *sums = FN(partial_of)(gp, RP_GRAD_QUERY, x->index, x->chunk);

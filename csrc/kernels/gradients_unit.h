@@ -15,7 +15,7 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
     w->forward.bias = TAKE(p->rel_bias.data ? plan->lds : 0);
     w->forward.keys = TAKE(plan->use_query ? MR * (plan->D_pad + BQ + MR + 2 * NR) : 0);
     w->grads = TAKE(BQ * plan->lds + MR);
-    w->grad_key = TAKE((gp->chunk_keys + MR) * gp->plan.D_pad);
+    w->grad_key = TAKE((gp->chunk_keys + MR) * plan->D_pad);
     w->grad_value = TAKE((gp->chunk_keys + MR) * plan->Dv_pad);
     w->key_sums =
         TAKE(plan->use_key > RP_BAND ? plan->Lq_pad * plan->key_stride + MR : 0);
@@ -27,7 +27,7 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
     w->offset_sums =
         FN(take)(memory, &used, gp->chunk_keys + plan->Lq_pad, sizeof(double));
     w->column_sums = FN(take)(memory, &used, gp->chunk_keys, sizeof(double));
-    w->row = FN(take)(memory, &used, gp->plan.D_pad, sizeof(double));
+    w->row = FN(take)(memory, &used, plan->D_pad, sizeof(double));
     w->clean[0] = w->clean[1] = -1;
     return used;
 }
@@ -123,8 +123,8 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         memset(FN(ends_of)(gp, x->index, x->chunk), 0,
                (size_t)plan->Lq_pad * sizeof(FN(row_ends)));
     if (x->grad_query)
-        memset(x->grad_query + first * gp->plan.D_pad, 0,
-               (size_t)(rows * gp->plan.D_pad) * sizeof(T));
+        memset(x->grad_query + first * plan->D_pad, 0,
+               (size_t)(rows * plan->D_pad) * sizeof(T));
     if (plan->use_key > RP_BAND)
         memset(w->key_sums + first * plan->key_stride, 0,
                (size_t)(rows * plan->key_stride) * sizeof(T));
@@ -178,21 +178,21 @@ FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
     int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
     if (!sums)
         return;
-    memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
+    memset(w->row, 0, (size_t)plan->D_pad * sizeof(double));
     if (plan->use_key == RP_BAND) {
         int64_t low = RP_MAX(plan->band_first - chunk_key, 0);
         int64_t high =
             RP_MIN(plan->band_end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
             FN(add_weighted_row)(gp, w->row, w->offset_sums[n],
-                                 table + (chunk_key + n - plan->band_first) *
-                                             gp->plan.D_pad);
+                                 table +
+                                     (chunk_key + n - plan->band_first) * plan->D_pad);
     } else {
         for (int64_t l = 0; l < plan->p->key_rows; l++) {
             double weight = 0;
             for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
                 weight += w->key_sums[i * plan->key_stride + l];
-            FN(add_weighted_row)(gp, w->row, weight, table + l * gp->plan.D_pad);
+            FN(add_weighted_row)(gp, w->row, weight, table + l * plan->D_pad);
         }
     }
     FN(write_row_sum)(gp, w->row, sums);
@@ -304,7 +304,7 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
     int64_t b, hk;
     FN(slice_at)(plan, slice, &b, &hk);
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
-    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * gp->plan.D_pad) * sizeof(T));
+    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * plan->D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
     for (int64_t member = 0; member < plan->group; member++) {
         FN(step) x = {.index = slice * plan->group + member, .chunk = chunk};
@@ -313,9 +313,9 @@ FN(backward_unit)(void *context, int64_t unit, int worker)
         FN(backward_head)(gp, &w, &x, slice);
     }
     for (int64_t j = first; j < end; j++) {
-        T *row = w.grad_key + (j - first) * gp->plan.D_pad;
+        T *row = w.grad_key + (j - first) * plan->D_pad;
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
-        FN(scale_row)(row, gp->plan.D_pad, (T)RP_LN2); /* queries hold scale * log2e */
+        FN(scale_row)(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
         if (key->data)
             FN(unpack_row)(rp_at(key, b, hk, j), key->col, row, p->D);
         if (value->data)
