@@ -169,10 +169,33 @@ FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
 
 /* ---- content ------------------------------------------------------------------- */
 
-/* s = left (row length lda) . panels plus what s holds or, unless that is NULL, plus
- * constant; row maxima into lane_max, unless that is NULL. Each micro-tile asks for its
- * share of the panel that comes next. Where there is `later`, every second one asks for
- * its share of one of those addresses instead, BQ rows of lda from each. */
+/* HR rows of a (row length lda) times a panel, TERM_BLOCK terms at a time, plus what c holds
+ * or, unless that is NULL, plus constant; row maxima into row_max, unless that is NULL. */
+RP_INLINE void
+FN(add_panel)(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth,
+              rp_ahead ahead, T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step,
+              T *row_max)
+{
+    for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
+        const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
+        ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
+        T *top = k + terms >= depth ? row_max : NULL;
+        if (first && top)
+            FN(tile_offset_max)(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
+        else if (first)
+            FN(tile_offset)(a + k, lda, b, terms, ahead, c, ldc, first, step);
+        else if (top)
+            FN(tile_add_max)(a + k, lda, b, terms, ahead, c, ldc, top);
+        else
+            FN(tile_add)(a + k, lda, b, terms, ahead, c, ldc);
+        ahead.at += (uintptr_t)(TERM_BLOCK / 2 * ahead.step);
+    }
+}
+
+/* s = left . panels plus what s holds or constant, with row maxima in lane_max, as above.
+ * The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
+ * there is `later`, its first half does, and the others for BQ rows of lda at one of those
+ * addresses. */
 static void
 FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
                 ptrdiff_t lda, const T *panels, ptrdiff_t depth, const T *constant,
@@ -188,26 +211,11 @@ FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
         rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
         rp_ahead rest = {other, 2 * BQ * size / shares};
         for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
-            const T *a = left + m * lda;
-            T *cell = s + m * t->ld + n;
-            rp_ahead *turn = other && m / HR >= shares ? &rest : &next, ahead = *turn;
+            rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
+            FN(add_panel)(left + m * lda, lda, panel, depth, *turn, s + m * t->ld + n,
+                          t->ld, constant ? constant + m * step : NULL, step,
+                          lane_max ? lane_max + m * VL : NULL);
             turn->at += (uintptr_t)(depth / 2 * turn->step);
-            for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
-                const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
-                ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
-                T *row_max = lane_max && k + terms >= depth ? lane_max + m * VL : NULL;
-                if (first && row_max)
-                    FN(tile_offset_max)(a + k, lda, b, terms, ahead, cell, t->ld,
-                                        first + m * step, step, row_max);
-                else if (first)
-                    FN(tile_offset)(a + k, lda, b, terms, ahead, cell, t->ld,
-                                    first + m * step, step);
-                else if (row_max)
-                    FN(tile_add_max)(a + k, lda, b, terms, ahead, cell, t->ld, row_max);
-                else
-                    FN(tile_add)(a + k, lda, b, terms, ahead, cell, t->ld);
-                ahead.at += (uintptr_t)(TERM_BLOCK / 2 * ahead.step);
-            }
         }
     }
 }
