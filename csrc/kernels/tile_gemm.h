@@ -17,16 +17,26 @@
 
 /* ---- panels --------------------------------------------------------------------- */
 
+/* One term of HR rows. */
 RP_INLINE void
-FN(product_step)(const T *a, ptrdiff_t row, const T *b, const int rows, V acc[][2])
+FN(product_step)(const T *a, ptrdiff_t row, const T *b, V acc[HR][2])
 {
     V b0 = FN(load)(b), b1 = FN(load)(b + VL);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+    for (int i = 0; i < HR; i++) {
         V ai = FN(splat)(a[i * row]);
         acc[i][0] += ai * b0;
         acc[i][1] += ai * b1;
     }
+}
+
+/* One term of MR rows, in two halves: clang unrolls no loop that is shorter than a pragma
+ * says, and keeps its sums in memory. */
+RP_INLINE void
+FN(product_term)(const T *a, ptrdiff_t row, const T *b, V acc[MR][2])
+{
+    FN(product_step)(a, row, b, acc);
+    FN(product_step)(a + HR * row, row, b, acc + HR);
 }
 
 /* acc = a . panel b. Term k of row i stands at a[i * row + k * term]; `ahead` is asked for
@@ -40,13 +50,13 @@ FN(product)(const T *a, const ptrdiff_t row, const ptrdiff_t term, const T *b,
         acc[i][0] = acc[i][1] = (V){0};
     ptrdiff_t k = 0;
     for (; k + 2 <= depth; k += 2, a += 2 * term, b += 2 * NR) {
-        FN(product_step)(a, row, b, MR, acc);
-        FN(product_step)(a + term, row, b + NR, MR, acc);
+        FN(product_term)(a, row, b, acc);
+        FN(product_term)(a + term, row, b + NR, acc);
         rp_fetch(ahead.at);
         ahead.at += (uintptr_t)ahead.step;
     }
     if (k < depth)
-        FN(product_step)(a, row, b, MR, acc);
+        FN(product_term)(a, row, b, acc);
 }
 
 RP_INLINE void
@@ -119,18 +129,18 @@ FN(product_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth,
     const ptrdiff_t half = depth / 2;
     const T *a_rest = a + half, *b_rest = b + half * NR;
     V rest[HR][2];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int i = 0; i < HR; i++)
         rest[i][0] = rest[i][1] = (V){0};
     for (ptrdiff_t k = 0; k < half; k++) {
-        FN(product_step)(a + k, lda, b + k * NR, HR, acc);
-        FN(product_step)(a_rest + k, lda, b_rest + k * NR, HR, rest);
+        FN(product_step)(a + k, lda, b + k * NR, acc);
+        FN(product_step)(a_rest + k, lda, b_rest + k * NR, rest);
         rp_fetch(ahead.at);
         ahead.at += (uintptr_t)ahead.step;
     }
     if (depth & 1)
-        FN(product_step)(a_rest + half, lda, b_rest + half * NR, HR, acc);
-#pragma GCC unroll 8
+        FN(product_step)(a_rest + half, lda, b_rest + half * NR, acc);
+#pragma GCC unroll 4
     for (int i = 0; i < HR; i++) {
         acc[i][0] += rest[i][0];
         acc[i][1] += rest[i][1];
@@ -145,11 +155,11 @@ FN(tile_halves)(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead
                 T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
 {
     V acc[HR][2];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int i = 0; i < HR; i++)
         acc[i][0] = acc[i][1] = constant ? FN(splat)(constant[i * step]) : (V){0};
     FN(product_halves)(a, lda, b, depth, ahead, acc);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int i = 0; i < HR; i++) {
         T *row = c + i * ldc;
         V s0 = acc[i][0], s1 = acc[i][1];
