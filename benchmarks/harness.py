@@ -1,7 +1,8 @@
 """How the benchmarks measure: results first, then ratios that survive a moving clock.
 
 A core's clock moves by tens of per cent within seconds, and on a shared machine so does
-everything else. So nothing here is compared by its bare time:
+everything else. So nothing here is compared by its bare time, but one call that is too
+small for anything else:
 
 1. A row calls the function once and compares what it wrote with `relpos.reference`
    (float64) at the timed size. A wrong result ends the program; it is never timed.
@@ -253,51 +254,6 @@ class Row:
     def record(self) -> dict[str, Any]:
         """What the JSON file says of the row."""
         return asdict(self) | {"figure": self.figure, "verdict": self.verdict}
-
-
-def over_plain_row(
-    label: str,
-    timing: Timing,
-    target: float | None,
-    *,
-    flops: float,
-    error: float,
-) -> Row:
-    """Time over that of plain attention, which `timing` has as the second work."""
-    return Row(
-        label,
-        "x plain",
-        timing.ratios(),
-        timing.tried,
-        target,
-        at_most=True,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    )
-
-
-def two_threads_row(
-    label: str,
-    shares: Callable[[int], tuple[list[float], Timing, float]],
-    target: float,
-    flops: float,
-) -> Row:
-    """Rate of each of two threads over that of one alone.
-
-    shares(threads): fractions of the peak of that many cores, the timing, the error.
-    """
-    (alone, _, _), (both, timing, error) = shares(1), shares(2)
-    return Row(
-        label,
-        "of one thread",
-        [share / statistics.median(alone) for share in both] if alone else [],
-        timing.tried,
-        target,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    )
 
 
 HEADER = (

@@ -1,5 +1,6 @@
 """The attention calls that the benchmarks time, and how their results are checked."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,8 +12,7 @@ import numpy as np
 import relpos
 from relpos import reference
 
-HEADS, HEAD_DIM = 4, 64
-LENGTHS = (512, 1024, 2048)
+HEADS, HEAD_DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}
 SHAW_K = 16
 FIRE_WIDTH = 32
@@ -69,6 +69,18 @@ class Problem:
             return {name: getattr(gradients, name) for name in self.arrays}
 
         return call
+
+    def prepared(
+        self, way: str, threads: int, what: str
+    ) -> tuple[Callable[[], object], float]:
+        """The checked call forward or backward, and its error."""
+        call, out = self.bind(threads)
+        if way == "forward":
+            call()
+            return call, self.check(out, what)
+        grad_out = np.random.default_rng(2).standard_normal(out.shape).astype(out.dtype)
+        error = self.check_backward(threads, grad_out, what)
+        return self.bind_backward(threads, grad_out), error
 
     def rows(self) -> np.ndarray:
         """The queries to check, with the first and the last."""
@@ -131,13 +143,19 @@ def sum_of(gradients: list[Any], name: str) -> np.ndarray:
 
 
 def tokens(
-    length: int, dtype: str, *, queries: int | None = None, heads: int = HEADS
+    length: int,
+    dtype: str,
+    *,
+    batch: int = 1,
+    heads: int = HEADS,
+    queries: int | None = None,
+    dim: int = HEAD_DIM,
 ) -> dict[str, np.ndarray]:
     """Random query, key and value."""
     rng = np.random.default_rng(length)
     lengths = {"query": queries or length, "key": length, "value": length}
     return {
-        name: rng.standard_normal((1, heads, rows, HEAD_DIM)).astype(dtype)
+        name: rng.standard_normal((batch, heads, rows, dim)).astype(dtype)
         for name, rows in lengths.items()
     }
 
@@ -216,18 +234,45 @@ def fire(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Proble
     )
 
 
-def decode(length: int, dtype: str, with_table: bool) -> Problem:
-    """The last query of a causal sequence; the table is per head, so read once."""
+def decode(length: int, *, batch: int = 1, with_table: bool = False) -> Problem:
+    """The last query of causal sequences; the table is per head, so read once."""
     options = {"is_causal": True, "query_offset": length - 1}
-    arrays = tokens(length, dtype, queries=1)
+    arrays = tokens(length, "float32", batch=batch, queries=1)
     if not with_table:
         return Problem("attention", arrays, options)
-    rel_key = table(length, dtype, heads=HEADS)
+    rel_key = table(length, "float32", heads=HEADS)
     return Problem("relative_global_attention", {**arrays, "rel_key": rel_key}, options)
 
 
-#: scheme -> how to make it, products of N·D forward, and backward with scores again
-SCHEMES = {"plain": (plain, 4, 10), "music": (music, 6, 16), "xl": (xl, 6, 16)}
+@dataclass(frozen=True)
+class Scheme:
+    """How to make its problem, and what is useful of its work.
 
-#: scheme -> how to make it, rows of tables multiplied; timed beside plain attention
-OVER_PLAIN = {"shaw k=16": (shaw, 2 * SHAW_K + 1), "alibi": (alibi, 0)}
+    `products`: floating-point operations of a visible pair over D. `rows` of tables are
+    multiplied beside keys and values, for each query as much work as a visible pair is
+    in plain attention.
+    """
+
+    build: Callable[..., Problem]
+    products: dict[str, int]
+    rows: int = 0
+
+    def flops(self, problem: Problem, way: str) -> int:
+        """Useful operations of a problem that `build` made, forward or backward."""
+        *items, _ = problem.arrays["query"].shape
+        of_rows = PLAIN_PRODUCTS[way] * math.prod(items) * self.rows
+        return HEAD_DIM * (self.products[way] * problem.pairs + of_rows)
+
+
+# The backward computes the scores again.
+PLAIN_PRODUCTS = {"forward": 4, "backward": 10}
+LONG_TABLE_PRODUCTS = {"forward": 6, "backward": 16}
+
+SCHEMES = {
+    "plain": Scheme(plain, PLAIN_PRODUCTS),
+    "music": Scheme(music, LONG_TABLE_PRODUCTS),
+    "xl": Scheme(xl, LONG_TABLE_PRODUCTS),
+    "shaw": Scheme(shaw, PLAIN_PRODUCTS, 2 * SHAW_K + 1),
+    "alibi": Scheme(alibi, PLAIN_PRODUCTS),
+    "fire": Scheme(fire, PLAIN_PRODUCTS),
+}
