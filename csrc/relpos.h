@@ -86,6 +86,7 @@ enum {
     RP_GEMM_ROWS = 192,
     RP_GEMM_COLUMNS = 256,
     RP_GEMM_DEPTH = 256,
+    RP_GEMM_FEW = 3, /* rows up to which lines are read in place, not packed */
     RP_GEMM_SCRATCH = (RP_GEMM_ROWS + RP_GEMM_COLUMNS) * RP_GEMM_DEPTH
 };
 

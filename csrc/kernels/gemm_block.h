@@ -72,6 +72,33 @@ FN(gemm_pack_right)(T *panels, const rp_product *p, const char *data, int64_t co
     }
 }
 
+/* Whether lines of a and b are read as they lie: for a product of few rows packing would
+ * read and write all of b. */
+RP_INLINE int
+FN(gemm_in_place)(const rp_product *p)
+{
+    const ptrdiff_t size = sizeof(T);
+    return p->m <= RP_GEMM_FEW && p->a_col == size && p->b_row == size &&
+           p->k % VL == 0;
+}
+
+static void
+FN(gemm_few_rows)(const rp_product *p, int64_t column, int64_t columns)
+{
+    enum { STRIP = 64 };
+    const rp_array lines = {(char *)p->b, NULL, 0, p->b_col, sizeof(T)};
+    const T alpha = (T)p->alpha, beta = (T)p->beta;
+    for (int64_t first = 0; first < columns && !rp_stopping(); first += STRIP)
+        for (int64_t row = 0; row < p->m; row++) {
+            const T *a = (const T *)(p->a + row * p->a_row);
+            T *c = (T *)p->c + row * p->c_row + column + first, sums[STRIP] = {0};
+            int64_t count = RP_MIN(STRIP, columns - first);
+            FN(add_dots)(&lines, 0, 0, column + first, count, a, p->k, NULL, sums);
+            for (int64_t j = 0; j < count; j++)
+                c[j] = alpha * sums[j] + (beta != 0 ? beta * c[j] : 0);
+        }
+}
+
 /* The block of c whose first cell is (row, column); scratch holds RP_GEMM_SCRATCH T. */
 static void
 FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
@@ -81,6 +108,10 @@ FN(gemm_block)(const rp_product *p, int64_t row, int64_t column, void *scratch)
     T *left = scratch, *right = left + RP_GEMM_ROWS * RP_GEMM_DEPTH;
     T *c = (T *)p->c + row * p->c_row + column;
     int64_t start = 0;
+    if (FN(gemm_in_place)(p)) {
+        FN(gemm_few_rows)(p, column, columns);
+        return;
+    }
     do { /* once even for k = 0: then c = beta * c */
         int64_t depth = RP_MIN(p->k - start, RP_GEMM_DEPTH);
         T beta = start == 0 ? (T)p->beta : 1;
