@@ -356,7 +356,9 @@ def _row_workspace(s: _Shape, sizes: dict[str, int], lanes: int) -> int:
     """Few queries: partial results of spans of keys, nothing packed."""
     chunks = -(-s.Lk // sizes["chunk_keys"])
     spans = -(-chunks // -(-chunks // sizes["spans"]))
-    partials = s.B * s.H * s.Lq * spans * (2 + _up(s.D, lanes))
+    results = s.Lq * spans * (2 + _up(s.D, lanes))  # of one head
+    wave = s.threads * sizes["wave_bytes"] // (results * s.itemsize)
+    partials = min(s.B * s.H, max(wave, -(-s.threads // spans))) * results
     queries = 2 * s.D * (1 + sizes["few_queries"])
     scratch = _up(sizes["chunk_keys"] + lanes + queries, 64)
     return (partials + s.threads * scratch) * s.itemsize

@@ -30,7 +30,7 @@ def attention(f, x):
     tables = {"rel_key": x(*BOTH), "rel_query": x(*BOTH), "rel_value": x(*BOTH)}
     biases = {"rel_bias": x(*BIAS), "pos_bias_u": x(D), "pos_bias_v": x(H, D)}
     out = f(x(*Q), x(*Q), x(*Q), x(L, L), **tables, **biases)
-    f(x(*Q), x(*Q), x(*Q), np.full((L, L), 1e300), is_causal=True, scale=1e-300)
+    f(x(*Q), x(*Q), x(*Q), np.full((L, L), 1e300), is_causal=True, scale=1e-30)
     result = f(
         x(*Q), x(3, *Q), x(*Q), x(L, L), 0.5, rng=0, **tables, **biases,
         return_context=True, return_weights=True, return_lse=True,

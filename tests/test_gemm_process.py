@@ -24,7 +24,7 @@ import relpos
 from relpos import nn
 
 rng = np.random.default_rng(0)
-q, k, table = (rng.standard_normal((2, n, 16)) for n in (130, 130, 9))
+q, k, table = (rng.standard_normal((2, n, 16)) for n in (130, 130, 259))
 x = rng.standard_normal((130, 64))
 layer = nn.Linear(64, 48, dtype=np.float64, rng=0)
 conv = nn.ConvPositionEmbedding(32, 5, 2, dtype=np.float64, rng=0)

@@ -146,7 +146,7 @@ def ufunc(name):
         "merge": ([normal(4, 8), normal(4), normal(4, 8), normal(4)], None),
         "shaw_attention": ([q, q, q, table, table], None),
         "relative_global_attention": ([q, q, q, table], None),
-        "transformer_xl_attention": ([q, q, q, table, normal(8), normal(8)], None),
+        "transformer_xl_attention": ([q, q, q, table[:79], normal(8), normal(8)], None),
         "shaw_scores": ([q, q, table, 0.5, 0], None),
         "skewed_scores": ([q, q, table, 0.5, 0, -40], None),
         "transformer_xl_scores": (
