@@ -1,0 +1,263 @@
+"""Up to eight queries: keys, values and tables are read where they lie.
+
+Keys are scored 512 at a time, and split into as many spans, whose results are merged.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import dense_oracle
+import numpy as np
+import pytest
+from gradient_problems import Problem, assert_gradients_close
+from layouts import LAYOUTS
+from problems import DTYPES, cast, normal, qkv, run, terms
+from tolerances import (
+    assert_bitwise,
+    assert_close,
+    assert_lse_close,
+    assert_results_bitwise,
+    assert_results_close,
+)
+
+import relpos
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def check_all(inputs, keywords, want):
+    for dtype in DTYPES:
+        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
+        assert_results_close(got, want)
+
+
+# ---- rows of any width ---------------------------------------------------------------
+
+# Dot products take one or two vectors of 2 to 16 columns at a time, weighted sums four
+# or up to eight, and what is left by itself.
+WIDTHS = (1, 3, 8, 16, 17, 24, 32, 40, 48, 63, 64, 65, 72, 96, 130)
+
+
+@functools.cache
+def of_width(d, dv):
+    rng = np.random.default_rng([d, dv])
+    inputs = qkv(rng, (), 2, 3, 37, d, dv)
+    keywords = terms(rng, "shaw", 2, 3, 37, d, dv, offset=20)
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_of_any_width(isa, width):
+    check_all(*of_width(width, 8))
+    check_all(*of_width(16, width))
+
+
+@functools.cache
+def of_length(lk):
+    rng = np.random.default_rng(lk)
+    inputs = qkv(rng, (), 1, 8, lk, 32, 64)
+    keywords = terms(rng, "everything", 1, 8, lk, 32, 64, offset=lk // 2, k=9)
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.parametrize("lk", [1, 2, 15, 16, 17, 33, 511, 512, 513, 1023, 1025])
+def test_any_number_of_keys(isa, lk):
+    check_all(*of_length(lk))
+
+
+def padded(x):
+    """Rows three columns longer than what is looked at."""
+    wide = np.full((*x.shape[:-1], x.shape[-1] + 3), np.nan, x.dtype)
+    wide[..., :-3] = x
+    return wide[..., :-3]
+
+
+ROWS = {name: LAYOUTS[name] for name in ("transposed", "negative", "spaced")}
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", [*ROWS.values(), padded])
+@pytest.mark.parametrize("d", [48, 64, 72])
+def test_rows_that_lie_apart_give_the_same_bits(isa, dtype, layout, d):
+    """Rows of whole vectors side by side are multiplied many at a time, others one."""
+    rng = np.random.default_rng(d)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, 5, 70, d)]
+    keywords = cast(terms(rng, "shaw", 2, 5, 70, d, k=30, offset=30), dtype)
+    want = run(*inputs, **keywords)
+    for n in range(3):
+        laid = [layout(x) if i == n else x for i, x in enumerate(inputs)]
+        assert_results_bitwise(run(*laid, **keywords), want)
+    for name in ("rel_key", "rel_value"):
+        laid = keywords | {name: layout(keywords[name])}
+        assert_results_bitwise(run(*inputs, **laid), want)
+
+
+# ---- where the table lies ------------------------------------------------------------
+
+# Relative positions of row 0 and of the first query, beside keys 0 to 599.
+PLACES = [(-300, 0), (-10, 300), (0, 0), (-700, 0), (200, 0), (-40, 599)]
+EXTREME = 2**60 - 1
+
+
+@functools.cache
+def placed(place, beyond, rows):
+    first, offset = place
+    rng = np.random.default_rng([rows, PLACES.index(place)])
+    inputs = qkv(rng, (), 2, 4, 600, 16, 24)
+    keywords = {
+        "rel_key": normal(rng, 2, rows, 16),
+        "rel_value": normal(rng, rows, 24),
+        "rel_bias": normal(rng, 2, rows),
+        "rel_query": normal(rng, rows, 16),
+        "min_relative_position": first,
+        "query_offset": offset,
+        "beyond": beyond,
+    }
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("place", PLACES)
+def test_tables_that_keys_lie_beyond(isa, place, beyond):
+    for rows in (1, 5, 100):
+        check_all(*placed(place, beyond, rows))
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("beyond", ["clip", "zero"])
+@pytest.mark.parametrize("offset", [-EXTREME, EXTREME])
+@pytest.mark.parametrize("first", [-EXTREME, EXTREME])
+def test_tables_as_far_away_as_may_be(isa, first, offset, beyond):
+    """All keys lie beyond one end of the table, or its rows where they lie at home."""
+    rng = np.random.default_rng(0)
+    inputs = [x.astype("float32") for x in qkv(rng, (), 2, 4, 70, 16, 24)]
+    rows = {"rel_key": normal(rng, 5, 16), "rel_value": normal(rng, 5, 24)}
+    rows = cast(rows, "float32")
+    far = {"min_relative_position": first, "query_offset": offset, "beyond": beyond}
+    near = {"min_relative_position": 0, "query_offset": 0, "beyond": beyond}
+    if first + offset:
+        near["query_offset"] = 1000 if first + offset > 0 else -1000
+    got = run(*inputs, **rows, **far)
+    assert_results_bitwise(got, run(*inputs, **rows, **near))
+
+
+@both_dtypes
+@pytest.mark.parametrize("lk", [37, 600])
+def test_labels_of_few_queries(isa, dtype, lk):
+    rng = np.random.default_rng(lk)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, 4, lk, 16, 72)]
+    keywords = {
+        "rel_key": normal(rng, 2, 7, 16),
+        "rel_query": normal(rng, 7, 16),
+        "rel_value": normal(rng, 2, 7, 72),
+        "rel_bias": normal(rng, 2, 7),
+        "labels": rng.integers(-1, 7, (2, 4, lk)),
+    }
+    keywords = cast(keywords, dtype)
+    want = dense_oracle.attention(*inputs, **keywords)
+    assert_results_close(run(*inputs, **keywords), want)
+
+
+@both_dtypes
+@pytest.mark.parametrize("dv", [5, 64, 72, 130])
+def test_hidden_keys_may_hold_nan(isa, dtype, dv):
+    """Also where four vectors of a row are weighed at once."""
+    rng = np.random.default_rng(dv)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, 3, 600, 16, dv))
+    table = normal(rng, 2, 602, dv).astype(dtype)
+    keywords = {"rel_value": table, "min_relative_position": -2, "query_offset": 0}
+    mask = rng.random(600) < 0.7
+    want = run(q, k, v, mask, **keywords)
+    k[:, ~mask], v[:, ~mask] = np.nan, np.inf
+    assert_results_bitwise(run(q, k, v, mask, **keywords), want)
+
+
+# ---- waves ---------------------------------------------------------------------------
+
+# (batch, key heads, group, Lq, Lk, D, Dv): partial results of half a megabyte per
+# thread are kept at a time. The first takes several waves of a dozen slices with three
+# spans each, the second waves of one, the third one wave.
+WAVES = [
+    (5, 5, 16, 8, 1100, 24, 24),
+    (3, 2, 20, 8, 1600, 16, 130),
+    (4, 3, 1, 1, 1100, 16, 16),
+]
+
+
+@functools.cache
+def in_waves(sizes):
+    batch, key_heads, group, lq, lk, d, dv = sizes
+    heads = key_heads * group
+    rng = np.random.default_rng(sizes)
+    arrays = qkv(rng, (batch,), heads, lq, lk, d, dv, key_heads=key_heads)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs["rel_key"] = normal(rng, heads, 9, d)
+    inputs["rel_value"] = normal(rng, batch, 1, 9, dv)
+    settings = {
+        "query_offset": rng.integers(-5, lk, batch),
+        "key_lengths": rng.integers(lk // 2, lk, batch),
+        "enable_gqa": group > 1,
+    }
+    rows = (batch, heads, lq)
+    return Problem(inputs, settings, normal(rng, *rows, dv), normal(rng, *rows))
+
+
+@functools.cache
+def truth_in_waves(sizes):
+    problem = in_waves(sizes)
+    want = dense_oracle.attention(**problem.inputs, **problem.settings)
+    return want.out, want.lse
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("sizes", WAVES)
+def test_waves_of_slices(isa, sizes):
+    out, lse = truth_in_waves(sizes)
+    for dtype in DTYPES:
+        problem = in_waves(sizes).cast(dtype)
+        got = problem.forward(num_threads=1, return_lse=True)
+        assert_close(got.out, out, "forward")
+        assert_lse_close(got.lse, lse)
+
+
+@both_dtypes
+@pytest.mark.parametrize("sizes", WAVES)
+def test_waves_of_any_number_of_threads_give_the_same_bits(isa, dtype, sizes):
+    problem = in_waves(sizes).cast(dtype)
+    want = problem.forward(num_threads=1, return_lse=True)
+    for threads in (2, 3, 7):
+        got = problem.forward(num_threads=threads, return_lse=True)
+        assert_bitwise(got.out, want.out)
+        assert_bitwise(got.lse, want.lse)
+
+
+@both_dtypes
+def test_some_items_alone_have_the_same_bits(isa, dtype):
+    problem = in_waves(WAVES[0]).cast(dtype)
+    want = problem.forward(num_threads=1, return_lse=True)
+    for part in (slice(0, 1), slice(3, 5)):
+        inputs = {
+            name: x[part] if name != "rel_key" else x
+            for name, x in problem.inputs.items()
+        }
+        settings = problem.settings | {
+            name: problem.settings[name][part]
+            for name in ("query_offset", "key_lengths")
+        }
+        got = relpos.attention(**inputs, **settings, num_threads=1, return_lse=True)
+        assert_bitwise(got.out, want.out[part])
+        assert_bitwise(got.lse, want.lse[part])
+
+
+def test_gradients_of_few_queries_in_waves(isa):
+    sizes = (5, 3, 4, 3, 300, 24, 24)
+    problem = in_waves(sizes)
+    want = problem.truth()
+    for dtype in DTYPES:
+        got = problem.cast(dtype).gradients(num_threads=1)
+        size = functools.partial(problem.truth, magnitude=True)
+        assert_gradients_close(got, want, size, dtype)
