@@ -104,6 +104,37 @@ def test_zero_strides(isa, dtype, lq, lk, axis):
         assert_results_bitwise(run(**given | {name: view}), want)
 
 
+# Two batch axes: each shared by its items, backwards, or exchanged in memory.
+BATCHES = {
+    "plain": lambda x: x,
+    "first shared": lambda x: np.broadcast_to(x[:1], x.shape),
+    "second shared": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "both shared": lambda x: np.broadcast_to(x[:1, :1], x.shape),
+    "first backwards": lambda x: x[::-1],
+    "second backwards": lambda x: x[:, ::-1],
+    "exchanged": lambda x: np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1),
+}
+
+
+@pytest.mark.parametrize("length", [3, 20])
+@pytest.mark.parametrize("of_key", BATCHES)
+def test_items_as_far_apart_as_those_of_another_operand(isa, length, of_key):
+    """All of one shape: items of some lie equally far apart along some of the axes."""
+    rng = np.random.default_rng(length)
+    q, k, v = (x.astype("float32") for x in qkv(rng, (2, 3), 2, length, length, 16))
+
+    def all_results(*arrays):
+        result = run(*arrays, return_context=True)
+        grads = result.context.backward(arrays[0])
+        return *result[:3], grads.query, grads.key, grads.value
+
+    for of_value in BATCHES.values():
+        laid = BATCHES[of_key](k), of_value(v)
+        copies = all_results(q, *(x.copy() for x in laid))
+        for got, want in zip(all_results(q, *laid), copies, strict=True):
+            assert_bitwise(got, want)
+
+
 @both_dtypes
 @both_paths
 @pytest.mark.parametrize("layout", EVERY_LAYOUT)
