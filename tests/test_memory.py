@@ -56,6 +56,27 @@ def plain(query_length, num_threads):
     return lambda: relpos.attention(q, k, k, num_threads=num_threads)
 
 
+def waves(num_threads, **returned):
+    """Slices in waves of one, or with three threads of one head; a table per head."""
+    q, k, v = normal(3, 4, 20, 64), normal(3, 2, 600, 64), normal(3, 2, 600, 40)
+    keywords = {"rel_key": normal(4, 639, 64), "query_offset": 5, "enable_gqa": True}
+    keywords |= returned | {"num_threads": num_threads}
+    return lambda: relpos.attention(q, k, v, **keywords)
+
+
+def wave_gradients(num_threads):
+    result = waves(num_threads, return_context=True)()
+    grads = {"grad_out": normal(*result.out.shape), "num_threads": num_threads}
+    return lambda: result.context.backward(**grads)
+
+
+def few_queries_in_waves(num_threads):
+    """Partial results of seven slices on one thread are half a megabyte."""
+    q, k, v = normal(20, 64, 1, 8), normal(20, 1, 5, 8), normal(20, 1, 5, 256)
+    options = {"enable_gqa": True, "num_threads": num_threads}
+    return lambda: relpos.attention(q, k, v, **options)
+
+
 def labelled(num_threads):
     q, labels = normal(2, 40, 8), RNG.integers(-1, 9, (40, 40)).astype(np.int16)
     table = normal(9, 8)
@@ -173,6 +194,10 @@ UFUNCS = [
 CALLS = {f"attention-{n}": (everything, n) for n in (1, 3)}
 CALLS |= {f"gradients-{n}": (gradients, n) for n in (1, 3)}
 CALLS |= {f"plain-{lq}-{n}": (plain, lq, n) for lq in (1, 150) for n in (1, 3)}
+for n in (1, 3):
+    CALLS[f"waves-{n}"] = waves, n
+    CALLS[f"waves-gradients-{n}"] = wave_gradients, n
+    CALLS[f"waves-few-{n}"] = few_queries_in_waves, n
 CALLS |= {"labels": (labelled, 2), "gemm": (products, 2)}
 CALLS |= {f"rotary-{n}": (rotated, n) for n in (1, 3)}
 CALLS |= {f"graph-{n}": (graph, n) for n in (1, 3)}
