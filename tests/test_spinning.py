@@ -92,33 +92,6 @@ def test_a_sleeping_worker_wakes_for_a_call():
     assert others > 0.1 * total  # half of it where CPUs are free
 
 
-def late_calls():
-    """Of 90 calls of a few ms, how many took as long as until the next look at signals.
-
-    Whoever comes first has the first unit: the caller waits where a worker has the
-    longer one, or begins last.
-    """
-    late = 0
-    for keys in ((2_000, 8_000), (8_000, 2_000), (8_000, 8_000)):
-        call = long_units(*keys)
-        for _ in range(30):
-            start = time.perf_counter()
-            call()
-            late += time.perf_counter() - start > 0.045
-    return late
-
-
-@needs_two_cpus
-def test_a_sleeping_caller_wakes_when_the_last_unit_is_done():
-    """Not only when it next looks for signals, every 50 ms: one in five calls."""
-    counts = []
-    while len(counts) < 3:  # others may want the CPUs for a while
-        counts.append(late_calls())
-        if counts[-1] <= 6:
-            return
-    pytest.fail(f"{counts} of 90 calls were late")
-
-
 def test_idle_workers_sleep():
     call, spent = long_units(8_000, 8_000), []
     for _ in range(5):
