@@ -93,9 +93,10 @@ fma_loop(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "fma_loop: dtype must be 'f' or 'd'");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS flops =
-        table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
-    Py_END_ALLOW_THREADS return PyFloat_FromDouble(flops);
+    Py_BEGIN_ALLOW_THREADS
+    flops = table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(flops);
 }
 
 static PyMethodDef table_methods[] = {
@@ -115,7 +116,7 @@ static PyMethodDef table_methods[] = {
 };
 
 static int
-add_methods(PyObject *namespace, int table)
+add_methods(PyObject *entries, int table)
 {
     PyObject *capsule = PyCapsule_New((void *)rp_tables[table], TABLE_CAPSULE, NULL);
     int status = capsule == NULL ? -1 : 0;
@@ -124,7 +125,7 @@ add_methods(PyObject *namespace, int table)
         PyObject *function = PyCFunction_New(method, capsule);
         status = function == NULL
                      ? -1
-                     : PyObject_SetAttrString(namespace, method->ml_name, function);
+                     : PyObject_SetAttrString(entries, method->ml_name, function);
         Py_XDECREF(function);
     }
     Py_XDECREF(capsule);
@@ -133,14 +134,14 @@ add_methods(PyObject *namespace, int table)
 
 /* What the memory of a call depends on, for relpos.plan. */
 static int
-add_sizes(PyObject *namespace, const rp_table *table)
+add_sizes(PyObject *entries, const rp_table *table)
 {
     PyObject *sizes = Py_BuildValue(
         "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", table->vector_bytes,
         "query_tile", table->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
         RP_BLOCK_TILES, "wave_bytes", RP_WAVE_BYTES, "few_queries", RP_FEW_QUERIES,
         "chunk_keys", RP_CHUNK_KEYS, "spans", RP_SPANS);
-    int status = sizes == NULL ? -1 : PyObject_SetAttrString(namespace, "sizes", sizes);
+    int status = sizes == NULL ? -1 : PyObject_SetAttrString(entries, "sizes", sizes);
     Py_XDECREF(sizes);
     return status;
 }
@@ -148,15 +149,15 @@ add_sizes(PyObject *namespace, const rp_table *table)
 static PyObject *
 new_namespace(int table)
 {
-    PyObject *types = PyImport_ImportModule("types"), *namespace = NULL;
+    PyObject *types = PyImport_ImportModule("types"), *entries = NULL;
     if (types != NULL)
-    namespace = PyObject_CallMethod(types, "SimpleNamespace", NULL);
+        entries = PyObject_CallMethod(types, "SimpleNamespace", NULL);
     Py_XDECREF(types);
-    if (namespace != NULL &&
-        (add_methods(namespace, table) < 0 || add_ufuncs(namespace, table) < 0 ||
-         add_sizes(namespace, rp_tables[table]) < 0))
-        Py_CLEAR(namespace);
-    return namespace;
+    if (entries != NULL &&
+        (add_methods(entries, table) < 0 || add_ufuncs(entries, table) < 0 ||
+         add_sizes(entries, rp_tables[table]) < 0))
+        Py_CLEAR(entries);
+    return entries;
 }
 
 static int
@@ -170,10 +171,9 @@ add_tables(PyObject *module)
         if (!rp_tables[i]->supported())
             continue;
         best = rp_tables[i]->name;
-        PyObject *namespace = new_namespace(i);
-        int status =
-            namespace == NULL ? -1 : PyDict_SetItemString(by_isa, best, namespace);
-        Py_XDECREF(namespace);
+        PyObject *entries = new_namespace(i);
+        int status = entries == NULL ? -1 : PyDict_SetItemString(by_isa, best, entries);
+        Py_XDECREF(entries);
         if (status < 0) {
             Py_DECREF(by_isa);
             return -1;

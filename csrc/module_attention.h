@@ -160,8 +160,10 @@ run_attention(PyObject *capsule, PyObject *operands, int direction)
         call.dims[digit] = digit - '0';
     if (take_operands(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0 && fill_edges(&call) == 0) {
-        Py_BEGIN_ALLOW_THREADS status = run_kernel(table, &call);
-        Py_END_ALLOW_THREADS raise_status(status);
+        Py_BEGIN_ALLOW_THREADS
+        status = run_kernel(table, &call);
+        Py_END_ALLOW_THREADS
+        raise_status(status);
     }
     release_call(&call);
     if (PyErr_Occurred())

@@ -78,12 +78,13 @@ multiply(const rp_table *table, PyObject *args)
                     .b_col = bs[1],
                     .c = PyArray_DATA(c),
                     .c_row = shape[1]};
-    Py_BEGIN_ALLOW_THREADS status =
-        table != NULL
-            ? rp_gemm_tiles(table, dtype, &p, threads)
-            : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item, as[1] / item, p.b,
-                      bs[0] / item, bs[1] / item, 0, p.c, p.c_row, threads);
-    Py_END_ALLOW_THREADS raise_status(status);
+    Py_BEGIN_ALLOW_THREADS
+    status = table != NULL
+                 ? rp_gemm_tiles(table, dtype, &p, threads)
+                 : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item, as[1] / item,
+                           p.b, bs[0] / item, bs[1] / item, 0, p.c, p.c_row, threads);
+    Py_END_ALLOW_THREADS
+    raise_status(status);
     if (PyErr_Occurred())
         Py_CLEAR(c);
     return (PyObject *)c;

@@ -107,8 +107,10 @@ apply_rotary(PyObject *self, PyObject *args)
         fill_rotary(&problem, arrays, &offsets) == 0) {
         int dtype = PyArray_TYPE(arrays[ROTARY_X]) == NPY_FLOAT ? RP_F32 : RP_F64;
         rp_status status;
-        Py_BEGIN_ALLOW_THREADS status = table->apply_rotary[dtype](&problem);
-        Py_END_ALLOW_THREADS raise_status(status);
+        Py_BEGIN_ALLOW_THREADS
+        status = table->apply_rotary[dtype](&problem);
+        Py_END_ALLOW_THREADS
+        raise_status(status);
     }
     rp_free(offsets);
     if (PyErr_Occurred())

@@ -73,13 +73,13 @@ new_ufunc(int table, int index)
 
 /* One attribute per gufunc. */
 static int
-add_ufuncs(PyObject *namespace, int table)
+add_ufuncs(PyObject *entries, int table)
 {
     for (int i = 0; i < RP_UFUNCS; i++) {
         PyObject *ufunc = new_ufunc(table, i);
         if (ufunc == NULL)
             return -1;
-        int status = PyObject_SetAttrString(namespace, ufunc_rows[i].name, ufunc);
+        int status = PyObject_SetAttrString(entries, ufunc_rows[i].name, ufunc);
         Py_DECREF(ufunc);
         if (status < 0)
             return -1;

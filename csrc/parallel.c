@@ -44,8 +44,8 @@ static struct {
     pthread_cond_t go, done;
     int workers; /* threads created */
     rp_call *call;
-    int wanted,
-        joined; /* workers the call has room for, and that came (now closed: 0) */
+    int wanted;                /* workers the call has room for; 0 once it is closed */
+    int joined;                /* workers that came */
     _Atomic int active;        /* workers inside the call */
     _Atomic unsigned opened;   /* calls so far: what idle workers watch */
     _Atomic int64_t calm_from; /* before it no thread spins: CPUs are short */

@@ -15,13 +15,11 @@ enum {
     RP_BLOCK_TILES = 4,  /* query tiles that share a slice of keys, threads allowing */
     RP_WAVE_BYTES = 1 << 19, /* packed operands held at a time, per thread */
     RP_FEW_QUERIES = 8,      /* up to this many, keys are read in place, not packed */
-    RP_MANY_LABELS =
-        4096,            /* past this many rows a product with the whole table loses */
-    RP_CHUNK_KEYS = 512, /* keys scored at a time where they are read in place */
-    RP_ROWS_AHEAD = 16,  /* rows that are fetched before they are read there */
-    RP_FEW_ROWS =
-        256,          /* table rows up to which the backward sums by row, not by band */
-    RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
+    RP_MANY_LABELS = 4096,   /* rows past which a product with the whole table loses */
+    RP_CHUNK_KEYS = 512,     /* keys scored at a time where they are read in place */
+    RP_ROWS_AHEAD = 16,      /* rows that are fetched before they are read there */
+    RP_FEW_ROWS = 256, /* rows up to which the backward sums by row, not by band */
+    RP_SUM_ROWS = 32,  /* rows of a gradient that a unit adds partial sums to */
     RP_FIRE_ROWS = 64, /* query rows whose runs of FIRE's bias one unit finds */
     RP_CHUNKS = 8,     /* key chunks of a head that the backward works on, at most */
     RP_LATER = 8,      /* operands of the next query tile that are fetched ahead */
