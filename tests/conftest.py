@@ -16,7 +16,7 @@ from relpos._config import use_isa
 
 # The reference modules in PyTorch are imported by name where it is installed.
 collect_ignore = (
-    ["torch_reference.py"] if importlib.util.find_spec("torch") is None else []
+    ["oracles/torch_reference.py"] if importlib.util.find_spec("torch") is None else []
 )
 
 

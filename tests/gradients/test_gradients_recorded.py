@@ -12,13 +12,13 @@ import pytest
 import tape
 from oracle_gradients import sum_to
 from recorded import NOT_EXPRESSED, ORACLE, Case
+from recorded_cases import FAMILIES, pytest_generate_tests, unheard_of
 from tape import Traced
-from test_recorded import FAMILIES, pytest_generate_tests, unheard_of
 from tolerances import TOLERANCES
 
 import relpos
 
-# the files of the folder, and a strange one, as in test_recorded
+# the files of the folder, and a strange one
 __all__ = ["pytest_generate_tests", "unheard_of"]
 
 #: Files whose gradients are not those of an attention alone.

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from inspect import signature
-from pathlib import Path
 
 import numpy as np
 import pytest
-import recorded_biases
-import recorded_families
-import recorded_helpers
-import recorded_rotary
-import recorded_xl
-from recorded import LARGE, NOT_EXPRESSED, ORACLE, WAITING, Case
+from recorded import LARGE, NOT_EXPRESSED, ORACLE, SUBSET, WAITING, Case
+from recorded_cases import FAMILIES, pytest_generate_tests, unheard_of
 from tolerances import assert_close, largest
 
 import relpos
 
+# the files of the folder, and a strange one
+__all__ = ["pytest_generate_tests", "unheard_of"]
+
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
-SUBSET = Path(__file__).parent / "recorded"
 SUBSET_BYTES = 4_000_000
-FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
-FAMILIES |= recorded_rotary.FAMILIES
-FAMILIES |= recorded_biases.FAMILIES
-
-
-def pytest_generate_tests(metafunc):
-    if "path" in metafunc.fixturenames:
-        folder = metafunc.config.getoption("--golden") or SUBSET
-        paths = sorted(folder.glob("*.npz"))
-        metafunc.parametrize("path", paths, ids=[path.stem for path in paths])
 
 
 def replay(library, path, dtype):
@@ -72,17 +58,9 @@ def test_every_file_has_a_known_family(golden_folder):
         assert refs >= set(NOT_EXPRESSED)
 
 
-@pytest.fixture
-def unheard_of(tmp_path):
-    """A file of a family that no table names."""
-    path = tmp_path / "unheard_of.npz"
-    np.savez(path, flags_json=json.dumps({"ref": "unheard_of"}), in_x=np.zeros(2))
-    return path
-
-
-def test_an_unknown_family_fails(unheard_of):
+def test_an_unknown_family_fails(request):
     with pytest.raises(KeyError, match="unheard_of"):
-        replay(relpos, unheard_of, "float64")
+        replay(relpos, request.getfixturevalue("unheard_of"), "float64")
 
 
 @pytest.mark.parametrize("family", WAITING)

@@ -8,6 +8,7 @@ A case is one file: arrays of one upstream call and a JSON string of flags, amon
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import dense_oracle
@@ -18,10 +19,12 @@ import oracle_fire
 import oracle_positions
 import oracle_rotary
 
+SUBSET = Path(__file__).parent
+
 #: Families that other tests replay.
 ELSEWHERE = {
-    "dynb": "nn.DynamicPositionBias: tests/test_nn_recorded.py",
-    "mem_raw": "nn.update_memory: tests/test_nn_recorded.py",
+    "dynb": "nn.DynamicPositionBias: tests/nn/test_nn_recorded.py",
+    "mem_raw": "nn.update_memory: tests/nn/test_nn_recorded.py",
 }
 
 #: Families that wait for what relpos does not have yet, and for what: a name of relpos,

@@ -8,7 +8,7 @@ import pytest
 
 import relpos
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 pytestmark = pytest.mark.skipif(not README.exists(), reason="no README beside tests/")
 

@@ -11,7 +11,7 @@ import pytest
 
 import relpos
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(relpos.__file__).parent
 
 

@@ -1,26 +1,27 @@
 """Float32 errors of out and all gradients beside PyTorch's, both against float64.
 
 PyTorch's are in torch_errors.json, for where torch is not installed; with it they are
-computed afresh. ``python tests/test_gradients_torch.py`` writes the file.
+computed afresh. As a script (``PYTHONPATH=tests/oracles:tests/cases:tests/recorded``)
+this writes the file.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import dense_oracle
 import numpy as np
 import oracle_gradients
 import pytest
 from problems import cast, normal, qkv, terms
+from recorded import SUBSET
 from tolerances import TORCH_RATIO_MEDIAN, TORCH_RATIO_WORST, normwise
 
 import relpos
 from relpos import _core
 from relpos._config import use_isa
 
-STORED = Path(__file__).parent / "torch_errors.json"
+STORED = SUBSET / "torch_errors.json"
 SEEDS = range(20)
 HEADS = 4  # so that u and v, the smallest, are 256 numbers and not 64
 KINDS = ("plain", "music", "xl", "shaw")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from recorded import Case
+from recorded import SUBSET, Case
 from recorded_layers import FAMILIES
 from tolerances import assert_close, largest
-
-SUBSET = Path(__file__).parent / "recorded"
 
 
 def pytest_generate_tests(metafunc):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import dense_oracle
 import numpy as np
@@ -12,7 +11,7 @@ from fire_problems import CASES, Problem, away_from_kinks, five_points, special_
 from gradient_problems import within
 from oracle_fire import NAMES
 from problems import DTYPES, qkv
-from recorded import Case
+from recorded import SUBSET, Case
 from tolerances import TOLERANCES, assert_bitwise, assert_close, assert_results_close
 
 import relpos
@@ -94,7 +93,7 @@ def test_gradients_are_five_point_differences(lq, signed, isa):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_recorded_bias_and_gradients_through_the_fused_engine(dtype, golden_folder):
     """With equal queries and the identity for values, log(out) + lse is the bias."""
-    folder = golden_folder or Path(__file__).parent / "recorded"
+    folder = golden_folder or SUBSET
     for path in folder.glob("fire_*.npz"):
         case = Case(path, dtype)
         names = ("w_mlp.0.weight", "w_mlp.0.bias", "w_mlp.2.weight", "w_mlp.2.bias")
