@@ -35,7 +35,7 @@ from problems import DIRECTIONS, HEADS, SCHEMES, Problem, plain
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 #: What this project set itself: fractions of the peak of an instruction set by length.
 #: With None a row is measured without a target.

@@ -8,7 +8,7 @@ import numpy as np
 from problems import Problem, decode, tokens
 
 import relpos
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 
 def loop_over_heads(

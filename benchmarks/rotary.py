@@ -16,7 +16,7 @@ import numpy as np
 
 import relpos
 from relpos import _core, reference
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 TARGET = 0.8
 

@@ -186,7 +186,7 @@ add_tables(PyObject *module)
 
 /* ---- module-wide functions --------------------------------------------------- */
 
-static PyObject *ask_threads_callable; /* of relpos/_config.py */
+static PyObject *ask_threads_callable; /* of relpos/_settings.py */
 
 /* From a gufunc's loop, too, which may have raised already. */
 static int

@@ -1,4 +1,4 @@
-/* threads.c: how many threads a call uses unless it says otherwise. relpos/_config.py
+/* threads.c: how many threads a call uses unless it says otherwise. relpos/_settings.py
  * chooses, since only Python knows its contexts and who started the process; kept here is
  * its choice, so that a kernel need not ask, and the CPUs this process may run on
  * (affinity), cut to the CPU time its control groups allow (cgroup quota, v1 and v2). */

@@ -6,52 +6,65 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 try:
-    from relpos._config import (
-        get_num_threads,
-        set_num_threads,
-        show_config,
-        threads,
+    from relpos._attention.attention import AttentionOutput, attention
+    from relpos._attention.context import AttentionContext, AttentionGradients
+    from relpos._attention.fire import (
+        FireGradients,
+        fire_attention,
+        fire_bias,
+        fire_bias_backward,
     )
-    from relpos._fire import FireAttentionGradients
-    from relpos._gradients import AttentionContext, AttentionGradients
-    from relpos.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
-    from relpos.attention import AttentionOutput, attention
-    from relpos.audit import EncodingAudit, audit_encoding
-    from relpos.buckets import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
-    from relpos.conv import ConvGradients, conv_encoding, conv_encoding_backward
-    from relpos.costs import Plan, plan
-    from relpos.embedding import learned, learned_backward
-    from relpos.encodings import (
-        index_encoding,
-        normalized_index_encoding,
-        random_encoding,
-        sinusoidal,
-        sinusoidal_shift_matrix,
+    from relpos._attention.fire_network import FireAttentionGradients
+    from relpos._attention.graph import graph_attention
+    from relpos._attention.merge import merge_attention
+    from relpos._attention.plan import Plan, plan
+    from relpos._attention.schemes import (
+        relative_global_attention,
+        shaw_attention,
+        transformer_xl_attention,
     )
-    from relpos.fire import FireGradients, fire_attention, fire_bias, fire_bias_backward
-    from relpos.graph import graph_attention
-    from relpos.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
-    from relpos.merge import merge_attention
-    from relpos.positions import (
+    from relpos._attention.scores import (
+        shaw_scores,
+        skewed_scores,
+        transformer_xl_scores,
+    )
+    from relpos._attention.skew import (
         grid_labels,
         rel_shift,
         relative_positions,
         skew,
         unskew,
     )
-    from relpos.rotary import (
+    from relpos._biases.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
+    from relpos._biases.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
+    from relpos._biases.t5 import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
+    from relpos._encodings.audit import EncodingAudit, audit_encoding
+    from relpos._encodings.conv import (
+        ConvGradients,
+        conv_encoding,
+        conv_encoding_backward,
+    )
+    from relpos._encodings.learned import learned, learned_backward
+    from relpos._encodings.rotary import (
         RotaryGradients,
         apply_rotary,
         apply_rotary_backward,
         xpos_magnitude,
     )
-    from relpos.rotary_scaling import rotary_frequencies, rotary_magnitude
-    from relpos.schemes import (
-        relative_global_attention,
-        shaw_attention,
-        transformer_xl_attention,
+    from relpos._encodings.rotary_scaling import rotary_frequencies, rotary_magnitude
+    from relpos._encodings.sinusoidal import (
+        index_encoding,
+        normalized_index_encoding,
+        random_encoding,
+        sinusoidal,
+        sinusoidal_shift_matrix,
     )
-    from relpos.scores import shaw_scores, skewed_scores, transformer_xl_scores
+    from relpos._settings import (
+        get_num_threads,
+        set_num_threads,
+        show_config,
+        threads,
+    )
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise

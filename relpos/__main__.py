@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "info":
         relpos.show_config()
         return 0
-    from relpos.demo import run
+    from relpos._demo.programme import run
 
     return run(as_json=options.json, plots=not options.no_plots)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 # The reference modules in PyTorch are imported by name where it is installed.
 collect_ignore = (

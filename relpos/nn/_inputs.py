@@ -17,7 +17,7 @@ from relpos._checks import (
     kind_of,
     native,
 )
-from relpos._config import get_num_threads
+from relpos._settings import get_num_threads
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

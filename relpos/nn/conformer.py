@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from relpos._attention.schemes import transformer_xl_attention
 from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -21,7 +22,6 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.linear import Linear
 from relpos.nn.module import Module, Parameter
-from relpos.schemes import transformer_xl_attention
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike

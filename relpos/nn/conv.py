@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos._checks import Array, check_bytes, quiet
-from relpos._config import kernels
+from relpos._settings import kernels
 from relpos.nn._inputs import (
     DRAWN,
     as_input,

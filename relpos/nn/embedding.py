@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import check_bytes, quiet
-from relpos.embedding import learned, learned_backward, table_positions
+from relpos._encodings.learned import learned, learned_backward, table_positions
 from relpos.nn._inputs import DRAWN, as_size
 from relpos.nn.module import Module, Parameter
 

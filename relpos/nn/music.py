@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relpos._attention.schemes import relative_global_attention
 from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -18,7 +19,6 @@ from relpos.nn._inputs import (
 from relpos.nn.dropout import Dropout
 from relpos.nn.linear import Linear
 from relpos.nn.module import Module, Parameter
-from relpos.schemes import relative_global_attention
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike

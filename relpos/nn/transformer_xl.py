@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relpos._attention.schemes import transformer_xl_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -24,7 +25,6 @@ from relpos.nn._transformer_xl import (
 from relpos.nn.dropout import Dropout
 from relpos.nn.linear import LayerNorm, Linear
 from relpos.nn.module import Module, Parameter
-from relpos.schemes import transformer_xl_attention
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike

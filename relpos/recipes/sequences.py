@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relpos._biases.t5 import deberta_bucket, t5_bucket, t5_rows
 from relpos._checks import POSITION_LIMIT, as_flag, as_int
-from relpos.buckets import deberta_bucket, t5_bucket, t5_rows
 from relpos.recipes._tables import Keywords, as_table
 
 if TYPE_CHECKING:

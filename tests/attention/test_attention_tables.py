@@ -201,7 +201,7 @@ def test_shaw_attention(isa, dtype, length):
     a, w = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)
     want = dense_oracle.attention(q, k, v, rel_key=a, rel_value=w)
     assert_close(relpos.shaw_attention(q, k, v, a, w), want.out, "forward")
-    kernel = relpos._config.kernels().shaw_attention
+    kernel = relpos._settings.kernels().shaw_attention
     assert_close(kernel(q, k, v, a, w), want.out, "forward")
 
 
@@ -218,7 +218,7 @@ def test_relative_global_attention(isa, dtype, length):
         )
         got = relpos.relative_global_attention(q, k, v, a)
         assert_close(got, want.out, "forward")
-        kernel = relpos._config.kernels().relative_global_attention
+        kernel = relpos._settings.kernels().relative_global_attention
         assert_close(kernel(q, k, v, a), want.out, "forward")
 
 
@@ -235,7 +235,7 @@ def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     )  # fmt: skip
     got = relpos.transformer_xl_attention(q, k, v, r, u, w, is_causal=causal)
     assert_close(got, want.out, "forward")
-    kernel = relpos._config.kernels().transformer_xl_attention
+    kernel = relpos._settings.kernels().transformer_xl_attention
     assert_close(kernel(q, k, v, r, u, w), want.out, "forward")
 
 
@@ -243,7 +243,7 @@ def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gufuncs_and_merging_in_every_layout(isa, dtype, layout):
     rng = np.random.default_rng(15)
-    kernels, relay = relpos._config.kernels(), LAYOUTS[layout]
+    kernels, relay = relpos._settings.kernels(), LAYOUTS[layout]
     *inputs, u, w = scheme_problem(rng, 40, 40, dtype)
     q, k, v = (x[0] for x in inputs)
     a, b = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)

@@ -15,7 +15,7 @@ from random_problems import runs
 from tolerances import assert_results_close
 
 import relpos
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 FEW_PAIRS = 60  # up to which the loops are as fast as whole matrices
 

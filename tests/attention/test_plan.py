@@ -11,7 +11,7 @@ import pytest
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 SCHEMES = ["plain", "bias", "shaw", "shaw_keys", "music", "transformer_xl"]
 
@@ -135,7 +135,7 @@ import ctypes
 import json
 import numpy as np
 import relpos
-from relpos._config import use_isa
+from relpos._settings import use_isa
 from relpos._demo.measure import forget_peak, resident
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, which round up by 2 MB each

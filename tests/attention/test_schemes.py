@@ -12,7 +12,7 @@ from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
-from relpos import fire, schemes
+from relpos._attention import fire, schemes
 
 H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64

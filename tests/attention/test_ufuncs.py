@@ -15,7 +15,7 @@ from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
 from relpos import _core, ufuncs
-from relpos._config import kernels
+from relpos._settings import kernels
 
 # Pickling looks a ufunc up in every loaded module, and mpmath's answer with a warning.
 pytestmark = pytest.mark.filterwarnings(

@@ -16,7 +16,7 @@ from tolerances import TOLERANCES, assert_bitwise, assert_close, assert_results_
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 

@@ -14,7 +14,7 @@ from tolerances import assert_bitwise
 
 import relpos
 from relpos import reference
-from relpos._config import kernels
+from relpos._settings import kernels
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 

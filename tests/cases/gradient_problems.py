@@ -13,7 +13,7 @@ from tolerances import TOLERANCES, normwise
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 

@@ -11,8 +11,9 @@ import pytest
 from tolerances import assert_close
 
 import relpos
-from relpos import __main__, demo
+from relpos import __main__
 from relpos._demo import child, measure, pictures, recorded, rows, schemes, training
+from relpos._demo import programme as demo
 from relpos._demo.report import Report
 
 
@@ -347,7 +348,7 @@ def test_a_command_is_needed(capsys):
 def test_import_leaves_pictures_and_definitions_alone(child):
     child(
         "import sys, relpos\n"
-        "heavy = {'matplotlib', 'relpos.plot', 'relpos.reference', 'relpos.demo'}\n"
+        "heavy = {'matplotlib', 'relpos.plot', 'relpos.reference', 'relpos._demo'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "assert relpos.reference.attention and relpos.plot.attention_map"
     )

@@ -10,7 +10,7 @@ import pytest
 
 import relpos
 from relpos._demo.overview import DIM, ENCODINGS, LENGTHS
-from relpos.audit import EncodingAudit
+from relpos._encodings.audit import EncodingAudit
 
 UNTRAINED = np.random.default_rng(1).standard_normal((128, DIM)).astype(np.float32) / 50
 

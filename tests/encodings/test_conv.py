@@ -13,7 +13,7 @@ from tolerances import assert_bitwise, assert_close
 
 import relpos
 from relpos import _core
-from relpos._config import kernels, use_isa
+from relpos._settings import kernels, use_isa
 
 # grid of tokens, kernel; channels around the sizes of vectors and strips of them
 SIZES = [

@@ -11,7 +11,7 @@ from tolerances import assert_bitwise
 
 import relpos
 from relpos import ufuncs
-from relpos._config import kernels
+from relpos._settings import kernels
 
 DTYPES = [np.float32, np.float64]
 PAIRINGS = [False, True]

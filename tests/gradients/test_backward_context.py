@@ -27,7 +27,7 @@ from tolerances import assert_bitwise, assert_close
 
 import relpos
 from relpos import AttentionGradients, reference
-from relpos._config import kernels
+from relpos._settings import kernels
 
 NAMES = AttentionGradients._fields
 

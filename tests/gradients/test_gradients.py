@@ -11,7 +11,7 @@ from layouts import LAYOUTS
 from tolerances import assert_bitwise
 
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 STEP, DIRECTIONS = 1e-3, 20
 

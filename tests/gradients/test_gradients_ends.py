@@ -15,7 +15,7 @@ from tolerances import normwise
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 LENGTHS = [(64, 64), (70, 300), (150, 150), (40, 1100)]  # band; rows; many key tiles
 SETTINGS = {

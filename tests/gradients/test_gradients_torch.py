@@ -19,7 +19,7 @@ from tolerances import TORCH_RATIO_MEDIAN, TORCH_RATIO_WORST, normwise
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 STORED = SUBSET / "torch_errors.json"
 SEEDS = range(20)

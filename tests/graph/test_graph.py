@@ -22,7 +22,7 @@ from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
 from relpos import _core
-from relpos._config import use_isa
+from relpos._settings import use_isa
 
 # ---- against the loops --------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from bad_kinds import HUGE, MASKED, Tensor, ones
 
 import relpos
-from relpos._config import kernels
+from relpos._settings import kernels
 
 H, LQ, LK, D, DV = 2, 3, 4, 8, 5
 GOOD = {

@@ -10,7 +10,7 @@ from oracle_gradients import NAMES
 
 import relpos
 from relpos import _core
-from relpos._config import kernels
+from relpos._settings import kernels
 
 RNG = np.random.default_rng(11)
 

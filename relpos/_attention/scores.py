@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relpos._attention.operands import check_core_shapes, join_batches, read_sizes
+from relpos._attention.placement import place_tables, transformer_xl_origin
+from relpos._attention.problem import as_scale, common_dtypes, item_integers
 from relpos._checks import Array, as_flag, as_floating, quiet
-from relpos._config import kernels
-from relpos._problem import as_scale, common_dtypes, item_integers
-from relpos._shapes import check_core_shapes, join_batches, read_sizes
-from relpos._tables import place_tables, transformer_xl_origin
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from relpos._attention.context import AttentionContext
+from relpos._attention.problem import Problem, prepare
 from relpos._checks import (
     Array,
     as_flag,
@@ -14,14 +16,12 @@ from relpos._checks import (
     check_out,
     rounded,
 )
-from relpos._config import choose_num_threads, kernels
-from relpos._gradients import AttentionContext
-from relpos._problem import Problem, prepare
+from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from relpos._fire import Fire
+    from relpos._attention.fire_network import Fire
 
     Seed = int | np.random.Generator | None
 

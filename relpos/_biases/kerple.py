@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from relpos._biases.by_offset import (
+    as_grad_bias,
+    as_parameter,
+    exact,
+    offsets,
+    sum_offsets,
+)
 from relpos._checks import Array, as_choice, quiet, rounded, stored
-from relpos._offsets import as_grad_bias, as_parameter, exact, offsets, sum_offsets
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

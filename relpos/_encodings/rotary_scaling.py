@@ -29,7 +29,7 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos.encodings import MAX_DIM, frequency_parts
+from relpos._encodings.sinusoidal import MAX_DIM, frequency_parts
 
 __all__ = ["rotary_frequencies", "rotary_magnitude"]
 

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relpos._biases.by_offset import (
+    as_grad_bias,
+    as_parameter,
+    exact,
+    offsets,
+    sum_offsets,
+)
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -25,7 +32,6 @@ from relpos._checks import (
     reject_foreign,
     rounded,
 )
-from relpos._offsets import as_grad_bias, as_parameter, exact, offsets, sum_offsets
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, as_choice, as_flag, as_float_dtype, as_int
-from relpos._config import choose_num_threads, kernels
+from relpos._settings import choose_num_threads, kernels
 from relpos._text import table_lines
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from relpos._checks import (
     native,
     stored,
 )
-from relpos._config import get_num_threads, kernels
-from relpos._positions import as_offset, as_positions, check_exact
-from relpos.encodings import MAX_DIM, frequency_parts
+from relpos._encodings.positions import as_offset, as_positions, check_exact
+from relpos._encodings.sinusoidal import MAX_DIM, frequency_parts
+from relpos._settings import get_num_threads, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

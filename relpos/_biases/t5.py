@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relpos._attention.placement import fold_rows
+from relpos._biases.by_offset import as_grad_bias, offsets
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -30,8 +32,6 @@ from relpos._checks import (
     as_integers,
     rounded,
 )
-from relpos._offsets import as_grad_bias, offsets
-from relpos._tables import fold_rows
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

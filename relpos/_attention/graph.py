@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relpos._attention.attention import AttentionOutput, run
+from relpos._attention.operands import (
+    Sizes,
+    check_core_shapes,
+    join_batches,
+    read_sizes,
+    spread,
+)
+from relpos._attention.placement import ROW_AXIS, Placement
+from relpos._attention.problem import Problem, as_scale, common_dtypes
 from relpos._checks import (
     Array,
     as_flag,
@@ -19,11 +29,7 @@ from relpos._checks import (
     integers_of,
     native,
 )
-from relpos._config import choose_num_threads
-from relpos._problem import Problem, as_scale, common_dtypes
-from relpos._shapes import Sizes, check_core_shapes, join_batches, read_sizes, spread
-from relpos._tables import ROW_AXIS, Placement
-from relpos.attention import AttentionOutput, run
+from relpos._settings import choose_num_threads
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -12,7 +12,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos import _fire
+from relpos._attention import fire_network as _fire
+from relpos._attention.operands import (
+    Sizes,
+    check_core_shapes,
+    join_batches,
+    read_sizes,
+    spread,
+)
+from relpos._attention.placement import (
+    ROW_AXIS,
+    Placement,
+    as_labels,
+    check_labels,
+    check_reach,
+    expand_tables,
+    place_tables,
+)
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -25,16 +41,6 @@ from relpos._checks import (
     as_real,
     kind_of,
     native,
-)
-from relpos._shapes import Sizes, check_core_shapes, join_batches, read_sizes, spread
-from relpos._tables import (
-    ROW_AXIS,
-    Placement,
-    as_labels,
-    check_labels,
-    check_reach,
-    expand_tables,
-    place_tables,
 )
 
 #: A side of the window that hides nothing.

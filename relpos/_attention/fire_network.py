@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relpos._attention.operands import Sizes
 from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
-from relpos._shapes import Sizes
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")

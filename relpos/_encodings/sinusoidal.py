@@ -20,8 +20,8 @@ from relpos._checks import (
     check_bytes,
     check_out,
 )
-from relpos._config import kernels
-from relpos._positions import as_offset, real_positions
+from relpos._encodings.positions import as_offset, real_positions
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike

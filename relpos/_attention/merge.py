@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relpos._attention.operands import broadcast_shapes
 from relpos._checks import Array, as_floating, rounded
-from relpos._config import kernels
-from relpos._shapes import broadcast_shapes
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

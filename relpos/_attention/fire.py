@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos import _fire
+from relpos._attention import fire_network as _fire
+from relpos._attention.attention import AttentionOutput, attend
+from relpos._attention.schemes import ShawKeywords, shows_keywords
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -25,8 +27,6 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos.attention import AttentionOutput, attend
-from relpos.schemes import ShawKeywords, shows_keywords
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

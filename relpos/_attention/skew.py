@@ -17,7 +17,7 @@ from relpos._checks import (
     as_ints,
     at_least_ndim,
 )
-from relpos._config import kernels
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from relpos import _checks, _fire
+from relpos import _checks
+from relpos._attention import fire_network as _fire
+from relpos._attention.operands import aligned
+from relpos._attention.placement import fold_rows
+from relpos._attention.problem import Problem, offsets_of
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
-from relpos._config import choose_num_threads, kernels
 from relpos._memory import zeros
-from relpos._problem import Problem, offsets_of
-from relpos._shapes import aligned
-from relpos._tables import fold_rows
+from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

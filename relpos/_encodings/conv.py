@@ -26,7 +26,7 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos._config import kernels
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

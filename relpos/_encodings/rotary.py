@@ -21,9 +21,9 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos._positions import real_positions
-from relpos._rotation import Rotation, as_rotation
-from relpos.rotary_scaling import even_dim, positive
+from relpos._encodings.positions import real_positions
+from relpos._encodings.rotary_scaling import even_dim, positive
+from relpos._encodings.rotation import Rotation, as_rotation
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -15,8 +15,8 @@ from relpos._checks import (
     at_least_ndim,
     quiet,
 )
-from relpos._config import kernels
-from relpos._positions import count_of
+from relpos._encodings.positions import count_of
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

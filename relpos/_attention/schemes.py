@@ -10,10 +10,10 @@ from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
+from relpos._attention.attention import AttentionOutput, attention
+from relpos._attention.operands import LAYOUT
+from relpos._attention.placement import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
-from relpos._shapes import LAYOUT
-from relpos._tables import transformer_xl_origin
-from relpos.attention import AttentionOutput, attention
 
 if TYPE_CHECKING:
     import numpy as np

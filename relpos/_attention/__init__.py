@@ -1,0 +1,1 @@
+"""Attention: its door, its operands, and the schemes that are arguments of it."""

@@ -1,0 +1,1 @@
+"""Biases by offset: ALiBi, KERPLE, T5 and DeBERTa's buckets."""
