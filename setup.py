@@ -1,14 +1,19 @@
-"""Builds relpos._core: one extension, one flag list, one generated config header.
+"""Builds relpos._core: one extension, one list of flags, one generated config header.
 
-The environment variable RELPOS_BLAS chooses who does large matrix products: ``none``
-(default: relpos's own code), ``bundled`` (a copy of the OpenBLAS of the package
-scipy-openblas32 goes into relpos) or ``system`` (the OpenBLAS that pkg-config finds).
+Two environment variables choose what is built. RELPOS_BUILD: ``release`` (default),
+``debug``, ``sanitize=address,undefined`` or ``sanitize=thread``. RELPOS_BLAS, who does
+large matrix products: ``none`` (default: relpos's own code), ``bundled`` (a copy of the
+OpenBLAS of the package scipy-openblas32 goes into relpos) or ``system`` (the OpenBLAS
+that pkg-config finds). build/compile_commands.json tells editors how to compile.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -19,7 +24,6 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 LICENSE_NAME = "LICENSE-OpenBLAS.txt"
 CFLAGS = [
-    "-O3",
     "-std=gnu11",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -27,6 +31,19 @@ CFLAGS = [
     "-fvisibility=hidden",
     "-pthread",
 ]
+SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer"]
+# per RELPOS_BUILD; what comes last counts, and these follow the interpreter's own flags
+BUILDS = {
+    "release": ["-O3"],
+    "debug": ["-Og", "-g"],
+    "sanitize=address,undefined": [*SANITIZE, "-fsanitize=address,undefined"],
+    "sanitize=thread": [*SANITIZE, "-fsanitize=thread"],
+}
+CANNOT_COMPILE = (
+    "relpos is compiled where it is installed, and there is no {}: "
+    "apt install gcc libc6-dev python3-dev (Debian, Ubuntu), "
+    "dnf install gcc python3-devel (Fedora), xcode-select --install (macOS)"
+)
 
 
 def relative(pattern):
@@ -66,40 +83,84 @@ def pkg_config(*options):
     return done.stdout.split()
 
 
-def choose_blas():
-    """(kind, library file to copy or None), as RELPOS_BLAS asks."""
-    asked = os.environ.get("RELPOS_BLAS") or "none"
-    if asked not in ("none", "bundled", "system"):
-        sys.exit(f"RELPOS_BLAS={asked!r}: expected none, bundled or system")
-    return asked, bundled_library() if asked == "bundled" else None
+def choose(variable, *known):
+    """The value of an environment variable, the first of the known ones by default."""
+    asked = os.environ.get(variable) or known[0]
+    if asked not in known:
+        sys.exit(f"{variable}={asked!r}: expected one of {', '.join(known)}")
+    return asked
 
 
-def write_config(path, kind, library):
+def write_config(path, build, blas, library):
     """Writes the config header; only when it changed, so that make-like rules hold."""
-    lines = [f"#define RELPOS_BLAS_{kind.upper()} 1"]
+    lines = [f"/* Written by setup.py for RELPOS_BUILD={build}. */"]
+    lines.append(f"#define RELPOS_BLAS_{blas.upper()} 1")
     if library is not None:
         lines.append(f'#define RELPOS_BLAS_FILE "{library.name}"')
-    text = "/* Written by setup.py. */\n" + "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
     if not path.is_file() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
+def compile_side_by_side(compiler):
+    """Lets a compiler of distutils, which takes source by source, use all CPUs."""
+    compile_all = compiler.compile
+
+    def compile_each(sources, **options):
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = pool.map(lambda name: compile_all([name], **options), sources)
+            return [name for names in objects for name in names]
+
+    compiler.compile = compile_each
+
+
+def record_commands(compiler):
+    """A list that gets a row of compile_commands.json for each file compiled."""
+    compile_one, rows = compiler._compile, []
+
+    def compile_and_record(target, file, ext, options, flags, macros):
+        words = [*compiler.compiler_so, *options, file, "-o", target, *flags]
+        rows.append({"directory": str(ROOT), "file": file, "arguments": words})
+        compile_one(target, file, ext, options, flags, macros)
+
+    compiler._compile = compile_and_record
+    return rows
+
+
 class BuildExt(build_ext):
-    """Adds the chosen BLAS: a config header, and the bundled library file."""
+    """Adds what RELPOS_BUILD and RELPOS_BLAS ask for, and compiles side by side."""
 
     def run(self):
-        kind, library = choose_blas()
+        build = choose("RELPOS_BUILD", *BUILDS)
+        blas = choose("RELPOS_BLAS", "none", "bundled", "system")
+        library = bundled_library() if blas == "bundled" else None
         config = Path(self.build_temp) / "relpos_config.h"
-        write_config(config, kind, library)
+        write_config(config, build, blas, library)
         for extension in self.extensions:
             extension.include_dirs.append(str(config.parent))
             extension.depends.append(str(config))
-            if kind == "system":
+            extension.extra_compile_args += BUILDS[build]
+            extension.extra_link_args += BUILDS[build]
+            if blas == "system":
                 extension.extra_compile_args += pkg_config("--cflags")
                 extension.extra_link_args += pkg_config("--libs")
         super().run()
         self.place_library(library)
+
+    def build_extensions(self):
+        command = self.compiler.compiler_so[0]
+        if shutil.which(command) is None:
+            sys.exit(CANNOT_COMPILE.format(f"C compiler {command!r}"))
+        if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+            sys.exit(CANNOT_COMPILE.format("Python.h"))
+        rows = record_commands(self.compiler)
+        compile_side_by_side(self.compiler)
+        super().build_extensions()
+        if rows:
+            folder = Path(self.get_finalized_command("build").build_base)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "compile_commands.json").write_text(json.dumps(rows, indent=2))
 
     def place_library(self, library):
         """Copies the library beside the extension; removes one of an earlier build."""

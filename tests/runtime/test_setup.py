@@ -1,0 +1,140 @@
+"""setup.py: the builds that RELPOS_BUILD names, and what it says where none can be.
+
+A script takes the compiler's place: it writes down its arguments and an empty file.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILDS = ("release", "debug", "sanitize=address,undefined", "sanitize=thread")
+COMPILER = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/calls"
+while [ "$1" != -o ]; do shift; done
+echo > "$2"
+"""
+pytestmark = [
+    pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="no source tree"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("setuptools") is None, reason="needs setuptools"
+    ),
+]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what setup.py reads, beside a compiler of no use."""
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    compiler = tmp_path / "cc"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    return tmp_path
+
+
+def build(tree, **environment):
+    """Runs build_ext with the compiler of the tree: (the process, calls of that)."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("RELPOS_")}
+    calls = tree / "calls"
+    calls.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext"],
+        cwd=tree,
+        env={
+            **clean,
+            "CC": str(tree / "cc"),
+            "LDSHARED": str(tree / "cc"),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    lines = calls.read_text().splitlines() if calls.exists() else []
+    return done, [line.split() for line in lines]
+
+
+def level(words):
+    """The -O that counts: the last one."""
+    return [word for word in words if word.startswith("-O")][-1]
+
+
+def sources(tree):
+    return sorted(str(path.relative_to(tree)) for path in tree.glob("csrc/**/*.c"))
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_every_file_is_compiled_and_linked_with_the_flags_of_its_build(tree, name):
+    done, calls = build(tree, RELPOS_BUILD=name)
+    assert done.returncode == 0, done.stderr
+    compiled = [words for words in calls if "-c" in words]
+    assert sorted(words[words.index("-c") + 1] for words in compiled) == sources(tree)
+    assert len(calls) == len(compiled) + 1
+    kinds = name.partition("=")[2]
+    for words in calls:
+        assert level(words) == {"r": "-O3", "d": "-Og", "s": "-O1"}[name[0]]
+        assert [w for w in words if w.startswith("-fsanitize")] == (
+            [f"-fsanitize={kinds}"] if kinds else []
+        )
+
+
+def test_release_is_the_default_and_a_change_of_build_compiles_all_again(tree):
+    files = len(sources(tree))
+    done, first = build(tree)
+    assert done.returncode == 0, done.stderr
+    assert {level(words) for words in first} == {"-O3"}
+    assert build(tree, RELPOS_BUILD="release")[1] == []
+    _, other = build(tree, RELPOS_BUILD="debug")
+    assert len(other) == files + 1
+    assert {level(words) for words in other} == {"-Og"}
+    assert len(build(tree)[1]) == files + 1
+
+
+def test_a_newer_header_compiles_all_again(tree):
+    build(tree)
+    os.utime(tree / "csrc" / "relpos.h", (2**32, 2**32))
+    assert len(build(tree)[1]) == len(sources(tree)) + 1
+
+
+def test_editors_are_told_how_each_file_is_compiled(tree):
+    _, calls = build(tree, RELPOS_BUILD="debug")
+    rows = json.loads((tree / "build" / "compile_commands.json").read_text())
+    assert sorted(row["file"] for row in rows) == sources(tree)
+    assert {row["directory"] for row in rows} == {str(tree)}
+    compiled = sorted(words for words in calls if "-c" in words)
+    assert sorted(row["arguments"][1:] for row in rows) == compiled
+
+
+def last_line(done):
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["fast", "Release", "sanitize", "sanitize=address"])
+def test_an_unknown_build_is_refused_in_one_line(tree, name):
+    done, calls = build(tree, RELPOS_BUILD=name)
+    want = f"RELPOS_BUILD={name!r}: expected one of {', '.join(BUILDS)}"
+    assert last_line(done) == want
+    assert calls == []
+
+
+def test_an_unknown_blas_is_refused_in_one_line(tree):
+    want = "RELPOS_BLAS='mkl': expected one of none, bundled, system"
+    assert last_line(build(tree, RELPOS_BLAS="mkl")[0]) == want
+
+
+@pytest.mark.parametrize(
+    "missing", [{"CC": "no-such-compiler"}, {"CC": "gcc", "PATH": "/nonexistent"}]
+)
+def test_without_a_compiler_one_line_says_what_to_install(tree, missing):
+    line = last_line(build(tree, **missing)[0])
+    assert f"there is no C compiler {missing['CC']!r}" in line
+    for command in ("apt install gcc", "dnf install gcc", "xcode-select --install"):
+        assert command in line
