@@ -1,22 +1,64 @@
+"""The C extension: what its functions take is checked in C, and again by tests."""
+
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-by_isa: dict[str, SimpleNamespace]
+Array: TypeAlias = NDArray[Any]
+
+class Kernels(Protocol):
+    """The kernels of one instruction set; every ufunc has float32 and float64 loops."""
+
+    conv_encoding: np.ufunc
+    conv_encoding_backward: np.ufunc
+    gelu: np.ufunc
+    learned: np.ufunc
+    learned_backward: np.ufunc
+    merge: np.ufunc
+    rel_shift: np.ufunc
+    rel_unshift: np.ufunc
+    relative_global_attention: np.ufunc
+    rotary: np.ufunc
+    shaw_attention: np.ufunc
+    shaw_scores: np.ufunc
+    sinusoidal: np.ufunc
+    skew: np.ufunc
+    skewed_scores: np.ufunc
+    transformer_xl_attention: np.ufunc
+    transformer_xl_scores: np.ufunc
+    unskew: np.ufunc
+    sizes: dict[str, int]
+
+    def attention_forward(self, operands: dict[str, Any], /) -> None: ...
+    def attention_backward(self, operands: dict[str, Any], /) -> None: ...
+    def apply_rotary(
+        self,
+        x: Array,
+        out: Array,
+        positions: Array,
+        high: Array,
+        low: Array,
+        magnitude: Array,
+        interleaved: bool,
+        threads: int,
+        /,
+    ) -> None: ...
+    def gemm_tiles(self, a: Array, b: Array, threads: int, /) -> Array: ...
+    def fma_loop(self, dtype: Literal["f", "d"], rounds: int, /) -> float: ...
+
+by_isa: dict[str, Kernels]
 isa: str
 compiler: str
 max_threads: int
 
 def get_num_threads() -> int: ...
-def set_num_threads(n: int) -> None: ...
-def set_threads_hook(callable: Callable[[], int]) -> None: ...
+def set_num_threads(n: int, /) -> None: ...
+def set_threads_hook(callable: Callable[[], int], /) -> None: ...
 def always_ask_threads() -> None: ...
-def count_cpus() -> tuple[int, str]: ...
-def fail_at(n: int, forever: bool) -> int: ...
-def live_blocks() -> int: ...
+def count_cpus() -> tuple[int, Literal["cgroup", "affinity"]]: ...
 def blas_info() -> str: ...
-def gemm(
-    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], threads: int
-) -> np.ndarray[Any, Any]: ...
+def gemm(a: Array, b: Array, threads: int, /) -> Array: ...
+def fail_at(n: int, forever: bool, /) -> int: ...
+def live_blocks() -> int: ...

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -22,7 +21,7 @@ from relpos._checks import as_choice
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 
 
-def kernels() -> SimpleNamespace:
+def kernels() -> _core.Kernels:
     """Kernel table in use: the best one this CPU runs, or that of `use_isa`."""
     return _core.by_isa[_isa.get()]
 
