@@ -1,5 +1,7 @@
 """Biases of one value per head and relative position, and the buckets behind some."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 
 import numpy as np

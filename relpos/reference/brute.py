@@ -1,5 +1,7 @@
 """Brute-force relative attention: N passes, one per reference word."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats

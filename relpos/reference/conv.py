@@ -1,5 +1,7 @@
 """Encodings by a convolution of the tokens with their neighbours."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats

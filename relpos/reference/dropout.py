@@ -1,5 +1,7 @@
 """Which attention weights dropout keeps: a function of (seed, batch, head, i, j)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Encodings of absolute positions."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

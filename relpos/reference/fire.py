@@ -1,12 +1,14 @@
 """FIRE: a network of the distance over the reach of the query's own position."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats
 from relpos.reference.formula import attention
-from relpos.reference.pairs import AttentionOutput, float64, offset_of
+from relpos.reference.pairs import Result, float64, offset_of
 
 __all__ = ["fire_attention", "fire_bias", "fire_bias_backward"]
 
@@ -140,7 +142,7 @@ def fire_attention(
     signed: bool = False,
     eps: float = 1e-6,
     **options: Any,
-) -> Floats | AttentionOutput:
+) -> Result:
     """s_ij = scale·q_i·k_j + b_ij: `attention` with `fire_bias` as its mask.
 
     `options` are those of attention.

@@ -10,13 +10,15 @@ A = rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u an
 pos_bias_v; z_ij is 1 without dropout, else keep_ij / (1 - dropout_p).
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Bools, Floats, Ints, Rng
 from relpos.reference.pairs import (
-    AttentionOutput,
+    Result,
     allowed,
     attend,
     float64,
@@ -56,7 +58,7 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
     rng: Rng = None,
-) -> Floats | AttentionOutput:
+) -> Result:
     """out_i = Σ_j p_ij·z_ij·(v_j + W[l]), every array in it built in full.
 
     p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij),

@@ -17,6 +17,8 @@ and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for
 scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,19 +30,23 @@ from relpos.reference.pairs import float64, weigh
 __all__ = ["AttentionGradients", "attention_backward"]
 
 
+#: None where there was no such input.
+Gradient = Floats | None
+
+
 class AttentionGradients(NamedTuple):
     """Gradients of the inputs of `attention`, None where there was no such input."""
 
     query: Floats
     key: Floats
     value: Floats
-    attn_mask: Floats | None = None
-    rel_key: Floats | None = None
-    rel_query: Floats | None = None
-    rel_value: Floats | None = None
-    rel_bias: Floats | None = None
-    pos_bias_u: Floats | None = None
-    pos_bias_v: Floats | None = None
+    attn_mask: Gradient = None
+    rel_key: Gradient = None
+    rel_query: Gradient = None
+    rel_value: Gradient = None
+    rel_bias: Gradient = None
+    pos_bias_u: Gradient = None
+    pos_bias_v: Gradient = None
 
 
 def attention_backward(

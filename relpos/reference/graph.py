@@ -1,11 +1,13 @@
 """Attention along the labelled edges of a directed graph, one edge after the other."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats
-from relpos.reference.pairs import AttentionOutput, float64, table_or_none
+from relpos.reference.pairs import AttentionOutput, Result, float64, table_or_none
 
 __all__ = ["graph_attention"]
 
@@ -22,7 +24,7 @@ def graph_attention(
     *,
     scale: float | None = None,
     return_lse: bool = False,
-) -> Floats | AttentionOutput:
+) -> Result:
     """Shaw's equations 3 and 4 over the edges (i, j, l) of each query i.
 
     s_e = scale·q_i·(k_j + a_l),  p = softmax of a query's s_e,

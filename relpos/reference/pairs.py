@@ -1,5 +1,7 @@
 """What the formulas are made of: pairs (i, j), table rows for them, the softmax."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +11,7 @@ from relpos.reference.dropout import draw_seed, dropout_keep
 
 __all__ = [
     "AttentionOutput",
+    "Result",
     "allowed",
     "attend",
     "float64",
@@ -29,6 +32,10 @@ class AttentionOutput(NamedTuple):
     out: Floats
     lse: Floats | None = None
     weights: Floats | None = None
+
+
+#: The latter where more than `out` was asked for.
+Result = Floats | AttentionOutput
 
 
 def float64(*arrays: ArrayLike) -> list[Floats]:
@@ -183,7 +190,7 @@ def attend(
     rng: Rng = None,
     return_lse: bool = False,
     return_weights: bool = False,
-) -> Floats | AttentionOutput:
+) -> Result:
     """out_i = Σ_j p_ij·z_ij·x_ij from scores s and values x (..., H, Lq or 1, Lk, Dv).
 
     A hidden x_ij is dropped, not multiplied by 0: it may be NaN.

@@ -1,5 +1,7 @@
 """Relative positions, grid labels, and the skewing of score matrices."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,10 +1,12 @@
 """The named schemes as their papers write them, and their dense scores."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats
 from relpos.reference.pairs import (
-    AttentionOutput,
+    Result,
     allowed,
     attend,
     float64,
@@ -72,7 +74,7 @@ def shaw_attention(
     query_offset: ArrayLike | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
-) -> Floats | AttentionOutput:
+) -> Result:
     """Shaw et al., equations 3 and 4, as printed.
 
     e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
@@ -207,7 +209,7 @@ def relative_global_attention(
     min_relative_position: int | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
-) -> Floats | AttentionOutput:
+) -> Result:
     """softmax((Q·Kᵀ + S_rel)/√D)·V, S_rel[i, j] = q_i·e_r(i,j). Music Transformer.
 
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
@@ -319,7 +321,7 @@ def transformer_xl_attention(
     min_relative_position: int | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
-) -> Floats | AttentionOutput:
+) -> Result:
     """softmax of `transformer_xl_scores`, times V: Transformer-XL and Conformer.
 
     rel_key has Lk rows for is_causal=True, Lk + Lq - 1 or 2 Lk - 1 for both directions,
