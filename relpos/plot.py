@@ -55,6 +55,7 @@ def encoding_map(
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -62,6 +63,11 @@ def encoding_map(
         If `encoding` is not of two axes, or empty, or `vmin` is not less than `vmax`.
     TypeError
         If `encoding` is of anything but real numbers, or `ax` is not one Axes.
+
+    See Also
+    --------
+    relpos.sinusoidal, relpos.learned : Encodings to draw.
+    relpos.audit_encoding : What is good and bad about an encoding, in numbers.
 
     Examples
     --------
@@ -93,6 +99,7 @@ def relative_position_map(relative: npt.ArrayLike, *, ax: Axes | None = None) ->
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -100,6 +107,11 @@ def relative_position_map(relative: npt.ArrayLike, *, ax: Axes | None = None) ->
         If `relative` is not of two axes, or empty.
     TypeError
         If `relative` is not of integers, or `ax` is not one Axes.
+
+    See Also
+    --------
+    relpos.relative_positions : The matrix that it draws.
+    attention_map : The weights of the same pairs.
 
     Examples
     --------
@@ -149,6 +161,7 @@ def attention_map(
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -156,6 +169,13 @@ def attention_map(
         If `weights` is not of two axes, or empty, or `vmin` is not less than `vmax`.
     TypeError
         If `weights` is of anything but real numbers, or `ax` is not one Axes.
+
+    See Also
+    --------
+    relpos.attention : Returns the weights with ``return_weights=True``.
+    relpos.shaw_scores, relpos.skewed_scores, relpos.transformer_xl_scores : Scores to
+        draw.
+    relative_position_map : The positions of the same pairs.
 
     Examples
     --------
@@ -190,6 +210,7 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -198,6 +219,11 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     TypeError
         If `losses` is not a mapping, or has anything but real numbers, or `ax` is not
         one Axes.
+
+    See Also
+    --------
+    relpos.nn.cross_entropy : A loss.
+    relpos.nn.SGD, relpos.nn.Adam : What makes it fall.
 
     Examples
     --------

@@ -22,7 +22,7 @@ class Comparison(NamedTuple):
 
     See Also
     --------
-    comparison : all of them.
+    comparison : All of them.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Family(NamedTuple):
 
     See Also
     --------
-    families : all of them.
+    families : All of them.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Slip(NamedTuple):
 
     See Also
     --------
-    slips : all of them.
+    slips : All of them.
 
     Examples
     --------
@@ -99,6 +99,11 @@ def comparison() -> list[Comparison]:
     list of Comparison
         ``(feature, absolute, relative)``, corrected where `slips` says so.
 
+    See Also
+    --------
+    families : The encodings that it compares.
+    relpos.audit_encoding : What is good and bad about an encoding, measured.
+
     Examples
     --------
     >>> from relpos import data
@@ -115,6 +120,10 @@ def families() -> list[Family]:
     -------
     list of Family
         ``(name, acts_on, learned, functions, paper)``.
+
+    See Also
+    --------
+    comparison : Absolute and relative encodings side by side.
 
     Examples
     --------
@@ -134,6 +143,10 @@ def slips() -> list[Slip]:
     list of Slip
         ``(printed, correct, check)``; `check` is an expression over ``relpos`` and
         ``np`` that is true, empty where there is nothing to compute.
+
+    See Also
+    --------
+    comparison, families : The tables with the slips put right.
 
     Examples
     --------

@@ -21,9 +21,10 @@ from relpos.nn.files import load_file
 from relpos.nn.linear import LayerNorm, Linear
 from relpos.nn.loss import Loss, cross_entropy
 from relpos.nn.memory import update_memory
-from relpos.nn.module import LoadResult, Module, Parameter
+from relpos.nn.module import LoadResult, Module
 from relpos.nn.music import RelativeGlobalAttention
 from relpos.nn.optim import SGD, Adam, warmup_rate
+from relpos.nn.parameter import Parameter
 from relpos.nn.shaw import ShawAttention, ShawGradients
 from relpos.nn.transformer_xl import (
     RelPartialLearnableMultiHeadAttn,

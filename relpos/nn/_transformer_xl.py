@@ -22,7 +22,7 @@ class TransformerXLGradients(NamedTuple):
 
     See Also
     --------
-    RelPartialLearnableMultiHeadAttn.backward : returns it.
+    RelPartialLearnableMultiHeadAttn.backward : Returns it.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class SharedBiasGradients(NamedTuple):
 
     See Also
     --------
-    RelPartialLearnableMultiHeadAttn.backward : returns it.
+    RelPartialLearnableMultiHeadAttn.backward : Returns it.
 
     Examples
     --------

@@ -47,6 +47,11 @@ class LearnedAPE(Module):
     ValueError
         A size is below 1, or no memory can address the weight.
 
+    See Also
+    --------
+    relpos.learned : The vectors of any positions, as a function.
+    SinusoidalEncoding : Has nothing to learn, and no longest sequence.
+
     References
     ----------
     .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
@@ -91,6 +96,7 @@ class LearnedAPE(Module):
         Returns
         -------
         ndarray, (seq, embed_size)
+            Rows 0 to seq - 1 of the weight.
 
         Raises
         ------
@@ -100,6 +106,10 @@ class LearnedAPE(Module):
             `x` has fewer than two axes.
         IndexError
             The sequence is longer than `max_seq_len`.
+
+        See Also
+        --------
+        relpos.learned : The vectors of any positions, as a function.
         """
         shape = as_array("x", x).shape
         if len(shape) < 2:
@@ -121,6 +131,7 @@ class LearnedAPE(Module):
         Parameters
         ----------
         grad_out : array_like, (seq, embed_size)
+            The gradient of what the layer returned.
 
         Raises
         ------
@@ -130,6 +141,10 @@ class LearnedAPE(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.learned_backward : The same as a function.
         """
         (grad,) = self._recall(grad_out)
         self.embedding.backward(grad)
@@ -168,7 +183,8 @@ class SinusoidalEncoding(Module):
 
     See Also
     --------
-    relpos.sinusoidal : the encoding itself, at any positions.
+    relpos.sinusoidal : The encoding itself, at any positions.
+    LearnedAPE : A vector that is learned for each position.
 
     References
     ----------
@@ -207,10 +223,12 @@ class SinusoidalEncoding(Module):
         Parameters
         ----------
         x : array_like, (batch, seq, embed_size)
+            The tokens.
 
         Returns
         -------
         ndarray, shape of `x`
+            Tokens plus encoding, in the layer's dtype.
 
         Raises
         ------
@@ -218,6 +236,10 @@ class SinusoidalEncoding(Module):
             `x` is not floating, or of a wider dtype than the layer.
         ValueError
             `x` is of another shape, or longer than `max_len`.
+
+        See Also
+        --------
+        relpos.sinusoidal : The encoding itself.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
         length = array.shape[1]
@@ -240,10 +262,12 @@ class SinusoidalEncoding(Module):
         Parameters
         ----------
         grad_out : array_like, (batch, seq, embed_size)
+            The gradient of what the layer returned.
 
         Returns
         -------
         ndarray, shape of `grad_out`
+            The gradient of x.
 
         Raises
         ------
@@ -253,6 +277,10 @@ class SinusoidalEncoding(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        SinusoidalEncoding : The formula.
         """
         (grad,) = self._recall(grad_out)
         result: Array = grad

@@ -52,6 +52,12 @@ class DynamicPositionBias(Module):
     ValueError
         A size is below 1.
 
+    See Also
+    --------
+    relpos.attention : Takes the result as `rel_bias`.
+    relpos.fire_bias : A network of the distance over the query's position.
+    relpos.kerple_bias, relpos.alibi_bias : Biases of a formula instead of a network.
+
     References
     ----------
     .. [1] Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2021,
@@ -117,6 +123,10 @@ class DynamicPositionBias(Module):
             `length` is below 1.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        relpos.attention : Takes the result as `rel_bias`.
         """
         reach = as_size("length", length) - 1
         distance = np.arange(reach, -reach - 1, -1).astype(self.dtype)
@@ -152,6 +162,10 @@ class DynamicPositionBias(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : Where `grad_out` comes from, as `rel_bias`.
         """
         grad, slopes = self._recall(grad_out)
         grad = self.mlp[-1].backward(grad.T)

@@ -21,7 +21,8 @@ from relpos.nn._inputs import (
     xavier_uniform,
 )
 from relpos.nn.linear import Linear
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -46,7 +47,7 @@ class ConformerGradients(NamedTuple):
 
     See Also
     --------
-    ConformerRelPositionAttention.backward : returns it.
+    ConformerRelPositionAttention.backward : Returns it.
 
     Examples
     --------
@@ -103,7 +104,9 @@ class ConformerRelPositionAttention(Module):
 
     See Also
     --------
-    relpos.transformer_xl_attention : the attention as a function.
+    relpos.transformer_xl_attention : The attention as a function.
+    relpos.sinusoidal : The encodings that the layer takes.
+    RelPartialLearnableMultiHeadAttn : The layer of Transformer-XL, causal.
 
     Notes
     -----
@@ -175,6 +178,7 @@ class ConformerRelPositionAttention(Module):
         query : array_like, (B, Lq, d_model)
             The last Lq of the Lk positions.
         key, value : array_like, (B, Lk - M, d_model)
+            Those of this chunk, behind the cache.
         pos_emb : array_like, (1, 2 Lk - 1, d_model) or (2 Lk - 1, d_model)
             Encodings of the distances Lk-1, ..., 0, ..., -(Lk-1): the past first.
         mask : array_like of bool, or 0 and 1, (B, 1 or Lq, Lk), optional
@@ -185,6 +189,7 @@ class ConformerRelPositionAttention(Module):
         Returns
         -------
         ndarray, (B, Lq, d_model)
+            What each query found, projected.
 
         Raises
         ------
@@ -195,6 +200,10 @@ class ConformerRelPositionAttention(Module):
             A shape does not fit, or `mask` holds something else than 0 and 1.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        relpos.transformer_xl_attention : The attention as a function.
         """
         shape: tuple[int | str, ...] = ("B", "Lq", self.d_model)
         queries = as_input("query", query, self.dtype, shape)
@@ -237,6 +246,7 @@ class ConformerRelPositionAttention(Module):
         Parameters
         ----------
         grad_out : array_like, (B, Lq, d_model)
+            The gradient of what the layer returned.
 
         Returns
         -------
@@ -254,7 +264,7 @@ class ConformerRelPositionAttention(Module):
 
         See Also
         --------
-        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
             the projections.
         """
         grad, context, pos_shape, memory = self._recall(grad_out)

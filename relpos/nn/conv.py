@@ -21,7 +21,8 @@ from relpos.nn._inputs import (
     product,
 )
 from relpos.nn.linear import _sum_rows
-from relpos.nn.module import LoadResult, Module, Parameter
+from relpos.nn.module import LoadResult, Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -96,6 +97,11 @@ class ConvPositionEmbedding(Module):
         A size is below 1, `groups` does not divide `embed_dim`, or no memory can
         address the weight.
 
+    See Also
+    --------
+    relpos.conv_encoding : A convolution of each channel by itself (PEG).
+    LearnedAPE, SinusoidalEncoding : Encodings that do not look at the tokens.
+
     References
     ----------
     .. [1] Baevski, Zhou, Mohamed, Auli, "wav2vec 2.0: A Framework for Self-Supervised
@@ -147,12 +153,14 @@ class ConvPositionEmbedding(Module):
         Parameters
         ----------
         x : array_like, (batch, seq, embed_dim)
+            The tokens.
         mask : array_like of bool, or 0 and 1, (batch, seq), optional
             True = a token, False = padding, which the convolution does not see.
 
         Returns
         -------
         ndarray, shape of `x`
+            The embedding, to be added to x.
 
         Raises
         ------
@@ -162,6 +170,10 @@ class ConvPositionEmbedding(Module):
             A shape does not fit, or `mask` holds something else than 0 and 1.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        ConvPositionEmbedding.backward : The gradients.
         """
         bias, weight = self.conv.bias.data, self._weight()
         array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
@@ -195,6 +207,7 @@ class ConvPositionEmbedding(Module):
         Parameters
         ----------
         grad_out : array_like, (batch, seq, embed_dim)
+            The gradient of what the layer returned.
 
         Returns
         -------
@@ -209,6 +222,11 @@ class ConvPositionEmbedding(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.conv_encoding_backward : The same of a convolution of each channel by
+            itself.
         """
         grad, padded, slope, tokens = self._recall(grad_out)
         weight = self._weight()
@@ -225,7 +243,7 @@ class ConvPositionEmbedding(Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> LoadResult:
-        """As `Module.load_state_dict`, from any of the three ways to name them.
+        """Copy weights in, from any of the three ways to name them.
 
         Parameters
         ----------
@@ -245,6 +263,11 @@ class ConvPositionEmbedding(Module):
             `state_dict` is no mapping, or a value is no array of floats.
         ValueError
             Names or shapes do not match.
+
+        See Also
+        --------
+        load_file : Reads weights from a file.
+        Module.state_dict : The way back.
         """
         if isinstance(state_dict, Mapping):
             named = {_OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}

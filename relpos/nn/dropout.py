@@ -41,6 +41,11 @@ class Dropout(Module):
     ValueError
         `p` is outside [0, 1).
 
+    See Also
+    --------
+    Module.train, Module.eval : Turn it on and off.
+    relpos.attention : Drops weights by its `dropout_p`.
+
     References
     ----------
     .. [1] Hinton et al., "Improving Neural Networks by Preventing Co-adaptation of
@@ -70,10 +75,12 @@ class Dropout(Module):
         Parameters
         ----------
         x : array_like, any shape
+            What loses entries.
 
         Returns
         -------
         ndarray, shape of `x`
+            With zeros while training; after `Module.eval` equal to x.
 
         Raises
         ------
@@ -81,6 +88,10 @@ class Dropout(Module):
             `x` is not floating, or of a wider dtype than the layer.
         ValueError
             `x` is no rectangular array.
+
+        See Also
+        --------
+        Module.train, Module.eval : Turn dropout on and off.
         """
         array = as_input("x", x, self.dtype, ("...",))
         factor = None
@@ -98,10 +109,12 @@ class Dropout(Module):
         Parameters
         ----------
         grad_out : array_like, shape of the last output
+            The gradient of what the layer returned.
 
         Returns
         -------
         ndarray, shape of `grad_out`
+            The gradient of x.
 
         Raises
         ------
@@ -111,6 +124,10 @@ class Dropout(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        Module.eval : Turns dropout off, here and in the gradient.
         """
         grad, factor = self._recall(grad_out)
         result: Array = grad if factor is None else grad * factor

@@ -9,7 +9,8 @@ import numpy as np
 from relpos._checks import check_bytes, quiet
 from relpos._encodings.learned import learned, learned_backward, table_positions
 from relpos.nn._inputs import DRAWN, as_size
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -28,6 +29,7 @@ class Embedding(Module):
     Parameters
     ----------
     num_embeddings, embedding_dim : int
+        Rows of the weight, and the length of each.
     rng : int, numpy.random.Generator or None, optional
         Source of the initial values, standard normal.
     dtype : {float32, float64}
@@ -45,7 +47,8 @@ class Embedding(Module):
 
     See Also
     --------
-    relpos.learned : the same as a function.
+    relpos.learned : The same as a function.
+    LearnedAPE : A vector for each position.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class Embedding(Module):
         Returns
         -------
         ndarray, (*S, embedding_dim)
+            A copy of the row of each number.
 
         Raises
         ------
@@ -94,6 +98,10 @@ class Embedding(Module):
             `indices` is a negative int, or no rectangular array.
         IndexError
             An index is outside 0 to num_embeddings - 1.
+
+        See Also
+        --------
+        relpos.learned : The same as a function.
         """
         table = self.weight.data
         index = table_positions(indices, len(table), "indices")
@@ -108,6 +116,7 @@ class Embedding(Module):
         Parameters
         ----------
         grad_out : array_like, (*S, embedding_dim)
+            The gradient of what the layer returned.
 
         Raises
         ------
@@ -117,6 +126,10 @@ class Embedding(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.learned_backward : The same as a function.
         """
         grad, index = self._recall(grad_out)
         self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))

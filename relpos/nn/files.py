@@ -68,6 +68,11 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
     OSError
         The file cannot be read.
 
+    See Also
+    --------
+    Module.load_state_dict : Takes what it returns.
+    Module.state_dict : What is to be stored.
+
     Examples
     --------
     >>> import os, tempfile

@@ -9,7 +9,8 @@ import numpy as np
 
 from relpos._checks import Array, as_flag, check_bytes, quiet
 from relpos.nn._inputs import DRAWN, as_input, as_not_negative, as_size, product
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -51,7 +52,9 @@ class Linear(Module):
     Parameters
     ----------
     in_features, out_features : int
+        Lengths of the last axis of x and of the result.
     bias : bool, default True
+        Whether b is there.
     rng : int, numpy.random.Generator or None, optional
         Source of the initial values, uniform within 1 / sqrt(in_features).
     dtype : {float32, float64}
@@ -68,6 +71,10 @@ class Linear(Module):
         An argument is of the wrong kind.
     ValueError
         A size is below 1, or no memory can address the weight.
+
+    See Also
+    --------
+    LayerNorm, Dropout, Embedding : Other parts of a model.
 
     Examples
     --------
@@ -117,10 +124,12 @@ class Linear(Module):
         Parameters
         ----------
         x : array_like, (..., in_features)
+            The rows to map.
 
         Returns
         -------
         ndarray, (..., out_features)
+            The rows mapped, in the layer's dtype.
 
         Raises
         ------
@@ -128,6 +137,10 @@ class Linear(Module):
             `x` is not floating, or of a wider dtype than the layer.
         ValueError
             `x` has another number of features.
+
+        See Also
+        --------
+        Linear.backward : The gradients.
         """
         weight = self.weight.data
         array = as_input("x", x, self.dtype, ("...", weight.shape[1]))
@@ -151,10 +164,12 @@ class Linear(Module):
         Parameters
         ----------
         grad_out : array_like, (..., out_features)
+            The gradient of what the layer returned.
 
         Returns
         -------
         ndarray, (..., in_features)
+            The gradient of x.
 
         Raises
         ------
@@ -164,6 +179,10 @@ class Linear(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        Parameter : Where the gradients are added.
         """
         grad, x = self._recall(grad_out)
         rows = _rows(grad)
@@ -183,6 +202,7 @@ class LayerNorm(Module):
     normalized_shape : int
         Length of the last axis.
     eps : float, default 1e-5
+        Added to the variance, at least 0.
     rng : optional
         Not used; every layer takes it.
     dtype : {float32, float64}
@@ -197,6 +217,10 @@ class LayerNorm(Module):
         An argument is of the wrong kind.
     ValueError
         `normalized_shape` is below 1, or `eps` below 0.
+
+    See Also
+    --------
+    Linear, Dropout, Embedding : Other parts of a model.
 
     References
     ----------
@@ -232,10 +256,12 @@ class LayerNorm(Module):
         Parameters
         ----------
         x : array_like, (..., normalized_shape)
+            The rows to normalise.
 
         Returns
         -------
         ndarray, shape of `x`
+            The rows normalised, in the layer's dtype.
 
         Raises
         ------
@@ -243,6 +269,10 @@ class LayerNorm(Module):
             `x` is not floating, or of a wider dtype than the layer.
         ValueError
             The last axis of `x` has another length.
+
+        See Also
+        --------
+        LayerNorm.backward : The gradients.
         """
         size = self.weight.data.size
         array = as_input("x", x, self.dtype, ("...", size))
@@ -268,10 +298,12 @@ class LayerNorm(Module):
         Parameters
         ----------
         grad_out : array_like, (..., normalized_shape)
+            The gradient of what the layer returned.
 
         Returns
         -------
         ndarray, shape of `grad_out`
+            The gradient of x.
 
         Raises
         ------
@@ -281,6 +313,10 @@ class LayerNorm(Module):
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        Parameter : Where the gradients are added.
         """
         grad, normed, deviation = self._recall(grad_out)
         if not ((deviation > 0) & (deviation < np.inf)).all():

@@ -34,7 +34,7 @@ class Loss(NamedTuple):
 
     See Also
     --------
-    cross_entropy : returns it, and has the formula.
+    cross_entropy : Returns it, and has the formula.
 
     Examples
     --------
@@ -63,11 +63,11 @@ def cross_entropy(
     Parameters
     ----------
     logits : array_like of float, (..., C)
-        x, one row of C classes per item.
+        One row x of C classes per item.
     targets : array_like of int, (...)
         The class of each item, 0 to C - 1.
     label_smoothing : float, default 0
-        s in [0, 1]; Shaw et al. train with 0.1.
+        The s above, in [0, 1]; Shaw et al. train with 0.1.
 
     Returns
     -------
@@ -87,6 +87,11 @@ def cross_entropy(
         A target is outside the classes.
     MemoryError
         Out of memory, before any of the work.
+
+    See Also
+    --------
+    Linear : Makes logits.
+    Module : A model, whose ``backward`` takes the gradient.
 
     Notes
     -----

@@ -43,6 +43,11 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     MemoryError
         Out of memory.
 
+    See Also
+    --------
+    RelPartialLearnableMultiHeadAttn : Takes the memory as `mems`.
+    relpos.transformer_xl_attention : The attention over memory and segment.
+
     References
     ----------
     .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length

@@ -17,102 +17,14 @@ from relpos._checks import (
     quiet,
 )
 from relpos.nn._state import compare_states
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     Seed = int | np.random.Generator | None
 
-__all__ = ["LoadResult", "Module", "Parameter"]
-
-
-class Parameter:
-    """An array that is trained, and its gradient.
-
-    Parameters
-    ----------
-    data : array_like of float32 or float64
-        The values; kept, not copied.
-
-    Attributes
-    ----------
-    data : ndarray
-        The values, changed in place by optimisers and `Module.load_state_dict`.
-    grad : ndarray or None
-        Sum of the gradients since the last `Module.zero_grad`; None without any.
-
-    Raises
-    ------
-    TypeError
-        `data` is no array of float32 or float64; or, assigned later, of another dtype.
-    ValueError
-        `data` is no rectangular array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> weight = nn.Parameter(np.zeros((2, 3)))
-    >>> weight.add_grad(np.ones((2, 3)))
-    >>> weight.add_grad(np.ones((2, 3)))
-    >>> weight.grad
-    array([[2., 2., 2.],
-           [2., 2., 2.]])
-    """
-
-    __slots__ = ("_data", "grad")
-
-    def __init__(self, data: ArrayLike) -> None:
-        array = as_floating("data", data)
-        if array.dtype not in (np.float32, np.float64):
-            raise TypeError(
-                f"data: got dtype {array.dtype}; expected float32 or float64"
-            )
-        self._data: Array = array
-        self.grad: Array | None = None
-
-    @property
-    def data(self) -> Array:
-        """The values."""
-        return self._data
-
-    @data.setter
-    def data(self, data: ArrayLike) -> None:
-        array = as_floating("data", data)
-        if array.dtype != self._data.dtype:
-            raise TypeError(
-                f"data: got dtype {array.dtype}; expected {self._data.dtype}, as so far"
-            )
-        self._data = array
-
-    @quiet
-    def add_grad(self, grad: ArrayLike) -> None:
-        """Add to the gradient so far.
-
-        Parameters
-        ----------
-        grad : array_like, shape of `data`
-
-        Raises
-        ------
-        TypeError
-            `grad` is not floating.
-        ValueError
-            `grad` is of another shape.
-        """
-        grad = as_floating("grad", grad)
-        if grad.shape != self.data.shape:
-            raise ValueError(
-                f"grad: got shape {grad.shape}; expected that of the parameter, "
-                f"{self.data.shape}"
-            )
-        if self.grad is None:
-            self.grad = np.array(grad, self.data.dtype)
-        else:
-            self.grad += grad
-
-    def __repr__(self) -> str:
-        return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"
+__all__ = ["LoadResult", "Module"]
 
 
 class LoadResult(NamedTuple):
@@ -127,7 +39,7 @@ class LoadResult(NamedTuple):
 
     See Also
     --------
-    Module.load_state_dict : returns it.
+    Module.load_state_dict : Returns it.
 
     Examples
     --------
@@ -161,6 +73,13 @@ class Module:
     TypeError
         An attribute that is a parameter is assigned something else than another one or
         None, which would drop it; so for a module.
+
+    See Also
+    --------
+    Parameter : An array that is trained.
+    Linear, LayerNorm, Dropout, Embedding : Parts of a model.
+    SGD, Adam : Train it.
+    load_file : Reads weights for it.
 
     Examples
     --------
@@ -215,9 +134,17 @@ class Module:
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Yield (name, `Parameter`), each parameter once, under its PyTorch name.
 
-        Returns
-        -------
-        iterator of (str, Parameter)
+        Yields
+        ------
+        name : str
+            As in `state_dict`.
+        parameter : Parameter
+            The parameter itself, not a copy.
+
+        See Also
+        --------
+        Module.parameters : Without the names.
+        Module.state_dict : Copies of the values by name.
         """
         seen: set[int] = set()
         for name, entry in _entries(self):
@@ -228,15 +155,26 @@ class Module:
     def parameters(self) -> Iterator[Parameter]:
         """Yield every `Parameter` once, as the optimisers take them.
 
-        Returns
-        -------
-        iterator of Parameter
+        Yields
+        ------
+        Parameter
+            Each parameter of the layer and of its parts.
+
+        See Also
+        --------
+        Module.named_parameters : With their names.
+        SGD, Adam : What takes them.
         """
         for _, parameter in self.named_parameters():
             yield parameter
 
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+        """Forget the gradients of all parameters.
+
+        See Also
+        --------
+        Parameter.add_grad : What adds to a gradient.
+        """
         for parameter in self.parameters():
             parameter.grad = None
 
@@ -246,6 +184,7 @@ class Module:
         Parameters
         ----------
         mode : bool, default True
+            On or off.
 
         Returns
         -------
@@ -256,6 +195,10 @@ class Module:
         ------
         TypeError
             `mode` is no bool.
+
+        See Also
+        --------
+        Module.eval : The opposite.
         """
         self.training = as_flag("mode", mode)
         for _, child in _children(self):
@@ -269,6 +212,10 @@ class Module:
         -------
         Module
             The layer itself.
+
+        See Also
+        --------
+        Module.train : The opposite.
         """
         return self.train(False)
 
@@ -282,6 +229,12 @@ class Module:
         Returns
         -------
         dict of str to ndarray
+            What `load_state_dict` takes.
+
+        See Also
+        --------
+        Module.load_state_dict : The way back.
+        load_file : Reads one from a file.
         """
         return {
             name: np.array(entry.data if isinstance(entry, Parameter) else entry)
@@ -313,6 +266,11 @@ class Module:
         ValueError
             Names or shapes do not match; the message lists all of them, and nothing has
             been copied.
+
+        See Also
+        --------
+        load_file : Reads weights from a file.
+        Module.state_dict : The way back.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(

@@ -18,7 +18,8 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.dropout import Dropout
 from relpos.nn.linear import Linear
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -47,6 +48,7 @@ class RelativeGlobalAttention(Module):
     max_len : int, default 1024
         Rows of `Er`, and longest sequence.
     dropout : float, default 0.1
+        On the output.
     rng : int, numpy.random.Generator or None, optional
         Source of the initial values (`Er` standard normal) and of dropout.
     dtype : {float32, float64}
@@ -67,7 +69,8 @@ class RelativeGlobalAttention(Module):
 
     See Also
     --------
-    relpos.relative_global_attention : the attention as a function.
+    relpos.relative_global_attention : The attention as a function.
+    ShawAttention : Clipped positions, in the values too.
 
     Notes
     -----
@@ -129,10 +132,12 @@ class RelativeGlobalAttention(Module):
         Parameters
         ----------
         x : array_like, (batch, seq, d_model)
+            The tokens, queries, keys and values at once.
 
         Returns
         -------
         ndarray, shape of `x`
+            What the heads give, side by side, without a projection.
 
         Raises
         ------
@@ -142,6 +147,10 @@ class RelativeGlobalAttention(Module):
             `x` is of another shape, or longer than `max_len`.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        relpos.relative_global_attention : The attention as a function.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.d_model))
         if array.shape[1] > self.max_len:
@@ -165,10 +174,12 @@ class RelativeGlobalAttention(Module):
         Parameters
         ----------
         grad_out : array_like, (batch, seq, d_model)
+            The gradient of what the layer returned.
 
         Returns
         -------
         ndarray, shape of `grad_out`
+            The gradient of x.
 
         Raises
         ------
@@ -181,7 +192,7 @@ class RelativeGlobalAttention(Module):
 
         See Also
         --------
-        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
             the projections.
         """
         grad, context = self._recall(grad_out)

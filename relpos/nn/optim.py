@@ -10,7 +10,7 @@ import numpy as np
 
 from relpos._checks import as_int, as_real, kind_of, quiet
 from relpos.nn._inputs import as_not_negative
-from relpos.nn.module import Parameter
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from relpos._checks import Array
@@ -28,7 +28,13 @@ class _Optimizer:
         self.lr = as_not_negative("lr", lr)
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the parameters."""
+        """Forget the gradients of the parameters.
+
+        See Also
+        --------
+        Module.zero_grad : The same of a model.
+        Parameter.add_grad : What adds to a gradient.
+        """
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -62,6 +68,7 @@ class SGD(_Optimizer):
     lr : float
         Learning rate; an attribute that may be changed between steps.
     momentum : float, default 0
+        How much of the last step is made again, at least 0.
 
     Raises
     ------
@@ -69,6 +76,12 @@ class SGD(_Optimizer):
         `parameters` are no Parameters, or a number is none.
     ValueError
         A Parameter is given more than once, or a number is out of its range.
+
+    See Also
+    --------
+    Adam : Steps of about the same length for every parameter.
+    warmup_rate : A learning rate for each step.
+    Module.parameters : What it takes.
 
     References
     ----------
@@ -101,7 +114,12 @@ class SGD(_Optimizer):
 
     @quiet
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
+        """Move every parameter that has a gradient.
+
+        See Also
+        --------
+        Module.zero_grad : Forgets the gradients that the step used.
+        """
         for index, parameter in enumerate(self.parameters):
             grad = parameter.grad
             if grad is None:
@@ -141,6 +159,12 @@ class Adam(_Optimizer):
         `parameters` are no Parameters, or a number is none.
     ValueError
         A Parameter is given more than once, or a number is out of its range.
+
+    See Also
+    --------
+    SGD : Steps in proportion to the gradient.
+    warmup_rate : A learning rate for each step.
+    Module.parameters : What it takes.
 
     References
     ----------
@@ -185,7 +209,12 @@ class Adam(_Optimizer):
 
     @quiet
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
+        """Move every parameter that has a gradient.
+
+        See Also
+        --------
+        Module.zero_grad : Forgets the gradients that the step used.
+        """
         first, second = self.betas
         for index, parameter in enumerate(self.parameters):
             if parameter.grad is None:
@@ -217,6 +246,7 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
     Returns
     -------
     float
+        The learning rate of this step.
 
     Raises
     ------
@@ -224,6 +254,10 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
         An argument is no integer.
     ValueError
         An argument is below 1, or 2**63 or more.
+
+    See Also
+    --------
+    Adam, SGD : Have an `lr` to set.
 
     References
     ----------

@@ -18,7 +18,8 @@ from relpos.nn._inputs import (
     xavier_uniform,
 )
 from relpos.nn.linear import Linear
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -40,7 +41,7 @@ class ShawGradients(NamedTuple):
 
     See Also
     --------
-    ShawAttention.backward : returns it.
+    ShawAttention.backward : Returns it.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class ShawAttention(Module):
     embed_dim, num_heads : int
         Width of inputs and output, and number of heads, which divides it.
     max_relative_position : int
-        k; the tables have 2k + 1 rows. 0 is legal.
+        The tables have 2k + 1 rows for this k. 0 is legal.
     dropout : float, default 0
         On the attention weights.
     per_head : bool, default False
@@ -104,7 +105,8 @@ class ShawAttention(Module):
 
     See Also
     --------
-    relpos.shaw_attention : the attention as a function.
+    relpos.shaw_attention : The attention as a function.
+    RelativeGlobalAttention : A row for each distance, in the keys alone.
 
     References
     ----------
@@ -181,17 +183,20 @@ class ShawAttention(Module):
         Parameters
         ----------
         query : array_like, (batch, Lq, embed_dim)
+            The tokens that attend.
         key, value : array_like, (batch, Lk, embed_dim), optional
             Without `value` the key is the value; without `key` the query is both.
         attn_mask : array_like, broadcasts to (batch, num_heads, Lq, Lk), optional
             True = may attend, or scores to add, as in `relpos.attention`.
         is_causal : bool, default False
+            Whether the future is hidden.
         query_offset : int, optional
             Position of query 0 minus that of key 0, as in `relpos.attention`.
 
         Returns
         -------
         ndarray, (batch, Lq, embed_dim)
+            What each query found, projected.
 
         Raises
         ------
@@ -203,6 +208,10 @@ class ShawAttention(Module):
             and `query_offset` is not given.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        relpos.shaw_attention : The attention as a function.
         """
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
@@ -238,6 +247,7 @@ class ShawAttention(Module):
         Parameters
         ----------
         grad_out : array_like, (batch, Lq, embed_dim)
+            The gradient of what the layer returned.
 
         Returns
         -------
@@ -255,7 +265,7 @@ class ShawAttention(Module):
 
         See Also
         --------
-        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
             the projections.
         """
         grad, context, (key_given, value_given) = self._recall(grad_out)

@@ -24,7 +24,8 @@ from relpos.nn._transformer_xl import (
 )
 from relpos.nn.dropout import Dropout
 from relpos.nn.linear import LayerNorm, Linear
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -65,6 +66,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         each call, as in the original; what is given here is not kept. Without them the
         layer owns them as parameters, as in Hugging Face's port.
     layer_norm_epsilon : float, default 1e-5
+        Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
         Accepted for the original's sake, not used.
     rng : int, numpy.random.Generator or None, optional
@@ -89,8 +91,9 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
     See Also
     --------
-    update_memory : the memory for the next segment; its example runs three segments.
-    relpos.transformer_xl_attention : the attention as a function.
+    update_memory : The memory for the next segment; its example runs three segments.
+    relpos.transformer_xl_attention : The attention as a function.
+    ConformerRelPositionAttention : The same scores, with the future.
 
     Notes
     -----
@@ -196,7 +199,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
             Encodings of the distances Lk-1, Lk-2, ..., 0, with Lk = M + Lq: causal.
             Without a mask that hides the future, on to -(Lq-1): R >= Lk + Lq - 1.
         r_w_bias, r_r_bias : array_like or Parameter, (n_head, d_head)
-            u and v.
+            Biases u and v.
         attn_mask : array_like of bool, or 0 and 1, optional
             True = **hidden**: (Lk, B) hides keys, (Lq, Lk, B or 1) pairs.
         mems : array_like, (M, B, d_model), optional
@@ -205,6 +208,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         Returns
         -------
         ndarray, (Lq, B, d_model)
+            The segment after attention, residual and norm.
 
         Raises
         ------
@@ -216,6 +220,10 @@ class RelPartialLearnableMultiHeadAttn(Module):
             has too few rows for what the mask leaves visible.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        update_memory : The memory for the next segment.
         """
         return self._forward(w, r, *self._read_call(*args, **keywords))
 
@@ -310,6 +318,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         Parameters
         ----------
         grad_out : array_like, (Lq, B, d_model)
+            The gradient of what the layer returned.
 
         Returns
         -------
@@ -329,7 +338,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
         See Also
         --------
-        relpos.AttentionContext.backward : has the formulas, `Linear.backward` those of
+        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
             the projections.
         """
         grad, context, total, r_shape, with_memory = self._recall(grad_out)

@@ -39,6 +39,12 @@ def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
     TypeError, ValueError
         If the table does not have prod(2n - 1) rows, or `window` is no grid.
 
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.grid_labels : The labels.
+    botnet : Vectors for rows and columns instead of biases.
+
     References
     ----------
     .. [1] Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted
@@ -73,7 +79,9 @@ def botnet(
     Parameters
     ----------
     rel_height : array_like, (2h-1, D)
+        A vector for each distance in rows, from -(h-1) on.
     rel_width : array_like, (2w-1, D)
+        The same in columns.
     grid : (int, int)
         (h, w), rows and columns of the feature map.
 
@@ -87,6 +95,12 @@ def botnet(
     ------
     TypeError, ValueError
         If a table does not have the rows of its side, or `grid` no two sides.
+
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.grid_labels : The labels.
+    swin : A bias for each pair of cells instead of vectors.
 
     References
     ----------

@@ -44,6 +44,12 @@ def bert(distance_embedding: ArrayLike, *, key_query: bool = False) -> Keywords:
     TypeError, ValueError
         For a torch tensor, or a table of fewer than two axes.
 
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    deberta : Two tables, and a scale of its own.
+    relpos.shaw_attention : A table that counts key minus query.
+
     Notes
     -----
     With a cache the model gives every query the last position; `query_offset` gives
@@ -105,6 +111,12 @@ def deberta(
     TypeError, ValueError
         For a torch tensor, a table of fewer than two axes or an odd number of rows, or
         buckets without a logarithmic range.
+
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.deberta_bucket : The buckets.
+    bert : One table for both terms.
 
     References
     ----------
@@ -182,6 +194,12 @@ def t5(
     ------
     TypeError, ValueError
         As `relpos.t5_bias`.
+
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.t5_bucket : The buckets.
+    relpos.t5_bias : The bias written out for a length.
 
     References
     ----------

@@ -23,6 +23,10 @@ class SegmentGradients(NamedTuple):
     query : ndarray, (..., H, Lq, D)
     segment_embed : ndarray, (2, H, D)
     pos_bias_s : ndarray, (H, D)
+
+    See Also
+    --------
+    xlnet_segments_backward : Returns it.
     """
 
     query: Array
@@ -68,7 +72,8 @@ def xlnet(
 
     See Also
     --------
-    xlnet_segments : the term of segments, an attn_mask.
+    xlnet_segments : The term of segments, an attn_mask.
+    relpos.transformer_xl_attention : The attention that it grew from.
 
     References
     ----------
@@ -111,8 +116,9 @@ def xlnet_segments(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        The query that attention is given.
     segment_embed : array_like, (2, H, D)
-        g for pairs of the same segment, then for pairs of different ones.
+        The g of pairs in the same segment, then that of pairs in different ones.
     pos_bias_s : array_like, (H, D)
         ``r_s_bias``.
     different : array_like of bool, broadcasts to (..., H, Lq, Lk)
@@ -121,11 +127,17 @@ def xlnet_segments(
     Returns
     -------
     ndarray, (..., H, Lq, Lk)
+        A floating `attn_mask`.
 
     Raises
     ------
     TypeError, ValueError
         If an array is of another kind or shape.
+
+    See Also
+    --------
+    xlnet_segments_backward : Its gradients.
+    xlnet : The terms of content and position.
 
     References
     ----------
@@ -198,8 +210,8 @@ def xlnet_segments_backward(
     ----------
     grad_mask : array_like, (..., H, Lq, Lk)
         ``context.backward(grad_out, wrt=["attn_mask"]).attn_mask``.
-    query, segment_embed, pos_bias_s, different
-        As in `xlnet_segments`.
+    query, segment_embed, pos_bias_s, different : as in `xlnet_segments`
+        What the forward was given.
 
     Returns
     -------
@@ -210,6 +222,11 @@ def xlnet_segments_backward(
     ------
     TypeError, ValueError
         If an array is of another kind or shape.
+
+    See Also
+    --------
+    xlnet_segments : The forward.
+    relpos.AttentionContext.backward : Where `grad_mask` comes from, as `attn_mask`.
 
     References
     ----------

@@ -40,6 +40,11 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
     Any other number takes the largest power of two below it, then every second slope of
     twice as many heads. Returns (H,).
 
+    See Also
+    --------
+    relpos.alibi_slopes : Describes the arguments.
+    alibi_bias : The bias that they make.
+
     References
     ----------
     Press, Smith, Lewis (2021), arXiv:2108.12409, and the authors' code.
@@ -63,6 +68,11 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
 def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
     """b[h, r] = -m_h·|r|. H or slopes (..., H) -> (..., H, 2·length - 1).
 
+    See Also
+    --------
+    relpos.alibi_bias : By the kernels; describes the arguments.
+    alibi_slopes : The slopes m.
+
     Examples
     --------
     >>> alibi_bias([0.5], 3)
@@ -77,6 +87,11 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
 
 def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
     """ḡm_h = -Σ_r ḡb[h, r]·|r|. (..., H, 2·length - 1) -> (..., H).
+
+    See Also
+    --------
+    relpos.alibi_bias_backward : Describes the arguments.
+    alibi_bias : The forward.
 
     Examples
     --------
@@ -103,6 +118,11 @@ def t5_bucket(
     m buckets for each direction (for the past alone if not bidirectional), e = m // 2:
     distance n < e is bucket n, others e + ⌊(m - e)·log(n/e) / log(max_distance/e)⌋, at
     most m - 1. At least s steps means (n/e)^(m - e) >= (max_distance/e)^s.
+
+    See Also
+    --------
+    relpos.t5_bucket : Describes the arguments.
+    deberta_bucket : Buckets that keep the sign.
 
     References
     ----------
@@ -142,6 +162,11 @@ def t5_bias(
 ) -> Floats:
     """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1).
 
+    See Also
+    --------
+    relpos.t5_bias : Describes the arguments.
+    t5_bucket : The buckets.
+
     Examples
     --------
     >>> t5_bias([[0.0], [0.1], [0.2], [0.3]], 3)
@@ -165,6 +190,11 @@ def t5_bias_backward(
     max_distance: int = 128,
 ) -> Floats:
     """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H).
+
+    See Also
+    --------
+    relpos.t5_bias_backward : Describes the arguments.
+    t5_bias : The forward.
 
     Examples
     --------
@@ -194,6 +224,11 @@ def deberta_bucket(
     m = bucket_size // 2: distance n <= m is bucket n, others
     m + ⌈(m - 1)·log(n/m) / log((max_position - 1)/m)⌉; the sign is kept. At most s
     steps means (n/m)^(m - 1) <= ((max_position - 1)/m)^s.
+
+    See Also
+    --------
+    relpos.deberta_bucket : Describes the arguments.
+    t5_bucket : Buckets that do not keep the sign.
 
     References
     ----------
@@ -230,6 +265,11 @@ def kerple_bias(
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
 
+    See Also
+    --------
+    relpos.kerple_bias : Describes the arguments.
+    kerple_bias_backward : Its gradients.
+
     References
     ----------
     Chi, Fan, Ramadge, Rudnicky (2022), arXiv:2205.09921.
@@ -252,6 +292,11 @@ def kerple_bias_backward(
 
     "log": -log(1 + r2·n) and -r1·n / (1 + r2·n); "power": -n^r2 and -r1·n^r2·log n,
     where 0^r2·log 0 is 0.
+
+    See Also
+    --------
+    relpos.kerple_bias_backward : Describes the arguments.
+    kerple_bias : The forward.
 
     Examples
     --------

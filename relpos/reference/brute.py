@@ -26,6 +26,10 @@ def brute_force_attention(
     Here the position enters queries and values as well: Transformer-XL's attention
     replaces this by something N times cheaper, it does not compute the same numbers.
 
+    See Also
+    --------
+    transformer_xl_attention : What Transformer-XL computes instead.
+
     Examples
     --------
     >>> brute_force_attention(np.zeros((2, 1)), [[-1.0], [0.0], [1.0]])

@@ -25,6 +25,11 @@ def conv_encoding(
     weight (E, k) or (E, i, j), t its taps; before = size // 2 on each axis, size - 1 if
     causal. m is `mask`, (..., L): 1 for a token, 0 for padding.
 
+    See Also
+    --------
+    relpos.conv_encoding : By the kernels; describes the arguments.
+    conv_encoding_backward : Its gradients.
+
     References
     ----------
     Chu et al. (2021), arXiv:2102.10882.
@@ -58,6 +63,11 @@ def conv_encoding_backward(
 
     dw_t = Σ_n g_n ⊙ m·x at n + t - before,  db = Σ_n g_n, and dx_n = grad_out_n +
     m_n·Σ_t w_t ⊙ g at n - t + before: each tap sends back to where it read.
+
+    See Also
+    --------
+    relpos.conv_encoding_backward : By the kernels; describes the arguments.
+    conv_encoding : The forward.
 
     Examples
     --------

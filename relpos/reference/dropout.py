@@ -31,6 +31,10 @@ def philox4x32(
     64-bit product: x0, x1, x2, x3 ->
     hi(M1·x2) ^ x1 ^ k0,  lo(M1·x2),  hi(M0·x0) ^ x3 ^ k1,  lo(M0·x0).
 
+    See Also
+    --------
+    dropout_keep : What the words decide.
+
     Examples
     --------
     >>> [hex(int(word)) for word in philox4x32((0, 0, 0, 0), (0, 0))]
@@ -60,6 +64,11 @@ def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> B
 
     Word j & 3 of philox4x32(counter = (i, j >> 2, h, b), key = seed) is kept if it is
     at least floor(dropout_p · 2^32); b is the flat index of the batch item.
+
+    See Also
+    --------
+    philox4x32 : The random words.
+    attention : Drops by it.
 
     Examples
     --------

@@ -49,6 +49,11 @@ def sinusoidal(
     ends in a column of zeros. `positions` is a count (0..n-1) or an array of any
     shape S, negative and fractional positions allowed. Returns S + (dim,).
 
+    See Also
+    --------
+    relpos.sinusoidal : By the kernels; describes the arguments.
+    sinusoidal_shift_matrix : Moves it by an offset.
+
     References
     ----------
     Vaswani et al. (2017), section 3.5, arXiv:1706.03762 (interleaved);
@@ -84,6 +89,11 @@ def sinusoidal_shift_matrix(
     cos(ω(n + a)) = cos(ωa)·cos(ωn) - sin(ωa)·sin(ωn). Returns (dim, dim). A last sine
     without its cosine (odd dim, interleaved) has no such matrix: ValueError.
 
+    See Also
+    --------
+    relpos.sinusoidal_shift_matrix : Describes the arguments.
+    sinusoidal : The encoding P.
+
     References
     ----------
     Vaswani et al. (2017), section 3.5, arXiv:1706.03762.
@@ -110,6 +120,11 @@ def sinusoidal_shift_matrix(
 def index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n. Returns (length, dim).
 
+    See Also
+    --------
+    relpos.index_encoding : Describes the arguments.
+    normalized_index_encoding, random_encoding : The other naive ones.
+
     Examples
     --------
     >>> index_encoding(3, 2)
@@ -122,6 +137,11 @@ def index_encoding(length: int, dim: int) -> Floats:
 
 def normalized_index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim).
+
+    See Also
+    --------
+    relpos.normalized_index_encoding : Describes the arguments.
+    index_encoding, random_encoding : The other naive ones.
 
     Examples
     --------
@@ -136,6 +156,11 @@ def normalized_index_encoding(length: int, dim: int) -> Floats:
 def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
     """p[n, c] = a draw from the uniform distribution on [-1, 1). (length, dim).
 
+    See Also
+    --------
+    relpos.random_encoding : Describes the arguments.
+    index_encoding, normalized_index_encoding : The other naive ones.
+
     Examples
     --------
     >>> random_encoding(3, 2, rng=0).shape
@@ -148,6 +173,11 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
     """y[..., n, :] = table[..., positions[n], :], table (..., R, E).
 
     A position outside [0, R) is an IndexError that names it and R.
+
+    See Also
+    --------
+    relpos.learned : By the kernels; describes the arguments.
+    learned_backward : Its gradient.
 
     Examples
     --------
@@ -170,6 +200,11 @@ def learned_backward(
     """The adjoint of `learned`: row t collects grad_out[..., n, :] of positions[n] = t.
 
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
+
+    See Also
+    --------
+    relpos.learned_backward : By the kernels; describes the arguments.
+    learned : The forward.
 
     Examples
     --------

@@ -44,6 +44,11 @@ def fire_bias(
     x_ij = s·ψ(|r|) / (ψ(max(i + o, |threshold|)) + eps), s = 1 or, signed, -sign(r).
     w1 (W,) or (W, 1), b1 (W,), w2 (H, W), b2 (H,) -> (H, Lq, Lk).
 
+    See Also
+    --------
+    relpos.fire_bias : Describes the arguments.
+    fire_bias_backward : Its gradients.
+
     References
     ----------
     Li et al. (2023), arXiv:2310.04418.
@@ -103,6 +108,11 @@ def fire_bias_backward(
     With a = w1·x + b1 and ā = [a > 0]·w2'·ḡb: ḡw2 = ḡb·relu(a), ḡb1 = Σā, ḡw1 = Σā·x,
     ḡx = Σ_k w1_k·ā_k, ḡc = Σ ḡx·∂x/∂c, and the threshold's likewise.
 
+    See Also
+    --------
+    relpos.fire_bias_backward : Describes the arguments.
+    fire_bias : The forward.
+
     Examples
     --------
     >>> network = [1.0], [0.0], [[3.0]], [0.0], 1.0, 1.0
@@ -146,6 +156,11 @@ def fire_attention(
     """s_ij = scale·q_i·k_j + b_ij: `attention` with `fire_bias` as its mask.
 
     `options` are those of attention.
+
+    See Also
+    --------
+    relpos.fire_attention : By the kernels; describes the arguments.
+    fire_bias : The bias b.
 
     Examples
     --------

@@ -71,6 +71,11 @@ def attention(
     (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D). Returns out
     (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
 
+    See Also
+    --------
+    relpos.attention : By the kernels; describes the arguments.
+    attention_backward : Its gradients.
+
     Examples
     --------
     >>> q = k = v = np.eye(2)[None]
@@ -221,6 +226,11 @@ def merge_attention(
     lse = log(exp(lse_a) + exp(lse_b)),
     out = exp(lse_a - lse)·out_a + exp(lse_b - lse)·out_b. out (..., Dv), lse (...).
     A side with lse = -inf saw no key and adds nothing. Returns (out, lse).
+
+    See Also
+    --------
+    relpos.merge_attention : By the kernels; describes the arguments.
+    attention : Returns `lse` with ``return_lse=True``.
 
     Examples
     --------

@@ -35,7 +35,13 @@ Gradient = Floats | None
 
 
 class AttentionGradients(NamedTuple):
-    """Gradients of the inputs of `attention`, None where there was no such input."""
+    """Gradients of the inputs of `attention`, None where there was no such input.
+
+    See Also
+    --------
+    attention_backward : Returns it.
+    relpos.AttentionGradients : The same, by the kernels.
+    """
 
     query: Floats
     key: Floats
@@ -71,6 +77,11 @@ def attention_backward(
     grad_out (..., H, Lq, Dv) and grad_lse (..., H, Lq), None for zeros; the other
     arguments are those of `attention`. With dropout `rng` must be the seed that the
     forward was called with. Each gradient has the shape of its input.
+
+    See Also
+    --------
+    relpos.AttentionContext.backward : The same, by the kernels.
+    attention : The forward.
 
     Examples
     --------

@@ -32,6 +32,11 @@ def graph_attention(
     (..., R, D | Dv), zeros where l < 0. The edges of query i are indptr[i] to
     indptr[i + 1] of indices (their keys) and labels. Without edges: out 0, lse -inf.
 
+    See Also
+    --------
+    relpos.graph_attention : By the kernels; describes the arguments.
+    attention : Every pair instead of edges, by `labels`.
+
     References
     ----------
     Shaw, Uszkoreit, Vaswani (2018), section 3.1, arXiv:1803.02155.

@@ -27,7 +27,13 @@ __all__ = [
 
 
 class AttentionOutput(NamedTuple):
-    """What an attention returns when asked for more than `out`."""
+    """What an attention returns when asked for more than `out`.
+
+    See Also
+    --------
+    attention : Returns it.
+    relpos.AttentionOutput : The same, by the kernels.
+    """
 
     out: Floats
     lse: Floats | None = None

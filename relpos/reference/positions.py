@@ -22,6 +22,11 @@ def relative_positions(
 
     Returns (Lq, Lk) int64.
 
+    See Also
+    --------
+    relpos.relative_positions : Describes the arguments.
+    grid_labels : The pairs of cells of a grid.
+
     References
     ----------
     Shaw, Uszkoreit, Vaswani (2018), section 3.2, arXiv:1803.02155.
@@ -49,6 +54,11 @@ def grid_labels(shape: Sequence[int]) -> Ints:
     With x_j - x_i the vector from cell i to cell j (cells in row-major order), the
     label is that vector plus (n_1 - 1, n_2 - 1, ...), read as a mixed-radix number
     whose digits run over 2n - 1 values. Returns (N, N) int64 with N = prod(shape).
+
+    See Also
+    --------
+    relpos.grid_labels : Describes the arguments.
+    relative_positions : The offsets of a sequence.
 
     References
     ----------
@@ -79,6 +89,11 @@ def rel_shift(x: ArrayLike) -> Floats:
     entries of row i + 1 that wrapped around: those mean nothing and are there because
     the shift moves memory, not meaning. Hide them with a causal mask.
 
+    See Also
+    --------
+    relpos.rel_shift : By the kernels; describes the arguments.
+    skew : The Music Transformer's way to the same.
+
     References
     ----------
     Dai et al. (2019), Transformer-XL, appendix B, arXiv:1901.02860.
@@ -105,6 +120,12 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
     is_causal=False: x (..., Lq, R) holds all distances and
     y[i, j] = x[i, Lq - 1 - i + j], shape (..., Lq, R - Lq + 1); nothing wraps.
 
+    See Also
+    --------
+    relpos.skew : By the kernels; describes the arguments.
+    unskew : Its adjoint.
+    rel_shift : Transformer-XL's way to the same.
+
     References
     ----------
     Huang et al. (2018), Music Transformer, section 3.4.1, arXiv:1809.04281.
@@ -130,6 +151,11 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Floats:
     is_causal=True undoes the reading of memory: (..., Lq, Lk) -> same shape.
     is_causal=False: z[i, Lq - 1 - i + j] = x[i, j] and 0 elsewhere,
     (..., Lq, Lk) -> (..., Lq, Lk + Lq - 1).
+
+    See Also
+    --------
+    relpos.unskew : By the kernels; describes the arguments.
+    skew : What it is the adjoint of.
 
     Examples
     --------

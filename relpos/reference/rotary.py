@@ -21,7 +21,13 @@ __all__ = [
 
 
 class RotaryGradients(NamedTuple):
-    """Gradients of x and, where they were given, of inv_freq and angles."""
+    """Gradients of x and, where they were given, of inv_freq and angles.
+
+    See Also
+    --------
+    apply_rotary_backward : Returns it.
+    relpos.RotaryGradients : The same, by the kernels.
+    """
 
     x: Floats
     inv_freq: Floats | None
@@ -83,6 +89,11 @@ def apply_rotary(
 ) -> Floats:
     """y = R(θ) x, row by row. Keywords as in `relpos.apply_rotary`, without out.
 
+    See Also
+    --------
+    relpos.apply_rotary : By the kernels; describes the arguments.
+    rotary_frequencies : The frequencies that make θ of a position.
+
     References
     ----------
     Su et al. (2021), arXiv:2104.09864.
@@ -107,6 +118,11 @@ def apply_rotary_backward(
 
     g_θ = g·R(θ + π/2) x, as that is the derivative of R(θ) x, with the sign of inverse;
     summed over the rows that share an angle, times the position for a frequency.
+
+    See Also
+    --------
+    relpos.apply_rotary_backward : By the kernels; describes the arguments.
+    apply_rotary : The forward.
 
     Examples
     --------
@@ -151,6 +167,11 @@ def rotary_frequencies(
     N ≥ n. yarn: ω·(1 - r_c) + (ω/s)·r_c, r a ramp over c between the pairs that turn
     beta_fast and beta_slow times in n. llama3: the same with r a ramp over the turns
     from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c.
+
+    See Also
+    --------
+    relpos.rotary_frequencies : Describes the arguments.
+    rotary_magnitude : What goes with the scaling.
 
     References
     ----------
@@ -202,6 +223,11 @@ def rotary_magnitude(
 ) -> float:
     """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1, it is 1.
 
+    See Also
+    --------
+    relpos.rotary_magnitude : Describes the arguments.
+    rotary_frequencies : The frequencies of the scaling.
+
     Examples
     --------
     >>> long = {"factor": 4, "original_max_position_embeddings": 4096}
@@ -230,6 +256,11 @@ def xpos_magnitude(
     positions: ArrayLike, dim: int, *, scale_base: float = 512.0, inverse: bool = False
 ) -> Floats:
     """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys the reciprocal.
+
+    See Also
+    --------
+    relpos.xpos_magnitude : Describes the arguments.
+    apply_rotary : Takes the magnitudes.
 
     References
     ----------

@@ -47,6 +47,11 @@ def shaw_scores(
     Shaw et al., equation 4. rel_key (2k+1, D), (H, 2k+1, D) or with batch axes.
     Returns (..., H, Lq, Lk).
 
+    See Also
+    --------
+    relpos.shaw_scores : By the kernels; describes the arguments.
+    shaw_attention : The attention of these scores.
+
     Examples
     --------
     >>> q = np.ones((1, 2, 1))
@@ -79,6 +84,11 @@ def shaw_attention(
 
     e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
     z_i = Σ_j p_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
+
+    See Also
+    --------
+    relpos.shaw_attention : By the kernels; describes the arguments.
+    shaw_attention_split : Equation 5 instead.
 
     References
     ----------
@@ -124,6 +134,11 @@ def shaw_attention_split(
     e_ij = (q_i·k_j + q_i·a^K_ij) / √d, and the second product is done for one query
     position at a time over all batch items and heads at once: for each i, a matrix
     (b·h, d) times (d, n). The values split the same way. Self-attention, Lq = Lk.
+
+    See Also
+    --------
+    shaw_attention : Equations 3 and 4.
+    relpos.shaw_attention : By the kernels; describes the arguments.
 
     References
     ----------
@@ -172,6 +187,11 @@ def skewed_scores(
     t - (R - 1)/2 (R odd), or to t + min_relative_position where that is given. A pair
     outside the table gets no position term. Returns (..., H, Lq, Lk), not masked.
 
+    See Also
+    --------
+    relpos.skewed_scores : By the kernels; describes the arguments.
+    relative_global_attention : The attention of these scores.
+
     References
     ----------
     Huang et al. (2018), equation 3, arXiv:1809.04281.
@@ -214,6 +234,10 @@ def relative_global_attention(
 
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
     from min_relative_position on. A visible pair outside the table is an IndexError.
+
+    See Also
+    --------
+    relpos.relative_global_attention : By the kernels; describes the arguments.
 
     References
     ----------
@@ -267,6 +291,11 @@ def transformer_xl_scores(
     relative position t - (Lk - 1); or of any length, from min_relative_position on. A
     pair outside it gets no position term. query_offset: Lk - Lq unless given, the
     queries are the last of the keys. Returns (..., H, Lq, Lk), not masked.
+
+    See Also
+    --------
+    relpos.transformer_xl_scores : By the kernels; describes the arguments.
+    transformer_xl_attention : The attention of these scores.
 
     References
     ----------
@@ -327,6 +356,11 @@ def transformer_xl_attention(
     rel_key has Lk rows for is_causal=True, Lk + Lq - 1 or 2 Lk - 1 for both directions,
     or any number from min_relative_position on. A visible pair outside the table is an
     IndexError.
+
+    See Also
+    --------
+    relpos.transformer_xl_attention : By the kernels; describes the arguments.
+    transformer_xl_scores : The scores.
 
     References
     ----------

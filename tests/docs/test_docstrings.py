@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 from bad_kinds import Tensor
+from docstrings import SECTIONS, entries, sections
 from good_calls import GOOD, TABLE
 
 import relpos
@@ -41,22 +42,6 @@ CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thin
 TUPLES = {name: thing for name, thing in CLASSES.items() if issubclass(thing, tuple)}
 FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if name not in CLASSES}
 FUNCTIONS["AttentionContext.backward"] = relpos.AttentionContext.backward
-SECTIONS = (
-    *("Parameters", "Attributes", "Returns", "Raises", "See Also", "Notes"),
-    *("References", "Examples"),
-)
-
-
-def sections(thing):
-    """The sections of a docstring by their titles; what comes before them by ''."""
-    parts = re.split(r"^(\w[\w ]*)\n-{3,}$", inspect.getdoc(thing), flags=re.M)
-    return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def entries(body):
-    """The names at the margin of a section; those of `a, b : kind` are two."""
-    lines = re.findall(r"^(\S[^:\n]*)", body, flags=re.M)
-    return [name.strip(" *") for line in lines for name in line.split(",")]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

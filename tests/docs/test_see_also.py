@@ -1,0 +1,41 @@
+"""Every public docstring says where a reader may go next, and that is there."""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+
+import pytest
+from docstrings import entries, public, sections
+
+import relpos
+
+PUBLIC = public()
+LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.M)
+
+
+def room_of(name):
+    """relpos, or the module of it that has this public name."""
+    rest = name.split(".")[1]
+    return relpos if rest in relpos.__all__ else getattr(relpos, rest)
+
+
+def is_there(room, name):
+    """Whether `name` means something in a room: by itself, or from relpos on."""
+    try:
+        if name.startswith("relpos."):
+            return attrgetter(name.removeprefix("relpos."))(relpos)
+        return attrgetter(name)(room)
+    except AttributeError:
+        return None
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_names_that_are_there_each_with_a_word_on_it(name):
+    body = sections(PUBLIC[name])["See Also"].strip()
+    lines = LINE.findall(body)
+    assert "\n".join(f"{names} : {text}" for names, text in lines) == body
+    assert all(text.endswith(".") and len(text) < 160 for _, text in lines)
+    found = [is_there(room_of(name), other) for other in entries(body)]
+    assert all(thing is not None for thing in found), body
+    assert PUBLIC[name] not in found, "a docstring that refers to itself"
