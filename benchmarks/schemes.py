@@ -18,9 +18,9 @@ import numpy as np
 
 import relpos
 from relpos import _core
-from relpos._demo.child import bound
-from relpos._demo.rows import LARGE, Row, errors, gradient_errors
-from relpos._demo.schemes import ROWS
+from relpos._catalogue.child import bound
+from relpos._catalogue.row import LARGE, Row, errors, gradient_errors
+from relpos._catalogue.rows import ROWS
 
 # What the NumPy forms may differ by: their float32 phases alone are off by 1e-4 at the
 # last of these positions.

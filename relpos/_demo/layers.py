@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos import nn
+from relpos._catalogue.row import Array, Limits, Named, cast
 from relpos._demo.recorded import Case, beside, largest
 from relpos._demo.report import Report
-from relpos._demo.rows import Array, Limits, Named, cast
 
 __all__ = ["LAYERS", "layers"]
 

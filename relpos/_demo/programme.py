@@ -2,7 +2,7 @@
 
 `STEPS` is the whole programme. A step is a function that takes the `Report`, says what
 it shows and calls `report.check` for each thing that must hold; add one to the list to
-add it to the demo. A new scheme is one row in relpos/_demo/schemes.py.
+add it to the demo. A new scheme is one row in relpos/_catalogue/rows.py.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import relpos
+from relpos._catalogue.row import Array, Limits, Named, cast, present
 from relpos._demo.report import Report
-from relpos._demo.rows import Array, Limits, Named, cast, present
 
 __all__ = ["CASES", "Case", "beside", "largest", "load", "recorded"]
 

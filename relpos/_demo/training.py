@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from relpos import nn
+from relpos._catalogue.row import Array
 from relpos._demo.report import Report
-from relpos._demo.rows import Array
 
 __all__ = ["K_CURVES", "TABLE_3", "training"]
 

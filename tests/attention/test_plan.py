@@ -136,7 +136,7 @@ import json
 import numpy as np
 import relpos
 from relpos._settings import use_isa
-from relpos._demo.measure import forget_peak, resident
+from relpos._catalogue.measure import forget_peak, resident
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, which round up by 2 MB each
 b, h, lq, lk, d, scheme, causal, dtype, k, threads, isa = {case!r}

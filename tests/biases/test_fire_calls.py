@@ -231,7 +231,7 @@ def test_a_parameter_resized_after_the_call():
 MEASURE = """
 import numpy as np
 import relpos
-from relpos._demo.measure import forget_peak, resident
+from relpos._catalogue.measure import forget_peak, resident
 
 rng = np.random.default_rng(0)
 

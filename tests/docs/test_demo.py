@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from tolerances import assert_close
 
 import relpos
 from relpos import __main__
-from relpos._demo import child, measure, pictures, recorded, rows, schemes, training
+from relpos._catalogue import measure
+from relpos._catalogue.rows import ROWS
+from relpos._demo import pictures, recorded, schemes, training
 from relpos._demo import programme as demo
 from relpos._demo.report import Report
 
@@ -172,89 +172,11 @@ def test_every_scheme_keeps_its_limits(monkeypatch, report):
     assert {"ALiBi", "T5", "KERPLE", "DeBERTa", "FIRE"} <= names
     errors, speed = report.steps[0]["tables"]
     for table in (errors, speed):
-        assert [row[0] for row in table["rows"]] == [row.name for row in schemes.ROWS]
-    for row, cells in zip(schemes.ROWS, errors["rows"], strict=True):
+        assert [row[0] for row in table["rows"]] == [row.name for row in ROWS]
+    for row, cells in zip(ROWS, errors["rows"], strict=True):
         assert (cells[-1] == "-") == (row.gradients is None)
     counted = len(report.checks)
-    assert counted > 6 * sum(row.gradients is not None for row in schemes.ROWS) - 6
-
-
-NUMPY_ROWS = [row for row in schemes.ROWS if row.numpy]
-
-
-@pytest.mark.parametrize("row", NUMPY_ROWS, ids=lambda row: row.name)
-def test_numpy_forms_compute_the_same(row):
-    """Or the times beside relpos's would compare different things."""
-    inputs = row.inputs(np.float64, heads=2, length=40, dim=8)
-    exact = {name: x for name, x in inputs.items() if name != "dtype"}
-    assert_close(row.numpy(**inputs), row.reference(**exact), "forward")
-
-
-def scaled(factor, inputs):
-    """Attention of `factor` times the query: a scheme of two steps."""
-    return relpos.attention(**{**inputs, "query": factor * inputs["query"]})
-
-
-def scaled_backward(factor, grad_out, inputs):
-    moved = {**inputs, "query": factor * inputs["query"]}
-    context = relpos.attention(**moved, return_context=True).context
-    gradients = rows.present(context.backward(grad_out))
-    return {**gradients, "query": factor * gradients["query"]}
-
-
-@pytest.mark.parametrize("slip", [1.0, 1.0 + 1e-8])
-def test_composed_schemes_are_held_to_differences(slip):
-    """A right backward passes at 1e-10; one that is wrong by 1e-8 does not."""
-    row = rows.Row(
-        "twice the query",
-        rows.heads_of(),
-        lambda **inputs: scaled(2.0, inputs),
-        None,
-        lambda query, **inputs: relpos.reference.attention(2 * query, **inputs),
-        gradients=rows.by_differences(
-            lambda grad_out, **inputs: scaled_backward(2.0 * slip, grad_out, inputs),
-            lambda query, **inputs: relpos.reference.attention(2 * query, **inputs),
-        ),
-    )
-    found = rows.gradient_errors(row)
-    assert found[np.float32] < row.gradients.limits[np.float32]
-    assert (found[np.float64] <= row.gradients.limits[np.float64]) == (slip == 1.0)
-
-
-def test_a_missing_gradient_fails():
-    row = next(row for row in schemes.ROWS if row.name == "Shaw, keys")
-    partial = rows.Gradients(
-        lambda grad_out, **inputs: {"query": grad_out}, row.gradients.reference
-    )
-    found = rows.gradient_errors(replace(row, gradients=partial))
-    assert set(found.values()) == {np.inf}
-
-
-def test_memory_beyond_the_output_is_seen(monkeypatch):
-    """A form that needs 64 MiB must be charged with them, its output must not."""
-
-    def hungry(table, positions):
-        np.ones(1 << 26, dtype=np.uint8)
-        return np.ones(1 << 23, dtype=np.uint8)
-
-    def hungry_backward(grad_out, **inputs):
-        return {"table": hungry(**inputs)}
-
-    gradients = rows.Gradients(hungry_backward, hungry_backward)
-    row = rows.Row(
-        "hungry", rows.rows_of, hungry, hungry, hungry, rows.EXACT, gradients
-    )
-    monkeypatch.setattr(schemes, "ROWS", [row])
-    for form in ("relpos", "gradients"):
-        found = child.run_here("hungry", form)
-        assert found["memory"] is None or 60e6 < found["memory"] < 72e6
-        assert found["seconds"] > 0
-
-
-def test_a_child_process_measures():
-    found = measure.measure("learned table", "relpos")
-    assert 0 < found.seconds < 10
-    assert found.memory is None or found.memory < 50e6
+    assert counted > 6 * sum(row.gradients is not None for row in ROWS) - 6
 
 
 def test_training_separates_the_curves(report):

@@ -10,7 +10,7 @@ SCRIPT = """
 import json
 import numpy as np
 import relpos
-from relpos._demo.measure import forget_peak, resident
+from relpos._catalogue.measure import forget_peak, resident
 
 rng = np.random.default_rng(0)
 

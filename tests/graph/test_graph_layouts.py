@@ -170,7 +170,7 @@ def test_problems_of_size_0(isa, name):
 MEASURE = """
 import numpy as np
 import relpos
-from relpos._demo.measure import forget_peak, resident
+from relpos._catalogue.measure import forget_peak, resident
 
 rng = np.random.default_rng(0)
 L, degree = 40_000, 8

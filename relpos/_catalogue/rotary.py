@@ -6,8 +6,8 @@ from typing import Any
 
 import relpos
 from relpos import reference
-from relpos._demo import numpy_forms
-from relpos._demo.rows import Array, Gradients, Named
+from relpos._catalogue import numpy_forms
+from relpos._catalogue.row import Array, Gradients, Named
 
 __all__ = ["GRADIENTS", "attention", "by_definition", "in_numpy"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from relpos._demo import schemes
-from relpos._demo.measure import forget_peak, resident
-from relpos._demo.rows import LARGE, PAIRS, Row
+from relpos._catalogue import rows
+from relpos._catalogue.measure import forget_peak, resident
+from relpos._catalogue.row import LARGE, PAIRS, Row
 
 REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
 
@@ -35,9 +35,9 @@ def size_of(result: Any) -> int:
 
 def run_here(name: str, form: str) -> dict[str, Any]:
     """Measure in this process."""
-    row = next(x for x in [*schemes.ROWS, schemes.PAIRS_ROW] if x.name == name)
+    row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
-    size = PAIRS if row is schemes.PAIRS_ROW else LARGE
+    size = PAIRS if row is rows.PAIRS_ROW else LARGE
     run = bound(row, form, row.inputs(np.float32, **size))
     known = forget_peak()
     before = resident("VmRSS")

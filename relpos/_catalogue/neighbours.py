@@ -8,7 +8,7 @@ import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo.rows import (
+from relpos._catalogue.row import (
     ATTENTION,
     Array,
     Gradients,

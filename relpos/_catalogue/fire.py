@@ -8,8 +8,16 @@ import numpy as np
 
 import relpos
 from relpos import reference
-from relpos._demo import numpy_forms
-from relpos._demo.rows import Array, Gradients, Inputs, Named, Row, heads_of, present
+from relpos._catalogue import numpy_forms
+from relpos._catalogue.row import (
+    Array,
+    Gradients,
+    Inputs,
+    Named,
+    Row,
+    heads_of,
+    present,
+)
 
 __all__ = ["ROWS"]
 

@@ -31,7 +31,7 @@ class Measurement:
 def measure(name: str, form: str) -> Measurement:
     """Run `form` ("relpos", "numpy" or "gradients") of a scheme in a child process."""
     done = subprocess.run(
-        [sys.executable, "-m", "relpos._demo.child", name, form],
+        [sys.executable, "-m", "relpos._catalogue.child", name, form],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

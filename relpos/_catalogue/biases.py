@@ -10,8 +10,8 @@ import numpy as np
 
 import relpos
 from relpos import recipes, reference
-from relpos._demo import numpy_forms
-from relpos._demo.rows import (
+from relpos._catalogue import numpy_forms
+from relpos._catalogue.row import (
     Array,
     Gradients,
     Inputs,

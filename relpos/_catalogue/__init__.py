@@ -1,0 +1,1 @@
+"""Every scheme once: inputs, NumPy form, definition, gradients and their limits."""
