@@ -57,11 +57,11 @@ tiles_unit(void *context, int64_t unit, int worker)
 }
 
 rp_status
-rp_gemm_tiles(const rp_table *table, int dtype, const rp_product *p, int threads)
+rp_gemm_tiles(const rp_isa *isa, int dtype, const rp_product *p, int threads)
 {
     size_t item = dtype == RP_F32 ? sizeof(float) : sizeof(double);
     tiles_call call = {.product = p,
-                       .block = table->gemm_block[dtype],
+                       .block = isa->kernels[dtype]->gemm_block,
                        .scratch_size = RP_GEMM_SCRATCH * item,
                        .across = blocks(p->n, RP_GEMM_COLUMNS)};
     int64_t units = blocks(p->m, RP_GEMM_ROWS) * call.across;
@@ -259,7 +259,7 @@ rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
         c_row > INT_MAX ||
         !blas_suits(product.a_row, product.a_col, m, k, item, &call.a) ||
         !blas_suits(product.b_row, product.b_col, k, n, item, &call.b))
-        return rp_gemm_tiles(rp_best_table(), dtype, &product, threads);
+        return rp_gemm_tiles(rp_best_isa(), dtype, &product, threads);
     call.across = blocks(n, blas.columns);
     return rp_parallel(blocks(m, blas.rows) * call.across, blas_unit, &call, threads);
 }

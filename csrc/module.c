@@ -1,6 +1,6 @@
 /* module.c: the extension module relpos._core, the only C that knows Python.
  *
- *   by_isa   {"base": namespace, ..}: per ISA table that this CPU can run, every gufunc
+ *   by_isa   {"base": namespace, ..}: per instruction set that this CPU can run, every gufunc
  *            of ufuncs.h, attention_forward, attention_backward, fma_loop, and `sizes`
  *   isa      name of the best of them */
 #define PY_SSIZE_T_CLEAN
@@ -27,7 +27,7 @@
 #endif
 #endif
 
-#define TABLE_CAPSULE "relpos._core.table"
+#define ISA_CAPSULE "relpos._core.isa"
 
 /* ---- errors and signals ---------------------------------------------------- */
 
@@ -83,23 +83,23 @@ poll_signals(void)
 static PyObject *
 fma_loop(PyObject *self, PyObject *args)
 {
-    const rp_table *table = PyCapsule_GetPointer(self, TABLE_CAPSULE);
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     int type;
     long long rounds;
     double flops;
-    if (table == NULL || !PyArg_ParseTuple(args, "CL:fma_loop", &type, &rounds))
+    if (isa == NULL || !PyArg_ParseTuple(args, "CL:fma_loop", &type, &rounds))
         return NULL;
     if (type != 'f' && type != 'd') {
         PyErr_SetString(PyExc_ValueError, "fma_loop: dtype must be 'f' or 'd'");
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    flops = table->fma_loop[type == 'f' ? RP_F32 : RP_F64](rounds);
+    flops = isa->kernels[type == 'f' ? RP_F32 : RP_F64]->fma_loop(rounds);
     Py_END_ALLOW_THREADS
     return PyFloat_FromDouble(flops);
 }
 
-static PyMethodDef table_methods[] = {
+static PyMethodDef isa_methods[] = {
     {"attention_forward", attention_forward, METH_O,
      "attention_forward(operands): fills out, lse and weights of the dict in place"},
     {"attention_backward", attention_backward, METH_O,
@@ -109,18 +109,18 @@ static PyMethodDef table_methods[] = {
      "fills "
      "out, which may be x"},
     {"gemm_tiles", gemm_tiles, METH_VARARGS,
-     "gemm_tiles(a, b, threads): a @ b by this table's own tiles"},
+     "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
     {"fma_loop", fma_loop, METH_VARARGS,
      "fma_loop(dtype, rounds): flops done by multiply-adds in registers"},
     {NULL, NULL, 0, NULL},
 };
 
 static int
-add_methods(PyObject *entries, int table)
+add_methods(PyObject *entries, int isa)
 {
-    PyObject *capsule = PyCapsule_New((void *)rp_tables[table], TABLE_CAPSULE, NULL);
+    PyObject *capsule = PyCapsule_New((void *)&rp_isas[isa], ISA_CAPSULE, NULL);
     int status = capsule == NULL ? -1 : 0;
-    for (PyMethodDef *method = table_methods; status == 0 && method->ml_name != NULL;
+    for (PyMethodDef *method = isa_methods; status == 0 && method->ml_name != NULL;
          method++) {
         PyObject *function = PyCFunction_New(method, capsule);
         status = function == NULL
@@ -134,11 +134,11 @@ add_methods(PyObject *entries, int table)
 
 /* What the memory of a call depends on, for relpos.plan. */
 static int
-add_sizes(PyObject *entries, const rp_table *table)
+add_sizes(PyObject *entries, const rp_kernels *kernels)
 {
     PyObject *sizes = Py_BuildValue(
-        "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", table->vector_bytes,
-        "query_tile", table->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
+        "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", kernels->vector_bytes,
+        "query_tile", kernels->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
         RP_BLOCK_TILES, "wave_bytes", RP_WAVE_BYTES, "few_queries", RP_FEW_QUERIES,
         "chunk_keys", RP_CHUNK_KEYS, "spans", RP_SPANS);
     int status = sizes == NULL ? -1 : PyObject_SetAttrString(entries, "sizes", sizes);
@@ -147,30 +147,30 @@ add_sizes(PyObject *entries, const rp_table *table)
 }
 
 static PyObject *
-new_namespace(int table)
+new_namespace(int isa)
 {
     PyObject *types = PyImport_ImportModule("types"), *entries = NULL;
     if (types != NULL)
         entries = PyObject_CallMethod(types, "SimpleNamespace", NULL);
     Py_XDECREF(types);
     if (entries != NULL &&
-        (add_methods(entries, table) < 0 || add_ufuncs(entries, table) < 0 ||
-         add_sizes(entries, rp_tables[table]) < 0))
+        (add_methods(entries, isa) < 0 || add_ufuncs(entries, isa) < 0 ||
+         add_sizes(entries, rp_isas[isa].kernels[RP_F32]) < 0))
         Py_CLEAR(entries);
     return entries;
 }
 
 static int
-add_tables(PyObject *module)
+add_isas(PyObject *module)
 {
     const char *best = NULL;
     PyObject *by_isa = PyDict_New();
     if (by_isa == NULL)
         return -1;
-    for (int i = 0; i < RP_TABLES; i++) {
-        if (!rp_tables[i]->supported())
+    for (int i = 0; i < RP_ISAS; i++) {
+        if (!rp_isas[i].supported())
             continue;
-        best = rp_tables[i]->name;
+        best = rp_isas[i].name;
         PyObject *entries = new_namespace(i);
         int status = entries == NULL ? -1 : PyDict_SetItemString(by_isa, best, entries);
         Py_XDECREF(entries);
@@ -302,7 +302,7 @@ execute(PyObject *module)
     if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
         PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0)
         return -1;
-    return add_tables(module);
+    return add_isas(module);
 }
 
 static PyModuleDef_Slot slots[] = {

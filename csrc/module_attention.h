@@ -1,4 +1,4 @@
-/* module_attention.h: attention_forward and attention_backward of one ISA table: the dict
+/* module_attention.h: attention_forward and attention_backward of one instruction set: the dict
  * becomes an rp_attention or rp_gradients, and the kernel runs without the interpreter's
  * lock. Included by module.c only. */
 
@@ -134,22 +134,22 @@ has_work(const attention_call *call)
 }
 
 static rp_status
-run_kernel(const rp_table *table, const attention_call *call)
+run_kernel(const rp_isa *isa, const attention_call *call)
 {
     int dtype = call->typenum == NPY_FLOAT ? RP_F32 : RP_F64;
     if (call->direction == FORWARD)
-        return table->attention_forward[dtype](&call->problem.forward);
-    return table->attention_backward[dtype](&call->problem);
+        return isa->kernels[dtype]->attention_forward(&call->problem.forward);
+    return isa->kernels[dtype]->attention_backward(&call->problem);
 }
 
-/* capsule is that of an rp_table. */
+/* capsule is that of an rp_isa. */
 static PyObject *
 run_attention(PyObject *capsule, PyObject *operands, int direction)
 {
-    const rp_table *table = PyCapsule_GetPointer(capsule, TABLE_CAPSULE);
+    const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
     attention_call call = {.direction = direction, .typenum = NPY_NOTYPE};
     rp_status status = RP_OK;
-    if (table == NULL)
+    if (isa == NULL)
         return NULL;
     if (!PyDict_Check(operands)) {
         reject(&call, PyExc_TypeError, "operands", "must be a dict");
@@ -161,7 +161,7 @@ run_attention(PyObject *capsule, PyObject *operands, int direction)
     if (take_operands(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0 && fill_edges(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        status = run_kernel(table, &call);
+        status = run_kernel(isa, &call);
         Py_END_ALLOW_THREADS
         raise_status(status);
     }

@@ -48,9 +48,9 @@ check_factors(PyArrayObject *a, PyArrayObject *b)
     return 0;
 }
 
-/* a @ b as a new array, by the tiles of `table` or, when that is NULL, by rp_gemm. */
+/* a @ b as a new array, by the tiles of `isa` or, when that is NULL, by rp_gemm. */
 static PyObject *
-multiply(const rp_table *table, PyObject *args)
+multiply(const rp_isa *isa, PyObject *args)
 {
     PyArrayObject *a, *b;
     int threads;
@@ -79,8 +79,8 @@ multiply(const rp_table *table, PyObject *args)
                     .c = PyArray_DATA(c),
                     .c_row = shape[1]};
     Py_BEGIN_ALLOW_THREADS
-    status = table != NULL
-                 ? rp_gemm_tiles(table, dtype, &p, threads)
+    status = isa != NULL
+                 ? rp_gemm_tiles(isa, dtype, &p, threads)
                  : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item, as[1] / item,
                            p.b, bs[0] / item, bs[1] / item, 0, p.c, p.c_row, threads);
     Py_END_ALLOW_THREADS
@@ -96,10 +96,10 @@ gemm(PyObject *Py_UNUSED(module), PyObject *args)
     return multiply(NULL, args);
 }
 
-/* self is the capsule of an rp_table. */
+/* self is the capsule of an rp_isa. */
 static PyObject *
 gemm_tiles(PyObject *self, PyObject *args)
 {
-    const rp_table *table = PyCapsule_GetPointer(self, TABLE_CAPSULE);
-    return table == NULL ? NULL : multiply(table, args);
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
+    return isa == NULL ? NULL : multiply(isa, args);
 }

@@ -1,4 +1,4 @@
-/* module_rotary.h: apply_rotary of one ISA table: its arguments become an rp_rotary, and
+/* module_rotary.h: apply_rotary of one instruction set: its arguments become an rp_rotary, and
  * the kernel runs without the interpreter's lock. Unlike the gufunc it works in place.
  * Included by module.c only. */
 
@@ -77,15 +77,15 @@ fill_rotary(rp_rotary *p, PyArrayObject *const *arrays, ptrdiff_t **offsets)
     return 0;
 }
 
-/* self is the capsule of an rp_table. */
+/* self is the capsule of an rp_isa. */
 static PyObject *
 apply_rotary(PyObject *self, PyObject *args)
 {
-    const rp_table *table = PyCapsule_GetPointer(self, TABLE_CAPSULE);
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     PyArrayObject *arrays[ROTARY_ARRAYS];
     rp_rotary problem = {0};
     ptrdiff_t *offsets = NULL;
-    if (table == NULL ||
+    if (isa == NULL ||
         !PyArg_ParseTuple(args, "O!O!O!O!O!O!pi:apply_rotary", &PyArray_Type,
                           &arrays[0], &PyArray_Type, &arrays[1], &PyArray_Type,
                           &arrays[2], &PyArray_Type, &arrays[3], &PyArray_Type,
@@ -108,7 +108,7 @@ apply_rotary(PyObject *self, PyObject *args)
         int dtype = PyArray_TYPE(arrays[ROTARY_X]) == NPY_FLOAT ? RP_F32 : RP_F64;
         rp_status status;
         Py_BEGIN_ALLOW_THREADS
-        status = table->apply_rotary[dtype](&problem);
+        status = isa->kernels[dtype]->apply_rotary(&problem);
         Py_END_ALLOW_THREADS
         raise_status(status);
     }

@@ -1,4 +1,4 @@
-/* module_ufuncs.h: real np.ufunc objects, one per row of ufuncs.h and ISA table. Included
+/* module_ufuncs.h: real np.ufunc objects, one per row of ufuncs.h and instruction set. Included
  * by module.c only. */
 
 typedef struct {
@@ -19,7 +19,7 @@ enum { MAX_OPERANDS = 16 };
 _Static_assert(sizeof(npy_intp) == sizeof(ptrdiff_t), "rp_loop must fit NumPy's loops");
 
 /* NumPy keeps pointers to these for as long as the ufunc lives. */
-static PyUFuncGenericFunction ufunc_loops[RP_TABLES][RP_UFUNCS + 1][RP_DTYPES];
+static PyUFuncGenericFunction ufunc_loops[RP_ISAS][RP_UFUNCS + 1][RP_DTYPES];
 static char ufunc_types[RP_UFUNCS + 1][RP_DTYPES * MAX_OPERANDS];
 static void *ufunc_data[RP_DTYPES];
 
@@ -55,7 +55,7 @@ fill_types(const ufunc_row *row, char *types)
 }
 
 static PyObject *
-new_ufunc(int table, int index)
+new_ufunc(int isa, int index)
 {
     const ufunc_row *row = &ufunc_rows[index];
     if (fill_types(row, ufunc_types[index]) < 0) {
@@ -64,19 +64,19 @@ new_ufunc(int table, int index)
         return NULL;
     }
     for (int dtype = 0; dtype < RP_DTYPES; dtype++)
-        ufunc_loops[table][index][dtype] =
-            (PyUFuncGenericFunction)rp_tables[table]->loops[index][dtype];
+        ufunc_loops[isa][index][dtype] =
+            (PyUFuncGenericFunction)rp_isas[isa].kernels[dtype]->loops[index];
     return PyUFunc_FromFuncAndDataAndSignature(
-        ufunc_loops[table][index], ufunc_data, ufunc_types[index], RP_DTYPES, row->nin,
+        ufunc_loops[isa][index], ufunc_data, ufunc_types[index], RP_DTYPES, row->nin,
         row->nout, PyUFunc_None, row->name, row->doc, 0, row->signature);
 }
 
 /* One attribute per gufunc. */
 static int
-add_ufuncs(PyObject *entries, int table)
+add_ufuncs(PyObject *entries, int isa)
 {
     for (int i = 0; i < RP_UFUNCS; i++) {
-        PyObject *ufunc = new_ufunc(table, i);
+        PyObject *ufunc = new_ufunc(isa, i);
         if (ufunc == NULL)
             return -1;
         int status = PyObject_SetAttrString(entries, ufunc_rows[i].name, ufunc);

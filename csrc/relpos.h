@@ -205,28 +205,36 @@ enum {
     RP_UFUNCS
 };
 
-/* Everything that is compiled once per ISA. Each table is complete. */
+/* The kernels of one unit: one instruction set and one number type. Each is complete. */
+typedef struct {
+    int vector_bytes, query_tile; /* width of its vectors; float32 rows of a tile */
+    rp_status (*attention_forward)(const rp_attention *problem);
+    rp_status (*attention_backward)(const rp_gradients *problem);
+    rp_status (*apply_rotary)(const rp_rotary *problem);
+    void (*gemm_block)(const rp_product *product, int64_t row, int64_t column,
+                       void *scratch);
+    /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
+    double (*fma_loop)(int64_t rounds);
+    rp_loop loops[RP_UFUNCS];
+} rp_kernels;
+
+/* An instruction set. */
 typedef struct {
     const char *name;
-    int (*supported)(void);
-    int vector_bytes, query_tile; /* width of its vectors; float32 rows of a tile */
-    rp_status (*attention_forward[RP_DTYPES])(const rp_attention *problem);
-    rp_status (*attention_backward[RP_DTYPES])(const rp_gradients *problem);
-    rp_status (*apply_rotary[RP_DTYPES])(const rp_rotary *problem);
-    void (*gemm_block[RP_DTYPES])(const rp_product *product, int64_t row,
-                                  int64_t column, void *scratch);
-    /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
-    double (*fma_loop[RP_DTYPES])(int64_t rounds);
-    rp_loop loops[RP_UFUNCS][RP_DTYPES];
-} rp_table;
+    int (*supported)(void); /* whether this CPU can run it */
+    const rp_kernels *kernels[RP_DTYPES];
+} rp_isa;
 
-extern const rp_table rp_table_base, rp_table_avx2, rp_table_avx512;
-enum { RP_TABLES = 3 };
-extern const rp_table *const rp_tables[RP_TABLES]; /* from the plainest to the best */
-const rp_table *rp_best_table(void);               /* of those that this CPU can run */
+#if defined(__x86_64__)
+enum { RP_ISAS = 3 };
+#else
+enum { RP_ISAS = 1 };
+#endif
+extern const rp_isa rp_isas[RP_ISAS]; /* from the plainest to the best */
+const rp_isa *rp_best_isa(void);      /* of those that this CPU can run */
 
-/* gemm.c: own tiles of one table, never OpenBLAS. */
-rp_status rp_gemm_tiles(const rp_table *table, int dtype, const rp_product *product,
+/* gemm.c: own tiles of one ISA, never OpenBLAS. */
+rp_status rp_gemm_tiles(const rp_isa *isa, int dtype, const rp_product *product,
                         int threads);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct {
     T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
     T *key_dots;        /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
     T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
-} FN(queries);
+} queries_t;
 
 /* One worker's buffers. */
 typedef struct {
@@ -28,8 +28,8 @@ typedef struct {
     T *bias;     /* (lds): rel_bias over the band of a tile */
     T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
-    FN(queries) * queries;
-} FN(scratch);
+    queries_t *queries;
+} scratch_t;
 
 /* The part of a key tile that one query tile works on. */
 typedef struct {
@@ -39,11 +39,11 @@ typedef struct {
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;
     int finished; /* 1: some pair of the tile may be hidden */
-} FN(tile);
+} tile_t;
 
 RP_INLINE int64_t
-FN(position)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
-             int64_t m, int64_t n)
+position_of(const plan_t *plan, const queries_t *q, const tile_t *t, int64_t m,
+            int64_t n)
 {
     return t->j0 + n - (q->i0 + m + rp_query_offset(plan->p, q->b));
 }
@@ -51,11 +51,10 @@ FN(position)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t,
 /* ---- the rel_key term, before the content is added ---------------------------- */
 
 static void
-FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
-              const FN(tile) * t)
+fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
-    const T *table = FN(copy)(&plan->rel_key, q->b, q->h) - plan->band_first * p->D;
+    const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band_first * p->D;
     int64_t end = RP_MIN(t->columns + BQ, plan->band_end - t->w0), first = 0;
     if (q->saved_column == t->w0) {
         for (int m = 0; m < q->rows_pad; m++)
@@ -63,9 +62,8 @@ FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
         first = BQ;
     }
     if (end > first)
-        FN(gemm_set)(q->relative, plan->D_pad, table + (t->w0 + first) * p->D,
-                     q->rows_pad, end - first, p->D, p->D, w->scores + first,
-                     plan->lds);
+        gemm_set(q->relative, plan->D_pad, table + (t->w0 + first) * p->D, q->rows_pad,
+                 end - first, p->D, p->D, w->scores + first, plan->lds);
     q->saved_column = t->w0 + plan->key_tile;
     if (q->saved && end == plan->lds && t->j0 + plan->key_tile < q->end)
         for (int m = 0; m < q->rows_pad; m++)
@@ -79,14 +77,14 @@ FN(fill_band)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
  * `row + n` for n in [inside, past), keys before and after lie beyond its ends. */
 typedef struct {
     int64_t row, inside, past;
-} FN(runs);
+} runs_t;
 
 RP_INLINE
-FN(runs)
-FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, int m,
-            int64_t rows, int64_t count)
+runs_t
+runs_of(const plan_t *plan, const queries_t *q, const tile_t *t, int m, int64_t rows,
+        int64_t count)
 {
-    FN(runs) runs = {FN(position)(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
+    runs_t runs = {position_of(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
     runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));
     runs.past = RP_MIN(count, RP_MAX(0, rows - runs.row));
     return runs;
@@ -94,12 +92,12 @@ FN(runs_of)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, in
 
 /* s[m, n] = dots[m, table row of the pair], by clipping. */
 static void
-FN(fill_clipped)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
-                 const T *dots, ptrdiff_t stride, int64_t rows)
+fill_clipped(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
+             const T *dots, ptrdiff_t stride, int64_t rows)
 {
     int clip = plan->p->beyond == RP_CLIP;
     for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
-        FN(runs) runs = FN(runs_of)(plan, q, t, m, rows, t->columns);
+        runs_t runs = runs_of(plan, q, t, m, rows, t->columns);
         T before = clip ? dots[0] : 0, after = clip ? dots[rows - 1] : 0;
         int64_t n = 0;
         for (; n < runs.inside; n++)
@@ -113,8 +111,8 @@ FN(fill_clipped)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * 
 
 /* The same by label. */
 static void
-FN(fill_labels)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
-                const T *dots, ptrdiff_t stride, int64_t rows)
+fill_labels(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
+            const T *dots, ptrdiff_t stride, int64_t rows)
 {
     const rp_attention *p = plan->p;
     for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
@@ -131,17 +129,17 @@ FN(fill_labels)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t
  * returns the one value that they have in each row of the tile, a row's `*step` from the
  * next (ROWS, all keys on one side of the table). */
 static const T *
-FN(fill_dots)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, T *s,
-              const T *dots, ptrdiff_t stride, int64_t rows, ptrdiff_t *step)
+fill_dots(const plan_t *plan, const queries_t *q, const tile_t *t, T *s, const T *dots,
+          ptrdiff_t stride, int64_t rows, ptrdiff_t *step)
 {
     static const T zero = 0;
     const rp_attention *p = plan->p;
     if (p->labels.data)
-        return FN(fill_labels)(plan, q, t, s, dots, stride, rows), NULL;
-    int before = FN(position)(plan, q, t, 0, t->columns - 1) < p->min_position;
-    int after = FN(position)(plan, q, t, q->rows - 1, 0) >= p->min_position + rows;
+        return fill_labels(plan, q, t, s, dots, stride, rows), NULL;
+    int before = position_of(plan, q, t, 0, t->columns - 1) < p->min_position;
+    int after = position_of(plan, q, t, q->rows - 1, 0) >= p->min_position + rows;
     if (!before && !after)
-        return FN(fill_clipped)(plan, q, t, s, dots, stride, rows), NULL;
+        return fill_clipped(plan, q, t, s, dots, stride, rows), NULL;
     *step = p->beyond == RP_ZERO ? 0 : stride;
     return p->beyond == RP_ZERO ? &zero : dots + (before ? 0 : rows - 1);
 }
@@ -149,22 +147,22 @@ FN(fill_dots)(const FN(plan) * plan, const FN(queries) * q, const FN(tile) * t, 
 /* Fills the tile with the rel_key term, or with FIRE's bias where that is the only one,
  * and returns NULL, or the term's value in each row. */
 static const T *
-FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
-                   const FN(tile) * t, ptrdiff_t *step)
+fill_positions(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
+               ptrdiff_t *step)
 {
     static const T zero = 0;
     *step = 0;
     for (int m = 0; plan->fire_first && m < q->rows; m++)
-        FN(fill_fire_row)(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
-                          t->s + m * t->ld);
+        fill_fire_row(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
+                      t->s + m * t->ld);
     if (plan->fire_first)
         return NULL;
     if (plan->use_key == RP_ABSENT)
         return &zero;
     if (plan->use_key == RP_BAND)
-        return FN(fill_band)(plan, w, q, t), NULL;
-    return FN(fill_dots)(plan, q, t, t->s, q->key_dots, plan->key_stride,
-                         plan->p->key_rows, step);
+        return fill_band(plan, w, q, t), NULL;
+    return fill_dots(plan, q, t, t->s, q->key_dots, plan->key_stride, plan->p->key_rows,
+                     step);
 }
 
 /* ---- content ------------------------------------------------------------------- */
@@ -172,22 +170,21 @@ FN(fill_positions)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q,
 /* HR rows of a (row length lda) times a panel, TERM_BLOCK terms at a time, plus what c holds
  * or, unless that is NULL, plus constant; row maxima into row_max, unless that is NULL. */
 RP_INLINE void
-FN(add_panel)(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth,
-              rp_ahead ahead, T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step,
-              T *row_max)
+add_panel(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth, rp_ahead ahead,
+          T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
 {
     for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
         const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
         ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
         T *top = k + terms >= depth ? row_max : NULL;
         if (first && top)
-            FN(tile_offset_max)(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
+            tile_offset_max(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
         else if (first)
-            FN(tile_offset)(a + k, lda, b, terms, ahead, c, ldc, first, step);
+            tile_offset(a + k, lda, b, terms, ahead, c, ldc, first, step);
         else if (top)
-            FN(tile_add_max)(a + k, lda, b, terms, ahead, c, ldc, top);
+            tile_add_max(a + k, lda, b, terms, ahead, c, ldc, top);
         else
-            FN(tile_add)(a + k, lda, b, terms, ahead, c, ldc);
+            tile_add(a + k, lda, b, terms, ahead, c, ldc);
         ahead.at += (uintptr_t)(TERM_BLOCK / 2 * ahead.step);
     }
 }
@@ -197,9 +194,9 @@ FN(add_panel)(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth,
  * there is `later`, its first half does, and the others for BQ rows of lda at one of those
  * addresses. */
 static void
-FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
-                ptrdiff_t lda, const T *panels, ptrdiff_t depth, const T *constant,
-                ptrdiff_t step, T *lane_max, const uintptr_t *later)
+add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t lda,
+            const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
+            T *lane_max, const uintptr_t *later)
 {
     const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
     for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
@@ -212,9 +209,9 @@ FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
         rp_ahead rest = {other, 2 * BQ * size / shares};
         for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
             rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
-            FN(add_panel)(left + m * lda, lda, panel, depth, *turn, s + m * t->ld + n,
-                          t->ld, constant ? constant + m * step : NULL, step,
-                          lane_max ? lane_max + m * VL : NULL);
+            add_panel(left + m * lda, lda, panel, depth, *turn, s + m * t->ld + n,
+                      t->ld, constant ? constant + m * step : NULL, step,
+                      lane_max ? lane_max + m * VL : NULL);
             turn->at += (uintptr_t)(depth / 2 * turn->step);
         }
     }
@@ -223,24 +220,23 @@ FN(add_product)(const FN(queries) * q, const FN(tile) * t, T *s, const T *left,
 /* ---- rel_query: MR keys at a time against the table rows they meet ---------------- */
 
 static void
-FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
-                  const FN(tile) * t)
+add_rel_query(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
-    const T *table = FN(copy)(&plan->rel_query, q->b, q->h) - plan->band_first * p->D;
+    const T *table = copy_of(&plan->rel_query, q->b, q->h) - plan->band_first * p->D;
     T *dots = w->keys + MR * plan->D_pad;
     enum { WIDTH = BQ + MR + 2 * NR };
     for (int n0 = 0; n0 < t->keys; n0 += MR) {
         int valid = RP_MIN(MR, t->keys - n0), first = n0 / NR * NR;
         int64_t end = RP_MIN(RP_ROUND_UP(n0 + MR + BQ, NR), plan->band_end - t->w0);
         for (int n = 0; n < MR; n++)
-            FN(pack_row)(w->keys + n * plan->D_pad,
-                         n < valid
-                             ? rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0 + n)
-                             : NULL,
-                         p->key.col, p->D, plan->D_pad);
-        FN(gemm_set)(w->keys, plan->D_pad, table + (t->w0 + first) * p->D, MR,
-                     end - first, p->D, p->D, dots, WIDTH);
+            pack_row(w->keys + n * plan->D_pad,
+                     n < valid
+                         ? rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0 + n)
+                         : NULL,
+                     p->key.col, p->D, plan->D_pad);
+        gemm_set(w->keys, plan->D_pad, table + (t->w0 + first) * p->D, MR, end - first,
+                 p->D, p->D, dots, WIDTH);
         for (int m = 0; m < q->rows; m++)
             for (int n = 0; n < valid; n++) {
                 int c = n0 + n - m + BQ - 1 - first;
@@ -253,61 +249,60 @@ FN(add_rel_query)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
 /* ---- bias, mask, hidden pairs ------------------------------------------------------ */
 
 RP_INLINE T
-FN(bias_of_row)(const rp_attention *p, int64_t b, int64_t h, int64_t row)
+bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 {
-    return row < 0 ? 0 : FN(log2_units)(*(const T *)rp_at(&p->rel_bias, b, h, row));
+    return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias, b, h, row));
 }
 
 static void
-FN(bias_band)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
-              const FN(tile) * t)
+bias_band(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
-    int64_t r0 = FN(position)(plan, q, t, BQ - 1, 0);
+    int64_t r0 = position_of(plan, q, t, BQ - 1, 0);
     for (int c = 0; c < t->columns + BQ - 1; c++)
-        w->bias[c] = FN(bias_of_row)(
+        w->bias[c] = bias_of_row(
             p, q->b, q->h,
             rp_table_row(r0 + c, p->min_bias_position, p->bias_rows, p->beyond));
 }
 
 static void
-FN(add_bias_row)(const rp_attention *p, const FN(scratch) * w, const FN(queries) * q,
-                 const FN(tile) * t, int m)
+add_bias_row(const rp_attention *p, const scratch_t *w, const queries_t *q,
+             const tile_t *t, int m)
 {
     T *s = t->s + m * t->ld;
     if (!p->labels.data) {
         const T *bias = w->bias + BQ - 1 - m;
         for (int n = 0; n < t->columns; n++)
-            s[n] = FN(add_or_hide)(s[n], bias[n]);
+            s[n] = add_or_hide(s[n], bias[n]);
         return;
     }
     const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
     for (int n = 0; n < t->keys; n++, label += p->labels.col)
-        s[n] = FN(add_or_hide)(
-            s[n], FN(bias_of_row)(p, q->b, q->h,
-                                  rp_label(label, p->label_size, p->bias_rows)));
+        s[n] = add_or_hide(
+            s[n],
+            bias_of_row(p, q->b, q->h, rp_label(label, p->label_size, p->bias_rows)));
 }
 
 static void
-FN(add_mask_row)(const rp_attention *p, const char *mask, int count, T *s)
+add_mask_row(const rp_attention *p, const char *mask, int count, T *s)
 {
     if (p->mask_type == RP_MASK_BOOL)
         for (int n = 0; n < count; n++, mask += p->mask.col)
             s[n] = *(const unsigned char *)mask ? s[n] : -(T)INFINITY;
     else if (p->mask_type == RP_MASK_F32)
         for (int n = 0; n < count; n++, mask += p->mask.col) {
-            T x = FN(log2_units)(*(const float *)mask);
-            s[n] = FN(add_or_hide)(s[n], x);
+            T x = log2_units(*(const float *)mask);
+            s[n] = add_or_hide(s[n], x);
         }
     else
         for (int n = 0; n < count; n++, mask += p->mask.col) {
-            T x = FN(log2_units)(*(const double *)mask);
-            s[n] = FN(add_or_hide)(s[n], x);
+            T x = log2_units(*(const double *)mask);
+            s[n] = add_or_hide(s[n], x);
         }
 }
 
 RP_INLINE void
-FN(hide)(T *s, int64_t first, int64_t end)
+hide(T *s, int64_t first, int64_t end)
 {
     for (int64_t n = first; n < end; n++)
         s[n] = -(T)INFINITY;
@@ -315,32 +310,30 @@ FN(hide)(T *s, int64_t first, int64_t end)
 
 /* Bias, mask and visibility of one row, and its maximum anew. */
 static void
-FN(finish_row)(const FN(plan) * plan, FN(scratch) * w, const FN(queries) * q,
-               const FN(tile) * t, int m)
+finish_row(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t, int m)
 {
     const rp_attention *p = plan->p;
     rp_interval visible = rp_visible(p, q->b, q->i0 + m);
     T *s = t->s + m * t->ld;
     if (p->rel_bias.data)
-        FN(add_bias_row)(p, w, q, t, m);
+        add_bias_row(p, w, q, t, m);
     if (p->fire_lines.data && !plan->fire_first)
-        FN(add_fire_row)(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
+        add_fire_row(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
     if (p->mask_type != RP_MASK_NONE)
-        FN(add_mask_row)(p,
-                         rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
-                         t->keys, s);
-    FN(hide)(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
-    FN(hide)(s, RP_MAX(0, visible.end - t->j0), t->columns);
+        add_mask_row(p, rp_at(&p->mask, q->b, q->h, q->i0 + m) + t->j0 * p->mask.col,
+                     t->keys, s);
+    hide(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
+    hide(s, RP_MAX(0, visible.end - t->j0), t->columns);
     if (!w->lane_max)
         return;
-    V top = FN(load)(s);
+    V top = load(s);
     for (int n = VL; n < t->columns; n += VL)
-        top = FN(vmax)(FN(load)(s + n), top);
-    FN(store)(w->lane_max + m * VL, top);
+        top = vmax(load(s + n), top);
+    store(w->lane_max + m * VL, top);
 }
 
 static void
-FN(copy_logits)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t)
+copy_logits(const rp_attention *p, const queries_t *q, const tile_t *t)
 {
     for (int m = 0; m < q->rows; m++) {
         char *at = rp_at(&p->weights, q->b, q->h, q->i0 + m) + t->j0 * p->weights.col;
@@ -351,26 +344,25 @@ FN(copy_logits)(const rp_attention *p, const FN(queries) * q, const FN(tile) * t
 
 /* The whole tile: logits in t->s, row maxima, where wanted, in w->lane_max. */
 static void
-FN(score_tile)(const FN(plan) * plan, FN(scratch) * w, FN(queries) * q, FN(tile) * t,
-               const T *keys)
+score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *keys)
 {
     const rp_attention *p = plan->p;
     ptrdiff_t step;
-    const T *constant = FN(fill_positions)(plan, w, q, t, &step);
-    FN(add_product)(q, t, t->s, q->content, plan->D_pad, keys, p->D, constant, step,
-                    w->lane_max, NULL);
+    const T *constant = fill_positions(plan, w, q, t, &step);
+    add_product(q, t, t->s, q->content, plan->D_pad, keys, p->D, constant, step,
+                w->lane_max, NULL);
     if (plan->use_query != RP_ABSENT)
-        FN(add_rel_query)(plan, w, q, t);
+        add_rel_query(plan, w, q, t);
     t->finished = p->rel_bias.data || p->mask_type != RP_MASK_NONE || plan->use_query ||
                   (p->fire_lines.data && !plan->fire_first) ||
                   rp_visible(p, q->b, q->i0 + q->rows - 1).begin > t->j0 ||
                   rp_visible(p, q->b, q->i0).end < t->j0 + t->columns;
     if (t->finished) {
         if (p->rel_bias.data && !p->labels.data)
-            FN(bias_band)(plan, w, q, t);
+            bias_band(plan, w, q, t);
         for (int m = 0; m < q->rows; m++)
-            FN(finish_row)(plan, w, q, t, m);
+            finish_row(plan, w, q, t, m);
     }
     if (p->weights.data)
-        FN(copy_logits)(p, q, t);
+        copy_logits(p, q, t);
 }

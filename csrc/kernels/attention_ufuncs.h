@@ -4,8 +4,8 @@
 /* Runs the problem on the operands of a call: places[i] is where operand i belongs. The
  * caller has set sizes, rows, min_position, window_right and query_offset. */
 static void
-FN(attention_items)(rp_attention *p, rp_array **places, int operands, char **args,
-                    const ptrdiff_t *steps)
+attention_items(rp_attention *p, rp_array **places, int operands, char **args,
+                const ptrdiff_t *steps)
 {
     const ptrdiff_t *core = steps + operands;
     if (p->B == 0 || p->Lq == 0 || p->Dv == 0)
@@ -27,14 +27,13 @@ FN(attention_items)(rp_attention *p, rp_array **places, int operands, char **arg
     p->window_left = RP_UNBOUNDED;
     p->scale = 1 / sqrt((double)RP_MAX(p->D, 1)); /* without columns all scores are 0 */
     p->threads = rp_get_num_threads();
-    rp_loop_status(FN(attention_forward)(p));
+    rp_loop_status(attention_forward(p));
     rp_free(batch);
 }
 
 /* (q,d),(k,d),(k,v),(r,d),(r,v)->(q,v) */
 static void
-FN(shaw_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                   void *data)
+shaw_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
@@ -48,13 +47,13 @@ FN(shaw_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
     }
     p.min_position = -(dims[5] - 1) / 2;
     p.window_right = RP_UNBOUNDED;
-    FN(attention_items)(&p, places, 6, args, steps);
+    attention_items(&p, places, 6, args, steps);
 }
 
 /* (q,d),(k,d),(k,v),(r,d)->(q,v), causal: rows are relative positions -(r - 1) .. 0 */
 static void
-FN(relative_global_attention)(char **args, const ptrdiff_t *dims,
-                              const ptrdiff_t *steps, void *data)
+relative_global_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
+                          void *data)
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
@@ -68,15 +67,15 @@ FN(relative_global_attention)(char **args, const ptrdiff_t *dims,
         return;
     }
     p.min_position = -(dims[5] - 1);
-    FN(attention_items)(&p, places, 5, args, steps);
+    attention_items(&p, places, 5, args, steps);
 }
 
 /* (q,d),(k,d),(k,v),(r,d),(d),(d)->(q,v): the last query is at the last key; rows are
  * relative positions from -(k - 1) on: k of them for causal attention, k + q - 1 or 2k - 1
  * for both directions. Another number would not tell where they begin. */
 static void
-FN(transformer_xl_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                             void *data)
+transformer_xl_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
+                         void *data)
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
@@ -101,6 +100,6 @@ FN(transformer_xl_attention)(char **args, const ptrdiff_t *dims, const ptrdiff_t
     p.query_offset = offsets;
     p.min_position = -(p.Lk - 1);
     p.window_right = causal ? 0 : RP_UNBOUNDED;
-    FN(attention_items)(&p, places, 7, args, steps);
+    attention_items(&p, places, 7, args, steps);
     rp_free(offsets);
 }

@@ -7,7 +7,7 @@
  * threads' cores, but enough for every thread, each slice being `units` units of work.
  * A wave ends where a head does, or lies within one. */
 static int64_t
-FN(wave_of)(const FN(plan) * plan, size_t bytes, int64_t units)
+wave_of(const plan_t *plan, size_t bytes, int64_t units)
 {
     const rp_attention *p = plan->p;
     int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
@@ -20,14 +20,12 @@ FN(wave_of)(const FN(plan) * plan, size_t bytes, int64_t units)
  * they use it, and returns the bytes that it adds to a slice; 0 where other waves would
  * have to pack the same again. */
 static size_t
-FN(plan_wave_table)(FN(plan) * plan, int which, const rp_array *table,
-                    FN(copies) * copies, int64_t rows, int64_t columns, int path,
-                    int panels)
+plan_wave_table(plan_t *plan, int which, const rp_array *table, copies_t *copies,
+                int64_t rows, int64_t columns, int path, int panels)
 {
     if (path == RP_ABSENT)
         return 0;
-    FN(table_pack)
-    t = FN(plan_table)(plan, table, copies, rows, columns, path, panels, 1);
+    table_pack_t t = plan_table(plan, table, copies, rows, columns, path, panels, 1);
     if (copies->heads == 1 || (copies->batches > 1 && plan->group > 1))
         return 0;
     copies->first = -1;
@@ -36,11 +34,11 @@ FN(plan_wave_table)(FN(plan) * plan, int which, const rp_array *table,
 }
 
 static rp_status
-FN(allocate_wave_tables)(const FN(plan) * plan)
+allocate_wave_tables(const plan_t *plan)
 {
     int64_t heads = RP_MAX(1, plan->slices / plan->p->B) * plan->group;
     for (int i = 0; i < 2; i++) {
-        FN(copies) *c = plan->wave_tables[i].copies;
+        copies_t *c = plan->wave_tables[i].copies;
         if (c == NULL)
             continue;
         c->data = rp_alloc((size_t)(c->batches > 1 ? plan->slices : heads),
@@ -54,12 +52,12 @@ FN(allocate_wave_tables)(const FN(plan) * plan)
 /* Packs what the wave's slices read of those tables, unless the wave before, of the same
  * head, has done it. */
 static rp_status
-FN(pack_wave_tables)(FN(plan) * plan)
+pack_wave_tables(plan_t *plan)
 {
     const rp_attention *p = plan->p;
     rp_status status = RP_OK;
     for (int i = 0; i < 2 && !status; i++) {
-        FN(table_pack) *t = &plan->wave_tables[i];
+        table_pack_t *t = &plan->wave_tables[i];
         int64_t first = plan->first_slice, count = plan->slices;
         if (t->plan == NULL)
             continue;
@@ -70,14 +68,14 @@ FN(pack_wave_tables)(FN(plan) * plan)
         if (t->copies->batches == 1 && first == t->copies->first)
             continue;
         t->copies->first = first;
-        status = rp_parallel(count * t->chunks, FN(pack_table_unit), t, p->threads);
+        status = rp_parallel(count * t->chunks, pack_table_unit, t, p->threads);
     }
     return status;
 }
 
 /* Starts the wave of up to `wave` slices at slice `first`. */
 static void
-FN(start_wave)(FN(plan) * plan, int64_t first, int64_t wave)
+start_wave(plan_t *plan, int64_t first, int64_t wave)
 {
     const rp_attention *p = plan->p;
     plan->first_slice = first;

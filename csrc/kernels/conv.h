@@ -20,10 +20,10 @@ typedef struct {
     const char *x, *weight, *mask;
     ptrdiff_t x_row, x_col, x_step, row, col, step, mask_row, mask_col;
     int64_t top, left, s0, s1, t0, t1;
-} FN(taps);
+} taps_t;
 
 RP_INLINE int64_t
-FN(conv_pad)(const rp_job *job, int operand, int64_t item)
+conv_pad(const rp_job *job, int operand, int64_t item)
 {
     int64_t pad = *(const int64_t *)rp_operand(job, operand, item);
     return RP_MIN(RP_MAX(pad, -FARTHEST), FARTHEST);
@@ -31,8 +31,7 @@ FN(conv_pad)(const rp_job *job, int operand, int64_t item)
 
 /* The cell under tap (s, t): which row of x, weight and whether it is to be seen. */
 RP_INLINE int
-FN(conv_tap)(const FN(taps) * taps, int64_t s, int64_t t, const char **x,
-             const char **w)
+conv_tap(const taps_t *taps, int64_t s, int64_t t, const char **x, const char **w)
 {
     int64_t dr = s - taps->top, dc = t - taps->left;
     *x = taps->x + dr * taps->x_row + dc * taps->x_col;
@@ -42,31 +41,31 @@ FN(conv_tap)(const FN(taps) * taps, int64_t s, int64_t t, const char **x,
 
 /* acc[q] = sum over the taps of vectors [q] of x and weight from channel e on. */
 RP_INLINE void
-FN(conv_strip)(const FN(taps) * taps, int64_t e, int vectors, V *acc)
+conv_strip(const taps_t *taps, int64_t e, int vectors, V *acc)
 {
     for (int q = 0; q < vectors; q++)
         acc[q] = (V){0};
     for (int64_t s = taps->s0; s < taps->s1; s++)
         for (int64_t t = taps->t0; t < taps->t1; t++) {
             const char *x, *w;
-            if (!FN(conv_tap)(taps, s, t, &x, &w))
+            if (!conv_tap(taps, s, t, &x, &w))
                 continue;
 #pragma GCC unroll 4
             for (int q = 0; q < vectors; q++)
-                acc[q] += FN(load)((const T *)x + e + q * VL) *
-                          FN(load)((const T *)w + e + q * VL);
+                acc[q] +=
+                    load((const T *)x + e + q * VL) * load((const T *)w + e + q * VL);
         }
 }
 
 /* The same for one channel of any strides. */
 RP_INLINE T
-FN(conv_channel)(const FN(taps) * taps, int64_t e)
+conv_channel(const taps_t *taps, int64_t e)
 {
     T sum = 0;
     for (int64_t s = taps->s0; s < taps->s1; s++)
         for (int64_t t = taps->t0; t < taps->t1; t++) {
             const char *x, *w;
-            if (!FN(conv_tap)(taps, s, t, &x, &w))
+            if (!conv_tap(taps, s, t, &x, &w))
                 continue;
             sum +=
                 *(const T *)(x + e * taps->x_step) * *(const T *)(w + e * taps->step);
@@ -76,8 +75,8 @@ FN(conv_channel)(const FN(taps) * taps, int64_t e)
 
 /* The sums of all channels of one cell, with x and bias added, into `out`. */
 static void
-FN(conv_cell)(const FN(taps) * taps, const char *x, const char *bias, ptrdiff_t b_step,
-              char *out, ptrdiff_t out_step, int64_t channels)
+conv_cell(const taps_t *taps, const char *x, const char *bias, ptrdiff_t b_step,
+          char *out, ptrdiff_t out_step, int64_t channels)
 {
     const ptrdiff_t unit = sizeof(T);
     int64_t e = 0;
@@ -86,26 +85,25 @@ FN(conv_cell)(const FN(taps) * taps, const char *x, const char *bias, ptrdiff_t 
         out_step == unit) {
         const T *from = (const T *)x, *add = (const T *)bias;
         for (; e + STRIP * VL <= channels; e += STRIP * VL) {
-            FN(conv_strip)(taps, e, STRIP, acc);
+            conv_strip(taps, e, STRIP, acc);
 #pragma GCC unroll 4
             for (int q = 0; q < STRIP; q++)
-                FN(store)((T *)out + e + q * VL,
-                          FN(load)(from + e + q * VL) +
-                              (acc[q] + FN(load)(add + e + q * VL)));
+                store((T *)out + e + q * VL,
+                      load(from + e + q * VL) + (acc[q] + load(add + e + q * VL)));
         }
         for (; e + VL <= channels; e += VL) {
-            FN(conv_strip)(taps, e, 1, acc);
-            FN(store)((T *)out + e, FN(load)(from + e) + (acc[0] + FN(load)(add + e)));
+            conv_strip(taps, e, 1, acc);
+            store((T *)out + e, load(from + e) + (acc[0] + load(add + e)));
         }
     }
     for (; e < channels; e++)
         *(T *)(out + e * out_step) =
             *(const T *)(x + e * taps->x_step) +
-            (FN(conv_channel)(taps, e) + *(const T *)(bias + e * b_step));
+            (conv_channel(taps, e) + *(const T *)(bias + e * b_step));
 }
 
 static void
-FN(conv_cells)(void *context, int64_t unit, int worker)
+conv_cells(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -114,45 +112,44 @@ FN(conv_cells)(void *context, int64_t unit, int worker)
     int64_t last = RP_MIN((unit + 1) * job->block, job->rows);
     for (int64_t cell = unit * job->block; cell < last; cell++) {
         int64_t item = cell / (h * w), r = cell / w % h, c = cell % w;
-        int64_t top = FN(conv_pad)(job, 4, item), left = FN(conv_pad)(job, 5, item);
+        int64_t top = conv_pad(job, 4, item), left = conv_pad(job, 5, item);
         const char *x = rp_operand(job, 0, item) + r * steps[0] + c * steps[1];
         const char *mask = rp_operand(job, 3, item) + r * steps[7] + c * steps[8];
         char *out = rp_operand(job, 6, item) + r * steps[9] + c * steps[10];
         if (*(const T *)mask == 0) {
-            FN(copy_run)(out, steps[11], x, steps[2], dims[3]);
+            copy_run(out, steps[11], x, steps[2], dims[3]);
             continue;
         }
-        FN(taps) taps = {.x = x, .mask = mask, .top = top, .left = left};
+        taps_t taps = {.x = x, .mask = mask, .top = top, .left = left};
         taps.weight = rp_operand(job, 1, item);
         taps.x_row = steps[0], taps.x_col = steps[1], taps.x_step = steps[2];
         taps.row = steps[3], taps.col = steps[4], taps.step = steps[5];
         taps.mask_row = steps[7], taps.mask_col = steps[8];
         taps.s0 = RP_MAX(0, top - r), taps.s1 = RP_MIN(dims[4], h + top - r);
         taps.t0 = RP_MAX(0, left - c), taps.t1 = RP_MIN(dims[5], w + left - c);
-        FN(conv_cell)(&taps, x, rp_operand(job, 2, item), steps[6], out, steps[11],
-                      dims[3]);
+        conv_cell(&taps, x, rp_operand(job, 2, item), steps[6], out, steps[11],
+                  dims[3]);
     }
 }
 
 /* x (h,w,e), weight (i,j,e), bias (e), mask (h,w), top, left -> (h,w,e) */
 static void
-FN(conv_encoding)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                  void *data)
+conv_encoding(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
     int64_t taps = RP_MIN(dims[4], RP_UNIT_WORK) * RP_MIN(dims[5], RP_UNIT_WORK);
     int64_t width = RP_MIN(dims[3], RP_UNIT_WORK) * (taps + 1);
     if (dims[3] > 0)
-        rp_run_rows(&job, dims[0] * dims[1] * dims[2], width, FN(conv_cells));
+        rp_run_rows(&job, dims[0] * dims[1] * dims[2], width, conv_cells);
 }
 
 /* ---- gradients of weight and bias --------------------------------------------------- */
 
 /* part += g * x over `count` channels; x = NULL stands for ones. */
 RP_INLINE void
-FN(conv_add)(T *part, const char *g, ptrdiff_t g_step, const char *x, ptrdiff_t x_step,
-             int64_t count)
+conv_add(T *part, const char *g, ptrdiff_t g_step, const char *x, ptrdiff_t x_step,
+         int64_t count)
 {
     int64_t k = 0;
     if (x == NULL) {
@@ -162,8 +159,8 @@ FN(conv_add)(T *part, const char *g, ptrdiff_t g_step, const char *x, ptrdiff_t 
     }
     if (g_step == (ptrdiff_t)sizeof(T) && x_step == (ptrdiff_t)sizeof(T))
         for (; k + VL <= count; k += VL)
-            FN(store)(part + k, FN(load)(part + k) + FN(load)((const T *)g + k) *
-                                                         FN(load)((const T *)x + k));
+            store(part + k,
+                  load(part + k) + load((const T *)g + k) * load((const T *)x + k));
     for (; k < count; k++)
         part[k] += *(const T *)(g + k * g_step) * *(const T *)(x + k * x_step);
 }
@@ -171,8 +168,8 @@ FN(conv_add)(T *part, const char *g, ptrdiff_t g_step, const char *x, ptrdiff_t 
 /* total = sum over the cells of g[r, c] * x[r + dr, c + dc], both visible; is_bias: of
  * g[r, c] alone. All from channel e on. */
 static void
-FN(conv_tap_sum)(const rp_job *job, int64_t item, int64_t dr, int64_t dc, int is_bias,
-                 int64_t e, int64_t count, double *total)
+conv_tap_sum(const rp_job *job, int64_t item, int64_t dr, int64_t dc, int is_bias,
+             int64_t e, int64_t count, double *total)
 {
     const ptrdiff_t *steps = job->steps + 7, *dims = job->dims;
     const char *grad = rp_operand(job, 0, item) + e * steps[2];
@@ -191,10 +188,10 @@ FN(conv_tap_sum)(const rp_job *job, int64_t item, int64_t dr, int64_t dc, int is
                 const char *there = mask + (r + dr) * steps[6] + (c + dc) * steps[7];
                 if (*(const T *)(mask + r * steps[6] + c * steps[7]) != 0 &&
                     *(const T *)there != 0)
-                    FN(conv_add)(
-                        part, grad + r * steps[0] + c * steps[1], steps[2],
-                        is_bias ? NULL : x + (r + dr) * steps[3] + (c + dc) * steps[4],
-                        steps[5], count);
+                    conv_add(part, grad + r * steps[0] + c * steps[1], steps[2],
+                             is_bias ? NULL
+                                     : x + (r + dr) * steps[3] + (c + dc) * steps[4],
+                             steps[5], count);
             }
             for (int64_t k = 0; k < count; k++)
                 total[k] += part[k];
@@ -204,7 +201,7 @@ FN(conv_tap_sum)(const rp_job *job, int64_t item, int64_t dr, int64_t dc, int is
 /* A unit is one tap, or behind the last tap the bias, of a block of channels of an item:
  * one writer, one order. */
 static void
-FN(conv_gradient_unit)(void *context, int64_t unit, int worker)
+conv_gradient_unit(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -220,27 +217,26 @@ FN(conv_gradient_unit)(void *context, int64_t unit, int worker)
     ptrdiff_t step = steps[11];
     if (!is_bias) {
         int64_t s = tap / dims[5], t = tap % dims[5];
-        dr = s - FN(conv_pad)(job, 3, item);
-        dc = t - FN(conv_pad)(job, 4, item);
+        dr = s - conv_pad(job, 3, item);
+        dc = t - conv_pad(job, 4, item);
         to = rp_operand(job, 5, item) + s * steps[8] + t * steps[9] + e * steps[10];
         step = steps[10];
     }
-    FN(conv_tap_sum)(job, item, dr, dc, is_bias, e, count, total);
+    conv_tap_sum(job, item, dr, dc, is_bias, e, count, total);
     for (int64_t k = 0; k < count; k++)
         *(T *)(to + k * step) = (T)total[k];
 }
 
 /* grad_out (h,w,e), x (h,w,e), mask (h,w), top, left -> weight (i,j,e), bias (e) */
 static void
-FN(conv_encoding_backward)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                           void *data)
+conv_encoding_backward(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
+                       void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
     int64_t blocks = (dims[3] + CHANNELS - 1) / CHANNELS;
     int64_t units = dims[0] * blocks * (dims[4] * dims[5] + 1);
-    rp_loop_status(
-        rp_parallel(units, FN(conv_gradient_unit), &job, rp_get_num_threads()));
+    rp_loop_status(rp_parallel(units, conv_gradient_unit, &job, rp_get_num_threads()));
 }
 
 /* ---- the activation behind wav2vec 2.0's convolution -------------------------------- */
@@ -248,7 +244,7 @@ FN(conv_encoding_backward)(char **args, const ptrdiff_t *dims, const ptrdiff_t *
 /* y = x F(x) and dy/dx = F(x) + x f(x), F and f the normal distribution and its density,
  * in double: erfc keeps the digits of F far to the left. */
 static void
-FN(gelu_rows)(void *context, int64_t unit, int worker)
+gelu_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -270,12 +266,12 @@ FN(gelu_rows)(void *context, int64_t unit, int worker)
 
 /* x (n) -> values (n), derivatives (n) */
 static void
-FN(gelu)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+gelu(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     enum { WORK = 32 }; /* erfc and exp cost about as much as 32 elements */
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    rp_run_rows(&job, dims[0] * dims[1], WORK, FN(gelu_rows));
+    rp_run_rows(&job, dims[0] * dims[1], WORK, gelu_rows);
 }
 
 #undef STRIP

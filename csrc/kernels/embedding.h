@@ -1,7 +1,7 @@
 /* embedding.h: a learned table of encodings: rows out, gradients back in. */
 
 static void
-FN(learned_rows)(void *context, int64_t unit, int worker)
+learned_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     rp_job *job = context;
@@ -16,24 +16,24 @@ FN(learned_rows)(void *context, int64_t unit, int worker)
             rp_fail(job);
             return;
         }
-        FN(copy_run)(rp_operand(job, 2, item) + i * steps[6], steps[7],
-                     rp_operand(job, 0, item) + at * steps[3], steps[4], d);
+        copy_run(rp_operand(job, 2, item) + i * steps[6], steps[7],
+                 rp_operand(job, 0, item) + at * steps[3], steps[4], d);
     }
 }
 
 static void
-FN(learned)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+learned(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    if (rp_run_rows(&job, dims[0] * dims[3], dims[2], FN(learned_rows)) && job.failed)
+    if (rp_run_rows(&job, dims[0] * dims[3], dims[2], learned_rows) && job.failed)
         rp_loop_error("learned: a position is outside the table");
 }
 
 /* Columns are the units: each is summed in the order of the positions by one writer,
  * whatever the number of threads. `block` is a number of columns here. */
 static void
-FN(learned_backward_columns)(void *context, int64_t unit, int worker)
+learned_backward_columns(void *context, int64_t unit, int worker)
 {
     (void)worker;
     rp_job *job = context;
@@ -44,7 +44,7 @@ FN(learned_backward_columns)(void *context, int64_t unit, int worker)
     const char *grad = rp_operand(job, 0, item) + first * steps[4];
     char *table = rp_operand(job, 2, item) + first * steps[7];
     for (int64_t row = 0; row < r; row++)
-        FN(zero_run)(table + row * steps[6], steps[7], width);
+        zero_run(table + row * steps[6], steps[7], width);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = *(const int64_t *)(rp_operand(job, 1, item) + i * steps[5]);
         if (at < 0 || at >= r) {
@@ -59,15 +59,14 @@ FN(learned_backward_columns)(void *context, int64_t unit, int worker)
 }
 
 static void
-FN(learned_backward)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                     void *data)
+learned_backward(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     enum { LINE = 64 / sizeof(T) }; /* one cache line: no two units write the same */
     rp_job job = {.args = args, .dims = dims, .steps = steps, .block = LINE};
     int64_t units = dims[0] * ((dims[2] + LINE - 1) / LINE);
     int64_t work = dims[0] * dims[2] * (dims[1] + dims[3]);
-    rp_status status = rp_parallel(units, FN(learned_backward_columns), &job,
+    rp_status status = rp_parallel(units, learned_backward_columns, &job,
                                    work < RP_UNIT_WORK ? 1 : rp_get_num_threads());
     rp_loop_status(status);
     if (status == RP_OK && job.failed)

@@ -10,7 +10,7 @@
  * last step is a product, not an addition to the exponent bits. */
 
 RP_INLINE V
-FN(exp2)(V x)
+vexp2(V x)
 {
 #if RP_IS_F32
     const T shift = 0x1.8p23f, smallest = -100.0f;
@@ -37,7 +37,7 @@ FN(exp2)(V x)
     enum { DEGREE = RP_IS_F32 ? 5 : 11 };
     V rounded = x + shift;
     V f = x - (rounded - shift);
-    V p = FN(splat)(c[DEGREE]);
+    V p = splat(c[DEGREE]);
 #pragma GCC unroll 11
     for (int i = DEGREE - 1; i >= 0; i--)
         p = p * f + c[i];
@@ -53,7 +53,7 @@ FN(exp2)(V x)
 
 /* x * log2e, with finite x kept finite: only -inf hides. */
 RP_INLINE T
-FN(log2_units)(double x)
+log2_units(double x)
 {
     const double limit = RP_LARGEST_TERM;
     double y = x * RP_LOG2E;
@@ -66,7 +66,7 @@ FN(log2_units)(double x)
 
 /* s + x, and -inf where x is: it hides NaN and infinity too. */
 RP_INLINE T
-FN(add_or_hide)(T s, T x)
+add_or_hide(T s, T x)
 {
     return x == -(T)INFINITY ? x : s + x;
 }

@@ -4,16 +4,16 @@
  * cycles, 2 a cycle), and fit the 16 registers of AVX2 beside the two operands. */
 
 static double
-FN(fma_loop)(int64_t rounds)
+fma_loop(int64_t rounds)
 {
     enum { CHAINS = 12 };
     V acc[CHAINS], x, y;
     /* volatile: nothing of the loop is known to the compiler */
     volatile T seed = (T)0.5;
     for (int c = 0; c < CHAINS; c++)
-        acc[c] = FN(splat)(seed);
-    x = FN(splat)(seed);
-    y = FN(splat)(seed);
+        acc[c] = splat(seed);
+    x = splat(seed);
+    y = splat(seed);
     for (int64_t round = 0; round < rounds; round++)
 #pragma GCC unroll 12
         for (int c = 0; c < CHAINS; c++)
@@ -21,6 +21,6 @@ FN(fma_loop)(int64_t rounds)
     V total = acc[0];
     for (int c = 1; c < CHAINS; c++)
         total += acc[c];
-    seed = FN(sum_lanes)(total)[0];
+    seed = sum_lanes(total)[0];
     return 2.0 * CHAINS * VL * (double)rounds;
 }

@@ -19,7 +19,7 @@ typedef struct {
     T *delta;                 /* grad_out . out - grad_lse */
     T *key_dots, *value_dots; /* ROWS and LABELS: (q + v).A and grad_out . W */
     unsigned char *bad;       /* per query tile: NaN or infinity in q or grad_out */
-} FN(head);
+} head_t;
 
 /* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
 typedef struct {
@@ -29,18 +29,18 @@ typedef struct {
     ptrdiff_t columns, width;
     T factor;
     T *data; /* NULL: not asked for */
-} FN(partial);
+} partial_t;
 
 /* Sums of one query over the keys of a chunk: dS; p of the pairs beyond either end of
  * rel_key. */
 typedef struct {
     double grad, share[2];
-} FN(row_ends);
+} row_ends_t;
 
 typedef struct {
-    FN(plan) plan; /* of the forward: paths, bands, keys and values of the wave */
+    plan_t plan; /* of the forward: paths, bands, keys and values of the wave */
     const rp_gradients *g;
-    FN(copies) key_rows, query_rows, value_panels; /* tables, as products need them */
+    copies_t key_rows, query_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
     int copy_keys, correct_ends;
     double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
@@ -48,28 +48,28 @@ typedef struct {
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
     T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
-    FN(row_ends) * ends;   /* per head and chunk, all rows; NULL: not corrected */
+    row_ends_t *ends;      /* per head and chunk, all rows; NULL: not corrected */
     ptrdiff_t head_size;
     unsigned char *heads_bad;
-    FN(partial) partials[RP_PARTIALS];
+    partial_t partials[RP_PARTIALS];
     char *memory; /* all of the above but the tables, and the workers' scratch */
     size_t used;
     int failed;
-} FN(gradients);
+} gradients_t;
 
 RP_INLINE int64_t
-FN(query_tiles)(const FN(gradients) * gp)
+query_tiles(const gradients_t *gp)
 {
     return gp->plan.Lq_pad / BQ;
 }
 
 /* Query tiles that see any key of a chunk: [begin, end). */
 static rp_interval
-FN(chunk_queries)(const FN(gradients) * gp, int64_t b, int64_t chunk)
+chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
 {
     const rp_attention *p = gp->plan.p;
     int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
-    rp_interval tiles = {0, FN(query_tiles)(gp)};
+    rp_interval tiles = {0, query_tiles(gp)};
     while (tiles.begin < tiles.end &&
            rp_visible(p, b, RP_MIN(p->Lq, (tiles.begin + 1) * BQ) - 1).end <= first)
         tiles.begin++;
@@ -81,7 +81,7 @@ FN(chunk_queries)(const FN(gradients) * gp, int64_t b, int64_t chunk)
 
 /* Rows of a partial that those query tiles can add to: [begin, end). */
 RP_INLINE rp_interval
-FN(partial_span)(const FN(gradients) * gp, const FN(partial) * s, rp_interval tiles)
+partial_span(const gradients_t *gp, const partial_t *s, rp_interval tiles)
 {
     rp_interval all = {0, s->rows}, none = {0, 0};
     if (tiles.begin == tiles.end)
@@ -94,15 +94,16 @@ FN(partial_span)(const FN(gradients) * gp, const FN(partial) * s, rp_interval ti
 }
 
 /* Carves the operands of head `index` of the wave; with NULL data only counts. */
-static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *size)
+static head_t
+head_of(const gradients_t *gp, int64_t index, ptrdiff_t *size)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     char *memory = (char *)(gp->heads ? gp->heads + index * gp->head_size : NULL);
     size_t used = 0;
-    FN(head) head = {0};
+    head_t head = {0};
     int two = p->pos_bias_u.data || p->pos_bias_v.data;
-#define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
+#define TAKE(count) take(memory, &used, count, sizeof(T))
     head.rows_u = TAKE(plan->Lq_pad * plan->D_pad);
     head.rows_v = two ? TAKE(plan->Lq_pad * plan->D_pad) : head.rows_u;
     head.grad_rows = TAKE(plan->Lq_pad * plan->Dv_pad);
@@ -114,7 +115,7 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
     if (plan->use_value > RP_BAND)
         head.value_dots = TAKE(plan->Lq_pad * RP_ROUND_UP(p->value_rows, NR));
 #undef TAKE
-    head.bad = gp->heads_bad ? gp->heads_bad + index * FN(query_tiles)(gp) : NULL;
+    head.bad = gp->heads_bad ? gp->heads_bad + index * query_tiles(gp) : NULL;
     if (size)
         *size = (ptrdiff_t)(used / sizeof(T));
     return head;
@@ -124,7 +125,7 @@ static FN(head) FN(head_of)(const FN(gradients) * gp, int64_t index, ptrdiff_t *
 
 /* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
 RP_INLINE double
-FN(long_dot)(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
+long_dot(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
 {
     double sums[8] = {0};
     ptrdiff_t k = 0;
@@ -141,8 +142,8 @@ FN(long_dot)(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
 
 /* What each row of one query tile subtracts and is divided by. */
 static void
-FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t h,
-                  int64_t i0, int64_t end)
+pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t i0,
+              int64_t end)
 {
     const rp_attention *p = gp->plan.p;
     const rp_gradients *g = gp->g;
@@ -155,9 +156,9 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
         const char *out = rp_at(&p->out, b, h, i);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
         if (g->grad_out.data && p->out.col == (ptrdiff_t)sizeof(T))
-            sum = FN(long_dot)(grad, out, sizeof(T), p->Dv);
+            sum = long_dot(grad, out, sizeof(T), p->Dv);
         else if (g->grad_out.data)
-            sum = FN(long_dot)(grad, out, p->out.col, p->Dv);
+            sum = long_dot(grad, out, p->out.col, p->Dv);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
         head->max[i] = *(const T *)rp_at(&p->row_max, b, h, i);
@@ -167,84 +168,82 @@ FN(pack_row_sums)(const FN(gradients) * gp, FN(head) * head, int64_t b, int64_t 
 }
 
 static void
-FN(pack_head_unit)(void *context, int64_t unit, int worker)
+pack_head_unit(void *context, int64_t unit, int worker)
 {
-    const FN(gradients) *gp = context;
-    const FN(plan) *plan = &gp->plan;
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     (void)worker;
-    int64_t tiles = FN(query_tiles)(gp), index = unit / tiles, i0 = unit % tiles * BQ;
+    int64_t tiles = query_tiles(gp), index = unit / tiles, i0 = unit % tiles * BQ;
     int64_t b, h;
-    FN(head_at)(plan, index, &b, &h);
+    head_at(plan, index, &b, &h);
     int64_t rows = RP_MIN(BQ, p->Lq - i0);
     const rp_array *grad = &gp->g->grad_out;
-    FN(head) head = FN(head_of)(gp, index, NULL);
-    FN(pack_queries)(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
-                     head.rows_v + i0 * plan->D_pad);
+    head_t head = head_of(gp, index, NULL);
+    pack_queries(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
+                 head.rows_v + i0 * plan->D_pad);
     for (int64_t i = i0; i < i0 + BQ; i++)
-        FN(pack_row)(head.grad_rows + i * plan->Dv_pad,
-                     grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL,
-                     grad->col, p->Dv, plan->Dv_pad);
-    FN(pack_row_sums)(gp, &head, b, h, i0, i0 + rows);
+        pack_row(head.grad_rows + i * plan->Dv_pad,
+                 grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL, grad->col,
+                 p->Dv, plan->Dv_pad);
+    pack_row_sums(gp, &head, b, h, i0, i0 + rows);
     const ptrdiff_t size = sizeof(T);
     head.bad[i0 / BQ] =
-        (unsigned char)(FN(not_finite)((const char *)(head.rows_u + i0 * plan->D_pad),
-                                       plan->D_pad * size, size, rows, plan->D_pad) ||
+        (unsigned char)(not_finite((const char *)(head.rows_u + i0 * plan->D_pad),
+                                   plan->D_pad * size, size, rows, plan->D_pad) ||
                         (head.rows_v != head.rows_u &&
-                         FN(not_finite)((const char *)(head.rows_v + i0 * plan->D_pad),
-                                        plan->D_pad * size, size, rows, plan->D_pad)) ||
-                        FN(not_finite)(
-                            (const char *)(head.grad_rows + i0 * plan->Dv_pad),
-                            plan->Dv_pad * size, size, rows, plan->Dv_pad));
+                         not_finite((const char *)(head.rows_v + i0 * plan->D_pad),
+                                    plan->D_pad * size, size, rows, plan->D_pad)) ||
+                        not_finite((const char *)(head.grad_rows + i0 * plan->Dv_pad),
+                                   plan->Dv_pad * size, size, rows, plan->Dv_pad));
     if (head.key_dots)
-        FN(gemm_set)(head.rows_v + i0 * plan->D_pad, plan->D_pad,
-                     FN(copy)(&plan->rel_key, b, h), BQ, plan->key_stride, p->D, p->D,
-                     head.key_dots + i0 * plan->key_stride, plan->key_stride);
+        gemm_set(head.rows_v + i0 * plan->D_pad, plan->D_pad,
+                 copy_of(&plan->rel_key, b, h), BQ, plan->key_stride, p->D, p->D,
+                 head.key_dots + i0 * plan->key_stride, plan->key_stride);
     if (head.value_dots) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        FN(gemm_set)(head.grad_rows + i0 * plan->Dv_pad, plan->Dv_pad,
-                     FN(copy)(&gp->value_panels, b, h), BQ, stride, p->Dv, VALUE_BLOCK,
-                     head.value_dots + i0 * stride, stride);
+        gemm_set(head.grad_rows + i0 * plan->Dv_pad, plan->Dv_pad,
+                 copy_of(&gp->value_panels, b, h), BQ, stride, p->Dv, VALUE_BLOCK,
+                 head.value_dots + i0 * stride, stride);
     }
 }
 
 /* The key side of one key tile of one slice, beyond what the forward packs. */
 static void
-FN(pack_keys_unit)(void *context, int64_t unit, int worker)
+pack_keys_unit(void *context, int64_t unit, int worker)
 {
-    FN(gradients) *gp = context;
-    FN(plan) *plan = &gp->plan;
+    gradients_t *gp = context;
+    plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     int64_t slice = unit / plan->key_tiles,
             j0 = unit % plan->key_tiles * plan->key_tile;
     int64_t b, hk;
-    FN(slice_at)(plan, slice, &b, &hk);
+    slice_at(plan, slice, &b, &hk);
     int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
-    FN(pack_slice_unit)(plan, unit, worker);
+    pack_slice_unit(plan, unit, worker);
     T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
     for (int64_t j = j0; j < end; j += NR) {
         const char *rows[NR];
         for (int i = 0; i < NR; i++)
             rows[i] = j + i < p->Lk ? rp_at(&p->value, b, hk, j + i) : NULL;
-        FN(pack_panel)(values + j * p->Dv, rows, p->value.col, p->Dv, 1,
-                       NR * p->value.row);
+        pack_panel(values + j * p->Dv, rows, p->value.col, p->Dv, 1, NR * p->value.row);
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)
-        FN(pack_row)(gp->key_copy + (slice * p->Lk + j) * plan->D_pad,
-                     rp_at(&p->key, b, hk, j), p->key.col, p->D, plan->D_pad);
-    gp->keys_bad[unit] = (unsigned char)FN(not_finite)(
+        pack_row(gp->key_copy + (slice * p->Lk + j) * plan->D_pad,
+                 rp_at(&p->key, b, hk, j), p->key.col, p->D, plan->D_pad);
+    gp->keys_bad[unit] = (unsigned char)not_finite(
         rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
 }
 
 /* Keys of slice (b, hk) as rows of whole vectors. */
 RP_INLINE const T *
-FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *stride)
+slice_keys(const gradients_t *gp, int64_t b, int64_t hk, ptrdiff_t *stride)
 {
     const rp_attention *p = gp->plan.p;
     if (gp->copy_keys) {
         *stride = gp->plan.D_pad;
-        return gp->key_copy + FN(slice_of)(&gp->plan, b, hk) * p->Lk * gp->plan.D_pad;
+        return gp->key_copy + slice_of(&gp->plan, b, hk) * p->Lk * gp->plan.D_pad;
     }
     *stride = p->key.row / (ptrdiff_t)sizeof(T);
     return (const T *)rp_at(&p->key, b, hk, 0);
@@ -253,14 +252,14 @@ FN(slice_keys)(const FN(gradients) * gp, int64_t b, int64_t hk, ptrdiff_t *strid
 /* ---- adding partial sums up ----------------------------------------------------------- */
 
 RP_INLINE T *
-FN(partial_of)(const FN(gradients) * gp, int which, int64_t index, int64_t chunk)
+partial_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
 {
-    const FN(partial) *s = &gp->partials[which];
+    const partial_t *s = &gp->partials[which];
     return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
 }
 
 RP_INLINE T *
-FN(grad_query_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
+grad_query_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
     return gp->grad_query ? gp->grad_query + (index * gp->chunks + chunk) *
                                                  gp->plan.Lq_pad * gp->plan.D_pad
@@ -269,9 +268,8 @@ FN(grad_query_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
 
 /* Rows [*first, *end) of a partial that belong to row t of the gradient. */
 RP_INLINE void
-FN(partial_rows)(const FN(gradients) * gp, const FN(partial) * s, int64_t b,
-                 int64_t chunk, rp_interval span, int64_t t, int64_t *first,
-                 int64_t *end)
+partial_rows(const gradients_t *gp, const partial_t *s, int64_t b, int64_t chunk,
+             rp_interval span, int64_t t, int64_t *first, int64_t *end)
 {
     const rp_attention *p = gp->plan.p;
     *first = RP_MIN(t, span.end);
@@ -291,89 +289,86 @@ FN(partial_rows)(const FN(gradients) * gp, const FN(partial) * s, int64_t b,
 }
 
 RP_INLINE double *
-FN(fire_sums_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
+fire_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
-    return gp->fire_sums ? gp->fire_sums +
-                               (index * gp->chunks + chunk) * FN(fire_sums)(gp->plan.p)
+    return gp->fire_sums ? gp->fire_sums + (index * gp->chunks + chunk) *
+                                               fire_sums_count(gp->plan.p)
                          : NULL;
 }
 
 /* Adds the wave's sums for FIRE to its gradient: few, so one after the other. */
 static void
-FN(sum_fire)(const FN(gradients) * gp)
+sum_fire(const gradients_t *gp)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     for (int64_t index = 0; gp->fire_sums && index < plan->slices * plan->group;
          index++) {
         int64_t b, h;
-        FN(head_at)(plan, index, &b, &h);
+        head_at(plan, index, &b, &h);
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
-            FN(add_fire_sums)(gp->g, b, h, FN(fire_sums_of)(gp, index, chunk));
+            add_fire_sums(gp->g, b, h, fire_sums_of(gp, index, chunk));
     }
 }
 
 typedef struct {
-    const FN(gradients) * gp;
-    const FN(partial) * s;
+    const gradients_t *gp;
+    const partial_t *s;
     int64_t heads, blocks;
-} FN(partial_sum);
+} partial_sum_t;
 
 /* row (column stride `step`) += factor * terms */
 RP_INLINE void
-FN(add_partial_row)(char *row, ptrdiff_t step, T factor, const T *terms,
-                    ptrdiff_t count)
+add_partial_row(char *row, ptrdiff_t step, T factor, const T *terms, ptrdiff_t count)
 {
     ptrdiff_t k = 0;
     if (step == (ptrdiff_t)sizeof(T))
         for (; k + VL <= count; k += VL)
-            FN(store)((T *)row + k,
-                      FN(load)((T *)row + k) + factor * FN(load)(terms + k));
+            store((T *)row + k, load((T *)row + k) + factor * load(terms + k));
     for (; k < count; k++)
         *(T *)(row + k * step) += factor * terms[k];
 }
 
 /* Adds every partial of the wave to one block of rows of one copy of a gradient. */
 static void
-FN(sum_partial_unit)(void *context, int64_t unit, int worker)
+sum_partial_unit(void *context, int64_t unit, int worker)
 {
-    const FN(partial_sum) *sum = context;
-    const FN(gradients) *gp = sum->gp;
-    const FN(partial) *s = sum->s;
+    const partial_sum_t *sum = context;
+    const gradients_t *gp = sum->gp;
+    const partial_t *s = sum->s;
     (void)worker;
     int64_t block = unit % sum->blocks, copy = unit / sum->blocks;
     int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
     int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
     for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
         int64_t b, h;
-        FN(head_at)(&gp->plan, index, &b, &h);
+        head_at(&gp->plan, index, &b, &h);
         if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
             continue;
         rp_interval spans[RP_CHUNKS];
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
-            spans[chunk] = FN(partial_span)(gp, s, FN(chunk_queries)(gp, b, chunk));
+            spans[chunk] = partial_span(gp, s, chunk_queries(gp, b, chunk));
         const ptrdiff_t size = s->rows * s->width;
         const T *data = s->data + index * gp->chunks * size;
         for (int64_t t = block * RP_SUM_ROWS; t < last; t++) /* chunks side by side */
             for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
                 int64_t first, end;
-                FN(partial_rows)(gp, s, b, chunk, spans[chunk], t, &first, &end);
+                partial_rows(gp, s, b, chunk, spans[chunk], t, &first, &end);
                 for (int64_t n = first; n < end; n++)
-                    FN(add_partial_row)(rp_at(s->grad, b, h, t), s->grad->col,
-                                        s->factor, data + chunk * size + n * s->width,
-                                        s->columns);
+                    add_partial_row(rp_at(s->grad, b, h, t), s->grad->col, s->factor,
+                                    data + chunk * size + n * s->width, s->columns);
             }
     }
 }
 
 static rp_status
-FN(sum_partial)(const FN(gradients) * gp, int which)
+sum_partial(const gradients_t *gp, int which)
 {
-    const FN(partial) *s = &gp->partials[which];
+    const partial_t *s = &gp->partials[which];
     const rp_attention *p = gp->plan.p;
-    FN(partial_sum) sum = {gp, s, s->data && s->grad->head ? p->H : 1, 0};
+    partial_sum_t sum = {gp, s, s->data && s->grad->head ? p->H : 1, 0};
     if (!s->data)
         return RP_OK;
     sum.blocks = (s->grad_rows + RP_SUM_ROWS - 1) / RP_SUM_ROWS;
     return rp_parallel((s->grad->batch ? p->B : 1) * sum.heads * sum.blocks,
-                       FN(sum_partial_unit), &sum, p->threads);
+                       sum_partial_unit, &sum, p->threads);
 }

@@ -8,7 +8,7 @@
 
 /* One worker's buffers. */
 typedef struct {
-    FN(scratch) forward; /* scores: logits, then probabilities times z */
+    scratch_t forward;   /* scores: logits, then probabilities times z */
     T *grads;            /* (BQ, lds): dP, then dS */
     T *grad_key;         /* (chunk_keys + MR, D_pad) */
     T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
@@ -20,29 +20,28 @@ typedef struct {
     T *tile_sums;        /* (lds + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
-} FN(worker);
+} worker_t;
 
 /* The tile in work, beside the forward's. */
 typedef struct {
-    const FN(head) * head;
-    FN(queries) q;
-    FN(tile) t;
+    const head_t *head;
+    queries_t q;
+    tile_t t;
     int64_t index, chunk; /* of the head in the wave; of the unit */
     T *grad_query;        /* partial sums: row 0 of the head */
     const T *keys;        /* rows */
     ptrdiff_t key_stride; /* of them */
     T *d;                 /* dS: row m at d + m * t.ld */
     int selected;         /* 1: products must skip zeros */
-} FN(step);
+} step_t;
 
 /* What the next query tile reads first, BQ rows each: fetched while dP is made, as a pass
  * over the queries leaves the second-level cache behind. */
 static void
-FN(next_operands)(const FN(gradients) * gp, const FN(step) * x,
-                  uintptr_t later[RP_LATER])
+next_operands(const gradients_t *gp, const step_t *x, uintptr_t later[RP_LATER])
 {
-    const FN(plan) *plan = &gp->plan;
-    const FN(head) *head = x->head;
+    const plan_t *plan = &gp->plan;
+    const head_t *head = x->head;
     int64_t i1 = x->q.i0 + BQ, w1 = x->t.w0 - BQ, n = 0;
     if (i1 >= plan->p->Lq)
         return;
@@ -54,12 +53,12 @@ FN(next_operands)(const FN(gradients) * gp, const FN(step) * x,
         later[n++] = (uintptr_t)(head->rows_v + i1 * plan->D_pad);
     if (plan->use_key != RP_BAND || w1 < plan->band_first)
         return;
-    T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+    T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t row = w1 - plan->band_first;
     later[n++] =
-        (uintptr_t)(FN(copy)(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->D);
+        (uintptr_t)(copy_of(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->D);
     later[n++] =
-        (uintptr_t)(FN(copy)(&gp->key_rows, x->q.b, x->q.h) + row * plan->D_pad);
+        (uintptr_t)(copy_of(&gp->key_rows, x->q.b, x->q.h) + row * plan->D_pad);
     if (sums)
         later[n++] = (uintptr_t)(sums + (w1 - x->chunk * gp->chunk_keys) * plan->D_pad);
 }
@@ -67,76 +66,74 @@ FN(next_operands)(const FN(gradients) * gp, const FN(step) * x,
 /* ---- dP ------------------------------------------------------------------------------- */
 
 static void
-FN(fill_grads)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-               const T *values)
+fill_grads(const gradients_t *gp, worker_t *w, const step_t *x, const T *values)
 {
     static const T zero = 0;
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     const T *left = x->head->grad_rows + x->q.i0 * plan->Dv_pad, *constant = &zero;
     uintptr_t later[RP_LATER] = {0};
     ptrdiff_t step = 0;
     if (plan->use_value == RP_BAND) {
-        const T *table = FN(copy)(&gp->value_panels, x->q.b, x->q.h) +
+        const T *table = copy_of(&gp->value_panels, x->q.b, x->q.h) +
                          (x->t.w0 - plan->band_first) * p->Dv;
         int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
-        FN(gemm_set)(left, plan->Dv_pad, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK,
-                     w->grads, plan->lds);
+        gemm_set(left, plan->Dv_pad, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK,
+                 w->grads, plan->lds);
         constant = NULL;
     } else if (plan->use_value != RP_ABSENT) {
         ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        constant = FN(fill_dots)(plan, &x->q, &x->t, x->d,
-                                 x->head->value_dots + x->q.i0 * stride, stride,
-                                 p->value_rows, &step);
+        constant =
+            fill_dots(plan, &x->q, &x->t, x->d, x->head->value_dots + x->q.i0 * stride,
+                      stride, p->value_rows, &step);
     }
-    FN(next_operands)(gp, x, later);
-    FN(add_product)(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant,
-                    step, NULL, later);
+    next_operands(gp, x, later);
+    add_product(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant, step,
+                NULL, later);
 }
 
 /* ---- dS ------------------------------------------------------------------------------- */
 
 /* Not while gp->ends is NULL. */
 RP_INLINE
-FN(row_ends) * FN(ends_of)(const FN(gradients) * gp, int64_t index, int64_t chunk)
+row_ends_t *
+ends_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
     return gp->ends + (index * gp->chunks + chunk) * gp->plan.Lq_pad;
 }
 
 /* Adds row m of a tile to the sums that gradients_ends.h corrects by. */
 static void
-FN(sum_ends)(const FN(gradients) * gp, const FN(step) * x, int m, const V sums[2])
+sum_ends(const gradients_t *gp, const step_t *x, int m, const V sums[2])
 {
-    FN(row_ends) *row = FN(ends_of)(gp, x->index, x->chunk) + x->q.i0 + m;
-    const FN(tile) *t = &x->t;
+    row_ends_t *row = ends_of(gp, x->index, x->chunk) + x->q.i0 + m;
+    const tile_t *t = &x->t;
     const T *s = t->s + m * t->ld;
-    FN(runs)
-    runs = FN(runs_of)(&gp->plan, &x->q, t, m, gp->plan.p->key_rows, t->keys);
-    row->grad += FN(sum_lanes)(sums[0])[0];
+    runs_t runs = runs_of(&gp->plan, &x->q, t, m, gp->plan.p->key_rows, t->keys);
+    row->grad += sum_lanes(sums[0])[0];
     if (runs.inside == t->keys)
-        row->share[0] += FN(sum_lanes)(sums[1])[0];
+        row->share[0] += sum_lanes(sums[1])[0];
     else if (runs.past == 0)
-        row->share[1] += FN(sum_lanes)(sums[1])[0];
+        row->share[1] += sum_lanes(sums[1])[0];
     else {
-        row->share[0] += FN(sum_run)(s, 0, runs.inside);
-        row->share[1] += FN(sum_run)(s, runs.past, t->keys);
+        row->share[0] += sum_run(s, 0, runs.inside);
+        row->share[1] += sum_run(s, runs.past, t->keys);
     }
 }
 
 /* One row: logits -> p, dP -> dS, and the sums of dS and p. A hidden pair has p = 0 and
  * dS = 0 whatever dP is. */
 RP_INLINE void
-FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden,
-             V sums[2])
+grad_row(T *s, T *d, int columns, T max, T norm, T delta, const int hidden, V sums[2])
 {
     V sum = (V){0}, share = (V){0};
     for (int n = 0; n < columns; n += VL) {
-        V p = FN(exp2)(FN(load)(s + n) - max) * norm;
-        V ds = p * (FN(load)(d + n) - delta);
+        V p = vexp2(load(s + n) - max) * norm;
+        V ds = p * (load(d + n) - delta);
         if (hidden)
             ds = (V)((VI)ds & ~(VI)(p == 0));
-        FN(store)(s + n, p);
-        FN(store)(d + n, ds);
+        store(s + n, p);
+        store(d + n, ds);
         sum += ds;
         share += p;
     }
@@ -145,7 +142,7 @@ FN(grad_row)(T *s, T *d, int columns, T max, T norm, T delta, const int hidden,
 }
 
 static void
-FN(scale_by_dropout)(T *row, const unsigned char *keep, int count, T factor)
+scale_by_dropout(T *row, const unsigned char *keep, int count, T factor)
 {
     for (int n = 0; n < count; n++)
         row[n] = keep[n] ? row[n] * factor : 0;
@@ -153,7 +150,7 @@ FN(scale_by_dropout)(T *row, const unsigned char *keep, int count, T factor)
 
 /* Logits and dP of the tile -> p z and dS. */
 static void
-FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
+grad_tile(const gradients_t *gp, const step_t *x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
@@ -170,23 +167,23 @@ FN(grad_tile)(const FN(gradients) * gp, const FN(step) * x)
         }
         if (p->dropout_p > 0) {
             rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
-            FN(scale_by_dropout)(d, keep, x->t.keys, kept);
+            scale_by_dropout(d, keep, x->t.keys, kept);
         }
         if (x->t.finished)
-            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 1, sums);
+            grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
         else
-            FN(grad_row)(s, d, x->t.columns, max, norm, delta, 0, sums);
+            grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
         if (gp->ends)
-            FN(sum_ends)(gp, x, m, sums);
+            sum_ends(gp, x, m, sums);
         if (p->dropout_p > 0)
-            FN(scale_by_dropout)(s, keep, x->t.keys, kept);
+            scale_by_dropout(s, keep, x->t.keys, kept);
     }
 }
 
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
  * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
 static void
-FN(clear_corners)(T *buffer, ptrdiff_t lds, const FN(step) * x, int *clean, int dirty)
+clear_corners(T *buffer, ptrdiff_t lds, const step_t *x, int *clean, int dirty)
 {
     if (!dirty && *clean == x->t.columns)
         return;
@@ -203,92 +200,89 @@ FN(clear_corners)(T *buffer, ptrdiff_t lds, const FN(step) * x, int *clean, int 
 
 /* c += a . b or a' . b, skipping zeros of a where the other operand has NaN or infinity */
 RP_INLINE void
-FN(add_rows)(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-             ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    (selected ? FN(gemm_add_rows_selected) : FN(gemm_add_rows))(a, lda, b, ldb, rows,
-                                                                columns, depth, c, ldc);
+    (selected ? gemm_add_rows_selected : gemm_add_rows)(a, lda, b, ldb, rows, columns,
+                                                        depth, c, ldc);
 }
 
 RP_INLINE void
-FN(add_columns)(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
-                ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    (selected ? FN(gemm_add_columns_selected)
-              : FN(gemm_add_columns))(a, lda, b, ldb, rows, columns, depth, c, ldc);
+    (selected ? gemm_add_columns_selected : gemm_add_columns)(a, lda, b, ldb, rows,
+                                                              columns, depth, c, ldc);
 }
 
 /* out = sum p z (v + W): grad_value and, over a band, grad of rel_value. */
 static void
-FN(value_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+value_products(const gradients_t *gp, worker_t *w, const step_t *x)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const ptrdiff_t width = plan->Dv_pad;
     const T *grad = x->head->grad_rows + x->q.i0 * width;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
     if (gp->g->grad_value.data)
-        FN(add_columns)(x->selected, x->t.s, x->t.ld, grad, width, x->t.keys, width,
-                        x->q.rows, w->grad_value + row * width, width);
-    T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
+        add_columns(x->selected, x->t.s, x->t.ld, grad, width, x->t.keys, width,
+                    x->q.rows, w->grad_value + row * width, width);
+    T *sums = partial_of(gp, RP_GRAD_VALUE, x->index, x->chunk);
     if (!sums || plan->use_value != RP_BAND)
         return;
-    FN(clear_corners)(w->forward.scores, plan->lds, x, &w->clean[0],
-                      plan->use_key == RP_BAND || plan->fire_first);
+    clear_corners(w->forward.scores, plan->lds, x, &w->clean[0],
+                  plan->use_key == RP_BAND || plan->fire_first);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    FN(add_columns)(x->selected, w->forward.scores, plan->lds, grad, width, rows, width,
-                    x->q.rows, sums + first * width, width);
+    add_columns(x->selected, w->forward.scores, plan->lds, grad, width, rows, width,
+                x->q.rows, sums + first * width, width);
 }
 
 /* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
 static void
-FN(content_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-                     int keys_bad)
+content_products(const gradients_t *gp, worker_t *w, const step_t *x, int keys_bad)
 {
     const ptrdiff_t width = gp->plan.D_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
     if (x->grad_query)
-        FN(add_rows)(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
-                     x->key_stride, x->q.rows_pad, width, x->t.keys,
-                     x->grad_query + x->q.i0 * width, width);
+        add_rows(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
+                 x->key_stride, x->q.rows_pad, width, x->t.keys,
+                 x->grad_query + x->q.i0 * width, width);
     if (gp->g->grad_key.data)
-        FN(add_columns)(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
-                        width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
-                        width);
+        add_columns(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
+                    width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
+                    width);
 }
 
 /* s = scale * (q + v).A over a band: grad_query and grad of rel_key. */
 static void
-FN(band_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+band_products(const gradients_t *gp, worker_t *w, const step_t *x)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const ptrdiff_t width = plan->D_pad;
     const T *table =
-        FN(copy)(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
+        copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    FN(clear_corners)(w->grads, plan->lds, x, &w->clean[1], plan->use_value == RP_BAND);
+    clear_corners(w->grads, plan->lds, x, &w->clean[1], plan->use_value == RP_BAND);
     if (x->grad_query)
-        FN(add_rows)(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
-                     width, columns, x->grad_query + x->q.i0 * width, width);
-    T *sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+        add_rows(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
+                 width, columns, x->grad_query + x->q.i0 * width, width);
+    T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     if (sums)
-        FN(add_columns)(x->selected, w->grads, plan->lds,
-                        x->head->rows_v + x->q.i0 * width, width, columns, width,
-                        x->q.rows, sums + first * width, width);
+        add_columns(x->selected, w->grads, plan->lds, x->head->rows_v + x->q.i0 * width,
+                    width, columns, width, x->q.rows, sums + first * width, width);
 }
 
 /* s = scale * k.C: grad_key and grad of rel_query, MR keys at a time. */
 static void
-FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-                       int keys_bad)
+rel_query_products(const gradients_t *gp, worker_t *w, const step_t *x, int keys_bad)
 {
     enum { WIDTH = BQ + MR };
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const ptrdiff_t width = plan->D_pad;
     const T *table =
-        FN(copy)(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
-    T *sums = FN(partial_of)(gp, RP_GRAD_QUERY, x->index, x->chunk);
+        copy_of(&gp->query_rows, x->q.b, x->q.h) - plan->band_first * width;
+    T *sums = partial_of(gp, RP_GRAD_QUERY, x->index, x->chunk);
     int64_t chunk_key = x->chunk * gp->chunk_keys;
     for (int n0 = 0; n0 < x->t.keys; n0 += MR) {
         int keys = RP_MIN(MR, x->t.keys - n0);
@@ -300,13 +294,12 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
                 w->corner[n * WIDTH + n - m + BQ - 1] = x->d[m * x->t.ld + n0 + n];
         T *grad_key = w->grad_key + (x->t.j0 + n0 - chunk_key) * width;
         if (gp->g->grad_key.data)
-            FN(add_rows)(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width,
-                         MR, width, columns, grad_key, width);
+            add_rows(gp->key_rows_bad, w->corner, WIDTH, table + w0 * width, width, MR,
+                     width, columns, grad_key, width);
         if (sums)
-            FN(add_columns)(keys_bad, w->corner, WIDTH,
-                            x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
-                            columns, width, keys, sums + (w0 - chunk_key) * width,
-                            width);
+            add_columns(keys_bad, w->corner, WIDTH,
+                        x->keys + (x->t.j0 + n0) * x->key_stride, x->key_stride,
+                        columns, width, keys, sums + (w0 - chunk_key) * width, width);
     }
 }
 
@@ -315,7 +308,7 @@ FN(rel_query_products)(const FN(gradients) * gp, FN(worker) * w, const FN(step) 
 /* sums[c] = sum over `rows` rows of column c, for whole vectors from c = 0 to `columns`:
  * the sums of a few vectors of columns stay in registers over the rows. */
 static void
-FN(column_totals)(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
+column_totals(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
 {
     enum { GROUP = 6 };
     for (int c = 0; c < columns; c += GROUP * VL) {
@@ -325,9 +318,9 @@ FN(column_totals)(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
 #pragma GCC unroll 6
             for (int g = 0; g < GROUP; g++)
                 if (g < whole)
-                    acc[g] += FN(load)(a + m * lda + c + g * VL);
+                    acc[g] += load(a + m * lda + c + g * VL);
         for (int g = 0; g < whole; g++)
-            FN(store)(sums + c + g * VL, acc[g]);
+            store(sums + c + g * VL, acc[g]);
     }
 }
 
@@ -335,30 +328,30 @@ FN(column_totals)(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
  * These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
  * they are the columns of the band matrix. */
 static void
-FN(sum_offsets)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+sum_offsets(const gradients_t *gp, worker_t *w, const step_t *x)
 {
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int count = x->t.columns + BQ - 1;
-    const FN(plan) *plan = &gp->plan;
-    FN(clear_corners)(w->grads, plan->lds, x, &w->clean[1],
-                      plan->use_value == RP_BAND && plan->use_key != RP_BAND);
-    FN(column_totals)(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
+    const plan_t *plan = &gp->plan;
+    clear_corners(w->grads, plan->lds, x, &w->clean[1],
+                  plan->use_value == RP_BAND && plan->use_key != RP_BAND);
+    column_totals(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
     for (int c = 0; c < count; c++)
         w->offset_sums[first + c] += w->tile_sums[c];
 }
 
 /* column_sums[key] += dS, for the gradient of u. */
 static void
-FN(sum_columns)(const FN(gradients) * gp, const FN(worker) * w, const FN(step) * x)
+sum_columns(const gradients_t *gp, const worker_t *w, const step_t *x)
 {
     double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
-    FN(column_totals)(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
+    column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
     for (int n = 0; n < x->t.keys; n++)
         sums[n] += w->tile_sums[n];
 }
 
 static void
-FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
+sum_bias_labels(const rp_attention *p, const step_t *x, T *sums)
 {
     for (int m = 0; m < x->q.rows; m++) {
         const char *label =
@@ -372,20 +365,20 @@ FN(sum_bias_labels)(const rp_attention *p, const FN(step) * x, T *sums)
 }
 
 static void
-FN(sum_fire_tile)(const FN(gradients) * gp, const FN(step) * x)
+sum_fire_tile(const gradients_t *gp, const step_t *x)
 {
-    double *sums = FN(fire_sums_of)(gp, x->index, x->chunk);
+    double *sums = fire_sums_of(gp, x->index, x->chunk);
     for (int m = 0; sums && m < x->q.rows; m++)
-        FN(sum_fire_row)(&gp->plan.fire, gp->g, x->q.b, x->q.h, x->q.i0 + m, x->t.j0,
-                         x->t.columns, x->d + m * x->t.ld, sums);
+        sum_fire_row(&gp->plan.fire, gp->g, x->q.b, x->q.h, x->q.i0 + m, x->t.j0,
+                     x->t.columns, x->d + m * x->t.ld, sums);
 }
 
 static void
-FN(write_mask_grad)(const rp_gradients *g, const FN(step) * x)
+write_mask_grad(const rp_gradients *g, const step_t *x)
 {
     for (int m = 0; m < x->q.rows; m++) {
         char *at = rp_at(&g->grad_mask, x->q.b, x->q.h, x->q.i0 + m) +
                    x->t.j0 * g->grad_mask.col;
-        FN(unpack_row)(at, g->grad_mask.col, x->d + m * x->t.ld, x->t.keys);
+        unpack_row(at, g->grad_mask.col, x->d + m * x->t.ld, x->t.keys);
     }
 }

@@ -5,13 +5,13 @@
  * second-level cache while queries stream by, packed once per head. */
 
 static size_t
-FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
+lay_out_worker(const gradients_t *gp, char *memory, worker_t *w)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     size_t used = 0;
-#define TAKE(count) FN(take)(memory, &used, count, sizeof(T))
-    w->forward = (FN(scratch)){.scores = TAKE(BQ * plan->lds + MR)}; /* maxima known */
+#define TAKE(count) take(memory, &used, count, sizeof(T))
+    w->forward = (scratch_t){.scores = TAKE(BQ * plan->lds + MR)}; /* maxima known */
     w->forward.bias = TAKE(p->rel_bias.data ? plan->lds : 0);
     w->forward.keys = TAKE(plan->use_query ? MR * (plan->D_pad + BQ + MR + 2 * NR) : 0);
     w->grads = TAKE(BQ * plan->lds + MR);
@@ -24,63 +24,61 @@ FN(lay_out_worker)(const FN(gradients) * gp, char *memory, FN(worker) * w)
     w->tile_sums = TAKE(plan->lds + VL);
     w->corner = TAKE(MR * (BQ + MR) + MR);
 #undef TAKE
-    w->offset_sums =
-        FN(take)(memory, &used, gp->chunk_keys + plan->Lq_pad, sizeof(double));
-    w->column_sums = FN(take)(memory, &used, gp->chunk_keys, sizeof(double));
-    w->row = FN(take)(memory, &used, plan->D_pad, sizeof(double));
+    w->offset_sums = take(memory, &used, gp->chunk_keys + plan->Lq_pad, sizeof(double));
+    w->column_sums = take(memory, &used, gp->chunk_keys, sizeof(double));
+    w->row = take(memory, &used, plan->D_pad, sizeof(double));
     w->clean[0] = w->clean[1] = -1;
     return used;
 }
 
 RP_INLINE int
-FN(wants)(const FN(gradients) * gp, int which)
+wants(const gradients_t *gp, int which)
 {
     return gp->partials[which].data != NULL;
 }
 
 static void
-FN(backward_tile)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, const T *keys,
-                  const T *values, int keys_bad)
+backward_tile(const gradients_t *gp, worker_t *w, step_t *x, const T *keys,
+              const T *values, int keys_bad)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    FN(score_tile)(plan, &w->forward, &x->q, &x->t, keys);
-    FN(fill_grads)(gp, w, x, values);
-    FN(grad_tile)(gp, x);
-    if (plan->use_value > RP_BAND && FN(wants)(gp, RP_GRAD_VALUE))
-        FN(sum_by_table_row)(plan, &x->q, &x->t, x->t.s,
-                             w->value_sums + x->q.i0 * plan->value_stride,
-                             plan->value_stride, p->value_rows);
-    FN(value_products)(gp, w, x);
-    FN(content_products)(gp, w, x, keys_bad);
+    score_tile(plan, &w->forward, &x->q, &x->t, keys);
+    fill_grads(gp, w, x, values);
+    grad_tile(gp, x);
+    if (plan->use_value > RP_BAND && wants(gp, RP_GRAD_VALUE))
+        sum_by_table_row(plan, &x->q, &x->t, x->t.s,
+                         w->value_sums + x->q.i0 * plan->value_stride,
+                         plan->value_stride, p->value_rows);
+    value_products(gp, w, x);
+    content_products(gp, w, x, keys_bad);
     if (plan->use_key == RP_BAND)
-        FN(band_products)(gp, w, x);
+        band_products(gp, w, x);
     else if (plan->use_key != RP_ABSENT)
-        FN(sum_by_table_row)(plan, &x->q, &x->t, x->d,
-                             w->key_sums + x->q.i0 * plan->key_stride, plan->key_stride,
-                             p->key_rows);
+        sum_by_table_row(plan, &x->q, &x->t, x->d,
+                         w->key_sums + x->q.i0 * plan->key_stride, plan->key_stride,
+                         p->key_rows);
     if (plan->use_query != RP_ABSENT)
-        FN(rel_query_products)(gp, w, x, keys_bad);
-    if (p->labels.data && FN(wants)(gp, RP_GRAD_BIAS))
-        FN(sum_bias_labels)(p, x, FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk));
-    else if (FN(wants)(gp, RP_GRAD_BIAS) || FN(wants)(gp, RP_GRAD_V))
-        FN(sum_offsets)(gp, w, x);
-    if (FN(wants)(gp, RP_GRAD_U))
-        FN(sum_columns)(gp, w, x);
-    FN(sum_fire_tile)(gp, x);
+        rel_query_products(gp, w, x, keys_bad);
+    if (p->labels.data && wants(gp, RP_GRAD_BIAS))
+        sum_bias_labels(p, x, partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk));
+    else if (wants(gp, RP_GRAD_BIAS) || wants(gp, RP_GRAD_V))
+        sum_offsets(gp, w, x);
+    if (wants(gp, RP_GRAD_U))
+        sum_columns(gp, w, x);
+    sum_fire_tile(gp, x);
     if (gp->g->grad_mask.data)
-        FN(write_mask_grad)(gp->g, x);
+        write_mask_grad(gp->g, x);
 }
 
 /* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
 static int
-FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i0,
-               int64_t j0)
+start_step(const gradients_t *gp, worker_t *w, step_t *x, int64_t i0, int64_t j0)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    FN(queries) *q = &x->q;
-    FN(tile) *t = &x->t;
+    queries_t *q = &x->q;
+    tile_t *t = &x->t;
     q->i0 = i0;
     q->rows = (int)RP_MIN(BQ, p->Lq - i0);
     q->rows_pad = RP_ROUND_UP(q->rows, MR);
@@ -92,7 +90,7 @@ FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i
     q->relative = x->head->rows_v + i0 * plan->D_pad;
     q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
     q->saved_column = -1;
-    *t = (FN(tile)){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
+    *t = (tile_t){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
     t->columns = RP_ROUND_UP(t->keys, NR);
     t->w0 = j0 - i0 + plan->Lq_pad - BQ;
     t->ld = plan->lds - plan->skew;
@@ -103,25 +101,23 @@ FN(start_step)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t i
 }
 
 static void
-FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-                   rp_interval tiles)
+clear_partials(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const int64_t first = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
     for (int which = 0; which < RP_PARTIALS; which++) {
-        const FN(partial) *s = &gp->partials[which];
-        rp_interval span = FN(partial_span)(gp, s, tiles);
+        const partial_t *s = &gp->partials[which];
+        rp_interval span = partial_span(gp, s, tiles);
         if (s->data && span.end > span.begin)
-            memset(FN(partial_of)(gp, which, x->index, x->chunk) +
-                       span.begin * s->width,
-                   0, (size_t)((span.end - span.begin) * s->width) * sizeof(T));
+            memset(partial_of(gp, which, x->index, x->chunk) + span.begin * s->width, 0,
+                   (size_t)((span.end - span.begin) * s->width) * sizeof(T));
     }
-    double *fire_sums = FN(fire_sums_of)(gp, x->index, x->chunk);
+    double *fire_sums = fire_sums_of(gp, x->index, x->chunk);
     if (fire_sums)
-        memset(fire_sums, 0, (size_t)FN(fire_sums)(plan->p) * sizeof(double));
+        memset(fire_sums, 0, (size_t)fire_sums_count(plan->p) * sizeof(double));
     if (gp->ends)
-        memset(FN(ends_of)(gp, x->index, x->chunk), 0,
-               (size_t)plan->Lq_pad * sizeof(FN(row_ends)));
+        memset(ends_of(gp, x->index, x->chunk), 0,
+               (size_t)plan->Lq_pad * sizeof(row_ends_t));
     if (x->grad_query)
         memset(x->grad_query + first * plan->D_pad, 0,
                (size_t)(rows * plan->D_pad) * sizeof(T));
@@ -138,15 +134,14 @@ FN(clear_partials)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
 /* row += sum_n weights[n] * row n of a table or of keys; rows that no pair used may hold
  * NaN, or lie outside. */
 static void
-FN(add_weighted_row)(const FN(gradients) * gp, double *row, double weight,
-                     const T *other)
+add_weighted_row(const gradients_t *gp, double *row, double weight, const T *other)
 {
     for (ptrdiff_t k = 0; weight != 0 && k < gp->plan.D_pad; k++)
         row[k] += weight * other[k];
 }
 
 static void
-FN(write_row_sum)(const FN(gradients) * gp, const double *row, T *sums)
+write_row_sum(const gradients_t *gp, const double *row, T *sums)
 {
     for (ptrdiff_t k = 0; k < gp->plan.D_pad; k++)
         sums[k] = (T)row[k];
@@ -154,27 +149,27 @@ FN(write_row_sum)(const FN(gradients) * gp, const double *row, T *sums)
 
 /* du = scale * sum_j (sum_i dS_ij) k_j */
 static void
-FN(finish_u)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x)
+finish_u(const gradients_t *gp, worker_t *w, const step_t *x)
 {
-    T *sums = FN(partial_of)(gp, RP_GRAD_U, x->index, x->chunk);
+    T *sums = partial_of(gp, RP_GRAD_U, x->index, x->chunk);
     int64_t first = x->chunk * gp->chunk_keys;
     int64_t count = RP_MIN(gp->chunk_keys, gp->plan.p->Lk - first);
     if (!sums)
         return;
     memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
     for (int64_t n = 0; n < count; n++)
-        FN(add_weighted_row)(gp, w->row, w->column_sums[n],
-                             x->keys + (first + n) * x->key_stride);
-    FN(write_row_sum)(gp, w->row, sums);
+        add_weighted_row(gp, w->row, w->column_sums[n],
+                         x->keys + (first + n) * x->key_stride);
+    write_row_sum(gp, w->row, sums);
 }
 
 /* dv = scale * sum_l (sum of dS over the pairs of l) A_l */
 static void
-FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-             rp_interval tiles, const T *table)
+finish_v(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles,
+         const T *table)
 {
-    const FN(plan) *plan = &gp->plan;
-    T *sums = FN(partial_of)(gp, RP_GRAD_V, x->index, x->chunk);
+    const plan_t *plan = &gp->plan;
+    T *sums = partial_of(gp, RP_GRAD_V, x->index, x->chunk);
     int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
     if (!sums)
         return;
@@ -184,24 +179,23 @@ FN(finish_v)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
         int64_t high =
             RP_MIN(plan->band_end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
-            FN(add_weighted_row)(gp, w->row, w->offset_sums[n],
-                                 table +
-                                     (chunk_key + n - plan->band_first) * plan->D_pad);
+            add_weighted_row(gp, w->row, w->offset_sums[n],
+                             table + (chunk_key + n - plan->band_first) * plan->D_pad);
     } else {
         for (int64_t l = 0; l < plan->p->key_rows; l++) {
             double weight = 0;
             for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
                 weight += w->key_sums[i * plan->key_stride + l];
-            FN(add_weighted_row)(gp, w->row, weight, table + l * plan->D_pad);
+            add_weighted_row(gp, w->row, weight, table + l * plan->D_pad);
         }
     }
-    FN(write_row_sum)(gp, w->row, sums);
+    write_row_sum(gp, w->row, sums);
 }
 
 /* Rows of a table with `rows` rows that the pairs of the query tile at i and the chunk can
  * have. */
 static rp_interval
-FN(rows_met)(const FN(gradients) * gp, const FN(step) * x, int64_t i, int64_t rows)
+rows_met(const gradients_t *gp, const step_t *x, int64_t i, int64_t rows)
 {
     const rp_attention *p = gp->plan.p;
     int64_t j0 = x->chunk * gp->chunk_keys, j1 = RP_MIN(p->Lk, j0 + gp->chunk_keys) - 1;
@@ -217,109 +211,107 @@ FN(rows_met)(const FN(gradients) * gp, const FN(step) * x, int64_t i, int64_t ro
 /* What the query tile at i has summed up by table row. Far from the diagonal all of its
  * pairs lie beyond one end of the table: one row. */
 static void
-FN(finish_tile)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x, int64_t i,
-                const T *table, int bad)
+finish_tile(const gradients_t *gp, worker_t *w, const step_t *x, int64_t i,
+            const T *table, int bad)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const ptrdiff_t D = plan->D_pad, Dv = plan->Dv_pad;
-    T *sums = FN(partial_of)(gp, RP_GRAD_VALUE, x->index, x->chunk);
-    rp_interval met = FN(rows_met)(gp, x, i, plan->p->value_rows);
+    T *sums = partial_of(gp, RP_GRAD_VALUE, x->index, x->chunk);
+    rp_interval met = rows_met(gp, x, i, plan->p->value_rows);
     if (sums && plan->use_value > RP_BAND)
-        FN(add_columns)(bad, w->value_sums + i * plan->value_stride + met.begin,
-                        plan->value_stride, x->head->grad_rows + i * Dv, Dv,
-                        met.end - met.begin, Dv, BQ, sums + met.begin * Dv, Dv);
+        add_columns(bad, w->value_sums + i * plan->value_stride + met.begin,
+                    plan->value_stride, x->head->grad_rows + i * Dv, Dv,
+                    met.end - met.begin, Dv, BQ, sums + met.begin * Dv, Dv);
     if (plan->use_key <= RP_BAND)
         return;
-    met = FN(rows_met)(gp, x, i, plan->p->key_rows);
+    met = rows_met(gp, x, i, plan->p->key_rows);
     const T *dots = w->key_sums + i * plan->key_stride + met.begin;
     if (x->grad_query)
-        FN(add_rows)(gp->key_rows_bad, dots, plan->key_stride, table + met.begin * D, D,
-                     BQ, D, met.end - met.begin, x->grad_query + i * D, D);
-    sums = FN(partial_of)(gp, RP_GRAD_KEY, x->index, x->chunk);
+        add_rows(gp->key_rows_bad, dots, plan->key_stride, table + met.begin * D, D, BQ,
+                 D, met.end - met.begin, x->grad_query + i * D, D);
+    sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     if (sums)
-        FN(add_columns)(bad, dots, plan->key_stride, x->head->rows_v + i * D, D,
-                        met.end - met.begin, D, BQ, sums + met.begin * D, D);
+        add_columns(bad, dots, plan->key_stride, x->head->rows_v + i * D, D,
+                    met.end - met.begin, D, BQ, sums + met.begin * D, D);
 }
 
 /* What table rows and offsets have summed up over the chunk becomes gradients. */
 static void
-FN(finish_chunk)(const FN(gradients) * gp, FN(worker) * w, const FN(step) * x,
-                 rp_interval tiles)
+finish_chunk(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    const T *table = plan->use_key ? FN(copy)(&gp->key_rows, x->q.b, x->q.h) : NULL;
+    const T *table = plan->use_key ? copy_of(&gp->key_rows, x->q.b, x->q.h) : NULL;
     T *sums;
     int bad = 0;
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
         bad |= x->head->bad[tile];
-    if ((sums = FN(partial_of)(gp, RP_GRAD_BIAS, x->index, x->chunk)) &&
-        !p->labels.data)
+    if ((sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk)) && !p->labels.data)
         for (int64_t n = 0; n < gp->partials[RP_GRAD_BIAS].rows; n++)
             sums[n] = (T)w->offset_sums[n];
     for (int64_t tile = tiles.begin; tile < tiles.end; tile++)
-        FN(finish_tile)(gp, w, x, tile * BQ, table, bad);
-    FN(finish_u)(gp, w, x);
-    FN(finish_v)(gp, w, x, tiles, table);
+        finish_tile(gp, w, x, tile * BQ, table, bad);
+    finish_u(gp, w, x);
+    finish_v(gp, w, x, tiles, table);
 }
 
 /* One query head over the chunk. */
 static void
-FN(backward_head)(const FN(gradients) * gp, FN(worker) * w, FN(step) * x, int64_t slice)
+backward_head(const gradients_t *gp, worker_t *w, step_t *x, int64_t slice)
 {
-    const FN(plan) *plan = &gp->plan;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     int64_t hk = x->q.h / plan->group;
     int64_t end = RP_MIN(p->Lk, (x->chunk + 1) * gp->chunk_keys);
     const T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     const T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
-    FN(head) head = FN(head_of)(gp, x->index, NULL);
-    rp_interval tiles = FN(chunk_queries)(gp, x->q.b, x->chunk);
+    head_t head = head_of(gp, x->index, NULL);
+    rp_interval tiles = chunk_queries(gp, x->q.b, x->chunk);
     x->head = &head;
-    x->keys = FN(slice_keys)(gp, x->q.b, hk, &x->key_stride);
-    x->grad_query = FN(grad_query_of)(gp, x->index, x->chunk);
-    FN(clear_partials)(gp, w, x, tiles);
+    x->keys = slice_keys(gp, x->q.b, hk, &x->key_stride);
+    x->grad_query = grad_query_of(gp, x->index, x->chunk);
+    clear_partials(gp, w, x, tiles);
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
-            if (FN(start_step)(gp, w, x, tile * BQ, j0))
-                FN(backward_tile)(gp, w, x, keys, values, keys_bad);
+            if (start_step(gp, w, x, tile * BQ, j0))
+                backward_tile(gp, w, x, keys, values, keys_bad);
         }
     }
     if (tiles.end > tiles.begin)
-        FN(finish_chunk)(gp, w, x, tiles);
+        finish_chunk(gp, w, x, tiles);
 }
 
 static void
-FN(backward_unit)(void *context, int64_t unit, int worker)
+backward_unit(void *context, int64_t unit, int worker)
 {
-    const FN(gradients) *gp = context;
-    const FN(plan) *plan = &gp->plan;
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    FN(worker) w;
-    FN(lay_out_worker)(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    worker_t w;
+    lay_out_worker(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
     int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
     int64_t b, hk;
-    FN(slice_at)(plan, slice, &b, &hk);
+    slice_at(plan, slice, &b, &hk);
     int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
     memset(w.grad_key, 0, (size_t)(gp->chunk_keys * plan->D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
     for (int64_t member = 0; member < plan->group; member++) {
-        FN(step) x = {.index = slice * plan->group + member, .chunk = chunk};
+        step_t x = {.index = slice * plan->group + member, .chunk = chunk};
         x.q.b = b;
         x.q.h = hk * plan->group + member;
-        FN(backward_head)(gp, &w, &x, slice);
+        backward_head(gp, &w, &x, slice);
     }
     for (int64_t j = first; j < end; j++) {
         T *row = w.grad_key + (j - first) * plan->D_pad;
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
-        FN(scale_row)(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
+        scale_row(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
         if (key->data)
-            FN(unpack_row)(rp_at(key, b, hk, j), key->col, row, p->D);
+            unpack_row(rp_at(key, b, hk, j), key->col, row, p->D);
         if (value->data)
-            FN(unpack_row)(rp_at(value, b, hk, j), value->col,
-                           w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
+            unpack_row(rp_at(value, b, hk, j), value->col,
+                       w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
     }
 }

@@ -9,7 +9,7 @@
  * dS_e; by key and by label, which gather them from the lists of graph_edges.h. */
 
 typedef struct {
-    FN(graph_plan) plan;
+    graph_plan_t plan;
     const rp_gradients *g;
     int64_t edges, first_slice, slices; /* slices of this wave */
     int64_t *source;                    /* query of each edge */
@@ -19,31 +19,31 @@ typedef struct {
     double *table_sums;                     /* (slices, labels, D + Dv) */
     T *scratch;
     ptrdiff_t scratch_size;
-} FN(graph_gradients);
+} graph_gradients_t;
 
 /* ---- by query --------------------------------------------------------------------- */
 
 typedef struct {
     T max, norm, delta; /* of the row; norm = 1 / its sum */
     T *s, *query, *buffer, *grad, *part;
-} FN(graph_grad_row);
+} graph_grad_row_t;
 
 /* p_e and dS_e of up to RP_EDGE_CHUNK edges, and their share of dq in row->part. */
 static void
-FN(edge_gradients)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row, int64_t b,
-                   int64_t h, int64_t first, int64_t count, T *prob, T *ds)
+edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
+               int64_t first, int64_t count, T *prob, T *ds)
 {
     const rp_attention *p = gg->plan.p;
     T dp[RP_EDGE_CHUNK] = {0};
-    FN(score_edges)(p, row->query, b, h, first, count, row->buffer, row->s);
+    score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
     for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
-        FN(store)(row->s + n, FN(exp2)(FN(load)(row->s + n) - row->max) * row->norm);
+        store(row->s + n, vexp2(load(row->s + n) - row->max) * row->norm);
     if (gg->g->grad_out.data) {
-        FN(dot_edges)(p, row->grad, &p->value, 0, p->Dv, b, h, first, count,
-                      row->buffer, dp);
+        dot_edges(p, row->grad, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
+                  dp);
         if (p->rel_value.data)
-            FN(dot_edges)(p, row->grad, &p->rel_value, p->value_rows, p->Dv, b, h,
-                          first, count, row->buffer, dp);
+            dot_edges(p, row->grad, &p->rel_value, p->value_rows, p->Dv, b, h, first,
+                      count, row->buffer, dp);
     }
     for (int64_t n = 0; n < count; n++) {
         prob[n] = row->s[n];
@@ -51,36 +51,36 @@ FN(edge_gradients)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row, int
         ds[n] = prob[n] == 0 ? 0 : prob[n] * (dp[n] - row->delta);
     }
     memset(row->part, 0, (size_t)p->D * sizeof(T));
-    FN(add_edges)(p, ds, &p->key, 0, p->D, b, h, first, count, row->buffer, row->part);
+    add_edges(p, ds, &p->key, 0, p->D, b, h, first, count, row->buffer, row->part);
     if (p->rel_key.data)
-        FN(add_edges)(p, ds, &p->rel_key, p->key_rows, p->D, b, h, first, count,
-                      row->buffer, row->part);
+        add_edges(p, ds, &p->rel_key, p->key_rows, p->D, b, h, first, count,
+                  row->buffer, row->part);
 }
 
 /* Everything of row i that its edges share. */
 static void
-FN(start_grad_row)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row, int64_t b,
-                   int64_t h, int64_t i)
+start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
+               int64_t i)
 {
     const rp_attention *p = gg->plan.p;
     const rp_gradients *g = gg->g;
     row->max = *(const T *)rp_at(&p->row_max, b, h, i);
     row->norm = 1 / *(const T *)rp_at(&p->row_sum, b, h, i);
     row->delta = 0;
-    FN(scaled_query)(p, b, h, i, row->query);
+    scaled_query(p, b, h, i, row->query);
     if (g->grad_out.data) {
-        FN(pack_row)(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
-                     p->Dv);
-        row->delta = FN(dot)(
-            row->grad, FN(operand_row)(&p->out, b, h, i, p->Dv, row->buffer), p->Dv);
+        pack_row(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
+                 p->Dv);
+        row->delta =
+            dot(row->grad, operand_row(&p->out, b, h, i, p->Dv, row->buffer), p->Dv);
     }
     if (g->grad_lse.data)
         row->delta -= *(const T *)rp_at(&g->grad_lse, b, h, i);
 }
 
 static void
-FN(graph_query_row)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row,
-                    int64_t slice, int64_t i, double *total)
+graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slice,
+                int64_t i, double *total)
 {
     const rp_attention *p = gg->plan.p;
     const rp_array *grad = &gg->g->grad_query;
@@ -92,13 +92,13 @@ FN(graph_query_row)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row,
             prob[e] = ds[e] = 0;
         return;
     }
-    FN(start_grad_row)(gg, row, b, h, i);
+    start_grad_row(gg, row, b, h, i);
     memset(total, 0, (size_t)p->D * sizeof *total);
     for (int64_t e = first; e < end; e += RP_EDGE_CHUNK) {
         if (rp_stopping())
             return;
-        FN(edge_gradients)(gg, row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e), prob + e,
-                           ds + e);
+        edge_gradients(gg, row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e), prob + e,
+                       ds + e);
         for (ptrdiff_t k = 0; k < p->D; k++)
             total[k] += row->part[k];
     }
@@ -107,13 +107,13 @@ FN(graph_query_row)(const FN(graph_gradients) * gg, FN(graph_grad_row) * row,
 }
 
 static void
-FN(graph_query_unit)(void *context, int64_t unit, int worker)
+graph_query_unit(void *context, int64_t unit, int worker)
 {
-    const FN(graph_gradients) *gg = context;
-    const FN(graph_plan) *plan = &gg->plan;
+    const graph_gradients_t *gg = context;
+    const graph_plan_t *plan = &gg->plan;
     const rp_attention *p = plan->p;
     double *total = (double *)(gg->scratch + worker * gg->scratch_size);
-    FN(graph_grad_row) row = {.s = (T *)(total + p->D)};
+    graph_grad_row_t row = {.s = (T *)(total + p->D)};
     row.query = row.s + RP_EDGE_CHUNK;
     row.part = row.query + p->D;
     row.buffer = row.part + p->D;
@@ -121,7 +121,7 @@ FN(graph_query_unit)(void *context, int64_t unit, int worker)
     int64_t first = unit % plan->blocks * plan->block;
     int64_t last = RP_MIN(first + plan->block, p->Lq);
     for (int64_t i = first; i < last && !rp_stopping(); i++)
-        FN(graph_query_row)(gg, &row, unit / plan->blocks, i, total);
+        graph_query_row(gg, &row, unit / plan->blocks, i, total);
 }
 
 /* ---- by key and by label ------------------------------------------------------------ */
@@ -129,9 +129,9 @@ FN(graph_query_unit)(void *context, int64_t unit, int worker)
 /* total = sum over one target's edges of weights[e] * row source[e] of `rows`, in blocks
  * of RP_EDGE_CHUNK terms; part and buffer have room for a row. */
 static void
-FN(sum_edges)(const FN(graph_gradients) * gg, const rp_edge_lists *lists,
-              int64_t target, const T *weights, const rp_array *rows, int64_t slice,
-              ptrdiff_t columns, T *scratch, double *total)
+sum_edges(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t target,
+          const T *weights, const rp_array *rows, int64_t slice, ptrdiff_t columns,
+          T *scratch, double *total)
 {
     int64_t b = slice / gg->plan.p->H, h = slice % gg->plan.p->H;
     int64_t end = lists->start[target + 1];
@@ -144,10 +144,9 @@ FN(sum_edges)(const FN(graph_gradients) * gg, const rp_edge_lists *lists,
         for (int64_t n = first; n < RP_MIN(first + RP_EDGE_CHUNK, end); n++) {
             int64_t e = lists->edges[n];
             if (weights[e] != 0)
-                FN(add_scaled)(
-                    part, weights[e],
-                    FN(operand_row)(rows, b, h, gg->source[e], columns, buffer),
-                    columns);
+                add_scaled(part, weights[e],
+                           operand_row(rows, b, h, gg->source[e], columns, buffer),
+                           columns);
         }
         for (ptrdiff_t k = 0; k < columns; k++)
             total[k] += part[k];
@@ -156,8 +155,8 @@ FN(sum_edges)(const FN(graph_gradients) * gg, const rp_edge_lists *lists,
 
 /* gradient row += factor * total */
 RP_INLINE void
-FN(add_total)(const rp_array *grad, int64_t b, int64_t h, int64_t row, double factor,
-              const double *total, ptrdiff_t columns)
+add_total(const rp_array *grad, int64_t b, int64_t h, int64_t row, double factor,
+          const double *total, ptrdiff_t columns)
 {
     char *to = rp_at(grad, b, h, row);
     for (ptrdiff_t k = 0; k < columns; k++)
@@ -165,9 +164,9 @@ FN(add_total)(const rp_array *grad, int64_t b, int64_t h, int64_t row, double fa
 }
 
 static void
-FN(graph_key_unit)(void *context, int64_t unit, int worker)
+graph_key_unit(void *context, int64_t unit, int worker)
 {
-    const FN(graph_gradients) *gg = context;
+    const graph_gradients_t *gg = context;
     const rp_gradients *g = gg->g;
     const rp_attention *p = gg->plan.p;
     int64_t own = unit / gg->key_blocks, slice = gg->first_slice + own;
@@ -179,25 +178,24 @@ FN(graph_key_unit)(void *context, int64_t unit, int worker)
         if (gg->keys.start[j] == gg->keys.start[j + 1])
             continue;
         if (g->grad_key.data) {
-            FN(sum_edges)(gg, &gg->keys, j, gg->ds + own * gg->edges, &p->query, slice,
-                          p->D, rest, total);
-            FN(add_total)(&g->grad_key, slice / p->H, slice % p->H, j, p->scale, total,
-                          p->D);
+            sum_edges(gg, &gg->keys, j, gg->ds + own * gg->edges, &p->query, slice,
+                      p->D, rest, total);
+            add_total(&g->grad_key, slice / p->H, slice % p->H, j, p->scale, total,
+                      p->D);
         }
         if (g->grad_value.data && g->grad_out.data) {
-            FN(sum_edges)(gg, &gg->keys, j, gg->prob + own * gg->edges, &g->grad_out,
-                          slice, p->Dv, rest, total);
-            FN(add_total)(&g->grad_value, slice / p->H, slice % p->H, j, 1, total,
-                          p->Dv);
+            sum_edges(gg, &gg->keys, j, gg->prob + own * gg->edges, &g->grad_out, slice,
+                      p->Dv, rest, total);
+            add_total(&g->grad_value, slice / p->H, slice % p->H, j, 1, total, p->Dv);
         }
     }
 }
 
 /* One label of one slice: its sums, kept in double until graph_table_unit. */
 static void
-FN(graph_label_unit)(void *context, int64_t unit, int worker)
+graph_label_unit(void *context, int64_t unit, int worker)
 {
-    const FN(graph_gradients) *gg = context;
+    const graph_gradients_t *gg = context;
     const rp_gradients *g = gg->g;
     const rp_attention *p = gg->plan.p;
     int64_t own = unit / gg->labels.targets, label = unit % gg->labels.targets;
@@ -205,18 +203,18 @@ FN(graph_label_unit)(void *context, int64_t unit, int worker)
     T *rest = gg->scratch + worker * gg->scratch_size;
     memset(total, 0, (size_t)gg->columns * sizeof *total);
     if (g->grad_rel_key.data && label < p->key_rows)
-        FN(sum_edges)(gg, &gg->labels, label, gg->ds + own * gg->edges, &p->query,
-                      gg->first_slice + own, p->D, rest, total);
+        sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges, &p->query,
+                  gg->first_slice + own, p->D, rest, total);
     if (g->grad_rel_value.data && g->grad_out.data && label < p->value_rows)
-        FN(sum_edges)(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
-                      gg->first_slice + own, p->Dv, rest, total + p->D);
+        sum_edges(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
+                  gg->first_slice + own, p->Dv, rest, total + p->D);
 }
 
 /* Adds row `label` of one table's gradient up over the slices of the wave; slices that
  * follow each other into the same row are added in double first. */
 static void
-FN(add_slices)(const FN(graph_gradients) * gg, const rp_array *grad, int64_t label,
-               double factor, ptrdiff_t first, ptrdiff_t columns)
+add_slices(const graph_gradients_t *gg, const rp_array *grad, int64_t label,
+           double factor, ptrdiff_t first, ptrdiff_t columns)
 {
     const rp_attention *p = gg->plan.p;
     const int64_t step = gg->labels.targets * gg->columns;
@@ -229,30 +227,30 @@ FN(add_slices)(const FN(graph_gradients) * gg, const rp_array *grad, int64_t lab
             for (ptrdiff_t k = 0; k < columns; k++)
                 total[step + k] += total[k];
         else
-            FN(add_total)(grad, b, h, label, factor, total, columns);
+            add_total(grad, b, h, label, factor, total, columns);
     }
 }
 
 static void
-FN(graph_table_unit)(void *context, int64_t label, int worker)
+graph_table_unit(void *context, int64_t label, int worker)
 {
-    const FN(graph_gradients) *gg = context;
+    const graph_gradients_t *gg = context;
     const rp_gradients *g = gg->g;
     const rp_attention *p = gg->plan.p;
     (void)worker;
     if (g->grad_rel_key.data && label < p->key_rows)
-        FN(add_slices)(gg, &g->grad_rel_key, label, p->scale, 0, p->D);
+        add_slices(gg, &g->grad_rel_key, label, p->scale, 0, p->D);
     if (g->grad_rel_value.data && label < p->value_rows)
-        FN(add_slices)(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
+        add_slices(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
 }
 
 /* ---- the call ------------------------------------------------------------------------ */
 
 /* Unit 0 sorts the edges by key, unit 1 by label, unit 2 notes their queries. */
 static void
-FN(graph_sort_unit)(void *context, int64_t unit, int worker)
+graph_sort_unit(void *context, int64_t unit, int worker)
 {
-    const FN(graph_gradients) *gg = context;
+    const graph_gradients_t *gg = context;
     const rp_attention *p = gg->plan.p;
     (void)worker;
     if (unit < 2)
@@ -263,25 +261,24 @@ FN(graph_sort_unit)(void *context, int64_t unit, int worker)
 }
 
 static rp_status
-FN(run_graph_wave)(FN(graph_gradients) * gg)
+run_graph_wave(graph_gradients_t *gg)
 {
     int threads = gg->plan.p->threads;
     int64_t labels = gg->labels.targets;
     rp_status status =
-        rp_parallel(gg->slices * gg->plan.blocks, FN(graph_query_unit), gg, threads);
+        rp_parallel(gg->slices * gg->plan.blocks, graph_query_unit, gg, threads);
     if (!status && gg->keys.targets)
-        status =
-            rp_parallel(gg->slices * gg->key_blocks, FN(graph_key_unit), gg, threads);
+        status = rp_parallel(gg->slices * gg->key_blocks, graph_key_unit, gg, threads);
     if (!status)
-        status = rp_parallel(gg->slices * labels, FN(graph_label_unit), gg, threads);
+        status = rp_parallel(gg->slices * labels, graph_label_unit, gg, threads);
     if (!status)
-        status = rp_parallel(labels, FN(graph_table_unit), gg, threads);
+        status = rp_parallel(labels, graph_table_unit, gg, threads);
     return status;
 }
 
 /* What the call needs, and how many slices of it make a wave. */
 static rp_status
-FN(allocate_graph)(FN(graph_gradients) * gg)
+allocate_graph(graph_gradients_t *gg)
 {
     const rp_attention *p = gg->plan.p;
     size_t sums, slice_bytes, longest = (size_t)RP_MAX(p->D, p->Dv);
@@ -306,7 +303,7 @@ FN(allocate_graph)(FN(graph_gradients) * gg)
 }
 
 static void
-FN(release_graph)(FN(graph_gradients) * gg)
+release_graph(graph_gradients_t *gg)
 {
     rp_free(gg->labels.edges);
     rp_free(gg->labels.start);
@@ -320,15 +317,15 @@ FN(release_graph)(FN(graph_gradients) * gg)
 }
 
 static rp_status
-FN(graph_backward)(const rp_gradients *g)
+graph_backward(const rp_gradients *g)
 {
     const rp_attention *p = &g->forward;
-    FN(graph_gradients) gg = {.g = g, .edges = p->indptr[p->Lq]};
+    graph_gradients_t gg = {.g = g, .edges = p->indptr[p->Lq]};
     if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
     int64_t key_rows = g->grad_rel_key.data ? p->key_rows : 0;
     int64_t value_rows = g->grad_rel_value.data ? p->value_rows : 0;
-    FN(plan_graph)(&gg.plan, p);
+    plan_graph(&gg.plan, p);
     gg.columns = p->D + p->Dv;
     gg.keys.target = p->indices;
     gg.keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
@@ -337,15 +334,15 @@ FN(graph_backward)(const rp_gradients *g)
     int64_t degree = gg.edges / p->Lk + 1;
     gg.key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg.columns + 1));
     gg.key_blocks = (p->Lk + gg.key_block - 1) / gg.key_block;
-    rp_status status = FN(allocate_graph)(&gg);
+    rp_status status = allocate_graph(&gg);
     if (!status)
-        status = rp_parallel(3, FN(graph_sort_unit), &gg, p->threads);
+        status = rp_parallel(3, graph_sort_unit, &gg, p->threads);
     int64_t wave = gg.slices;
     for (int64_t s = 0; !status && s < p->B * p->H; s += wave) {
         gg.first_slice = s;
         gg.slices = RP_MIN(wave, p->B * p->H - s);
-        status = FN(run_graph_wave)(&gg);
+        status = run_graph_wave(&gg);
     }
-    FN(release_graph)(&gg);
+    release_graph(&gg);
     return status;
 }

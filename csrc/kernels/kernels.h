@@ -1,65 +1,60 @@
-/* kernels.h: compiles every template for float32 and float64 and emits this ISA's table.
+/* kernels.h: every kernel of one unit, that is of one instruction set and one number type,
+ * and the unit's table, its only symbol. Everything else is static and has a plain name.
  *
- * Parameters, set by isa_*.c and undefined at the end:
- *   RP_ISA           its name                 RP_VECTOR_BYTES  width of its vectors
- *   RP_MR            rows of a micro-tile     RP_HAS_FMA       fused multiply-add exists
- *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64
- *   supported        whether this CPU can run it
- * Parameters of one template pass:
- *   T                float or double          RP_DTYPE         f32 or f64
- *   RP_IS_F32        1 or 0                   FN(name)         rp_<name>_<dtype>_<isa> */
+ * A unit sets RP_UNIT, the name of its table, and RP_IS_F32, 1 for float32, 0 for float64;
+ * its instruction set's header (isa/) sets
+ *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
+ *   RP_MR            rows of a micro-tile
+ *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64 */
+#include "system.h"
+#include "loops.h"
+#include "vector.h"
 
-#define FN(name) RP_JOIN4(rp, name, RP_DTYPE, RP_ISA)
+#include "exp2.h"
+#include "tile_gemm.h"
+#include "pack.h"
 
-#define T float
-#define RP_DTYPE f32
-#define RP_IS_F32 1
-#include "templates.h"
-#undef T
-#undef RP_DTYPE
-#undef RP_IS_F32
+#include "fire.h"
+#include "attention_plan.h"
+#include "attention_waves.h"
+#include "attention_scores.h"
+#include "attention_values.h"
+#include "row_products.h"
+#include "attention_rows.h"
+#include "graph_edges.h"
+#include "graph.h"
+#include "attention_forward.h"
+#include "gradients_plan.h"
+#include "gradients_tile.h"
+#include "gradients_ends.h"
+#include "gradients_unit.h"
+#include "rows_backward.h"
+#include "graph_backward.h"
+#include "attention_backward.h"
+#include "gemm_block.h"
+#include "fma_loop.h"
 
-#define T double
-#define RP_DTYPE f64
-#define RP_IS_F32 0
-#include "templates.h"
-#undef T
-#undef RP_DTYPE
-#undef RP_IS_F32
-#undef FN
+#include "skew.h"
+#include "embedding.h"
+#include "conv.h"
+#include "merge.h"
+#include "sinusoid.h"
+#include "rotary.h"
+#include "scores.h"
+#include "attention_ufuncs.h"
 
-#define RP_NAME_(isa) #isa
-#define RP_NAME(isa) RP_NAME_(isa)
-#define RP_TABLE_(isa) rp_table_##isa
-#define RP_TABLE(isa) RP_TABLE_(isa)
-#define RP_BOTH(name) {RP_JOIN4(rp, name, f32, RP_ISA), RP_JOIN4(rp, name, f64, RP_ISA)}
-
-const rp_table RP_TABLE(RP_ISA) = {
-    .name = RP_NAME(RP_ISA),
-    .supported = supported,
+const rp_kernels RP_UNIT = {
     .vector_bytes = RP_VECTOR_BYTES,
     .query_tile = RP_QUERY_TILE,
-    .attention_forward = RP_BOTH(attention_forward),
-    .attention_backward = RP_BOTH(attention_backward),
-    .apply_rotary = RP_BOTH(apply_rotary),
-    .gemm_block = RP_BOTH(gemm_block),
-    .fma_loop = RP_BOTH(fma_loop),
+    .attention_forward = attention_forward,
+    .attention_backward = attention_backward,
+    .apply_rotary = apply_rotary,
+    .gemm_block = gemm_block,
+    .fma_loop = fma_loop,
     .loops =
         {
-#define RP_UFUNC(name, signature, nin, nout, types, doc)                               \
-    [RP_UFUNC_##name] = RP_BOTH(name),
+#define RP_UFUNC(name, signature, nin, nout, types, doc) [RP_UFUNC_##name] = name,
 #include "../ufuncs.h"
 #undef RP_UFUNC
         },
 };
-
-#undef RP_BOTH
-#undef RP_TABLE
-#undef RP_TABLE_
-#undef RP_NAME
-#undef RP_NAME_
-#undef RP_ISA
-#undef RP_VECTOR_BYTES
-#undef RP_MR
-#undef RP_HAS_FMA
-#undef RP_QUERY_TILE

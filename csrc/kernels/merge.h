@@ -6,7 +6,7 @@
  * so nothing of it can leak. */
 
 RP_INLINE void
-FN(merge_row)(const rp_job *job, int64_t row)
+merge_row(const rp_job *job, int64_t row)
 {
     const ptrdiff_t *steps = job->steps;
     const char *out_a = rp_operand(job, 0, row), *out_b = rp_operand(job, 2, row);
@@ -19,10 +19,10 @@ FN(merge_row)(const rp_job *job, int64_t row)
         int only_b = a == -INFINITY;
         *lse = (T)(only_b ? b : a);
         if (only_b && b == -INFINITY)
-            FN(zero_run)(out, steps[8], v);
+            zero_run(out, steps[8], v);
         else
-            FN(copy_run)(out, steps[8], only_b ? out_b : out_a,
-                         only_b ? steps[7] : steps[6], v);
+            copy_run(out, steps[8], only_b ? out_b : out_a,
+                     only_b ? steps[7] : steps[6], v);
         return;
     }
     double gap = exp(-fabs(a - b)); /* weight of the smaller side over the larger's */
@@ -35,20 +35,20 @@ FN(merge_row)(const rp_job *job, int64_t row)
 }
 
 static void
-FN(merge_rows)(void *context, int64_t unit, int worker)
+merge_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
     int64_t last = RP_MIN((unit + 1) * job->block, job->rows);
     for (int64_t row = unit * job->block; row < last; row++)
-        FN(merge_row)(job, row);
+        merge_row(job, row);
 }
 
 static void
-FN(merge)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+merge(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     enum { WEIGHTS = 16 }; /* exp and log1p cost about as much as 16 elements */
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    rp_run_rows(&job, dims[0], dims[1] + WEIGHTS, FN(merge_rows));
+    rp_run_rows(&job, dims[0], dims[1] + WEIGHTS, merge_rows);
 }

@@ -2,7 +2,7 @@
 
 /* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
 RP_INLINE const T *
-FN(row)(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
+row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
 {
     if (step == (ptrdiff_t)sizeof(T) || count <= 1)
         return (const T *)data;
@@ -16,8 +16,8 @@ FN(row)(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
  * transpose: 3 times as fast as element by element. What lies `ahead` bytes further is
  * asked for: the rows that come next. */
 static void
-FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth,
-               T factor, ptrdiff_t ahead)
+pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth,
+           T factor, ptrdiff_t ahead)
 {
     ptrdiff_t k = 0;
     if (step == (ptrdiff_t)sizeof(T))
@@ -29,14 +29,14 @@ FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t d
                     const char *row = rows[half + i];
                     block[i] = (V){0};
                     if (row) {
-                        block[i] = FN(load)((const T *)row + k) * factor;
+                        block[i] = load((const T *)row + k) * factor;
                         rp_fetch((uintptr_t)row + (uintptr_t)(k * step + ahead));
                     }
                 }
-                FN(transpose)(block);
+                transpose(block);
 #pragma GCC unroll 16
                 for (int i = 0; i < VL; i++)
-                    FN(store)(panel + (k + i) * NR + half, block[i]);
+                    store(panel + (k + i) * NR + half, block[i]);
             }
     for (; k < depth; k++)
         for (int i = 0; i < NR; i++)
@@ -45,8 +45,7 @@ FN(pack_panel)(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t d
 
 /* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
 static void
-FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count,
-             ptrdiff_t padded)
+pack_row(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
 {
     ptrdiff_t k = 0;
     if (row && step == (ptrdiff_t)sizeof(T)) {
@@ -62,7 +61,7 @@ FN(pack_row)(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count,
 
 /* `count` contiguous elements -> a row with column stride `step` bytes. */
 RP_INLINE void
-FN(unpack_row)(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
+unpack_row(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
 {
     if (step == (ptrdiff_t)sizeof(T))
         memcpy(row, values, (size_t)count * sizeof(T));
@@ -73,8 +72,8 @@ FN(unpack_row)(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
 
 /* (row i of a plus bias) * factor, or zeros without a, as `padded` elements. */
 static void
-FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
-             int64_t i, ptrdiff_t columns, ptrdiff_t padded, T factor)
+pack_sum(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+         int64_t i, ptrdiff_t columns, ptrdiff_t padded, T factor)
 {
     const char *shift = a->data && bias->data ? rp_at(bias, b, h, 0) : NULL;
     const ptrdiff_t size = sizeof(T);
@@ -82,14 +81,14 @@ FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int6
         (!shift || bias->col == size)) {
         const T *row = (const T *)rp_at(a, b, h, i), *second = (const T *)shift;
         for (ptrdiff_t k = 0; k < padded; k += VL) {
-            V x = FN(load)(row + k);
+            V x = load(row + k);
             if (second)
-                x += FN(load)(second + k);
-            FN(store)(packed + k, x * factor);
+                x += load(second + k);
+            store(packed + k, x * factor);
         }
         return;
     }
-    FN(pack_row)(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
+    pack_row(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
     for (ptrdiff_t k = 0; shift && k < columns; k++)
         packed[k] += *(const T *)(shift + k * bias->col);
     for (ptrdiff_t k = 0; k < columns; k++)
@@ -98,8 +97,8 @@ FN(pack_sum)(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int6
 
 /* Up to VL rows of one block of pack_left, from lane `first` on. */
 RP_INLINE void
-FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
-                    int first, int valid, ptrdiff_t depth, T factor)
+pack_left_block(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+                int first, int valid, ptrdiff_t depth, T factor)
 {
     const int lanes = RP_MIN(VL, MR - first);
     ptrdiff_t k = 0;
@@ -109,9 +108,9 @@ FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t s
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
                 block[i] = i < lanes && first + i < valid
-                               ? FN(load)((const T *)(rows + i * row_step) + k) * factor
+                               ? load((const T *)(rows + i * row_step) + k) * factor
                                : (V){0};
-            FN(transpose)(block);
+            transpose(block);
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++)
                 memcpy(packed + (k + i) * MR + first, &block[i],
@@ -127,20 +126,19 @@ FN(pack_left_block)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t s
 /* rows * factor -> blocks [depth][MR], the left operand of gemm_block.h; rows past `valid`
  * are zeros. */
 static void
-FN(pack_left)(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
-              int64_t valid, int64_t count, ptrdiff_t depth, T factor)
+pack_left(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+          int64_t valid, int64_t count, ptrdiff_t depth, T factor)
 {
     for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
         for (int first = 0; first < MR; first += VL)
-            FN(pack_left_block)(packed, rows + (block + first) * row_step, row_step,
-                                step, first, (int)RP_MIN(valid - block, MR), depth,
-                                factor);
+            pack_left_block(packed, rows + (block + first) * row_step, row_step, step,
+                            first, (int)RP_MIN(valid - block, MR), depth, factor);
 }
 
 /* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */
 static int
-FN(not_finite)(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
-               ptrdiff_t columns)
+not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
+           ptrdiff_t columns)
 {
     T total = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -149,8 +147,8 @@ FN(not_finite)(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t cou
         if (step == (ptrdiff_t)sizeof(T)) {
             V sum = (V){0};
             for (; k + VL <= columns; k += VL)
-                sum += FN(load)((const T *)row + k) * 0;
-            total += FN(sum_lanes)(sum)[0];
+                sum += load((const T *)row + k) * 0;
+            total += sum_lanes(sum)[0];
         }
         for (; k < columns; k++)
             total += *(const T *)(row + k * step) * 0;

@@ -14,7 +14,7 @@
 /* Elements that a unit turns, if it has that many items: enough to make its table pay. */
 #define ROTARY_WORK (1 << 18)
 
-typedef T FN(part) __attribute__((vector_size(sizeof(T) * DL)));
+typedef T part_t __attribute__((vector_size(sizeof(T) * DL)));
 
 #if RP_VECTOR_BYTES == 16
 #define ROTARY_SWAP(v) RP_SHUFFLE(v, v, 1, 0)
@@ -27,99 +27,99 @@ typedef T FN(part) __attribute__((vector_size(sizeof(T) * DL)));
 typedef struct {
     double table[ROTARY_TABLE]; /* per row: cosines, then sines, both times m */
     T buffer[2 * ROTARY_PAIRS];
-} FN(rotary_scratch) __attribute__((aligned(64)));
+} rotary_scratch __attribute__((aligned(64)));
 
 /* A call cut into units: `rows` rows of `items` items. */
 typedef struct {
     const rp_rotary *p;
-    FN(rotary_scratch) * scratch; /* one per worker */
+    rotary_scratch *scratch; /* one per worker */
     int64_t rows, items, row_blocks;
-} FN(rotary_job);
+} rotary_job_t;
 
 RP_INLINE DV
-FN(widen)(const T *from)
+widen(const T *from)
 {
-    FN(part) x;
+    part_t x;
     memcpy(&x, from, sizeof x);
     return __builtin_convertvector(x, DV);
 }
 
 RP_INLINE void
-FN(narrow)(T *to, DV x)
+narrow(T *to, DV x)
 {
-    FN(part) rounded = __builtin_convertvector(x, FN(part));
+    part_t rounded = __builtin_convertvector(x, part_t);
     memcpy(to, &rounded, sizeof rounded);
 }
 
 /* Doubles of a table's row that are cosines; as many sines follow. Interleaved pairs have
  * theirs twice, the first sine negative, for sums without a shuffle of the table. */
 RP_INLINE int
-FN(rotary_width)(const rp_rotary *p, int64_t pairs)
+rotary_width(const rp_rotary *p, int64_t pairs)
 {
     return RP_ROUND_UP((int)pairs << (p->interleaved != 0), DL);
 }
 
 /* One vector of pairs (a, b). In place when the ends are the starts. */
 RP_INLINE void
-FN(turn_halves)(T *a_to, T *b_to, const T *a_from, const T *b_from,
-                const double *cosine, const double *sine)
+turn_halves(T *a_to, T *b_to, const T *a_from, const T *b_from, const double *cosine,
+            const double *sine)
 {
-    DV a = FN(widen)(a_from), b = FN(widen)(b_from);
+    DV a = widen(a_from), b = widen(b_from);
     DV c = *(const DV *)cosine, s = *(const DV *)sine;
-    FN(narrow)(a_to, a * c - b * s);
-    FN(narrow)(b_to, b * c + a * s);
+    narrow(a_to, a * c - b * s);
+    narrow(b_to, b * c + a * s);
 }
 
 /* One vector of a, b, a, b, .. */
 RP_INLINE void
-FN(turn_interleaved)(T *to, const T *from, const double *cosine, const double *sine)
+turn_interleaved(T *to, const T *from, const double *cosine, const double *sine)
 {
-    DV x = FN(widen)(from);
-    FN(narrow)(to, x * *(const DV *)cosine + ROTARY_SWAP(x) * *(const DV *)sine);
+    DV x = widen(from);
+    narrow(to, x * *(const DV *)cosine + ROTARY_SWAP(x) * *(const DV *)sine);
 }
 
 /* `pairs` pairs of contiguous halves; the last vector, if it is not full, is padded. */
 RP_INLINE void
-FN(turn_row_halves)(T *a_to, T *b_to, const T *a, const T *b, const double *cosine,
-                    const double *sine, int pairs)
+turn_row_halves(T *a_to, T *b_to, const T *a, const T *b, const double *cosine,
+                const double *sine, int pairs)
 {
     int i = 0, rest = pairs % DL;
     size_t size = (size_t)rest * sizeof(T);
     for (; i < pairs - rest; i += DL)
-        FN(turn_halves)(a_to + i, b_to + i, a + i, b + i, cosine + i, sine + i);
+        turn_halves(a_to + i, b_to + i, a + i, b + i, cosine + i, sine + i);
     if (rest == 0)
         return;
     T a_last[DL] = {0}, b_last[DL] = {0};
     memcpy(a_last, a + i, size);
     memcpy(b_last, b + i, size);
-    FN(turn_halves)(a_last, b_last, a_last, b_last, cosine + i, sine + i);
+    turn_halves(a_last, b_last, a_last, b_last, cosine + i, sine + i);
     memcpy(a_to + i, a_last, size);
     memcpy(b_to + i, b_last, size);
 }
 
 RP_INLINE void
-FN(turn_row_interleaved)(T *to, const T *from, const double *cosine, const double *sine,
-                         int pairs)
+turn_row_interleaved(T *to, const T *from, const double *cosine, const double *sine,
+                     int pairs)
 {
     int i = 0, rest = 2 * pairs % DL;
     size_t size = (size_t)rest * sizeof(T);
     for (; i < 2 * pairs - rest; i += DL)
-        FN(turn_interleaved)(to + i, from + i, cosine + i, sine + i);
+        turn_interleaved(to + i, from + i, cosine + i, sine + i);
     if (rest == 0)
         return;
     T last[DL] = {0};
     memcpy(last, from + i, size);
-    FN(turn_interleaved)(last, last, cosine + i, sine + i);
+    turn_interleaved(last, last, cosine + i, sine + i);
     memcpy(to + i, last, size);
 }
 
 /* The pairs [first, first + pairs) of one row. */
 RP_INLINE void
-FN(turn_row)(const rp_rotary *p, const char *x, char *y, int64_t first, int pairs,
-             const double *table, T *buffer)
+turn_row(const rp_rotary *p, const char *x, char *y, int64_t first, int pairs,
+         const double *table, T *buffer)
 {
     const ptrdiff_t unit = sizeof(T), from_step = p->x.col, to_step = p->out.col;
-    const double *sine = table + FN(rotary_width)(p, pairs);
+    const double *sine = table + rotary_width(p, pairs);
     int64_t second = p->interleaved ? 1 : p->h,
             run = p->interleaved ? 2 * pairs : pairs;
     x += (p->interleaved ? 2 * first : first) * from_step;
@@ -129,28 +129,28 @@ FN(turn_row)(const rp_rotary *p, const char *x, char *y, int64_t first, int pair
     T *to = direct ? (T *)y : buffer;
     int64_t apart = direct ? second : pairs;
     if (!direct)
-        FN(copy_run)((char *)buffer, unit, x, from_step, run);
+        copy_run((char *)buffer, unit, x, from_step, run);
     if (p->interleaved) {
-        FN(turn_row_interleaved)(to, a, table, sine, pairs);
+        turn_row_interleaved(to, a, table, sine, pairs);
     } else {
         if (!direct)
-            FN(copy_run)((char *)(buffer + pairs), unit, x + second * from_step,
-                         from_step, run);
-        FN(turn_row_halves)(to, to + apart, a, a + apart, table, sine, pairs);
+            copy_run((char *)(buffer + pairs), unit, x + second * from_step, from_step,
+                     run);
+        turn_row_halves(to, to + apart, a, a + apart, table, sine, pairs);
     }
     if (direct)
         return;
-    FN(copy_run)(y, to_step, (const char *)buffer, unit, run);
+    copy_run(y, to_step, (const char *)buffer, unit, run);
     if (!p->interleaved)
-        FN(copy_run)(y + second * to_step, to_step, (const char *)(buffer + pairs),
-                     unit, run);
+        copy_run(y + second * to_step, to_step, (const char *)(buffer + pairs), unit,
+                 run);
 }
 
 /* Cosines and sines of up to ANGLES pairs from `at` on, times the magnitude, to a row of
  * the table whose pairs start at `first`. */
 RP_INLINE void
-FN(store_rotary)(const rp_rotary *p, const FN(angles) * block, const char *magnitude,
-                 int count, double *cosine, double *sine)
+store_rotary(const rp_rotary *p, const angles *block, const char *magnitude, int count,
+             double *cosine, double *sine)
 {
     for (int i = 0; i < count; i++) {
         double m = *(const double *)(magnitude + i * p->magnitude.col);
@@ -168,24 +168,24 @@ FN(store_rotary)(const rp_rotary *p, const FN(angles) * block, const char *magni
 
 /* One row of the table, for the pairs [first, first + pairs). */
 static void
-FN(rotary_table_row)(const rp_rotary *p, int64_t n, int64_t row, int64_t first,
-                     int pairs, double *cosine)
+rotary_table_row(const rp_rotary *p, int64_t n, int64_t row, int64_t first, int pairs,
+                 double *cosine)
 {
-    int width = FN(rotary_width)(p, pairs), step = p->interleaved ? 2 : 1;
+    int width = rotary_width(p, pairs), step = p->interleaved ? 2 : 1;
     double *sine = cosine + width;
     double position = *(const double *)rp_at(&p->position, n, 0, row);
     const char *high = rp_at(&p->high, n, 0, row) + first * p->high.col;
     const char *low = rp_at(&p->low, n, 0, row) + first * p->low.col;
     const char *m = rp_at(&p->magnitude, n, 0, row) + first * p->magnitude.col;
-    FN(angles) block;
+    angles block;
     for (int at = 0; at < pairs; at += ANGLES) {
         int count = RP_MIN(ANGLES, pairs - at);
-        FN(load_frequencies)(block.high, high + at * p->high.col, p->high.col, count);
-        FN(load_frequencies)(block.low, low + at * p->low.col, p->low.col, count);
-        if (FN(sincos_block)(position, &block, count))
-            FN(sincos_far)(position, &block, count);
-        FN(store_rotary)(p, &block, m + at * p->magnitude.col, count,
-                         cosine + step * at, sine + step * at);
+        load_frequencies(block.high, high + at * p->high.col, p->high.col, count);
+        load_frequencies(block.low, low + at * p->low.col, p->low.col, count);
+        if (sincos_block(position, &block, count))
+            sincos_far(position, &block, count);
+        store_rotary(p, &block, m + at * p->magnitude.col, count, cosine + step * at,
+                     sine + step * at);
     }
     for (int i = step * pairs; i < width; i++)
         cosine[i] = sine[i] = 0;
@@ -193,7 +193,7 @@ FN(rotary_table_row)(const rp_rotary *p, int64_t n, int64_t row, int64_t first,
 
 /* Whether item n has the angles and magnitudes of the item before. */
 RP_INLINE int
-FN(rotary_shared)(const rp_rotary *p, int64_t n)
+rotary_shared(const rp_rotary *p, int64_t n)
 {
     const rp_array *arrays[] = {&p->position, &p->high, &p->low, &p->magnitude};
     for (int i = 0; i < 4; i++)
@@ -204,7 +204,7 @@ FN(rotary_shared)(const rp_rotary *p, int64_t n)
 
 /* Whether all rows of an item have the same. */
 RP_INLINE int
-FN(rotary_constant)(const rp_rotary *p)
+rotary_constant(const rp_rotary *p)
 {
     return !p->position.row && !p->high.row && !p->low.row && !p->magnitude.row;
 }
@@ -212,7 +212,7 @@ FN(rotary_constant)(const rp_rotary *p)
 /* Asks for a row that will be turned soon. The rows of one item are too few for the
  * hardware to foresee those of the next; this gains a tenth to a third. */
 RP_INLINE void
-FN(rotary_prefetch)(const rp_rotary *p, int64_t n, int64_t row)
+rotary_prefetch(const rp_rotary *p, int64_t n, int64_t row)
 {
     enum { LINE = 64, FARTHEST = 1024 };
     const char *x = rp_at(&p->x, n, 0, row), *y = rp_at(&p->out, n, 0, row);
@@ -228,54 +228,54 @@ FN(rotary_prefetch)(const rp_rotary *p, int64_t n, int64_t row)
 
 /* Rows [row, row + rows) of item n, by a table whose rows are `step` doubles apart. */
 RP_INLINE void
-FN(turn_rows)(const rp_rotary *p, int64_t n, int64_t row, int64_t rows, int64_t first,
-              int pairs, FN(rotary_scratch) * scratch, int64_t step, int next)
+turn_rows(const rp_rotary *p, int64_t n, int64_t row, int64_t rows, int64_t first,
+          int pairs, rotary_scratch *scratch, int64_t step, int next)
 {
     int64_t copied = 2 * p->h;
     for (int64_t i = 0; i < rows; i++) {
         const char *x = rp_at(&p->x, n, 0, row + i);
         char *y = rp_at(&p->out, n, 0, row + i);
         if (next)
-            FN(rotary_prefetch)(p, n + 1, row + i);
-        FN(turn_row)(p, x, y, first, pairs, scratch->table + i * step, scratch->buffer);
+            rotary_prefetch(p, n + 1, row + i);
+        turn_row(p, x, y, first, pairs, scratch->table + i * step, scratch->buffer);
         if (first == 0 && x != y)
-            FN(copy_run)(y + copied * p->out.col, p->out.col, x + copied * p->x.col,
-                         p->x.col, p->D - copied);
+            copy_run(y + copied * p->out.col, p->out.col, x + copied * p->x.col,
+                     p->x.col, p->D - copied);
     }
 }
 
 static void
-FN(rotary_unit)(void *context, int64_t unit, int worker)
+rotary_unit(void *context, int64_t unit, int worker)
 {
-    const FN(rotary_job) *job = context;
+    const rotary_job_t *job = context;
     const rp_rotary *p = job->p;
-    FN(rotary_scratch) *scratch = job->scratch + worker;
+    rotary_scratch *scratch = job->scratch + worker;
     int64_t row = unit % job->row_blocks * job->rows, first = 0;
     int64_t item = unit / job->row_blocks * job->items;
     int64_t rows = RP_MIN(job->rows, p->L - row);
     int64_t last = RP_MIN(item + job->items, p->N);
-    int64_t table_rows = FN(rotary_constant)(p) ? 1 : rows;
+    int64_t table_rows = rotary_constant(p) ? 1 : rows;
     do { /* once, too, where there are no pairs but columns to copy */
         int pairs = (int)RP_MIN(ROTARY_PAIRS, p->h - first);
-        int64_t step = table_rows == 1 ? 0 : 2 * FN(rotary_width)(p, pairs);
+        int64_t step = table_rows == 1 ? 0 : 2 * rotary_width(p, pairs);
         for (int64_t n = item; n < last; n++) {
-            if (n == item || !FN(rotary_shared)(p, n))
+            if (n == item || !rotary_shared(p, n))
                 for (int64_t i = 0; i < table_rows; i++)
-                    FN(rotary_table_row)(p, n, row + i, first, pairs,
-                                         scratch->table + i * step);
-            FN(turn_rows)(p, n, row, rows, first, pairs, scratch, step, n + 1 < last);
+                    rotary_table_row(p, n, row + i, first, pairs,
+                                     scratch->table + i * step);
+            turn_rows(p, n, row, rows, first, pairs, scratch, step, n + 1 < last);
         }
         first += pairs;
     } while (first < p->h);
 }
 
 static rp_status
-FN(apply_rotary)(const rp_rotary *p)
+apply_rotary(const rp_rotary *p)
 {
-    FN(rotary_job) job = {.p = p};
+    rotary_job_t job = {.p = p};
     if (p->N <= 0 || p->L <= 0 || p->D <= 0)
         return RP_OK;
-    int width = FN(rotary_width)(p, RP_MIN(ROTARY_PAIRS, p->h));
+    int width = rotary_width(p, RP_MIN(ROTARY_PAIRS, p->h));
     job.rows = RP_MIN(ROTARY_TABLE / (2 * RP_MAX(width, DL)), p->L);
     job.items = RP_MIN(RP_MAX(1, ROTARY_WORK / (job.rows * p->D)), p->N);
     job.row_blocks = (p->L + job.rows - 1) / job.rows;
@@ -284,15 +284,15 @@ FN(apply_rotary)(const rp_rotary *p)
     job.scratch = rp_alloc((size_t)threads, sizeof *job.scratch);
     if (job.scratch == NULL)
         return RP_NO_MEMORY;
-    rp_status status = rp_parallel(units, FN(rotary_unit), &job, threads);
+    rp_status status = rp_parallel(units, rotary_unit, &job, threads);
     rp_free(job.scratch);
     return status;
 }
 
 /* Runs items [n, n + p->N) of a gufunc's call; places[i] is where operand i belongs. */
 static rp_status
-FN(rotary_items)(rp_rotary *p, rp_array **places, int operands, char **args,
-                 const ptrdiff_t *steps, int64_t n)
+rotary_items(rp_rotary *p, rp_array **places, int operands, char **args,
+             const ptrdiff_t *steps, int64_t n)
 {
     ptrdiff_t *batch = rp_alloc((size_t)p->N * (size_t)operands, sizeof *batch);
     if (batch == NULL)
@@ -306,7 +306,7 @@ FN(rotary_items)(rp_rotary *p, rp_array **places, int operands, char **args,
         places[i]->batch = batch + i * p->N;
     }
     p->threads = rp_get_num_threads();
-    rp_status status = FN(apply_rotary)(p);
+    rp_status status = apply_rotary(p);
     rp_free(batch);
     return status;
 }
@@ -314,7 +314,7 @@ FN(rotary_items)(rp_rotary *p, rp_array **places, int operands, char **args,
 /* (l,d),(l),(l,h),(l,h),(l,h),()->(l,d): items in a row that agree on `interleaved` are the
  * items of one problem. */
 static void
-FN(rotary)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+rotary(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     enum { FLAG = 5, OPERANDS = 7 };
@@ -340,7 +340,7 @@ FN(rotary)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *dat
         for (p.N = 1; n + p.N < dims[0]; p.N++)
             if (p.interleaved != (*(const int64_t *)(flag + p.N * steps[FLAG]) != 0))
                 break;
-        rp_status status = FN(rotary_items)(&p, places, OPERANDS, args, steps, n);
+        rp_status status = rotary_items(&p, places, OPERANDS, args, steps, n);
         rp_loop_status(status);
         if (status != RP_OK)
             return;

@@ -3,26 +3,26 @@
  * for the one RP_ROWS_AHEAD rows on, since the hardware loses the stream at every page. */
 
 RP_INLINE T
-FN(dot)(const T *a, const T *b, ptrdiff_t count)
+dot(const T *a, const T *b, ptrdiff_t count)
 {
     V sum0 = (V){0}, sum1 = (V){0};
     ptrdiff_t k = 0;
     for (; k + 2 * VL <= count; k += 2 * VL) {
-        sum0 += FN(load)(a + k) * FN(load)(b + k);
-        sum1 += FN(load)(a + k + VL) * FN(load)(b + k + VL);
+        sum0 += load(a + k) * load(b + k);
+        sum1 += load(a + k + VL) * load(b + k + VL);
     }
     for (; k + VL <= count; k += VL)
-        sum0 += FN(load)(a + k) * FN(load)(b + k);
-    T total = FN(sum_lanes)(sum0 + sum1)[0];
+        sum0 += load(a + k) * load(b + k);
+    T total = sum_lanes(sum0 + sum1)[0];
     for (; k < count; k++)
         total += a[k] * b[k];
     return total;
 }
 
-/* Lane n = x . row n, the bits of FN(dot), for rows of whole vectors. The sums of VL rows
+/* Lane n = x . row n, the bits of dot, for rows of whole vectors. The sums of VL rows
  * are folded together, which takes a quarter of the steps. */
 RP_INLINE V
-FN(dots)(const T *x, const char *rows, ptrdiff_t step, ptrdiff_t count)
+dots(const T *x, const char *rows, ptrdiff_t step, ptrdiff_t count)
 {
     V sums[VL];
 #pragma GCC unroll 16
@@ -34,11 +34,11 @@ FN(dots)(const T *x, const char *rows, ptrdiff_t step, ptrdiff_t count)
         for (; k + 2 * VL <= count; k += 2 * VL) {
             rp_fetch(ahead + (uintptr_t)k * sizeof(T));
             rp_fetch(ahead + (uintptr_t)(k + VL) * sizeof(T));
-            sum0 += FN(load)(x + k) * FN(load)(row + k);
-            sum1 += FN(load)(x + k + VL) * FN(load)(row + k + VL);
+            sum0 += load(x + k) * load(row + k);
+            sum1 += load(x + k + VL) * load(row + k + VL);
         }
         for (; k + VL <= count; k += VL)
-            sum0 += FN(load)(x + k) * FN(load)(row + k);
+            sum0 += load(x + k) * load(row + k);
         sums[i] = sum0 + sum1;
     }
 #pragma GCC unroll 4
@@ -51,24 +51,24 @@ FN(dots)(const T *x, const char *rows, ptrdiff_t step, ptrdiff_t count)
 
 /* s[n] += x . row `first` + n, for n in [0, count). `gathered`: room for a strided row. */
 static void
-FN(add_dots)(const rp_array *rows, int64_t b, int64_t h, int64_t first, int64_t count,
-             const T *x, ptrdiff_t columns, T *gathered, T *s)
+add_dots(const rp_array *rows, int64_t b, int64_t h, int64_t first, int64_t count,
+         const T *x, ptrdiff_t columns, T *gathered, T *s)
 {
     const char *row = rp_at(rows, b, h, first);
     int64_t n = 0;
     if (rows->col == (ptrdiff_t)sizeof(T) && columns % VL == 0)
         for (; n + VL <= count; n += VL)
-            FN(store)(s + n, FN(load)(s + n) +
-                                 FN(dots)(x, row + n * rows->row, rows->row, columns));
+            store(s + n,
+                  load(s + n) + dots(x, row + n * rows->row, rows->row, columns));
     for (; n < count; n++)
-        s[n] += FN(dot)(x, FN(row)(row + n * rows->row, rows->col, columns, gathered),
-                        columns);
+        s[n] +=
+            dot(x, row_of(row + n * rows->row, rows->col, columns, gathered), columns);
 }
 
 /* out += sum_n w[n] * row n over four vectors, without rows of weight 0: hidden pairs may
  * sit on NaN. */
 RP_INLINE void
-FN(weigh_rows)(const T *w, const char *rows, ptrdiff_t step, int64_t count, T *out)
+weigh_rows(const T *w, const char *rows, ptrdiff_t step, int64_t count, T *out)
 {
     V acc[4] = {{0}};
     for (int64_t n = 0; n < count; n++, rows += step) {
@@ -78,10 +78,10 @@ FN(weigh_rows)(const T *w, const char *rows, ptrdiff_t step, int64_t count, T *o
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
             rp_fetch((uintptr_t)(row + c * VL) + (uintptr_t)(RP_ROWS_AHEAD * step));
-            acc[c] += w[n] * FN(load)(row + c * VL);
+            acc[c] += w[n] * load(row + c * VL);
         }
     }
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++)
-        FN(store)(out + c * VL, FN(load)(out + c * VL) + acc[c]);
+        store(out + c * VL, load(out + c * VL) + acc[c]);
 }

@@ -23,11 +23,11 @@ typedef struct {
     int clip;
     T *scratch;
     size_t per_worker;
-} FN(score_job);
+} score_job_t;
 
 /* Key at which query 0 meets row 0 of the table. */
 static int64_t
-FN(score_origin)(const FN(score_job) * s, int64_t item)
+score_origin(const score_job_t *s, int64_t item)
 {
     int64_t offset = *(const int64_t *)rp_operand(&s->job, s->biased ? 6 : 4, item);
     int64_t min = s->min;
@@ -40,9 +40,8 @@ FN(score_origin)(const FN(score_job) * s, int64_t item)
 /* to (rows, n) = scale * (Q + bias) . B^T for rows of Q from `first` on and n rows of B;
  * bias is operand 3 or 4, 0 for none; `added` has room for Q + bias. */
 static rp_status
-FN(score_product)(const FN(score_job) * s, int64_t item, int64_t first, int64_t rows,
-                  int bias, const char *b, const ptrdiff_t *b_steps, int64_t n,
-                  T *added, T *to)
+score_product(const score_job_t *s, int64_t item, int64_t first, int64_t rows, int bias,
+              const char *b, const ptrdiff_t *b_steps, int64_t n, T *added, T *to)
 {
     const ptrdiff_t *steps = s->job.steps, size = sizeof(T);
     ptrdiff_t row = steps[s->core], col = steps[s->core + 1];
@@ -66,8 +65,8 @@ FN(score_product)(const FN(score_job) * s, int64_t item, int64_t first, int64_t 
 /* Adds the position terms of one row to its contents; position holds the terms of table
  * rows [from, to), and origin is l of key 0, negated. */
 RP_INLINE void
-FN(add_positions)(const FN(score_job) * s, T *content, const T *position, int64_t from,
-                  int64_t to, int64_t origin)
+add_positions(const score_job_t *s, T *content, const T *position, int64_t from,
+              int64_t to, int64_t origin)
 {
     int64_t left = RP_MIN(RP_MAX(origin, 0), s->k); /* first key with l >= 0 */
     int64_t right = RP_MIN(RP_MAX(origin + s->r, left), s->k); /* first with l >= r */
@@ -85,9 +84,9 @@ FN(add_positions)(const FN(score_job) * s, T *content, const T *position, int64_
 }
 
 static void
-FN(score_block)(void *context, int64_t unit, int worker)
+score_block(void *context, int64_t unit, int worker)
 {
-    FN(score_job) *s = context;
+    score_job_t *s = context;
     const ptrdiff_t *key = s->job.steps + s->core + 2, *table = key + 2;
     const ptrdiff_t *core = table + (s->biased ? 4 : 2); /* of out */
     int64_t blocks = (s->q + SCORE_ROWS - 1) / SCORE_ROWS, item = unit / blocks;
@@ -95,16 +94,16 @@ FN(score_block)(void *context, int64_t unit, int worker)
     T *content = s->scratch + (size_t)worker * s->per_worker;
     T *added = content + SCORE_ROWS * s->k, *position = added + SCORE_ROWS * s->d;
     /* the table rows that these queries meet; the end rows stand for all beyond them */
-    int64_t origin = FN(score_origin)(s, item) + first;
+    int64_t origin = score_origin(s, item) + first;
     int64_t from = RP_MIN(RP_MAX(1 - rows - origin, 0), s->r - 1);
     int64_t to = RP_MIN(RP_MAX(s->k - origin, 1), s->r);
     rp_status status =
-        FN(score_product)(s, item, first, rows, s->biased ? 3 : 0,
-                          rp_operand(&s->job, 1, item), key, s->k, added, content);
+        score_product(s, item, first, rows, s->biased ? 3 : 0,
+                      rp_operand(&s->job, 1, item), key, s->k, added, content);
     if (status == RP_OK && s->r > 0)
-        status = FN(score_product)(s, item, first, rows, s->biased ? 4 : 0,
-                                   rp_operand(&s->job, 2, item) + from * table[0],
-                                   table, to - from, added, position);
+        status = score_product(s, item, first, rows, s->biased ? 4 : 0,
+                               rp_operand(&s->job, 2, item) + from * table[0], table,
+                               to - from, added, position);
     if (status != RP_OK) {
         rp_fail(&s->job);
         return;
@@ -113,13 +112,13 @@ FN(score_block)(void *context, int64_t unit, int worker)
     for (int64_t i = 0; i < rows; i++) {
         T *row = content + i * s->k;
         if (s->r > 0)
-            FN(add_positions)(s, row, position + i * (to - from), from, to, origin + i);
-        FN(copy_run)(out + i * core[0], core[1], (const char *)row, sizeof(T), s->k);
+            add_positions(s, row, position + i * (to - from), from, to, origin + i);
+        copy_run(out + i * core[0], core[1], (const char *)row, sizeof(T), s->k);
     }
 }
 
 static void
-FN(score_loop)(FN(score_job) * s)
+score_loop(score_job_t *s)
 {
     const ptrdiff_t *dims = s->job.dims;
     s->q = dims[1], s->d = dims[2], s->k = dims[3], s->r = dims[4];
@@ -136,7 +135,7 @@ FN(score_loop)(FN(score_job) * s)
         rp_loop_status(RP_NO_MEMORY);
         return;
     }
-    rp_status status = rp_parallel(units, FN(score_block), s, threads);
+    rp_status status = rp_parallel(units, score_block, s, threads);
     rp_free(s->scratch);
     rp_loop_status(status == RP_OK && s->job.failed ? RP_NO_MEMORY : status);
 }
@@ -144,40 +143,39 @@ FN(score_loop)(FN(score_job) * s)
 /* (q,d),(k,d),(r,d), scale, query_offset -> (q,k): clips, and row (r - 1) / 2 is
  * relative position 0 */
 static void
-FN(shaw_scores)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+shaw_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
-    FN(score_job) s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 6};
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 6};
     if (dims[4] % 2 == 0) {
         rp_loop_error("shaw_scores: rel_key must have an odd number of rows, 2k + 1");
         return;
     }
     s.clip = 1;
     s.min = -(dims[4] - 1) / 2;
-    FN(score_loop)(&s);
+    score_loop(&s);
 }
 
 /* (q,d),(k,d),(r,d), scale, query_offset, min_relative_position -> (q,k) */
 static void
-FN(skewed_scores)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                  void *data)
+skewed_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
-    FN(score_job) s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 7};
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 7};
     s.row0 = 5;
-    FN(score_loop)(&s);
+    score_loop(&s);
 }
 
 /* (q,d),(k,d),(r,d),(d),(d), scale, query_offset -> (q,k): row 0 is -(k - 1) */
 static void
-FN(transformer_xl_scores)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
-                          void *data)
+transformer_xl_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
+                      void *data)
 {
     (void)data;
-    FN(score_job) s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 8};
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 8};
     s.biased = 1;
     s.min = -(dims[3] - 1);
-    FN(score_loop)(&s);
+    score_loop(&s);
 }
 
 #undef SCORE_ROWS

@@ -9,10 +9,8 @@
  * fma where the hardware has one; elsewhere there is nothing to contract. The exact
  * steps of the reduction stay exact when contracted, and the rest gains by it. */
 
-typedef double FN(dvec) __attribute__((vector_size(RP_VECTOR_BYTES)));
-typedef int64_t FN(dmask) __attribute__((vector_size(RP_VECTOR_BYTES)));
-#define DV FN(dvec)
-#define DM FN(dmask)
+typedef double DV __attribute__((vector_size(RP_VECTOR_BYTES)));
+typedef int64_t DM __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define DL ((int)(RP_VECTOR_BYTES / sizeof(double)))
 
 /* Frequencies per block: its four buffers of double are 2 KiB, and stay in L1. DV, DL and
@@ -25,11 +23,11 @@ typedef int64_t FN(dmask) __attribute__((vector_size(RP_VECTOR_BYTES)));
 typedef struct {
     double high[ANGLES], low[ANGLES]; /* of the frequencies */
     double sine[ANGLES], cosine[ANGLES];
-} FN(angles) __attribute__((aligned(64)));
+} angles __attribute__((aligned(64)));
 
 /* a * b - product, exactly, for product = a * b rounded */
 RP_INLINE DV
-FN(product_error)(double a, DV b, DV product)
+product_error(double a, DV b, DV product)
 {
     DV error;
 #if RP_HAS_FMA || defined(__FP_FAST_FMA)
@@ -49,7 +47,7 @@ FN(product_error)(double a, DV b, DV product)
 /* Sine and cosine of high + low for |high| <= pi/4, low its rounding error. Minimax in
  * z = high^2 (Remez, 200 bits): relative errors 2^-57.9 and 2^-63.9 before rounding. */
 RP_INLINE void
-FN(sincos_reduced)(DV high, DV low, DV *sine, DV *cosine)
+sincos_reduced(DV high, DV low, DV *sine, DV *cosine)
 {
     DV z = high * high, half = 0.5 * z, one_less = 1 - half;
     DV p = 0x1.5d8fd18d01926p-33 + (DV){0};
@@ -70,7 +68,7 @@ FN(sincos_reduced)(DV high, DV low, DV *sine, DV *cosine)
 
 /* angle + error - n * pi/2 as high + low, and n mod 2^52 in *quarter */
 RP_INLINE void
-FN(reduce)(DV angle, DV error, DV *high, DV *low, DM *quarter)
+reduce(DV angle, DV error, DV *high, DV *low, DM *quarter)
 {
     const double round = 0x1.8p52; /* adding it rounds to an integer, in the low bits */
     DV shifted = angle * 0x1.45f306dc9c883p-1 + round, n = shifted - round;
@@ -86,19 +84,19 @@ FN(reduce)(DV angle, DV error, DV *high, DV *low, DM *quarter)
 /* The first `count` of a block, and what fills up their last vector; true when an angle is
  * beyond the reduction (or is not a number). */
 static int
-FN(sincos_block)(double position, FN(angles) * block, int count)
+sincos_block(double position, angles *block, int count)
 {
     DM far = {0};
     const DM magnitude = INT64_MAX + (DM){0}, sign = INT64_MIN + (DM){0};
     for (int i = 0; i < count; i += DL) {
         DV frequency = *(DV *)(block->high + i), high, low, sine, cosine;
         DV angle = position * frequency;
-        DV error = FN(product_error)(position, frequency, angle);
+        DV error = product_error(position, frequency, angle);
         error += position * *(DV *)(block->low + i);
         far |= ~((DV)((DM)angle & magnitude) < REDUCIBLE);
         DM quarter;
-        FN(reduce)(angle, error, &high, &low, &quarter);
-        FN(sincos_reduced)(high, low, &sine, &cosine);
+        reduce(angle, error, &high, &low, &quarter);
+        sincos_reduced(high, low, &sine, &cosine);
         DM swap = -(quarter & 1), flip = (DM)sine ^ (DM)cosine;
         flip &= swap;
         *(DM *)(block->sine + i) = ((DM)sine ^ flip) ^ ((quarter << 62) & sign);
@@ -113,7 +111,7 @@ FN(sincos_block)(double position, FN(angles) * block, int count)
 
 /* Turns the angle of (*sine, *cosine) by the exact product a * b. */
 static void
-FN(turn)(double a, double b, double *sine, double *cosine)
+turn(double a, double b, double *sine, double *cosine)
 {
     double parts[2] = {a * b, fma(a, b, -(a * b))};
     for (int i = 0; i < 2; i++) {
@@ -126,21 +124,21 @@ FN(turn)(double a, double b, double *sine, double *cosine)
 /* The angles beyond the reduction, one by one through libm, which is exact for any
  * double: the four parts of the product are turned through one after the other. */
 static void
-FN(sincos_far)(double position, FN(angles) * block, int count)
+sincos_far(double position, angles *block, int count)
 {
     for (int i = 0; i < count; i++) {
         if (fabs(position * block->high[i]) < REDUCIBLE)
             continue;
         block->sine[i] = 0;
         block->cosine[i] = 1;
-        FN(turn)(position, block->high[i], &block->sine[i], &block->cosine[i]);
-        FN(turn)(position, block->low[i], &block->sine[i], &block->cosine[i]);
+        turn(position, block->high[i], &block->sine[i], &block->cosine[i]);
+        turn(position, block->low[i], &block->sine[i], &block->cosine[i]);
     }
 }
 
 /* Frequencies past the last one are 0: their angles are computed and dropped. */
 RP_INLINE void
-FN(load_frequencies)(double *to, const char *from, ptrdiff_t step, int count)
+load_frequencies(double *to, const char *from, ptrdiff_t step, int count)
 {
     for (int i = 0; i < ANGLES; i++)
         to[i] = 0;
@@ -151,8 +149,8 @@ FN(load_frequencies)(double *to, const char *from, ptrdiff_t step, int count)
 /* Sines and cosines to their places; the two layouts in use get loops of their own,
  * which compilers turn into vector stores. */
 static void
-FN(store_angles)(const FN(angles) * block, char *sine, ptrdiff_t sine_step,
-                 char *cosine, ptrdiff_t cosine_step, int count)
+store_angles(const angles *block, char *sine, ptrdiff_t sine_step, char *cosine,
+             ptrdiff_t cosine_step, int count)
 {
     const ptrdiff_t size = sizeof(T);
     if (sine_step == size && cosine_step == size) {
@@ -177,42 +175,36 @@ FN(store_angles)(const FN(angles) * block, char *sine, ptrdiff_t sine_step,
 }
 
 static void
-FN(sinusoidal_rows)(void *context, int64_t unit, int worker)
+sinusoidal_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
     const ptrdiff_t *steps = job->steps;
     int64_t h = job->dims[1], from = unit * job->block;
     int64_t last = RP_MIN(from + job->block, job->rows);
-    FN(angles) block;
+    angles block;
     for (int64_t first = 0; first < h; first += ANGLES) {
         int count = (int)RP_MIN(ANGLES, h - first);
         for (int64_t row = from; row < last; row++) {
             double position = *(const double *)rp_operand(job, 0, row);
             if (row == from || steps[1] || steps[2]) {
-                FN(load_frequencies)(block.high,
-                                     rp_operand(job, 1, row) + first * steps[5],
-                                     steps[5], count);
-                FN(load_frequencies)(block.low,
-                                     rp_operand(job, 2, row) + first * steps[6],
-                                     steps[6], count);
+                load_frequencies(block.high, rp_operand(job, 1, row) + first * steps[5],
+                                 steps[5], count);
+                load_frequencies(block.low, rp_operand(job, 2, row) + first * steps[6],
+                                 steps[6], count);
             }
-            if (FN(sincos_block)(position, &block, count))
-                FN(sincos_far)(position, &block, count);
-            FN(store_angles)(&block, rp_operand(job, 3, row) + first * steps[7],
-                             steps[7], rp_operand(job, 4, row) + first * steps[8],
-                             steps[8], count);
+            if (sincos_block(position, &block, count))
+                sincos_far(position, &block, count);
+            store_angles(&block, rp_operand(job, 3, row) + first * steps[7], steps[7],
+                         rp_operand(job, 4, row) + first * steps[8], steps[8], count);
         }
     }
 }
 
 static void
-FN(sinusoidal)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+sinusoidal(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    rp_run_rows(&job, dims[0], dims[1], FN(sinusoidal_rows));
+    rp_run_rows(&job, dims[0], dims[1], sinusoidal_rows);
 }
-
-#undef DM
-#undef REDUCIBLE

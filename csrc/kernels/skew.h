@@ -9,8 +9,7 @@
 
 /* n elements from one strided run to another. */
 RP_INLINE void
-FN(copy_run)(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step,
-             int64_t n)
+copy_run(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, int64_t n)
 {
     if (n <= 0)
         return;
@@ -23,14 +22,14 @@ FN(copy_run)(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step,
 }
 
 RP_INLINE void
-FN(zero_run)(char *to, ptrdiff_t step, int64_t n)
+zero_run(char *to, ptrdiff_t step, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         *(T *)(to + i * step) = 0;
 }
 
 static void
-FN(skew_rows)(void *context, int64_t unit, int worker)
+skew_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -40,12 +39,12 @@ FN(skew_rows)(void *context, int64_t unit, int worker)
         int64_t i = row % q;
         const char *x = rp_operand(job, 0, row / q) + i * steps[2];
         char *y = rp_operand(job, 1, row / q) + i * steps[4];
-        FN(copy_run)(y, steps[5], x + (q - 1 - i) * steps[3], steps[3], s);
+        copy_run(y, steps[5], x + (q - 1 - i) * steps[3], steps[3], s);
     }
 }
 
 static void
-FN(unskew_rows)(void *context, int64_t unit, int worker)
+unskew_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -55,14 +54,14 @@ FN(unskew_rows)(void *context, int64_t unit, int worker)
         int64_t i = row % q, first = q - 1 - i;
         const char *y = rp_operand(job, 0, row / q) + i * steps[2];
         char *x = rp_operand(job, 1, row / q) + i * steps[4];
-        FN(zero_run)(x, steps[5], first);
-        FN(copy_run)(x + first * steps[5], steps[5], y, steps[3], s);
-        FN(zero_run)(x + (first + s) * steps[5], steps[5], i);
+        zero_run(x, steps[5], first);
+        copy_run(x + first * steps[5], steps[5], y, steps[3], s);
+        zero_run(x + (first + s) * steps[5], steps[5], i);
     }
 }
 
 static void
-FN(skew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+skew(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
@@ -70,11 +69,11 @@ FN(skew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
         rp_loop_error("skew: out must have r - q + 1 columns for x of shape (q, r)");
         return;
     }
-    rp_run_rows(&job, dims[0] * dims[1], dims[3], FN(skew_rows));
+    rp_run_rows(&job, dims[0] * dims[1], dims[3], skew_rows);
 }
 
 static void
-FN(unskew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+unskew(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
@@ -82,12 +81,12 @@ FN(unskew)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *dat
         rp_loop_error("unskew: out must have q + s - 1 columns for y of shape (q, s)");
         return;
     }
-    rp_run_rows(&job, dims[0] * dims[1], dims[3], FN(unskew_rows));
+    rp_run_rows(&job, dims[0] * dims[1], dims[3], unskew_rows);
 }
 
 /* One row of the shift. Entry `at` of p is row at / (k + 1) of x behind its zero. */
 static void
-FN(rel_shift_rows)(void *context, int64_t unit, int worker)
+rel_shift_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -100,19 +99,19 @@ FN(rel_shift_rows)(void *context, int64_t unit, int worker)
         const char *x = rp_operand(job, 0, row / q) + from * steps[2];
         char *y = rp_operand(job, 1, row / q) + i * steps[4];
         int64_t first = column < 0 ? 0 : RP_MIN(k - column, k);
-        FN(copy_run)(y, steps[5], x + column * steps[3], steps[3], first);
+        copy_run(y, steps[5], x + column * steps[3], steps[3], first);
         if (first == k)
             continue;
         *(T *)(y + first * steps[5]) = 0;
         if (column >= 0)
             x += steps[2]; /* past the zero in front of the next row */
-        FN(copy_run)(y + (first + 1) * steps[5], steps[5], x, steps[3], k - first - 1);
+        copy_run(y + (first + 1) * steps[5], steps[5], x, steps[3], k - first - 1);
     }
 }
 
 /* One row of x: its entry c is entry i * (k + 1) + 1 + c - q of y, where there is one. */
 static void
-FN(rel_unshift_rows)(void *context, int64_t unit, int worker)
+rel_unshift_rows(void *context, int64_t unit, int worker)
 {
     (void)worker;
     const rp_job *job = context;
@@ -122,13 +121,12 @@ FN(rel_unshift_rows)(void *context, int64_t unit, int worker)
         int64_t i = row % q, at = i * (k + 1) + 1 - q;
         int64_t dropped = at < 0 ? RP_MIN(-at, k) : 0;
         char *x = rp_operand(job, 1, row / q) + i * steps[4];
-        FN(zero_run)(x, steps[5], dropped);
+        zero_run(x, steps[5], dropped);
         at += dropped;
         for (int64_t c = dropped; c < k;) {
             int64_t column = at % k, run = RP_MIN(k - column, k - c);
             const char *y = rp_operand(job, 0, row / q) + at / k * steps[2];
-            FN(copy_run)(x + c * steps[5], steps[5], y + column * steps[3], steps[3],
-                         run);
+            copy_run(x + c * steps[5], steps[5], y + column * steps[3], steps[3], run);
             c += run;
             at += run;
         }
@@ -136,17 +134,17 @@ FN(rel_unshift_rows)(void *context, int64_t unit, int worker)
 }
 
 static void
-FN(rel_shift)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+rel_shift(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    rp_run_rows(&job, dims[0] * dims[1], dims[2], FN(rel_shift_rows));
+    rp_run_rows(&job, dims[0] * dims[1], dims[2], rel_shift_rows);
 }
 
 static void
-FN(rel_unshift)(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+rel_unshift(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    rp_run_rows(&job, dims[0] * dims[1], dims[2], FN(rel_unshift_rows));
+    rp_run_rows(&job, dims[0] * dims[1], dims[2], rel_unshift_rows);
 }

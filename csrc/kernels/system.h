@@ -10,9 +10,6 @@
 
 #include "../relpos.h"
 
-#define RP_JOIN4_(a, b, c, d) a##_##b##_##c##_##d
-#define RP_JOIN4(a, b, c, d) RP_JOIN4_(a, b, c, d)
-
 #define RP_INLINE static inline __attribute__((always_inline, unused))
 
 #define RP_NOINLINE __attribute__((noinline))

@@ -1,39 +1,44 @@
-/* vector.h: the ISA's vector of T and the few operations that C leaves out.
+/* vector.h: the number type T of a unit, the ISA's vector of T, and the few operations that
+ * C leaves out.
  *
  * V is a vector of VL lanes, VI the signed integers of the same width. Loads and stores
  * take any address aligned to T. Vectors never cross a call that is not inlined. */
 
-typedef T FN(vec) __attribute__((vector_size(RP_VECTOR_BYTES)));
-typedef T FN(uvec)
+#if RP_IS_F32
+typedef float T;
+#else
+typedef double T;
+#endif
+
+typedef T V __attribute__((vector_size(RP_VECTOR_BYTES)));
+typedef T uvec
     __attribute__((vector_size(RP_VECTOR_BYTES), aligned(sizeof(T)), may_alias));
-#define V FN(vec)
 #define VL RP_LANES
 
 #if RP_IS_F32
 #define RP_LANES (RP_VECTOR_BYTES / 4)
-typedef int32_t FN(ivec) __attribute__((vector_size(RP_VECTOR_BYTES)));
+typedef int32_t VI __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define TI int32_t
 #else
 #define RP_LANES (RP_VECTOR_BYTES / 8)
-typedef int64_t FN(ivec) __attribute__((vector_size(RP_VECTOR_BYTES)));
+typedef int64_t VI __attribute__((vector_size(RP_VECTOR_BYTES)));
 #define TI int64_t
 #endif
-#define VI FN(ivec)
 
 RP_INLINE V
-FN(load)(const T *p)
+load(const T *p)
 {
-    return *(const FN(uvec) *)p;
+    return *(const uvec *)p;
 }
 
 RP_INLINE void
-FN(store)(T *p, V x)
+store(T *p, V x)
 {
-    *(FN(uvec) *)p = x;
+    *(uvec *)p = x;
 }
 
 RP_INLINE V
-FN(splat)(T x)
+splat(T x)
 {
     return x - (V){0}; /* x - 0 keeps the sign of -0 */
 }
@@ -42,7 +47,7 @@ FN(splat)(T x)
  * operator for it; this loop over memory becomes one instruction on gcc and clang, where
  * one over vector subscripts can fall apart into scalars. */
 RP_INLINE V
-FN(vmax)(V a, V b)
+vmax(V a, V b)
 {
     T x[VL], y[VL];
     memcpy(x, &a, sizeof a);
@@ -89,7 +94,7 @@ FN(vmax)(V a, V b)
 
 /* The sum, or the largest, of all lanes, in every lane; the tree order is fixed. */
 RP_INLINE V
-FN(sum_lanes)(V x)
+sum_lanes(V x)
 {
 #if RP_LANES > 8
     x += RP_SWAP8(x);
@@ -104,23 +109,23 @@ FN(sum_lanes)(V x)
 }
 
 RP_INLINE V
-FN(max_lanes)(V x)
+max_lanes(V x)
 {
 #if RP_LANES > 8
-    x = FN(vmax)(x, RP_SWAP8(x));
+    x = vmax(x, RP_SWAP8(x));
 #endif
 #if RP_LANES > 4
-    x = FN(vmax)(x, RP_SWAP4(x));
+    x = vmax(x, RP_SWAP4(x));
 #endif
 #if RP_LANES > 2
-    x = FN(vmax)(x, RP_SWAP2(x));
+    x = vmax(x, RP_SWAP2(x));
 #endif
-    return FN(vmax)(x, RP_SWAP1(x));
+    return vmax(x, RP_SWAP1(x));
 }
 
 /* rows[i][j] -> rows[j][i], by log2(VL) rounds of the perfect shuffle. */
 RP_INLINE void
-FN(transpose)(V rows[VL])
+transpose(V rows[VL])
 {
     V next[VL];
 #pragma GCC unroll 4

@@ -1,0 +1,21 @@
+/* avx2.h: the parameters of the units for x86-64 with AVX2 and FMA, and their target region,
+ * which end.h closes: 32-byte vectors. */
+#ifndef RELPOS_ISA_AVX2_H
+#define RELPOS_ISA_AVX2_H
+
+#include "../kernels/system.h" /* system headers stay outside the region */
+
+#define RP_VECTOR_BYTES 32
+#define RP_MR                                                                          \
+    6 /* 6 x 2 accumulators, 2 columns of B and one of A: 15 of 16 registers */
+#define RP_QUERY_TILE 48 /* a multiple of both MR and the 16 columns of a micro-tile */
+#define RP_HAS_FMA 1
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+
+#endif

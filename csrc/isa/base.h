@@ -1,0 +1,11 @@
+/* base.h: the parameters of the units for the compiler's default target (SSE2 on x86-64,
+ * NEON on arm64): 16-byte vectors. What every CPU can run. */
+#ifndef RELPOS_ISA_BASE_H
+#define RELPOS_ISA_BASE_H
+
+#define RP_VECTOR_BYTES 16
+#define RP_MR 4 /* rows of a micro-tile: 4 x 2 accumulators, 3 operands, 16 registers */
+#define RP_QUERY_TILE 32 /* rows of a query tile in float32, half as many in float64 */
+#define RP_HAS_FMA 0
+
+#endif

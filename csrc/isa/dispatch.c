@@ -1,0 +1,46 @@
+/* dispatch.c: the instruction sets that kernels are compiled for, and the best of them. */
+#include "../relpos.h"
+
+static int
+always(void)
+{
+    return 1;
+}
+
+extern const rp_kernels rp_base_f32, rp_base_f64;
+
+#if defined(__x86_64__)
+extern const rp_kernels rp_avx2_f32, rp_avx2_f64, rp_avx512_f32, rp_avx512_f64;
+
+static int
+has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static int
+has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("fma");
+}
+#endif
+
+const rp_isa rp_isas[RP_ISAS] = {
+    {"base", always, {&rp_base_f32, &rp_base_f64}},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, {&rp_avx2_f32, &rp_avx2_f64}},
+    {"avx512", has_avx512, {&rp_avx512_f32, &rp_avx512_f64}},
+#endif
+};
+
+const rp_isa *
+rp_best_isa(void)
+{
+    const rp_isa *best = &rp_isas[0];
+    for (int i = 1; i < RP_ISAS; i++)
+        if (rp_isas[i].supported())
+            best = &rp_isas[i];
+    return best;
+}
