@@ -3,7 +3,7 @@
 #ifndef RELPOS_ISA_AVX2_H
 #define RELPOS_ISA_AVX2_H
 
-#include "../kernels/system.h" /* system headers stay outside the region */
+#include "../kernels/ground/system.h" /* system headers stay outside the region */
 
 #define RP_VECTOR_BYTES 32
 #define RP_MR                                                                          \

@@ -3,7 +3,7 @@
 #ifndef RELPOS_ISA_AVX512_H
 #define RELPOS_ISA_AVX512_H
 
-#include "../kernels/system.h" /* system headers stay outside the region */
+#include "../kernels/ground/system.h" /* system headers stay outside the region */
 
 #define RP_VECTOR_BYTES 64
 #define RP_MR 8 /* 8 x 2 accumulators; 8 divides the query tile of 32 rows */

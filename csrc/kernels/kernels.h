@@ -6,42 +6,17 @@
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
  *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64 */
-#include "system.h"
-#include "loops.h"
-#include "vector.h"
-
-#include "exp2.h"
-#include "tile_gemm.h"
-#include "pack.h"
-
-#include "fire.h"
-#include "attention_plan.h"
-#include "attention_waves.h"
-#include "attention_scores.h"
-#include "attention_values.h"
-#include "row_products.h"
-#include "attention_rows.h"
-#include "graph_edges.h"
-#include "graph.h"
-#include "attention_forward.h"
-#include "gradients_plan.h"
-#include "gradients_tile.h"
-#include "gradients_ends.h"
-#include "gradients_unit.h"
-#include "rows_backward.h"
-#include "graph_backward.h"
-#include "attention_backward.h"
-#include "gemm_block.h"
-#include "fma_loop.h"
-
-#include "skew.h"
-#include "embedding.h"
-#include "conv.h"
-#include "merge.h"
-#include "sinusoid.h"
-#include "rotary.h"
-#include "scores.h"
-#include "attention_ufuncs.h"
+#include "attention/tiles/backward.h"
+#include "attention/ufuncs.h"
+#include "dense/merge.h"
+#include "dense/scores.h"
+#include "dense/skew.h"
+#include "encodings/conv.h"
+#include "encodings/embedding.h"
+#include "encodings/rotary.h"
+#include "encodings/sinusoid.h"
+#include "ground/fma_loop.h"
+#include "ground/gemm_block.h"
 
 const rp_kernels RP_UNIT = {
     .vector_bytes = RP_VECTOR_BYTES,

@@ -1,0 +1,107 @@
+/* gradients_ends.h: the ends of a clipped rel_key, relieved of the rounding errors that
+ * all pairs of a query share.
+ *
+ * Pairs beyond an end of the tables share one rounded number grad_out . W, and all pairs
+ * of a query share delta, which has the rounding of out. Sums of dS over the pairs of an
+ * end keep these errors, where a softmax held in memory, which takes delta from the same
+ * rounded numbers, cancels them. The sum over all keys tells what they come to:
+ *   rest_i = sum_j dS_ij - grad_lse_i    is 0 but for rounding, and
+ *   sum of dS over an end -= rest_i * sum of p over the end.
+ * Rows with one pair each hold too little to matter; rows with many by their labels are
+ * left as they are: that would take sums of p by label over all chunks. */
+#ifndef RELPOS_ATTENTION_TILES_ENDS_H
+#define RELPOS_ATTENTION_TILES_ENDS_H
+
+#include "gradients_tile.h"
+
+/* One end of the table for one query head. */
+typedef struct {
+    const T *row;     /* of rel_key; NULL: no pair of the head lies there */
+    T *sums, *v_sums; /* partial sums that take its corrections; NULL: not asked for */
+    double weight;    /* what v's gradient loses, in units of row */
+} table_end_t;
+
+static table_end_t
+find_end(const gradients_t *gp, int64_t index, int64_t b, int64_t h, int64_t t)
+{
+    const plan_t *plan = &gp->plan;
+    const partial_t *s = &gp->partials[RP_GRAD_KEY];
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        rp_interval span = partial_span(gp, s, chunk_queries(gp, b, chunk));
+        /* origin: the row of the partial that the packed table begins at */
+        int64_t n, end, origin = 0;
+        partial_rows(gp, s, b, chunk, span, t, &n, &end);
+        if (s->path == RP_BAND) {
+            origin = plan->band_first - chunk * gp->chunk_keys;
+            n = RP_MAX(n, origin);
+            end = RP_MIN(end, plan->band_end - chunk * gp->chunk_keys);
+        }
+        if (n >= end)
+            continue;
+        T *sums = partial_of(gp, RP_GRAD_KEY, index, chunk);
+        return (table_end_t){copy_of(&gp->key_rows, b, h) + (n - origin) * plan->D_pad,
+                             sums ? sums + n * plan->D_pad : NULL,
+                             partial_of(gp, RP_GRAD_V, index, chunk), 0};
+    }
+    return (table_end_t){0};
+}
+
+RP_INLINE void
+subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
+{
+    for (ptrdiff_t k = 0; row && k < gp->plan.D_pad; k += VL)
+        store(row + k, load(row + k) - (T)weight * load(other + k));
+}
+
+/* One query; `grad_query`: its row in one of the partial sums. An end without pairs, whose
+ * row of the table may hold NaN, is left out. */
+static void
+correct_query(const gradients_t *gp, table_end_t ends[2], int64_t index, int64_t i,
+              double grad_lse, const T *rows_v, T *grad_query)
+{
+    row_ends_t all = {-grad_lse, {0, 0}};
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        const row_ends_t *part = ends_of(gp, index, chunk) + i;
+        all.grad += part->grad;
+        all.share[0] += part->share[0];
+        all.share[1] += part->share[1];
+    }
+    for (int e = 0; e < 2; e++) {
+        double weight = all.grad * all.share[e];
+        if (all.share[e] == 0 || weight == 0 || !ends[e].row)
+            continue;
+        subtract_row(gp, grad_query, weight, ends[e].row);
+        subtract_row(gp, ends[e].sums, weight, rows_v);
+        ends[e].weight += weight;
+    }
+}
+
+/* One query head, between the sums over chunks and their addition. */
+static void
+correct_ends_unit(void *context, int64_t index, int worker)
+{
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    const rp_array *lse = &gp->g->grad_lse;
+    (void)worker;
+    int64_t b, h, i = 0;
+    head_at(plan, index, &b, &h);
+    head_t head = head_of(gp, index, NULL);
+    table_end_t ends[2] = {find_end(gp, index, b, h, 0),
+                           find_end(gp, index, b, h, p->key_rows - 1)};
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        rp_interval seen = chunk_queries(gp, b, chunk);
+        T *sums = grad_query_of(gp, index, chunk);
+        /* each query in the first chunk that it sees */
+        for (i = RP_MAX(i, seen.begin * BQ); i < RP_MIN(p->Lq, seen.end * BQ); i++)
+            correct_query(
+                gp, ends, index, i, lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
+                head.rows_v + i * plan->D_pad, sums ? sums + i * plan->D_pad : NULL);
+    }
+    for (int e = 0; e < 2; e++)
+        if (ends[e].weight != 0)
+            subtract_row(gp, ends[e].v_sums, ends[e].weight, ends[e].row);
+}
+
+#endif

@@ -1,0 +1,185 @@
+/* scores.h: dense scores, for looking at and checking the fused kernels.
+ *
+ *   out[i, j] = scale * ((q_i + u).k_j + (q_i + v).A[l]),  l = j - i - origin
+ *
+ * with origin = query_offset + relative position of row 0. Row i of (Q + v).A^T holds its
+ * position terms in the order of the keys, so a block of rows needs two matrix products,
+ * and its position terms are added to the contents as shifted runs. Shaw clips l to the
+ * table; elsewhere a pair outside of it has no position term. */
+#ifndef RELPOS_DENSE_SCORES_H
+#define RELPOS_DENSE_SCORES_H
+
+#include "skew.h"
+
+/* Rows per block: enough to use a product well, and few enough for the position terms of
+ * a block, which are (rows + keys) wide, to stay small beside the result. */
+#define SCORE_ROWS 64
+/* |offsets| are cut here: far past any array, and sums of three cannot overflow. */
+#define SCORE_FARTHEST (INT64_MAX / 8)
+
+typedef struct {
+    rp_job job;
+    int64_t q, k, d, r;
+    int core;   /* number of operands, so index in steps of the first core stride */
+    int biased; /* operands 3 and 4 are u and v; scale and query_offset follow */
+    int row0;   /* operand with the relative position of row 0; 0: it is min */
+    int64_t min;
+    int clip;
+    T *scratch;
+    size_t per_worker;
+} score_job_t;
+
+/* Key at which query 0 meets row 0 of the table. */
+static int64_t
+score_origin(const score_job_t *s, int64_t item)
+{
+    int64_t offset = *(const int64_t *)rp_operand(&s->job, s->biased ? 6 : 4, item);
+    int64_t min = s->min;
+    if (s->row0)
+        min = *(const int64_t *)rp_operand(&s->job, s->row0, item);
+    return RP_MIN(RP_MAX(offset, -SCORE_FARTHEST), SCORE_FARTHEST) +
+           RP_MIN(RP_MAX(min, -SCORE_FARTHEST), SCORE_FARTHEST);
+}
+
+/* to (rows, n) = scale * (Q + bias) . B^T for rows of Q from `first` on and n rows of B;
+ * bias is operand 3 or 4, 0 for none; `added` has room for Q + bias. */
+static rp_status
+score_product(const score_job_t *s, int64_t item, int64_t first, int64_t rows, int bias,
+              const char *b, const ptrdiff_t *b_steps, int64_t n, T *added, T *to)
+{
+    const ptrdiff_t *steps = s->job.steps, size = sizeof(T);
+    ptrdiff_t row = steps[s->core], col = steps[s->core + 1];
+    const char *q = rp_operand(&s->job, 0, item) + first * row;
+    double scale = *(const double *)rp_operand(&s->job, s->biased ? 5 : 3, item);
+    if (bias) {
+        const char *add = rp_operand(&s->job, bias, item);
+        ptrdiff_t step = steps[s->core + 3 + bias];
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t c = 0; c < s->d; c++)
+                added[i * s->d + c] =
+                    *(const T *)(q + i * row + c * col) + *(const T *)(add + c * step);
+        q = (const char *)added;
+        row = s->d * size;
+        col = size;
+    }
+    return rp_gemm(RP_IS_F32 ? RP_F32 : RP_F64, rows, n, s->d, scale, q, row / size,
+                   col / size, b, b_steps[1] / size, b_steps[0] / size, 0.0, to, n, 1);
+}
+
+/* Adds the position terms of one row to its contents; position holds the terms of table
+ * rows [from, to), and origin is l of key 0, negated. */
+RP_INLINE void
+add_positions(const score_job_t *s, T *content, const T *position, int64_t from,
+              int64_t to, int64_t origin)
+{
+    int64_t left = RP_MIN(RP_MAX(origin, 0), s->k); /* first key with l >= 0 */
+    int64_t right = RP_MIN(RP_MAX(origin + s->r, left), s->k); /* first with l >= r */
+    if (s->clip) {
+        for (int64_t j = 0; j < left; j++)
+            content[j] += position[0];
+        for (int64_t j = right; j < s->k; j++)
+            content[j] += position[to - from - 1];
+    }
+    if (left < right) {
+        const T *run = position + (left - origin - from);
+        for (int64_t j = 0; j < right - left; j++)
+            content[left + j] += run[j];
+    }
+}
+
+static void
+score_block(void *context, int64_t unit, int worker)
+{
+    score_job_t *s = context;
+    const ptrdiff_t *key = s->job.steps + s->core + 2, *table = key + 2;
+    const ptrdiff_t *core = table + (s->biased ? 4 : 2); /* of out */
+    int64_t blocks = (s->q + SCORE_ROWS - 1) / SCORE_ROWS, item = unit / blocks;
+    int64_t first = unit % blocks * SCORE_ROWS, rows = RP_MIN(SCORE_ROWS, s->q - first);
+    T *content = s->scratch + (size_t)worker * s->per_worker;
+    T *added = content + SCORE_ROWS * s->k, *position = added + SCORE_ROWS * s->d;
+    /* the table rows that these queries meet; the end rows stand for all beyond them */
+    int64_t origin = score_origin(s, item) + first;
+    int64_t from = RP_MIN(RP_MAX(1 - rows - origin, 0), s->r - 1);
+    int64_t to = RP_MIN(RP_MAX(s->k - origin, 1), s->r);
+    rp_status status =
+        score_product(s, item, first, rows, s->biased ? 3 : 0,
+                      rp_operand(&s->job, 1, item), key, s->k, added, content);
+    if (status == RP_OK && s->r > 0)
+        status = score_product(s, item, first, rows, s->biased ? 4 : 0,
+                               rp_operand(&s->job, 2, item) + from * table[0], table,
+                               to - from, added, position);
+    if (status != RP_OK) {
+        rp_fail(&s->job);
+        return;
+    }
+    char *out = rp_operand(&s->job, s->core - 1, item) + first * core[0];
+    for (int64_t i = 0; i < rows; i++) {
+        T *row = content + i * s->k;
+        if (s->r > 0)
+            add_positions(s, row, position + i * (to - from), from, to, origin + i);
+        copy_run(out + i * core[0], core[1], (const char *)row, sizeof(T), s->k);
+    }
+}
+
+static void
+score_loop(score_job_t *s)
+{
+    const ptrdiff_t *dims = s->job.dims;
+    s->q = dims[1], s->d = dims[2], s->k = dims[3], s->r = dims[4];
+    int64_t units = dims[0] * ((s->q + SCORE_ROWS - 1) / SCORE_ROWS);
+    if (units == 0 || s->k == 0)
+        return;
+    int64_t work = dims[0] * s->q * s->k * RP_MAX(s->d, 1);
+    int threads = work < RP_UNIT_WORK ? 1 : (int)RP_MIN(units, rp_get_num_threads());
+    size_t width =
+        (size_t)s->k + (size_t)s->d + (size_t)RP_MIN(s->r, s->k + SCORE_ROWS);
+    s->per_worker = SCORE_ROWS * width;
+    s->scratch = rp_alloc((size_t)threads * SCORE_ROWS, width * sizeof(T));
+    if (s->scratch == NULL) {
+        rp_loop_status(RP_NO_MEMORY);
+        return;
+    }
+    rp_status status = rp_parallel(units, score_block, s, threads);
+    rp_free(s->scratch);
+    rp_loop_status(status == RP_OK && s->job.failed ? RP_NO_MEMORY : status);
+}
+
+/* (q,d),(k,d),(r,d), scale, query_offset -> (q,k): clips, and row (r - 1) / 2 is
+ * relative position 0 */
+static void
+shaw_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+{
+    (void)data;
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 6};
+    if (dims[4] % 2 == 0) {
+        rp_loop_error("shaw_scores: rel_key must have an odd number of rows, 2k + 1");
+        return;
+    }
+    s.clip = 1;
+    s.min = -(dims[4] - 1) / 2;
+    score_loop(&s);
+}
+
+/* (q,d),(k,d),(r,d), scale, query_offset, min_relative_position -> (q,k) */
+static void
+skewed_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
+{
+    (void)data;
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 7};
+    s.row0 = 5;
+    score_loop(&s);
+}
+
+/* (q,d),(k,d),(r,d),(d),(d), scale, query_offset -> (q,k): row 0 is -(k - 1) */
+static void
+transformer_xl_scores(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps,
+                      void *data)
+{
+    (void)data;
+    score_job_t s = {.job = {.args = args, .dims = dims, .steps = steps}, .core = 8};
+    s.biased = 1;
+    s.min = -(dims[3] - 1);
+    score_loop(&s);
+}
+
+#endif

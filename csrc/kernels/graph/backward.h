@@ -1,0 +1,354 @@
+/* graph_backward.h: gradients of attention along the edges of a graph.
+ *
+ * With G and g the gradients of out and lse, and e = (i, j, l) as in graph.h,
+ *   p_e  = exp(s_e - lse_i)                dS_e = p_e (G_i.(v_j + W[l]) - G_i.out_i + g_i)
+ *   dq_i = scale sum dS_e (k_j + A[l])     over the edges of query i
+ *   dk_j = scale sum dS_e q_i              dv_j = sum p_e G_i    over the edges to key j
+ *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
+ * A slice is one (b, h). Three passes over a wave of slices: by query, which stores p_e and
+ * dS_e; by key and by label, which gather them from the lists of graph_edges.h. */
+#ifndef RELPOS_GRAPH_BACKWARD_H
+#define RELPOS_GRAPH_BACKWARD_H
+
+#include "forward.h"
+
+typedef struct {
+    graph_plan_t plan;
+    const rp_gradients *g;
+    int64_t edges, first_slice, slices; /* slices of this wave */
+    int64_t *source;                    /* query of each edge */
+    rp_edge_lists keys, labels;
+    int64_t key_block, key_blocks, columns; /* columns: D + Dv */
+    T *prob, *ds;                           /* (slices, edges) */
+    double *table_sums;                     /* (slices, labels, D + Dv) */
+    T *scratch;
+    ptrdiff_t scratch_size;
+} graph_gradients_t;
+
+/* ---- by query --------------------------------------------------------------------- */
+
+typedef struct {
+    T max, norm, delta; /* of the row; norm = 1 / its sum */
+    T *s, *query, *buffer, *grad, *part;
+} graph_grad_row_t;
+
+/* p_e and dS_e of up to RP_EDGE_CHUNK edges, and their share of dq in row->part. */
+static void
+edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
+               int64_t first, int64_t count, T *prob, T *ds)
+{
+    const rp_attention *p = gg->plan.p;
+    T dp[RP_EDGE_CHUNK] = {0};
+    score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
+    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
+        store(row->s + n, vexp2(load(row->s + n) - row->max) * row->norm);
+    if (gg->g->grad_out.data) {
+        dot_edges(p, row->grad, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
+                  dp);
+        if (p->rel_value.data)
+            dot_edges(p, row->grad, &p->rel_value, p->value_rows, p->Dv, b, h, first,
+                      count, row->buffer, dp);
+    }
+    for (int64_t n = 0; n < count; n++) {
+        prob[n] = row->s[n];
+        /* a weight of 0 passes nothing on, not even NaN */
+        ds[n] = prob[n] == 0 ? 0 : prob[n] * (dp[n] - row->delta);
+    }
+    memset(row->part, 0, (size_t)p->D * sizeof(T));
+    add_edges(p, ds, &p->key, 0, p->D, b, h, first, count, row->buffer, row->part);
+    if (p->rel_key.data)
+        add_edges(p, ds, &p->rel_key, p->key_rows, p->D, b, h, first, count,
+                  row->buffer, row->part);
+}
+
+/* Everything of row i that its edges share. */
+static void
+start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
+               int64_t i)
+{
+    const rp_attention *p = gg->plan.p;
+    const rp_gradients *g = gg->g;
+    row->max = *(const T *)rp_at(&p->row_max, b, h, i);
+    row->norm = 1 / *(const T *)rp_at(&p->row_sum, b, h, i);
+    row->delta = 0;
+    scaled_query(p, b, h, i, row->query);
+    if (g->grad_out.data) {
+        pack_row(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
+                 p->Dv);
+        row->delta =
+            dot(row->grad, operand_row(&p->out, b, h, i, p->Dv, row->buffer), p->Dv);
+    }
+    if (g->grad_lse.data)
+        row->delta -= *(const T *)rp_at(&g->grad_lse, b, h, i);
+}
+
+static void
+graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slice,
+                int64_t i, double *total)
+{
+    const rp_attention *p = gg->plan.p;
+    const rp_array *grad = &gg->g->grad_query;
+    int64_t b = (gg->first_slice + slice) / p->H, h = (gg->first_slice + slice) % p->H;
+    int64_t first = p->indptr[i], end = p->indptr[i + 1];
+    T *prob = gg->prob + slice * gg->edges, *ds = gg->ds + slice * gg->edges;
+    if (*(const T *)rp_at(&p->row_sum, b, h, i) == 0) { /* saw nothing */
+        for (int64_t e = first; e < end; e++)
+            prob[e] = ds[e] = 0;
+        return;
+    }
+    start_grad_row(gg, row, b, h, i);
+    memset(total, 0, (size_t)p->D * sizeof *total);
+    for (int64_t e = first; e < end; e += RP_EDGE_CHUNK) {
+        if (rp_stopping())
+            return;
+        edge_gradients(gg, row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e), prob + e,
+                       ds + e);
+        for (ptrdiff_t k = 0; k < p->D; k++)
+            total[k] += row->part[k];
+    }
+    for (ptrdiff_t k = 0; grad->data && k < p->D; k++)
+        *(T *)(rp_at(grad, b, h, i) + k * grad->col) = (T)(p->scale * total[k]);
+}
+
+static void
+graph_query_unit(void *context, int64_t unit, int worker)
+{
+    const graph_gradients_t *gg = context;
+    const graph_plan_t *plan = &gg->plan;
+    const rp_attention *p = plan->p;
+    double *total = (double *)(gg->scratch + worker * gg->scratch_size);
+    graph_grad_row_t row = {.s = (T *)(total + p->D)};
+    row.query = row.s + RP_EDGE_CHUNK;
+    row.part = row.query + p->D;
+    row.buffer = row.part + p->D;
+    row.grad = row.buffer + RP_MAX(p->D, p->Dv);
+    int64_t first = unit % plan->blocks * plan->block;
+    int64_t last = RP_MIN(first + plan->block, p->Lq);
+    for (int64_t i = first; i < last && !rp_stopping(); i++)
+        graph_query_row(gg, &row, unit / plan->blocks, i, total);
+}
+
+/* ---- by key and by label ------------------------------------------------------------ */
+
+/* total = sum over one target's edges of weights[e] * row source[e] of `rows`, in blocks
+ * of RP_EDGE_CHUNK terms; part and buffer have room for a row. */
+static void
+sum_edges(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t target,
+          const T *weights, const rp_array *rows, int64_t slice, ptrdiff_t columns,
+          T *scratch, double *total)
+{
+    int64_t b = slice / gg->plan.p->H, h = slice % gg->plan.p->H;
+    int64_t end = lists->start[target + 1];
+    T *part = scratch, *buffer = scratch + columns;
+    memset(total, 0, (size_t)columns * sizeof *total);
+    for (int64_t first = lists->start[target]; first < end; first += RP_EDGE_CHUNK) {
+        if (rp_stopping())
+            return;
+        memset(part, 0, (size_t)columns * sizeof(T));
+        for (int64_t n = first; n < RP_MIN(first + RP_EDGE_CHUNK, end); n++) {
+            int64_t e = lists->edges[n];
+            if (weights[e] != 0)
+                add_scaled(part, weights[e],
+                           operand_row(rows, b, h, gg->source[e], columns, buffer),
+                           columns);
+        }
+        for (ptrdiff_t k = 0; k < columns; k++)
+            total[k] += part[k];
+    }
+}
+
+/* gradient row += factor * total */
+RP_INLINE void
+add_total(const rp_array *grad, int64_t b, int64_t h, int64_t row, double factor,
+          const double *total, ptrdiff_t columns)
+{
+    char *to = rp_at(grad, b, h, row);
+    for (ptrdiff_t k = 0; k < columns; k++)
+        *(T *)(to + k * grad->col) += (T)(factor * total[k]);
+}
+
+static void
+graph_key_unit(void *context, int64_t unit, int worker)
+{
+    const graph_gradients_t *gg = context;
+    const rp_gradients *g = gg->g;
+    const rp_attention *p = gg->plan.p;
+    int64_t own = unit / gg->key_blocks, slice = gg->first_slice + own;
+    int64_t first = unit % gg->key_blocks * gg->key_block;
+    int64_t last = RP_MIN(first + gg->key_block, p->Lk);
+    double *total = (double *)(gg->scratch + worker * gg->scratch_size);
+    T *rest = (T *)(total + RP_MAX(p->D, p->Dv));
+    for (int64_t j = first; j < last; j++) {
+        if (gg->keys.start[j] == gg->keys.start[j + 1])
+            continue;
+        if (g->grad_key.data) {
+            sum_edges(gg, &gg->keys, j, gg->ds + own * gg->edges, &p->query, slice,
+                      p->D, rest, total);
+            add_total(&g->grad_key, slice / p->H, slice % p->H, j, p->scale, total,
+                      p->D);
+        }
+        if (g->grad_value.data && g->grad_out.data) {
+            sum_edges(gg, &gg->keys, j, gg->prob + own * gg->edges, &g->grad_out, slice,
+                      p->Dv, rest, total);
+            add_total(&g->grad_value, slice / p->H, slice % p->H, j, 1, total, p->Dv);
+        }
+    }
+}
+
+/* One label of one slice: its sums, kept in double until graph_table_unit. */
+static void
+graph_label_unit(void *context, int64_t unit, int worker)
+{
+    const graph_gradients_t *gg = context;
+    const rp_gradients *g = gg->g;
+    const rp_attention *p = gg->plan.p;
+    int64_t own = unit / gg->labels.targets, label = unit % gg->labels.targets;
+    double *total = gg->table_sums + unit * gg->columns;
+    T *rest = gg->scratch + worker * gg->scratch_size;
+    memset(total, 0, (size_t)gg->columns * sizeof *total);
+    if (g->grad_rel_key.data && label < p->key_rows)
+        sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges, &p->query,
+                  gg->first_slice + own, p->D, rest, total);
+    if (g->grad_rel_value.data && g->grad_out.data && label < p->value_rows)
+        sum_edges(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
+                  gg->first_slice + own, p->Dv, rest, total + p->D);
+}
+
+/* Adds row `label` of one table's gradient up over the slices of the wave; slices that
+ * follow each other into the same row are added in double first. */
+static void
+add_slices(const graph_gradients_t *gg, const rp_array *grad, int64_t label,
+           double factor, ptrdiff_t first, ptrdiff_t columns)
+{
+    const rp_attention *p = gg->plan.p;
+    const int64_t step = gg->labels.targets * gg->columns;
+    double *total = gg->table_sums + label * gg->columns + first;
+    for (int64_t s = 0; s < gg->slices; s++, total += step) {
+        int64_t slice = gg->first_slice + s, b = slice / p->H, h = slice % p->H;
+        int64_t next = slice + 1;
+        if (s + 1 < gg->slices &&
+            rp_at(grad, b, h, label) == rp_at(grad, next / p->H, next % p->H, label))
+            for (ptrdiff_t k = 0; k < columns; k++)
+                total[step + k] += total[k];
+        else
+            add_total(grad, b, h, label, factor, total, columns);
+    }
+}
+
+static void
+graph_table_unit(void *context, int64_t label, int worker)
+{
+    const graph_gradients_t *gg = context;
+    const rp_gradients *g = gg->g;
+    const rp_attention *p = gg->plan.p;
+    (void)worker;
+    if (g->grad_rel_key.data && label < p->key_rows)
+        add_slices(gg, &g->grad_rel_key, label, p->scale, 0, p->D);
+    if (g->grad_rel_value.data && label < p->value_rows)
+        add_slices(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
+}
+
+/* ---- the call ------------------------------------------------------------------------ */
+
+/* Unit 0 sorts the edges by key, unit 1 by label, unit 2 notes their queries. */
+static void
+graph_sort_unit(void *context, int64_t unit, int worker)
+{
+    const graph_gradients_t *gg = context;
+    const rp_attention *p = gg->plan.p;
+    (void)worker;
+    if (unit < 2)
+        rp_sort_edges(unit ? &gg->labels : &gg->keys, gg->edges);
+    for (int64_t i = 0; unit == 2 && i < p->Lq; i++)
+        for (int64_t e = p->indptr[i]; e < p->indptr[i + 1]; e++)
+            gg->source[e] = i;
+}
+
+static rp_status
+run_graph_wave(graph_gradients_t *gg)
+{
+    int threads = gg->plan.p->threads;
+    int64_t labels = gg->labels.targets;
+    rp_status status =
+        rp_parallel(gg->slices * gg->plan.blocks, graph_query_unit, gg, threads);
+    if (!status && gg->keys.targets)
+        status = rp_parallel(gg->slices * gg->key_blocks, graph_key_unit, gg, threads);
+    if (!status)
+        status = rp_parallel(gg->slices * labels, graph_label_unit, gg, threads);
+    if (!status)
+        status = rp_parallel(labels, graph_table_unit, gg, threads);
+    return status;
+}
+
+/* What the call needs, and how many slices of it make a wave. */
+static rp_status
+allocate_graph(graph_gradients_t *gg)
+{
+    const rp_attention *p = gg->plan.p;
+    size_t sums, slice_bytes, longest = (size_t)RP_MAX(p->D, p->Dv);
+    if (!rp_multiply((size_t)gg->labels.targets, (size_t)gg->columns, &sums) ||
+        !rp_multiply(sums, sizeof(double), &slice_bytes))
+        return RP_NO_MEMORY;
+    slice_bytes += 2 * (size_t)gg->edges * sizeof(T);
+    int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
+    gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));
+    gg->scratch_size = (ptrdiff_t)RP_ROUND_UP(
+        longest * sizeof(double) / sizeof(T) + RP_EDGE_CHUNK + 4 * longest, 64);
+    gg->scratch = rp_alloc((size_t)p->threads, (size_t)gg->scratch_size * sizeof(T));
+    gg->source = rp_alloc((size_t)gg->edges, sizeof *gg->source);
+    gg->prob = rp_alloc((size_t)gg->slices, (size_t)gg->edges * sizeof(T));
+    gg->ds = rp_alloc((size_t)gg->slices, (size_t)gg->edges * sizeof(T));
+    gg->table_sums = rp_alloc((size_t)gg->slices, sums * sizeof(double));
+    int listed = rp_allocate_lists(&gg->keys, gg->edges) &&
+                 rp_allocate_lists(&gg->labels, gg->edges);
+    return listed && gg->scratch && gg->source && gg->prob && gg->ds && gg->table_sums
+               ? RP_OK
+               : RP_NO_MEMORY;
+}
+
+static void
+release_graph(graph_gradients_t *gg)
+{
+    rp_free(gg->labels.edges);
+    rp_free(gg->labels.start);
+    rp_free(gg->keys.edges);
+    rp_free(gg->keys.start);
+    rp_free(gg->table_sums);
+    rp_free(gg->ds);
+    rp_free(gg->prob);
+    rp_free(gg->source);
+    rp_free(gg->scratch);
+}
+
+static rp_status
+graph_backward(const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    graph_gradients_t gg = {.g = g, .edges = p->indptr[p->Lq]};
+    if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
+        return RP_NO_MEMORY;
+    int64_t key_rows = g->grad_rel_key.data ? p->key_rows : 0;
+    int64_t value_rows = g->grad_rel_value.data ? p->value_rows : 0;
+    plan_graph(&gg.plan, p);
+    gg.columns = p->D + p->Dv;
+    gg.keys.target = p->indices;
+    gg.keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
+    gg.labels.target = p->edge_labels;
+    gg.labels.targets = p->edge_labels ? RP_MAX(key_rows, value_rows) : 0;
+    int64_t degree = gg.edges / p->Lk + 1;
+    gg.key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg.columns + 1));
+    gg.key_blocks = (p->Lk + gg.key_block - 1) / gg.key_block;
+    rp_status status = allocate_graph(&gg);
+    if (!status)
+        status = rp_parallel(3, graph_sort_unit, &gg, p->threads);
+    int64_t wave = gg.slices;
+    for (int64_t s = 0; !status && s < p->B * p->H; s += wave) {
+        gg.first_slice = s;
+        gg.slices = RP_MIN(wave, p->B * p->H - s);
+        status = run_graph_wave(&gg);
+    }
+    release_graph(&gg);
+    return status;
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* graph.h: attention along the edges of a graph: time and memory of the edges alone.
+ *
+ * Edge e = (i, j, l) says that query i attends to key j under label l; an edge that
+ * stands twice counts twice. With A = rel_key and W = rel_value,
+ *   s_e   = scale * q_i.(k_j + A[l])
+ *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
+ * A query's edges are taken RP_EDGE_CHUNK at a time with the running softmax of
+ * attention_rows.h, whichever thread has the row, so only the order of its edges counts. */
+#ifndef RELPOS_GRAPH_FORWARD_H
+#define RELPOS_GRAPH_FORWARD_H
+
+#include "../attention/rows/forward.h"
+#include "../ground/jobs.h"
+#include "edges.h"
+
+/* The row of a table with `rows` rows that edge e uses; negative: none. */
+RP_INLINE int64_t
+edge_row(const rp_attention *p, int64_t e, int64_t rows)
+{
+    int64_t label = p->edge_labels ? p->edge_labels[e] : -1;
+    return label < rows ? label : -1;
+}
+
+/* acc += weight * row, both contiguous */
+RP_INLINE void
+add_scaled(T *acc, T weight, const T *row, ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+    for (; k + VL <= count; k += VL)
+        store(acc + k, load(acc + k) + weight * load(row + k));
+    for (; k < count; k++)
+        acc[k] += weight * row[k];
+}
+
+/* s[n] (+)= x . row of edge first + n: of `rows` by key, or of a table by label. */
+static void
+dot_edges(const rp_attention *p, const T *x, const rp_array *rows, int64_t table_rows,
+          ptrdiff_t columns, int64_t b, int64_t h, int64_t first, int64_t count,
+          T *buffer, T *s)
+{
+    for (int64_t n = 0; n < count; n++) {
+        int64_t at =
+            table_rows ? edge_row(p, first + n, table_rows) : p->indices[first + n];
+        if (at >= 0)
+            s[n] += dot(x, operand_row(rows, b, h, at, columns, buffer), columns);
+    }
+}
+
+/* acc += sum_n s[n] * row of edge first + n. A weight of 0 adds nothing, not even NaN. */
+static void
+add_edges(const rp_attention *p, const T *s, const rp_array *rows, int64_t table_rows,
+          ptrdiff_t columns, int64_t b, int64_t h, int64_t first, int64_t count,
+          T *buffer, T *acc)
+{
+    for (int64_t n = 0; n < count; n++) {
+        int64_t at =
+            table_rows ? edge_row(p, first + n, table_rows) : p->indices[first + n];
+        if (at >= 0 && s[n] != 0)
+            add_scaled(acc, s[n], operand_row(rows, b, h, at, columns, buffer),
+                       columns);
+    }
+}
+
+/* Logits of up to RP_EDGE_CHUNK edges in units of log 2, -inf behind the last; query
+ * holds scale * log2e * q_i. */
+static void
+score_edges(const rp_attention *p, const T *query, int64_t b, int64_t h, int64_t first,
+            int64_t count, T *buffer, T *s)
+{
+    for (int64_t n = 0; n < RP_EDGE_CHUNK; n++)
+        s[n] = n < count ? 0 : -(T)INFINITY;
+    dot_edges(p, query, &p->key, 0, p->D, b, h, first, count, buffer, s);
+    if (p->rel_key.data)
+        dot_edges(p, query, &p->rel_key, p->key_rows, p->D, b, h, first, count, buffer,
+                  s);
+}
+
+RP_INLINE void
+scaled_query(const rp_attention *p, int64_t b, int64_t h, int64_t i, T *query)
+{
+    const T factor = (T)(p->scale * RP_LOG2E);
+    const char *row = rp_at(&p->query, b, h, i);
+    for (ptrdiff_t k = 0; k < p->D; k++)
+        query[k] = *(const T *)(row + k * p->query.col) * factor;
+}
+
+/* Units are blocks of rows of one (b, h); how many rows depends on the shape alone. */
+typedef struct {
+    const rp_attention *p;
+    int64_t block, blocks; /* rows to a unit, units to a slice */
+    ptrdiff_t width;       /* Dv in whole vectors */
+    T *scratch;
+    ptrdiff_t scratch_size; /* elements to a worker */
+} graph_plan_t;
+
+static void
+plan_graph(graph_plan_t *plan, const rp_attention *p)
+{
+    int64_t degree = p->indptr[p->Lq] / p->Lq + 1;
+    plan->p = p;
+    plan->block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
+    plan->blocks = (p->Lq + plan->block - 1) / plan->block;
+    plan->width = RP_ROUND_UP(p->Dv, VL);
+}
+
+/* One row's running softmax and its output so far. */
+typedef struct {
+    T max, sum;
+    T *s, *query, *buffer, *out, *part;
+} graph_row_t;
+
+/* Takes up to RP_EDGE_CHUNK edges into the row. */
+static void
+take_edges(const graph_plan_t *plan, graph_row_t *row, int64_t b, int64_t h,
+           int64_t first, int64_t count)
+{
+    const rp_attention *p = plan->p;
+    V top = splat(row->max), sum = (V){0};
+    score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
+    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
+        top = vmax(load(row->s + n), top);
+    T raised = max_lanes(top)[0];
+    if (raised > row->max) {
+        T factor = vexp2(splat(row->max - raised))[0];
+        row->max = raised;
+        row->sum *= factor;
+        scale_row(row->out, plan->width, factor);
+    }
+    /* logits that are all -inf: exp2(-inf - 0) = 0, not NaN */
+    T base = row->max == -(T)INFINITY ? 0 : row->max;
+    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL) {
+        V e = vexp2(load(row->s + n) - base);
+        store(row->s + n, e);
+        sum += e;
+    }
+    row->sum += sum_lanes(sum)[0];
+    memset(row->part, 0, (size_t)plan->width * sizeof(T));
+    add_edges(p, row->s, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
+              row->part);
+    if (p->rel_value.data)
+        add_edges(p, row->s, &p->rel_value, p->value_rows, p->Dv, b, h, first, count,
+                  row->buffer, row->part);
+    add_scaled(row->out, 1, row->part, plan->width);
+}
+
+static void
+graph_unit(void *context, int64_t unit, int worker)
+{
+    const graph_plan_t *plan = context;
+    const rp_attention *p = plan->p;
+    int64_t slice = unit / plan->blocks, b = slice / p->H, h = slice % p->H;
+    int64_t first = unit % plan->blocks * plan->block;
+    int64_t last = RP_MIN(first + plan->block, p->Lq);
+    graph_row_t row = {.s = plan->scratch + worker * plan->scratch_size};
+    row.query = row.s + RP_EDGE_CHUNK;
+    row.buffer = row.query + p->D;
+    row.out = row.buffer + RP_MAX(p->D, p->Dv);
+    row.part = row.out + plan->width;
+    for (int64_t i = first; i < last; i++) {
+        int64_t end = p->indptr[i + 1];
+        row.max = -(T)INFINITY;
+        row.sum = 0;
+        memset(row.out, 0, (size_t)plan->width * sizeof(T));
+        scaled_query(p, b, h, i, row.query);
+        for (int64_t e = p->indptr[i]; e < end; e += RP_EDGE_CHUNK) {
+            if (rp_stopping())
+                return;
+            take_edges(plan, &row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e));
+        }
+        write_row(p, b, h, i, row.max == -(T)INFINITY ? 0 : row.max, row.sum, row.out);
+    }
+}
+
+static rp_status
+graph_forward(const rp_attention *p)
+{
+    graph_plan_t plan;
+    if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
+        return RP_NO_MEMORY;
+    plan_graph(&plan, p);
+    plan.scratch_size =
+        RP_ROUND_UP(RP_EDGE_CHUNK + p->D + RP_MAX(p->D, p->Dv) + 2 * plan.width, 64);
+    plan.scratch = rp_alloc((size_t)p->threads, (size_t)plan.scratch_size * sizeof(T));
+    if (plan.scratch == NULL)
+        return RP_NO_MEMORY;
+    rp_status status =
+        rp_parallel(p->B * p->H * plan.blocks, graph_unit, &plan, p->threads);
+    rp_free(plan.scratch);
+    return status;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* pack.h: strided operands -> the layouts of tile_gemm.h. */
+#ifndef RELPOS_GROUND_PACK_H
+#define RELPOS_GROUND_PACK_H
+
+#include "../attention/common.h"
+#include "micro.h"
+
+/* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
+RP_INLINE const T *
+row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
+{
+    if (step == (ptrdiff_t)sizeof(T) || count <= 1)
+        return (const T *)data;
+    for (ptrdiff_t k = 0; k < count; k++)
+        buffer[k] = *(const T *)(data + k * step);
+    return buffer;
+}
+
+/* NR rows of `depth` elements, column stride `step` bytes (NULL: a row of zeros), times
+ * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
+ * transpose: 3 times as fast as element by element. What lies `ahead` bytes further is
+ * asked for: the rows that come next. */
+static void
+pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth,
+           T factor, ptrdiff_t ahead)
+{
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (; k + VL <= depth; k += VL)
+            for (int half = 0; half < NR; half += VL) {
+                V block[VL];
+#pragma GCC unroll 16
+                for (int i = 0; i < VL; i++) {
+                    const char *row = rows[half + i];
+                    block[i] = (V){0};
+                    if (row) {
+                        block[i] = load((const T *)row + k) * factor;
+                        rp_fetch((uintptr_t)row + (uintptr_t)(k * step + ahead));
+                    }
+                }
+                transpose(block);
+#pragma GCC unroll 16
+                for (int i = 0; i < VL; i++)
+                    store(panel + (k + i) * NR + half, block[i]);
+            }
+    for (; k < depth; k++)
+        for (int i = 0; i < NR; i++)
+            panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
+}
+
+/* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
+static void
+pack_row(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
+{
+    ptrdiff_t k = 0;
+    if (row && step == (ptrdiff_t)sizeof(T)) {
+        memcpy(packed, row, (size_t)count * sizeof(T));
+        k = count;
+    } else if (row) {
+        for (; k < count; k++)
+            packed[k] = *(const T *)(row + k * step);
+    }
+    for (; k < padded; k++)
+        packed[k] = 0;
+}
+
+/* `count` contiguous elements -> a row with column stride `step` bytes. */
+RP_INLINE void
+unpack_row(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
+{
+    if (step == (ptrdiff_t)sizeof(T))
+        memcpy(row, values, (size_t)count * sizeof(T));
+    else
+        for (ptrdiff_t k = 0; k < count; k++)
+            *(T *)(row + k * step) = values[k];
+}
+
+/* (row i of a plus bias) * factor, or zeros without a, as `padded` elements. */
+static void
+pack_sum(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+         int64_t i, ptrdiff_t columns, ptrdiff_t padded, T factor)
+{
+    const char *shift = a->data && bias->data ? rp_at(bias, b, h, 0) : NULL;
+    const ptrdiff_t size = sizeof(T);
+    if (a->data && a->col == size && columns == padded &&
+        (!shift || bias->col == size)) {
+        const T *row = (const T *)rp_at(a, b, h, i), *second = (const T *)shift;
+        for (ptrdiff_t k = 0; k < padded; k += VL) {
+            V x = load(row + k);
+            if (second)
+                x += load(second + k);
+            store(packed + k, x * factor);
+        }
+        return;
+    }
+    pack_row(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
+    for (ptrdiff_t k = 0; shift && k < columns; k++)
+        packed[k] += *(const T *)(shift + k * bias->col);
+    for (ptrdiff_t k = 0; k < columns; k++)
+        packed[k] *= factor;
+}
+
+/* Up to VL rows of one block of pack_left, from lane `first` on. */
+RP_INLINE void
+pack_left_block(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+                int first, int valid, ptrdiff_t depth, T factor)
+{
+    const int lanes = RP_MIN(VL, MR - first);
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (; k + VL <= depth; k += VL) {
+            V block[VL];
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                block[i] = i < lanes && first + i < valid
+                               ? load((const T *)(rows + i * row_step) + k) * factor
+                               : (V){0};
+            transpose(block);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                memcpy(packed + (k + i) * MR + first, &block[i],
+                       (size_t)lanes * sizeof(T));
+        }
+    for (; k < depth; k++)
+        for (int i = 0; i < lanes; i++) {
+            T x = first + i < valid ? *(const T *)(rows + i * row_step + k * step) : 0;
+            packed[k * MR + first + i] = x * factor;
+        }
+}
+
+/* rows * factor -> blocks [depth][MR], the left operand of gemm_block.h; rows past `valid`
+ * are zeros. */
+static void
+pack_left(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
+          int64_t valid, int64_t count, ptrdiff_t depth, T factor)
+{
+    for (int64_t block = 0; block < count; block += MR, packed += depth * MR)
+        for (int first = 0; first < MR; first += VL)
+            pack_left_block(packed, rows + (block + first) * row_step, row_step, step,
+                            first, (int)RP_MIN(valid - block, MR), depth, factor);
+}
+
+/* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */
+static int
+not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
+           ptrdiff_t columns)
+{
+    T total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const char *row = rows + i * row_step;
+        ptrdiff_t k = 0;
+        if (step == (ptrdiff_t)sizeof(T)) {
+            V sum = (V){0};
+            for (; k + VL <= columns; k += VL)
+                sum += load((const T *)row + k) * 0;
+            total += sum_lanes(sum)[0];
+        }
+        for (; k < columns; k++)
+            total += *(const T *)(row + k * step) * 0;
+    }
+    return total != 0;
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* system.h: what the kernels need from outside, included before any target region. */
+#ifndef RELPOS_GROUND_SYSTEM_H
+#define RELPOS_GROUND_SYSTEM_H
+
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "../../relpos.h"
+
+#define RP_INLINE static inline __attribute__((always_inline, unused))
+
+#define RP_NOINLINE __attribute__((noinline))
+
+#define RP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define RP_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define RP_ROUND_UP(n, to) (((n) + (to) - 1) / (to) * (to))
+
+/* What to fetch into the caches while something else runs: `step` bytes further each
+ * time. Nothing is read through it, so it may run past every array. */
+typedef struct {
+    uintptr_t at;
+    ptrdiff_t step;
+} rp_ahead;
+
+RP_INLINE void
+rp_fetch(uintptr_t at)
+{
+    __builtin_prefetch((const void *)at);
+}
+
+#endif

@@ -1,0 +1,190 @@
+/* attention.c: attention_forward and attention_backward of one instruction set: the dict
+ * becomes an rp_attention or rp_gradients, and the kernel runs without the interpreter's
+ * lock. */
+#include "module.h"
+
+int
+batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
+{
+    int64_t filled = 1;
+    int moves = 0;
+    offsets[0] = 0;
+    for (int axis = batch_ndim - 1; axis >= 0; axis--) {
+        /* what is filled belongs to the axes behind; repeat it along this one */
+        npy_intp length = PyArray_DIM(array, axis),
+                 stride = PyArray_STRIDE(array, axis);
+        moves |= length > 1 && stride != 0;
+        for (npy_intp i = 1; i < length; i++)
+            for (int64_t j = 0; j < filled; j++)
+                offsets[i * filled + j] = offsets[j] + i * stride;
+        filled *= length;
+    }
+    return moves;
+}
+
+/* An earlier operand whose batch items lie as far apart as those of operand `index`, or
+ * `index` itself. */
+static int
+same_offsets(const attention_call *call, int index)
+{
+    size_t bytes = (size_t)call->batch_ndim * sizeof(npy_intp);
+    const npy_intp *strides = PyArray_STRIDES(call->arrays[index]);
+    for (int i = 0; i < index; i++)
+        if (call->arrays[i] != NULL &&
+            memcmp(PyArray_STRIDES(call->arrays[i]), strides, bytes) == 0)
+            return i;
+    return index;
+}
+
+/* Byte offset of every flattened batch item; NULL stays where all are zero. Operands
+ * share them where they can: of many tiny items they are most of the memory. */
+static void
+fill_offsets(attention_call *call, int index)
+{
+    PyArrayObject *array = call->arrays[index];
+    if (array == NULL)
+        return;
+    int same = same_offsets(call, index);
+    ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
+    const ptrdiff_t **batch = &FIELD(call, rp_array, operand_rows[index].array).batch;
+    if (same != index)
+        *batch = FIELD(call, rp_array, operand_rows[same].array).batch;
+    else if (batch_offsets(array, call->batch_ndim, offsets))
+        *batch = offsets;
+}
+
+/* A private copy of a per-item vector: the caller's may change during the call. */
+static int
+copy_items(attention_call *call, int index)
+{
+    const rp_attention *p = &call->problem.forward;
+    const char *name = item_rows[index].name;
+    PyArrayObject *array = call->items[index];
+    int64_t *copy = call->item_copies + index * p->B;
+    int is_lengths =
+        item_rows[index].field == offsetof(rp_gradients, forward.key_lengths);
+    int64_t lowest = is_lengths ? 0 : -RP_FARTHEST;
+    int64_t highest = is_lengths ? p->Lk : RP_FARTHEST;
+    if (array == NULL)
+        return 0;
+    if (PyArray_NDIM(array) != 1 || PyArray_DIM(array, 0) != p->B)
+        return reject(call, PyExc_ValueError, name,
+                      "must have one entry per batch item");
+    memcpy(copy, PyArray_DATA(array), (size_t)p->B * sizeof *copy);
+    for (int64_t b = 0; b < p->B; b++)
+        if (copy[b] < lowest || copy[b] > highest)
+            return reject(call, PyExc_ValueError, name, "is out of range");
+    FIELD(call, const int64_t *, item_rows[index].field) = copy;
+    return 0;
+}
+
+static int
+fill_batch(attention_call *call)
+{
+    size_t items = (size_t)call->problem.forward.B, offsets, copies;
+    if (!rp_multiply(items, OPERANDS, &offsets) ||
+        !rp_multiply(items, ITEM_VECTORS, &copies) ||
+        (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL ||
+        (call->item_copies = rp_alloc(copies, sizeof *call->item_copies)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < OPERANDS; i++)
+        fill_offsets(call, i);
+    for (int i = 0; i < ITEM_VECTORS; i++)
+        if (copy_items(call, i) < 0)
+            return -1;
+    return 0;
+}
+
+static void
+release_call(attention_call *call)
+{
+    rp_free(call->offsets);
+    rp_free(call->item_copies);
+    rp_free(call->edge_copies);
+    for (int i = 0; i < OPERANDS; i++)
+        Py_XDECREF(call->arrays[i]);
+    for (int i = 0; i < ITEM_VECTORS; i++)
+        Py_XDECREF(call->items[i]);
+    for (int i = 0; i < EDGE_VECTORS; i++)
+        Py_XDECREF(call->edges[i]);
+}
+
+#define HAS_ELEMENTS(array) ((array) != NULL && PyArray_SIZE(array) > 0)
+
+/* Whether there is anything to compute: an output with an element and, for gradients,
+ * a pair (without one they stay the zeros that they are). */
+static int
+has_work(const attention_call *call)
+{
+    const rp_attention *p = &call->problem.forward;
+    if (call->direction == BACKWARD && (p->Lq == 0 || p->Lk == 0))
+        return 0;
+    for (int i = 0; i < OPERANDS; i++)
+        if (operand_rows[i].roles[call->direction] >= OUTPUT &&
+            HAS_ELEMENTS(call->arrays[i]))
+            return 1;
+    return 0;
+}
+
+static rp_status
+run_kernel(const rp_isa *isa, const attention_call *call)
+{
+    int dtype = call->typenum == NPY_FLOAT ? RP_F32 : RP_F64;
+    if (call->direction == FORWARD)
+        return isa->kernels[dtype]->attention_forward(&call->problem.forward);
+    return isa->kernels[dtype]->attention_backward(&call->problem);
+}
+
+/* Everything the dict says, checked; memory that depends on B is not filled yet. */
+static int
+take_problem(attention_call *call, PyObject *operands)
+{
+    if (take_operands(call, operands) < 0 || take_edges(call, operands) < 0)
+        return -1;
+    if (call->used != PyDict_GET_SIZE(operands))
+        return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
+    return take_dimensions(call);
+}
+
+/* capsule is that of an rp_isa. */
+static PyObject *
+run_attention(PyObject *capsule, PyObject *operands, int direction)
+{
+    const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
+    attention_call call = {.direction = direction, .typenum = NPY_NOTYPE};
+    rp_status status = RP_OK;
+    if (isa == NULL)
+        return NULL;
+    if (!PyDict_Check(operands)) {
+        reject(&call, PyExc_TypeError, "operands", "must be a dict");
+        return NULL;
+    }
+    memset(call.dims, -1, sizeof call.dims);
+    for (int digit = '1'; digit <= '3'; digit++)
+        call.dims[digit] = digit - '0';
+    if (take_problem(&call, operands) == 0 && has_work(&call) &&
+        fill_batch(&call) == 0 && fill_edges(&call) == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        status = run_kernel(isa, &call);
+        Py_END_ALLOW_THREADS
+        raise_status(status);
+    }
+    release_call(&call);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *
+py_attention_forward(PyObject *self, PyObject *operands)
+{
+    return run_attention(self, operands, FORWARD);
+}
+
+PyObject *
+py_attention_backward(PyObject *self, PyObject *operands)
+{
+    return run_attention(self, operands, BACKWARD);
+}

@@ -1,0 +1,307 @@
+/* module.c: the extension module relpos._core, the only C that knows Python.
+ *
+ *   by_isa   {"base": namespace, ..}: per instruction set that this CPU can run, every gufunc
+ *            of ufuncs.h, attention_forward, attention_backward, fma_loop, and `sizes`
+ *   isa      name of the best of them */
+#define RELPOS_IMPORTS_NUMPY
+#include "module.h"
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+#include <unistd.h>
+
+#include "../kernels/attention/common.h"
+
+/* ---- errors and signals ---------------------------------------------------- */
+
+void
+raise_status(rp_status status)
+{
+    if (status == RP_NO_MEMORY)
+        PyErr_NoMemory();
+    else if (status == RP_INTERRUPTED && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError,
+                        "relpos: the process was forked inside this call, which "
+                        "cannot go on in the child");
+}
+
+static void
+set_loop_error(const char *message)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyErr_SetString(PyExc_ValueError, message);
+    PyGILState_Release(gil);
+}
+
+static void
+set_no_memory(void)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyErr_NoMemory();
+    PyGILState_Release(gil);
+}
+
+/* Python runs signal handlers in its main thread only. Asking the system first spares
+ * every other thread a wait for the interpreter's lock. */
+static int
+poll_signals(void)
+{
+#ifdef __linux__
+    if (syscall(SYS_gettid) != getpid())
+        return 0;
+#endif
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int interrupted = PyErr_CheckSignals() != 0;
+    PyGILState_Release(gil);
+    return interrupted;
+}
+
+/* ---- the instruction sets ----------------------------------------------------- */
+
+static PyObject *
+fma_loop(PyObject *self, PyObject *args)
+{
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
+    int type;
+    long long rounds;
+    double flops;
+    if (isa == NULL || !PyArg_ParseTuple(args, "CL:fma_loop", &type, &rounds))
+        return NULL;
+    if (type != 'f' && type != 'd') {
+        PyErr_SetString(PyExc_ValueError, "fma_loop: dtype must be 'f' or 'd'");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    flops = isa->kernels[type == 'f' ? RP_F32 : RP_F64]->fma_loop(rounds);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(flops);
+}
+
+static PyMethodDef isa_methods[] = {
+    {"attention_forward", py_attention_forward, METH_O,
+     "attention_forward(operands): fills out, lse and weights of the dict in place"},
+    {"attention_backward", py_attention_backward, METH_O,
+     "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
+    {"apply_rotary", py_apply_rotary, METH_VARARGS,
+     "apply_rotary(x, out, positions, high, low, magnitude, interleaved, threads): "
+     "fills "
+     "out, which may be x"},
+    {"gemm_tiles", py_gemm_tiles, METH_VARARGS,
+     "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
+    {"fma_loop", fma_loop, METH_VARARGS,
+     "fma_loop(dtype, rounds): flops done by multiply-adds in registers"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+add_methods(PyObject *entries, int isa)
+{
+    PyObject *capsule = PyCapsule_New((void *)&rp_isas[isa], ISA_CAPSULE, NULL);
+    int status = capsule == NULL ? -1 : 0;
+    for (PyMethodDef *method = isa_methods; status == 0 && method->ml_name != NULL;
+         method++) {
+        PyObject *function = PyCFunction_New(method, capsule);
+        status = function == NULL
+                     ? -1
+                     : PyObject_SetAttrString(entries, method->ml_name, function);
+        Py_XDECREF(function);
+    }
+    Py_XDECREF(capsule);
+    return status;
+}
+
+/* What the memory of a call depends on, for relpos.plan. */
+static int
+add_sizes(PyObject *entries, const rp_kernels *kernels)
+{
+    PyObject *sizes = Py_BuildValue(
+        "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", kernels->vector_bytes,
+        "query_tile", kernels->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
+        RP_BLOCK_TILES, "wave_bytes", RP_WAVE_BYTES, "few_queries", RP_FEW_QUERIES,
+        "chunk_keys", RP_CHUNK_KEYS, "spans", RP_SPANS);
+    int status = sizes == NULL ? -1 : PyObject_SetAttrString(entries, "sizes", sizes);
+    Py_XDECREF(sizes);
+    return status;
+}
+
+static PyObject *
+new_namespace(int isa)
+{
+    PyObject *types = PyImport_ImportModule("types"), *entries = NULL;
+    if (types != NULL)
+        entries = PyObject_CallMethod(types, "SimpleNamespace", NULL);
+    Py_XDECREF(types);
+    if (entries != NULL &&
+        (add_methods(entries, isa) < 0 || add_ufuncs(entries, isa) < 0 ||
+         add_sizes(entries, rp_isas[isa].kernels[RP_F32]) < 0))
+        Py_CLEAR(entries);
+    return entries;
+}
+
+static int
+add_isas(PyObject *module)
+{
+    const char *best = NULL;
+    PyObject *by_isa = PyDict_New();
+    if (by_isa == NULL)
+        return -1;
+    for (int i = 0; i < RP_ISAS; i++) {
+        if (!rp_isas[i].supported())
+            continue;
+        best = rp_isas[i].name;
+        PyObject *entries = new_namespace(i);
+        int status = entries == NULL ? -1 : PyDict_SetItemString(by_isa, best, entries);
+        Py_XDECREF(entries);
+        if (status < 0) {
+            Py_DECREF(by_isa);
+            return -1;
+        }
+    }
+    int status = PyModule_AddObjectRef(module, "by_isa", by_isa);
+    Py_DECREF(by_isa);
+    return status < 0 ? -1 : PyModule_AddStringConstant(module, "isa", best);
+}
+
+/* ---- module-wide functions --------------------------------------------------- */
+
+static PyObject *ask_threads_callable; /* of relpos/_settings.py */
+
+/* From a gufunc's loop, too, which may have raised already. */
+static int
+ask_threads(void)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *callable = Py_NewRef(ask_threads_callable);
+    PyObject *number = PyErr_Occurred() ? NULL : PyObject_CallNoArgs(callable);
+    int n = number == NULL ? 0 : (int)PyLong_AsLong(number);
+    Py_XDECREF(number);
+    Py_DECREF(callable);
+    PyGILState_Release(gil);
+    return n;
+}
+
+static PyObject *
+set_threads_hook(PyObject *Py_UNUSED(module), PyObject *callable)
+{
+    Py_XSETREF(ask_threads_callable, Py_NewRef(callable));
+    rp_set_threads_hook(ask_threads);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+always_ask_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    rp_always_ask_threads();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+get_num_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    int threads = rp_get_num_threads();
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(threads);
+}
+
+static PyObject *
+count_cpus(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    int limited, cpus = rp_count_cpus(&limited);
+    return Py_BuildValue("is", cpus, limited ? "cgroup" : "affinity");
+}
+
+static PyObject *
+set_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int threads;
+    if (!PyArg_ParseTuple(args, "i:set_num_threads", &threads))
+        return NULL;
+    rp_set_num_threads(threads);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+fail_at(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    long long n;
+    int forever;
+    if (!PyArg_ParseTuple(args, "Lp:fail_at", &n, &forever))
+        return NULL;
+    return PyLong_FromLongLong(rp_fail_at(n, forever));
+}
+
+static PyObject *
+live_blocks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return PyLong_FromLongLong(rp_live_blocks());
+}
+
+static PyMethodDef module_methods[] = {
+    {"get_num_threads", get_num_threads, METH_NOARGS, NULL},
+    {"set_num_threads", set_num_threads, METH_VARARGS,
+     "set_num_threads(n): for the process; 0: ask the hook, once"},
+    {"set_threads_hook", set_threads_hook, METH_O,
+     "set_threads_hook(callable): it returns the number of threads of a call"},
+    {"always_ask_threads", always_ask_threads, METH_NOARGS,
+     "always_ask_threads(): from now on, for every call"},
+    {"count_cpus", count_cpus, METH_NOARGS,
+     "count_cpus(): those this process may use, and what says so"},
+    {"blas_info", py_blas_info, METH_NOARGS, NULL},
+    {"gemm", py_gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
+    {"fail_at", fail_at, METH_VARARGS,
+     "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
+     "Returns what was left of the count before"},
+    {"live_blocks", live_blocks, METH_NOARGS, "allocations not yet freed"},
+    {NULL, NULL, 0, NULL},
+};
+
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+static int
+execute(PyObject *module)
+{
+    /* gufuncs and the pool are one per process */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "relpos does not support subinterpreters: import it in the "
+                        "main one");
+        return -1;
+    }
+    if (_import_array() < 0 || _import_umath() < 0)
+        return -1;
+    if (set_blas_path(module) < 0)
+        return -1;
+    rp_set_poll(poll_signals);
+    rp_set_loop_hooks(
+        (rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
+    if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
+        PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0)
+        return -1;
+    return add_isas(module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "relpos._core",
+    .m_doc = "C kernels of relpos. Private: use the functions of relpos.",
+    .m_methods = module_methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&definition);
+}

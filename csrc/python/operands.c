@@ -1,0 +1,341 @@
+/* operands.c: reads and checks the dict of attention_forward or attention_backward.
+ *
+ * One row per operand. Its shape is written in letters: after the batch axes come three
+ * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, 2, 3, A, C, W, B for
+ * the rows of rel_key, rel_query, rel_value and rel_bias, and o, F, G for the q + k offsets,
+ * the ranges of FIRE's bias and one more than these. A letter takes the first length
+ * it meets and must meet the same one from then on, so the order of the rows matters:
+ * query, key and value first. */
+
+#include "module.h"
+
+enum { KIND_T, KIND_F64, KIND_MASK, KIND_LABELS };
+static const char *const direction_names[] = {"attention_forward",
+                                              "attention_backward"};
+
+#define ROW(key, field, shape, kind, forward_role, backward_role)                      \
+    {key, offsetof(rp_gradients, field), shape, kind, {forward_role, backward_role}, 0}
+#define GRADIENT(key, field, shape)                                                    \
+    {"grad_" key,       offsetof(rp_gradients, grad_##field), shape, KIND_T,           \
+     {UNKNOWN, OUTPUT}, offsetof(rp_gradients, forward.field)}
+
+const operand_row operand_rows[] = {
+    ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
+    ROW("key", forward.key, "KkD", KIND_T, REQUIRED, REQUIRED),
+    ROW("value", forward.value, "KkV", KIND_T, REQUIRED, REQUIRED),
+    ROW("out", forward.out, "HqV", KIND_T, REQUIRED_OUTPUT, REQUIRED),
+    ROW("lse", forward.lse, "Hq1", KIND_T, OUTPUT, UNKNOWN),
+    ROW("row_max", forward.row_max, "Hq1", KIND_T, OUTPUT, REQUIRED),
+    ROW("row_sum", forward.row_sum, "Hq1", KIND_T, OUTPUT, REQUIRED),
+    ROW("weights", forward.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
+    ROW("attn_mask", forward.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key, "HAD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_query", forward.rel_query, "HCD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_value", forward.rel_value, "HWV", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_bias", forward.rel_bias, "HB1", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("labels", forward.labels, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    ROW("fire_lines", forward.fire_lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_offsets", forward.fire_offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_queries", forward.fire_queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_offset_slopes", fire_offset_slopes, "1o1", KIND_F64, UNKNOWN, OPTIONAL),
+    ROW("fire_query_slopes", fire_query_slopes, "1q2", KIND_F64, UNKNOWN, OPTIONAL),
+    ROW("grad_out", grad_out, "HqV", KIND_T, UNKNOWN, OPTIONAL),
+    ROW("grad_lse", grad_lse, "Hq1", KIND_T, UNKNOWN, OPTIONAL),
+    GRADIENT("query", query, "HqD"),
+    GRADIENT("key", key, "KkD"),
+    GRADIENT("value", value, "KkV"),
+    GRADIENT("attn_mask", mask, "Hqk"),
+    GRADIENT("rel_key", rel_key, "HAD"),
+    GRADIENT("rel_query", rel_query, "HCD"),
+    GRADIENT("rel_value", rel_value, "HWV"),
+    GRADIENT("rel_bias", rel_bias, "HB1"),
+    GRADIENT("pos_bias_u", pos_bias_u, "H1D"),
+    GRADIENT("pos_bias_v", pos_bias_v, "H1D"),
+    ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
+};
+
+#undef ROW
+#undef GRADIENT
+
+_Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
+
+const item_row item_rows[] = {
+    {"query_offset", offsetof(rp_gradients, forward.query_offset)},
+    {"key_lengths", offsetof(rp_gradients, forward.key_lengths)},
+};
+
+_Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h");
+
+static const struct {
+    const char *name;
+    size_t field;
+    char type; /* d double, l int64, i int, Q uint64 */
+    int required;
+    int64_t lowest, highest, initial; /* of l and i */
+} scalar_rows[] = {
+    {"scale", offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
+    {"dropout_p", offsetof(rp_gradients, forward.dropout_p), 'd', 0, 0, 0, 0},
+    {"seed", offsetof(rp_gradients, forward.seed), 'Q', 0, 0, 0, 0},
+    {"min_relative_position", offsetof(rp_gradients, forward.min_position), 'l', 0,
+     -RP_FARTHEST, RP_FARTHEST, 0},
+    {"min_bias_position", offsetof(rp_gradients, forward.min_bias_position), 'l', 0,
+     -RP_FARTHEST, RP_FARTHEST, 0},
+    {"window_left", offsetof(rp_gradients, forward.window_left), 'l', 0, INT64_MIN,
+     RP_UNBOUNDED, RP_UNBOUNDED},
+    {"window_right", offsetof(rp_gradients, forward.window_right), 'l', 0, INT64_MIN,
+     RP_UNBOUNDED, RP_UNBOUNDED},
+    {"fire_signed", offsetof(rp_gradients, forward.fire_signed), 'i', 0, 0, 1, 0},
+    {"beyond", offsetof(rp_gradients, forward.beyond), 'i', 0, RP_CLIP, RP_ZERO,
+     RP_CLIP},
+    {"num_threads", offsetof(rp_gradients, forward.threads), 'i', 1, 1, RP_MAX_THREADS,
+     1},
+};
+
+enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
+
+int
+reject(const attention_call *call, PyObject *type, const char *operand,
+       const char *what)
+{
+    PyErr_Format(type, "%s: %s %s", direction_names[call->direction], operand, what);
+    return -1;
+}
+
+PyObject *
+take(attention_call *call, PyObject *operands, const char *name, int required)
+{
+    PyObject *key = PyUnicode_FromString(name), *value = NULL;
+    if (key == NULL)
+        return NULL;
+    value = Py_XNewRef(PyDict_GetItemWithError(operands, key));
+    Py_DECREF(key);
+    if (value != NULL)
+        call->used++;
+    if (value == Py_None)
+        Py_CLEAR(value);
+    if (value == NULL && required && !PyErr_Occurred())
+        reject(call, PyExc_TypeError, name, "is missing");
+    return value;
+}
+
+static int
+check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
+{
+    int type = PyArray_TYPE(array);
+    if (row == operand_rows) {
+        call->typenum = type;
+        if (type != NPY_FLOAT && type != NPY_DOUBLE)
+            return reject(call, PyExc_TypeError, row->name,
+                          "must be float32 or float64");
+    } else if (row->kind == KIND_T && type != call->typenum) {
+        return reject(call, PyExc_TypeError, row->name, "must have query's dtype");
+    } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
+        return reject(call, PyExc_TypeError, row->name, "must be float64");
+    } else if (row->kind == KIND_MASK) {
+        call->problem.forward.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
+                                          : type == NPY_FLOAT  ? RP_MASK_F32
+                                          : type == NPY_DOUBLE ? RP_MASK_F64
+                                                               : RP_MASK_NONE;
+        if (call->problem.forward.mask_type == RP_MASK_NONE)
+            return reject(call, PyExc_TypeError, row->name,
+                          "must be bool, float32 or float64");
+    } else if (row->kind == KIND_LABELS) {
+        if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
+            return reject(call, PyExc_TypeError, row->name, "must be int8, .., int64");
+        call->problem.forward.label_size = (int)PyArray_ITEMSIZE(array);
+    }
+    return 0;
+}
+
+/* Matches the array's shape with the letters of its row. */
+static int
+check_shape(attention_call *call, const operand_row *row, PyArrayObject *array)
+{
+    int ndim = PyArray_NDIM(array);
+    const npy_intp *shape = PyArray_DIMS(array);
+    if (row == operand_rows) {
+        if (ndim < 3)
+            return reject(call, PyExc_ValueError, row->name, "needs at least 3 axes");
+        call->batch_ndim = ndim - 3;
+        memcpy(call->batch_shape, shape, (size_t)call->batch_ndim * sizeof *shape);
+    }
+    if (ndim != call->batch_ndim + 3)
+        return reject(call, PyExc_ValueError, row->name,
+                      "must have as many axes as query");
+    for (int axis = 0; axis < call->batch_ndim; axis++)
+        if (shape[axis] != call->batch_shape[axis])
+            return reject(call, PyExc_ValueError, row->name,
+                          "must have query's batch shape");
+    for (int axis = 0; axis < 3; axis++) {
+        int64_t length = shape[call->batch_ndim + axis];
+        int letter = row->shape[axis];
+        if (call->dims[letter] < 0)
+            call->dims[letter] = length;
+        else if (call->dims[letter] != length)
+            return reject(call, PyExc_ValueError, row->name,
+                          "does not fit the other shapes");
+    }
+    return 0;
+}
+
+static int
+check_operand(attention_call *call, const operand_row *row, PyArrayObject *array)
+{
+    if (!PyArray_ISBEHAVED_RO(array))
+        return reject(call, PyExc_ValueError, row->name,
+                      "must be aligned and in native byte order");
+    if (row->roles[call->direction] >= OUTPUT && !PyArray_ISWRITEABLE(array))
+        return reject(call, PyExc_ValueError, row->name, "is read-only");
+    if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
+        return reject(call, PyExc_ValueError, row->name, "has no operand");
+    if (check_dtype(call, row, array) < 0)
+        return -1;
+    return check_shape(call, row, array);
+}
+
+static int
+take_array(attention_call *call, int index, PyObject *operands)
+{
+    const operand_row *row = &operand_rows[index];
+    int role = row->roles[call->direction];
+    if (role == UNKNOWN)
+        return 0;
+    PyObject *value =
+        take(call, operands, row->name, role == REQUIRED || role == REQUIRED_OUTPUT);
+    if (value == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (!PyArray_Check(value)) {
+        Py_DECREF(value);
+        return reject(call, PyExc_TypeError, row->name, "must be an ndarray");
+    }
+    PyArrayObject *array = call->arrays[index] = (PyArrayObject *)value;
+    if (check_operand(call, row, array) < 0)
+        return -1;
+    const npy_intp *strides = PyArray_STRIDES(array) + call->batch_ndim;
+    rp_array *view = &FIELD(call, rp_array, row->array);
+    view->data = PyArray_BYTES(array);
+    view->head = strides[0];
+    view->row = strides[1];
+    view->col = strides[2];
+    return 0;
+}
+
+/* The tables of FIRE's bias, which come all or none, and those of its gradient. */
+static int
+check_fire(const attention_call *call)
+{
+    const rp_gradients *g = &call->problem;
+    const rp_attention *p = &g->forward;
+    const int64_t *dims = call->dims;
+    int given = p->fire_lines.data != NULL, wanted = g->grad_fire.data != NULL;
+    if ((p->fire_offsets.data != NULL) != given ||
+        (p->fire_queries.data != NULL) != given ||
+        (wanted && (!given || g->fire_offset_slopes.data == NULL ||
+                    g->fire_query_slopes.data == NULL)))
+        return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
+    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
+                  (dims['o'] > 1 && p->fire_offsets.row != sizeof(double))))
+        return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
+    if (wanted && dims['G'] != dims['F'] + 1)
+        return reject(call, PyExc_ValueError, "grad_fire", "does not fit");
+    return 0;
+}
+
+int
+take_dimensions(attention_call *call)
+{
+    rp_attention *p = &call->problem.forward;
+    const int64_t *dims = call->dims;
+    size_t batch = 1;
+    for (int axis = 0; axis < call->batch_ndim; axis++)
+        if (!rp_multiply(batch, (size_t)call->batch_shape[axis], &batch))
+            return reject(call, PyExc_ValueError, "query", "has too many batch items");
+    p->B = (int64_t)batch;
+    p->H = dims['H'];
+    p->Hk = dims['K'];
+    p->Lq = dims['q'];
+    p->Lk = dims['k'];
+    p->D = dims['D'];
+    p->Dv = dims['V'];
+    p->key_rows = dims['A'] < 0 ? 0 : dims['A'];
+    p->query_rows = dims['C'] < 0 ? 0 : dims['C'];
+    p->value_rows = dims['W'] < 0 ? 0 : dims['W'];
+    p->bias_rows = dims['B'] < 0 ? 0 : dims['B'];
+    p->fire_ranges = dims['F'] < 0 ? 0 : dims['F'];
+    if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
+        return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
+    return check_fire(call);
+}
+
+static int
+take_items(attention_call *call, int index, PyObject *operands)
+{
+    PyObject *value = take(call, operands, item_rows[index].name, 0);
+    if (value == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    call->items[index] = (PyArrayObject *)value;
+    if (!PyArray_Check(value) || PyArray_TYPE(call->items[index]) != NPY_INT64 ||
+        !PyArray_ISCARRAY_RO(call->items[index])) {
+        return reject(call, PyExc_TypeError, item_rows[index].name,
+                      "must be a C-contiguous int64 ndarray");
+    }
+    return 0;
+}
+
+static int
+store_scalar(attention_call *call, int index, PyObject *value)
+{
+    const char *name = scalar_rows[index].name;
+    size_t field = scalar_rows[index].field;
+    char type = scalar_rows[index].type;
+    if (type == 'd')
+        FIELD(call, double, field) = PyFloat_AsDouble(value);
+    else if (type == 'Q')
+        FIELD(call, uint64_t, field) = PyLong_AsUnsignedLongLong(value);
+    else {
+        int64_t number = PyLong_AsLongLong(value);
+        if (PyErr_Occurred())
+            return -1;
+        if (number < scalar_rows[index].lowest || number > scalar_rows[index].highest)
+            return reject(call, PyExc_ValueError, name, "is out of range");
+        if (type == 'i')
+            FIELD(call, int, field) = (int)number;
+        else
+            FIELD(call, int64_t, field) = number;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+take_scalar(attention_call *call, int index, PyObject *operands)
+{
+    PyObject *value =
+        take(call, operands, scalar_rows[index].name, scalar_rows[index].required);
+    if (PyErr_Occurred())
+        return -1;
+    if (value == NULL) {
+        if (scalar_rows[index].type == 'l')
+            FIELD(call, int64_t, scalar_rows[index].field) = scalar_rows[index].initial;
+        return 0; /* the others start as zero */
+    }
+    int status = store_scalar(call, index, value);
+    Py_DECREF(value);
+    return status;
+}
+
+int
+take_operands(attention_call *call, PyObject *operands)
+{
+    for (int i = 0; i < OPERANDS; i++)
+        if (take_array(call, i, operands) < 0)
+            return -1;
+    for (int i = 0; i < ITEM_VECTORS; i++)
+        if (take_items(call, i, operands) < 0)
+            return -1;
+    for (int i = 0; i < SCALARS; i++)
+        if (take_scalar(call, i, operands) < 0)
+            return -1;
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* rotary.c: apply_rotary of one instruction set: its arguments become an rp_rotary, and the
+ * kernel runs without the interpreter's lock. Unlike the gufunc it works in place. */
+#include "module.h"
+
+enum {
+    ROTARY_X,
+    ROTARY_OUT,
+    ROTARY_POSITION,
+    ROTARY_HIGH,
+    ROTARY_LOW,
+    ROTARY_MAGNITUDE,
+    ROTARY_ARRAYS
+};
+
+static const char *const rotary_names[] = {"x",    "out", "positions",
+                                           "high", "low", "magnitude"};
+
+static int
+reject_rotary(PyObject *type, int index, const char *what)
+{
+    PyErr_Format(type, "apply_rotary: %s %s", rotary_names[index], what);
+    return -1;
+}
+
+/* All have x's axes but for the last, of D, D, 1, h, h and h columns. */
+static int
+check_rotary(PyArrayObject *const *arrays, int index)
+{
+    PyArrayObject *x = arrays[ROTARY_X], *array = arrays[index];
+    int last = PyArray_NDIM(x) - 1, type = PyArray_TYPE(array);
+    int wanted = index <= ROTARY_OUT ? PyArray_TYPE(x) : NPY_DOUBLE;
+    if (type != wanted || (type != NPY_FLOAT && type != NPY_DOUBLE))
+        return reject_rotary(PyExc_TypeError, index, "has the wrong dtype");
+    if (!PyArray_ISBEHAVED_RO(array))
+        return reject_rotary(PyExc_ValueError, index,
+                             "must be aligned and in native byte order");
+    if (index == ROTARY_OUT && !PyArray_ISWRITEABLE(array))
+        return reject_rotary(PyExc_ValueError, index, "is read-only");
+    if (last < 1 || PyArray_NDIM(array) != last + 1 ||
+        !PyArray_CompareLists(PyArray_DIMS(array), PyArray_DIMS(x), last))
+        return reject_rotary(PyExc_ValueError, index, "does not have x's axes");
+    npy_intp columns = PyArray_DIM(array, last),
+             pairs = PyArray_DIM(arrays[ROTARY_HIGH], last);
+    npy_intp expected = index <= ROTARY_OUT        ? PyArray_DIM(x, last)
+                        : index == ROTARY_POSITION ? 1
+                                                   : pairs;
+    if (columns != expected || pairs > PyArray_DIM(x, last) / 2)
+        return reject_rotary(PyExc_ValueError, index, "has the wrong last axis");
+    return 0;
+}
+
+/* The problem of checked arrays; *offsets is memory behind its pointers. */
+static int
+fill_rotary(rp_rotary *p, PyArrayObject *const *arrays, ptrdiff_t **offsets)
+{
+    rp_array *places[] = {&p->x,    &p->out, &p->position,
+                          &p->high, &p->low, &p->magnitude};
+    int batch_ndim = PyArray_NDIM(arrays[ROTARY_X]) - 2;
+    size_t count;
+    p->N = PyArray_MultiplyList(PyArray_DIMS(arrays[ROTARY_X]), batch_ndim);
+    p->L = PyArray_DIM(arrays[ROTARY_X], batch_ndim);
+    p->D = PyArray_DIM(arrays[ROTARY_X], batch_ndim + 1);
+    p->h = PyArray_DIM(arrays[ROTARY_HIGH], batch_ndim + 1);
+    if (!rp_multiply((size_t)p->N, ROTARY_ARRAYS, &count) ||
+        (*offsets = rp_alloc(count, sizeof **offsets)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < ROTARY_ARRAYS; i++) {
+        ptrdiff_t *own = *offsets + i * p->N;
+        *places[i] = (rp_array){.data = PyArray_BYTES(arrays[i]),
+                                .row = PyArray_STRIDE(arrays[i], batch_ndim),
+                                .col = PyArray_STRIDE(arrays[i], batch_ndim + 1)};
+        if (batch_offsets(arrays[i], batch_ndim, own))
+            places[i]->batch = own;
+    }
+    return 0;
+}
+
+/* self is the capsule of an rp_isa. */
+PyObject *
+py_apply_rotary(PyObject *self, PyObject *args)
+{
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
+    PyArrayObject *arrays[ROTARY_ARRAYS];
+    rp_rotary problem = {0};
+    ptrdiff_t *offsets = NULL;
+    if (isa == NULL ||
+        !PyArg_ParseTuple(args, "O!O!O!O!O!O!pi:apply_rotary", &PyArray_Type,
+                          &arrays[0], &PyArray_Type, &arrays[1], &PyArray_Type,
+                          &arrays[2], &PyArray_Type, &arrays[3], &PyArray_Type,
+                          &arrays[4], &PyArray_Type, &arrays[5], &problem.interleaved,
+                          &problem.threads))
+        return NULL;
+    if (PyArray_NDIM(arrays[ROTARY_HIGH]) != PyArray_NDIM(arrays[ROTARY_X])) {
+        reject_rotary(PyExc_ValueError, ROTARY_HIGH, "does not have x's axes");
+        return NULL;
+    }
+    for (int i = 0; i < ROTARY_ARRAYS; i++)
+        if (check_rotary(arrays, i) < 0)
+            return NULL;
+    if (problem.threads < 1 || problem.threads > RP_MAX_THREADS) {
+        PyErr_SetString(PyExc_ValueError, "apply_rotary: threads is out of range");
+        return NULL;
+    }
+    if (PyArray_SIZE(arrays[ROTARY_X]) > 0 &&
+        fill_rotary(&problem, arrays, &offsets) == 0) {
+        int dtype = PyArray_TYPE(arrays[ROTARY_X]) == NPY_FLOAT ? RP_F32 : RP_F64;
+        rp_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = isa->kernels[dtype]->apply_rotary(&problem);
+        Py_END_ALLOW_THREADS
+        raise_status(status);
+    }
+    rp_free(offsets);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
