@@ -29,7 +29,7 @@ from problems import DTYPES  # noqa: E402
 from random_problems import runs  # noqa: E402
 
 from relpos import _core  # noqa: E402
-from relpos._config import use_isa  # noqa: E402
+from relpos._settings import use_isa  # noqa: E402
 
 RANDOM = 180
 # Lq, Lk, D, Dv: few queries, one tile, ragged tiles, many tiles and chunks of keys
