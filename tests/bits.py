@@ -3,16 +3,17 @@
     python tests/bits.py > before
     python tests/bits.py | diff before -
 
-One line for each instruction set, dtype and kind of problem: the sha256 of all outputs and
-gradients of its problems, which are the same in every run. Results are compared to the last
-bit, so both runs must be made on one machine with one compiler. This tells that something
-changed, never that it is right: the tests do that.
+One line for each instruction set, dtype and kind of problem: the sha256 of all outputs
+and gradients of its problems, which are the same in every run. Results are compared to
+the last bit, so both runs must be made on one machine with one compiler. This tells that
+something changed, never that it is right: the tests do that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def scheme_problems():
             for _ in range(2):
                 shape = (*next(shapes), 2, (2,))
                 problem = gradient_problems.make(scheme, variant, shape)
-                yield lambda dtype, p=problem: results(p.cast(dtype), {"num_threads": 2})
+                yield lambda dtype, p=problem: results(
+                    p.cast(dtype), {"num_threads": 2}
+                )
 
 
 def results(problem, keywords, wrt=None):
@@ -86,26 +89,24 @@ def random_problems():
 
 
 def fire_calls():
+    def call(problem, dtype):
+        out = problem.run(dtype, return_lse=True)
+        return [out.out, out.lse, *problem.backward(dtype).values()]
+
     for case in fire_problems.CASES:
-
-        def call(dtype, problem=fire_problems.Problem(*case)):
-            out = problem.run(dtype, return_lse=True)
-            return [out.out, out.lse, *problem.backward(dtype).values()]
-
-        yield call
+        yield partial(call, fire_problems.Problem(*case))
 
 
 def graph_calls():
+    def call(inputs, edges, dtype):
+        cast = {name: x.astype(dtype) for name, x in inputs.items()}
+        out = graph_problems.run(cast, edges, **graph_problems.BOTH)
+        found, _ = graph_problems.with_gradients(out)
+        return [out.out, out.lse, *found.values()]
+
     for tables in graph_problems.TABLES:
         for lq, lk, d in ((9, 11, 7), (60, 40, 16), (200, 300, 33), (1, 90, 64)):
-
-            def call(dtype, given=graph_problems.problem(tables, lq, lk, d)):
-                inputs = {name: x.astype(dtype) for name, x in given[0].items()}
-                out = graph_problems.run(inputs, given[1], **graph_problems.BOTH)
-                found, _ = graph_problems.with_gradients(out)
-                return [out.out, out.lse, *found.values()]
-
-            yield call
+            yield partial(call, *graph_problems.problem(tables, lq, lk, d))
 
 
 def main():
