@@ -5,65 +5,112 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+# The public names, listed here only ("x as x" is how type checkers know one). All come
+# with the import: a process forked while another thread loads a module waits in that
+# import for ever, so no call may load one.
 try:
-    from relpos._attention.attention import AttentionOutput, attention
-    from relpos._attention.context import AttentionContext, AttentionGradients
-    from relpos._attention.fire import (
-        FireGradients,
-        fire_attention,
-        fire_bias,
-        fire_bias_backward,
+    from relpos._attention.attention import (
+        AttentionOutput as AttentionOutput,
+        attention as attention,
     )
-    from relpos._attention.fire_network import FireAttentionGradients
-    from relpos._attention.graph import graph_attention
-    from relpos._attention.merge import merge_attention
-    from relpos._attention.plan import Plan, plan
+    from relpos._attention.context import (
+        AttentionContext as AttentionContext,
+        AttentionGradients as AttentionGradients,
+    )
+    from relpos._attention.fire import (
+        FireGradients as FireGradients,
+        fire_attention as fire_attention,
+        fire_bias as fire_bias,
+        fire_bias_backward as fire_bias_backward,
+    )
+    from relpos._attention.fire_network import (
+        FireAttentionGradients as FireAttentionGradients,
+    )
+    from relpos._attention.graph import (
+        graph_attention as graph_attention,
+    )
+    from relpos._attention.labels import (
+        grid_labels as grid_labels,
+        relative_positions as relative_positions,
+    )
+    from relpos._attention.merge import (
+        merge_attention as merge_attention,
+    )
+    from relpos._attention.plan import (
+        Plan as Plan,
+        plan as plan,
+    )
     from relpos._attention.schemes import (
-        relative_global_attention,
-        shaw_attention,
-        transformer_xl_attention,
+        relative_global_attention as relative_global_attention,
+        shaw_attention as shaw_attention,
+        transformer_xl_attention as transformer_xl_attention,
     )
     from relpos._attention.scores import (
-        shaw_scores,
-        skewed_scores,
-        transformer_xl_scores,
+        shaw_scores as shaw_scores,
+        skewed_scores as skewed_scores,
+        transformer_xl_scores as transformer_xl_scores,
     )
     from relpos._attention.skew import (
-        grid_labels,
-        rel_shift,
-        relative_positions,
-        skew,
-        unskew,
+        rel_shift as rel_shift,
+        skew as skew,
+        unskew as unskew,
     )
-    from relpos._biases.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
-    from relpos._biases.kerple import KerpleGradients, kerple_bias, kerple_bias_backward
-    from relpos._biases.t5 import deberta_bucket, t5_bias, t5_bias_backward, t5_bucket
-    from relpos._encodings.audit import EncodingAudit, audit_encoding
+    from relpos._biases.alibi import (
+        alibi_bias as alibi_bias,
+        alibi_bias_backward as alibi_bias_backward,
+        alibi_slopes as alibi_slopes,
+    )
+    from relpos._biases.deberta import (
+        deberta_bucket as deberta_bucket,
+    )
+    from relpos._biases.kerple import (
+        KerpleGradients as KerpleGradients,
+        kerple_bias as kerple_bias,
+        kerple_bias_backward as kerple_bias_backward,
+    )
+    from relpos._biases.t5 import (
+        t5_bias as t5_bias,
+        t5_bias_backward as t5_bias_backward,
+        t5_bucket as t5_bucket,
+    )
+    from relpos._encodings.audit import (
+        EncodingAudit as EncodingAudit,
+        audit_encoding as audit_encoding,
+    )
     from relpos._encodings.conv import (
-        ConvGradients,
-        conv_encoding,
-        conv_encoding_backward,
+        ConvGradients as ConvGradients,
+        conv_encoding as conv_encoding,
+        conv_encoding_backward as conv_encoding_backward,
     )
-    from relpos._encodings.learned import learned, learned_backward
+    from relpos._encodings.learned import (
+        learned as learned,
+        learned_backward as learned_backward,
+    )
+    from relpos._encodings.naive import (
+        index_encoding as index_encoding,
+        normalized_index_encoding as normalized_index_encoding,
+        random_encoding as random_encoding,
+    )
     from relpos._encodings.rotary import (
-        RotaryGradients,
-        apply_rotary,
-        apply_rotary_backward,
-        xpos_magnitude,
+        RotaryGradients as RotaryGradients,
+        apply_rotary as apply_rotary,
+        apply_rotary_backward as apply_rotary_backward,
+        xpos_magnitude as xpos_magnitude,
     )
-    from relpos._encodings.rotary_scaling import rotary_frequencies, rotary_magnitude
+    from relpos._encodings.rotary_scaling import (
+        rotary_frequencies as rotary_frequencies,
+        rotary_magnitude as rotary_magnitude,
+    )
     from relpos._encodings.sinusoidal import (
-        index_encoding,
-        normalized_index_encoding,
-        random_encoding,
-        sinusoidal,
-        sinusoidal_shift_matrix,
+        sinusoidal as sinusoidal,
+        sinusoidal_shift_matrix as sinusoidal_shift_matrix,
     )
+    from relpos._names import publish as _publish
     from relpos._settings import (
-        get_num_threads,
-        set_num_threads,
-        show_config,
-        threads,
+        get_num_threads as get_num_threads,
+        set_num_threads as set_num_threads,
+        show_config as show_config,
+        threads as threads,
     )
 except ImportError as exc:
     if exc.name != "relpos._core":
@@ -75,86 +122,30 @@ except ImportError as exc:
         name="relpos._core",
     ) from exc
 
-__all__ = [
-    "AttentionContext",
-    "AttentionGradients",
-    "AttentionOutput",
-    "ConvGradients",
-    "EncodingAudit",
-    "FireAttentionGradients",
-    "FireGradients",
-    "KerpleGradients",
-    "Plan",
-    "RotaryGradients",
-    "__version__",
-    "alibi_bias",
-    "alibi_bias_backward",
-    "alibi_slopes",
-    "apply_rotary",
-    "apply_rotary_backward",
-    "attention",
-    "audit_encoding",
-    "conv_encoding",
-    "conv_encoding_backward",
-    "deberta_bucket",
-    "fire_attention",
-    "fire_bias",
-    "fire_bias_backward",
-    "get_num_threads",
-    "graph_attention",
-    "grid_labels",
-    "index_encoding",
-    "kerple_bias",
-    "kerple_bias_backward",
-    "learned",
-    "learned_backward",
-    "merge_attention",
-    "normalized_index_encoding",
-    "plan",
-    "random_encoding",
-    "rel_shift",
-    "relative_global_attention",
-    "relative_positions",
-    "rotary_frequencies",
-    "rotary_magnitude",
-    "set_num_threads",
-    "shaw_attention",
-    "shaw_scores",
-    "show_config",
-    "sinusoidal",
-    "sinusoidal_shift_matrix",
-    "skew",
-    "skewed_scores",
-    "t5_bias",
-    "t5_bias_backward",
-    "t5_bucket",
-    "threads",
-    "transformer_xl_attention",
-    "transformer_xl_scores",
-    "unskew",
-    "xpos_magnitude",
-]
+__all__ = ["__version__", *_publish(globals())]
 
-
-# Submodules that few programs need are loaded when they are first named. Functions all
-# come with the import: a process forked while another thread loads a module waits in
-# that import for ever, so no call may load one.
-_SUBMODULES = ("data", "nn", "plot", "recipes", "reference", "ufuncs")
+# What few programs need is loaded when it is first named.
+_LATER = ("data", "demo", "nn", "plot", "recipes", "reference", "ufuncs")
 
 if TYPE_CHECKING:
-    from relpos import data as data
-    from relpos import nn as nn
-    from relpos import plot as plot
-    from relpos import recipes as recipes
-    from relpos import reference as reference
-    from relpos import ufuncs as ufuncs
+    from relpos import (
+        data as data,
+        nn as nn,
+        plot as plot,
+        recipes as recipes,
+        reference as reference,
+        ufuncs as ufuncs,
+    )
+    from relpos._demo.programme import demo as demo
 else:
 
     def __getattr__(name):
-        if name in _SUBMODULES:
+        if name == "demo":
+            return _import_module("relpos._demo.programme").demo
+        if name in _LATER:
             return _import_module(f"relpos.{name}")
         raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_SUBMODULES})
+    return sorted({*__all__, *_LATER})

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 import relpos
 
-__all__ = ["main"]
-
 
 def parser() -> argparse.ArgumentParser:
     """The commands and their options."""
@@ -32,9 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "info":
         relpos.show_config()
         return 0
-    from relpos._demo.programme import run
-
-    return run(as_json=options.json, plots=not options.no_plots)
+    return relpos.demo(as_json=options.json, plots=not options.no_plots)
 
 
 if __name__ == "__main__":

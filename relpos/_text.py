@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["table_lines"]
-
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right."""

@@ -31,8 +31,6 @@ from relpos._checks import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["FireGradients", "fire_attention", "fire_bias", "fire_bias_backward"]
-
 
 #: Arguments of `attention` that it takes as arrays, beside query, key and value.
 _TERMS = (

@@ -34,8 +34,6 @@ from relpos._settings import choose_num_threads
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["graph_attention"]
-
 
 def graph_attention(
     query: ArrayLike,

@@ -26,8 +26,6 @@ from relpos._text import table_lines
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = ["Formulation", "Plan", "plan"]
-
 #: Tables of vectors that each scheme has, by the argument of `attention`.
 _TABLES: dict[str, tuple[str, ...]] = {
     "plain": (),

@@ -15,8 +15,6 @@ from relpos._settings import kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["shaw_scores", "skewed_scores", "transformer_xl_scores"]
-
 
 def _checked(**arrays: Any) -> dict[str, Array]:
     return {name: as_floating(name, array) for name, array in arrays.items()}

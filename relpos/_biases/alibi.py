@@ -36,8 +36,6 @@ from relpos._checks import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
-__all__ = ["alibi_bias", "alibi_bias_backward", "alibi_slopes"]
-
 
 @quiet
 def alibi_slopes(

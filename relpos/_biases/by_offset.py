@@ -23,8 +23,6 @@ from relpos._checks import (
     stored,
 )
 
-__all__ = ["as_grad_bias", "as_parameter", "exact", "offsets", "sum_offsets"]
-
 _DOUBLE = np.dtype(np.float64)
 
 

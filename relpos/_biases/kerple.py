@@ -26,8 +26,6 @@ from relpos._checks import Array, as_choice, quiet, rounded, stored
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["KerpleGradients", "kerple_bias", "kerple_bias_backward"]
-
 _KINDS = ("log", "power")
 
 

@@ -1,27 +1,18 @@
-r"""Buckets of relative positions that widen with the distance, of T5 and of DeBERTa.
+"""T5: buckets of relative positions, the bias of each, and its gradient.
 
-Both count exactly up to e and in w logarithmic steps from there to a last distance d.
-The step that a distance n reaches is one of floor or ceil of
-
-.. math:: w \, \frac{\log(n / e)}{\log(d / e)}
-
-and a comparison with a whole number s of steps is one of integers:
-:math:`n^w \gtrless d^s e^{w - s}`. That is what decides here; floating logarithms only
-tell where to begin to look, so that no rounding moves a distance across an edge.
-
-Shapes: any for relative positions; T5's weights (num_buckets, H), its bias
-(H, 2 length - 1).
+Shapes: any for relative positions; weights (num_buckets, H), bias (H, 2 length - 1).
+How the edges of buckets stay exact: buckets.py.
 """
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relpos._attention.placement import fold_rows
+from relpos._biases.buckets import MAX_BUCKETS, distance_of, floor_root
 from relpos._biases.by_offset import as_grad_bias, offsets
 from relpos._checks import (
     POSITION_LIMIT,
@@ -36,41 +27,15 @@ from relpos._checks import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["deberta_bucket", "t5_bias", "t5_bias_backward", "t5_bucket"]
-
-#: Buckets at most: the powers that are compared have as many digits as buckets.
-_MAX_BUCKETS = 2**12
 #: Of every published T5.
 _T5_BUCKETS = 32
 
 
-def _floor_root(x: int, k: int) -> int:
-    """Return the largest n with n ** k <= x, for x and k of at least 1."""
-    n: int = int(math.exp(math.log(x) / k))
-    # one step of Newton's squares the relative error: few are left for the loops
-    n = ((k - 1) * n + x // n ** (k - 1)) // k
-    while n**k > x:
-        n -= 1
-    while (n + 1) ** k <= x:
-        n += 1
-    return n
-
-
-def _distance(relative_position: Array) -> Array:
-    """Return |r|; what exceeds every table ends at POSITION_LIMIT."""
-    within = np.clip(relative_position, -POSITION_LIMIT, POSITION_LIMIT)
-    distance: Array = np.abs(within)
-    return distance
-
-
-# ---- T5 -----------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=64)
-def _t5_edges(exact: int, width: int, last: int) -> Array:
+def _edges(exact: int, width: int, last: int) -> Array:
     """Return the smallest distance of each step but the first, steps 1..width - 1."""
     edges = [
-        _floor_root(last**step * exact ** (width - step) - 1, width) + 1
+        floor_root(last**step * exact ** (width - step) - 1, width) + 1
         for step in range(1, width)
     ]
     result = np.array(edges, dtype=np.int64)
@@ -139,14 +104,12 @@ def t5_bucket(
     """
     relative = as_integers("relative_position", relative_position)
     both = as_flag("bidirectional", bidirectional)
-    count = as_int("num_buckets", num_buckets, 4 if both else 2, _MAX_BUCKETS)
+    count = as_int("num_buckets", num_buckets, 4 if both else 2, MAX_BUCKETS)
     side = count // 2 if both else count
     exact = side // 2
     last = as_int("max_distance", max_distance, exact + 1, POSITION_LIMIT)
-    distance = _distance(relative if both else np.minimum(relative, 0))
-    steps = np.searchsorted(
-        _t5_edges(exact, side - exact, last), distance, side="right"
-    )
+    distance = distance_of(relative if both else np.minimum(relative, 0))
+    steps = np.searchsorted(_edges(exact, side - exact, last), distance, side="right")
     bucket = np.where(distance < exact, distance, exact + steps)
     return np.asarray(bucket + side * (relative > 0) if both else bucket)
 
@@ -300,100 +263,3 @@ def t5_bias_backward(
     )
     folded = fold_rows(np.swapaxes(grad, -1, -2), buckets, num_buckets)
     return rounded(folded, grad.dtype.newbyteorder("="))
-
-
-# ---- DeBERTa ------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
-    """Return the largest distance of each step, from step 0 to that of `farthest`.
-
-    Step s ends where n ** width <= last ** s * middle ** (width - s); s goes on beyond
-    width, and the power of middle is divided by there.
-    """
-    width = middle - 1
-    wanted = math.log(farthest / middle) / math.log(last / middle) * width
-    if wanted > _MAX_BUCKETS:
-        raise ValueError(
-            f"relative_position: distance {farthest} lies {wanted:.0f} buckets past "
-            f"{middle}, half of bucket_size; expected at most {_MAX_BUCKETS} (clip "
-            f"distances to max_position = {last + 1}, or make that larger)"
-        )
-    edges = [middle]
-    power, above, below = middle**width, 1, 1
-    while edges[-1] < farthest:
-        above, below = above * last, below * middle
-        edges.append(_floor_root(power * above // below, width))
-    result = np.array(edges, dtype=np.int64)
-    result.flags.writeable = False  # every later call gets the same array
-    return result
-
-
-def deberta_bucket(
-    relative_position: ArrayLike, *, bucket_size: int, max_position: int
-) -> Array:
-    r"""Signed bucket of each relative position, as DeBERTa counts them.
-
-    With n the distance and m = bucket_size // 2:
-
-    .. math::
-
-        bucket = \pm n \;\text{ if } n \le m, \quad
-        \pm \left( m + \left\lceil (m - 1)
-        \frac{\log(n / m)}{\log((max\_position - 1) / m)} \right\rceil \right)
-        \;\text{ otherwise}
-
-    The sign is that of the relative position, so query minus key is served as well.
-
-    Parameters
-    ----------
-    relative_position : array_like of int, any shape
-    bucket_size : int
-        At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
-    max_position : int
-        More than bucket_size // 2 + 1. Distance max_position - 1 is the last one within
-        bucket m + m - 1.
-
-    Returns
-    -------
-    ndarray of int64, shape of `relative_position`
-        Buckets go on growing beyond `max_position`, as in the `transformers` package.
-        Microsoft's code clips relative positions to +-(max_position - 1) before.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If `bucket_size` and `max_position` leave no logarithmic range, or a distance
-        would need thousands of buckets.
-
-    See Also
-    --------
-    relpos.recipes.deberta : rows of DeBERTa's tables from these buckets.
-
-    Notes
-    -----
-    Exact for every parameter set: edges are found by comparing integers.
-
-    References
-    ----------
-    .. [1] He et al., "DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
-       2020, arXiv:2006.03654; the buckets came with its version 2.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> relative = [-15, -7, -4, 0, 4, 5, 7, 15]
-    >>> relpos.deberta_bucket(relative, bucket_size=8, max_position=16)
-    array([-7, -6, -4,  0,  4,  5,  6,  7])
-    """
-    relative = as_integers("relative_position", relative_position)
-    middle = as_int("bucket_size", bucket_size, 4, _MAX_BUCKETS) // 2
-    last = as_int("max_position", max_position, middle + 2, POSITION_LIMIT) - 1
-    distance = _distance(relative)
-    farthest = max(int(distance.max(initial=0)), middle)
-    steps = np.searchsorted(_deberta_edges(middle, last, farthest), distance)
-    bucket = np.where(distance <= middle, distance, middle + steps)
-    return np.asarray(np.sign(relative) * bucket)

@@ -22,7 +22,7 @@ from relpos._demo.sentences import sentences
 from relpos._demo.skewing import skewing
 from relpos._demo.training import training
 
-__all__ = ["STEPS", "run"]
+__all__ = ["STEPS", "demo"]
 
 STEPS: list[Callable[[Report], None]] = [
     facts,
@@ -37,10 +37,10 @@ STEPS: list[Callable[[Report], None]] = [
 ]
 
 
-def run(
+def demo(
     *, as_json: bool = False, plots: bool = True, report: Report | None = None
 ) -> int:
-    """Run all steps and return the exit status: 0 if every check passed.
+    """Show relpos at work on real input, and prove it right: ``python -m relpos demo``.
 
     Parameters
     ----------
@@ -50,6 +50,11 @@ def run(
         Whether to write pictures into ``relpos-demo/``.
     report : Report, optional
         Where the steps write; by default to standard output.
+
+    Returns
+    -------
+    int
+        The exit status: 0 if every check passed.
     """
     report = Report(quiet=as_json) if report is None else report
     start = perf_counter()

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     Encoder = Callable[[int, int], ArrayLike]
 
-__all__ = ["EncodingAudit", "Finding", "audit_encoding"]
-
 #: Differences up to this many units of the dtype's rounding count as none.
 _ROUNDINGS = 4
 #: Share that a fit must reach: chance gives 0.5 of the order and 0 of the distances.

@@ -31,8 +31,6 @@ from relpos._settings import kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["ConvGradients", "conv_encoding", "conv_encoding_backward"]
-
 
 class ConvGradients(NamedTuple):
     """Gradients of `conv_encoding`'s inputs, each of its input's shape and dtype.

@@ -21,8 +21,6 @@ from relpos._settings import kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["learned", "learned_backward"]
-
 
 def table_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
     """Private int64 copy of the positions, every one inside the table."""

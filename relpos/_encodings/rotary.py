@@ -28,8 +28,6 @@ from relpos._encodings.rotation import Rotation, as_rotation
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["RotaryGradients", "apply_rotary", "apply_rotary_backward", "xpos_magnitude"]
-
 
 class RotaryGradients(NamedTuple):
     """Gradients of `apply_rotary`'s inputs, each of its input's shape and dtype.

@@ -31,8 +31,6 @@ from relpos._checks import (
 )
 from relpos._encodings.sinusoidal import MAX_DIM, frequency_parts
 
-__all__ = ["rotary_frequencies", "rotary_magnitude"]
-
 Settings = dict[str, Any]
 
 _LENGTH = "original_max_position_embeddings"

@@ -1,4 +1,4 @@
-"""Encodings of absolute positions: sinusoids and the naive encodings."""
+"""The sinusoidal encoding, and the matrix that moves it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import (
-    POSITION_LIMIT,
     Array,
     as_choice,
     as_float_dtype,
     as_floating,
-    as_generator,
     as_int,
     as_real,
-    check_bytes,
     check_out,
 )
 from relpos._encodings.positions import as_offset, real_positions
@@ -25,14 +22,6 @@ from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
-
-__all__ = [
-    "index_encoding",
-    "normalized_index_encoding",
-    "random_encoding",
-    "sinusoidal",
-    "sinusoidal_shift_matrix",
-]
 
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
 MAX_DIM = 2**20
@@ -240,138 +229,3 @@ def sinusoidal_shift_matrix(
     matrix[sines, cosines] = sine
     matrix[cosines, sines] = -sine
     return matrix
-
-
-def _checked_shape(length: object, dim: object) -> tuple[int, int]:
-    rows = as_int("length", length, 0, POSITION_LIMIT)
-    return rows, as_int("dim", dim, 1, POSITION_LIMIT)
-
-
-def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
-    r"""Naive encoding by the index itself: :math:`P_{n,c} = n`.
-
-    Its values grow without bound, which is what makes it naive.
-
-    Parameters
-    ----------
-    length, dim : int
-        Rows and columns.
-    dtype : {float32, float64}
-        Of the result.
-
-    Returns
-    -------
-    ndarray, (length, dim)
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If `length` is negative or `dim` less than 1.
-
-    References
-    ----------
-    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> relpos.index_encoding(3, 2)
-    array([[0., 0.],
-           [1., 1.],
-           [2., 2.]], dtype=float32)
-    """
-    rows, columns = _checked_shape(length, dim)
-    wanted = as_float_dtype(dtype)
-    check_bytes("length", (rows, columns), wanted)
-    index = np.empty((rows, columns), wanted)
-    index[...] = np.arange(rows, dtype=np.float64)[:, None]
-    return index
-
-
-def normalized_index_encoding(
-    length: int, dim: int, *, dtype: DTypeLike = np.float32
-) -> Array:
-    r"""Naive encoding by the index over the length: :math:`P_{n,c} = n / (length - 1)`.
-
-    Values stay in [0, 1], but the step between neighbours depends on the length. A
-    length of 1 gives 0.
-
-    Parameters
-    ----------
-    length, dim, dtype
-        As in `index_encoding`.
-
-    Returns
-    -------
-    ndarray, (length, dim)
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `index_encoding`.
-
-    References
-    ----------
-    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> relpos.normalized_index_encoding(3, 1)
-    array([[0. ],
-           [0.5],
-           [1. ]], dtype=float32)
-    """
-    index = index_encoding(length, dim, dtype=np.float64)
-    index /= max(index.shape[0] - 1, 1)
-    return index.astype(as_float_dtype(dtype), copy=False)
-
-
-def random_encoding(
-    length: int,
-    dim: int,
-    *,
-    rng: int | np.random.Generator | None,
-    dtype: DTypeLike = np.float32,
-) -> Array:
-    r"""Naive encoding by chance: every :math:`P_{n,c}` uniform in [-1, 1).
-
-    Positions are told apart, but nothing says which is near which.
-
-    Parameters
-    ----------
-    length, dim
-        As in `index_encoding`.
-    rng : int, numpy.random.Generator or None
-        Seed or source of the numbers.
-    dtype : {float32, float64}
-        Of the result, and of the numbers drawn.
-
-    Returns
-    -------
-    ndarray, (length, dim)
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `index_encoding`; also if `rng` is of another kind, or negative.
-
-    References
-    ----------
-    .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> P = relpos.random_encoding(4, 8, rng=0)
-    >>> P.shape, bool((abs(P) <= 1).all())
-    ((4, 8), True)
-    """
-    shape = _checked_shape(length, dim)
-    wanted = np.float32 if as_float_dtype(dtype) == np.float32 else np.float64
-    values: Array = as_generator(rng).random(shape, dtype=wanted)
-    values *= 2
-    values -= 1
-    return values

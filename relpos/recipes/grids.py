@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from relpos._attention.skew import grid_labels
+from relpos._attention.labels import grid_labels
 from relpos._checks import POSITION_LIMIT, as_ints, quiet
 from relpos.recipes._tables import Keywords, as_table
 

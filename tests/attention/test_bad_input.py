@@ -10,8 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from bad_biases import BIASES
-from bad_biases import GOOD as GOOD_BIASES
+from bad_biases import BIASES, GOOD as GOOD_BIASES
 from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
 from bad_shapes import OUTSIDE, SCHEMES, SHAPES
 

@@ -12,8 +12,7 @@ import relpos
 from relpos import __main__
 from relpos._catalogue import measure
 from relpos._catalogue.rows import ROWS
-from relpos._demo import pictures, recorded, schemes, training
-from relpos._demo import programme as demo
+from relpos._demo import pictures, programme, recorded, schemes, training
 from relpos._demo.report import Report
 
 
@@ -71,10 +70,10 @@ def test_the_status_tells_of_a_failure(monkeypatch, report, as_json):
         report.check("one", 1.0, 0.0)
 
     report.quiet = as_json
-    monkeypatch.setattr(demo, "STEPS", [good])
-    assert demo.run(as_json=as_json, report=report) == 0
-    monkeypatch.setattr(demo, "STEPS", [bad])
-    assert demo.run(as_json=as_json, report=report) == 1
+    monkeypatch.setattr(programme, "STEPS", [good])
+    assert programme.demo(as_json=as_json, report=report) == 0
+    monkeypatch.setattr(programme, "STEPS", [bad])
+    assert programme.demo(as_json=as_json, report=report) == 1
     if not as_json:
         *text, last = report.stream.getvalue().splitlines()
         assert last == "1 checks passed, 1 failed"
@@ -102,7 +101,7 @@ def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):
 
 
 def test_sentences_are_found_by_relative_positions_only(report):
-    text = run_step(demo.sentences, report)
+    text = run_step(programme.sentences, report)
     assert "'Hinton' is at -3" in text
     rows = report.steps[0]["tables"][0]["rows"]
     found = [row[0] for row in rows if row[-1] == "0.000"]
@@ -110,7 +109,7 @@ def test_sentences_are_found_by_relative_positions_only(report):
 
 
 def test_skew_points_out_what_wrapped_around(report):
-    text = run_step(demo.skewing, report)
+    text = run_step(programme.skewing, report)
     assert (
         text.count("[  0.00]") == 4
     )  # one zero after the diagonal of each row but one
@@ -118,7 +117,7 @@ def test_skew_points_out_what_wrapped_around(report):
 
 
 def test_recorded_cores_name_their_makers(report):
-    text = run_step(demo.recorded, report)
+    text = run_step(programme.recorded, report)
     for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging"):
         assert upstream in text
     lines = report.steps[0]["tables"][0]["rows"]
@@ -131,7 +130,7 @@ def test_recorded_cores_name_their_makers(report):
 
 
 def test_recorded_layers_come_with_every_gradient(report):
-    run_step(demo.layers, report)
+    run_step(programme.layers, report)
     (table,) = report.steps[0]["tables"]
     assert [line[0].split(",")[0] for line in table["rows"]] == [
         "RelativeGlobalAttention", "ShawAttention", "RelPartialLearnableMultiHeadAttn",
@@ -158,7 +157,7 @@ def test_a_wrong_recorded_gradient_fails(monkeypatch, report, step, name):
         return case
 
     monkeypatch.setattr(recorded, "load", load)
-    getattr(demo, step)(report)
+    getattr(programme, step)(report)
     (bad,) = [check for check in report.checks if not check["passed"]]
     assert bad["name"] == "largest of these, gradients in float64"
 
@@ -180,7 +179,7 @@ def test_every_scheme_keeps_its_limits(monkeypatch, report):
 
 
 def test_training_separates_the_curves(report):
-    text = run_step(demo.training, report)
+    text = run_step(programme.training, report)
     assert "nothing but the distance" in text
     curves = report.steps[0]["curves"]
     assert [list(of) for of in curves.values()] == [
@@ -236,18 +235,19 @@ def test_pictures(monkeypatch, tmp_path, report):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     names = ["attention.png", "encoding.png", "relative-positions.png"]
-    run_step(demo.pictures, report)
+    run_step(programme.pictures, report)
     made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
     assert made == names
     for title in ("one", "two"):
         report.curves(title, {"down": [2.0, 1.0]}, top=2.0, at=(1,))
-    run_step(demo.pictures, report)
+    run_step(programme.pictures, report)
     made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
     assert made == [*names, "training.png"]
 
 
 def test_demo_command_prints_json(monkeypatch, capsys):
-    monkeypatch.setattr(demo, "STEPS", [demo.facts, demo.skewing, demo.pictures])
+    steps = [programme.facts, programme.skewing, programme.pictures]
+    monkeypatch.setattr(programme, "STEPS", steps)
     assert __main__.main(["demo", "--json", "--no-plots"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["facts"]["version"] == relpos.__version__

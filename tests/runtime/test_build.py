@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
+import pickle
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -52,10 +56,36 @@ def test_show_config_refuses_another_mode():
             relpos.show_config(mode=mode)
 
 
+def public_modules():
+    """The modules of the package whose names have no underscore before them."""
+    names = {module.name for module in pkgutil.iter_modules([PACKAGE])}
+    return {name for name in names if not name.startswith("_")}
+
+
 def test_dir_lists_the_public_names():
-    submodules = {"data", "nn", "plot", "recipes", "reference", "ufuncs"}
-    assert set(dir(relpos)) == submodules | set(relpos.__all__)
+    assert set(dir(relpos)) == public_modules() | {"demo"} | set(relpos.__all__)
     assert all(getattr(relpos, name) is not None for name in dir(relpos))
+
+
+def test_type_checkers_are_told_of_what_is_loaded_later():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = [alias.asname for line in block.body for alias in line.names]
+    assert sorted(told) == sorted(set(dir(relpos)) - set(relpos.__all__))
+
+
+def test_no_function_hides_a_module():
+    assert not public_modules() & set(relpos.__all__)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("relpos.attention")
+
+
+@pytest.mark.parametrize("name", relpos.__all__[1:])
+def test_a_public_name_says_and_pickles_where_it_is_imported_from(name):
+    value = getattr(relpos, name)
+    assert (value.__module__, value.__name__) == ("relpos", name)
+    assert f"crelpos\n{name}\n".encode() in pickle.dumps(value, protocol=0)
+    assert pickle.loads(pickle.dumps(value)) is value
 
 
 def test_the_tables_are_complete_and_alike():
@@ -114,7 +144,7 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(child(script).stdout.split())
     others = {name for name in loaded if name.split(".")[0] != "relpos"}
     assert others <= {"decimal", "_decimal"}
-    lazy = ("data", "nn", "plot", "recipes", "reference", "ufuncs")
+    lazy = ("_demo", "data", "nn", "plot", "recipes", "reference", "ufuncs")
     assert not loaded & {f"relpos.{name}" for name in lazy}
     families = ("_attention.attention", "_encodings.rotary", "_attention.graph")
     assert {f"relpos.{name}" for name in families} <= loaded
