@@ -1,0 +1,98 @@
+""".ci/run: which stages it runs, in which order, and how one that fails ends it.
+
+Its stages are a few of our own here, in a copy.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = ROOT / ".ci" / "run"
+pytestmark = [
+    pytest.mark.skipif(not RUN.exists(), reason="no source tree"),
+    pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash"),
+]
+STAGES = """
+prepare() { echo prepared; }
+stage copy 5 "" "what others use"
+stage_copy() { echo copied >"$work/copy"; }
+stage reads 5 copy "uses it"
+stage_reads() { cat "$work/copy"; echo "3 passed"; }
+stage alone 5 "" "uses nothing"
+stage_alone() { echo "4 passed"; }
+stage breaks 5 copy "fails halfway"
+stage_breaks() { echo "before"; false; echo "after"; }
+stage never 5 breaks "uses what fails"
+stage_never() { echo "unreachable"; }
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(RUN, tmp_path / ".ci")
+    (tmp_path / ".ci" / "stages").write_text(STAGES)
+
+    def run(*arguments):
+        return subprocess.run(
+            ["bash", ".ci/run", *arguments],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+def test_the_list_names_every_stage(run):
+    done = run("--list")
+    assert done.returncode == 0
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == ["copy", "reads", "alone", "breaks", "never"]
+    assert "uses nothing" in done.stdout
+    assert "prepared" not in done.stdout
+
+
+def test_a_named_stage_runs_after_what_it_needs_and_without_the_others(run):
+    done = run("reads")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith("all passed: copy reads")
+    assert "\ncopied\n3 passed\n" in done.stdout
+    assert "4 passed" not in done.stdout
+
+
+def test_a_failure_fails_the_run_by_name_after_the_others_have_ended(run):
+    done = run()
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].endswith("failed: breaks never (not run)")
+    assert "\nbefore\n" in done.stdout
+    assert "after\n" not in done.stdout
+    assert "unreachable" not in done.stdout
+    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
+
+
+def test_an_unknown_stage_is_refused_before_any_work(run):
+    done = run("alone", "lnit")
+    assert done.returncode == 2
+    assert done.stderr == "no stage lnit; there are: copy reads alone breaks never\n"
+    assert done.stdout == ""
+
+
+def test_every_stage_that_there_is_has_a_function_and_a_need_declared_before():
+    script = """
+declare -a names=(); declare -A needs
+stage() { names+=("$1"); needs[$1]=$3; [ -z "$3" ] || [ -n "${needs[$3]+x}" ]; }
+set -e; . .ci/stages
+for name in "${names[@]}"; do declare -F "stage_$name"; done
+"""
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 10
