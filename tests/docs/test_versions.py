@@ -1,0 +1,28 @@
+"""CHANGELOG.md and CITATION.cff name the version that relpos has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import relpos
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "CHANGELOG.md").exists(), reason="no source tree"
+)
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_changelog_begins_with_this_version_and_names_each_once():
+    versions = re.findall(r"^## (\S+)", text("CHANGELOG.md"), re.M)
+    assert versions[0] == relpos.__version__
+    numbers = [tuple(map(int, version.split("."))) for version in versions]
+    assert numbers == sorted(set(numbers), reverse=True)
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {relpos.__version__}\n" in text("CITATION.cff")
