@@ -1,0 +1,38 @@
+"""The texts at the repository's root: their sections, their blocks, their examples."""
+
+import doctest
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def text(name):
+    """A file at the root, whole."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def section(name, title):
+    """The text under a heading, up to the next one."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text(name), re.M | re.S)
+    assert found, f"{name}: no heading {title!r}"
+    return found.group(1)
+
+
+def blocks(source, language):
+    """The fenced blocks of a language, indented ones included, without indentation."""
+    fence = rf"^( *)```{language}\n(.*?)^ *```$"
+    return [
+        "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
+        for indent, body in re.findall(fence, source, re.M | re.S)
+    ]
+
+
+def run_examples(name, least):
+    """Runs the examples of a file, at least so many, and compares what they show."""
+    source = "\n".join(blocks(text(name), "python"))
+    examples = doctest.DocTestParser().get_doctest(source, {}, name, name, 0)
+    assert len(examples.examples) >= least
+    said = []
+    failed, _ = doctest.DocTestRunner(verbose=False).run(examples, out=said.append)
+    assert failed == 0, "".join(said)

@@ -1,0 +1,41 @@
+"""CONTRIBUTING.md: its examples run, what it names is there, it lists the stages."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from documents import ROOT, blocks, run_examples, section, text
+
+NAME = "CONTRIBUTING.md"
+pytestmark = pytest.mark.skipif(not (ROOT / NAME).exists(), reason="no source tree")
+
+
+def test_examples_give_the_output_they_show():
+    run_examples(NAME, 8)
+
+
+def test_the_map_names_what_is_there():
+    (tree,) = blocks(section(NAME, "Where things are"), "text")
+    named = [line.split()[0] for line in tree.splitlines()]
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_file_and_folder_that_it_names_exists():
+    named = re.findall(r"`((?:csrc|relpos|tests|benchmarks|\.ci)/[^`* ]*)`", text(NAME))
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_its_stages_are_those_of_the_script():
+    (listed,) = blocks(section(NAME, "What a change must pass"), "text")
+    done = subprocess.run(
+        ["bash", ".ci/run", "--list"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed == done.stdout
