@@ -5,8 +5,8 @@
 
 One line for each instruction set, dtype and kind of problem: the sha256 of all outputs
 and gradients of its problems, which are the same in every run. Results are compared to
-the last bit, so both runs must be made on one machine with one compiler. This tells that
-something changed, never that it is right: the tests do that.
+the last bit, so both runs must be made on one machine with one compiler. This tells
+that something changed, never that it is right: the tests do that.
 """
 
 from __future__ import annotations
