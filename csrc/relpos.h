@@ -208,6 +208,7 @@ enum {
 /* The kernels of one unit: one instruction set and one number type. Each is complete. */
 typedef struct {
     int vector_bytes, query_tile; /* width of its vectors; float32 rows of a tile */
+    int key_tile, block_tiles, wave_bytes, few_queries, chunk_keys, spans;
     rp_status (*attention_forward)(const rp_attention *problem);
     rp_status (*attention_backward)(const rp_gradients *problem);
     rp_status (*apply_rotary)(const rp_rotary *problem);

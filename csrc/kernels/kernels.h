@@ -6,7 +6,7 @@
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
  *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64 */
-#include "attention/tiles/backward.h"
+#include "attention/attention.h"
 #include "attention/ufuncs.h"
 #include "dense/merge.h"
 #include "dense/scores.h"
@@ -21,6 +21,12 @@
 const rp_kernels RP_UNIT = {
     .vector_bytes = RP_VECTOR_BYTES,
     .query_tile = RP_QUERY_TILE,
+    .key_tile = RP_KEY_TILE,
+    .block_tiles = RP_BLOCK_TILES,
+    .wave_bytes = RP_WAVE_BYTES,
+    .few_queries = RP_FEW_QUERIES,
+    .chunk_keys = RP_CHUNK_KEYS,
+    .spans = RP_SPANS,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .apply_rotary = apply_rotary,

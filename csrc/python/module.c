@@ -11,8 +11,6 @@
 #endif
 #include <unistd.h>
 
-#include "../kernels/attention/common.h"
-
 /* ---- errors and signals ---------------------------------------------------- */
 
 void
@@ -117,9 +115,10 @@ add_sizes(PyObject *entries, const rp_kernels *kernels)
 {
     PyObject *sizes = Py_BuildValue(
         "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", kernels->vector_bytes,
-        "query_tile", kernels->query_tile, "key_tile", RP_KEY_TILE, "block_tiles",
-        RP_BLOCK_TILES, "wave_bytes", RP_WAVE_BYTES, "few_queries", RP_FEW_QUERIES,
-        "chunk_keys", RP_CHUNK_KEYS, "spans", RP_SPANS);
+        "query_tile", kernels->query_tile, "key_tile", kernels->key_tile, "block_tiles",
+        kernels->block_tiles, "wave_bytes", kernels->wave_bytes, "few_queries",
+        kernels->few_queries, "chunk_keys", kernels->chunk_keys, "spans",
+        kernels->spans);
     int status = sizes == NULL ? -1 : PyObject_SetAttrString(entries, "sizes", sizes);
     Py_XDECREF(sizes);
     return status;

@@ -3,7 +3,7 @@
 #ifndef RELPOS_ATTENTION_UFUNCS_H
 #define RELPOS_ATTENTION_UFUNCS_H
 
-#include "tiles/forward.h"
+#include "attention.h"
 
 /* Runs the problem on the operands of a call: places[i] is where operand i belongs. The
  * caller has set sizes, rows, min_position, window_right and query_offset. */

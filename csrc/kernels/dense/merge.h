@@ -7,7 +7,8 @@
 #ifndef RELPOS_DENSE_MERGE_H
 #define RELPOS_DENSE_MERGE_H
 
-#include "skew.h"
+#include "../ground/jobs.h"
+#include "../ground/lines.h"
 
 RP_INLINE void
 merge_row(const rp_job *job, int64_t row)

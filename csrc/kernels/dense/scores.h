@@ -9,7 +9,8 @@
 #ifndef RELPOS_DENSE_SCORES_H
 #define RELPOS_DENSE_SCORES_H
 
-#include "skew.h"
+#include "../ground/jobs.h"
+#include "../ground/lines.h"
 
 /* Rows per block: enough to use a product well, and few enough for the position terms of
  * a block, which are (rows + keys) wide, to stay small beside the result. */

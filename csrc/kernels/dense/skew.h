@@ -10,28 +10,7 @@
 #define RELPOS_DENSE_SKEW_H
 
 #include "../ground/jobs.h"
-#include "../ground/vector.h"
-
-/* n elements from one strided run to another. */
-RP_INLINE void
-copy_run(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, int64_t n)
-{
-    if (n <= 0)
-        return;
-    if (to_step == (ptrdiff_t)sizeof(T) && from_step == (ptrdiff_t)sizeof(T)) {
-        memcpy(to, from, (size_t)n * sizeof(T));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(to + i * to_step) = *(const T *)(from + i * from_step);
-}
-
-RP_INLINE void
-zero_run(char *to, ptrdiff_t step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(to + i * step) = 0;
-}
+#include "../ground/lines.h"
 
 static void
 skew_rows(void *context, int64_t unit, int worker)

@@ -7,7 +7,8 @@
 #ifndef RELPOS_ENCODINGS_CONV_H
 #define RELPOS_ENCODINGS_CONV_H
 
-#include "../dense/skew.h"
+#include "../ground/jobs.h"
+#include "../ground/lines.h"
 
 /* Vectors of channels that stay in registers over the taps. */
 #define CONV_STRIP 4

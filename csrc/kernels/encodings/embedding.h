@@ -2,7 +2,8 @@
 #ifndef RELPOS_ENCODINGS_EMBEDDING_H
 #define RELPOS_ENCODINGS_EMBEDDING_H
 
-#include "../dense/skew.h"
+#include "../ground/jobs.h"
+#include "../ground/lines.h"
 
 static void
 learned_rows(void *context, int64_t unit, int worker)

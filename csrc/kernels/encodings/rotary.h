@@ -9,8 +9,7 @@
 #ifndef RELPOS_ENCODINGS_ROTARY_H
 #define RELPOS_ENCODINGS_ROTARY_H
 
-#include "../attention/common.h"
-#include "../dense/skew.h"
+#include "../ground/lines.h"
 #include "sinusoid.h"
 
 /* Doubles of a table: 16 KiB, which a first-level cache keeps beside the rows. */

@@ -1,12 +1,12 @@
-/* graph_backward.h: gradients of attention along the edges of a graph.
+/* backward.h: gradients of attention along the edges of a graph.
  *
- * With G and g the gradients of out and lse, and e = (i, j, l) as in graph.h,
+ * With G and g the gradients of out and lse, and e = (i, j, l) as in forward.h,
  *   p_e  = exp(s_e - lse_i)                dS_e = p_e (G_i.(v_j + W[l]) - G_i.out_i + g_i)
  *   dq_i = scale sum dS_e (k_j + A[l])     over the edges of query i
  *   dk_j = scale sum dS_e q_i              dv_j = sum p_e G_i    over the edges to key j
  *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
  * A slice is one (b, h). Three passes over a wave of slices: by query, which stores p_e and
- * dS_e; by key and by label, which gather them from the lists of graph_edges.h. */
+ * dS_e; by key and by label, which gather them from the lists of edges.h. */
 #ifndef RELPOS_GRAPH_BACKWARD_H
 #define RELPOS_GRAPH_BACKWARD_H
 
@@ -25,7 +25,7 @@ typedef struct {
     ptrdiff_t scratch_size;
 } graph_gradients_t;
 
-/* ---- by query --------------------------------------------------------------------- */
+/* ---- by query -------------------------------------------------------------------- */
 
 typedef struct {
     T max, norm, delta; /* of the row; norm = 1 / its sum */
@@ -128,7 +128,7 @@ graph_query_unit(void *context, int64_t unit, int worker)
         graph_query_row(gg, &row, unit / plan->blocks, i, total);
 }
 
-/* ---- by key and by label ------------------------------------------------------------ */
+/* ---- by key and by label --------------------------------------------------------- */
 
 /* total = sum over one target's edges of weights[e] * row source[e] of `rows`, in blocks
  * of RP_EDGE_CHUNK terms; part and buffer have room for a row. */
@@ -248,7 +248,7 @@ graph_table_unit(void *context, int64_t label, int worker)
         add_slices(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
 }
 
-/* ---- the call ------------------------------------------------------------------------ */
+/* ---- the call -------------------------------------------------------------------- */
 
 /* Unit 0 sorts the edges by key, unit 1 by label, unit 2 notes their queries. */
 static void

@@ -1,11 +1,11 @@
-/* graph.h: attention along the edges of a graph: time and memory of the edges alone.
+/* forward.h: attention along the edges of a graph: time and memory of the edges alone.
  *
  * Edge e = (i, j, l) says that query i attends to key j under label l; an edge that
  * stands twice counts twice. With A = rel_key and W = rel_value,
  *   s_e   = scale * q_i.(k_j + A[l])
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
  * A query's edges are taken RP_EDGE_CHUNK at a time with the running softmax of
- * attention_rows.h, whichever thread has the row, so only the order of its edges counts. */
+ * rows/forward.h, whichever thread has the row, so only the order of its edges counts. */
 #ifndef RELPOS_GRAPH_FORWARD_H
 #define RELPOS_GRAPH_FORWARD_H
 
@@ -19,17 +19,6 @@ edge_row(const rp_attention *p, int64_t e, int64_t rows)
 {
     int64_t label = p->edge_labels ? p->edge_labels[e] : -1;
     return label < rows ? label : -1;
-}
-
-/* acc += weight * row, both contiguous */
-RP_INLINE void
-add_scaled(T *acc, T weight, const T *row, ptrdiff_t count)
-{
-    ptrdiff_t k = 0;
-    for (; k + VL <= count; k += VL)
-        store(acc + k, load(acc + k) + weight * load(row + k));
-    for (; k < count; k++)
-        acc[k] += weight * row[k];
 }
 
 /* s[n] (+)= x . row of edge first + n: of `rows` by key, or of a table by label. */

@@ -11,7 +11,6 @@
 #ifndef RELPOS_GROUND_EXP2_H
 #define RELPOS_GROUND_EXP2_H
 
-#include "../attention/common.h"
 #include "vector.h"
 
 RP_INLINE V
@@ -49,31 +48,6 @@ vexp2(V x)
     V power = (V)(((VI)rounded + (TI)bias) << mantissa);
     VI zero = x < smallest;
     return (V)((VI)(p * power) & ~zero);
-}
-
-/* ---- what is added to logits in units of log 2 ---------------------------------------- */
-
-/* Finite terms are cut to this size, so that sums of a few stay finite. */
-#define RP_LARGEST_TERM ((T)((RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4))
-
-/* x * log2e, with finite x kept finite: only -inf hides. */
-RP_INLINE T
-log2_units(double x)
-{
-    const double limit = RP_LARGEST_TERM;
-    double y = x * RP_LOG2E;
-    if (y > limit && x != INFINITY)
-        y = limit;
-    if (y < -limit && x != -INFINITY)
-        y = -limit;
-    return (T)y;
-}
-
-/* s + x, and -inf where x is: it hides NaN and infinity too. */
-RP_INLINE T
-add_or_hide(T s, T x)
-{
-    return x == -(T)INFINITY ? x : s + x;
 }
 
 #endif

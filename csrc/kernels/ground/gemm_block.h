@@ -1,9 +1,9 @@
 /* gemm_block.h: one block of rp_gemm's result, of any strides: packed with pack.h,
- * multiplied with tile_gemm.h. */
+ * multiplied with micro.h. */
 #ifndef RELPOS_GROUND_GEMM_BLOCK_H
 #define RELPOS_GROUND_GEMM_BLOCK_H
 
-#include "row_products.h"
+#include "pack.h"
 
 /* c (rows, columns) = acc + beta * c; c is not read when beta is 0, as it may be NaN. */
 static void

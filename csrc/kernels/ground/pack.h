@@ -1,20 +1,9 @@
-/* pack.h: strided operands -> the layouts of tile_gemm.h. */
+/* pack.h: strided operands -> the layouts of micro.h. */
 #ifndef RELPOS_GROUND_PACK_H
 #define RELPOS_GROUND_PACK_H
 
-#include "../attention/common.h"
+#include "lines.h"
 #include "micro.h"
-
-/* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
-RP_INLINE const T *
-row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
-{
-    if (step == (ptrdiff_t)sizeof(T) || count <= 1)
-        return (const T *)data;
-    for (ptrdiff_t k = 0; k < count; k++)
-        buffer[k] = *(const T *)(data + k * step);
-    return buffer;
-}
 
 /* NR rows of `depth` elements, column stride `step` bytes (NULL: a row of zeros), times
  * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
@@ -46,33 +35,6 @@ pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth
     for (; k < depth; k++)
         for (int i = 0; i < NR; i++)
             panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
-}
-
-/* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
-static void
-pack_row(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
-{
-    ptrdiff_t k = 0;
-    if (row && step == (ptrdiff_t)sizeof(T)) {
-        memcpy(packed, row, (size_t)count * sizeof(T));
-        k = count;
-    } else if (row) {
-        for (; k < count; k++)
-            packed[k] = *(const T *)(row + k * step);
-    }
-    for (; k < padded; k++)
-        packed[k] = 0;
-}
-
-/* `count` contiguous elements -> a row with column stride `step` bytes. */
-RP_INLINE void
-unpack_row(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
-{
-    if (step == (ptrdiff_t)sizeof(T))
-        memcpy(row, values, (size_t)count * sizeof(T));
-    else
-        for (ptrdiff_t k = 0; k < count; k++)
-            *(T *)(row + k * step) = values[k];
 }
 
 /* (row i of a plus bias) * factor, or zeros without a, as `padded` elements. */

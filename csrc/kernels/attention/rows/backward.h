@@ -1,4 +1,4 @@
-/* rows_backward.h: the backward of the labels that tiles do not take, pair by pair.
+/* backward.h: the backward of the labels that tiles do not take, pair by pair.
  *
  * Every formula of the gradients stands here once more in its plainest form. Tables may be
  * shared by all heads and batch items, so the call is one unit: exact, in a fixed order,

@@ -1,4 +1,4 @@
-/* attention_rows.h: the forward one query row at a time, keys read where they lie.
+/* forward.h: the forward one query row at a time, keys read where they lie.
  *
  * For few queries (decoding), where packing would read and write every key for a handful
  * of products, and where reading keys and values once from memory is all the time there
@@ -7,8 +7,16 @@
 #ifndef RELPOS_ATTENTION_ROWS_FORWARD_H
 #define RELPOS_ATTENTION_ROWS_FORWARD_H
 
-#include "../../ground/row_products.h"
-#include "../tiles/values.h"
+#include "../../ground/arena.h"
+#include "../dropout.h"
+#include "../results.h"
+#include "../terms/bias.h"
+#include "../terms/mask.h"
+
+enum {
+    RP_FEW_QUERIES = 8, /* rows that share the keys of a chunk while they are warm */
+    RP_SPANS = 64,      /* parts that the keys of few queries are split into, at most */
+};
 
 typedef struct {
     const rp_attention *p;
@@ -32,14 +40,6 @@ typedef struct {
     T *max, *sum, *out;
     const fire_t *fire;
 } query_row_t;
-
-/* Labels that tiles do not take. */
-static int
-labels_apply(const rp_attention *p)
-{
-    return p->labels.data && (p->rel_query.data || p->key_rows > RP_MANY_LABELS ||
-                              p->value_rows > RP_MANY_LABELS);
-}
 
 /* The row of a table with `rows` rows that pair (i, j) uses; -1: none. */
 RP_INLINE int64_t

@@ -8,8 +8,14 @@
 #ifndef RELPOS_ATTENTION_TERMS_FIRE_H
 #define RELPOS_ATTENTION_TERMS_FIRE_H
 
-#include "../../ground/exp2.h"
+#include "../../ground/lines.h"
 #include "../../ground/micro.h"
+#include "../logits.h"
+#include "../sight.h"
+
+enum {
+    RP_FIRE_ROWS = 64, /* query rows whose runs one unit finds */
+};
 
 typedef struct {
     const rp_attention *p;
@@ -49,7 +55,7 @@ fire_range(const fire_t *f, int64_t run)
     return range < 0 ? -range : range;
 }
 
-/* ---- the runs of every row ------------------------------------------------------------ */
+/* ---- the runs of every row ------------------------------------------------------- */
 
 /* x along one row: falling or rising. */
 typedef struct {
@@ -224,7 +230,7 @@ free_fire(fire_t *f)
     rp_free(f->offsets);
 }
 
-/* ---- one row of one tile ----------------------------------------------------------------- */
+/* ---- one row of one tile --------------------------------------------------------- */
 
 /* The run that offset n belongs to. */
 RP_INLINE int64_t
@@ -276,7 +282,7 @@ add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int c
         s[n] = add_or_hide(s[n], bias[n]);
 }
 
-/* ---- gradients ----------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------- */
 
 /* Of one head: sum dS and sum dS x of each range, then the gradients of c and threshold. */
 RP_INLINE int64_t

@@ -1,4 +1,4 @@
-/* gradients_ends.h: the ends of a clipped rel_key, relieved of the rounding errors that
+/* ends.h: the ends of a clipped rel_key, relieved of the rounding errors that
  * all pairs of a query share.
  *
  * Pairs beyond an end of the tables share one rounded number grad_out . W, and all pairs
@@ -12,7 +12,8 @@
 #ifndef RELPOS_ATTENTION_TILES_ENDS_H
 #define RELPOS_ATTENTION_TILES_ENDS_H
 
-#include "gradients_tile.h"
+#include "backward/memory.h"
+#include "partials.h"
 
 /* One end of the table for one query head. */
 typedef struct {

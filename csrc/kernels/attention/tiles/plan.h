@@ -1,5 +1,5 @@
-/* attention_plan.h: how one problem is laid out: which path each table takes, what is
- * packed, and the packing itself.
+/* plan.h: how one problem is cut into tiles, in both directions, and which path each table
+ * takes.
  *
  * Query tiles of BQ rows start at multiples of BQ, key tiles of key_tile keys at
  * multiples of that, whatever the threads, batch and heads: a row's bits depend on its
@@ -11,10 +11,41 @@
 #ifndef RELPOS_ATTENTION_TILES_PLAN_H
 #define RELPOS_ATTENTION_TILES_PLAN_H
 
-#include "../../ground/pack.h"
 #include "../terms/fire.h"
 
+enum {
+    RP_CHUNKS = 8,     /* key chunks of a head that the backward works on, at most */
+    RP_FEW_ROWS = 256, /* table rows up to which it sums by row, not by band */
+};
+
 #define BQ (RP_QUERY_TILE / (RP_IS_F32 ? 1 : 2))
+
+enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
+
+/* The table row of relative position r; -1: no position term. */
+RP_INLINE int64_t
+rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)
+{
+    int64_t t = r - min_position;
+    if (t < 0)
+        return beyond == RP_CLIP ? 0 : -1;
+    if (t >= rows)
+        return beyond == RP_CLIP ? rows - 1 : -1;
+    return t;
+}
+
+/* The label of a pair as a row of a table with `rows` rows; -1 outside. Labels were
+ * checked before the call; checking each again keeps a caller who changes them during
+ * the call from reading outside the table. */
+RP_INLINE int64_t
+rp_label(const char *at, int size, int64_t rows)
+{
+    int64_t label = size == 1   ? *(const int8_t *)at
+                    : size == 2 ? *(const int16_t *)at
+                    : size == 4 ? *(const int32_t *)at
+                                : *(const int64_t *)at;
+    return label >= 0 && label < rows ? label : -1;
+}
 
 /* Packed copies of one table: one for all, or per head, or per batch item (and head). */
 typedef struct {
@@ -101,184 +132,6 @@ plan_band(plan_t *plan)
     plan->band_end = RP_ROUND_UP(high, NR);
 }
 
-/* ---- packing ---------------------------------------------------------------- */
-
-/* Address of packed row n of a copy, or NULL for a row of zeros. */
-RP_INLINE const char *
-table_source(const table_pack_t *t, int64_t b, int64_t h, int64_t n)
-{
-    const rp_attention *p = t->plan->p;
-    int64_t row = n < t->rows ? n : -1;
-    if (t->path == RP_BAND) {
-        int64_t r =
-            n + t->plan->band_first + 1 - t->plan->Lq_pad - rp_query_offset(p, b);
-        row = rp_table_row(r, p->min_position, t->rows, p->beyond);
-    }
-    return row < 0 ? NULL : rp_at(t->table, b, h, row);
-}
-
-static void
-pack_table_unit(void *context, int64_t unit, int worker)
-{
-    table_pack_t *t = context;
-    (void)worker;
-    int64_t chunk = unit % t->chunks, copy = unit / t->chunks;
-    T *data = t->copies->data + copy * t->copies->size;
-    copy += t->copies->first;
-    int64_t b = copy % t->copies->batches, h = copy / t->copies->batches;
-    int64_t end = RP_MIN(t->packed_rows, (chunk + 1) * RP_PACK_CHUNK);
-    for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
-        const char *rows[NR];
-        if (!t->panels) {
-            pack_row(data + n * t->padded, table_source(t, b, h, n), t->table->col,
-                     t->columns, t->padded);
-            for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
-                data[n * t->padded + k] *= t->factor;
-            continue;
-        }
-        for (int i = 0; i < NR; i++)
-            rows[i] = table_source(t, b, h, n + i);
-        pack_panel(data + n * t->columns, rows, t->table->col, t->columns, t->factor,
-                   NR * t->table->row);
-    }
-}
-
-/* One copy for all batch items unless the table, or the band's origin, differs by item. */
-RP_INLINE int64_t
-table_batches(const rp_attention *p, const rp_array *table, int path)
-{
-    for (int64_t b = 1; b < p->B; b++) {
-        if (table->batch && table->batch[b] != table->batch[0])
-            return p->B;
-        if (path == RP_BAND && rp_query_offset(p, b) != rp_query_offset(p, 0))
-            return p->B;
-    }
-    return 1;
-}
-
-/* Lays the copies of a table out. */
-static table_pack_t
-plan_table(const plan_t *plan, const rp_array *table, copies_t *copies, int64_t rows,
-           int64_t columns, int path, int panels, double factor)
-{
-    table_pack_t t = {plan,    table, copies, rows,      columns, rows,
-                      columns, path,  panels, (T)factor, 0};
-    if (path == RP_BAND)
-        t.packed_rows = plan->band_end - plan->band_first;
-    if (panels)
-        t.packed_rows = RP_ROUND_UP(t.packed_rows, NR);
-    else
-        t.padded = RP_ROUND_UP(columns, VL);
-    t.chunks = (t.packed_rows + RP_PACK_CHUNK - 1) / RP_PACK_CHUNK;
-    copies->heads = table->head ? plan->p->H : 1;
-    copies->batches = table_batches(plan->p, table, path);
-    copies->size = t.packed_rows * t.padded;
-    return t;
-}
-
-static rp_status
-pack_table(const plan_t *plan, const rp_array *table, copies_t *copies, int64_t rows,
-           int64_t columns, int path, int panels, double factor)
-{
-    if (path == RP_ABSENT || copies->first < 0)
-        return RP_OK;
-    table_pack_t t =
-        plan_table(plan, table, copies, rows, columns, path, panels, factor);
-    int64_t count = copies->heads * copies->batches;
-    copies->data = rp_alloc((size_t)count, (size_t)copies->size * sizeof(T));
-    if (!copies->data)
-        return RP_NO_MEMORY;
-    return rp_parallel(count * t.chunks, pack_table_unit, &t, plan->p->threads);
-}
-
-/* ---- slices ----------------------------------------------------------------- */
-
-RP_INLINE int64_t
-slice_of(const plan_t *plan, int64_t b, int64_t hk)
-{
-    return hk * plan->p->B + b - plan->first_slice;
-}
-
-/* The batch item and key head of a slice of the wave. */
-RP_INLINE void
-slice_at(const plan_t *plan, int64_t slice, int64_t *b, int64_t *hk)
-{
-    *b = (plan->first_slice + slice) % plan->p->B;
-    *hk = (plan->first_slice + slice) / plan->p->B;
-}
-
-/* The batch item and query head of query head `index` of the wave. */
-RP_INLINE void
-head_at(const plan_t *plan, int64_t index, int64_t *b, int64_t *h)
-{
-    int64_t hk;
-    slice_at(plan, index / plan->group, b, &hk);
-    *h = hk * plan->group + index % plan->group;
-}
-
-/* (q + u) and (q + v), times scale * log2e, of the `rows` queries from i0 on, then zeros
- * up to `padded` rows. */
-static void
-pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
-             int64_t padded, T *content, T *relative)
-{
-    static const rp_array absent = {0};
-    const rp_attention *p = plan->p;
-    const T factor = (T)(p->scale * RP_LOG2E);
-    for (int64_t m = 0; m < padded; m++) {
-        const rp_array *query = m < rows ? &p->query : &absent;
-        pack_sum(content + m * plan->D_pad, query, &p->pos_bias_u, b, h, i0 + m, p->D,
-                 plan->D_pad, factor);
-        if (relative != content)
-            pack_sum(relative + m * plan->D_pad, query, &p->pos_bias_v, b, h, i0 + m,
-                     p->D, plan->D_pad, factor);
-    }
-}
-
-/* Keys, and where needed values, of one key tile of one slice. */
-static void
-pack_slice_unit(void *context, int64_t unit, int worker)
-{
-    plan_t *plan = context;
-    const rp_attention *p = plan->p;
-    (void)worker;
-    int64_t slice = unit / plan->key_tiles, tile = unit % plan->key_tiles;
-    int64_t b, hk, j0 = tile * plan->key_tile;
-    int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
-    slice_at(plan, slice, &b, &hk);
-    T *keys = plan->keys + slice * plan->Lk_pad * p->D;
-    for (int64_t j = j0; j < end; j += NR) {
-        const char *rows[NR];
-        for (int i = 0; i < NR; i++)
-            rows[i] = j + i < p->Lk ? rp_at(&p->key, b, hk, j + i) : NULL;
-        pack_panel(keys + j * p->D, rows, p->key.col, p->D, 1, NR * p->key.row);
-    }
-    end = RP_MIN(end, p->Lk);
-    if (plan->copy_values) {
-        T *values = plan->values + slice * p->Lk * plan->Dv_pad;
-        for (int64_t j = j0; j < end; j++)
-            pack_row(values + j * plan->Dv_pad, rp_at(&p->value, b, hk, j),
-                     p->value.col, p->Dv, plan->Dv_pad);
-    }
-    if (plan->may_hide)
-        plan->values_bad[unit] = (unsigned char)not_finite(
-            rp_at(&p->value, b, hk, j0), p->value.row, p->value.col, end - j0, p->Dv);
-}
-
-/* Values of slice (b, hk) as rows: the packed copy, or the caller's array where its rows
- * are whole vectors close together (rows 1 KB apart halve the speed of P.V). */
-RP_INLINE const T *
-slice_values(const plan_t *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
-{
-    const rp_attention *p = plan->p;
-    if (plan->copy_values) {
-        *stride = plan->Dv_pad;
-        return plan->values + slice_of(plan, b, hk) * p->Lk * plan->Dv_pad;
-    }
-    *stride = p->value.row / (ptrdiff_t)sizeof(T);
-    return (const T *)rp_at(&p->value, b, hk, 0);
-}
-
 static void
 plan_paths(plan_t *plan, const rp_attention *p, int key_tile)
 {
@@ -316,6 +169,31 @@ plan_bias(plan_t *plan, const rp_array *slopes)
     plan->fire_first =
         p->fire_lines.data && !plan->fire.hides && plan->use_key == RP_ABSENT;
     return status;
+}
+
+/* ---- slices ---------------------------------------------------------------------- */
+
+RP_INLINE int64_t
+slice_of(const plan_t *plan, int64_t b, int64_t hk)
+{
+    return hk * plan->p->B + b - plan->first_slice;
+}
+
+/* The batch item and key head of a slice of the wave. */
+RP_INLINE void
+slice_at(const plan_t *plan, int64_t slice, int64_t *b, int64_t *hk)
+{
+    *b = (plan->first_slice + slice) % plan->p->B;
+    *hk = (plan->first_slice + slice) / plan->p->B;
+}
+
+/* The batch item and query head of query head `index` of the wave. */
+RP_INLINE void
+head_at(const plan_t *plan, int64_t index, int64_t *b, int64_t *h)
+{
+    int64_t hk;
+    slice_at(plan, index / plan->group, b, &hk);
+    *h = hk * plan->group + index % plan->group;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* attention_values.h: logits -> probabilities -> out, one tile at a time.
+/* values.h: logits -> probabilities -> out, one tile at a time.
  *
  * Running softmax: max and sum of a row are those of the keys seen so far; when a tile
  * raises the maximum, what the row has accumulated is scaled down. The sums over table
@@ -6,14 +6,10 @@
 #ifndef RELPOS_ATTENTION_TILES_VALUES_H
 #define RELPOS_ATTENTION_TILES_VALUES_H
 
-#include "scores.h"
-
-RP_INLINE void
-scale_row(T *row, ptrdiff_t count, T factor)
-{
-    for (ptrdiff_t k = 0; k < count; k += VL)
-        store(row + k, load(row + k) * factor);
-}
+#include "../../ground/exp2.h"
+#include "../dropout.h"
+#include "../table.h"
+#include "../terms/rel_value.h"
 
 /* Column by column, VL rows of VL elements. */
 RP_INLINE void
@@ -113,86 +109,6 @@ drop_tile(const rp_attention *p, const queries_t *q, const tile_t *t)
     }
 }
 
-/* ---- rel_value -------------------------------------------------------------------- */
-
-RP_INLINE T
-sum_run(const T *p, int64_t first, int64_t end)
-{
-    V sum = (V){0};
-    T rest = 0;
-    for (; first + VL <= end; first += VL)
-        sum += load(p + first);
-    for (; first < end; first++)
-        rest += p[first];
-    return sum_lanes(sum)[0] + rest;
-}
-
-/* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
- * the table has one key, its two ends take all keys beyond. */
-static void
-sum_by_row(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a, T *sums,
-           ptrdiff_t stride, int64_t rows)
-{
-    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
-        runs_t runs = runs_of(plan, q, t, m, rows, t->keys);
-        if (plan->p->beyond == RP_CLIP) {
-            sums[0] += sum_run(a, 0, runs.inside);
-            sums[rows - 1] += sum_run(a, runs.past, t->keys);
-        }
-        for (int64_t n = runs.inside; n < runs.past; n++)
-            sums[runs.row + n] += a[n];
-    }
-}
-
-/* The same by label. */
-static void
-sum_by_label(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a,
-             T *sums, ptrdiff_t stride, int64_t rows)
-{
-    const rp_attention *p = plan->p;
-    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
-        const char *label =
-            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
-        for (int n = 0; n < t->keys; n++, label += p->labels.col) {
-            int64_t l = rp_label(label, p->label_size, rows);
-            if (l >= 0)
-                sums[l] += a[n];
-        }
-    }
-}
-
-RP_INLINE void
-sum_by_table_row(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a,
-                 T *sums, ptrdiff_t stride, int64_t rows)
-{
-    (plan->p->labels.data ? sum_by_label : sum_by_row)(plan, q, t, a, sums, stride,
-                                                       rows);
-}
-
-/* The probabilities read with the plain row length are the band matrix, once the cells
- * that belong to no pair of the tile are zero. */
-static void
-add_value_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
-{
-    const T *table = copy_of(&plan->rel_value, q->b, q->h) +
-                     (t->w0 - plan->band_first) * plan->Dv_pad;
-    int64_t depth = RP_MIN(t->keys + BQ - 1, plan->band_end - t->w0);
-    for (int m = 0; m < q->rows_pad; m++) {
-        T *row = w->scores + m * plan->lds;
-        int first = BQ - 1 - m, end = first + (m < q->rows ? t->keys : 0);
-        for (int c = 0; c < first; c++)
-            row[c] = 0;
-        for (int64_t c = end; c < depth; c++)
-            row[c] = 0;
-    }
-    if (plan->rel_value_bad)
-        gemm_add_rows_selected(w->scores, plan->lds, table, plan->Dv_pad, q->rows,
-                               plan->Dv_pad, depth, q->out, plan->Dv_pad);
-    else
-        gemm_add_rows(w->scores, plan->lds, table, plan->Dv_pad, q->rows_pad,
-                      plan->Dv_pad, depth, q->out, plan->Dv_pad);
-}
-
 /* Probabilities of a scored tile, and their share of the output. */
 static void
 value_tile(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
@@ -213,58 +129,6 @@ value_tile(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
                       plan->Dv_pad, t->keys, q->out, plan->Dv_pad);
     if (plan->use_value == RP_BAND)
         add_value_band(plan, w, q, t);
-}
-
-/* ---- the finished rows --------------------------------------------------------------- */
-
-static void
-write_weights_row(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum)
-{
-    char *at = rp_at(&p->weights, b, h, i);
-    for (int64_t j = 0; j < p->Lk; j++, at += p->weights.col) {
-        T s = *(T *)at;
-        *(T *)at = s == -(T)INFINITY ? 0 : vexp2(splat(s - max))[0] / sum;
-    }
-}
-
-/* Writes query row (b, h, i): `values` holds sum_j p_j z_j (v_j + W) in whole vectors, max
- * and sum are those of its logits. A row that saw no key has accumulated nothing: its out
- * is 0 and its lse -inf. Weights hold the row's logits so far. */
-static void
-write_row(const rp_attention *p, int64_t b, int64_t h, int64_t i, T max, T sum,
-          T *values)
-{
-    T norm = sum == 0 ? 0 : (T)(1 / (sum * (1 - p->dropout_p)));
-    char *out = rp_at(&p->out, b, h, i);
-    if (p->out.col == (ptrdiff_t)sizeof(T) && p->Dv % VL == 0) {
-        for (ptrdiff_t k = 0; k < p->Dv; k += VL)
-            store((T *)out + k, load(values + k) * norm);
-    } else {
-        scale_row(values, p->Dv, norm);
-        unpack_row(out, p->out.col, values, p->Dv);
-    }
-    if (p->row_max.data)
-        *(T *)rp_at(&p->row_max, b, h, i) = max;
-    if (p->row_sum.data)
-        *(T *)rp_at(&p->row_sum, b, h, i) = sum;
-    if (p->lse.data)
-        *(T *)rp_at(&p->lse, b, h, i) =
-            sum == 0 ? -(T)INFINITY : (T)((max + log2((double)sum)) * RP_LN2);
-    if (p->weights.data)
-        write_weights_row(p, b, h, i, max, sum);
-}
-
-static void
-write_queries(const plan_t *plan, queries_t *q)
-{
-    const rp_attention *p = plan->p;
-    ptrdiff_t stride = plan->value_stride, width = plan->Dv_pad;
-    if (q->value_sums)
-        (plan->rel_value_bad ? gemm_add_rows_selected : gemm_add_rows)(
-            q->value_sums, stride, copy_of(&plan->rel_value, q->b, q->h), width,
-            q->rows_pad, width, p->value_rows, q->out, width);
-    for (int m = 0; m < q->rows; m++)
-        write_row(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m], q->out + m * width);
 }
 
 #endif

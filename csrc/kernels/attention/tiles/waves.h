@@ -5,7 +5,8 @@
 #ifndef RELPOS_ATTENTION_TILES_WAVES_H
 #define RELPOS_ATTENTION_TILES_WAVES_H
 
-#include "plan.h"
+#include "../../ground/arena.h"
+#include "../table.h"
 
 /* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
  * threads' cores, but enough for every thread, each slice being `units` units of work.

@@ -1,10 +1,98 @@
-/* row_products.h: products of one query with rows that are read where they lie: its dot
- * products with them, and their weighted sum. Memory is what these wait for: each row asks
- * for the one RP_ROWS_AHEAD rows on, since the hardware loses the stream at every page. */
-#ifndef RELPOS_GROUND_ROW_PRODUCTS_H
-#define RELPOS_GROUND_ROW_PRODUCTS_H
+/* lines.h: lines of numbers, strided or contiguous: where one lies, copies, zeros, sums, and
+ * products of one with many that are read where they lie. Memory is what those wait for: each
+ * line asks for the one RP_ROWS_AHEAD on, since the hardware loses the stream at every page. */
+#ifndef RELPOS_GROUND_LINES_H
+#define RELPOS_GROUND_LINES_H
 
-#include "pack.h"
+#include "vector.h"
+
+enum {
+    RP_ROWS_AHEAD = 16, /* lines that are fetched before they are read */
+};
+
+/* Byte address of row `row` of batch item b, head h. */
+RP_INLINE char *
+rp_at(const rp_array *a, int64_t b, int64_t h, int64_t row)
+{
+    return a->data + (a->batch ? a->batch[b] : 0) + h * a->head + row * a->row;
+}
+
+/* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
+RP_INLINE const T *
+row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
+{
+    if (step == (ptrdiff_t)sizeof(T) || count <= 1)
+        return (const T *)data;
+    for (ptrdiff_t k = 0; k < count; k++)
+        buffer[k] = *(const T *)(data + k * step);
+    return buffer;
+}
+
+/* n elements from one strided run to another. */
+RP_INLINE void
+copy_run(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, int64_t n)
+{
+    if (n <= 0)
+        return;
+    if (to_step == (ptrdiff_t)sizeof(T) && from_step == (ptrdiff_t)sizeof(T)) {
+        memcpy(to, from, (size_t)n * sizeof(T));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        *(T *)(to + i * to_step) = *(const T *)(from + i * from_step);
+}
+
+RP_INLINE void
+zero_run(char *to, ptrdiff_t step, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        *(T *)(to + i * step) = 0;
+}
+
+/* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
+static void
+pack_row(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
+{
+    ptrdiff_t k = 0;
+    if (row && step == (ptrdiff_t)sizeof(T)) {
+        memcpy(packed, row, (size_t)count * sizeof(T));
+        k = count;
+    } else if (row) {
+        for (; k < count; k++)
+            packed[k] = *(const T *)(row + k * step);
+    }
+    for (; k < padded; k++)
+        packed[k] = 0;
+}
+
+/* `count` contiguous elements -> a row with column stride `step` bytes. */
+RP_INLINE void
+unpack_row(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
+{
+    if (step == (ptrdiff_t)sizeof(T))
+        memcpy(row, values, (size_t)count * sizeof(T));
+    else
+        for (ptrdiff_t k = 0; k < count; k++)
+            *(T *)(row + k * step) = values[k];
+}
+
+RP_INLINE void
+scale_row(T *row, ptrdiff_t count, T factor)
+{
+    for (ptrdiff_t k = 0; k < count; k += VL)
+        store(row + k, load(row + k) * factor);
+}
+
+/* acc += weight * row, both contiguous */
+RP_INLINE void
+add_scaled(T *acc, T weight, const T *row, ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+    for (; k + VL <= count; k += VL)
+        store(acc + k, load(acc + k) + weight * load(row + k));
+    for (; k < count; k++)
+        acc[k] += weight * row[k];
+}
 
 RP_INLINE T
 dot(const T *a, const T *b, ptrdiff_t count)

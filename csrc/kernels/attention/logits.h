@@ -1,0 +1,47 @@
+/* logits.h: logits are kept in units of log 2, so that exp is exp2. How many are made at a
+ * time, and what may be added to them: finite terms stay finite, only -inf hides a pair. */
+#ifndef RELPOS_ATTENTION_LOGITS_H
+#define RELPOS_ATTENTION_LOGITS_H
+
+#include "../ground/vector.h"
+
+enum {
+    RP_KEY_TILE = 512,   /* keys of a tile of the forward */
+    RP_GRAD_TILE = 256,  /* of the backward, whose two score buffers share the cache */
+    RP_CHUNK_KEYS = 512, /* of a row whose keys are read in place */
+};
+
+#define RP_LOG2E 1.4426950408889634074
+#define RP_LN2 0.69314718055994530942
+
+/* Finite terms are cut to this size, so that sums of a few stay finite. */
+#define RP_LARGEST_TERM ((T)((RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4))
+
+/* x * log2e, with finite x kept finite: only -inf hides. */
+RP_INLINE T
+log2_units(double x)
+{
+    const double limit = RP_LARGEST_TERM;
+    double y = x * RP_LOG2E;
+    if (y > limit && x != INFINITY)
+        y = limit;
+    if (y < -limit && x != -INFINITY)
+        y = -limit;
+    return (T)y;
+}
+
+/* s + x, and -inf where x is: it hides NaN and infinity too. */
+RP_INLINE T
+add_or_hide(T s, T x)
+{
+    return x == -(T)INFINITY ? x : s + x;
+}
+
+RP_INLINE void
+hide(T *s, int64_t first, int64_t end)
+{
+    for (int64_t n = first; n < end; n++)
+        s[n] = -(T)INFINITY;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* content.h: the content term, scale * (q + u).k, and the way back to q, k and u. */
+#ifndef RELPOS_ATTENTION_TERMS_CONTENT_H
+#define RELPOS_ATTENTION_TERMS_CONTENT_H
+
+#include "../tiles/products.h"
+
+/* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
+static void
+content_products(const gradients_t *gp, worker_t *w, const step_t *x, int keys_bad)
+{
+    const ptrdiff_t width = gp->plan.D_pad;
+    int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    if (x->grad_query)
+        add_rows(keys_bad, x->d, x->t.ld, x->keys + x->t.j0 * x->key_stride,
+                 x->key_stride, x->q.rows_pad, width, x->t.keys,
+                 x->grad_query + x->q.i0 * width, width);
+    if (gp->g->grad_key.data)
+        add_columns(x->selected, x->d, x->t.ld, x->head->rows_u + x->q.i0 * width,
+                    width, x->t.keys, width, x->q.rows, w->grad_key + row * width,
+                    width);
+}
+
+/* du = scale * sum_j (sum_i dS_ij) k_j */
+static void
+finish_u(const gradients_t *gp, worker_t *w, const step_t *x)
+{
+    T *sums = partial_of(gp, RP_GRAD_U, x->index, x->chunk);
+    int64_t first = x->chunk * gp->chunk_keys;
+    int64_t count = RP_MIN(gp->chunk_keys, gp->plan.p->Lk - first);
+    if (!sums)
+        return;
+    memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
+    for (int64_t n = 0; n < count; n++)
+        add_weighted_row(gp, w->row, w->column_sums[n],
+                         x->keys + (first + n) * x->key_stride);
+    write_row_sum(gp, w->row, sums);
+}
+
+#endif

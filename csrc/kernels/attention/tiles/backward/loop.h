@@ -1,0 +1,164 @@
+/* loop.h: the fused backward: gradients of every operand, nothing Lq x Lk stored but the
+ * mask's gradient, which is dense by nature.
+ *
+ * A unit is a key head and a chunk of its keys against all queries that see them. Key tiles
+ * outside, query tiles inside: grad_key and grad_value of a tile stay in the second-level
+ * cache while queries stream by, packed once per head. */
+#ifndef RELPOS_ATTENTION_TILES_BACKWARD_LOOP_H
+#define RELPOS_ATTENTION_TILES_BACKWARD_LOOP_H
+
+#include "../chunk.h"
+#include "../ends.h"
+#include "pack.h"
+
+/* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
+static int
+start_step(const gradients_t *gp, worker_t *w, step_t *x, int64_t i0, int64_t j0)
+{
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    queries_t *q = &x->q;
+    tile_t *t = &x->t;
+    q->i0 = i0;
+    q->rows = (int)RP_MIN(BQ, p->Lq - i0);
+    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->begin = rp_visible(p, q->b, i0).begin;
+    q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
+    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
+        return 0;
+    q->content = x->head->rows_u + i0 * plan->D_pad;
+    q->relative = x->head->rows_v + i0 * plan->D_pad;
+    q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
+    q->saved_column = -1;
+    *t = (tile_t){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
+    t->columns = RP_ROUND_UP(t->keys, NR);
+    t->w0 = j0 - i0 + plan->Lq_pad - BQ;
+    t->ld = plan->lds - plan->skew;
+    t->s = w->forward.scores + plan->skew * (BQ - 1);
+    x->d = w->grads + plan->skew * (BQ - 1);
+    x->selected = x->head->bad[i0 / BQ];
+    return 1;
+}
+
+/* One query head over the chunk. */
+static void
+backward_head(const gradients_t *gp, worker_t *w, step_t *x, int64_t slice)
+{
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    int64_t hk = x->q.h / plan->group;
+    int64_t end = RP_MIN(p->Lk, (x->chunk + 1) * gp->chunk_keys);
+    const T *keys = plan->keys + slice * plan->Lk_pad * p->D;
+    const T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
+    head_t head = head_of(gp, x->index, NULL);
+    rp_interval tiles = chunk_queries(gp, x->q.b, x->chunk);
+    x->head = &head;
+    x->keys = slice_keys(gp, x->q.b, hk, &x->key_stride);
+    x->grad_query = grad_query_of(gp, x->index, x->chunk);
+    clear_partials(gp, w, x, tiles);
+    for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
+        int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
+        for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
+            if (rp_stopping())
+                return;
+            if (start_step(gp, w, x, tile * BQ, j0))
+                backward_tile(gp, w, x, keys, values, keys_bad);
+        }
+    }
+    if (tiles.end > tiles.begin)
+        finish_chunk(gp, w, x, tiles);
+}
+
+static void
+backward_unit(void *context, int64_t unit, int worker)
+{
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    worker_t w;
+    lay_out_worker(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
+    int64_t b, hk;
+    slice_at(plan, slice, &b, &hk);
+    int64_t first = chunk * gp->chunk_keys, end = RP_MIN(p->Lk, first + gp->chunk_keys);
+    memset(w.grad_key, 0, (size_t)(gp->chunk_keys * plan->D_pad) * sizeof(T));
+    memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
+    for (int64_t member = 0; member < plan->group; member++) {
+        step_t x = {.index = slice * plan->group + member, .chunk = chunk};
+        x.q.b = b;
+        x.q.h = hk * plan->group + member;
+        backward_head(gp, &w, &x, slice);
+    }
+    for (int64_t j = first; j < end; j++) {
+        T *row = w.grad_key + (j - first) * plan->D_pad;
+        const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
+        scale_row(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
+        if (key->data)
+            unpack_row(rp_at(key, b, hk, j), key->col, row, p->D);
+        if (value->data)
+            unpack_row(rp_at(value, b, hk, j), value->col,
+                       w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
+    }
+}
+
+/* Adds the chunks' grad_query of one query tile up, in order, and writes it. */
+static void
+write_query_unit(void *context, int64_t unit, int worker)
+{
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    int64_t tiles = query_tiles(gp), index = unit / tiles, tile = unit % tiles;
+    int64_t b, h;
+    head_at(plan, index, &b, &h);
+    int64_t i0 = tile * BQ;
+    const rp_array *grad = &gp->g->grad_query;
+    const T *parts[RP_CHUNKS];
+    int count = 0;
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        rp_interval seen = chunk_queries(gp, b, chunk);
+        if (tile >= seen.begin && tile < seen.end)
+            parts[count++] = grad_query_of(gp, index, chunk) + i0 * plan->D_pad;
+    }
+    T *first = grad_query_of(gp, index, 0) + i0 * plan->D_pad;
+    int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
+    for (int64_t i = i0, at = 0; count && i < RP_MIN(p->Lq, i0 + BQ); i++) {
+        T *row = straight ? (T *)rp_at(grad, b, h, i) : first + at;
+        for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
+            V sum = load(parts[0] + at);
+            for (int n = 1; n < count; n++)
+                sum += load(parts[n] + at);
+            store(row + k, sum * (T)p->scale);
+        }
+        if (!straight)
+            unpack_row(rp_at(grad, b, h, i), grad->col, row, p->D);
+    }
+}
+
+static rp_status
+run_gradient_wave(gradients_t *gp)
+{
+    plan_t *plan = &gp->plan;
+    int threads = plan->p->threads;
+    int64_t tiles = query_tiles(gp), heads = plan->slices * plan->group;
+    rp_status status = pack_wave_tables(plan);
+    if (!status)
+        status =
+            rp_parallel(plan->slices * plan->key_tiles, pack_keys_unit, gp, threads);
+    if (!status)
+        status = rp_parallel(heads * tiles, pack_head_unit, gp, threads);
+    if (!status)
+        status = rp_parallel(plan->slices * gp->chunks, backward_unit, gp, threads);
+    if (!status && gp->correct_ends)
+        status = rp_parallel(heads, correct_ends_unit, gp, threads);
+    if (!status && gp->grad_query)
+        status = rp_parallel(heads * tiles, write_query_unit, gp, threads);
+    for (int which = 0; !status && which < RP_PARTIALS; which++)
+        status = sum_partial(gp, which);
+    if (!status)
+        sum_fire(gp);
+    return status;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* pack.h: what the backward packs: queries and grad_out with what each row subtracts and is
+ * divided by, keys both as panels and as rows, values as panels, tables both ways. */
+#ifndef RELPOS_ATTENTION_TILES_BACKWARD_PACK_H
+#define RELPOS_ATTENTION_TILES_BACKWARD_PACK_H
+
+#include "../forward/pack.h"
+#include "../grads.h"
+#include "memory.h"
+
+/* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
+RP_INLINE double
+long_dot(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
+{
+    double sums[8] = {0};
+    ptrdiff_t k = 0;
+    for (; k + 8 <= count; k += 8)
+        for (int i = 0; i < 8; i++)
+            sums[i] += (double)a[k + i] * *(const T *)(b + (k + i) * step);
+    for (; k < count; k++)
+        sums[k % 8] += (double)a[k] * *(const T *)(b + k * step);
+    for (int n = 4; n >= 1; n /= 2)
+        for (int i = 0; i < n; i++)
+            sums[i] += sums[i + n];
+    return sums[0];
+}
+
+/* What each row of one query tile subtracts and is divided by. */
+static void
+pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t i0,
+              int64_t end)
+{
+    const rp_attention *p = gp->plan.p;
+    const rp_gradients *g = gp->g;
+    for (int64_t i = i0; i < i0 + BQ; i++) {
+        head->max[i] = head->norm[i] = head->delta[i] = 0;
+        if (i >= end)
+            continue;
+        T row_sum = *(const T *)rp_at(&p->row_sum, b, h, i);
+        double sum = 0;
+        const char *out = rp_at(&p->out, b, h, i);
+        const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
+        if (g->grad_out.data && p->out.col == (ptrdiff_t)sizeof(T))
+            sum = long_dot(grad, out, sizeof(T), p->Dv);
+        else if (g->grad_out.data)
+            sum = long_dot(grad, out, p->out.col, p->Dv);
+        if (g->grad_lse.data)
+            sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
+        head->max[i] = *(const T *)rp_at(&p->row_max, b, h, i);
+        head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;
+        head->delta[i] = (T)sum;
+    }
+}
+
+static void
+pack_head_unit(void *context, int64_t unit, int worker)
+{
+    const gradients_t *gp = context;
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    int64_t tiles = query_tiles(gp), index = unit / tiles, i0 = unit % tiles * BQ;
+    int64_t b, h;
+    head_at(plan, index, &b, &h);
+    int64_t rows = RP_MIN(BQ, p->Lq - i0);
+    const rp_array *grad = &gp->g->grad_out;
+    head_t head = head_of(gp, index, NULL);
+    pack_queries(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
+                 head.rows_v + i0 * plan->D_pad);
+    for (int64_t i = i0; i < i0 + BQ; i++)
+        pack_row(head.grad_rows + i * plan->Dv_pad,
+                 grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL, grad->col,
+                 p->Dv, plan->Dv_pad);
+    pack_row_sums(gp, &head, b, h, i0, i0 + rows);
+    const ptrdiff_t size = sizeof(T);
+    head.bad[i0 / BQ] =
+        (unsigned char)(not_finite((const char *)(head.rows_u + i0 * plan->D_pad),
+                                   plan->D_pad * size, size, rows, plan->D_pad) ||
+                        (head.rows_v != head.rows_u &&
+                         not_finite((const char *)(head.rows_v + i0 * plan->D_pad),
+                                    plan->D_pad * size, size, rows, plan->D_pad)) ||
+                        not_finite((const char *)(head.grad_rows + i0 * plan->Dv_pad),
+                                   plan->Dv_pad * size, size, rows, plan->Dv_pad));
+    if (head.key_dots)
+        gemm_set(head.rows_v + i0 * plan->D_pad, plan->D_pad,
+                 copy_of(&plan->rel_key, b, h), BQ, plan->key_stride, p->D, p->D,
+                 head.key_dots + i0 * plan->key_stride, plan->key_stride);
+    if (head.value_dots) {
+        ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
+        gemm_set(head.grad_rows + i0 * plan->Dv_pad, plan->Dv_pad,
+                 copy_of(&gp->value_panels, b, h), BQ, stride, p->Dv, VALUE_BLOCK,
+                 head.value_dots + i0 * stride, stride);
+    }
+}
+
+/* The key side of one key tile of one slice, beyond what the forward packs. */
+static void
+pack_keys_unit(void *context, int64_t unit, int worker)
+{
+    gradients_t *gp = context;
+    plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    int64_t slice = unit / plan->key_tiles,
+            j0 = unit % plan->key_tiles * plan->key_tile;
+    int64_t b, hk;
+    slice_at(plan, slice, &b, &hk);
+    int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
+    pack_slice_unit(plan, unit, worker);
+    T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
+    for (int64_t j = j0; j < end; j += NR) {
+        const char *rows[NR];
+        for (int i = 0; i < NR; i++)
+            rows[i] = j + i < p->Lk ? rp_at(&p->value, b, hk, j + i) : NULL;
+        pack_panel(values + j * p->Dv, rows, p->value.col, p->Dv, 1, NR * p->value.row);
+    }
+    end = RP_MIN(end, p->Lk);
+    for (int64_t j = j0; gp->copy_keys && j < end; j++)
+        pack_row(gp->key_copy + (slice * p->Lk + j) * plan->D_pad,
+                 rp_at(&p->key, b, hk, j), p->key.col, p->D, plan->D_pad);
+    gp->keys_bad[unit] = (unsigned char)not_finite(
+        rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
+}
+
+/* Keys of slice (b, hk) as rows of whole vectors. */
+RP_INLINE const T *
+slice_keys(const gradients_t *gp, int64_t b, int64_t hk, ptrdiff_t *stride)
+{
+    const rp_attention *p = gp->plan.p;
+    if (gp->copy_keys) {
+        *stride = gp->plan.D_pad;
+        return gp->key_copy + slice_of(&gp->plan, b, hk) * p->Lk * gp->plan.D_pad;
+    }
+    *stride = p->key.row / (ptrdiff_t)sizeof(T);
+    return (const T *)rp_at(&p->key, b, hk, 0);
+}
+
+/* Tables as the products of scores, dP and gradients need them. */
+static rp_status
+pack_gradient_tables(gradients_t *gp)
+{
+    plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    rp_status status = pack_table(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
+                                  plan->use_key, 1, 1);
+    if (!status)
+        status = pack_table(plan, &p->rel_key, &gp->key_rows, p->key_rows, p->D,
+                            plan->use_key, 0, 1);
+    if (!status)
+        status = pack_table(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
+                            plan->use_query, 1, p->scale * RP_LOG2E);
+    if (!status)
+        status = pack_table(plan, &p->rel_query, &gp->query_rows, p->query_rows, p->D,
+                            plan->use_query, 0, p->scale * RP_LOG2E);
+    if (!status)
+        status = pack_table(plan, &p->rel_value, &gp->value_panels, p->value_rows,
+                            p->Dv, plan->use_value, 1, 1);
+    gp->key_rows_bad =
+        table_not_finite(&p->rel_key, &gp->key_rows, p->key_rows, p->D) ||
+        table_not_finite(&p->rel_query, &gp->query_rows, p->query_rows, p->D);
+    return status;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* loop.h: the fused forward: nothing Lq x Lk is ever stored.
+ *
+ * A unit is one head's block of query tiles; key tiles are its outer loop, so the tiles of
+ * a block share each slice of keys, values and table while it is in the second-level
+ * cache. */
+#ifndef RELPOS_ATTENTION_TILES_FORWARD_LOOP_H
+#define RELPOS_ATTENTION_TILES_FORWARD_LOOP_H
+
+#include "../../results.h"
+#include "../scores.h"
+#include "../values.h"
+#include "memory.h"
+#include "pack.h"
+
+static void
+start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0)
+{
+    const rp_attention *p = plan->p;
+    q->b = b;
+    q->h = h;
+    q->i0 = i0;
+    q->rows = (int)RP_MIN(BQ, p->Lq - i0);
+    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->begin = rp_visible(p, b, i0).begin;
+    q->end = rp_visible(p, b, i0 + q->rows - 1).end;
+    q->saved_column = -1;
+    pack_queries(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
+    memset(q->out, 0, (size_t)(BQ * plan->Dv_pad) * sizeof(T));
+    for (int m = 0; m < BQ; m++) {
+        q->max[m] = -(T)INFINITY;
+        q->sum[m] = 0;
+    }
+    if (q->key_dots)
+        gemm_set(q->relative, plan->D_pad, copy_of(&plan->rel_key, b, h), q->rows_pad,
+                 plan->key_stride, p->D, p->D, q->key_dots, plan->key_stride);
+    if (q->value_sums)
+        memset(q->value_sums, 0, (size_t)(BQ * plan->value_stride) * sizeof(T));
+    if (p->weights.data)
+        for (int m = 0; m < q->rows; m++)
+            for (int64_t j = 0; j < p->Lk; j++)
+                *(T *)(rp_at(&p->weights, b, h, i0 + m) + j * p->weights.col) =
+                    -(T)INFINITY;
+}
+
+static void
+visit_tile(const plan_t *plan, scratch_t *w, queries_t *q, int64_t j0)
+{
+    const rp_attention *p = plan->p;
+    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
+        return;
+    tile_t t = {.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
+    t.columns = RP_ROUND_UP(t.keys, NR);
+    t.w0 = j0 - q->i0 + plan->Lq_pad - BQ;
+    t.ld = plan->lds - plan->skew;
+    t.s = w->scores + plan->skew * (BQ - 1);
+    int64_t hk = q->h / plan->group, slice = slice_of(plan, q->b, hk);
+    ptrdiff_t stride;
+    const T *values = slice_values(plan, q->b, hk, &stride);
+    score_tile(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
+    value_tile(plan, w, q, &t, values, stride,
+               plan->may_hide &&
+                   plan->values_bad[slice * plan->key_tiles + j0 / plan->key_tile]);
+}
+
+static void
+write_queries(const plan_t *plan, queries_t *q)
+{
+    const rp_attention *p = plan->p;
+    ptrdiff_t stride = plan->value_stride, width = plan->Dv_pad;
+    if (q->value_sums)
+        (plan->rel_value_bad ? gemm_add_rows_selected : gemm_add_rows)(
+            q->value_sums, stride, copy_of(&plan->rel_value, q->b, q->h), width,
+            q->rows_pad, width, p->value_rows, q->out, width);
+    for (int m = 0; m < q->rows; m++)
+        write_row(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m], q->out + m * width);
+}
+
+static void
+forward_unit(void *context, int64_t unit, int worker)
+{
+    const plan_t *plan = context;
+    const rp_attention *p = plan->p;
+    scratch_t w;
+    lay_out(plan, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    /* The last blocks of a causal head are the longest: they go first. */
+    int64_t block = plan->query_blocks - 1 - unit % plan->query_blocks;
+    int64_t b, h, i0 = block * plan->block_tiles * BQ, begin = p->Lk, end = 0;
+    head_at(plan, unit / plan->query_blocks, &b, &h);
+    int tiles = 0;
+    for (; tiles < plan->block_tiles && i0 + tiles * BQ < p->Lq; tiles++) {
+        queries_t *q = &w.queries[tiles];
+        start_queries(plan, q, b, h, i0 + tiles * BQ);
+        begin = RP_MIN(begin, q->begin);
+        end = RP_MAX(end, q->end);
+    }
+    for (int64_t j0 = begin / plan->key_tile * plan->key_tile; j0 < end;
+         j0 += plan->key_tile)
+        for (int i = 0; i < tiles; i++) {
+            if (rp_stopping())
+                return;
+            visit_tile(plan, &w, &w.queries[i], j0);
+        }
+    for (int i = 0; i < tiles; i++)
+        write_queries(plan, &w.queries[i]);
+}
+
+static rp_status
+run_waves(plan_t *plan)
+{
+    const rp_attention *p = plan->p;
+    int64_t wave = plan->slices;
+    for (int64_t s = 0; s < p->B * p->Hk; s += plan->slices) {
+        start_wave(plan, s, wave);
+        rp_status status = pack_wave_tables(plan);
+        if (!status)
+            status = rp_parallel(plan->slices * plan->key_tiles, pack_slice_unit, plan,
+                                 p->threads);
+        if (!status)
+            status = rp_parallel(plan->slices * plan->group * plan->query_blocks,
+                                 forward_unit, plan, p->threads);
+        if (status)
+            return status;
+    }
+    return RP_OK;
+}
+
+#endif

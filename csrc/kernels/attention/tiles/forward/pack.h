@@ -1,0 +1,91 @@
+/* pack.h: what the forward packs: tables once, or with the wave that reads them, keys and
+ * values by wave, queries by tile. */
+#ifndef RELPOS_ATTENTION_TILES_FORWARD_PACK_H
+#define RELPOS_ATTENTION_TILES_FORWARD_PACK_H
+
+#include "../../table.h"
+
+/* (q + u) and (q + v), times scale * log2e, of the `rows` queries from i0 on, then zeros
+ * up to `padded` rows. */
+static void
+pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
+             int64_t padded, T *content, T *relative)
+{
+    static const rp_array absent = {0};
+    const rp_attention *p = plan->p;
+    const T factor = (T)(p->scale * RP_LOG2E);
+    for (int64_t m = 0; m < padded; m++) {
+        const rp_array *query = m < rows ? &p->query : &absent;
+        pack_sum(content + m * plan->D_pad, query, &p->pos_bias_u, b, h, i0 + m, p->D,
+                 plan->D_pad, factor);
+        if (relative != content)
+            pack_sum(relative + m * plan->D_pad, query, &p->pos_bias_v, b, h, i0 + m,
+                     p->D, plan->D_pad, factor);
+    }
+}
+
+/* Keys, and where needed values, of one key tile of one slice. */
+static void
+pack_slice_unit(void *context, int64_t unit, int worker)
+{
+    plan_t *plan = context;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    int64_t slice = unit / plan->key_tiles, tile = unit % plan->key_tiles;
+    int64_t b, hk, j0 = tile * plan->key_tile;
+    int64_t end = RP_MIN(plan->Lk_pad, j0 + plan->key_tile);
+    slice_at(plan, slice, &b, &hk);
+    T *keys = plan->keys + slice * plan->Lk_pad * p->D;
+    for (int64_t j = j0; j < end; j += NR) {
+        const char *rows[NR];
+        for (int i = 0; i < NR; i++)
+            rows[i] = j + i < p->Lk ? rp_at(&p->key, b, hk, j + i) : NULL;
+        pack_panel(keys + j * p->D, rows, p->key.col, p->D, 1, NR * p->key.row);
+    }
+    end = RP_MIN(end, p->Lk);
+    if (plan->copy_values) {
+        T *values = plan->values + slice * p->Lk * plan->Dv_pad;
+        for (int64_t j = j0; j < end; j++)
+            pack_row(values + j * plan->Dv_pad, rp_at(&p->value, b, hk, j),
+                     p->value.col, p->Dv, plan->Dv_pad);
+    }
+    if (plan->may_hide)
+        plan->values_bad[unit] = (unsigned char)not_finite(
+            rp_at(&p->value, b, hk, j0), p->value.row, p->value.col, end - j0, p->Dv);
+}
+
+/* Values of slice (b, hk) as rows: the packed copy, or the caller's array where its rows
+ * are whole vectors close together (rows 1 KB apart halve the speed of P.V). */
+RP_INLINE const T *
+slice_values(const plan_t *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
+{
+    const rp_attention *p = plan->p;
+    if (plan->copy_values) {
+        *stride = plan->Dv_pad;
+        return plan->values + slice_of(plan, b, hk) * p->Lk * plan->Dv_pad;
+    }
+    *stride = p->value.row / (ptrdiff_t)sizeof(T);
+    return (const T *)rp_at(&p->value, b, hk, 0);
+}
+
+static rp_status
+pack_tables(plan_t *plan)
+{
+    const rp_attention *p = plan->p;
+    rp_status status = pack_table(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
+                                  plan->use_key, 1, 1);
+    if (!status)
+        status = pack_table(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
+                            plan->use_query, 1, p->scale * RP_LOG2E);
+    if (!status)
+        status = pack_table(plan, &p->rel_value, &plan->rel_value, p->value_rows, p->Dv,
+                            plan->use_value, 0, 1);
+    const copies_t *c = &plan->rel_value;
+    if (!status && plan->use_value && plan->Dv_pad)
+        plan->rel_value_bad = not_finite(
+            (const char *)c->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
+            c->size / plan->Dv_pad * c->heads * c->batches, plan->Dv_pad);
+    return status;
+}
+
+#endif

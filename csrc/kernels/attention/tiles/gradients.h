@@ -1,0 +1,142 @@
+/* gradients.h: what the backward holds: its plan, operands of a head, the tile in work.
+ *
+ * A unit is one key head and one chunk of key tiles; chunks are cut from Lk alone. It owns
+ * its rows of grad_key and grad_value. What several units add to, grad_query and the
+ * gradients of tables, u and v, each query head of each unit sums up for itself, and the
+ * partial sums are added in the order (batch item, head, chunk): the same bits for any
+ * number of threads. */
+#ifndef RELPOS_ATTENTION_TILES_GRADIENTS_H
+#define RELPOS_ATTENTION_TILES_GRADIENTS_H
+
+#include "tile.h"
+
+/* Gradients that several units add to. */
+enum {
+    RP_GRAD_KEY,
+    RP_GRAD_QUERY,
+    RP_GRAD_VALUE,
+    RP_GRAD_BIAS,
+    RP_GRAD_U,
+    RP_GRAD_V,
+    RP_PARTIALS
+};
+
+/* Operands of one query head (b, h), all rows. */
+typedef struct {
+    T *rows_u, *rows_v;       /* (q + u) and (q + v), times scale * log2e */
+    T *grad_rows;             /* grad_out */
+    T *max, *norm;            /* largest logit; 1 / sum of a row, 0: saw no key */
+    T *delta;                 /* grad_out . out - grad_lse */
+    T *key_dots, *value_dots; /* ROWS and LABELS: (q + v).A and grad_out . W */
+    unsigned char *bad;       /* per query tile: NaN or infinity in q or grad_out */
+} head_t;
+
+/* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
+typedef struct {
+    const rp_array *grad;
+    int path; /* BAND: row n is band column n + first key of the chunk */
+    int64_t rows, grad_rows, min_position;
+    ptrdiff_t columns, width;
+    T factor;
+    T *data; /* NULL: not asked for */
+} partial_t;
+
+/* Sums of one query over the keys of a chunk: dS; p of the pairs beyond either end of
+ * rel_key. */
+typedef struct {
+    double grad, share[2];
+} row_ends_t;
+
+typedef struct {
+    plan_t plan; /* of the forward: paths, bands, keys and values of the wave */
+    const rp_gradients *g;
+    copies_t key_rows, query_rows, value_panels; /* tables, as products need them */
+    int key_rows_bad;
+    int copy_keys, correct_ends;
+    double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
+    T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
+    unsigned char *keys_bad;   /* per slice and key tile */
+    int64_t chunk_keys, chunks;
+    T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
+    row_ends_t *ends;      /* per head and chunk, all rows; NULL: not corrected */
+    ptrdiff_t head_size;
+    unsigned char *heads_bad;
+    partial_t partials[RP_PARTIALS];
+    char *memory; /* all of the above but the tables, and the workers' scratch */
+    size_t used;
+    int failed;
+} gradients_t;
+
+/* One worker's buffers. */
+typedef struct {
+    scratch_t forward;   /* scores: logits, then probabilities times z */
+    T *grads;            /* (BQ, lds): dP, then dS */
+    T *grad_key;         /* (chunk_keys + MR, D_pad) */
+    T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
+    T *key_sums;         /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
+    T *value_sums;       /* (Lq_pad, value_stride): p z by table row */
+    double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
+    double *column_sums; /* (chunk_keys): dS by key of the chunk */
+    double *row;         /* (D_pad): a sum of table or key rows */
+    T *tile_sums;        /* (lds + VL): either of them over one tile */
+    T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
+    int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
+} worker_t;
+
+/* The tile in work, beside the forward's. */
+typedef struct {
+    const head_t *head;
+    queries_t q;
+    tile_t t;
+    int64_t index, chunk; /* of the head in the wave; of the unit */
+    T *grad_query;        /* partial sums: row 0 of the head */
+    const T *keys;        /* rows */
+    ptrdiff_t key_stride; /* of them */
+    T *d;                 /* dS: row m at d + m * t.ld */
+    int selected;         /* 1: products must skip zeros */
+} step_t;
+
+RP_INLINE int64_t
+query_tiles(const gradients_t *gp)
+{
+    return gp->plan.Lq_pad / BQ;
+}
+
+RP_INLINE T *
+partial_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
+{
+    const partial_t *s = &gp->partials[which];
+    return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
+}
+
+RP_INLINE T *
+grad_query_of(const gradients_t *gp, int64_t index, int64_t chunk)
+{
+    return gp->grad_query ? gp->grad_query + (index * gp->chunks + chunk) *
+                                                 gp->plan.Lq_pad * gp->plan.D_pad
+                          : NULL;
+}
+
+RP_INLINE double *
+fire_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
+{
+    return gp->fire_sums ? gp->fire_sums + (index * gp->chunks + chunk) *
+                                               fire_sums_count(gp->plan.p)
+                         : NULL;
+}
+
+/* Not while gp->ends is NULL. */
+RP_INLINE
+row_ends_t *
+ends_of(const gradients_t *gp, int64_t index, int64_t chunk)
+{
+    return gp->ends + (index * gp->chunks + chunk) * gp->plan.Lq_pad;
+}
+
+RP_INLINE int
+wants(const gradients_t *gp, int which)
+{
+    return gp->partials[which].data != NULL;
+}
+
+#endif

@@ -1,0 +1,204 @@
+/* partials.h: partial sums of the gradients that several units add to: which there are, the
+ * rows that a unit can add to, and how they are added up. */
+#ifndef RELPOS_ATTENTION_TILES_PARTIALS_H
+#define RELPOS_ATTENTION_TILES_PARTIALS_H
+
+#include "gradients.h"
+
+enum {
+    RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
+};
+
+/* Query tiles that see any key of a chunk: [begin, end). */
+static rp_interval
+chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
+{
+    const rp_attention *p = gp->plan.p;
+    int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
+    rp_interval tiles = {0, query_tiles(gp)};
+    while (tiles.begin < tiles.end &&
+           rp_visible(p, b, RP_MIN(p->Lq, (tiles.begin + 1) * BQ) - 1).end <= first)
+        tiles.begin++;
+    while (tiles.end > tiles.begin &&
+           rp_visible(p, b, (tiles.end - 1) * BQ).begin >= end)
+        tiles.end--;
+    return tiles;
+}
+
+/* Rows of a partial that those query tiles can add to: [begin, end). */
+RP_INLINE rp_interval
+partial_span(const gradients_t *gp, const partial_t *s, rp_interval tiles)
+{
+    rp_interval all = {0, s->rows}, none = {0, 0};
+    if (tiles.begin == tiles.end)
+        return none;
+    if (s->path != RP_BAND)
+        return all;
+    all.begin = gp->plan.Lq_pad - tiles.end * BQ;
+    all.end = RP_MIN(s->rows, gp->plan.Lq_pad - tiles.begin * BQ + gp->chunk_keys);
+    return all;
+}
+
+/* Rows [*first, *end) of a partial that belong to row t of the gradient. */
+RP_INLINE void
+partial_rows(const gradients_t *gp, const partial_t *s, int64_t b, int64_t chunk,
+             rp_interval span, int64_t t, int64_t *first, int64_t *end)
+{
+    const rp_attention *p = gp->plan.p;
+    *first = RP_MIN(t, span.end);
+    *end = RP_MIN(t + 1, span.end);
+    if (s->path != RP_BAND)
+        return;
+    /* r of row 0 of the partial: band column w = first key of the chunk */
+    int64_t r0 = chunk * gp->chunk_keys + 1 - gp->plan.Lq_pad - rp_query_offset(p, b);
+    *first = s->min_position + t - r0;
+    *end = *first + 1;
+    if (p->beyond == RP_CLIP && t == 0)
+        *first = 0;
+    if (p->beyond == RP_CLIP && t == s->grad_rows - 1)
+        *end = s->rows;
+    *first = RP_MIN(RP_MAX(*first, span.begin), span.end);
+    *end = RP_MIN(RP_MAX(*end, *first), span.end);
+}
+
+static void
+plan_partial(gradients_t *gp, int which, const rp_array *grad, int path,
+             int64_t grad_rows, int64_t min_position, ptrdiff_t columns, double factor)
+{
+    partial_t *s = &gp->partials[which];
+    int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
+    ptrdiff_t width = which == RP_GRAD_BIAS ? 1 : RP_ROUND_UP(columns, VL);
+    *s = (partial_t){grad,    path,  rows,      grad_rows, min_position,
+                     columns, width, (T)factor, NULL};
+}
+
+static void
+plan_partials(gradients_t *gp)
+{
+    const rp_gradients *g = gp->g;
+    const rp_attention *p = &g->forward;
+    const plan_t *plan = &gp->plan;
+    plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->use_key, p->key_rows,
+                 p->min_position, p->D, RP_LN2);
+    plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->use_query, p->query_rows,
+                 p->min_position, p->D, p->scale);
+    plan_partial(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->use_value, p->value_rows,
+                 p->min_position, p->Dv, 1);
+    plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias,
+                 p->labels.data ? RP_LABELS : RP_BAND, p->bias_rows,
+                 p->min_bias_position, 1, 1);
+    plan_partial(gp, RP_GRAD_U, &g->grad_pos_bias_u, RP_ROWS, 1, 0, p->D, p->scale);
+    plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->D, p->scale);
+}
+
+static void
+clear_partials(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles)
+{
+    const plan_t *plan = &gp->plan;
+    const int64_t first = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
+    for (int which = 0; which < RP_PARTIALS; which++) {
+        const partial_t *s = &gp->partials[which];
+        rp_interval span = partial_span(gp, s, tiles);
+        if (s->data && span.end > span.begin)
+            memset(partial_of(gp, which, x->index, x->chunk) + span.begin * s->width, 0,
+                   (size_t)((span.end - span.begin) * s->width) * sizeof(T));
+    }
+    double *fire_sums = fire_sums_of(gp, x->index, x->chunk);
+    if (fire_sums)
+        memset(fire_sums, 0, (size_t)fire_sums_count(plan->p) * sizeof(double));
+    if (gp->ends)
+        memset(ends_of(gp, x->index, x->chunk), 0,
+               (size_t)plan->Lq_pad * sizeof(row_ends_t));
+    if (x->grad_query)
+        memset(x->grad_query + first * plan->D_pad, 0,
+               (size_t)(rows * plan->D_pad) * sizeof(T));
+    if (plan->use_key > RP_BAND)
+        memset(w->key_sums + first * plan->key_stride, 0,
+               (size_t)(rows * plan->key_stride) * sizeof(T));
+    if (plan->use_value > RP_BAND)
+        memset(w->value_sums + first * plan->value_stride, 0,
+               (size_t)(rows * plan->value_stride) * sizeof(T));
+    memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double));
+    memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
+}
+
+/* ---- adding them up -------------------------------------------------------------- */
+
+/* Adds the wave's sums for FIRE to its gradient: few, so one after the other. */
+static void
+sum_fire(const gradients_t *gp)
+{
+    const plan_t *plan = &gp->plan;
+    for (int64_t index = 0; gp->fire_sums && index < plan->slices * plan->group;
+         index++) {
+        int64_t b, h;
+        head_at(plan, index, &b, &h);
+        for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+            add_fire_sums(gp->g, b, h, fire_sums_of(gp, index, chunk));
+    }
+}
+
+typedef struct {
+    const gradients_t *gp;
+    const partial_t *s;
+    int64_t heads, blocks;
+} partial_sum_t;
+
+/* row (column stride `step`) += factor * terms */
+RP_INLINE void
+add_partial_row(char *row, ptrdiff_t step, T factor, const T *terms, ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (; k + VL <= count; k += VL)
+            store((T *)row + k, load((T *)row + k) + factor * load(terms + k));
+    for (; k < count; k++)
+        *(T *)(row + k * step) += factor * terms[k];
+}
+
+/* Adds every partial of the wave to one block of rows of one copy of a gradient. */
+static void
+sum_partial_unit(void *context, int64_t unit, int worker)
+{
+    const partial_sum_t *sum = context;
+    const gradients_t *gp = sum->gp;
+    const partial_t *s = sum->s;
+    (void)worker;
+    int64_t block = unit % sum->blocks, copy = unit / sum->blocks;
+    int64_t copy_h = copy % sum->heads, copy_b = copy / sum->heads;
+    int64_t last = RP_MIN(s->grad_rows, (block + 1) * RP_SUM_ROWS);
+    for (int64_t index = 0; index < gp->plan.slices * gp->plan.group; index++) {
+        int64_t b, h;
+        head_at(&gp->plan, index, &b, &h);
+        if ((s->grad->batch && b != copy_b) || (s->grad->head && h != copy_h))
+            continue;
+        rp_interval spans[RP_CHUNKS];
+        for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+            spans[chunk] = partial_span(gp, s, chunk_queries(gp, b, chunk));
+        const ptrdiff_t size = s->rows * s->width;
+        const T *data = s->data + index * gp->chunks * size;
+        for (int64_t t = block * RP_SUM_ROWS; t < last; t++) /* chunks side by side */
+            for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+                int64_t first, end;
+                partial_rows(gp, s, b, chunk, spans[chunk], t, &first, &end);
+                for (int64_t n = first; n < end; n++)
+                    add_partial_row(rp_at(s->grad, b, h, t), s->grad->col, s->factor,
+                                    data + chunk * size + n * s->width, s->columns);
+            }
+    }
+}
+
+static rp_status
+sum_partial(const gradients_t *gp, int which)
+{
+    const partial_t *s = &gp->partials[which];
+    const rp_attention *p = gp->plan.p;
+    partial_sum_t sum = {gp, s, s->data && s->grad->head ? p->H : 1, 0};
+    if (!s->data)
+        return RP_OK;
+    sum.blocks = (s->grad_rows + RP_SUM_ROWS - 1) / RP_SUM_ROWS;
+    return rp_parallel((s->grad->batch ? p->B : 1) * sum.heads * sum.blocks,
+                       sum_partial_unit, &sum, p->threads);
+}
+
+#endif

@@ -1,0 +1,129 @@
+/* products.h: products with what a tile holds. */
+#ifndef RELPOS_ATTENTION_TILES_PRODUCTS_H
+#define RELPOS_ATTENTION_TILES_PRODUCTS_H
+
+#include "gradients.h"
+
+enum {
+    RP_LATER = 8, /* operands of the next query tile that are fetched ahead */
+};
+
+/* HR rows of a (row length lda) times a panel, TERM_BLOCK terms at a time, plus what c holds
+ * or, unless that is NULL, plus constant; row maxima into row_max, unless that is NULL. */
+RP_INLINE void
+add_panel(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth, rp_ahead ahead,
+          T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+{
+    for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
+        const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
+        ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
+        T *top = k + terms >= depth ? row_max : NULL;
+        if (first && top)
+            tile_offset_max(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
+        else if (first)
+            tile_offset(a + k, lda, b, terms, ahead, c, ldc, first, step);
+        else if (top)
+            tile_add_max(a + k, lda, b, terms, ahead, c, ldc, top);
+        else
+            tile_add(a + k, lda, b, terms, ahead, c, ldc);
+        ahead.at += (uintptr_t)(TERM_BLOCK / 2 * ahead.step);
+    }
+}
+
+/* s = left . panels plus what s holds or constant, with row maxima in lane_max, as above.
+ * The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
+ * there is `later`, its first half does, and the others for BQ rows of lda at one of those
+ * addresses. */
+static void
+add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t lda,
+            const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
+            T *lane_max, const uintptr_t *later)
+{
+    const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
+    for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
+        lane_max[i] = -(T)INFINITY;
+    for (ptrdiff_t n = 0; n < t->columns; n += NR) {
+        const T *panel = panels + (t->j0 + n) * depth;
+        uintptr_t other = later && n / NR < RP_LATER ? later[n / NR] : 0;
+        ptrdiff_t shares = other ? tiles / 2 : tiles;
+        rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
+        rp_ahead rest = {other, 2 * BQ * size / shares};
+        for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
+            rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
+            add_panel(left + m * lda, lda, panel, depth, *turn, s + m * t->ld + n,
+                      t->ld, constant ? constant + m * step : NULL, step,
+                      lane_max ? lane_max + m * VL : NULL);
+            turn->at += (uintptr_t)(depth / 2 * turn->step);
+        }
+    }
+}
+
+/* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
+ * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
+static void
+clear_corners(T *buffer, ptrdiff_t lds, const step_t *x, int *clean, int dirty)
+{
+    if (!dirty && *clean == x->t.columns)
+        return;
+    *clean = x->t.columns;
+    for (int m = 0; m < BQ; m++) {
+        T *row = buffer + m * lds;
+        int first = BQ - 1 - m, end = first + (m < x->q.rows_pad ? x->t.columns : 0);
+        memset(row, 0, (size_t)first * sizeof(T));
+        memset(row + end, 0, (size_t)(lds - end) * sizeof(T));
+    }
+}
+
+/* c += a . b or a' . b, skipping zeros of a where the other operand has NaN or infinity */
+RP_INLINE void
+add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+         ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    (selected ? gemm_add_rows_selected : gemm_add_rows)(a, lda, b, ldb, rows, columns,
+                                                        depth, c, ldc);
+}
+
+RP_INLINE void
+add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
+            ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    (selected ? gemm_add_columns_selected : gemm_add_columns)(a, lda, b, ldb, rows,
+                                                              columns, depth, c, ldc);
+}
+
+/* sums[c] = sum over `rows` rows of column c, for whole vectors from c = 0 to `columns`:
+ * the sums of a few vectors of columns stay in registers over the rows. */
+static void
+column_totals(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
+{
+    enum { GROUP = 6 };
+    for (int c = 0; c < columns; c += GROUP * VL) {
+        V acc[GROUP] = {{0}};
+        int whole = RP_MIN(GROUP, (columns - c + VL - 1) / VL);
+        for (int m = 0; m < rows; m++)
+#pragma GCC unroll 6
+            for (int g = 0; g < GROUP; g++)
+                if (g < whole)
+                    acc[g] += load(a + m * lda + c + g * VL);
+        for (int g = 0; g < whole; g++)
+            store(sums + c + g * VL, acc[g]);
+    }
+}
+
+/* row += sum_n weights[n] * row n of a table or of keys; rows that no pair used may hold
+ * NaN, or lie outside. */
+static void
+add_weighted_row(const gradients_t *gp, double *row, double weight, const T *other)
+{
+    for (ptrdiff_t k = 0; weight != 0 && k < gp->plan.D_pad; k++)
+        row[k] += weight * other[k];
+}
+
+static void
+write_row_sum(const gradients_t *gp, const double *row, T *sums)
+{
+    for (ptrdiff_t k = 0; k < gp->plan.D_pad; k++)
+        sums[k] = (T)row[k];
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* tile.h: the tile in work. */
+#ifndef RELPOS_ATTENTION_TILES_TILE_H
+#define RELPOS_ATTENTION_TILES_TILE_H
+
+#include "plan.h"
+
+/* One tile of queries, and what it accumulates over its key tiles. */
+typedef struct {
+    int64_t b, h, i0;
+    int rows, rows_pad;    /* valid rows, and rounded up to whole micro-tiles */
+    int64_t begin, end;    /* keys that any of its rows may see */
+    int64_t saved_column;  /* w of the first saved band column; -1: none */
+    T *content, *relative; /* packed (q + u) and (q + v), times scale * log2e */
+    T *saved;           /* (BQ, BQ): band columns for the next key tile; NULL: none */
+    T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
+    T *key_dots;        /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
+    T *value_sums;      /* (BQ, rows of rel_value): sum of p by table row, likewise */
+} queries_t;
+
+/* One worker's buffers. */
+typedef struct {
+    T *scores;   /* (BQ, lds) */
+    T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
+    T *bias;     /* (lds): rel_bias over the band of a tile */
+    T *row;      /* max(D, Dv): a gathered row */
+    T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
+    queries_t *queries;
+} scratch_t;
+
+/* The part of a key tile that one query tile works on. */
+typedef struct {
+    int64_t j0;        /* first key */
+    int keys, columns; /* visible keys, and rounded up to whole panels */
+    int64_t w0;        /* first band column */
+    T *s;              /* logits, then probabilities: row m at s + m * ld */
+    ptrdiff_t ld;
+    int finished; /* 1: some pair of the tile may be hidden */
+} tile_t;
+
+RP_INLINE int64_t
+position_of(const plan_t *plan, const queries_t *q, const tile_t *t, int64_t m,
+            int64_t n)
+{
+    return t->j0 + n - (q->i0 + m + rp_query_offset(plan->p, q->b));
+}
+
+#endif
