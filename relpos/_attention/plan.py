@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from relpos._catalogue.schemes import SCHEMES, Scheme
 from relpos._checks import POSITION_LIMIT, as_choice, as_flag, as_float_dtype, as_int
 from relpos._settings import choose_num_threads, kernels
 from relpos._text import table_lines
@@ -26,15 +27,14 @@ from relpos._text import table_lines
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-#: Tables of vectors that each scheme has, by the argument of `attention`.
-_TABLES: dict[str, tuple[str, ...]] = {
-    "plain": (),
-    "bias": (),
-    "shaw": ("rel_key", "rel_value"),
-    "shaw_keys": ("rel_key",),
-    "music": ("rel_key",),
-    "transformer_xl": ("rel_key",),
-}
+#: Arguments of `attention` whose costs are known, tables of vectors first.
+_VECTORS = ("rel_key", "rel_value")
+_KNOWN = {*_VECTORS, "rel_bias", "pos_bias_u", "pos_bias_v"}
+_SCHEMES = tuple(
+    scheme
+    for scheme in SCHEMES
+    if scheme.operands is not None and _KNOWN.issuperset(scheme.operands)
+)
 _LINE = 64  # bytes that each block of the scratch is rounded up to
 
 
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     Examples
     --------
     >>> import relpos
-    >>> costs = relpos.plan(1, 8, 512, 512, 64, scheme="bias")
+    >>> costs = relpos.plan(1, 8, 512, 512, 64, scheme="alibi")
     >>> costs.output, [form.name for form in costs.formulations]
     (1048576, ['L x L', 'relpos'])
     """
@@ -119,10 +119,15 @@ class _Shape(NamedTuple):
     Lk: int
     D: int
     R: int
-    scheme: str
+    operands: tuple[str, ...]
     is_causal: bool
     itemsize: int
     threads: int
+
+    @property
+    def tables(self) -> int:
+        """Tables of vectors."""
+        return sum(name in _VECTORS for name in self.operands)
 
     @property
     def pairs(self) -> int:
@@ -168,7 +173,7 @@ def plan(
             4 B H N D + 2 T \, B H X D
 
     X is Lq R for tables of at most 1024 rows and an eighth of Lq + Lk, else N. A number
-    is 4 or 8 bytes; "plain" stores one score for each pair, not two.
+    is 4 or 8 bytes; "attention" stores one score for each pair, not two.
 
     Parameters
     ----------
@@ -176,11 +181,16 @@ def plan(
         Sizes of query (batch, heads, query_length, head_dim) and of key and value
         (batch, heads, key_length, head_dim); each at least 1. Where the lengths differ
         the last query is at the last key.
-    scheme : {"plain", "bias", "shaw", "shaw_keys", "music", "transformer_xl"}
-        "plain" is also what absolute and rotary encodings leave to be done, "bias" has
-        one number for each head and offset (ALiBi, T5, KERPLE). Tables of vectors are
-        shared by the heads: "shaw" has one for keys and one for values, "music" and
-        "transformer_xl" a row for each offset that occurs.
+    scheme : str
+        The name of a function: "attention" (no positions, and what absolute and rotary
+        encodings leave to be done), "shaw_attention", "relative_global_attention" or
+        "transformer_xl_attention". Or of arguments of `attention`: "rotary",
+        "shaw_keys", "rel_bias" (one number for each head and offset), "alibi", "t5",
+        "kerple". Tables of vectors are shared by the heads: "shaw_attention" has one
+        for keys and one for values, "relative_global_attention" and
+        "transformer_xl_attention" a row for each offset that occurs. Other names
+        that people use are known as well: "plain", "shaw", "music",
+        "transformer_xl", "bias".
     is_causal : bool, default False
     dtype : {float32, float64}
     max_relative_position : int, default 16
@@ -218,7 +228,8 @@ def plan(
     Examples
     --------
     >>> import relpos
-    >>> costs = relpos.plan(1, 8, 2048, 2048, 64, scheme="music", is_causal=True)
+    >>> scheme = "relative_global_attention"
+    >>> costs = relpos.plan(1, 8, 2048, 2048, 64, scheme=scheme, is_causal=True)
     >>> costs.pair_vectors_per_head, costs.table  # L^2 D and L D
     (8589934592, 4194304)
     >>> [form.name for form in costs.formulations]
@@ -232,31 +243,31 @@ def plan(
         as_int(name, size, 1, POSITION_LIMIT)
         for name, size in zip(names, given, strict=True)
     )
-    kind = as_choice("scheme", scheme, tuple(_TABLES))
+    known = _scheme(scheme)
     causal = as_flag("is_causal", is_causal)
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
-    R = _table_rows(kind, causal, Lq, Lk, k)
+    R = known.rows(Lq, Lk, k, causal)
     itemsize = as_float_dtype(dtype).itemsize
     threads = choose_num_threads(num_threads)
-    return _plan(_Shape(B, H, Lq, Lk, D, R, kind, causal, itemsize, threads))
+    operands = known.operands or ()
+    return _plan(_Shape(B, H, Lq, Lk, D, R, operands, causal, itemsize, threads))
 
 
-def _table_rows(scheme: str, causal: bool, Lq: int, Lk: int, k: int) -> int:
-    if scheme in ("shaw", "shaw_keys"):
-        return 2 * k + 1
-    if scheme == "transformer_xl":
-        return Lk if causal else Lk + Lq - 1
-    if scheme == "music" and causal:
-        return Lk
-    return 2 * max(Lq, Lk) - 1  # centred
+def _scheme(name: object) -> Scheme:
+    """The scheme of a name or synonym; a message has the names alone."""
+    named = {scheme.name: scheme for scheme in _SCHEMES}
+    called = {other: scheme.name for scheme in _SCHEMES for other in scheme.synonyms}
+    if isinstance(name, str):
+        name = called.get(name, name)
+    return named[as_choice("scheme", name, tuple(named))]
 
 
 def _plan(s: _Shape) -> Plan:
-    heads, tables = s.B * s.H, len(_TABLES[s.scheme])
+    heads, tables = s.B * s.H, s.tables
     all_pairs = heads * s.Lq * s.Lk
     content, position = 4 * all_pairs * s.D, 2 * tables * all_pairs * s.D
     met = 2 * tables * heads * s.Lq * s.R * s.D  # each query and each row
-    scores = all_pairs if s.scheme == "plain" else 2 * all_pairs
+    scores = all_pairs if not s.operands else 2 * all_pairs
     vectors = s.Lq * s.Lk * s.D * s.itemsize
     forms = []
     if tables:
@@ -283,10 +294,9 @@ def _plan(s: _Shape) -> Plan:
 def _table_bytes(s: _Shape, tables: int) -> int:
     """Tables as they come in, u and v of Transformer-XL included."""
     numbers = tables * s.R * s.D
-    if s.scheme == "bias":
-        numbers = s.H * s.R
-    elif s.scheme == "transformer_xl":
-        numbers += 2 * s.H * s.D
+    if "rel_bias" in s.operands:
+        numbers += s.H * s.R
+    numbers += sum(name.startswith("pos_bias") for name in s.operands) * s.H * s.D
     return numbers * s.itemsize
 
 
@@ -305,7 +315,7 @@ def _workspace(s: _Shape) -> int:
     values = s.Lk * _up(s.D, lanes) if s.D % lanes or s.D > 128 else 0
     slices = _wave(s, sizes, keys + s.Lk * _up(s.D, lanes))
     packed = slices * (keys + values)
-    tables = [_packed_rows(s, tile, lanes) * s.D] * len(_TABLES[s.scheme])
+    tables = [_packed_rows(s, tile, lanes) * s.D] * s.tables
     scratch = _tile_scratch(s, sizes, tile, lanes, slices)
     return (packed + sum(tables)) * s.itemsize + s.threads * scratch
 
@@ -333,20 +343,19 @@ def _tile_scratch(
 ) -> int:
     """Bytes of one thread: a tile of scores, and the queries that share its keys."""
     row = sizes["key_tile"] + tile
-    key_table = "rel_key" in _TABLES[s.scheme]
     blocks = [tile * s.D, tile * _up(s.D, lanes), tile, tile]  # query, out, max, sum
-    if s.scheme == "transformer_xl":
+    if "pos_bias_v" in s.operands:
         blocks.append(tile * s.D)  # query + v beside query + u
-    if key_table:
+    if "rel_key" in s.operands:
         blocks.append(tile * (_up(s.R, 2 * lanes) if s.by_rows else tile))
-    if s.scheme == "shaw" and s.by_rows:
+    if "rel_value" in s.operands and s.by_rows:
         blocks.append(tile * _up(s.R, lanes))
     count = sizes["block_tiles"]
     while count > 1 < s.threads and (
         slices * -(-s.Lq // (tile * count)) < 4 * s.threads
     ):
         count //= 2
-    shared = [tile * row, tile * lanes, row if s.scheme == "bias" else 0]
+    shared = [tile * row, tile * lanes, row if "rel_bias" in s.operands else 0]
     return sum(_up(n * s.itemsize, _LINE) for n in shared + count * blocks)
 
 

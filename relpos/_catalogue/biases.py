@@ -100,11 +100,13 @@ def fold_kerple(module: ModuleType, grad_bias: Array, r1: Array, r2: Array) -> N
 
 
 def bias_row(
-    title: str, name: str, in_numpy: Any, fold: Callable[..., Named], **shapes: str
+    scheme: str, title: str, in_numpy: Any, fold: Callable[..., Named], **shapes: str
 ) -> Row:
-    """A row of attention with the bias `name`."""
+    """A row of attention with the bias of a scheme."""
+    name = f"{scheme}_bias"
     backward, wanted = (bias_backward(m, name, fold) for m in (relpos, reference))
     return Row(
+        scheme,
         title,
         with_parameters(**shapes),
         with_bias(relpos, name),
@@ -141,23 +143,24 @@ def deberta_backward(module: ModuleType) -> Callable[..., Named]:
 
 
 ROWS = [
-    bias_row("ALiBi", "alibi_bias", numpy_forms.alibi, fold_alibi, slopes="H"),
+    bias_row("alibi", "ALiBi", numpy_forms.alibi, fold_alibi, slopes="H"),
     bias_row(
+        "t5",
         f"T5, {BUCKETS} buckets",
-        "t5_bias",
         numpy_forms.t5,
         fold_t5,
         weight="buckets x H",
     ),
     bias_row(
+        "kerple",
         "KERPLE, logarithmic",
-        "kerple_bias",
         numpy_forms.kerple,
         fold_kerple,
         r1="H",
         r2="H",
     ),
     Row(
+        "deberta",
         f"DeBERTa, {BUCKETS} rows",
         with_parameters(pos_key="buckets x D", pos_query="buckets x D"),
         deberta(relpos),

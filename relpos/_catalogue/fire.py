@@ -65,6 +65,7 @@ def wanted(
 
 ROWS = [
     Row(
+        "fire_attention",
         f"FIRE, width {WIDTH}",
         inputs,
         relpos.fire_attention,

@@ -90,6 +90,7 @@ def graph_reference(
 
 
 GRAPH = Row(
+    "graph_attention",
     "labelled graph, 16 edges a query",
     graph_of,
     relpos.graph_attention,
@@ -142,6 +143,7 @@ def conv_reference(grad_out: Array, **inputs: Any) -> Named:
 
 
 CONVOLUTION = Row(
+    "conv_encoding",
     "convolutional, 3 x 3",
     grid_of,
     relpos.conv_encoding,

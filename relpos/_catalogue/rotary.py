@@ -7,9 +7,9 @@ from typing import Any
 import relpos
 from relpos import reference
 from relpos._catalogue import numpy_forms
-from relpos._catalogue.row import Array, Gradients, Named
+from relpos._catalogue.row import Array, Gradients, Named, Row, arguments_of
 
-__all__ = ["GRADIENTS", "attention", "by_definition", "in_numpy"]
+__all__ = ["ROWS"]
 
 
 def attention(query: Array, key: Array, value: Array) -> Any:
@@ -54,4 +54,14 @@ def backward_by_definition(
     return turned_back(found, reference.apply_rotary)
 
 
-GRADIENTS = Gradients(backward, backward_by_definition)
+ROWS = [
+    Row(
+        "rotary",
+        "RoPE",
+        arguments_of("rotary"),
+        attention,
+        in_numpy,
+        by_definition,
+        gradients=Gradients(backward, backward_by_definition),
+    )
+]

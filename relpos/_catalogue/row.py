@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relpos import reference
+from relpos._catalogue.schemes import scheme_called
 
 __all__ = [
     "ATTENTION",
@@ -21,7 +22,7 @@ __all__ = [
     "SMALL",
     "Gradients",
     "Row",
-    "both_sides",
+    "arguments_of",
     "by_differences",
     "encoding_of",
     "errors",
@@ -37,6 +38,8 @@ Array = npt.NDArray[Any]
 Inputs = dict[str, Any]
 Named = Mapping[str, Array]  # gradients by the names of the inputs
 Limits = dict[Any, float]
+
+CLIP = 16  # Shaw's k of the base model
 
 SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
 GRADIENT_SIZE = {"heads": 2, "length": 128, "dim": 64}  # its gradients take longer
@@ -73,11 +76,13 @@ class Gradients:
 class Row:
     """A scheme: its inputs, relpos's function, the NumPy form, the definition.
 
+    `scheme` is its name in `schemes.SCHEMES`, `name` what tables call this form of it.
     `inputs(dtype, heads, length, dim)` makes the keyword arguments of the three
     functions, each of which returns an array. `gradients` is None where nothing is
     differentiable, `numpy` where nobody writes the scheme in NumPy.
     """
 
+    scheme: str
     name: str
     inputs: Callable[..., Inputs]
     relpos: Callable[..., Any]
@@ -116,9 +121,11 @@ def heads_of(
     return inputs
 
 
-def both_sides(length: int) -> int:
-    """Rows of a table for every relative position."""
-    return 2 * length - 1
+def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
+    """Query, key and value, and the operands of a scheme that is one call."""
+    known = scheme_called(scheme)
+    assert known.operands is not None
+    return heads_of(*known.operands, rows=lambda n: known.rows(n, n, CLIP, is_causal))
 
 
 def encoding_of(count: str = "length", **options: Any) -> Callable[..., Inputs]:

@@ -1,16 +1,19 @@
-"""The schemes, one row each, in the order of the tables that show them.
+"""How each scheme is computed and checked, in the order of the tables that show it.
 
-To add a scheme, add a `Row` to `ROWS`. One that is a single call of attention needs
-nothing else:
+To add a scheme, name it in `schemes.SCHEMES` and add a `Row` to `ROWS`. One that is a
+single call of attention needs nothing else:
 
     Row(
-        "Shaw, keys",
-        heads_of("rel_key", rows=lambda length: 2 * CLIP + 1),  # the inputs
+        "shaw_keys",                 # its name in SCHEMES
+        "Shaw, keys",                # its title in tables
+        arguments_of("shaw_keys"),   # the inputs: tokens and the scheme's operands
         relpos.shaw_attention,       # all three are called with these inputs by name
         numpy_forms.shaw,            # None: nobody writes it in NumPy
         reference.shaw_attention,
         gradients=of_attention(relpos.shaw_attention),
     )
+
+which `one_call` writes in one line.
 
 One that is composed of several calls (say a rotation, then attention) brings functions
 of its own, written in a file of its family beside this one: the composed forward, the
@@ -27,6 +30,7 @@ passed on as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -41,7 +45,7 @@ from relpos._catalogue.row import (
     Inputs,
     Named,
     Row,
-    both_sides,
+    arguments_of,
     encoding_of,
     heads_of,
     of_attention,
@@ -50,13 +54,28 @@ from relpos._catalogue.row import (
 
 __all__ = ["PAIRS_ROW", "ROWS"]
 
-CLIP = 16  # Shaw's k of the base model
 CAUSAL = partial(relpos.attention, is_causal=True)
 
 
 def causal_table(inputs: Inputs) -> dict[str, Any]:
     """What the Music Transformer's scheme sets: E_r ends at distance 0."""
     return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
+
+
+def one_call(
+    scheme: str, title: str, in_numpy: Callable[..., Any], function: str = "attention"
+) -> Row:
+    """The row of a scheme whose operands `function` takes by name."""
+    ours = getattr(relpos, function)
+    return Row(
+        scheme,
+        title,
+        arguments_of(scheme),
+        ours,
+        in_numpy,
+        getattr(reference, function),
+        gradients=of_attention(ours),
+    )
 
 
 def learned_backward(grad_out: Array, table: Array, positions: Array) -> Named:
@@ -71,6 +90,7 @@ def learned_reference(grad_out: Array, table: Array, positions: Array) -> Named:
 
 ROWS = [
     Row(
+        "sinusoidal",
         "sinusoidal, interleaved",
         encoding_of("positions", layout="interleaved"),
         relpos.sinusoidal,
@@ -79,6 +99,7 @@ ROWS = [
         ROUNDING,
     ),
     Row(
+        "sinusoidal",
         "sinusoidal, concat",
         encoding_of("positions", layout="concat"),
         relpos.sinusoidal,
@@ -87,6 +108,7 @@ ROWS = [
         ROUNDING,
     ),
     Row(
+        "naive",
         "naive: index",
         encoding_of(),
         relpos.index_encoding,
@@ -95,6 +117,7 @@ ROWS = [
         EXACT,
     ),
     Row(
+        "naive",
         "naive: normalized index",
         encoding_of(),
         relpos.normalized_index_encoding,
@@ -103,6 +126,7 @@ ROWS = [
         ROUNDING,
     ),
     Row(
+        "learned",
         "learned table",
         rows_of,
         relpos.learned,
@@ -111,15 +135,9 @@ ROWS = [
         EXACT,
         Gradients(learned_backward, learned_reference, EXACT),
     ),
+    one_call("attention", "NoPE (no positions)", numpy_forms.attention),
     Row(
-        "NoPE (no positions)",
-        heads_of(),
-        relpos.attention,
-        numpy_forms.attention,
-        reference.attention,
-        gradients=of_attention(relpos.attention),
-    ),
-    Row(
+        "attention",
         "NoPE, causal",
         heads_of(),
         CAUSAL,
@@ -127,70 +145,35 @@ ROWS = [
         partial(reference.attention, is_causal=True),
         gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
     ),
-    Row(
-        "RoPE",
-        heads_of(),
-        rotary.attention,
-        rotary.in_numpy,
-        rotary.by_definition,
-        gradients=rotary.GRADIENTS,
-    ),
-    Row(
-        "Shaw, keys",
-        heads_of("rel_key", rows=lambda length: 2 * CLIP + 1),
-        relpos.shaw_attention,
-        numpy_forms.shaw,
-        reference.shaw_attention,
-        gradients=of_attention(relpos.shaw_attention),
-    ),
-    Row(
+    *rotary.ROWS,
+    one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw, "shaw_attention"),
+    one_call(
+        "shaw_attention",
         "Shaw, keys and values",
-        heads_of("rel_key", "rel_value", rows=lambda length: 2 * CLIP + 1),
-        relpos.shaw_attention,
         numpy_forms.shaw,
-        reference.shaw_attention,
-        gradients=of_attention(relpos.shaw_attention),
+        "shaw_attention",
     ),
     Row(
+        "relative_global_attention",
         "Music Transformer, causal",
-        heads_of("rel_key", rows=lambda length: length),
+        arguments_of("relative_global_attention", is_causal=True),
         relpos.relative_global_attention,
         numpy_forms.music,
         reference.relative_global_attention,
         gradients=of_attention(relpos.relative_global_attention, causal_table),
     ),
-    Row(
+    one_call(
+        "transformer_xl_attention",
         "Transformer-XL, both ways",
-        heads_of("rel_key", "pos_bias_u", "pos_bias_v", rows=both_sides),
-        relpos.transformer_xl_attention,
         numpy_forms.transformer_xl,
-        reference.transformer_xl_attention,
-        gradients=of_attention(relpos.transformer_xl_attention),
+        "transformer_xl_attention",
     ),
-    Row(
-        "BERT, keys and queries",
-        heads_of("rel_key", "rel_query", rows=both_sides),
-        relpos.attention,
-        numpy_forms.keys_and_queries,
-        reference.attention,
-        gradients=of_attention(relpos.attention),
-    ),
-    Row(
-        "rel_bias per head",
-        heads_of("rel_bias", rows=both_sides),
-        relpos.attention,
-        numpy_forms.relative_bias,
-        reference.attention,
-        gradients=of_attention(relpos.attention),
-    ),
+    one_call("bert", "BERT, keys and queries", numpy_forms.keys_and_queries),
+    one_call("rel_bias", "rel_bias per head", numpy_forms.relative_bias),
     *biases.ROWS,
     *neighbours.ROWS,
     *fire.ROWS,
 ]
-PAIRS_ROW = Row(
-    "Shaw, keys, L x L x d",
-    heads_of("rel_key", rows=lambda length: 2 * CLIP + 1),
-    relpos.shaw_attention,
-    numpy_forms.pairs,
-    reference.shaw_attention,
+PAIRS_ROW = one_call(
+    "shaw_keys", "Shaw, keys, L x L x d", numpy_forms.pairs, "shaw_attention"
 )

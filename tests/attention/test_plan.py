@@ -11,23 +11,30 @@ import pytest
 
 import relpos
 from relpos import _core
+from relpos._catalogue.schemes import SCHEMES
 from relpos._settings import use_isa
 
-SCHEMES = ["plain", "bias", "shaw", "shaw_keys", "music", "transformer_xl"]
+MUSIC, XL = "relative_global_attention", "transformer_xl_attention"
+#: What attention is given beside the tokens, of each scheme with known costs.
+OPERANDS = {
+    scheme.name: scheme.operands
+    for scheme in SCHEMES
+    if scheme.operands is not None and "rel_query" not in scheme.operands
+}
 
 
 def by_name(costs):
     return {form.name: form for form in costs.formulations}
 
 
-# Music Transformer, table 1: memory per layer and head in MB, float32, D_h = 64.
-MUSIC = [("L x L x d", 650, 108.0), ("table", 650, 0.17), ("table", 3500, 0.90)]
+# The Music Transformer, table 1: memory per layer and head in MB, float32, D_h = 64.
+TERMS = [("L x L x d", 650, 108.0), ("table", 650, 0.17), ("table", 3500, 0.90)]
 LOGITS = [(650, 1.7), (3500, 49.0)]
 
 
-@pytest.mark.parametrize(("term", "length", "megabytes"), MUSIC)
+@pytest.mark.parametrize(("term", "length", "megabytes"), TERMS)
 def test_terms_of_the_music_transformer(term, length, megabytes):
-    costs = relpos.plan(1, 1, length, length, 64, scheme="music", is_causal=True)
+    costs = relpos.plan(1, 1, length, length, 64, scheme=MUSIC, is_causal=True)
     got = costs.table if term == "table" else costs.pair_vectors_per_head
     digits = 0 if megabytes > 10 else 2  # that the table gives
     assert round(got / 1e6, digits) == megabytes
@@ -35,8 +42,8 @@ def test_terms_of_the_music_transformer(term, length, megabytes):
 
 @pytest.mark.parametrize(("length", "megabytes"), LOGITS)
 def test_relative_logits_of_the_music_transformer(length, megabytes):
-    plain = relpos.plan(1, 1, length, length, 64, scheme="plain", is_causal=True)
-    music = relpos.plan(1, 1, length, length, 64, scheme="music", is_causal=True)
+    plain = relpos.plan(1, 1, length, length, 64, scheme="attention", is_causal=True)
+    music = relpos.plan(1, 1, length, length, 64, scheme=MUSIC, is_causal=True)
     logits = by_name(music)["L x L"].bytes - by_name(plain)["L x L"].bytes
     assert round(logits / 1e6, 0 if megabytes > 10 else 1) == megabytes
 
@@ -59,7 +66,7 @@ def test_bytes_and_flops_by_hand():
         10,
         15,
         4,
-        scheme="shaw",
+        scheme="shaw_attention",
         is_causal=True,
         dtype=np.float64,
         max_relative_position=1,
@@ -88,20 +95,20 @@ def test_pairs_and_rows_are_those_that_occur(lq, lk, causal):
         for j in range(lk)
         if not causal or j <= i + lk - lq
     ]
-    plain = relpos.plan(1, 1, lq, lk, 8, scheme="plain", is_causal=causal)
+    plain = relpos.plan(1, 1, lq, lk, 8, scheme="attention", is_causal=causal)
     assert plain.relpos.flops == 4 * 8 * len(reach)
     rows = {}
-    for scheme in ("music", "transformer_xl"):
+    for scheme in (MUSIC, XL):
         costs = relpos.plan(1, 1, lq, lk, 8, scheme=scheme, is_causal=causal)
         rows[scheme] = costs.table // (8 * 4)
-    assert rows["transformer_xl"] == lk if causal else lk + lq - 1
+    assert rows[XL] == lk if causal else lk + lq - 1
     if reach and causal:
-        assert rows["music"] == lk >= 1 - min(reach)
+        assert rows[MUSIC] == lk >= 1 - min(reach)
     elif reach:
-        assert rows["music"] == 2 * max(map(abs, reach)) + 1
+        assert rows[MUSIC] == 2 * max(map(abs, reach)) + 1
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", OPERANDS)
 def test_relpos_needs_the_least(scheme, isa):
     """But for tables of a few rows, whose L x R form is as small."""
     costs = relpos.plan(4, 8, 4096, 4096, 64, scheme=scheme, is_causal=True)
@@ -111,12 +118,28 @@ def test_relpos_needs_the_least(scheme, isa):
     assert [f.name for f in costs.formulations] == [
         name
         for name in ("L x L x d", "L x L", "L x R", "relpos")
-        if name in ("L x L", "relpos") or scheme not in ("plain", "bias")
+        if name in ("L x L", "relpos") or {"rel_key", "rel_value"} & {*OPERANDS[scheme]}
     ]
 
 
+@pytest.mark.parametrize("name", OPERANDS)
+def test_a_scheme_has_its_other_names(name):
+    """Those that were its names before, among others."""
+    sizes = dict(batch=2, heads=3, query_length=20, key_length=30, head_dim=8)
+    want = relpos.plan(**sizes, scheme=name)
+    others = next(scheme.synonyms for scheme in SCHEMES if scheme.name == name)
+    assert all(relpos.plan(**sizes, scheme=other) == want for other in others)
+
+
+def test_names_of_before():
+    """Each is another name of a scheme whose costs are known."""
+    known = {other for s in SCHEMES if s.name in OPERANDS for other in s.synonyms}
+    assert {"plain", "bias", "shaw", "music", "transformer_xl"} <= known
+    assert "shaw_keys" in OPERANDS
+
+
 def test_prints_as_a_table():
-    costs = relpos.plan(1, 8, 2048, 2048, 64, scheme="music", is_causal=True)
+    costs = relpos.plan(1, 8, 2048, 2048, 64, scheme=MUSIC, is_causal=True)
     text = str(costs)
     assert "8.59 GB per head" in text and "4.194 MB" in text
     assert [line.split("  ")[0] for line in text.splitlines()[1:5]] == [
@@ -126,7 +149,7 @@ def test_prints_as_a_table():
         "relpos",
     ]
     assert "n / (b h) = 256" in text
-    tiny = relpos.plan(1, 1, 1, 1, 1, scheme="plain")
+    tiny = relpos.plan(1, 1, 1, 1, 1, scheme="attention")
     assert "output 4 B" in str(tiny)
 
 
@@ -137,6 +160,7 @@ import numpy as np
 import relpos
 from relpos._settings import use_isa
 from relpos._catalogue.measure import forget_peak, resident
+from relpos._catalogue.schemes import scheme_called
 
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, which round up by 2 MB each
 b, h, lq, lk, d, scheme, causal, dtype, k, threads, isa = {case!r}
@@ -145,23 +169,11 @@ rng = np.random.default_rng(0)
 def normal(*shape):
     return rng.standard_normal(shape).astype(dtype)
 
-reach = max(lq, lk)
-tables = {{
-    "bias": {{"rel_bias": lambda: normal(h, 2 * reach - 1)}},
-    "shaw": {{name: lambda: normal(2 * k + 1, d) for name in ("rel_key", "rel_value")}},
-    "shaw_keys": {{"rel_key": lambda: normal(2 * k + 1, d)}},
-    "music": {{"rel_key": lambda: normal(lk if causal else 2 * reach - 1, d)}},
-    "transformer_xl": {{
-        "rel_key": lambda: normal(lk if causal else lk + lq - 1, d),
-        "pos_bias_u": lambda: normal(h, d),
-        "pos_bias_v": lambda: normal(h, d),
-    }},
-}}
-run = {{
-    "music": relpos.relative_global_attention,
-    "transformer_xl": relpos.transformer_xl_attention,
-}}.get(scheme, relpos.attention)
-given = {{name: make() for name, make in tables.get(scheme, {{}}).items()}}
+known = scheme_called(scheme)
+rows = known.rows(lq, lk, k, causal)
+shapes = {{"rel_bias": (h, rows), "pos_bias_u": (h, d), "pos_bias_v": (h, d)}}
+given = {{name: normal(*shapes.get(name, (rows, d))) for name in known.operands}}
+run = getattr(relpos, scheme, relpos.attention)
 query, key, value = normal(b, h, lq, d), normal(b, h, lk, d), normal(b, h, lk, d)
 options = {{"is_causal": causal, "query_offset": lk - lq, "num_threads": threads}}
 out = np.ones_like(query)  # touched, so that it counts before the call
@@ -177,16 +189,16 @@ print(json.dumps(peak - before if known else None))
 
 # b, h, lq, lk, d, scheme, causal, dtype, k, threads
 MEASURED = [
-    (1, 8, 4096, 4096, 64, "music", True, "float32", 0, 2),
-    (1, 8, 4096, 4096, 64, "music", False, "float32", 0, 1),
-    (2, 8, 2048, 2048, 64, "shaw", False, "float32", 16, 2),
-    (2, 4, 1024, 2048, 72, "shaw", False, "float64", 700, 2),
+    (1, 8, 4096, 4096, 64, MUSIC, True, "float32", 0, 2),
+    (1, 8, 4096, 4096, 64, MUSIC, False, "float32", 0, 1),
+    (2, 8, 2048, 2048, 64, "shaw_attention", False, "float32", 16, 2),
+    (2, 4, 1024, 2048, 72, "shaw_attention", False, "float64", 700, 2),
     (2, 4, 2048, 2048, 64, "shaw_keys", True, "float64", 100, 1),
-    (1, 8, 1024, 4096, 64, "transformer_xl", True, "float32", 0, 2),
-    (4, 16, 1024, 4096, 64, "plain", False, "float32", 0, 2),
-    (4, 8, 1024, 1024, 160, "bias", True, "float32", 0, 2),
-    (64, 64, 8, 8, 64, "plain", False, "float32", 0, 2),
-    (1, 8, 2048, 2048, 64, "music", False, "float64", 0, 2),
+    (1, 8, 1024, 4096, 64, XL, True, "float32", 0, 2),
+    (4, 16, 1024, 4096, 64, "attention", False, "float32", 0, 2),
+    (4, 8, 1024, 1024, 160, "rel_bias", True, "float32", 0, 2),
+    (64, 64, 8, 8, 64, "attention", False, "float32", 0, 2),
+    (1, 8, 2048, 2048, 64, MUSIC, False, "float64", 0, 2),
 ]
 TABLES = list(_core.by_isa)
 
@@ -213,7 +225,7 @@ def test_memory_is_what_is_measured(child, isa, case):
     assert costs.relpos.bytes == pytest.approx(found, rel=0.2)
 
 
-GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme="shaw")
+GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme=XL)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +236,8 @@ GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme="
         ({"query_length": -1}, ValueError, ["query_length", "-1"]),
         ({"key_length": True}, TypeError, ["key_length", "True"]),
         ({"head_dim": 2**70}, ValueError, ["head_dim", str(2**70)]),
-        ({"scheme": "rope"}, ValueError, ["scheme", "'rope'", "'transformer_xl'"]),
+        ({"scheme": "ropes"}, ValueError, ["scheme", "'ropes'", f"{XL!r}"]),
+        ({"scheme": np.array(["a", "b"])}, TypeError, ["scheme", "array"]),
         ({"scheme": None}, TypeError, ["scheme", "NoneType"]),
         ({"is_causal": 1}, TypeError, ["is_causal", "int"]),
         ({"dtype": "x"}, TypeError, ["dtype", "'x'", "float32"]),

@@ -48,6 +48,7 @@ def scaled_backward(factor, grad_out, inputs):
 def test_composed_schemes_are_held_to_differences(slip):
     """A right backward passes at 1e-10; one that is wrong by 1e-8 does not."""
     row = Row(
+        "attention",
         "twice the query",
         heads_of(),
         lambda **inputs: scaled(2.0, inputs),
@@ -83,7 +84,7 @@ def test_memory_beyond_the_output_is_seen(monkeypatch):
         return {"table": hungry(**inputs)}
 
     gradients = Gradients(hungry_backward, hungry_backward)
-    row = Row("hungry", rows_of, hungry, hungry, hungry, EXACT, gradients)
+    row = Row("learned", "hungry", rows_of, hungry, hungry, hungry, EXACT, gradients)
     monkeypatch.setattr(rows, "ROWS", [row])
     for form in ("relpos", "gradients"):
         found = child.run_here("hungry", form)

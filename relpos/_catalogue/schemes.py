@@ -1,0 +1,235 @@
+"""What there is: every scheme by name, who computes it, and which models use it.
+
+`relpos.plan`, the rows of `rows.py`, the demo, the benchmarks and the tests know
+schemes by these names, and tests/docs/test_catalogue.py holds all of them together.
+Nothing of relpos is imported here, so that anything may import this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["SCHEMES", "Scheme", "scheme_called"]
+
+#: (Lq, Lk, k, is_causal) to the rows of a table.
+Rows = Callable[[int, int, int, bool], int]
+
+
+def centred(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """Every distance in both directions, 0 in the middle."""
+    return 2 * max(lq, lk) - 1
+
+
+def clipped(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """-k to k."""
+    return 2 * k + 1
+
+
+def buckets(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """k for each direction."""
+    return 2 * k
+
+
+def up_to_the_query(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """With a causal mask the distances up to 0 alone."""
+    return lk if is_causal else centred(lq, lk, k, is_causal)
+
+
+def seen(lq: int, lk: int, k: int, is_causal: bool) -> int:
+    """What occurs where the last query is at the last key."""
+    return lk if is_causal else lk + lq - 1
+
+
+class Scheme(NamedTuple):
+    """One way to know where things stand.
+
+    Attributes
+    ----------
+    name : str
+        That of its function; where it is arguments of `attention`, the model's.
+    functions : tuple of str
+        All that compute it or a part of it, as written after ``relpos.``; the one that
+        people should meet first comes first.
+    family : str
+        One of `relpos.data.families`.
+    models : tuple of str
+        Some that use it.
+    synonyms : tuple of str
+        What else it is called.
+    operands : tuple of str, optional
+        Of `attention`, beside query, key and value; None where it is more or other than
+        one call of that.
+    rows : callable
+        (Lq, Lk, k, is_causal) to the rows of these operands.
+    """
+
+    name: str
+    functions: tuple[str, ...]
+    family: str
+    models: tuple[str, ...] = ()
+    synonyms: tuple[str, ...] = ()
+    operands: tuple[str, ...] | None = None
+    rows: Rows = centred
+
+
+SCHEMES = (
+    Scheme(
+        "sinusoidal",
+        ("sinusoidal", "sinusoidal_shift_matrix", "nn.SinusoidalEncoding"),
+        "absolute",
+        models=("Transformer",),
+        synonyms=("sinusoids", "positional_encoding"),
+    ),
+    Scheme(
+        "naive",
+        ("index_encoding", "normalized_index_encoding", "random_encoding"),
+        "absolute",
+    ),
+    Scheme(
+        "learned",
+        ("learned", "learned_backward", "nn.LearnedAPE"),
+        "absolute",
+        models=("BERT", "GPT-2", "ConvS2S"),
+        synonyms=("ape",),
+    ),
+    Scheme(
+        "attention",
+        ("attention",),
+        "none (NoPE)",
+        models=("Llama 4, every fourth layer",),
+        synonyms=("plain", "nope"),
+        operands=(),
+    ),
+    Scheme(
+        "rotary",
+        (
+            *("apply_rotary", "apply_rotary_backward"),
+            *("rotary_frequencies", "rotary_magnitude", "xpos_magnitude"),
+        ),
+        "rotary (RoPE)",
+        models=("RoFormer", "GPT-J", "GPT-NeoX", "Llama", "TorchScale (xPos)"),
+        synonyms=("rope", "xpos"),
+        operands=(),
+    ),
+    Scheme(
+        "shaw_keys",
+        ("shaw_attention", "recipes.botnet"),
+        "relative",
+        models=("BERT with relative_key", "BoTNet"),
+        synonyms=("relative_key",),
+        operands=("rel_key",),
+        rows=clipped,
+    ),
+    Scheme(
+        "shaw_attention",
+        ("shaw_attention", "shaw_scores", "nn.ShawAttention"),
+        "relative",
+        models=("Transformer with relative positions", "OpenNMT"),
+        synonyms=("shaw",),
+        operands=("rel_key", "rel_value"),
+        rows=clipped,
+    ),
+    Scheme(
+        "relative_global_attention",
+        (
+            *("relative_global_attention", "skewed_scores", "skew", "unskew"),
+            "nn.RelativeGlobalAttention",
+        ),
+        "relative",
+        models=("Music Transformer",),
+        synonyms=("music", "music_transformer"),
+        operands=("rel_key",),
+        rows=up_to_the_query,
+    ),
+    Scheme(
+        "transformer_xl_attention",
+        (
+            *("transformer_xl_attention", "transformer_xl_scores", "rel_shift"),
+            *("recipes.xlnet", "recipes.xlnet_segments"),
+            "recipes.xlnet_segments_backward",
+            "nn.RelPartialLearnableMultiHeadAttn",
+            "nn.ConformerRelPositionAttention",
+        ),
+        "relative",
+        models=("Transformer-XL", "XLNet", "Conformer"),
+        synonyms=("transformer_xl", "xl", "conformer"),
+        operands=("rel_key", "pos_bias_u", "pos_bias_v"),
+        rows=seen,
+    ),
+    Scheme(
+        "bert",
+        ("recipes.bert",),
+        "relative",
+        models=("BERT with relative_key_query",),
+        synonyms=("relative_key_query",),
+        operands=("rel_key", "rel_query"),
+    ),
+    Scheme(
+        "rel_bias",
+        ("attention", "recipes.swin", "nn.DynamicPositionBias"),
+        "relative",
+        models=("Swin Transformer", "x-transformers"),
+        synonyms=("bias", "relative_position_bias"),
+        operands=("rel_bias",),
+    ),
+    Scheme(
+        "alibi",
+        ("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
+        "linear biases (ALiBi)",
+        models=("BLOOM", "MPT"),
+        operands=("rel_bias",),
+    ),
+    Scheme(
+        "t5",
+        ("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket"),
+        "relative",
+        models=("T5", "Flan-T5", "mT5"),
+        operands=("rel_bias",),
+    ),
+    Scheme(
+        "kerple",
+        ("kerple_bias", "kerple_bias_backward"),
+        "relative",
+        models=("KERPLE",),
+        operands=("rel_bias",),
+    ),
+    Scheme(
+        "deberta",
+        ("recipes.deberta", "deberta_bucket"),
+        "relative",
+        models=("DeBERTa", "DeBERTa-v2"),
+        synonyms=("disentangled_attention",),
+        operands=("rel_key", "rel_query"),
+        rows=buckets,
+    ),
+    Scheme(
+        "graph_attention",
+        ("graph_attention",),
+        "relative",
+        models=("Shaw's relations of graphs",),
+        synonyms=("graph",),
+    ),
+    Scheme(
+        "conv_encoding",
+        ("conv_encoding", "conv_encoding_backward", "nn.ConvPositionEmbedding"),
+        "convolutional",
+        models=("CPVT", "wav2vec 2.0"),
+        synonyms=("peg",),
+    ),
+    Scheme(
+        "fire_attention",
+        ("fire_attention", "fire_bias", "fire_bias_backward"),
+        "learned function (FIRE)",
+        models=("FIRE",),
+        synonyms=("fire",),
+    ),
+)
+
+
+def scheme_called(name: str) -> Scheme:
+    """The scheme of a name or synonym; KeyError where there is none."""
+    for scheme in SCHEMES:
+        if name == scheme.name or name in scheme.synonyms:
+            return scheme
+    raise KeyError(name)
