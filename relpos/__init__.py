@@ -1,4 +1,42 @@
-"""relpos: attention with relative positions, exact C kernels for NumPy."""
+"""relpos: attention with relative positions, exact C kernels for NumPy.
+
+=================  =====================================================================
+any scheme         attention, merge_attention
+schemes by name    shaw_attention, relative_global_attention, transformer_xl_attention,
+                   fire_attention, graph_attention
+their scores       shaw_scores, skewed_scores, transformer_xl_scores
+biases             alibi_bias, alibi_slopes, t5_bias, t5_bucket, deberta_bucket,
+                   kerple_bias, fire_bias
+rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magnitude
+added encodings    sinusoidal, sinusoidal_shift_matrix, learned, conv_encoding,
+                   index_encoding, normalized_index_encoding, random_encoding
+positions          relative_positions, grid_labels, skew, unskew, rel_shift
+gradients          AttentionContext, alibi_bias_backward, t5_bias_backward,
+                   kerple_bias_backward, fire_bias_backward, apply_rotary_backward,
+                   learned_backward, conv_encoding_backward
+before a call      plan, audit_encoding
+the process        set_num_threads, get_num_threads, threads, show_config, demo
+results            AttentionOutput, AttentionGradients, FireAttentionGradients,
+                   FireGradients, KerpleGradients, RotaryGradients, ConvGradients,
+                   Plan, EncodingAudit
+=================  =====================================================================
+
+Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
+published models as arguments of `attention`, `relpos.reference` every function as plain
+NumPy to be read, `relpos.ufuncs` the kernels as ufuncs, `relpos.plot` pictures, and
+`relpos.data` what encodings have in common and what not.
+
+Layout is (..., heads, length, dim); a relative position is key minus query, so that the
+past is negative; in a mask, True may attend.
+
+Examples
+--------
+>>> import numpy as np
+>>> import relpos
+>>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 200, 64))
+>>> relpos.attention(q, k, v, rel_bias=relpos.alibi_bias(8, 200)).shape
+(8, 200, 64)
+"""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
@@ -73,6 +111,7 @@ try:
         t5_bias_backward as t5_bias_backward,
         t5_bucket as t5_bucket,
     )
+    from relpos._catalogue.names import suggestion as _suggestion
     from relpos._encodings.audit import (
         EncodingAudit as EncodingAudit,
         audit_encoding as audit_encoding,
@@ -95,7 +134,6 @@ try:
         RotaryGradients as RotaryGradients,
         apply_rotary as apply_rotary,
         apply_rotary_backward as apply_rotary_backward,
-        xpos_magnitude as xpos_magnitude,
     )
     from relpos._encodings.rotary_scaling import (
         rotary_frequencies as rotary_frequencies,
@@ -104,6 +142,9 @@ try:
     from relpos._encodings.sinusoidal import (
         sinusoidal as sinusoidal,
         sinusoidal_shift_matrix as sinusoidal_shift_matrix,
+    )
+    from relpos._encodings.xpos import (
+        xpos_magnitude as xpos_magnitude,
     )
     from relpos._names import publish as _publish
     from relpos._settings import (
@@ -144,7 +185,11 @@ else:
             return _import_module("relpos._demo.programme").demo
         if name in _LATER:
             return _import_module(f"relpos.{name}")
-        raise AttributeError(f"module 'relpos' has no attribute {name!r}")
+        problem = f"module 'relpos' has no attribute {name!r}"
+        if sought := _suggestion(name):
+            # obj: else the interpreter would add a guess of its own
+            raise AttributeError(f"{problem}; did you mean {sought}?", obj=None)
+        raise AttributeError(problem)
 
 
 def __dir__() -> list[str]:

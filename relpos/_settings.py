@@ -80,6 +80,11 @@ def set_num_threads(n: int) -> None:
     ValueError
         If `n` is not between 1 and 1024.
 
+    See Also
+    --------
+    threads : Sets the number for a block.
+    get_num_threads, show_config : Tell what is set.
+
     Notes
     -----
     Before the first call of this function, the number is the first of: the environment
@@ -112,6 +117,11 @@ def get_num_threads() -> int:
     int
         The number of the innermost `threads` block around, else the process's.
 
+    See Also
+    --------
+    set_num_threads : Sets it for the process.
+    threads : Sets it for a block.
+
     Examples
     --------
     >>> import relpos
@@ -131,12 +141,22 @@ def threads(n: int) -> Iterator[None]:
     n : int
         At least 1, the calling thread included.
 
+    Yields
+    ------
+    None
+        The block runs with `n` threads.
+
     Raises
     ------
     TypeError
         If `n` is not an integer.
     ValueError
         If `n` is not between 1 and 1024.
+
+    See Also
+    --------
+    set_num_threads : Sets the number for good.
+    get_num_threads : Tells it.
 
     Notes
     -----
@@ -296,6 +316,10 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     ------
     TypeError, ValueError
         If `mode` is neither of the two.
+
+    See Also
+    --------
+    get_num_threads, set_num_threads, threads : Read and set the number of threads.
 
     Examples
     --------

@@ -43,6 +43,12 @@ transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d)
 Sizes that only an output has (``out`` above) come from ``out=``. The attention forms
 scale by 1/sqrt(d). rotary turns the first 2h <= d columns.
 
+See Also
+--------
+relpos.attention, relpos.sinusoidal, relpos.apply_rotary : Check and explain more.
+relpos.learned, relpos.conv_encoding, relpos.skew : The same of encodings and skewing.
+relpos.reference : Definitions to read.
+
 Examples
 --------
 >>> import numpy as np

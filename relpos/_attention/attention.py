@@ -41,7 +41,8 @@ class AttentionOutput(NamedTuple):
 
     See Also
     --------
-    attention : returns it, and has the formulas.
+    attention : Returns it, and has the formulas.
+    merge_attention : Joins two of them by `out` and `lse`.
 
     Examples
     --------
@@ -114,11 +115,14 @@ def attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., Hk, Lk, D)
+        One row for each key.
     value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
     attn_mask : array_like, broadcasts to (..., H, Lq, Lk), optional
-        bool: True = may attend. Floating: added after the scale; -inf hides, any finite
-        number is just a number.
+        Of bool: True = may attend. Floating: added after the scale; -inf hides, any
+        finite number is just a number.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped from `out`; the others grow by
         1 / (1 - dropout_p). lse and weights are those without dropout.
@@ -193,6 +197,18 @@ def attention(
         relative position is.
     MemoryError
         Out of memory.
+
+    See Also
+    --------
+    shaw_attention, relative_global_attention, transformer_xl_attention : Schemes by
+        name.
+    fire_attention, graph_attention : What does not fit these arguments.
+    alibi_bias, t5_bias, kerple_bias : Make a `rel_bias`.
+    apply_rotary : Turns query and key before.
+    AttentionContext.backward : The gradients.
+    relpos.recipes : Published models as arguments of this function.
+    relpos.reference.attention : The same in plain NumPy, to be read.
+    plan : Bytes and flops, before a call.
 
     Notes
     -----

@@ -41,7 +41,7 @@ class AttentionGradients(NamedTuple):
 
     See Also
     --------
-    AttentionContext.backward : returns it, and has the formulas.
+    AttentionContext.backward : Returns it, and has the formulas.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class AttentionContext:
 
     See Also
     --------
-    attention : returns it, as `AttentionOutput.context`.
+    attention : Returns it, as `AttentionOutput.context`.
 
     Examples
     --------
@@ -178,6 +178,10 @@ class AttentionContext:
             resized since the call.
         MemoryError
             Out of memory.
+
+        See Also
+        --------
+        AttentionGradients, FireAttentionGradients : What it returns.
 
         References
         ----------

@@ -64,7 +64,7 @@ class FireGradients(NamedTuple):
 
     See Also
     --------
-    fire_bias_backward : returns it, and has the formulas.
+    fire_bias_backward : Returns it, and has the formulas.
 
     Examples
     --------
@@ -159,7 +159,9 @@ def fire_bias(
 
     See Also
     --------
-    fire_bias_backward : gradients of the parameters.
+    fire_bias_backward : Gradients of the parameters.
+    fire_attention : The attention with this bias, which stores nothing of it.
+    kerple_bias, alibi_bias : Biases of the offset alone.
 
     References
     ----------
@@ -223,8 +225,8 @@ def fire_bias_backward(
     ----------
     grad_bias : array_like of float, (H, Lq, Lk)
         Gradient of what `fire_bias` returned, such as that of an `attn_mask`.
-    w1, b1, w2, b2, c, threshold, query_offset, signed, eps
-        As in `fire_bias`.
+    w1, b1, w2, b2, c, threshold, query_offset, signed, eps : as in `fire_bias`
+        What the forward was given.
 
     Returns
     -------
@@ -236,6 +238,11 @@ def fire_bias_backward(
     ------
     TypeError, ValueError
         As `fire_bias`; ValueError if `grad_bias` does not fit the heads.
+
+    See Also
+    --------
+    fire_bias : The forward.
+    fire_attention : Gives these gradients with those of query, key and value.
 
     References
     ----------
@@ -309,10 +316,13 @@ def fire_attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., Hk, Lk, D)
+        One row for each key.
     value : array_like, (..., Hk, Lk, Dv)
-    w1, b1, w2, b2, c, threshold, signed, eps
-        As in `fire_bias`; w2 has a row for each query head. A Python number for `c` or
+        What each key has to give.
+    w1, b1, w2, b2, c, threshold, signed, eps : as in `fire_bias`
+        FIRE's network; w2 has a row for each query head. A Python number for `c` or
         `threshold` takes no part in the promotion of dtypes.
     **keywords
         Keywords of `attention`.
@@ -328,6 +338,12 @@ def fire_attention(
     TypeError, ValueError, IndexError, MemoryError
         As `attention`; ValueError where a parameter's shape does not fit, and where
         Lq != Lk and no `query_offset` is given.
+
+    See Also
+    --------
+    fire_bias : The bias written out.
+    attention : Has the common keywords.
+    AttentionContext.backward : The gradients.
 
     References
     ----------

@@ -60,7 +60,7 @@ pos_bias_v : ndarray
 
     See Also
     --------
-    AttentionContext.backward : returns it, and has the formulas.
+    AttentionContext.backward : Returns it, and has the formulas.
 
     Examples
     --------

@@ -70,8 +70,11 @@ def graph_attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., H, Lk, D)
+        One row for each key.
     value : array_like, (..., H, Lk, Dv)
+        What each key has to give.
     indptr : array_like of int, (Lq + 1,)
         Where each query's edges begin; rises from 0 to the number of edges. The graph
         is shared by batch items and heads.
@@ -114,7 +117,9 @@ def graph_attention(
 
     See Also
     --------
-    attention : with ``labels=`` the same for a label on every pair.
+    attention : With ``labels=`` the same for a label on every pair.
+    shaw_attention : The labels of a sequence.
+    AttentionContext.backward : The gradients.
 
     Notes
     -----

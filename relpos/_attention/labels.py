@@ -45,6 +45,7 @@ def relative_positions(
     Returns
     -------
     ndarray of int64, (Lq, Lk)
+        Row i is query i, column j key j.
 
     Raises
     ------
@@ -52,6 +53,12 @@ def relative_positions(
         If an argument is not an integer.
     ValueError
         If a length or `max_relative_position` is negative, or the matrix too large.
+
+    See Also
+    --------
+    grid_labels : The pairs of cells of a grid.
+    t5_bucket, deberta_bucket : Buckets of the positions.
+    relpos.plot.relative_position_map : Draws them.
 
     References
     ----------
@@ -110,6 +117,12 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
         If `shape` is not an integer or a sequence of integers.
     ValueError
         If a length is negative, or the labels too many.
+
+    See Also
+    --------
+    attention : Takes them as `labels`.
+    relative_positions : The offsets of a sequence.
+    relpos.recipes.swin, relpos.recipes.botnet : Models on grids.
 
     Notes
     -----

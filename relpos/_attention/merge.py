@@ -38,17 +38,20 @@ def merge_attention(
 
     Parameters
     ----------
-    out_a, out_b : array_like, (..., Dv)
-        Results of `attention` over each set; leading axes broadcast.
-    lse_a, lse_b : array_like, (...)
-        Their log-sum-exps, each of its out's shape without the last axis.
+    out_a : array_like, (..., Dv)
+        Result of `attention` over one set; leading axes broadcast with `out_b`.
+    lse_a : array_like, (...)
+        Its log-sum-exps, of its shape without the last axis.
+    out_b, lse_b : array_like
+        The same over the other set.
 
     Returns
     -------
     out : ndarray, (..., Dv)
+        What one call over both sets returns, to rounding, in the common dtype of
+        `out_a` and `out_b`.
     lse : ndarray, (...)
-        What one call over both sets returns, to rounding; out in the common dtype of
-        `out_a` and `out_b`, lse in that of `lse_a` and `lse_b`.
+        Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.
 
     Raises
     ------
@@ -56,6 +59,10 @@ def merge_attention(
         An argument is not floating.
     ValueError
         Shapes do not fit.
+
+    See Also
+    --------
+    attention : Returns `lse` with ``return_lse=True``.
 
     References
     ----------

@@ -74,7 +74,7 @@ class Plan(NamedTuple):
 
     See Also
     --------
-    plan : returns it, and has the formulas.
+    plan : Returns it, and has the formulas.
 
     Examples
     --------
@@ -94,7 +94,12 @@ class Plan(NamedTuple):
 
     @property
     def relpos(self) -> Formulation:
-        """What this package's kernels need."""
+        """What this package's kernels need.
+
+        See Also
+        --------
+        plan : Explains the formulations.
+        """
         return self.formulations[-1]
 
     def __str__(self) -> str:
@@ -192,6 +197,7 @@ def plan(
         that people use are known as well: "plain", "shaw", "music",
         "transformer_xl", "bias".
     is_causal : bool, default False
+        Whether keys after the query are hidden.
     dtype : {float32, float64}
     max_relative_position : int, default 16
         Shaw's k; other schemes have none.
@@ -212,6 +218,12 @@ def plan(
         If an argument is of the wrong kind.
     ValueError
         If a size is less than 1, or `scheme` is not known.
+
+    See Also
+    --------
+    Plan : What it returns.
+    attention : What it counts.
+    show_config : The threads and the instruction set of a call.
 
     Notes
     -----

@@ -117,12 +117,15 @@ def shaw_attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., Hk, Lk, D)
+        One row for each key.
     value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
     rel_key : array_like, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
-        a^K; None leaves the term out. k = 0 is legal.
+        The a^K; None leaves the term out. k = 0 is legal.
     rel_value : array_like, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
-        a^V; None leaves the term out. Its k may differ.
+        The a^V; None leaves the term out. Its k may differ.
     **keywords
         Keywords of `attention`.
 
@@ -136,6 +139,13 @@ def shaw_attention(
     TypeError, ValueError, IndexError, MemoryError
         As `attention`; ValueError for a table with an even number of rows, and where
         Lq != Lk and no `query_offset` is given.
+
+    See Also
+    --------
+    attention : Has the common keywords.
+    shaw_scores : The scores, to look at.
+    graph_attention : Labelled edges instead of a sequence.
+    relpos.nn.ShawAttention : The layer.
 
     References
     ----------
@@ -179,8 +189,11 @@ def relative_global_attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., Hk, Lk, D)
+        One row for each key.
     value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
         -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
@@ -199,6 +212,13 @@ def relative_global_attention(
     TypeError, ValueError, MemoryError
         As `attention`; ValueError for even R where not causal, and where Lq != Lk and
         no `query_offset` is given.
+
+    See Also
+    --------
+    attention : Has the common keywords.
+    skewed_scores : The scores, to look at.
+    skew : The paper's way to them.
+    relpos.nn.RelativeGlobalAttention : The layer.
 
     References
     ----------
@@ -249,14 +269,17 @@ def transformer_xl_attention(
     Parameters
     ----------
     query : array_like, (..., H, Lq, D)
+        One row for each query.
     key : array_like, (..., Hk, Lk, D)
+        One row for each key, those of the memory first.
     value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
         (Conformer). A table of any other length needs `min_relative_position`.
     pos_bias_u, pos_bias_v : array_like, (D,) or (H, D)
-        u of the content term and v of the position term; None leaves one out.
+        Biases u of the content term and v of the position term; None leaves one out.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
         -(Lk-1) and `beyond` "raise" by default.
@@ -274,6 +297,15 @@ def transformer_xl_attention(
         As `attention`; ValueError where neither R nor `min_relative_position` tells the
         relative position of row 0. The article's matrix of 2N rows, for N queries and
         keys, begins at -N.
+
+    See Also
+    --------
+    attention : Has the common keywords.
+    transformer_xl_scores : The scores, to look at.
+    rel_shift : The paper's way to them.
+    relpos.nn.RelPartialLearnableMultiHeadAttn : The layer.
+    relpos.nn.ConformerRelPositionAttention : Conformer's layer.
+    relpos.recipes.xlnet : XLNet's form.
 
     References
     ----------

@@ -75,9 +75,11 @@ def shaw_scores(
     Parameters
     ----------
     query : array_like of float, (..., H, Lq, D)
+        One row for each query.
     key : array_like of float, (..., H, Lk, D)
+        One row for each key.
     rel_key : array_like of float, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D)
-        a^K: row t belongs to relative position t - k.
+        Row t of a^K belongs to relative position t - k.
     scale : float, optional
         1/sqrt(D) where it is None.
     query_offset : int or array_like of int, (...), optional
@@ -86,6 +88,7 @@ def shaw_scores(
     Returns
     -------
     ndarray, (..., H, Lq, Lk)
+        Scores of every pair, before any mask.
 
     Raises
     ------
@@ -94,6 +97,12 @@ def shaw_scores(
     ValueError
         If shapes do not match, `rel_key` has an even number of rows, or Lq != Lk and
         no `query_offset` is given.
+
+    See Also
+    --------
+    shaw_attention : The attention of these scores.
+    skewed_scores, transformer_xl_scores : Those of the other schemes.
+    relpos.plot.attention_map : Draws them.
 
     References
     ----------
@@ -137,19 +146,22 @@ def skewed_scores(
 
     Parameters
     ----------
-    query, key, scale, query_offset
-        As in `shaw_scores`.
+    query, key : as in `shaw_scores`
+        One row for each query, and for each key.
     rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
-        e: row t belongs to relative position t - (R - 1) if `is_causal`, else to
+        Row t of e belongs to relative position t - (R - 1) if `is_causal`, else to
         t - (R - 1) / 2.
     is_causal : bool
         Where the table lies; nothing is masked either way.
+    scale, query_offset : as in `shaw_scores`
+        Factor of the scores, and position of query 0 minus that of key 0.
     min_relative_position : int, optional
         Relative position of row 0, instead of those.
 
     Returns
     -------
     ndarray, (..., H, Lq, Lk)
+        Scores of every pair, before any mask.
 
     Raises
     ------
@@ -158,6 +170,11 @@ def skewed_scores(
     ValueError
         If shapes do not match, R is even with neither `is_causal` nor
         `min_relative_position`, or Lq != Lk and no `query_offset` is given.
+
+    See Also
+    --------
+    relative_global_attention : The attention of these scores.
+    shaw_scores, transformer_xl_scores : Those of the other schemes.
 
     References
     ----------
@@ -205,13 +222,16 @@ def transformer_xl_scores(
 
     Parameters
     ----------
-    query, key, scale
-        As in `shaw_scores`; keys begin with the memory.
+    query, key : as in `shaw_scores`
+        One row for each query, and for each key; keys begin with the memory.
     rel_key : array_like of float, (R, D), (H, R, D) or (..., H, R, D)
         The projected R: row t belongs to relative position t - (Lk - 1), where R is
         Lk, Lk + Lq - 1 or 2 Lk - 1. A table of any other length needs
         `min_relative_position`.
     pos_bias_u, pos_bias_v : array_like of float, (D,) or (H, D)
+        Biases u of the content term and v of the position term.
+    scale : as in `shaw_scores`
+        Factor of the scores.
     query_offset : int or array_like of int, (...), optional
         Position of query 0 minus that of key 0; Lk - Lq, the length of the memory,
         where it is None.
@@ -221,6 +241,7 @@ def transformer_xl_scores(
     Returns
     -------
     ndarray, (..., H, Lq, Lk)
+        Scores of every pair, before any mask.
 
     Raises
     ------
@@ -229,6 +250,11 @@ def transformer_xl_scores(
     ValueError
         If shapes do not match, or neither R nor `min_relative_position` tells the
         relative position of row 0.
+
+    See Also
+    --------
+    transformer_xl_attention : The attention of these scores.
+    shaw_scores, skewed_scores : Those of the other schemes.
 
     References
     ----------

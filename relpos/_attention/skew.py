@@ -49,6 +49,7 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
     Returns
     -------
     ndarray, (..., Lq, Lk) if `is_causal`, else (..., Lq, R - Lq + 1)
+        Column j belongs to key j.
 
     Raises
     ------
@@ -59,7 +60,9 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
 
     See Also
     --------
-    unskew : its adjoint.
+    unskew : Its adjoint.
+    rel_shift : Transformer-XL's way to the same.
+    skewed_scores : Scores that need no skew.
 
     References
     ----------
@@ -124,6 +127,10 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Array:
     ValueError
         If `x` has fewer than two axes.
 
+    See Also
+    --------
+    skew, rel_shift : What it is the adjoint of.
+
     References
     ----------
     .. [1] Huang et al., "Music Transformer", 2018, arXiv:1809.04281, section 3.4.1.
@@ -163,6 +170,7 @@ def rel_shift(x: ArrayLike) -> Array:
     Returns
     -------
     ndarray, (..., Lq, Lk)
+        Column j belongs to key j.
 
     Raises
     ------
@@ -173,7 +181,9 @@ def rel_shift(x: ArrayLike) -> Array:
 
     See Also
     --------
-    unskew : with ``is_causal=True`` the adjoint of this map.
+    unskew : With ``is_causal=True`` the adjoint of this map.
+    skew : The Music Transformer's way to the same.
+    transformer_xl_scores : Scores that need no shift.
 
     References
     ----------

@@ -60,6 +60,7 @@ def alibi_slopes(
     Returns
     -------
     ndarray, (H,)
+        All positive, the first of them the steepest.
 
     Raises
     ------
@@ -67,6 +68,10 @@ def alibi_slopes(
         If an argument is of the wrong kind.
     ValueError
         If `num_heads` is less than 1, or `max_exponent` not positive.
+
+    See Also
+    --------
+    alibi_bias : The bias that they make.
 
     References
     ----------
@@ -116,6 +121,7 @@ def alibi_bias(
     Returns
     -------
     ndarray, (..., H, 2 length - 1)
+        One row for each head, from the farthest key of the past on.
 
     Raises
     ------
@@ -126,7 +132,9 @@ def alibi_bias(
 
     See Also
     --------
-    alibi_bias_backward : gradient of the slopes.
+    alibi_bias_backward : Gradient of the slopes.
+    alibi_slopes : The slopes of a number of heads.
+    kerple_bias, t5_bias, fire_bias : Biases with more to learn.
 
     Notes
     -----
@@ -189,6 +197,11 @@ def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
         If `grad_bias` is not floating.
     ValueError
         If it has fewer than two axes or an even number of columns.
+
+    See Also
+    --------
+    alibi_bias : The forward.
+    AttentionContext.backward : Where `grad_bias` comes from, as `rel_bias`.
 
     References
     ----------

@@ -59,6 +59,7 @@ def deberta_bucket(
     Parameters
     ----------
     relative_position : array_like of int, any shape
+        In DeBERTa query minus key; the sign is kept.
     bucket_size : int
         At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
     max_position : int
@@ -81,7 +82,8 @@ def deberta_bucket(
 
     See Also
     --------
-    relpos.recipes.deberta : rows of DeBERTa's tables from these buckets.
+    relpos.recipes.deberta : Rows of DeBERTa's tables from these buckets.
+    t5_bucket : Buckets of a bias per head.
 
     Notes
     -----

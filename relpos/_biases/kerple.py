@@ -39,7 +39,7 @@ class KerpleGradients(NamedTuple):
 
     See Also
     --------
-    kerple_bias_backward : returns it, and has the formula.
+    kerple_bias_backward : Returns it, and has the formula.
 
     Examples
     --------
@@ -92,6 +92,7 @@ def kerple_bias(
     Returns
     -------
     ndarray, (..., H, 2 length - 1)
+        One row for each head, from the farthest key of the past on.
 
     Raises
     ------
@@ -102,8 +103,8 @@ def kerple_bias(
 
     See Also
     --------
-    kerple_bias_backward : gradients of `r1` and `r2`.
-    alibi_bias : the power with r2 = 1.
+    kerple_bias_backward : Gradients of `r1` and `r2`.
+    alibi_bias : The power with r2 = 1.
 
     References
     ----------
@@ -152,8 +153,8 @@ def kerple_bias_backward(
     ----------
     grad_bias : array_like of float, (..., H, 2 length - 1)
         For instance ``context.backward(grad_out).rel_bias``.
-    r1, r2, kind
-        As in `kerple_bias`.
+    r1, r2, kind : as in `kerple_bias`
+        What the forward was given.
 
     Returns
     -------
@@ -167,6 +168,11 @@ def kerple_bias_backward(
     ValueError
         If shapes differ, `grad_bias` has an even number of columns, or `r2` is out of
         its range.
+
+    See Also
+    --------
+    kerple_bias : The forward.
+    AttentionContext.backward : Where `grad_bias` comes from, as `rel_bias`.
 
     References
     ----------

@@ -66,6 +66,7 @@ def t5_bucket(
     Parameters
     ----------
     relative_position : array_like of int, any shape
+        Key minus query.
     bidirectional : bool, default True
         True in an encoder, False in a causal decoder.
     num_buckets : int, default 32
@@ -84,6 +85,12 @@ def t5_bucket(
         If an argument is of the wrong kind.
     ValueError
         If `num_buckets` or `max_distance` leave no logarithmic range.
+
+    See Also
+    --------
+    t5_bias : The bias of the buckets.
+    deberta_bucket : Buckets that keep the sign.
+    attention : Takes them as `buckets`.
 
     Notes
     -----
@@ -162,12 +169,13 @@ def t5_bias(
         length from max_distance + 1 on serves every call at all.
     num_buckets : int, optional
         Rows that `weight` must have; None takes those that it has.
-    bidirectional, max_distance
-        As in `t5_bucket`.
+    bidirectional, max_distance : as in `t5_bucket`
+        How positions fall into the buckets.
 
     Returns
     -------
     ndarray, (H, 2 length - 1)
+        One row for each head, from the farthest key of the past on.
 
     Raises
     ------
@@ -179,8 +187,9 @@ def t5_bias(
 
     See Also
     --------
-    t5_bucket : the same without a copy, as ``attention(buckets=...)``.
-    t5_bias_backward : gradient of the weights.
+    t5_bucket : The same without a copy, as ``attention(buckets=...)``.
+    t5_bias_backward : Gradient of the weights.
+    relpos.recipes.t5 : T5's weight as arguments of attention.
 
     References
     ----------
@@ -223,8 +232,8 @@ def t5_bias_backward(
         For instance ``context.backward(grad_out).rel_bias``.
     num_buckets : int
         Rows of the weights.
-    bidirectional, max_distance
-        As in `t5_bucket`.
+    bidirectional, max_distance : as in `t5_bucket`
+        What the forward was given.
 
     Returns
     -------
@@ -238,6 +247,11 @@ def t5_bias_backward(
     ValueError
         If `grad_bias` has fewer than two axes or an even number of columns, or the
         buckets leave no logarithmic range.
+
+    See Also
+    --------
+    t5_bias : The forward.
+    AttentionContext.backward : Where `grad_bias` comes from, as `rel_bias`.
 
     References
     ----------

@@ -55,6 +55,12 @@ def demo(
     -------
     int
         The exit status: 0 if every check passed.
+
+    See Also
+    --------
+    relpos.data : The tables that its last step shows.
+    relpos.reference : The definitions that it compares with.
+    show_config : How relpos was built, and what it is using.
     """
     report = Report(quiet=as_json) if report is None else report
     start = perf_counter()

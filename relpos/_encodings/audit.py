@@ -92,7 +92,7 @@ class EncodingAudit(NamedTuple):
 
     See Also
     --------
-    audit_encoding : returns it, and has the formulas.
+    audit_encoding : Returns it, and has the formulas.
 
     Examples
     --------
@@ -183,6 +183,11 @@ def audit_encoding(
         values that are not finite.
     IndexError, ValueError
         As `encode` raises them, where it does not serve even two of the lengths.
+
+    See Also
+    --------
+    sinusoidal, learned, index_encoding, random_encoding : Encodings to measure.
+    relpos.plot.encoding_map : Draws one.
 
     Notes
     -----

@@ -44,7 +44,7 @@ class ConvGradients(NamedTuple):
 
     See Also
     --------
-    conv_encoding_backward : returns it, and has the formula.
+    conv_encoding_backward : Returns it, and has the formula.
 
     Examples
     --------
@@ -98,6 +98,7 @@ def conv_encoding(
     weight : array_like, (E, k), or (E, i, j) with a grid of two axes
         One kernel per channel. PyTorch's shapes (E, 1, k) and (E, 1, i, j) will do.
     bias : array_like, (E,), optional
+        Added to each channel of the convolution.
     mask : array_like of bool, broadcasts to (..., L), optional
         True: a token. False: padding, which the convolution does not see (whatever it
         holds) and which comes back as it came.
@@ -110,6 +111,7 @@ def conv_encoding(
     Returns
     -------
     ndarray, (..., L, E)
+        Tokens plus convolution.
 
     Raises
     ------
@@ -122,8 +124,8 @@ def conv_encoding(
 
     See Also
     --------
-    conv_encoding_backward : its gradients.
-    relpos.nn.ConvPositionEmbedding : wav2vec 2.0's grouped form as a layer.
+    conv_encoding_backward : Its gradients.
+    relpos.nn.ConvPositionEmbedding : The grouped form of wav2vec 2.0 as a layer.
 
     References
     ----------
@@ -175,8 +177,8 @@ def conv_encoding_backward(
     ----------
     grad_out : array_like, (..., L, E)
         Gradient of what `conv_encoding` returned.
-    x, weight, bias, mask, grid, is_causal
-        As in `conv_encoding`.
+    x, weight, bias, mask, grid, is_causal : as in `conv_encoding`
+        What the forward was given.
 
     Returns
     -------
@@ -192,6 +194,10 @@ def conv_encoding_backward(
         A shape does not fit, or `grid` does not multiply to L.
     MemoryError
         Out of memory.
+
+    See Also
+    --------
+    conv_encoding : The forward.
 
     References
     ----------

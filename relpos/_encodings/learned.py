@@ -58,6 +58,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     Returns
     -------
     ndarray, (..., *S, E)
+        A copy of the row of each position.
 
     Raises
     ------
@@ -70,7 +71,9 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
 
     See Also
     --------
-    learned_backward : gradient of the table.
+    learned_backward : Gradient of the table.
+    sinusoidal : Nothing to learn, and no last position.
+    relpos.nn.LearnedAPE : The same as a layer.
 
     References
     ----------
@@ -129,6 +132,10 @@ def learned_backward(
         If the axes of `grad_out` before the last are not those of `positions`.
     IndexError
         If a position is negative, or R or more.
+
+    See Also
+    --------
+    learned : The forward.
 
     References
     ----------

@@ -39,6 +39,7 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
     Returns
     -------
     ndarray, (length, dim)
+        Every column is 0, 1, ..., length - 1.
 
     Raises
     ------
@@ -46,6 +47,11 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
         If an argument is of the wrong kind.
     ValueError
         If `length` is negative or `dim` less than 1.
+
+    See Also
+    --------
+    normalized_index_encoding, random_encoding : The other naive ones.
+    audit_encoding : Tells what is wrong with it.
 
     References
     ----------
@@ -77,17 +83,23 @@ def normalized_index_encoding(
 
     Parameters
     ----------
-    length, dim, dtype
-        As in `index_encoding`.
+    length, dim, dtype : as in `index_encoding`
+        Rows and columns, and the number type of the result.
 
     Returns
     -------
     ndarray, (length, dim)
+        Every column runs from 0 to 1.
 
     Raises
     ------
     TypeError, ValueError
         As `index_encoding`.
+
+    See Also
+    --------
+    index_encoding, random_encoding : The other naive ones.
+    audit_encoding : Tells what is wrong with it.
 
     References
     ----------
@@ -119,8 +131,8 @@ def random_encoding(
 
     Parameters
     ----------
-    length, dim
-        As in `index_encoding`.
+    length, dim : as in `index_encoding`
+        Rows and columns.
     rng : int, numpy.random.Generator or None
         Seed or source of the numbers.
     dtype : {float32, float64}
@@ -129,11 +141,17 @@ def random_encoding(
     Returns
     -------
     ndarray, (length, dim)
+        The numbers drawn.
 
     Raises
     ------
     TypeError, ValueError
         As `index_encoding`; also if `rng` is of another kind, or negative.
+
+    See Also
+    --------
+    index_encoding, normalized_index_encoding : The other naive ones.
+    audit_encoding : Tells what is wrong with it.
 
     References
     ----------

@@ -14,15 +14,12 @@ import numpy as np
 
 from relpos._checks import (
     Array,
-    as_flag,
     as_floating,
     check_out,
     native,
     quiet,
     rounded,
 )
-from relpos._encodings.positions import real_positions
-from relpos._encodings.rotary_scaling import even_dim, positive
 from relpos._encodings.rotation import Rotation, as_rotation
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ class RotaryGradients(NamedTuple):
 
     See Also
     --------
-    apply_rotary_backward : returns it, and has the formulas.
+    apply_rotary_backward : Returns it, and has the formulas.
 
     Examples
     --------
@@ -108,7 +105,7 @@ def apply_rotary(
         The angles in radians, instead of positions times frequencies; broadcasts to
         (..., L, rotary_dim / 2). For several axes: those of each axis side by side.
     magnitude : float or array_like of float, optional
-        m, by which turned pairs are multiplied; broadcasts to (..., L, rotary_dim / 2):
+        The m that multiplies turned pairs; broadcasts to (..., L, rotary_dim / 2):
         `rotary_magnitude`, or `xpos_magnitude`.
     interleaved : bool, default False
         Which columns are a pair. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
@@ -129,6 +126,7 @@ def apply_rotary(
     Returns
     -------
     ndarray, x's shape and dtype
+        The columns turned, and the rest as it was.
 
     Raises
     ------
@@ -140,9 +138,10 @@ def apply_rotary(
 
     See Also
     --------
-    rotary_frequencies : frequencies of models for long sequences.
-    xpos_magnitude : the magnitudes of xPos.
-    apply_rotary_backward : gradients of x, learned frequencies and angles.
+    rotary_frequencies : Frequencies of models for long sequences.
+    xpos_magnitude : The magnitudes of xPos.
+    apply_rotary_backward : Gradients of x, learned frequencies and angles.
+    sinusoidal : An encoding that is added instead.
 
     Notes
     -----
@@ -250,10 +249,10 @@ def apply_rotary_backward(
     ----------
     grad_out : array_like of float, (..., L, D)
         Gradient of what `apply_rotary` returned.
-    x, positions, base, inv_freq, angles, magnitude
-        As in `apply_rotary`.
-    interleaved, rotary_dim, offset, inverse
-        As in `apply_rotary`.
+    x, positions, base, inv_freq, angles, magnitude : as in `apply_rotary`
+        What the forward was given.
+    interleaved, rotary_dim, offset, inverse : as in `apply_rotary`
+        What the forward was given.
 
     Returns
     -------
@@ -267,6 +266,11 @@ def apply_rotary_backward(
         If an argument is of the wrong kind.
     ValueError
         As `apply_rotary`, and if `grad_out` has not x's shape.
+
+    See Also
+    --------
+    apply_rotary : The forward; turned back it is the gradient of x alone.
+    rotary_frequencies : Frequencies to start learning from.
 
     References
     ----------
@@ -330,67 +334,3 @@ def _angle_gradients(rotation: Rotation, grad: Array) -> dict[str, Array]:
         name: rounded(_sum_to(grad_angles, array.shape), array.dtype.newbyteorder("="))
         for name, array in given.items()
     }
-
-
-@quiet
-def xpos_magnitude(
-    positions: ArrayLike,
-    dim: int,
-    *,
-    scale_base: float = 512.0,
-    inverse: bool = False,
-) -> Array:
-    r"""Magnitudes of xPos: inner products that fall with the distance.
-
-    .. math::
-
-        m_{n,c} = \zeta_c^{\,n / scale\_base}, \quad
-        \zeta_c = \frac{2c + 0.4 \, dim}{1.4 \, dim}
-
-    Queries take these and keys those with ``inverse=True``, so that a product has the
-    factor :math:`\zeta_c^{(i - j) / scale\_base}`.
-
-    Parameters
-    ----------
-    positions : int or array_like of any shape S
-        The int n stands for 0, 1, ..., n - 1. Public implementations subtract half of
-        the length, the same for queries and keys: it cancels in the products and keeps
-        the magnitudes near 1.
-    dim : int
-        The `rotary_dim` of `apply_rotary`; even.
-    scale_base : float, default 512
-        Positions after which the factor is :math:`\zeta`.
-    inverse : bool, default False
-        The reciprocals, for keys.
-
-    Returns
-    -------
-    ndarray of float64, S + (dim / 2,)
-        For `magnitude` of `apply_rotary`.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If `dim` is odd or less than 2, or `scale_base` is not positive.
-
-    References
-    ----------
-    .. [1] Sun et al., "A Length-Extrapolatable Transformer", 2022, arXiv:2212.10554.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> relpos.xpos_magnitude([0, 512], 4).round(4)
-    array([[1.    , 1.    ],
-           [0.2857, 0.6429]])
-    """
-    columns = even_dim(dim)
-    where = real_positions(positions, columns // 2, np.dtype(np.float64))
-    step = positive("scale_base", scale_base)
-    if as_flag("inverse", inverse):
-        step = -step
-    zeta = (2 * np.arange(columns // 2) + 0.4 * columns) / (1.4 * columns)
-    result: Array = zeta ** (where[..., np.newaxis] / step)
-    return result  # far away inf and 0

@@ -273,7 +273,8 @@ def rotary_frequencies(
 
     See Also
     --------
-    rotary_magnitude : what "yarn" and "longrope" multiply by besides.
+    rotary_magnitude : What "yarn" and "longrope" multiply by besides.
+    apply_rotary : Takes the frequencies as `inv_freq`.
 
     References
     ----------
@@ -338,6 +339,11 @@ def rotary_magnitude(
         If `scaling` is of the wrong kind.
     ValueError
         If it has an unknown name, an unknown or missing key, or a wrong value.
+
+    See Also
+    --------
+    rotary_frequencies : The frequencies of the same scaling.
+    apply_rotary : Takes the result as `magnitude`.
 
     References
     ----------

@@ -107,6 +107,7 @@ def sinusoidal(
     Returns
     -------
     ndarray, S + (dim,)
+        One encoding for each position.
 
     Raises
     ------
@@ -115,6 +116,13 @@ def sinusoidal(
     ValueError
         If `dim`, `base`, `layout`, or the shape of `inv_freq` or `out` is wrong, or an
         integer too large to be exact in float64.
+
+    See Also
+    --------
+    sinusoidal_shift_matrix : Moves it by an offset.
+    learned : A table that is learned.
+    apply_rotary : Turns queries and keys by the same angles.
+    relpos.nn.SinusoidalEncoding : The same as a layer.
 
     Notes
     -----
@@ -183,12 +191,13 @@ def sinusoidal_shift_matrix(
     dim : int
         Columns of the encoding; even where `layout` is "interleaved", because a last
         sine without its cosine cannot be moved.
-    base, layout
-        As in `sinusoidal`.
+    base, layout : as in `sinusoidal`
+        Those of the encoding.
 
     Returns
     -------
     ndarray of float64, (dim, dim)
+        The matrix M.
 
     Raises
     ------
@@ -196,6 +205,10 @@ def sinusoidal_shift_matrix(
         If an argument is of the wrong kind.
     ValueError
         If `offset` is not finite, or `dim`, `base` or `layout` is wrong.
+
+    See Also
+    --------
+    sinusoidal : The encoding that it moves.
 
     References
     ----------

@@ -9,6 +9,11 @@ attention itself is done by the functions of `relpos`.
 A token that no query sees has no part in a gradient, not even where it is nan: the mask
 hides it as a key, and its own row of `grad_out` is zero where no loss counts that row.
 In PyTorch the nan reaches the parameters, as 0 * nan.
+
+See Also
+--------
+relpos.attention : The attention inside, as a function.
+relpos.recipes : Weights of published models as arguments of that function.
 """
 
 from relpos.nn.absolute import LearnedAPE, SinusoidalEncoding

@@ -15,6 +15,11 @@ Gradients come back under the names of the keywords, in the model's own order of
 the gradient of a parameter that feeds several keywords is the sum of theirs.
 
 Shapes: B batch items, H heads, Lq and Lk lengths, D columns of query and key.
+
+See Also
+--------
+relpos.attention : Takes the result as keywords.
+relpos.nn : Layers, for what has projections of its own.
 """
 
 from relpos.recipes.grids import botnet, swin

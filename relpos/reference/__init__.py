@@ -10,6 +10,11 @@ key minus query.
 
 Notation of the formulas: q, k, v are rows of query, key and value; i counts queries,
 j counts keys, o is `query_offset` and r(i, j) = j - (i + o).
+
+See Also
+--------
+relpos : The same functions, by the kernels.
+relpos.demo : Holds the two against each other.
 """
 
 from relpos.reference.biases import (

@@ -9,7 +9,7 @@ import relpos
 
 #: Where public names are; those of ufuncs have docstrings that NumPy makes.
 ROOMS = (
-    *(relpos.nn, relpos.recipes, relpos.reference),
+    *(relpos, relpos.nn, relpos.recipes, relpos.reference),
     *(relpos.plot, relpos.data),
 )
 SECTIONS = (
@@ -42,14 +42,15 @@ def methods(thing):
     }
 
 
-def public(rooms=ROOMS):
+def public():
     """Names as one writes them, the methods of classes too: what they stand for."""
     found = {
         f"{room.__name__}.{name}": getattr(room, name)
-        for room in rooms
+        for room in ROOMS
         for name in room.__all__
         if name != "__version__"
     }
+    found["relpos.demo"] = relpos.demo
     for name, thing in list(found.items()):
         found |= {f"{name}.{key}": value for key, value in methods(thing).items()}
     return found

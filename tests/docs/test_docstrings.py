@@ -188,3 +188,13 @@ def test_ufuncs_are_in_the_table_of_their_module():
     table = re.findall(r"^([a-z][a-z_, ]*?)  ", relpos.ufuncs.__doc__, flags=re.M)
     described = [name for row in table for name in row.split(", ")]
     assert sorted({*described} - {"ufunc"}) == sorted(relpos.ufuncs.__all__)
+
+
+def test_the_package_lists_its_names_each_in_one_family():
+    table = relpos.__doc__.split("==\n")[1].split("\n==")[0]
+    listed = [
+        name for line in table.splitlines() for name in re.findall(r"\w+", line[19:])
+    ]
+    assert sorted(listed) == sorted({*relpos.__all__, "demo"} - {"__version__"})
+    modules = set(re.findall(r"`relpos\.(\w+)`", relpos.__doc__))
+    assert modules == {*dir(relpos)} - {*relpos.__all__, "demo"}

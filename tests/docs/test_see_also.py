@@ -10,18 +10,25 @@ from docstrings import entries, public, sections
 
 import relpos
 
-PUBLIC = public()
+#: Modules that are more than a list of what they hold.
+MODULES = {
+    f"relpos.{name}": getattr(relpos, name)
+    for name in ("nn", "recipes", "reference", "ufuncs")
+}
+PUBLIC = public() | MODULES
 LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.M)
 
 
 def room_of(name):
     """relpos, or the module of it that has this public name."""
     rest = name.split(".")[1]
-    return relpos if rest in relpos.__all__ else getattr(relpos, rest)
+    return relpos if callable(getattr(relpos, rest)) else getattr(relpos, rest)
 
 
 def is_there(room, name):
     """Whether `name` means something in a room: by itself, or from relpos on."""
+    if name == "relpos":
+        return relpos
     try:
         if name.startswith("relpos."):
             return attrgetter(name.removeprefix("relpos."))(relpos)

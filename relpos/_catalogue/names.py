@@ -1,0 +1,136 @@
+"""Names that people try in relpos, and where what they look for is.
+
+Those of functions elsewhere are here; schemes, their synonyms and models are those of
+schemes.py. `relpos` asks for them where an attribute is missing, so this file is loaded
+with it, and is little more than text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from relpos._catalogue.schemes import SCHEMES
+
+#: What there is, as one writes it after `relpos.`: the names that people try for it, in
+#: any case and with or without underscores.
+TRIED = {
+    # ---- attention
+    "attention": """
+        scaled_dot_product_attention sdpa dot_product_attention softmax_attention
+        multi_head_attention multi_head_attention_forward mha self_attention
+        cross_attention flash_attention flash_attn_func flex_attention
+        memory_efficient_attention grouped_query_attention gqa relative_attention
+        relative_position_attention sliding_window_attention""",
+    "AttentionContext.backward": "backward grad gradients vjp attention_grad",
+    "shaw_attention": """
+        shaw_relative_attention relation_aware_attention relation_aware_self_attention
+        relative_key_value""",
+    "relative_global_attention": """
+        music_attention music_relative_attention rga skewed_attention""",
+    "transformer_xl_attention": """
+        transfo_xl txl txl_attention rel_multi_head_attn
+        rel_partial_learnable_multi_head""",
+    "graph_attention": "sparse_attention edge_attention relation_aware_graph",
+    "merge_attention": "merge merge_states merge_attn_states ring_attention",
+    # ---- positions inside attention
+    "relative_positions": "relative_position relative_distance distances offsets",
+    "grid_labels": "relative_position_index relative_coords grid_positions",
+    "rel_shift": "relative_shift shift",
+    "skew": "skewing skew_scores qe_masking",
+    "alibi_bias": "alibi_attention build_alibi_tensor alibi_mask",
+    "alibi_slopes": "get_slopes get_alibi_slopes slopes",
+    "t5_bias": """
+        t5_relative_bias t5_relative_position_bias relative_position_bias
+        relative_attention_bias compute_bias rel_pos_bias position_bias""",
+    "t5_bucket": "relative_position_bucket bucket buckets t5_buckets",
+    "deberta_bucket": """
+        make_log_bucket_position log_bucket_position build_relative_position""",
+    "kerple_bias": "kerple_log kerple_power kerple_attention",
+    "fire_bias": "fire_relative_position_bias functional_interpolation",
+    # ---- rotary
+    "apply_rotary": """
+        rotary_encoding rotary_embedding rotary_emb rotary_pos_emb
+        rotary_position_embedding apply_rope apply_rotary_emb apply_rotary_pos_emb
+        apply_rotary_position_embedding rotate_half rotate_queries_and_keys mistral
+        qwen""",
+    "rotary_frequencies": """
+        yarn ntk ntk_rope ntk_aware dynamic_ntk longrope llama3_rope linear_rope
+        rope_scaling rope_frequencies rope_init inv_freq precompute_freqs_cis
+        position_interpolation""",
+    "rotary_magnitude": "attention_factor mscale yarn_magnitude",
+    "xpos_magnitude": "xpos xpos_scale",
+    # ---- encodings that are added
+    "sinusoidal": """
+        sinusoidal_encoding sinusoidal_embedding sinusoidal_position_embedding
+        sinusoidal_positional_encoding sincos sine_encoding position_encoding
+        positional_embedding position_embedding timestep_embedding
+        get_timestep_embedding""",
+    "learned": "learned_encoding learned_embedding learnable absolute",
+    "conv_encoding": """
+        cpe pos_cnn conditional_positional_encoding conv_embedding
+        positional_encoding_generator""",
+    "audit_encoding": "audit evaluate_encoding",
+    # ---- models, layers and the rest
+    "recipes.bert": "bert_attention relative_key",
+    "recipes.botnet": "botnet botnet_attention",
+    "recipes.deberta": "deberta_v3 deberta_attention deberta_bias",
+    "recipes.swin": "swin swin_attention swin_transformer swin_bias window_attention",
+    "recipes.t5": "t5_attention t5_recipe",
+    "recipes.xlnet": "xlnet xlnet_attention",
+    "recipes.xlnet_segments": "xlnet_segments segments",
+    "recipes.xlnet_segments_backward": "xlnet_segments_backward",
+    "recipes": "models",
+    "nn.ConformerRelPositionAttention": """
+        conformer conformer_attention ConformerRelPositionAttention
+        RelPositionMultiHeadAttention RelPositionMultiHeadedAttention""",
+    "nn.ConvPositionEmbedding": "ConvPositionEmbedding wav2vec2 pos_conv_embed",
+    "nn.DynamicPositionBias": """
+        DynamicPositionBias dpb cpb continuous_position_bias swin_v2""",
+    "nn.RelPartialLearnableMultiHeadAttn": "RelPartialLearnableMultiHeadAttn",
+    "nn.RelativeGlobalAttention": "RelativeGlobalAttention",
+    "nn.ShawAttention": "ShawAttention",
+    "nn.LearnedAPE": "LearnedAPE",
+    "nn.Linear": "Linear",
+    "nn.LayerNorm": "LayerNorm",
+    "nn.Dropout": "Dropout",
+    "nn.Embedding": "Embedding",
+    "nn.update_memory": "update_memory mems memory",
+    "nn.load_file": "load_file load_state_dict load safetensors",
+    "nn": "layers modules torch pytorch Module",
+    "plot.attention_map": "attention_map heatmap plot_attention plot_weights",
+    "plot.encoding_map": "encoding_map plot_encoding",
+    "plot.loss_curves": "loss_curves plot_losses",
+    "plot.relative_position_map": "relative_position_map",
+    "reference": "definitions numpy ref",
+    "reference.brute_force_attention": "brute_force_attention brute_force",
+    "ufuncs": "gufuncs",
+    "plan": "cost costs flops memory_usage estimate",
+    "set_num_threads": "num_threads omp_num_threads",
+    "show_config": "config info show_versions",
+}
+
+
+def _plain(name: str) -> str:
+    """Return `name` as all its spellings have it."""
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+@cache
+def by_catalogue() -> dict[str, str]:
+    """Return the first function of each scheme, by its names and those of models."""
+    named = [(name, s) for s in SCHEMES for name in (s.name, *s.synonyms)]
+    using = [(name, s) for s in SCHEMES for name in s.models]
+    return {_plain(name): s.functions[0] for name, s in reversed(named + using)}
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    tried = {_plain(name): t for t, names in TRIED.items() for name in names.split()}
+    return by_catalogue() | tried
+
+
+def suggestion(name: str) -> str | None:
+    """Return what `name` stands for, from `relpos.` on; None where nobody knows."""
+    there = _by_name().get(_plain(name))
+    return there and f"relpos.{there}"

@@ -1,0 +1,150 @@
+"""Names that people try in relpos are answered with what they look for."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import subprocess
+import sys
+from operator import attrgetter
+
+import pytest
+
+import relpos
+from relpos._catalogue.names import TRIED, by_catalogue, suggestion
+
+NAMES = [name for names in TRIED.values() for name in names.split()]
+
+#: Of deep-learning users; in other spellings, too.
+SOUGHT = {
+    "rope": "relpos.apply_rotary",
+    "RoPE": "relpos.apply_rotary",
+    "rotary": "relpos.apply_rotary",
+    "rotary_embedding": "relpos.apply_rotary",
+    "RotaryEmbedding": "relpos.apply_rotary",
+    "apply_rotary_pos_emb": "relpos.apply_rotary",
+    "yarn": "relpos.rotary_frequencies",
+    "ntk": "relpos.rotary_frequencies",
+    "xpos": "relpos.xpos_magnitude",
+    "alibi": "relpos.alibi_bias",
+    "ALiBi": "relpos.alibi_bias",
+    "t5": "relpos.recipes.t5",
+    "t5_attention": "relpos.recipes.t5",
+    "relative_position_bias": "relpos.t5_bias",
+    "deberta": "relpos.recipes.deberta",
+    "bert": "relpos.recipes.bert",
+    "swin": "relpos.recipes.swin",
+    "botnet": "relpos.recipes.botnet",
+    "xlnet": "relpos.recipes.xlnet",
+    "shaw": "relpos.shaw_attention",
+    "music": "relpos.relative_global_attention",
+    "music_transformer": "relpos.relative_global_attention",
+    "transformer_xl": "relpos.transformer_xl_attention",
+    "TransformerXL": "relpos.transformer_xl_attention",
+    "conformer": "relpos.nn.ConformerRelPositionAttention",
+    "kerple": "relpos.kerple_bias",
+    "fire": "relpos.fire_attention",
+    "graph": "relpos.graph_attention",
+    "merge": "relpos.merge_attention",
+    "scaled_dot_product_attention": "relpos.attention",
+    "sdpa": "relpos.attention",
+    "flash_attention": "relpos.attention",
+    "flex_attention": "relpos.attention",
+    "multihead_attention": "relpos.attention",
+    "MultiheadAttention": "relpos.attention",
+    "sinusoidal_encoding": "relpos.sinusoidal",
+    "positional_encoding": "relpos.sinusoidal",
+    "PositionalEncoding": "relpos.sinusoidal",
+    "peg": "relpos.conv_encoding",
+    "cpe": "relpos.conv_encoding",
+    "wav2vec2": "relpos.nn.ConvPositionEmbedding",
+    "ShawAttention": "relpos.nn.ShawAttention",
+    "torch": "relpos.nn",
+    "backward": "relpos.AttentionContext.backward",
+}
+
+
+@pytest.mark.parametrize("name", SOUGHT)
+def test_what_is_sought(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(relpos, name)
+    assert str(caught.value) == (
+        f"module 'relpos' has no attribute {name!r}; did you mean {SOUGHT[name]}?"
+    )
+
+
+@pytest.mark.parametrize("there", TRIED)
+def test_every_suggestion_is_there(there):
+    assert attrgetter(there)(relpos) is not None
+
+
+def test_each_name_is_tried_for_one_thing_and_is_nothing_itself():
+    plain = [name.lower().replace("_", "") for name in NAMES]
+    assert sorted(plain) == sorted({*plain})
+    assert [name for name in NAMES if hasattr(relpos, name)] == []
+    assert all(suggestion(name) for name in NAMES)
+
+
+def test_the_catalogue_is_not_repeated_and_all_there():
+    known = by_catalogue()
+    assert len(known) > 40
+    assert all(attrgetter(there)(relpos) for there in known.values())
+    pairs = [(name, there) for there, names in TRIED.items() for name in names.split()]
+    plain = [(name.lower().replace("_", ""), there) for name, there in pairs]
+    assert [pair for pair in plain if pair in known.items()] == []
+
+
+def test_public_names_of_submodules_are_known():
+    """Whoever forgets the submodule is told which."""
+    names = [*relpos.recipes.__all__, *relpos.plot.__all__]
+    names += [
+        name
+        for name, thing in vars(relpos.nn).items()
+        if isinstance(thing, type) and issubclass(thing, relpos.nn.Module)
+    ]
+    assert [name for name in names if suggestion(name) is None] == []
+
+
+@pytest.mark.parametrize("name", ["frobnicate", "softmax", "_rows", "__wrapped__"])
+def test_other_names_get_the_plain_error(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(relpos, name)
+    assert str(caught.value) == f"module 'relpos' has no attribute {name!r}"
+    assert caught.value.name == name and caught.value.obj is relpos
+
+
+def test_everything_that_asks_for_attributes_goes_on_as_ever():
+    assert not hasattr(relpos, "rope") and getattr(relpos, "rope", 1) == 1
+    assert "rope" not in dir(relpos)
+    with pytest.raises(ImportError, match="cannot import name 'rope' from 'relpos'"):
+        from relpos import rope  # noqa: F401
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'relpos\.rope'"):
+        importlib.import_module("relpos.rope")
+    with pytest.raises(AttributeError, match="Can't get attribute 'rope'"):
+        pickle.loads(b"crelpos\nrope\n.")
+    assert pickle.loads(pickle.dumps(relpos.attention)) is relpos.attention
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("rope", "; did you mean relpos.apply_rotary?"),
+        ("atention", ". Did you mean: 'attention'?"),
+    ],
+)
+def test_the_interpreter_adds_its_own_guess_only_where_there_is_no_other(name, end):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import relpos; relpos.{name}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.rstrip().endswith(f"has no attribute {name!r}{end}")
+
+
+def test_importing_relpos_loads_only_the_names_of_the_catalogue(child):
+    child(
+        "import sys, relpos\n"
+        "start = 'relpos._catalogue.'\n"
+        "found = {x.removeprefix(start) for x in sys.modules if x.startswith(start)}\n"
+        "assert found == {'names', 'schemes'}, found\n"
+    )
