@@ -31,7 +31,7 @@ from typing import Any
 import decoding
 import harness
 import numpy as np
-from problems import DIRECTIONS, HEADS, SCHEMES, Problem, plain
+from problems import DIRECTIONS, HEADS, SCHEMES, Problem
 
 import relpos
 from relpos import _core
@@ -164,7 +164,8 @@ def over_plain_row(
     problem = scheme.build(LENGTH, "float32", is_causal)
     with use_isa(isa):
         call, error = problem.prepared(way, 1, label)
-        beside, _ = plain(LENGTH, "float32", is_causal).prepared(way, 1, label)
+        alone = SCHEMES["plain"].build(LENGTH, "float32", is_causal)
+        beside, _ = alone.prepared(way, 1, label)
         yardstick = harness.fma_yardstick(isa, "float32")
         timing = harness.interleave([call, beside], yardstick, repeats)
     return harness.Row(

@@ -11,11 +11,12 @@ import numpy as np
 
 import relpos
 from relpos import reference
+from relpos._catalogue.row import CLIP, arguments_of
+from relpos._catalogue.rows import ROWS
+from relpos._catalogue.schemes import scheme_called
 
 HEADS, HEAD_DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}
-SHAW_K = 16
-FIRE_WIDTH = 32
 CHECKED_ROWS = 6
 
 
@@ -166,72 +167,36 @@ def table(rows: int, dtype: str, *, heads: int | None = None) -> np.ndarray:
     return np.random.default_rng(rows).standard_normal(shape).astype(dtype)
 
 
-def plain(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    return Problem(
-        "attention", tokens(length, dtype, heads=heads), {"is_causal": is_causal}
+def drawn(
+    name: str, length: int, dtype: str, is_causal: bool, heads: int
+) -> dict[str, np.ndarray]:
+    """What a scheme has beside query, key and value, as the catalogue makes it."""
+    inputs = (
+        arguments_of(name, is_causal)
+        if scheme_called(name).operands is not None
+        else next(row.inputs for row in ROWS if row.scheme == name)
     )
+    made: dict[str, np.ndarray] = inputs(np.dtype(dtype), heads, length, HEAD_DIM)
+    return {n: x for n, x in made.items() if n not in ("query", "key", "value")}
 
 
-def music(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    rel_key = table(length if is_causal else 2 * length - 1, dtype)
-    return Problem(
-        "relative_global_attention",
-        {**tokens(length, dtype, heads=heads), "rel_key": rel_key},
-        {"is_causal": is_causal},
-        1 - length,
-    )
-
-
-def xl(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    rel_key = table(length if is_causal else 2 * length - 1, dtype, heads=heads)
-    u, v = np.random.default_rng(1).standard_normal((2, heads, HEAD_DIM)).astype(dtype)
-    terms = {"rel_key": rel_key, "pos_bias_u": u, "pos_bias_v": v}
-    return Problem(
-        "transformer_xl_attention",
-        {**tokens(length, dtype, heads=heads), **terms},
-        {"is_causal": is_causal},
-        1 - length,
-    )
-
-
-def shaw(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    rel_key = table(2 * SHAW_K + 1, dtype)
-    tables = {"rel_key": rel_key, "rel_value": rel_key[::-1].copy()}
-    return Problem(
-        "shaw_attention",
-        {**tokens(length, dtype, heads=heads), **tables},
-        {"is_causal": is_causal},
-    )
-
-
-def alibi(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    """A bias by offset: T5's, KERPLE's and learned ones are the same work."""
-    bias = relpos.alibi_bias(heads, length, dtype=dtype)
-    return Problem(
-        "attention",
-        {**tokens(length, dtype, heads=heads), "rel_bias": bias},
-        {"is_causal": is_causal},
-    )
-
-
-def fire(length: int, dtype: str, is_causal: bool, heads: int = HEADS) -> Problem:
-    """Width 32, and every unit switches somewhere between x = 0 and 1."""
-    rng = np.random.default_rng(FIRE_WIDTH)
-    w1 = rng.standard_normal(FIRE_WIDTH)
-    network = {
-        "w1": w1,
-        "b1": -w1 * rng.random(FIRE_WIDTH),
-        "w2": rng.standard_normal((heads, FIRE_WIDTH)),
-        "b2": rng.standard_normal(heads),
-        "c": np.array(0.1),
-        "threshold": np.array(512.0),
+def for_each_head(
+    name: str, length: int, dtype: str, is_causal: bool, heads: int
+) -> dict[str, np.ndarray]:
+    """The same with tables of their own for each head, as Transformer-XL projects R."""
+    rng = np.random.default_rng(1)
+    shared = drawn(name, length, dtype, is_causal, heads)
+    return {
+        n: rng.standard_normal((heads, *x.shape)).astype(dtype)
+        for n, x in shared.items()
     }
-    arrays = {name: x.astype(dtype) for name, x in network.items()}
-    return Problem(
-        "fire_attention",
-        {**tokens(length, dtype, heads=heads), **arrays},
-        {"is_causal": is_causal},
-    )
+
+
+def slopes(
+    name: str, length: int, dtype: str, is_causal: bool, heads: int
+) -> dict[str, np.ndarray]:
+    """ALiBi's bias by offset: T5's, KERPLE's and learned ones are the same work."""
+    return {"rel_bias": relpos.alibi_bias(heads, length, dtype=dtype)}
 
 
 def decode(length: int, *, batch: int = 1, with_table: bool = False) -> Problem:
@@ -246,16 +211,29 @@ def decode(length: int, *, batch: int = 1, with_table: bool = False) -> Problem:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How to make its problem, and what is useful of its work.
+    """A scheme of the catalogue, and what is useful of its work.
 
     `products`: floating-point operations of a visible pair over D. `rows` of tables are
     multiplied beside keys and values, for each query as much work as a visible pair is
-    in plain attention.
+    in plain attention. `tables` makes the operands.
     """
 
-    build: Callable[..., Problem]
+    name: str
     products: dict[str, int]
     rows: int = 0
+    tables: Callable[..., dict[str, np.ndarray]] = drawn
+
+    def build(
+        self, length: int, dtype: str, is_causal: bool, heads: int = HEADS
+    ) -> Problem:
+        """A problem of this scheme."""
+        made = self.tables(self.name, length, dtype, is_causal, heads)
+        return Problem(
+            scheme_called(self.name).call,
+            {**tokens(length, dtype, heads=heads), **made},
+            {"is_causal": is_causal},
+            1 - length if self.products is LONG_TABLE_PRODUCTS else None,
+        )
 
     def flops(self, problem: Problem, way: str) -> int:
         """Useful operations of a problem that `build` made, forward or backward."""
@@ -268,11 +246,12 @@ class Scheme:
 PLAIN_PRODUCTS = {"forward": 4, "backward": 10}
 LONG_TABLE_PRODUCTS = {"forward": 6, "backward": 16}
 
+#: By the labels of the rows: names and synonyms of the catalogue.
 SCHEMES = {
-    "plain": Scheme(plain, PLAIN_PRODUCTS),
-    "music": Scheme(music, LONG_TABLE_PRODUCTS),
-    "xl": Scheme(xl, LONG_TABLE_PRODUCTS),
-    "shaw": Scheme(shaw, PLAIN_PRODUCTS, 2 * SHAW_K + 1),
-    "alibi": Scheme(alibi, PLAIN_PRODUCTS),
-    "fire": Scheme(fire, PLAIN_PRODUCTS),
+    "plain": Scheme("attention", PLAIN_PRODUCTS),
+    "music": Scheme("relative_global_attention", LONG_TABLE_PRODUCTS),
+    "xl": Scheme("transformer_xl_attention", LONG_TABLE_PRODUCTS, 0, for_each_head),
+    "shaw": Scheme("shaw_attention", PLAIN_PRODUCTS, 2 * CLIP + 1),
+    "alibi": Scheme("alibi", PLAIN_PRODUCTS, 0, slopes),
+    "fire": Scheme("fire_attention", PLAIN_PRODUCTS),
 }

@@ -51,6 +51,7 @@ from relpos._catalogue.row import (
     of_attention,
     rows_of,
 )
+from relpos._catalogue.schemes import scheme_called
 
 __all__ = ["PAIRS_ROW", "ROWS"]
 
@@ -62,19 +63,17 @@ def causal_table(inputs: Inputs) -> dict[str, Any]:
     return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
 
 
-def one_call(
-    scheme: str, title: str, in_numpy: Callable[..., Any], function: str = "attention"
-) -> Row:
-    """The row of a scheme whose operands `function` takes by name."""
-    ours = getattr(relpos, function)
+def one_call(scheme: str, title: str, in_numpy: Callable[..., Any]) -> Row:
+    """The row of a scheme that is one call with its operands."""
+    name = scheme_called(scheme).call
     return Row(
         scheme,
         title,
         arguments_of(scheme),
-        ours,
+        getattr(relpos, name),
         in_numpy,
-        getattr(reference, function),
-        gradients=of_attention(ours),
+        getattr(reference, name),
+        gradients=of_attention(getattr(relpos, name)),
     )
 
 
@@ -146,13 +145,8 @@ ROWS = [
         gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
     ),
     *rotary.ROWS,
-    one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw, "shaw_attention"),
-    one_call(
-        "shaw_attention",
-        "Shaw, keys and values",
-        numpy_forms.shaw,
-        "shaw_attention",
-    ),
+    one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw),
+    one_call("shaw_attention", "Shaw, keys and values", numpy_forms.shaw),
     Row(
         "relative_global_attention",
         "Music Transformer, causal",
@@ -166,7 +160,6 @@ ROWS = [
         "transformer_xl_attention",
         "Transformer-XL, both ways",
         numpy_forms.transformer_xl,
-        "transformer_xl_attention",
     ),
     one_call("bert", "BERT, keys and queries", numpy_forms.keys_and_queries),
     one_call("rel_bias", "rel_bias per head", numpy_forms.relative_bias),
@@ -174,6 +167,4 @@ ROWS = [
     *neighbours.ROWS,
     *fire.ROWS,
 ]
-PAIRS_ROW = one_call(
-    "shaw_keys", "Shaw, keys, L x L x d", numpy_forms.pairs, "shaw_attention"
-)
+PAIRS_ROW = one_call("shaw_keys", "Shaw, keys, L x L x d", numpy_forms.pairs)

@@ -72,6 +72,12 @@ class Scheme(NamedTuple):
     operands: tuple[str, ...] | None = None
     rows: Rows = centred
 
+    @property
+    def call(self) -> str:
+        """The function that takes its operands: an attention of its own, if any."""
+        own = [name for name in self.functions if name.endswith("attention")]
+        return own[0] if own else "attention"
+
 
 SCHEMES = (
     Scheme(

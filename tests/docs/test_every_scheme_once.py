@@ -1,0 +1,196 @@
+"""The catalogue lists every scheme, once: whatever else names schemes is held to it.
+
+Each check takes a list of schemes and gives what does not fit. All give nothing for the
+catalogue's own list, and each speaks up for one with a scheme too many or too few.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import re
+
+import numpy as np
+import problems
+import pytest
+from documents import ROOT, section
+from oracle_gradients import NAMES
+
+import relpos
+from relpos import data, nn, recipes, reference
+from relpos._catalogue.rows import PAIRS_ROW, ROWS
+from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
+
+#: Public functions and layers that serve every scheme, or none.
+OF_NO_SCHEME = {
+    *("merge_attention", "relative_positions", "grid_labels", "audit_encoding", "plan"),
+    *("get_num_threads", "set_num_threads", "threads", "show_config"),
+    *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
+}
+SOURCES = (ROOT / "benchmarks").exists()
+
+
+def functions_of(schemes):
+    return {name for scheme in schemes for name in scheme.functions}
+
+
+def names_of(schemes):
+    return [name for scheme in schemes for name in (scheme.name, *scheme.synonyms)]
+
+
+def public():
+    """Functions of relpos and its recipes, and layers, as written after `relpos.`."""
+    things = {name: getattr(relpos, name) for name in relpos.__all__}
+    things = {n: x for n, x in things.items() if not isinstance(x, (type, str))}
+    layers = {name: getattr(nn, name) for name in nn.__all__}
+    layers = {n: x for n, x in layers.items() if isinstance(x, type)}
+    return {
+        *things,
+        *(f"recipes.{name}" for name in recipes.__all__),
+        *(f"nn.{name}" for name, x in layers.items() if issubclass(x, nn.Module)),
+    }
+
+
+@functools.cache
+def benchmarked():
+    """`problems.py` of the benchmarks, beside the tests' own module of that name."""
+    folder = ROOT / "benchmarks"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        spec = importlib.util.spec_from_file_location("benched", folder / "problems.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
+
+
+# ---- checks --------------------------------------------------------------------------
+
+
+def names_of_two_schemes(schemes):
+    names = names_of(schemes)
+    return {name for name in names if names.count(name) > 1}
+
+
+def rows_and_schemes_without_each_other(schemes):
+    return {row.scheme for row in [*ROWS, PAIRS_ROW]} ^ {s.name for s in schemes}
+
+
+def functions_of_no_scheme_and_of_none_at_all(schemes):
+    return functions_of(schemes) ^ (public() - OF_NO_SCHEME)
+
+
+def functions_without_a_definition(schemes):
+    named = {name for name in functions_of(schemes) if "." not in name}
+    return named - {*reference.__all__}
+
+
+def families_and_schemes_without_each_other(schemes):
+    return {s.family for s in schemes} ^ {family.name for family in data.families()}
+
+
+def functions_of_another_family_in_the_overview(schemes):
+    """What is absolute leaves the attention itself to plain attention."""
+    pairs = {(family.name, f) for family in data.families() for f in family.functions}
+    pairs -= {("absolute", "attention")}
+    return pairs - {(s.family, function) for s in schemes for function in s.functions}
+
+
+def operands_that_no_random_problem_has(schemes):
+    """The kernels are tested with the sets of operands of `problems.TERMS`."""
+    rng = np.random.default_rng(0)
+    made = [problems.terms(rng, kind, 1, 3, 3, 2) for kind in problems.TERMS]
+    tried = {frozenset(NAMES).intersection(keywords) for keywords in made}
+    given = [s.operands for s in schemes if s.operands is not None]
+    return {operands for operands in given if frozenset(operands) not in tried}
+
+
+def recipes_that_the_readme_leaves_out(schemes):
+    text = section("README.md", "Functions").lower()
+    models = {name.split(".")[1].split("_")[0] for name in functions_of(schemes)
+              if name.startswith("recipes.")}  # fmt: skip
+    return {model for model in models if not re.search(rf"\b{model}\b", text)}
+
+
+def labels_of_benchmarks_that_name_no_scheme(schemes):
+    return {*benchmarked().SCHEMES} - {*names_of(schemes)}
+
+
+def without(name):
+    return [scheme for scheme in SCHEMES if scheme.name != name]
+
+
+def one_more(**fields):
+    made = {"name": "new", "functions": ("attention",), "family": "relative"} | fields
+    return [*SCHEMES, Scheme(**made)]
+
+
+#: Check -> a list of schemes that it must not let pass.
+CHECKS = {
+    names_of_two_schemes: one_more(synonyms=("shaw",)),
+    rows_and_schemes_without_each_other: without("kerple"),
+    functions_of_no_scheme_and_of_none_at_all: one_more(functions=("no_such",)),
+    functions_without_a_definition: one_more(functions=("merge_attentions",)),
+    families_and_schemes_without_each_other: without("conv_encoding"),
+    functions_of_another_family_in_the_overview: without("alibi"),
+    operands_that_no_random_problem_has: one_more(operands=("rel_query",)),
+    recipes_that_the_readme_leaves_out: one_more(functions=("recipes.longformer",)),
+    labels_of_benchmarks_that_name_no_scheme: without("fire_attention"),
+}
+NEEDS_SOURCES = {
+    recipes_that_the_readme_leaves_out,
+    labels_of_benchmarks_that_name_no_scheme,
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_scheme_once(check):
+    if check in NEEDS_SOURCES and not SOURCES:
+        pytest.skip("no sources beside tests/")
+    assert check(SCHEMES) == set()
+    assert check(CHECKS[check]) != set()
+
+
+@pytest.mark.parametrize("name", [scheme.name for scheme in SCHEMES])
+def test_a_scheme_left_out_is_missed(name):
+    """By its rows, and by the functions that no other scheme has."""
+    schemes = without(name)
+    assert name in rows_and_schemes_without_each_other(schemes)
+    own = functions_of(SCHEMES) - functions_of(schemes)
+    assert functions_of_no_scheme_and_of_none_at_all(schemes) == own
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_operands_are_those_of_the_call(scheme):
+    for library in (relpos, reference):
+        given = inspect.signature(getattr(library, scheme.call)).parameters
+        assert {*(scheme.operands or ())} <= {*given}
+    assert scheme.call in scheme.functions or scheme.call == "attention"
+
+
+def test_names_and_synonyms_are_found():
+    assert all(scheme_called(s.name) is s for s in SCHEMES)
+    assert scheme_called("music").name == "relative_global_attention"
+    with pytest.raises(KeyError, match="waltz"):
+        scheme_called("waltz")
+
+
+#: FIRE is timed forward only.
+TIMED = [
+    (name, way)
+    for name in (benchmarked().SCHEMES if SOURCES else ())
+    for way in ("forward", "backward")
+    if (name, way) != ("fire", "backward")
+]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name, way", TIMED)
+def test_benchmarks_hold_their_problems_to_the_definitions(name, way, is_causal):
+    """`prepared` ends the program where a result is wrong."""
+    scheme = benchmarked().SCHEMES[name]
+    problem = scheme.build(24, "float32", is_causal, heads=2)
+    call, error = problem.prepared(way, 1, name)
+    call()
+    assert 0 < error < 1e-6
+    assert scheme.flops(problem, way) > 0
