@@ -49,7 +49,6 @@ __version__ = "0.2.0"
 try:
     from relpos._attention.attention import (
         AttentionOutput as AttentionOutput,
-        attention as attention,
     )
     from relpos._attention.context import (
         AttentionContext as AttentionContext,
@@ -57,15 +56,11 @@ try:
     )
     from relpos._attention.fire import (
         FireGradients as FireGradients,
-        fire_attention as fire_attention,
         fire_bias as fire_bias,
         fire_bias_backward as fire_bias_backward,
     )
     from relpos._attention.fire_network import (
         FireAttentionGradients as FireAttentionGradients,
-    )
-    from relpos._attention.graph import (
-        graph_attention as graph_attention,
     )
     from relpos._attention.labels import (
         grid_labels as grid_labels,
@@ -78,11 +73,6 @@ try:
         Plan as Plan,
         plan as plan,
     )
-    from relpos._attention.schemes import (
-        relative_global_attention as relative_global_attention,
-        shaw_attention as shaw_attention,
-        transformer_xl_attention as transformer_xl_attention,
-    )
     from relpos._attention.scores import (
         shaw_scores as shaw_scores,
         skewed_scores as skewed_scores,
@@ -92,6 +82,14 @@ try:
         rel_shift as rel_shift,
         skew as skew,
         unskew as unskew,
+    )
+    from relpos._attention.typed import (
+        attention as attention,
+        fire_attention as fire_attention,
+        graph_attention as graph_attention,
+        relative_global_attention as relative_global_attention,
+        shaw_attention as shaw_attention,
+        transformer_xl_attention as transformer_xl_attention,
     )
     from relpos._biases.alibi import (
         alibi_bias as alibi_bias,

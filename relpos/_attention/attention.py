@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -20,13 +20,21 @@ from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+    from typing_extensions import TypeVar
 
     from relpos._attention.fire_network import Fire
+    from relpos._attention.keywords import Seed
 
-    Seed = int | np.random.Generator | None
+    Lse = TypeVar("Lse", default=Array | None, covariant=True)
+    Weights = TypeVar("Weights", default=Array | None, covariant=True)
+    Context = TypeVar("Context", default=AttentionContext | None, covariant=True)
+else:  # typing's own have a default from Python 3.13 on
+    from typing import TypeVar
+
+    Lse, Weights, Context = TypeVar("Lse"), TypeVar("Weights"), TypeVar("Context")
 
 
-class AttentionOutput(NamedTuple):
+class AttentionOutput(NamedTuple, Generic[Lse, Weights, Context]):
     """Results of `attention`; None where one was not asked for.
 
     Attributes
@@ -56,9 +64,9 @@ class AttentionOutput(NamedTuple):
     """
 
     out: Array
-    lse: Array | None
-    weights: Array | None
-    context: AttentionContext | None
+    lse: Lse
+    weights: Weights
+    context: Context
 
 
 def attention(

@@ -17,7 +17,7 @@ import numpy as np
 
 from relpos._attention import fire_network as _fire
 from relpos._attention.attention import AttentionOutput, attend
-from relpos._attention.schemes import ShawKeywords, shows_keywords
+from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -31,6 +31,7 @@ from relpos._checks import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from relpos._attention.keywords import FireKeywords
 
 #: Arguments of `attention` that it takes as arrays, beside query, key and value.
 _TERMS = (
@@ -42,13 +43,6 @@ _TERMS = (
     "pos_bias_u",
     "pos_bias_v",
 )
-
-
-class FireKeywords(ShawKeywords, total=False):
-    """What `attention` has beyond FIRE's arguments."""
-
-    rel_key: ArrayLike | None
-    rel_value: ArrayLike | None
 
 
 class FireGradients(NamedTuple):
@@ -302,7 +296,7 @@ def fire_attention(
     *,
     signed: bool = False,
     eps: float = 1e-6,
-    **keywords: Unpack[FireKeywords],
+    **keywords: Unpack[FireKeywords[bool, bool, bool]],
 ) -> Array | AttentionOutput:
     r"""Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from relpos._attention.attention import AttentionOutput, attention
 from relpos._attention.operands import LAYOUT
@@ -16,8 +16,13 @@ from relpos._attention.placement import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike
+
+    from relpos._attention.keywords import (
+        RelativeGlobalKeywords,
+        ShawKeywords,
+        TransformerXLKeywords,
+    )
 
 Scheme = TypeVar("Scheme", bound=Callable[..., Array | AttentionOutput])
 
@@ -50,50 +55,6 @@ def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
     return decorate
 
 
-class AttentionKeywords(TypedDict, total=False):
-    """Keywords that every scheme passes on to `attention`, where they are described."""
-
-    attn_mask: ArrayLike | None
-    dropout_p: float
-    is_causal: bool
-    scale: float | None
-    enable_gqa: bool
-    query_offset: ArrayLike | None
-    rel_query: ArrayLike | None
-    rel_bias: ArrayLike | None
-    min_relative_position: int | None
-    buckets: ArrayLike | None
-    beyond: str
-    labels: ArrayLike | None
-    key_lengths: ArrayLike | None
-    window: tuple[int | None, int | None] | None
-    return_lse: bool
-    return_weights: bool
-    return_context: bool
-    num_threads: int | None
-    rng: int | np.random.Generator | None
-    out: Array | None
-
-
-class ShawKeywords(AttentionKeywords, total=False):
-    """What `attention` has beyond the arguments of Shaw's scheme."""
-
-    pos_bias_u: ArrayLike | None
-    pos_bias_v: ArrayLike | None
-
-
-class RelativeGlobalKeywords(ShawKeywords, total=False):
-    """What `attention` has beyond the arguments of the Music Transformer's scheme."""
-
-    rel_value: ArrayLike | None
-
-
-class TransformerXLKeywords(AttentionKeywords, total=False):
-    """What `attention` has beyond the arguments of Transformer-XL's scheme."""
-
-    rel_value: ArrayLike | None
-
-
 @shows_keywords()
 def shaw_attention(
     query: ArrayLike,
@@ -101,7 +62,7 @@ def shaw_attention(
     value: ArrayLike,
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
-    **keywords: Unpack[ShawKeywords],
+    **keywords: Unpack[ShawKeywords[bool, bool, bool]],
 ) -> Array | AttentionOutput:
     r"""Attention with clipped relative positions in keys and values (Shaw et al.).
 
@@ -175,7 +136,7 @@ def relative_global_attention(
     key: ArrayLike,
     value: ArrayLike,
     rel_key: ArrayLike,
-    **keywords: Unpack[RelativeGlobalKeywords],
+    **keywords: Unpack[RelativeGlobalKeywords[bool, bool, bool]],
 ) -> Array | AttentionOutput:
     r"""Relative attention of the Music Transformer, causal unless told otherwise.
 
@@ -255,7 +216,7 @@ def transformer_xl_attention(
     rel_key: ArrayLike,
     pos_bias_u: ArrayLike | None,
     pos_bias_v: ArrayLike | None,
-    **keywords: Unpack[TransformerXLKeywords],
+    **keywords: Unpack[TransformerXLKeywords[bool, bool, bool]],
 ) -> Array | AttentionOutput:
     r"""Relative attention of Transformer-XL, with memory; also of Conformer and XLNet.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.schemes import transformer_xl_attention
+from relpos._attention.typed import transformer_xl_attention
 from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -215,7 +215,7 @@ class ConformerRelPositionAttention(Module):
             before = as_input("cache", cache, self.dtype, shape)
             keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
         lengths = queries.shape[1], keys.shape[1]
-        result: Any = transformer_xl_attention(
+        result = transformer_xl_attention(
             split_heads(self.linear_q(queries), self.num_heads),
             split_heads(self.linear_k(keys), self.num_heads),
             split_heads(self.linear_v(values), self.num_heads),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.schemes import relative_global_attention
+from relpos._attention.typed import relative_global_attention
 from relpos._checks import Array, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -158,7 +158,7 @@ class RelativeGlobalAttention(Module):
                 f"x: got a sequence of {array.shape[1]}; expected at most max_len = "
                 f"{self.max_len}"
             )
-        result: Any = relative_global_attention(
+        result = relative_global_attention(
             split_heads(self.query(array), self.num_heads),
             split_heads(self.key(array), self.num_heads),
             split_heads(self.value(array), self.num_heads),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.schemes import shaw_attention
+from relpos._attention.typed import shaw_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -223,7 +223,7 @@ class ShawAttention(Module):
             shape = keys.shape
         values = keys if value is None else as_input("value", value, self.dtype, shape)
         heads = self.num_heads
-        result: Any = shaw_attention(
+        result = shaw_attention(
             split_heads(self.q_proj(queries), heads),
             split_heads(self.k_proj(keys), heads),
             split_heads(self.v_proj(values), heads),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.schemes import transformer_xl_attention
+from relpos._attention.typed import transformer_xl_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import (
     as_input,
@@ -257,7 +257,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = np.split(packed, 3, axis=-1)
         table = self.r_net(rows).reshape(len(rows), self.n_head, self.d_head)
-        result: Any = transformer_xl_attention(
+        result = transformer_xl_attention(
             self._split(query[len(both) - length :]),
             self._split(key),
             self._split(value),

@@ -12,7 +12,7 @@ from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 import relpos
-from relpos._attention import fire, schemes
+from relpos._attention import keywords
 
 H, LQ, LK, D, DV = 4, 5, 7, 6, 3
 HALF, SINGLE, DOUBLE = np.float16, np.float32, np.float64
@@ -167,18 +167,18 @@ def test_schemes_take_labels_and_buckets(rng):
 @pytest.mark.parametrize(
     "name, typed, settings",
     [
-        ("shaw_attention", schemes.ShawKeywords, {}),
+        ("shaw_attention", keywords.ShawKeywords, {}),
         (
             "relative_global_attention",
-            schemes.RelativeGlobalKeywords,
+            keywords.RelativeGlobalKeywords,
             {"is_causal": True, "beyond": "raise"},
         ),
         (
             "transformer_xl_attention",
-            schemes.TransformerXLKeywords,
+            keywords.TransformerXLKeywords,
             {"beyond": "raise"},
         ),
-        ("fire_attention", fire.FireKeywords, {}),
+        ("fire_attention", keywords.FireKeywords, {}),
     ],
 )
 def test_signatures_show_the_keywords_of_attention(name, typed, settings):

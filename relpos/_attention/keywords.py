@@ -1,0 +1,96 @@
+"""The keywords that the schemes hand on to `attention`, which describes them.
+
+Each table of them is generic in the types of its three flags: bool, or the literal that
+an overload of `typed.pyi` is for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+    from relpos._checks import Array
+
+    Seed = int | np.random.Generator | None
+
+Lse = TypeVar("Lse", bound=bool)
+Weights = TypeVar("Weights", bound=bool)
+Context = TypeVar("Context", bound=bool)
+
+
+class Keywords(TypedDict, Generic[Lse, Weights, Context], total=False):
+    """What all have, by keyword only."""
+
+    scale: float | None
+    enable_gqa: bool
+    query_offset: ArrayLike | None
+    rel_query: ArrayLike | None
+    rel_bias: ArrayLike | None
+    min_relative_position: int | None
+    buckets: ArrayLike | None
+    beyond: str
+    labels: ArrayLike | None
+    key_lengths: ArrayLike | None
+    window: tuple[int | None, int | None] | None
+    return_lse: Lse
+    return_weights: Weights
+    return_context: Context
+    num_threads: int | None
+    rng: Seed
+    out: Array | None
+
+
+class Masks(TypedDict, total=False):
+    """What `attention` has by position, too."""
+
+    attn_mask: ArrayLike | None
+    dropout_p: float
+    is_causal: bool
+
+
+class Biases(TypedDict, total=False):
+    """What some schemes name in their own signature."""
+
+    pos_bias_u: ArrayLike | None
+    pos_bias_v: ArrayLike | None
+
+
+class AttentionKeywords(Keywords[Lse, Weights, Context], Biases, total=False):
+    """What `attention` has by keyword only."""
+
+    rel_key: ArrayLike | None
+    rel_value: ArrayLike | None
+
+
+class ShawKeywords(Keywords[Lse, Weights, Context], Masks, Biases, total=False):
+    """What `attention` has beyond the arguments of Shaw's scheme."""
+
+
+class RelativeGlobalKeywords(ShawKeywords[Lse, Weights, Context], total=False):
+    """What `attention` has beyond the arguments of the Music Transformer's scheme."""
+
+    rel_value: ArrayLike | None
+
+
+class TransformerXLKeywords(Keywords[Lse, Weights, Context], Masks, total=False):
+    """What `attention` has beyond the arguments of Transformer-XL's scheme."""
+
+    rel_value: ArrayLike | None
+
+
+class FireKeywords(RelativeGlobalKeywords[Lse, Weights, Context], total=False):
+    """What `attention` has beyond FIRE's arguments."""
+
+    rel_key: ArrayLike | None
+
+
+class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
+    """What `graph_attention` has by keyword only."""
+
+    scale: float | None
+    return_lse: Lse
+    return_context: Context
+    num_threads: int | None

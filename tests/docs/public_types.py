@@ -1,0 +1,165 @@
+"""What type checkers make of relpos: mypy and pyright check every line, a test runs it.
+
+mypy tests/docs/public_types.py
+pyright tests/docs/public_types.py
+"""
+
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import relpos
+from relpos import AttentionContext, AttentionOutput
+
+Array = NDArray[Any]
+Context = AttentionContext
+
+x = np.ones((2, 4, 3))
+table, row = np.ones((7, 3)), np.ones(3)
+
+# ---- without a flag, an array ------------------------------------------------------
+
+out = relpos.attention(x, x, x)
+assert_type(out, Array)
+assert_type(out.shape, tuple[Any, ...])
+assert_type(relpos.attention(x, x, x, None, 0.5, True, scale=1.0, rng=1), Array)
+assert_type(relpos.attention(query=x, key=x, value=x, rel_key=table), Array)
+assert_type(relpos.attention(x, x, x, return_lse=False), Array)
+
+# ---- with any, all results: what was not asked for is None -------------------------
+
+with_lse = relpos.attention(x, x, x, return_lse=True)
+assert_type(with_lse, AttentionOutput[Array, None, None])
+assert_type(with_lse.out, Array)
+assert_type(with_lse.lse, Array)
+assert_type(with_lse.lse.shape, tuple[Any, ...])
+assert_type(with_lse.weights, None)
+assert_type(with_lse.context, None)
+unpacked_out, unpacked_lse, *_ = with_lse
+assert_type(unpacked_out, Array)
+assert_type(unpacked_lse, Array)
+
+with_weights = relpos.attention(x, x, x, is_causal=True, return_weights=True)
+assert_type(with_weights, AttentionOutput[None, Array, None])
+assert_type(with_weights.weights.shape, tuple[Any, ...])
+
+with_context = relpos.attention(x, x, x, rel_key=table, return_context=True)
+assert_type(with_context, AttentionOutput[None, None, Context])
+assert_type(with_context.context.backward(x).rel_key, Array | None)
+
+assert_type(
+    relpos.attention(x, x, x, return_lse=True, return_weights=True),
+    AttentionOutput[Array, Array, None],
+)
+assert_type(
+    relpos.attention(x, x, x, return_lse=True, return_context=True),
+    AttentionOutput[Array, None, Context],
+)
+assert_type(
+    relpos.attention(x, x, x, return_weights=True, return_context=True),
+    AttentionOutput[None, Array, Context],
+)
+assert_type(
+    relpos.attention(
+        x, x, x, return_lse=True, return_weights=True, return_context=True
+    ),
+    AttentionOutput[Array, Array, Context],
+)
+
+# ---- every scheme ------------------------------------------------------------------
+
+assert_type(relpos.shaw_attention(x, x, x, table, table), Array)
+assert_type(relpos.shaw_attention(x, x, x, table, return_lse=True).lse, Array)
+assert_type(relpos.shaw_attention(x, x, x, return_weights=True).weights, Array)
+assert_type(relpos.shaw_attention(x, x, x, return_context=True).context, Context)
+
+assert_type(relpos.relative_global_attention(x, x, x, table, is_causal=True), Array)
+assert_type(
+    relpos.relative_global_attention(x, x, x, rel_key=table, return_lse=True),
+    AttentionOutput[Array, None, None],
+)
+assert_type(
+    relpos.relative_global_attention(x, x, x, table, return_context=True),
+    AttentionOutput[None, None, Context],
+)
+
+assert_type(relpos.transformer_xl_attention(x, x, x, table, row, row), Array)
+assert_type(
+    relpos.transformer_xl_attention(
+        x, x, x, rel_key=table, pos_bias_u=row, pos_bias_v=None, beyond="zero"
+    ),
+    Array,
+)
+assert_type(
+    relpos.transformer_xl_attention(x, x, x, table, row, None, return_weights=True),
+    AttentionOutput[None, Array, None],
+)
+assert_type(
+    relpos.transformer_xl_attention(x, x, x, table, row, row, return_context=True),
+    AttentionOutput[None, None, Context],
+)
+
+network = row, row, np.ones((2, 3)), np.ones(2), 1.0, 1.0
+assert_type(relpos.fire_attention(x, x, x, *network, eps=1e-3), Array)
+assert_type(
+    relpos.fire_attention(x, x, x, *network, signed=True, return_lse=True),
+    AttentionOutput[Array, None, None],
+)
+assert_type(
+    relpos.fire_attention(x, x, x, *network, return_lse=True, return_context=True),
+    AttentionOutput[Array, None, Context],
+)
+
+graph = [0, 1, 2, 3, 4], [0, 1, 2, 3]
+assert_type(relpos.graph_attention(x, x, x, *graph), Array)
+assert_type(
+    relpos.graph_attention(x, x, x, *graph, scale=1.0, return_lse=True),
+    AttentionOutput[Array, None, None],
+)
+assert_type(
+    relpos.graph_attention(x, x, x, *graph, return_context=True),
+    AttentionOutput[None, None, Context],
+)
+assert_type(
+    relpos.graph_attention(x, x, x, *graph, return_lse=True, return_context=True),
+    AttentionOutput[Array, None, Context],
+)
+
+# ---- flags that are variables, and the class by its bare name ----------------------
+
+
+def of_variables(flag: bool) -> None:
+    assert_type(
+        relpos.attention(x, x, x, return_lse=flag),
+        Array | AttentionOutput[Array | None, Array | None, Context | None],
+    )
+    assert_type(
+        relpos.graph_attention(x, x, x, *graph, return_lse=flag),
+        Array | AttentionOutput[Array | None, None, Context | None],
+    )
+
+
+def lse_of(output: AttentionOutput) -> Array:
+    assert_type(output.lse, Array | None)
+    assert output.lse is not None
+    return output.lse
+
+
+of_variables(False)
+of_variables(True)
+assert_type(lse_of(relpos.attention(x, x, x, return_lse=True)), Array)
+
+# ---- other functions and modules ---------------------------------------------------
+
+assert_type(relpos.merge_attention(x, x[..., 0], x, x[..., 0]), tuple[Array, Array])
+assert_type(relpos.show_config(), None)
+assert_type(relpos.show_config("dicts"), dict[str, Any])
+assert_type(relpos.sinusoidal(row, 4), Array)
+assert_type(relpos.apply_rotary(np.ones((4, 4))), Array)
+assert_type(relpos.learned(table, [0, 2]), Array)
+assert_type(relpos.alibi_bias(2, 4), Array)
+assert_type(relpos.recipes.bert(table), dict[str, Any])
+assert_type(relpos.nn.Linear(3, 5, dtype=np.float64)(x), Array)
+assert_type(relpos.ufuncs.rel_shift, np.ufunc)
+assert_type(relpos.reference.skew(table, is_causal=True), NDArray[np.float64])
