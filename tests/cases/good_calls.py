@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from bad_biases import GOOD as BIASES_AND_RECIPES
+from scheme_calls import ROW_OF, inputs_of
 
 import relpos
 
@@ -17,19 +18,14 @@ SCORES = {"query": HEADS, "key": HEADS, "rel_key": TABLE}
 PARTS = {"out_a": HEADS, "lse_a": HEADS[..., 0], "out_b": HEADS, "lse_b": HEADS[..., 0]}
 NETWORK = {"w1": np.ones(5), "b1": np.ones(5), "w2": np.ones((H, 5)), "b2": np.ones(H)}
 FIRE = {**NETWORK, "c": 1.0, "threshold": 1.0}
-EDGES = {"indptr": np.arange(L + 1), "indices": np.arange(L), "labels": np.arange(L)}
 PEG = {"x": np.ones((6, 1)), "weight": np.ones((1, 3))}
 SIZES = {"batch": 1, "heads": 2, "query_length": 8, "key_length": 9, "head_dim": 4}
 NAIVE = {"length": 4, "dim": 3}
 
-GOOD = {
+GOOD = {name: inputs_of(name) for name in ROW_OF}
+GOOD |= {
     "attention": {**QKV, **TABLES, **UV},
     "AttentionContext.backward": {"grad_out": HEADS},
-    "shaw_attention": {**QKV, **TABLES},
-    "relative_global_attention": {**QKV, "rel_key": TABLE},
-    "transformer_xl_attention": {**QKV, **UV, "rel_key": TABLE},
-    "fire_attention": {**QKV, **FIRE},
-    "graph_attention": {**QKV, **EDGES, **TABLES},
     "merge_attention": PARTS,
     "shaw_scores": SCORES,
     "skewed_scores": {**SCORES, "is_causal": True},
@@ -39,19 +35,16 @@ GOOD = {
     "skew": {"x": np.ones((L, 2 * L - 1)), "is_causal": False},
     "unskew": {"x": np.ones((L, L)), "is_causal": False},
     "rel_shift": {"x": np.ones((L, L))},
-    "sinusoidal": {"positions": [1.0], "dim": 4},
     "sinusoidal_shift_matrix": {"offset": 1.5, "dim": 4},
     "index_encoding": NAIVE,
     "normalized_index_encoding": NAIVE,
     "random_encoding": {**NAIVE, "rng": 0},
-    "learned": {"table": TABLE, "positions": [0, 2]},
     "learned_backward": {
         "grad_out": np.ones((2, D)),
         "positions": [0, 2],
         "num_positions": 3,
     },
     "audit_encoding": {"encode": relpos.sinusoidal, "lengths": (4, 8, 16), "dim": 4},
-    "conv_encoding": PEG,
     "conv_encoding_backward": {**PEG, "grad_out": PEG["x"]},
     "apply_rotary": {"x": HEADS, "rotary_dim": 2},
     "apply_rotary_backward": {"x": HEADS, "rotary_dim": 2, "grad_out": HEADS},

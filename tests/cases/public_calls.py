@@ -7,6 +7,7 @@ function has gradients of its own, the call takes them as well.
 from __future__ import annotations
 
 import numpy as np
+from scheme_calls import ATTENTIONS, inputs_of
 
 import relpos
 from relpos import nn
@@ -15,7 +16,6 @@ H, L, D = 2, 5, 4
 Q = (H, L, D)
 BOTH = (2 * L - 1, D)
 BIAS = (H, 2 * L - 1)
-EDGES = np.arange(0, 2 * L + 1, 2), np.arange(2 * L) % L, np.arange(2 * L) % 3
 DIFFERENT = np.arange(L * L).reshape(L, L) % 3 == 0
 
 
@@ -39,26 +39,18 @@ def attention(f, x):
     back(result, x, wrt=["query", "attn_mask", "rel_key", "rel_bias", "pos_bias_u"])
 
 
-def scheme(*names):
-    def call(f, x):
-        shapes = {"rel_key": BOTH, "rel_value": BOTH, "pos_bias_u": D, "pos_bias_v": D}
-        tables = {name: x(*np.atleast_1d(shapes[name])) for name in names}
-        f(x(*Q), x(*Q), x(*Q), **tables)
-        options = {"is_causal": False} if names == ("rel_key",) else {}
-        inputs = x(*Q), x(*Q), x(*Q)
-        back(f(*inputs, **tables, **options, return_context=True), x)
-
-    return call
+def scheme(f, x):
+    """What the catalogue gives a scheme, its numbers made by x."""
+    given = {
+        name: x(*value.shape) if np.asarray(value).dtype.kind == "f" else value
+        for name, value in inputs_of(f.__name__).items()
+    }
+    f(**given)
+    back(f(**given, return_context=True), x)
 
 
 def fire(x):
     return x(3), x(3), x(H, 3), x(H), x(), x()
-
-
-def graph(f, x):
-    tables = {"rel_key": x(3, D), "rel_value": x(3, D)}
-    f(x(*Q), x(*Q), x(*Q), *EDGES, **tables)
-    back(f(x(*Q), x(*Q), x(*Q), *EDGES, **tables, return_context=True), x)
 
 
 def rotary(f, x):
@@ -101,7 +93,8 @@ def kerple(f, x, *grad):
         f(*grad, *parameters, *(() if grad else (L,)), kind=kind)
 
 
-PUBLIC = {
+PUBLIC = dict.fromkeys(ATTENTIONS, scheme)
+PUBLIC |= {
     "alibi_bias": lambda f, x: f(x(H), L),
     "alibi_bias_backward": lambda f, x: f(x(*BIAS)),
     "alibi_slopes": lambda f, x: f(3, max_exponent=1e4),
@@ -112,12 +105,8 @@ PUBLIC = {
     "conv_encoding": lambda f, x: f(x(2, L, D), x(D, 3), x(D)),
     "conv_encoding_backward": lambda f, x: f(x(2, L, D), x(2, L, D), x(D, 3), x(D)),
     "deberta_bucket": lambda f, x: f(np.arange(-9, 9), bucket_size=4, max_position=8),
-    "fire_attention": lambda f, x: back(
-        f(x(*Q), x(*Q), x(*Q), *fire(x), return_context=True), x
-    ),
     "fire_bias": lambda f, x: f(*fire(x), L),
     "fire_bias_backward": lambda f, x: f(x(H, L, L), *fire(x), eps=0.0),
-    "graph_attention": graph,
     "grid_labels": lambda f, x: f((2, 3)),
     "index_encoding": lambda f, x: f(L, D),
     "kerple_bias": kerple,
@@ -129,11 +118,9 @@ PUBLIC = {
     "plan": lambda f, x: str(f(1, 2, 2**20, 2**20, 64, scheme="shaw")),
     "random_encoding": lambda f, x: f(L, D, rng=0),
     "rel_shift": lambda f, x: f(x(*Q)),
-    "relative_global_attention": scheme("rel_key"),
     "relative_positions": lambda f, x: f(L, max_relative_position=2),
     "rotary_frequencies": frequencies,
     "rotary_magnitude": magnitude,
-    "shaw_attention": scheme("rel_key", "rel_value"),
     "shaw_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), scale=1e-30),
     "sinusoidal": sinusoids,
     "sinusoidal_shift_matrix": lambda f, x: f(x(), 6, base=1e300),
@@ -142,7 +129,6 @@ PUBLIC = {
     "t5_bias": lambda f, x: f(x(32, H), L),
     "t5_bias_backward": lambda f, x: f(x(*BIAS), 32),
     "t5_bucket": lambda f, x: f(np.arange(-9, 9)),
-    "transformer_xl_attention": scheme("rel_key", "pos_bias_u", "pos_bias_v"),
     "transformer_xl_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), x(D), x(D)),
     "unskew": lambda f, x: f(x(*Q), is_causal=False),
     "xpos_magnitude": lambda f, x: f(x(L), 6, scale_base=1e-3),

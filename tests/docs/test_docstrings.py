@@ -103,7 +103,7 @@ CHANGES = {
     "relative_global_attention": {"rel_key": TABLE[:3]},
     "transformer_xl_attention": {"rel_key": TABLE[:3], "min_relative_position": 0},
     "fire_attention": {"rel_bias": np.ones(1), "labels": np.full((4, 4), 1)},
-    "graph_attention": {"indices": np.arange(1, 5)},
+    "graph_attention": {"labels": np.full(13, 5)},
     "rotary_magnitude": {"scaling": ("linear", -1.0)},
     "audit_encoding": {"encode": lambda length, dim: [][length]},
     "plot.loss_curves": {"losses": {"a": [[1.0]]}},

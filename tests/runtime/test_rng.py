@@ -6,23 +6,22 @@ import inspect
 
 import numpy as np
 import pytest
+from scheme_calls import ATTENTIONS, inputs_of
 
 import relpos
 from relpos import nn, reference
 
 X = np.ones((1, 3, 4))
-TABLE = np.ones((5, 4))
-BIAS = np.ones(4)
-FIRE = (np.ones(2), np.ones(2), np.ones((1, 2)), np.ones(1), 1.0, 8.0)
+SCHEMES = [
+    (getattr(relpos, name), tuple(inputs_of(name).values()))
+    for name in ATTENTIONS
+    if "rng" in inspect.signature(getattr(relpos, name)).parameters
+]
 
 # Arguments of every public function that has an rng, or hands one on.
 RANDOM = [
+    *SCHEMES,
     (relpos.attention, (X, X, X, None, 0.5)),
-    (relpos.attention, (X, X, X)),
-    (relpos.shaw_attention, (X, X, X, TABLE)),
-    (relpos.relative_global_attention, (X, X, X, TABLE)),
-    (relpos.transformer_xl_attention, (X, X, X, TABLE, BIAS, BIAS)),
-    (relpos.fire_attention, (X, X, X, *FIRE)),
     (relpos.random_encoding, (3, 2)),
     (reference.attention, (X, X, X, None, 0.5)),
     (reference.attention_backward, (X, X, X, X, None, 0.5)),
