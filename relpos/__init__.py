@@ -47,6 +47,15 @@ __version__ = "0.2.0"
 # with the import: a process forked while another thread loads a module waits in that
 # import for ever, so no call may load one.
 try:
+    # First: what it warns of names the line that imports relpos.
+    from relpos._settings import (
+        get_num_threads as get_num_threads,
+        set_num_threads as set_num_threads,
+        show_config as show_config,
+        threads as threads,
+    )
+
+    # isort: split
     from relpos._attention.attention import (
         AttentionOutput as AttentionOutput,
     )
@@ -145,12 +154,6 @@ try:
         xpos_magnitude as xpos_magnitude,
     )
     from relpos._names import publish as _publish
-    from relpos._settings import (
-        get_num_threads as get_num_threads,
-        set_num_threads as set_num_threads,
-        show_config as show_config,
-        threads as threads,
-    )
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
