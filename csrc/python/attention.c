@@ -53,14 +53,13 @@ fill_offsets(attention_call *call, int index)
         *batch = offsets;
 }
 
-/* A private copy of a per-item vector: the caller's may change during the call. */
+/* One integer per batch item, none of which may lead out of memory. */
 static int
-copy_items(attention_call *call, int index)
+check_items(attention_call *call, int index)
 {
     const rp_attention *p = &call->problem.forward;
-    const char *name = item_rows[index].name;
+    const char *name = item_rows[index].entry.name;
     PyArrayObject *array = call->items[index];
-    int64_t *copy = call->item_copies + index * p->B;
     int is_lengths =
         item_rows[index].field == offsetof(rp_gradients, forward.key_lengths);
     int64_t lowest = is_lengths ? 0 : -RP_FARTHEST;
@@ -70,29 +69,27 @@ copy_items(attention_call *call, int index)
     if (PyArray_NDIM(array) != 1 || PyArray_DIM(array, 0) != p->B)
         return reject(call, PyExc_ValueError, name,
                       "must have one entry per batch item");
-    memcpy(copy, PyArray_DATA(array), (size_t)p->B * sizeof *copy);
+    const int64_t *items = PyArray_DATA(array);
     for (int64_t b = 0; b < p->B; b++)
-        if (copy[b] < lowest || copy[b] > highest)
+        if (items[b] < lowest || items[b] > highest)
             return reject(call, PyExc_ValueError, name, "is out of range");
-    FIELD(call, const int64_t *, item_rows[index].field) = copy;
+    FIELD(call, const int64_t *, item_rows[index].field) = items;
     return 0;
 }
 
 static int
 fill_batch(attention_call *call)
 {
-    size_t items = (size_t)call->problem.forward.B, offsets, copies;
-    if (!rp_multiply(items, OPERANDS, &offsets) ||
-        !rp_multiply(items, ITEM_VECTORS, &copies) ||
-        (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL ||
-        (call->item_copies = rp_alloc(copies, sizeof *call->item_copies)) == NULL) {
+    size_t offsets;
+    if (!rp_multiply((size_t)call->problem.forward.B, OPERANDS, &offsets) ||
+        (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (int i = 0; i < OPERANDS; i++)
         fill_offsets(call, i);
     for (int i = 0; i < ITEM_VECTORS; i++)
-        if (copy_items(call, i) < 0)
+        if (check_items(call, i) < 0)
             return -1;
     return 0;
 }
@@ -101,8 +98,6 @@ static void
 release_call(attention_call *call)
 {
     rp_free(call->offsets);
-    rp_free(call->item_copies);
-    rp_free(call->edge_copies);
     for (int i = 0; i < OPERANDS; i++)
         Py_XDECREF(call->arrays[i]);
     for (int i = 0; i < ITEM_VECTORS; i++)
@@ -145,7 +140,7 @@ take_problem(attention_call *call, PyObject *operands)
         return -1;
     if (call->used != PyDict_GET_SIZE(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
-    return take_dimensions(call);
+    return take_dimensions(call) < 0 ? -1 : check_edges(call);
 }
 
 /* capsule is that of an rp_isa. */
@@ -165,7 +160,7 @@ run_attention(PyObject *capsule, PyObject *operands, int direction)
     for (int digit = '1'; digit <= '3'; digit++)
         call.dims[digit] = digit - '0';
     if (take_problem(&call, operands) == 0 && has_work(&call) &&
-        fill_batch(&call) == 0 && fill_edges(&call) == 0) {
+        fill_batch(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS
         status = run_kernel(isa, &call);
         Py_END_ALLOW_THREADS

@@ -2,7 +2,8 @@
  *
  *   by_isa   {"base": namespace, ..}: per instruction set that this CPU can run, every gufunc
  *            of ufuncs.h, attention_forward, attention_backward, fma_loop, and `sizes`
- *   isa      name of the best of them */
+ *   isa      name of the best of them
+ *   operands {"query": ("HqD", role forward, role backward), ..}: the rows of operands.c */
 #define RELPOS_IMPORTS_NUMPY
 #include "module.h"
 
@@ -219,6 +220,23 @@ set_num_threads(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* What resizing an array changes: where its numbers lie, where those of the array lie that
+ * it is a view of, and how many bytes that one has. */
+static PyObject *
+memory_of(PyObject *Py_UNUSED(module), PyObject *value)
+{
+    if (!PyArray_Check(value)) {
+        PyErr_SetString(PyExc_TypeError, "memory_of: array must be an ndarray");
+        return NULL;
+    }
+    PyArrayObject *array = (PyArrayObject *)value, *owner = array;
+    while (PyArray_BASE(owner) != NULL && PyArray_Check(PyArray_BASE(owner)))
+        owner = (PyArrayObject *)PyArray_BASE(owner);
+    return Py_BuildValue("nnn", (Py_ssize_t)(intptr_t)PyArray_DATA(array),
+                         (Py_ssize_t)(intptr_t)PyArray_DATA(owner),
+                         (Py_ssize_t)PyArray_NBYTES(owner));
+}
+
 static PyObject *
 fail_at(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -247,6 +265,8 @@ static PyMethodDef module_methods[] = {
      "count_cpus(): those this process may use, and what says so"},
     {"blas_info", py_blas_info, METH_NOARGS, NULL},
     {"gemm", py_gemm, METH_VARARGS, "gemm(a, b, threads): a @ b by rp_gemm"},
+    {"memory_of", memory_of, METH_O,
+     "memory_of(array): its address, that of what it is a view of, the bytes there"},
     {"fail_at", fail_at, METH_VARARGS,
      "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
      "Returns what was left of the count before"},
@@ -278,7 +298,8 @@ execute(PyObject *module)
     rp_set_loop_hooks(
         (rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
     if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
-        PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0)
+        PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0 ||
+        add_operands(module) < 0)
         return -1;
     return add_isas(module);
 }

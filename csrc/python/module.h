@@ -32,8 +32,14 @@ enum { FORWARD, BACKWARD, DIRECTIONS };
 /* What an operand is to a direction; from OUTPUT on it is written. */
 enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
 
+/* An entry of the dict: its name, and that name as a string that Python made once. */
 typedef struct {
     const char *name;
+    PyObject *key;
+} dict_entry;
+
+typedef struct {
+    dict_entry entry;
     size_t array; /* offset of its rp_array in rp_gradients */
     const char *shape;
     int kind;
@@ -42,18 +48,23 @@ typedef struct {
 } operand_row;
 
 typedef struct {
-    const char *name;
+    dict_entry entry;
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
 enum { OPERANDS = 34, ITEM_VECTORS = 2 };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
-extern const operand_row operand_rows[OPERANDS];
-extern const item_row item_rows[ITEM_VECTORS]; /* int64, one entry per batch item */
+extern operand_row operand_rows[OPERANDS];
+extern item_row item_rows[ITEM_VECTORS]; /* int64, one per batch item */
+extern dict_entry edge_entries[EDGE_VECTORS];
+
+/* Makes the keys of all entries, and tells Python of the operands: `_core.operands`. */
+int add_operands(PyObject *module);
 
 /* What one call holds: references that keep the arrays alive while the interpreter's
- * lock is released, and the memory behind the pointers of the problem. */
+ * lock is released. Vectors of integers are read where they lie: relpos hands over
+ * copies of its own, that no caller can write to. */
 typedef struct {
     rp_gradients problem;
     int direction;
@@ -62,10 +73,8 @@ typedef struct {
     npy_intp batch_shape[NPY_MAXDIMS];
     int64_t dims[128]; /* by letter; -1: not met yet */
     PyArrayObject *arrays[OPERANDS], *items[ITEM_VECTORS], *edges[EDGE_VECTORS];
-    ptrdiff_t *offsets;   /* OPERANDS rows of B */
-    int64_t *item_copies; /* ITEM_VECTORS rows of B */
-    int64_t *edge_copies; /* the edges, one vector behind the other */
-    Py_ssize_t used;      /* entries of the dict that were known */
+    ptrdiff_t *offsets; /* OPERANDS rows of B */
+    Py_ssize_t used;    /* entries of the dict that were known */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -74,7 +83,7 @@ typedef struct {
 int reject(const attention_call *call, PyObject *type, const char *operand,
            const char *what);
 /* The entry as a new reference; NULL without an error when it is absent or None. */
-PyObject *take(attention_call *call, PyObject *operands, const char *name,
+PyObject *take(attention_call *call, PyObject *operands, const dict_entry *entry,
                int required);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
@@ -84,8 +93,8 @@ int take_dimensions(attention_call *call);
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
 int take_edges(attention_call *call, PyObject *operands);
-/* Private copies, checked: the caller's may change during the call. */
-int fill_edges(attention_call *call);
+/* Looks at every edge, and puts the vectors into the problem. */
+int check_edges(attention_call *call);
 
 /* ---- attention.c --------------------------------------------------------------------- */
 

@@ -14,12 +14,13 @@ static const char *const direction_names[] = {"attention_forward",
                                               "attention_backward"};
 
 #define ROW(key, field, shape, kind, forward_role, backward_role)                      \
-    {key, offsetof(rp_gradients, field), shape, kind, {forward_role, backward_role}, 0}
+    {{key, NULL}, offsetof(rp_gradients, field), shape,                                \
+     kind,        {forward_role, backward_role}, 0}
 #define GRADIENT(key, field, shape)                                                    \
-    {"grad_" key,       offsetof(rp_gradients, grad_##field), shape, KIND_T,           \
-     {UNKNOWN, OUTPUT}, offsetof(rp_gradients, forward.field)}
+    {{"grad_" key, NULL}, offsetof(rp_gradients, grad_##field), shape, KIND_T,         \
+     {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
 
-const operand_row operand_rows[] = {
+operand_row operand_rows[] = {
     ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
     ROW("key", forward.key, "KkD", KIND_T, REQUIRED, REQUIRED),
     ROW("value", forward.value, "KkV", KIND_T, REQUIRED, REQUIRED),
@@ -61,35 +62,71 @@ const operand_row operand_rows[] = {
 
 _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
 
-const item_row item_rows[] = {
-    {"query_offset", offsetof(rp_gradients, forward.query_offset)},
-    {"key_lengths", offsetof(rp_gradients, forward.key_lengths)},
+item_row item_rows[] = {
+    {{"query_offset", NULL}, offsetof(rp_gradients, forward.query_offset)},
+    {{"key_lengths", NULL}, offsetof(rp_gradients, forward.key_lengths)},
 };
 
 _Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h");
 
-static const struct {
-    const char *name;
+static struct {
+    dict_entry entry;
     size_t field;
     char type; /* d double, l int64, i int, Q uint64 */
     int required;
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
-    {"scale", offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
-    {"dropout_p", offsetof(rp_gradients, forward.dropout_p), 'd', 0, 0, 0, 0},
-    {"seed", offsetof(rp_gradients, forward.seed), 'Q', 0, 0, 0, 0},
-    {"min_relative_position", offsetof(rp_gradients, forward.min_position), 'l', 0,
-     -RP_FARTHEST, RP_FARTHEST, 0},
-    {"min_bias_position", offsetof(rp_gradients, forward.min_bias_position), 'l', 0,
-     -RP_FARTHEST, RP_FARTHEST, 0},
-    {"window_left", offsetof(rp_gradients, forward.window_left), 'l', 0, INT64_MIN,
-     RP_UNBOUNDED, RP_UNBOUNDED},
-    {"window_right", offsetof(rp_gradients, forward.window_right), 'l', 0, INT64_MIN,
-     RP_UNBOUNDED, RP_UNBOUNDED},
-    {"fire_signed", offsetof(rp_gradients, forward.fire_signed), 'i', 0, 0, 1, 0},
-    {"beyond", offsetof(rp_gradients, forward.beyond), 'i', 0, RP_CLIP, RP_ZERO,
+    {{"scale", NULL}, offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
+    {{"dropout_p", NULL}, offsetof(rp_gradients, forward.dropout_p), 'd', 0, 0, 0, 0},
+    {{"seed", NULL}, offsetof(rp_gradients, forward.seed), 'Q', 0, 0, 0, 0},
+    {{"min_relative_position", NULL},
+     offsetof(rp_gradients, forward.min_position),
+     'l',
+     0,
+     -RP_FARTHEST,
+     RP_FARTHEST,
+     0},
+    {{"min_bias_position", NULL},
+     offsetof(rp_gradients, forward.min_bias_position),
+     'l',
+     0,
+     -RP_FARTHEST,
+     RP_FARTHEST,
+     0},
+    {{"window_left", NULL},
+     offsetof(rp_gradients, forward.window_left),
+     'l',
+     0,
+     INT64_MIN,
+     RP_UNBOUNDED,
+     RP_UNBOUNDED},
+    {{"window_right", NULL},
+     offsetof(rp_gradients, forward.window_right),
+     'l',
+     0,
+     INT64_MIN,
+     RP_UNBOUNDED,
+     RP_UNBOUNDED},
+    {{"fire_signed", NULL},
+     offsetof(rp_gradients, forward.fire_signed),
+     'i',
+     0,
+     0,
+     1,
+     0},
+    {{"beyond", NULL},
+     offsetof(rp_gradients, forward.beyond),
+     'i',
+     0,
+     RP_CLIP,
+     RP_ZERO,
      RP_CLIP},
-    {"num_threads", offsetof(rp_gradients, forward.threads), 'i', 1, 1, RP_MAX_THREADS,
+    {{"num_threads", NULL},
+     offsetof(rp_gradients, forward.threads),
+     'i',
+     1,
+     1,
+     RP_MAX_THREADS,
      1},
 };
 
@@ -104,19 +141,15 @@ reject(const attention_call *call, PyObject *type, const char *operand,
 }
 
 PyObject *
-take(attention_call *call, PyObject *operands, const char *name, int required)
+take(attention_call *call, PyObject *operands, const dict_entry *entry, int required)
 {
-    PyObject *key = PyUnicode_FromString(name), *value = NULL;
-    if (key == NULL)
-        return NULL;
-    value = Py_XNewRef(PyDict_GetItemWithError(operands, key));
-    Py_DECREF(key);
+    PyObject *value = Py_XNewRef(PyDict_GetItemWithError(operands, entry->key));
     if (value != NULL)
         call->used++;
     if (value == Py_None)
         Py_CLEAR(value);
     if (value == NULL && required && !PyErr_Occurred())
-        reject(call, PyExc_TypeError, name, "is missing");
+        reject(call, PyExc_TypeError, entry->name, "is missing");
     return value;
 }
 
@@ -127,23 +160,25 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
     if (row == operand_rows) {
         call->typenum = type;
         if (type != NPY_FLOAT && type != NPY_DOUBLE)
-            return reject(call, PyExc_TypeError, row->name,
+            return reject(call, PyExc_TypeError, row->entry.name,
                           "must be float32 or float64");
     } else if (row->kind == KIND_T && type != call->typenum) {
-        return reject(call, PyExc_TypeError, row->name, "must have query's dtype");
+        return reject(call, PyExc_TypeError, row->entry.name,
+                      "must have query's dtype");
     } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
-        return reject(call, PyExc_TypeError, row->name, "must be float64");
+        return reject(call, PyExc_TypeError, row->entry.name, "must be float64");
     } else if (row->kind == KIND_MASK) {
         call->problem.forward.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
                                           : type == NPY_FLOAT  ? RP_MASK_F32
                                           : type == NPY_DOUBLE ? RP_MASK_F64
                                                                : RP_MASK_NONE;
         if (call->problem.forward.mask_type == RP_MASK_NONE)
-            return reject(call, PyExc_TypeError, row->name,
+            return reject(call, PyExc_TypeError, row->entry.name,
                           "must be bool, float32 or float64");
     } else if (row->kind == KIND_LABELS) {
         if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
-            return reject(call, PyExc_TypeError, row->name, "must be int8, .., int64");
+            return reject(call, PyExc_TypeError, row->entry.name,
+                          "must be int8, .., int64");
         call->problem.forward.label_size = (int)PyArray_ITEMSIZE(array);
     }
     return 0;
@@ -157,16 +192,17 @@ check_shape(attention_call *call, const operand_row *row, PyArrayObject *array)
     const npy_intp *shape = PyArray_DIMS(array);
     if (row == operand_rows) {
         if (ndim < 3)
-            return reject(call, PyExc_ValueError, row->name, "needs at least 3 axes");
+            return reject(call, PyExc_ValueError, row->entry.name,
+                          "needs at least 3 axes");
         call->batch_ndim = ndim - 3;
         memcpy(call->batch_shape, shape, (size_t)call->batch_ndim * sizeof *shape);
     }
     if (ndim != call->batch_ndim + 3)
-        return reject(call, PyExc_ValueError, row->name,
+        return reject(call, PyExc_ValueError, row->entry.name,
                       "must have as many axes as query");
     for (int axis = 0; axis < call->batch_ndim; axis++)
         if (shape[axis] != call->batch_shape[axis])
-            return reject(call, PyExc_ValueError, row->name,
+            return reject(call, PyExc_ValueError, row->entry.name,
                           "must have query's batch shape");
     for (int axis = 0; axis < 3; axis++) {
         int64_t length = shape[call->batch_ndim + axis];
@@ -174,7 +210,7 @@ check_shape(attention_call *call, const operand_row *row, PyArrayObject *array)
         if (call->dims[letter] < 0)
             call->dims[letter] = length;
         else if (call->dims[letter] != length)
-            return reject(call, PyExc_ValueError, row->name,
+            return reject(call, PyExc_ValueError, row->entry.name,
                           "does not fit the other shapes");
     }
     return 0;
@@ -184,12 +220,12 @@ static int
 check_operand(attention_call *call, const operand_row *row, PyArrayObject *array)
 {
     if (!PyArray_ISBEHAVED_RO(array))
-        return reject(call, PyExc_ValueError, row->name,
+        return reject(call, PyExc_ValueError, row->entry.name,
                       "must be aligned and in native byte order");
     if (row->roles[call->direction] >= OUTPUT && !PyArray_ISWRITEABLE(array))
-        return reject(call, PyExc_ValueError, row->name, "is read-only");
+        return reject(call, PyExc_ValueError, row->entry.name, "is read-only");
     if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
-        return reject(call, PyExc_ValueError, row->name, "has no operand");
+        return reject(call, PyExc_ValueError, row->entry.name, "has no operand");
     if (check_dtype(call, row, array) < 0)
         return -1;
     return check_shape(call, row, array);
@@ -203,12 +239,12 @@ take_array(attention_call *call, int index, PyObject *operands)
     if (role == UNKNOWN)
         return 0;
     PyObject *value =
-        take(call, operands, row->name, role == REQUIRED || role == REQUIRED_OUTPUT);
+        take(call, operands, &row->entry, role == REQUIRED || role == REQUIRED_OUTPUT);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     if (!PyArray_Check(value)) {
         Py_DECREF(value);
-        return reject(call, PyExc_TypeError, row->name, "must be an ndarray");
+        return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
     }
     PyArrayObject *array = call->arrays[index] = (PyArrayObject *)value;
     if (check_operand(call, row, array) < 0)
@@ -272,13 +308,13 @@ take_dimensions(attention_call *call)
 static int
 take_items(attention_call *call, int index, PyObject *operands)
 {
-    PyObject *value = take(call, operands, item_rows[index].name, 0);
+    PyObject *value = take(call, operands, &item_rows[index].entry, 0);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     call->items[index] = (PyArrayObject *)value;
     if (!PyArray_Check(value) || PyArray_TYPE(call->items[index]) != NPY_INT64 ||
         !PyArray_ISCARRAY_RO(call->items[index])) {
-        return reject(call, PyExc_TypeError, item_rows[index].name,
+        return reject(call, PyExc_TypeError, item_rows[index].entry.name,
                       "must be a C-contiguous int64 ndarray");
     }
     return 0;
@@ -287,7 +323,7 @@ take_items(attention_call *call, int index, PyObject *operands)
 static int
 store_scalar(attention_call *call, int index, PyObject *value)
 {
-    const char *name = scalar_rows[index].name;
+    const char *name = scalar_rows[index].entry.name;
     size_t field = scalar_rows[index].field;
     char type = scalar_rows[index].type;
     if (type == 'd')
@@ -312,7 +348,7 @@ static int
 take_scalar(attention_call *call, int index, PyObject *operands)
 {
     PyObject *value =
-        take(call, operands, scalar_rows[index].name, scalar_rows[index].required);
+        take(call, operands, &scalar_rows[index].entry, scalar_rows[index].required);
     if (PyErr_Occurred())
         return -1;
     if (value == NULL) {
@@ -338,4 +374,49 @@ take_operands(attention_call *call, PyObject *operands)
         if (take_scalar(call, i, operands) < 0)
             return -1;
     return 0;
+}
+
+static int
+make_key(dict_entry *entry)
+{
+    entry->key = PyUnicode_InternFromString(entry->name);
+    return entry->key == NULL ? -1 : 0;
+}
+
+/* {name: (shape, role forward, role backward), ..} */
+static PyObject *
+describe_operands(void)
+{
+    static const char *const roles[] = {"", "optional", "required", "output",
+                                        "required output"};
+    PyObject *described = PyDict_New();
+    for (int i = 0; described != NULL && i < OPERANDS; i++) {
+        const operand_row *row = &operand_rows[i];
+        PyObject *value = Py_BuildValue("sss", row->shape, roles[row->roles[FORWARD]],
+                                        roles[row->roles[BACKWARD]]);
+        if (value == NULL || PyDict_SetItem(described, row->entry.key, value) < 0)
+            Py_CLEAR(described);
+        Py_XDECREF(value);
+    }
+    return described;
+}
+
+int
+add_operands(PyObject *module)
+{
+    int status = 0;
+    for (int i = 0; i < OPERANDS; i++)
+        status |= make_key(&operand_rows[i].entry);
+    for (int i = 0; i < ITEM_VECTORS; i++)
+        status |= make_key(&item_rows[i].entry);
+    for (int i = 0; i < SCALARS; i++)
+        status |= make_key(&scalar_rows[i].entry);
+    for (int i = 0; i < EDGE_VECTORS; i++)
+        status |= make_key(&edge_entries[i]);
+    PyObject *described = status < 0 ? NULL : describe_operands();
+    if (described == NULL)
+        return -1;
+    status = PyModule_AddObjectRef(module, "operands", described);
+    Py_DECREF(described);
+    return status;
 }

@@ -332,9 +332,8 @@ def run(
         outputs["lse"] = _empty("lse", (*rows, 1), dtype)
     if with_weights:
         outputs["weights"] = _empty("weights", (*rows, sizes.Lk), dtype)
-    if result.size or (any(wanted) and any(a.size for a in outputs.values())):
-        operands = {**problem.operands, **outputs, "seed": seed, "num_threads": threads}
-        kernels().attention_forward(operands)
+    operands = {**problem.operands, **outputs, "seed": seed, "num_threads": threads}
+    kernels().attention_forward(operands)
     final = _deliver(result, problem.out_dtype, out)
     if not any(wanted):
         return final

@@ -15,6 +15,7 @@ from relpos._attention.operands import aligned
 from relpos._attention.placement import fold_rows
 from relpos._attention.problem import Problem, offsets_of
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
+from relpos._core import memory_of
 from relpos._memory import zeros
 from relpos._settings import choose_num_threads, kernels
 
@@ -276,11 +277,7 @@ def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
 
 def _layout(array: Array) -> tuple[Any, ...]:
     """Tell where an array and the memory it is a view of lie."""
-    owner: Any = array
-    while isinstance(getattr(owner, "base", None), np.ndarray):
-        owner = owner.base
-    places = (each.__array_interface__["data"][0] for each in (array, owner))
-    return (array.shape, array.strides, array.dtype, owner.nbytes, *places)
+    return array.shape, array.strides, array.dtype, memory_of(array)
 
 
 def _names(wrt: object, inputs: dict[str, Array], fields: tuple[str, ...]) -> list[str]:
