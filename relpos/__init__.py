@@ -45,115 +45,15 @@ __version__ = "0.2.0"
 
 # The public names, listed here only ("x as x" is how type checkers know one). All come
 # with the import: a process forked while another thread loads a module waits in that
-# import for ever, so no call may load one.
+# import for ever, so no call may load one. Settings come first: they warn of what the
+# environment says at the line that imports relpos.
 try:
-    # First: what it warns of names the line that imports relpos.
     from relpos._settings import (
         get_num_threads as get_num_threads,
         set_num_threads as set_num_threads,
         show_config as show_config,
         threads as threads,
     )
-
-    # isort: split
-    from relpos._attention.attention import (
-        AttentionOutput as AttentionOutput,
-    )
-    from relpos._attention.context import (
-        AttentionContext as AttentionContext,
-        AttentionGradients as AttentionGradients,
-    )
-    from relpos._attention.fire import (
-        FireGradients as FireGradients,
-        fire_bias as fire_bias,
-        fire_bias_backward as fire_bias_backward,
-    )
-    from relpos._attention.fire_network import (
-        FireAttentionGradients as FireAttentionGradients,
-    )
-    from relpos._attention.labels import (
-        grid_labels as grid_labels,
-        relative_positions as relative_positions,
-    )
-    from relpos._attention.merge import (
-        merge_attention as merge_attention,
-    )
-    from relpos._attention.plan import (
-        Plan as Plan,
-        plan as plan,
-    )
-    from relpos._attention.scores import (
-        shaw_scores as shaw_scores,
-        skewed_scores as skewed_scores,
-        transformer_xl_scores as transformer_xl_scores,
-    )
-    from relpos._attention.skew import (
-        rel_shift as rel_shift,
-        skew as skew,
-        unskew as unskew,
-    )
-    from relpos._attention.typed import (
-        attention as attention,
-        fire_attention as fire_attention,
-        graph_attention as graph_attention,
-        relative_global_attention as relative_global_attention,
-        shaw_attention as shaw_attention,
-        transformer_xl_attention as transformer_xl_attention,
-    )
-    from relpos._biases.alibi import (
-        alibi_bias as alibi_bias,
-        alibi_bias_backward as alibi_bias_backward,
-        alibi_slopes as alibi_slopes,
-    )
-    from relpos._biases.deberta import (
-        deberta_bucket as deberta_bucket,
-    )
-    from relpos._biases.kerple import (
-        KerpleGradients as KerpleGradients,
-        kerple_bias as kerple_bias,
-        kerple_bias_backward as kerple_bias_backward,
-    )
-    from relpos._biases.t5 import (
-        t5_bias as t5_bias,
-        t5_bias_backward as t5_bias_backward,
-        t5_bucket as t5_bucket,
-    )
-    from relpos._catalogue.names import suggestion as _suggestion
-    from relpos._encodings.audit import (
-        EncodingAudit as EncodingAudit,
-        audit_encoding as audit_encoding,
-    )
-    from relpos._encodings.conv import (
-        ConvGradients as ConvGradients,
-        conv_encoding as conv_encoding,
-        conv_encoding_backward as conv_encoding_backward,
-    )
-    from relpos._encodings.learned import (
-        learned as learned,
-        learned_backward as learned_backward,
-    )
-    from relpos._encodings.naive import (
-        index_encoding as index_encoding,
-        normalized_index_encoding as normalized_index_encoding,
-        random_encoding as random_encoding,
-    )
-    from relpos._encodings.rotary import (
-        RotaryGradients as RotaryGradients,
-        apply_rotary as apply_rotary,
-        apply_rotary_backward as apply_rotary_backward,
-    )
-    from relpos._encodings.rotary_scaling import (
-        rotary_frequencies as rotary_frequencies,
-        rotary_magnitude as rotary_magnitude,
-    )
-    from relpos._encodings.sinusoidal import (
-        sinusoidal as sinusoidal,
-        sinusoidal_shift_matrix as sinusoidal_shift_matrix,
-    )
-    from relpos._encodings.xpos import (
-        xpos_magnitude as xpos_magnitude,
-    )
-    from relpos._names import publish as _publish
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
@@ -163,6 +63,105 @@ except ImportError as exc:
         "installed relpos",
         name="relpos._core",
     ) from exc
+
+from relpos._attention.attention import (
+    AttentionOutput as AttentionOutput,
+)
+from relpos._attention.context import (
+    AttentionContext as AttentionContext,
+    AttentionGradients as AttentionGradients,
+)
+from relpos._attention.fire import (
+    FireGradients as FireGradients,
+    fire_bias as fire_bias,
+    fire_bias_backward as fire_bias_backward,
+)
+from relpos._attention.fire_network import (
+    FireAttentionGradients as FireAttentionGradients,
+)
+from relpos._attention.labels import (
+    grid_labels as grid_labels,
+    relative_positions as relative_positions,
+)
+from relpos._attention.merge import (
+    merge_attention as merge_attention,
+)
+from relpos._attention.plan import (
+    Plan as Plan,
+    plan as plan,
+)
+from relpos._attention.scores import (
+    shaw_scores as shaw_scores,
+    skewed_scores as skewed_scores,
+    transformer_xl_scores as transformer_xl_scores,
+)
+from relpos._attention.skew import (
+    rel_shift as rel_shift,
+    skew as skew,
+    unskew as unskew,
+)
+from relpos._attention.typed import (
+    attention as attention,
+    fire_attention as fire_attention,
+    graph_attention as graph_attention,
+    relative_global_attention as relative_global_attention,
+    shaw_attention as shaw_attention,
+    transformer_xl_attention as transformer_xl_attention,
+)
+from relpos._biases.alibi import (
+    alibi_bias as alibi_bias,
+    alibi_bias_backward as alibi_bias_backward,
+    alibi_slopes as alibi_slopes,
+)
+from relpos._biases.deberta import (
+    deberta_bucket as deberta_bucket,
+)
+from relpos._biases.kerple import (
+    KerpleGradients as KerpleGradients,
+    kerple_bias as kerple_bias,
+    kerple_bias_backward as kerple_bias_backward,
+)
+from relpos._biases.t5 import (
+    t5_bias as t5_bias,
+    t5_bias_backward as t5_bias_backward,
+    t5_bucket as t5_bucket,
+)
+from relpos._catalogue.names import suggestion as _suggestion
+from relpos._encodings.audit import (
+    EncodingAudit as EncodingAudit,
+    audit_encoding as audit_encoding,
+)
+from relpos._encodings.conv import (
+    ConvGradients as ConvGradients,
+    conv_encoding as conv_encoding,
+    conv_encoding_backward as conv_encoding_backward,
+)
+from relpos._encodings.learned import (
+    learned as learned,
+    learned_backward as learned_backward,
+)
+from relpos._encodings.naive import (
+    index_encoding as index_encoding,
+    normalized_index_encoding as normalized_index_encoding,
+    random_encoding as random_encoding,
+)
+from relpos._encodings.rotary import (
+    RotaryGradients as RotaryGradients,
+    apply_rotary as apply_rotary,
+    apply_rotary_backward as apply_rotary_backward,
+)
+from relpos._encodings.rotary_scaling import (
+    rotary_frequencies as rotary_frequencies,
+    rotary_magnitude as rotary_magnitude,
+)
+from relpos._encodings.sinusoidal import (
+    sinusoidal as sinusoidal,
+    sinusoidal_shift_matrix as sinusoidal_shift_matrix,
+)
+from relpos._encodings.xpos import (
+    xpos_magnitude as xpos_magnitude,
+)
+from relpos._names import publish as _publish
 
 __all__ = ["__version__", *_publish(globals())]
 
