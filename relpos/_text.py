@@ -1,16 +1,74 @@
-"""Tables of text, for objects that print as one."""
+"""How results show themselves: as lines of text and, in notebooks, as HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+#: A class of named tuples.
+Kind = TypeVar("Kind", bound="type[tuple[Any, ...]]")
+
+_WIDTH = 88
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
+def table_lines(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Container[int] = (0,),
+) -> list[str]:
+    """Lines of a table: the columns `left` to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
     for row in (header, *rows):
-        cells = [row[0].ljust(widths[0])]
-        cells += [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+        cells = [
+            cell.ljust(width) if at in left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()
+) -> str:
+    """Return a table in HTML, and lines below it; nothing in them is markup."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        texts = (cell.translate(_ESCAPES) for cell in cells)
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
+
+    lines = [line("th", header), *(line("td", row) for row in rows)]
+    notes = [f"<p>{note.translate(_ESCAPES)}</p>" for note in below]
+    return "\n".join(["<table>", *lines, "</table>", *notes])
+
+
+def brief(value: object) -> str:
+    """Say a value in short: an array by its dtype and shape, anything else whole."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    return repr(value)
+
+
+def _brief_fields(result: Any) -> str:
+    """A named tuple in one line where that is short, else in a line for each field."""
+    fields = [f"{n}={brief(x)}" for n, x in zip(result._fields, result, strict=True)]
+    name = type(result).__name__
+    line = f"{name}({', '.join(fields)})"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"    {field}," for field in fields), ")"])
+
+
+def _html_fields(result: Any) -> str:
+    rows = [(n, brief(x)) for n, x in zip(result._fields, result, strict=True)]
+    return html_table([type(result).__name__, ""], rows)
+
+
+def in_short(kind: Kind) -> Kind:
+    """Let named tuples of arrays say shapes and dtypes, not numbers."""
+    for name, method in (("__repr__", _brief_fields), ("_repr_html_", _html_fields)):
+        setattr(kind, name, method)
+    return kind

@@ -17,6 +17,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,6 +35,7 @@ else:  # typing's own have a default from Python 3.13 on
     Lse, Weights, Context = TypeVar("Lse"), TypeVar("Weights"), TypeVar("Context")
 
 
+@in_short
 class AttentionOutput(NamedTuple, Generic[Lse, Weights, Context]):
     """Results of `attention`; None where one was not asked for.
 
@@ -58,6 +60,13 @@ class AttentionOutput(NamedTuple, Generic[Lse, Weights, Context]):
     >>> import relpos
     >>> query = np.zeros((1, 2, 4))
     >>> result = relpos.attention(query, query, query, return_weights=True)
+    >>> result
+    AttentionOutput(
+        out=float64 (1, 2, 4),
+        lse=None,
+        weights=float64 (1, 2, 2),
+        context=None,
+    )
     >>> result.weights, result.lse
     (array([[[0.5, 0.5],
             [0.5, 0.5]]]), None)

@@ -18,11 +18,13 @@ from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rou
 from relpos._core import memory_of
 from relpos._memory import zeros
 from relpos._settings import choose_num_threads, kernels
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+@in_short
 class AttentionGradients(NamedTuple):
     """Gradients of `attention`'s inputs; None where absent or not asked for.
 

@@ -27,6 +27,7 @@ from relpos._checks import (
     quiet,
     rounded,
 )
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -45,6 +46,7 @@ _TERMS = (
 )
 
 
+@in_short
 class FireGradients(NamedTuple):
     """Gradients of `fire_bias`'s parameters, each of its parameter's shape and dtype.
 

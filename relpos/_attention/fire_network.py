@@ -18,6 +18,7 @@ import numpy as np
 
 from relpos._attention.operands import Sizes
 from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
+from relpos._text import in_short
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
@@ -45,6 +46,7 @@ class Fire(NamedTuple):
         return {n: x for n, x in self.inputs.items() if n not in self.weak}
 
 
+@in_short
 class FireAttentionGradients(NamedTuple):
     """Gradients of `fire_attention`'s inputs: those of `attention`, then FIRE's own.
 

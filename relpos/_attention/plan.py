@@ -22,7 +22,7 @@ import numpy as np
 from relpos._catalogue.schemes import SCHEMES, Scheme
 from relpos._checks import POSITION_LIMIT, as_choice, as_flag, as_float_dtype, as_int
 from relpos._settings import choose_num_threads, kernels
-from relpos._text import table_lines
+from relpos._text import html_table, table_lines
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -54,7 +54,7 @@ class Formulation(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Costs of the formulations; printed, a table.
+    """Costs of the formulations; shows itself as a table.
 
     Attributes
     ----------
@@ -102,7 +102,8 @@ class Plan(NamedTuple):
         """
         return self.formulations[-1]
 
-    def __str__(self) -> str:
+    def _parts(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Header, rows, and what stands below them."""
         rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in self.formulations]
         header = ["", "memory beyond inputs and output", "flops"]
         terms = [
@@ -112,7 +113,14 @@ class Plan(NamedTuple):
             f"table per head: {_size(self.table)}",
             f"n / (b h) = {self.increase:.3g}",
         ]
+        return header, rows, terms
+
+    def __repr__(self) -> str:
+        header, rows, terms = self._parts()
         return "\n".join([*table_lines(header, rows), *terms])
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._parts())
 
 
 class _Shape(NamedTuple):

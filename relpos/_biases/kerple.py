@@ -22,6 +22,7 @@ from relpos._biases.by_offset import (
     sum_offsets,
 )
 from relpos._checks import Array, as_choice, quiet, rounded, stored
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _KINDS = ("log", "power")
 
 
+@in_short
 class KerpleGradients(NamedTuple):
     """Gradients of the two arguments of `kerple_bias`.
 
@@ -182,8 +184,11 @@ def kerple_bias_backward(
     Examples
     --------
     >>> import relpos
-    >>> relpos.kerple_bias_backward([[1.0, 0.0, 1.0]], [1.0], [1.0], kind="power")
-    KerpleGradients(r1=array([-2.]), r2=array([0.]))
+    >>> grads = relpos.kerple_bias_backward(
+    ...     [[1.0, 0.0, 1.0]], [1.0], [1.0], kind="power"
+    ... )
+    >>> grads.r1, grads.r2
+    (array([-2.]), array([0.]))
     """
     grad, offset = as_grad_bias(grad_bias)
     first, second, chosen = _parameters(r1, r2, kind)

@@ -34,7 +34,7 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos._text import table_lines
+from relpos._text import html_table, table_lines
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -52,6 +52,7 @@ _EXPONENT = 1.5
 #: Distances r looked at: near ones, so that the cost stays proportional to the length.
 _MAX_DISTANCE = 64
 _TIMINGS = 5
+_HEADER = ("", "met", "measured", "limit", "what")
 
 
 class Finding(NamedTuple):
@@ -83,7 +84,7 @@ class Finding(NamedTuple):
 
 
 class EncodingAudit(NamedTuple):
-    """Findings of `audit_encoding`; printed, a table with a line for each.
+    """Findings of `audit_encoding`; shows itself as a table, a line for each.
 
     Attributes
     ----------
@@ -109,22 +110,23 @@ class EncodingAudit(NamedTuple):
     small: Finding
     scalable: Finding
 
-    def __str__(self) -> str:
-        rows = [
+    def _rows(self) -> list[list[str]]:
+        return [
             [
                 name,
                 "yes" if finding.met else "no",
                 f"{finding.value:.3g}",
                 f"{finding.relation} {finding.limit:.2g}",
-                f"  {finding.quantity}{finding.note and f' ({finding.note})'}",
+                f"{finding.quantity}{finding.note and f' ({finding.note})'}",
             ]
             for name, finding in zip(self._fields, self, strict=True)
         ]
-        width = max(len(row[-1]) for row in rows)
-        for row in rows:
-            row[-1] = row[-1].ljust(width)
-        header = ["", "met", "measured", "limit", "  what".ljust(width)]
-        return "\n".join(table_lines(header, rows))
+
+    def __repr__(self) -> str:
+        return "\n".join(table_lines(_HEADER, self._rows(), left=(0, 4)))
+
+    def _repr_html_(self) -> str:
+        return html_table(_HEADER, self._rows())
 
 
 def audit_encoding(

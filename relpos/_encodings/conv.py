@@ -27,11 +27,13 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import kernels
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+@in_short
 class ConvGradients(NamedTuple):
     """Gradients of `conv_encoding`'s inputs, each of its input's shape and dtype.
 

@@ -21,11 +21,13 @@ from relpos._checks import (
     rounded,
 )
 from relpos._encodings.rotation import Rotation, as_rotation
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+@in_short
 class RotaryGradients(NamedTuple):
     """Gradients of `apply_rotary`'s inputs, each of its input's shape and dtype.
 

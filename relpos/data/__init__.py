@@ -1,14 +1,19 @@
 """Facts as data: what an overview of positional encodings compares, and its slips.
 
 `relpos/data/overview.toml` holds them, to be read as it is; the functions below give
-its three tables as named tuples. The arrays beside it are recorded cases of the demo.
+its three tables as lists of named tuples, which show themselves as tables. The arrays
+beside it are recorded cases of the demo.
 """
 
 from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from relpos._text import html_table, table_lines
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 __all__ = ["Comparison", "Family", "Slip", "comparison", "families", "slips"]
 
@@ -86,6 +91,33 @@ class Slip(NamedTuple):
     check: str = ""
 
 
+class _Table(list[Row]):
+    """A list of named tuples that shows itself as a table, long texts cut."""
+
+    def _parts(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows."""
+        header: list[str] = [*getattr(self[0], "_fields", ())] if self else []
+        texts = (
+            [", ".join(x) if isinstance(x, tuple) else str(x) for x in row]
+            for row in self
+        )
+        return header, [*texts]
+
+    def __repr__(self) -> str:
+        if not self:
+            return "[]"
+        header, rows = self._parts()
+        width = 80 // len(header)
+        short = [
+            [x if len(x) <= width else f"{x[: width - 2]}.." for x in row]
+            for row in rows
+        ]
+        return "\n".join(table_lines(header, short, left=range(len(header))))
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._parts())
+
+
 _OVERVIEW: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (files(__name__) / "overview.toml").read_text("utf-8")
 )
@@ -110,7 +142,7 @@ def comparison() -> list[Comparison]:
     >>> [row.relative for row in data.comparison() if row.feature == "moved words"]
     ['keep theirs: only distances count']
     """
-    return [Comparison(**row) for row in _OVERVIEW["comparison"]]
+    return _Table(Comparison(**row) for row in _OVERVIEW["comparison"])
 
 
 def families() -> list[Family]:
@@ -132,7 +164,9 @@ def families() -> list[Family]:
     ['absolute', 'relative', 'rotary (RoPE)']
     """
     rows = _OVERVIEW["family"]
-    return [Family(**{**row, "functions": tuple(row["functions"])}) for row in rows]
+    return _Table(
+        Family(**{**row, "functions": tuple(row["functions"])}) for row in rows
+    )
 
 
 def slips() -> list[Slip]:
@@ -154,4 +188,4 @@ def slips() -> list[Slip]:
     >>> data.slips()[1].printed
     'r_{6,1} = 1 - 6 = 5'
     """
-    return [Slip(**row) for row in _OVERVIEW["slip"]]
+    return _Table(Slip(**row) for row in _OVERVIEW["slip"])

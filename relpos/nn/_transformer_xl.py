@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array
+from relpos._text import in_short
 from relpos.nn._inputs import as_mask, as_zero_one
 
 
+@in_short
 class TransformerXLGradients(NamedTuple):
     """Gradients of the inputs of a layer with biases of its own.
 
@@ -40,6 +42,7 @@ class TransformerXLGradients(NamedTuple):
     mems: Array | None
 
 
+@in_short
 class SharedBiasGradients(NamedTuple):
     """Gradients of the inputs of a layer whose biases are given at each call.
 

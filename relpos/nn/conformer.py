@@ -8,6 +8,7 @@ import numpy as np
 
 from relpos._attention.typed import transformer_xl_attention
 from relpos._checks import Array, quiet
+from relpos._text import in_short
 from relpos.nn._inputs import (
     as_input,
     as_mask,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ConformerGradients", "ConformerRelPositionAttention"]
 
 
+@in_short
 class ConformerGradients(NamedTuple):
     """Gradients of the inputs of `ConformerRelPositionAttention`.
 

@@ -15,6 +15,7 @@ from relpos._checks import (
     check_bytes,
     quiet,
 )
+from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Loss", "cross_entropy"]
 
 
+@in_short
 class Loss(NamedTuple):
     """A loss and its gradient with respect to the logits.
 

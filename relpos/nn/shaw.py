@@ -8,6 +8,7 @@ import numpy as np
 
 from relpos._attention.typed import shaw_attention
 from relpos._checks import Array, as_flag, quiet
+from relpos._text import in_short
 from relpos.nn._inputs import (
     as_input,
     as_probability,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ShawAttention", "ShawGradients"]
 
 
+@in_short
 class ShawGradients(NamedTuple):
     """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
 

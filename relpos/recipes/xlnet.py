@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int, quiet
+from relpos._text import in_short
 from relpos.recipes._tables import Keywords, as_table
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["SegmentGradients", "xlnet", "xlnet_segments", "xlnet_segments_backward"]
 
 
+@in_short
 class SegmentGradients(NamedTuple):
     """Gradients of the floating arguments of `xlnet_segments`.
 
