@@ -138,7 +138,6 @@ def shaw_attention_split(
     See Also
     --------
     shaw_attention : Equations 3 and 4.
-    relpos.shaw_attention : By the kernels; describes the arguments.
 
     References
     ----------
@@ -360,7 +359,6 @@ def transformer_xl_attention(
     See Also
     --------
     relpos.transformer_xl_attention : By the kernels; describes the arguments.
-    transformer_xl_scores : The scores.
 
     References
     ----------
