@@ -64,20 +64,13 @@ except ImportError as exc:
         name="relpos._core",
     ) from exc
 
-from relpos._attention.attention import (
-    AttentionOutput as AttentionOutput,
-)
 from relpos._attention.context import (
     AttentionContext as AttentionContext,
-    AttentionGradients as AttentionGradients,
 )
 from relpos._attention.fire import (
     FireGradients as FireGradients,
     fire_bias as fire_bias,
     fire_bias_backward as fire_bias_backward,
-)
-from relpos._attention.fire_network import (
-    FireAttentionGradients as FireAttentionGradients,
 )
 from relpos._attention.labels import (
     grid_labels as grid_labels,
@@ -89,6 +82,11 @@ from relpos._attention.merge import (
 from relpos._attention.plan import (
     Plan as Plan,
     plan as plan,
+)
+from relpos._attention.results import (
+    AttentionGradients as AttentionGradients,
+    AttentionOutput as AttentionOutput,
+    FireAttentionGradients as FireAttentionGradients,
 )
 from relpos._attention.scores import (
     shaw_scores as shaw_scores,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relpos._attention.context import AttentionContext
 from relpos._attention.problem import Problem, prepare
+from relpos._attention.results import AttentionOutput
 from relpos._checks import (
     Array,
     as_flag,
@@ -17,65 +18,12 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
-from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from typing_extensions import TypeVar
 
     from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import Seed
-
-    Lse = TypeVar("Lse", default=Array | None, covariant=True)
-    Weights = TypeVar("Weights", default=Array | None, covariant=True)
-    Context = TypeVar("Context", default=AttentionContext | None, covariant=True)
-else:  # typing's own have a default from Python 3.13 on
-    from typing import TypeVar
-
-    Lse, Weights, Context = TypeVar("Lse"), TypeVar("Weights"), TypeVar("Context")
-
-
-@in_short
-class AttentionOutput(NamedTuple, Generic[Lse, Weights, Context]):
-    """Results of `attention`; None where one was not asked for.
-
-    Attributes
-    ----------
-    out : ndarray, (..., H, Lq, Dv)
-    lse : ndarray, (..., H, Lq), or None
-        Logarithm of the sum of the exponentials of each query's scores.
-    weights : ndarray, (..., H, Lq, Lk), or None
-        Probabilities, before dropout.
-    context : AttentionContext or None
-        Gives the gradients.
-
-    See Also
-    --------
-    attention : Returns it, and has the formulas.
-    merge_attention : Joins two of them by `out` and `lse`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> query = np.zeros((1, 2, 4))
-    >>> result = relpos.attention(query, query, query, return_weights=True)
-    >>> result
-    AttentionOutput(
-        out=float64 (1, 2, 4),
-        lse=None,
-        weights=float64 (1, 2, 2),
-        context=None,
-    )
-    >>> result.weights, result.lse
-    (array([[[0.5, 0.5],
-            [0.5, 0.5]]]), None)
-    """
-
-    out: Array
-    lse: Lse
-    weights: Weights
-    context: Context
 
 
 def attention(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -14,60 +14,14 @@ from relpos._attention import fire_network as _fire
 from relpos._attention.operands import aligned
 from relpos._attention.placement import fold_rows
 from relpos._attention.problem import Problem, offsets_of
+from relpos._attention.results import AttentionGradients, FireAttentionGradients
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._core import memory_of
 from relpos._memory import zeros
 from relpos._settings import choose_num_threads, kernels
-from relpos._text import in_short
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-
-@in_short
-class AttentionGradients(NamedTuple):
-    """Gradients of `attention`'s inputs; None where absent or not asked for.
-
-    Each is of its input's shape and dtype, summed over the axes on which the input was
-    broadcast.
-
-    Attributes
-    ----------
-    query : ndarray, (..., H, Lq, D)
-    key : ndarray, (..., Hk, Lk, D)
-    value : ndarray, (..., Hk, Lk, Dv)
-    attn_mask : ndarray
-    rel_key, rel_query : ndarray, (R, D), (H, R, D) or (..., H, R, D)
-    rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
-    rel_bias : ndarray, (R,), (H, R) or (..., H, R)
-    pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
-
-    See Also
-    --------
-    AttentionContext.backward : Returns it, and has the formulas.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> x = np.zeros((1, 2, 4))
-    >>> context = relpos.attention(x, x, x, return_context=True).context
-    >>> gradients = context.backward(np.zeros((1, 2, 4)))
-    >>> gradients.query.shape, gradients.rel_key
-    ((1, 2, 4), None)
-    """
-
-    query: Array | None = None
-    key: Array | None = None
-    value: Array | None = None
-    attn_mask: Array | None = None
-    rel_key: Array | None = None
-    rel_query: Array | None = None
-    rel_value: Array | None = None
-    rel_bias: Array | None = None
-    pos_bias_u: Array | None = None
-    pos_bias_v: Array | None = None
-
 
 #: Inputs that heads or batch items may share: the kernel sums their gradients.
 _SHARED = ("rel_key", "rel_query", "rel_value", "rel_bias", "pos_bias_u", "pos_bias_v")
@@ -123,7 +77,7 @@ class AttentionContext:
         grad_lse: ArrayLike | None = None,
         wrt: Iterable[str] | None = None,
         num_threads: int | None = None,
-    ) -> AttentionGradients | _fire.FireAttentionGradients:
+    ) -> AttentionGradients | FireAttentionGradients:
         r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``.
 
         In the notation of `relpos.attention`, with z the factor of dropout (1 without)
@@ -208,10 +162,10 @@ class AttentionContext:
         True
         """
         self._check_layouts()
-        kind: type[AttentionGradients | _fire.FireAttentionGradients]
+        kind: type[AttentionGradients | FireAttentionGradients]
         kind = AttentionGradients
         if self._problem.fire:
-            kind = _fire.FireAttentionGradients
+            kind = FireAttentionGradients
         names = _names(wrt, self._problem.inputs, kind._fields)
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from relpos._attention import fire_network as _fire
-from relpos._attention.attention import AttentionOutput, attend
+from relpos._attention.attention import attend
+from relpos._attention.results import AttentionOutput
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
     POSITION_LIMIT,

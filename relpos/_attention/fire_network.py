@@ -18,7 +18,6 @@ import numpy as np
 
 from relpos._attention.operands import Sizes
 from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
-from relpos._text import in_short
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
@@ -44,53 +43,6 @@ class Fire(NamedTuple):
     def typed(self) -> dict[str, Array]:
         """The parameters whose dtypes count."""
         return {n: x for n, x in self.inputs.items() if n not in self.weak}
-
-
-@in_short
-class FireAttentionGradients(NamedTuple):
-    """Gradients of `fire_attention`'s inputs: those of `attention`, then FIRE's own.
-
-    None where absent or not asked for.
-
-    Attributes
-    ----------
-    query, key, value, attn_mask, rel_key, rel_query, rel_value, rel_bias, pos_bias_u, \
-pos_bias_v : ndarray
-        As in `AttentionGradients`.
-    w1, b1, w2, b2, c, threshold : ndarray
-        As in `FireGradients`.
-
-    See Also
-    --------
-    AttentionContext.backward : Returns it, and has the formulas.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> x, network = np.zeros((1, 2, 4)), ([1.0], [0.0], [[1.0]], [0.0], 1.0, 1.0)
-    >>> context = relpos.fire_attention(x, x, x, *network, return_context=True).context
-    >>> gradients = context.backward(np.zeros((1, 2, 4)))
-    >>> gradients.query.shape, gradients.w2.shape, gradients.rel_key
-    ((1, 2, 4), (1, 1), None)
-    """
-
-    query: Array | None = None
-    key: Array | None = None
-    value: Array | None = None
-    attn_mask: Array | None = None
-    rel_key: Array | None = None
-    rel_query: Array | None = None
-    rel_value: Array | None = None
-    rel_bias: Array | None = None
-    pos_bias_u: Array | None = None
-    pos_bias_v: Array | None = None
-    w1: Array | None = None
-    b1: Array | None = None
-    w2: Array | None = None
-    b2: Array | None = None
-    c: Array | None = None
-    threshold: Array | None = None
 
 
 def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from relpos._attention.attention import AttentionOutput, run
+from relpos._attention.attention import run
 from relpos._attention.operands import (
     Sizes,
     check_core_shapes,
@@ -19,6 +19,7 @@ from relpos._attention.operands import (
 )
 from relpos._attention.placement import ROW_AXIS, Placement
 from relpos._attention.problem import Problem, as_scale, common_dtypes
+from relpos._attention.results import AttentionOutput
 from relpos._checks import (
     Array,
     as_flag,

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from relpos._attention.attention import AttentionOutput, attention
+from relpos._attention.attention import attention
 from relpos._attention.operands import LAYOUT
 from relpos._attention.placement import transformer_xl_origin
+from relpos._attention.results import AttentionOutput
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, Unpack, overload
 
 from numpy.typing import ArrayLike
 
-from relpos._attention.attention import AttentionOutput
 from relpos._attention.context import AttentionContext
 from relpos._attention.keywords import (
     AttentionKeywords,
@@ -22,6 +21,7 @@ from relpos._attention.keywords import (
     ShawKeywords,
     TransformerXLKeywords,
 )
+from relpos._attention.results import AttentionOutput
 from relpos._checks import Array
 
 On: TypeAlias = Literal[True]
