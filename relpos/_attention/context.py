@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -14,7 +14,11 @@ from relpos._attention import fire_network as _fire
 from relpos._attention.operands import aligned
 from relpos._attention.placement import fold_rows
 from relpos._attention.problem import Problem, offsets_of
-from relpos._attention.results import AttentionGradients, FireAttentionGradients
+from relpos._attention.results import (
+    AttentionGradients,
+    FireAttentionGradients,
+    Gradients,
+)
 from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
 from relpos._core import memory_of
 from relpos._memory import zeros
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 _SHARED = ("rel_key", "rel_query", "rel_value", "rel_bias", "pos_bias_u", "pos_bias_v")
 
 
-class AttentionContext:
+class AttentionContext(Generic[Gradients]):
     """What the gradients of one call need, as returned by ``return_context=True``.
 
     It holds references to the inputs and the result, the maximum and the sum of each
@@ -77,7 +81,7 @@ class AttentionContext:
         grad_lse: ArrayLike | None = None,
         wrt: Iterable[str] | None = None,
         num_threads: int | None = None,
-    ) -> AttentionGradients | FireAttentionGradients:
+    ) -> Gradients:
         r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``.
 
         In the notation of `relpos.attention`, with z the factor of dropout (1 without)
@@ -162,10 +166,8 @@ class AttentionContext:
         True
         """
         self._check_layouts()
-        kind: type[AttentionGradients | FireAttentionGradients]
-        kind = AttentionGradients
-        if self._problem.fire:
-            kind = FireAttentionGradients
+        fire = self._problem.fire is not None  # as typed.pyi tells checkers
+        kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
         names = _names(wrt, self._problem.inputs, kind._fields)
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)
@@ -185,7 +187,8 @@ class AttentionContext:
         found = {name: _deliver(name, sums[name][0], self._problem) for name in tables}
         if fire_sums is not None:
             found |= _fire_gradients(self._problem, fire_sums, names)
-        return kind(**found)
+        gradients: Gradients = kind(**found)
+        return gradients
 
     def _given(self, grad_out: object, grad_lse: object) -> dict[str, Array]:
         """Check the gradients that come in; absent ones drop out."""

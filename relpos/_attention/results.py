@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
 
 from relpos._checks import Array
 from relpos._text import in_short
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     Lse = TypeVar("Lse", default=Array | None, covariant=True)
     Weights = TypeVar("Weights", default=Array | None, covariant=True)
     Context = TypeVar("Context", default=AttentionContext | None, covariant=True)
+    Either: TypeAlias = "AttentionGradients | FireAttentionGradients"
+    Gradients = TypeVar("Gradients", default=Either, covariant=True)
 else:  # typing's own have a default from Python 3.13 on
     from typing import TypeVar
 
     Lse, Weights, Context = TypeVar("Lse"), TypeVar("Weights"), TypeVar("Context")
+    Gradients = TypeVar("Gradients")
 
 
 @in_short

@@ -21,12 +21,17 @@ from relpos._attention.keywords import (
     ShawKeywords,
     TransformerXLKeywords,
 )
-from relpos._attention.results import AttentionOutput
+from relpos._attention.results import (
+    AttentionGradients,
+    AttentionOutput,
+    FireAttentionGradients,
+)
 from relpos._checks import Array
 
 On: TypeAlias = Literal[True]
 Off: TypeAlias = Literal[False]
-Context: TypeAlias = AttentionContext
+Context: TypeAlias = AttentionContext[AttentionGradients]
+FireContext: TypeAlias = AttentionContext[FireAttentionGradients]
 
 # fmt: off
 
@@ -277,7 +282,7 @@ def fire_attention(
     w1: ArrayLike, b1: ArrayLike, w2: ArrayLike, b2: ArrayLike,
     c: ArrayLike, threshold: ArrayLike, *, signed: bool = False, eps: float = 1e-6,
     **keywords: Unpack[FireKeywords[Off, Off, On]],
-) -> AttentionOutput[None, None, Context]: ...
+) -> AttentionOutput[None, None, FireContext]: ...
 @overload
 def fire_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
@@ -291,21 +296,21 @@ def fire_attention(
     w1: ArrayLike, b1: ArrayLike, w2: ArrayLike, b2: ArrayLike,
     c: ArrayLike, threshold: ArrayLike, *, signed: bool = False, eps: float = 1e-6,
     **keywords: Unpack[FireKeywords[On, Off, On]],
-) -> AttentionOutput[Array, None, Context]: ...
+) -> AttentionOutput[Array, None, FireContext]: ...
 @overload
 def fire_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
     w1: ArrayLike, b1: ArrayLike, w2: ArrayLike, b2: ArrayLike,
     c: ArrayLike, threshold: ArrayLike, *, signed: bool = False, eps: float = 1e-6,
     **keywords: Unpack[FireKeywords[Off, On, On]],
-) -> AttentionOutput[None, Array, Context]: ...
+) -> AttentionOutput[None, Array, FireContext]: ...
 @overload
 def fire_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
     w1: ArrayLike, b1: ArrayLike, w2: ArrayLike, b2: ArrayLike,
     c: ArrayLike, threshold: ArrayLike, *, signed: bool = False, eps: float = 1e-6,
     **keywords: Unpack[FireKeywords[On, On, On]],
-) -> AttentionOutput[Array, Array, Context]: ...
+) -> AttentionOutput[Array, Array, FireContext]: ...
 @overload
 def fire_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,

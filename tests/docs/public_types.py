@@ -10,10 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import relpos
-from relpos import AttentionContext, AttentionOutput
+from relpos import (
+    AttentionContext,
+    AttentionGradients,
+    AttentionOutput,
+    FireAttentionGradients,
+)
 
 Array = NDArray[Any]
-Context = AttentionContext
+Context = AttentionContext[AttentionGradients]
+FireContext = AttentionContext[FireAttentionGradients]
 
 x = np.ones((2, 4, 3))
 table, row = np.ones((7, 3)), np.ones(3)
@@ -46,7 +52,9 @@ assert_type(with_weights.weights.shape, tuple[Any, ...])
 
 with_context = relpos.attention(x, x, x, rel_key=table, return_context=True)
 assert_type(with_context, AttentionOutput[None, None, Context])
-assert_type(with_context.context.backward(x).rel_key, Array | None)
+gradients = with_context.context.backward(x)
+assert_type(gradients, AttentionGradients)
+assert_type(gradients.rel_key, Array | None)
 
 assert_type(
     relpos.attention(x, x, x, return_lse=True, return_weights=True),
@@ -106,10 +114,11 @@ assert_type(
     relpos.fire_attention(x, x, x, *network, signed=True, return_lse=True),
     AttentionOutput[Array, None, None],
 )
-assert_type(
-    relpos.fire_attention(x, x, x, *network, return_lse=True, return_context=True),
-    AttentionOutput[Array, None, Context],
-)
+with_fire = relpos.fire_attention(x, x, x, *network, return_context=True)
+assert_type(with_fire, AttentionOutput[None, None, FireContext])
+fire_gradients = with_fire.context.backward(x)
+assert_type(fire_gradients, FireAttentionGradients)
+assert_type(fire_gradients.w1, Array | None)
 
 graph = [0, 1, 2, 3, 4], [0, 1, 2, 3]
 assert_type(relpos.graph_attention(x, x, x, *graph), Array)
@@ -132,12 +141,18 @@ assert_type(
 def of_variables(flag: bool) -> None:
     assert_type(
         relpos.attention(x, x, x, return_lse=flag),
-        Array | AttentionOutput[Array | None, Array | None, Context | None],
+        Array | AttentionOutput[Array | None, Array | None, AttentionContext | None],
     )
     assert_type(
         relpos.graph_attention(x, x, x, *graph, return_lse=flag),
         Array | AttentionOutput[Array | None, None, Context | None],
     )
+
+
+def query_gradient(context: AttentionContext) -> Array | None:
+    found = context.backward(x)
+    assert_type(found, AttentionGradients | FireAttentionGradients)
+    return found.query
 
 
 def lse_of(output: AttentionOutput) -> Array:
@@ -149,6 +164,8 @@ def lse_of(output: AttentionOutput) -> Array:
 of_variables(False)
 of_variables(True)
 assert_type(lse_of(relpos.attention(x, x, x, return_lse=True)), Array)
+assert_type(query_gradient(with_context.context), Array | None)
+assert_type(query_gradient(with_fire.context), Array | None)
 
 # ---- other functions and modules ---------------------------------------------------
 

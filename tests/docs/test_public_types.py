@@ -23,11 +23,18 @@ STUB = ast.parse(Path(typed.__file__).with_suffix(".pyi").read_text())
 FLAGS = ("return_lse", "return_weights", "return_context")
 
 
+def gradients_of(context):
+    return context.backward(None, grad_lse=np.ones((2, 4)))
+
+
 def is_of(value, kind):
     """Whether a value is of a type, as far as can be seen of it."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return any(is_of(value, each) for each in typing.get_args(kind))
     plain = typing.get_origin(kind) or kind
+    if plain is relpos.AttentionContext and typing.get_args(kind):
+        (made,) = typing.get_args(kind)
+        return type(value) is plain and is_of(gradients_of(value), made)
     if plain is relpos.AttentionOutput and typing.get_args(kind):
         kinds = [np.ndarray, *typing.get_args(kind)]
         return type(value) is plain and all(map(is_of, value, kinds))
@@ -125,8 +132,9 @@ def test_there_is_an_overload_for_every_choice_of_flags(name):
 
 def kind_of(result):
     """A result's type as the stub writes it."""
-    names = {np.ndarray: "Array", type(None): "None"}
-    names[relpos.AttentionContext] = "Context"
     if isinstance(result, relpos.AttentionOutput):
-        return f"AttentionOutput[{', '.join(names[type(x)] for x in result[1:])}]"
-    return names[type(result)]
+        return f"AttentionOutput[{', '.join(map(kind_of, result[1:]))}]"
+    if isinstance(result, relpos.AttentionContext):
+        fire = isinstance(gradients_of(result), relpos.FireAttentionGradients)
+        return "FireContext" if fire else "Context"
+    return {np.ndarray: "Array", type(None): "None"}[type(result)]
