@@ -60,28 +60,30 @@ Examples
 (2, 3, 4)
 """
 
+import numpy as np
+
 from relpos import _core
 
 _best = _core.by_isa[_core.isa]
 
-conv_encoding = _best.conv_encoding
-conv_encoding_backward = _best.conv_encoding_backward
-gelu = _best.gelu
-learned = _best.learned
-learned_backward = _best.learned_backward
-merge = _best.merge
-rel_shift = _best.rel_shift
-rel_unshift = _best.rel_unshift
-relative_global_attention = _best.relative_global_attention
-rotary = _best.rotary
-shaw_attention = _best.shaw_attention
-shaw_scores = _best.shaw_scores
-sinusoidal = _best.sinusoidal
-skew = _best.skew
-skewed_scores = _best.skewed_scores
-transformer_xl_attention = _best.transformer_xl_attention
-transformer_xl_scores = _best.transformer_xl_scores
-unskew = _best.unskew
+conv_encoding: np.ufunc = _best.conv_encoding
+conv_encoding_backward: np.ufunc = _best.conv_encoding_backward
+gelu: np.ufunc = _best.gelu
+learned: np.ufunc = _best.learned
+learned_backward: np.ufunc = _best.learned_backward
+merge: np.ufunc = _best.merge
+rel_shift: np.ufunc = _best.rel_shift
+rel_unshift: np.ufunc = _best.rel_unshift
+relative_global_attention: np.ufunc = _best.relative_global_attention
+rotary: np.ufunc = _best.rotary
+shaw_attention: np.ufunc = _best.shaw_attention
+shaw_scores: np.ufunc = _best.shaw_scores
+sinusoidal: np.ufunc = _best.sinusoidal
+skew: np.ufunc = _best.skew
+skewed_scores: np.ufunc = _best.skewed_scores
+transformer_xl_attention: np.ufunc = _best.transformer_xl_attention
+transformer_xl_scores: np.ufunc = _best.transformer_xl_scores
+unskew: np.ufunc = _best.unskew
 
 __all__ = [
     "conv_encoding",
