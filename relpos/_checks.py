@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -221,14 +221,14 @@ def as_generator(rng: object) -> Generator:
     return default_rng(rng)
 
 
-def as_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+def as_choice(name: str, value: object, choices: Collection[str]) -> str:
     """Return `value`, which must be one of `choices`."""
+    if isinstance(value, str) and value in choices:
+        return value
     wanted = ", ".join(repr(choice) for choice in choices)
     if not isinstance(value, str):
         raise TypeError(f"{name}: got {kind_of(value)}; expected one of {wanted}")
-    if value not in choices:
-        raise ValueError(f"{name}: got {value!r}; expected one of {wanted}")
-    return value
+    raise ValueError(f"{name}: got {value!r}; expected one of {wanted}")
 
 
 def at_least_ndim(name: str, array: Array, ndim: int, wanted: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relpos._attention.call import Call
 from relpos._attention.context import AttentionContext
 from relpos._attention.problem import Problem, prepare
 from relpos._attention.results import AttentionOutput
@@ -22,6 +23,7 @@ from relpos._settings import choose_num_threads, kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from relpos._attention.edges import Edges
     from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import Seed
 
@@ -207,99 +209,82 @@ def attention(
     array([[[2.],
             [0.]]])
     """
-    arrays = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "attn_mask": attn_mask,
-        "rel_key": rel_key,
-        "rel_query": rel_query,
-        "rel_value": rel_value,
-        "rel_bias": rel_bias,
-        "pos_bias_u": pos_bias_u,
-        "pos_bias_v": pos_bias_v,
-    }
-    return attend(
-        arrays,
-        None,
-        dropout_p=dropout_p,
-        is_causal=is_causal,
-        scale=scale,
-        enable_gqa=enable_gqa,
-        query_offset=query_offset,
-        min_relative_position=min_relative_position,
-        buckets=buckets,
-        beyond=beyond,
-        labels=labels,
-        key_lengths=key_lengths,
-        window=window,
-        return_lse=return_lse,
-        return_weights=return_weights,
-        return_context=return_context,
-        num_threads=num_threads,
-        rng=rng,
-        out=out,
+    call = Call(
+        query,
+        key,
+        value,
+        attn_mask,
+        rel_key,
+        rel_query,
+        rel_value,
+        rel_bias,
+        pos_bias_u,
+        pos_bias_v,
+        labels,
+        query_offset,
+        key_lengths,
+        dropout_p,
+        is_causal,
+        scale,
+        enable_gqa,
+        min_relative_position,
+        buckets,
+        beyond,
+        window,
+        return_lse,
+        return_weights,
+        return_context,
+        num_threads,
+        rng,
+        out,
     )
+    return attend(call)
 
 
 def attend(
-    arrays: dict[str, Any],
-    fire: Fire | None,
-    *,
-    return_lse: bool = False,
-    return_weights: bool = False,
-    return_context: bool = False,
-    num_threads: int | None = None,
-    rng: Seed = None,
-    out: Array | None = None,
-    **options: Any,
+    call: Call, fire: Fire | None = None, edges: Edges | None = None
 ) -> Array | AttentionOutput:
-    """`attention` of `arrays` in its order, with FIRE's bias where that is given."""
-    problem = prepare(arrays, fire, **options)
-    wanted = (
-        as_flag("return_lse", return_lse),
-        as_flag("return_weights", return_weights),
-        as_flag("return_context", return_context),
-    )
-    seed = _seed(rng, problem.operands["dropout_p"])
-    return run(problem, wanted, choose_num_threads(num_threads), seed, out)
+    """Check a call, allocate its outputs, run the kernel, hand back what was asked.
 
-
-def run(
-    problem: Problem,
-    wanted: tuple[bool, bool, bool],
-    threads: int,
-    seed: int,
-    out: Array | None,
-) -> Array | AttentionOutput:
-    """Allocate the outputs, call the kernel, hand back what was asked for."""
-    with_lse, with_weights, with_context = wanted
-    sizes, dtype = problem.sizes, problem.dtype
-    rows = (*sizes.batch, sizes.H, sizes.Lq)
-    shape = (*rows, sizes.Dv)
-    if out is not None:
-        out = check_out(out, shape, problem.out_dtype, problem.inputs)
-    direct = out is not None and out.dtype == dtype and out.flags.aligned
-    result = out if out is not None and direct else _empty("out", shape, dtype)
-    outputs = {"out": result}
-    for name in ("row_max", "row_sum"):
-        if with_context:
-            outputs[name] = _empty(name, (*rows, 1), dtype)
+    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
+    """
+    problem = prepare(call, fire, edges)
+    with_lse = as_flag("return_lse", call.return_lse)
+    with_weights = as_flag("return_weights", call.return_weights)
+    with_context = as_flag("return_context", call.return_context)
+    dtype, rows = problem.dtype, (*problem.batch, problem.sizes.H, problem.sizes.Lq)
+    seed = _seed(call.rng, problem.operands["dropout_p"])
+    threads = choose_num_threads(call.num_threads)
+    result, out = _result(call.out, (*rows, problem.sizes.Dv), problem)
+    operands = {**problem.operands, "out": result, "seed": seed, "num_threads": threads}
+    lse = weights = context = None
     if with_lse:
-        outputs["lse"] = _empty("lse", (*rows, 1), dtype)
+        operands["lse"] = lse = _empty("lse", (*rows, 1), dtype)
     if with_weights:
-        outputs["weights"] = _empty("weights", (*rows, sizes.Lk), dtype)
-    operands = {**problem.operands, **outputs, "seed": seed, "num_threads": threads}
+        weights = _empty("weights", (*rows, problem.sizes.Lk), dtype)
+        operands["weights"] = weights
+    if with_context:
+        weighed = _empty("row_max", (*rows, 1), dtype), np.empty((*rows, 1), dtype)
+        operands["row_max"], operands["row_sum"] = weighed
+        context = AttentionContext(problem, result, weighed, seed)
     kernels().attention_forward(operands)
     final = _deliver(result, problem.out_dtype, out)
-    if not any(wanted):
+    if not (with_lse or with_weights or with_context):
         return final
-    lse = outputs["lse"][..., 0] if "lse" in outputs else None
-    context = None
-    if with_context:
-        weighed = outputs["row_max"], outputs["row_sum"]
-        context = AttentionContext(problem, result, weighed, seed)
-    return AttentionOutput(final, lse, outputs.get("weights"), context)
+    lse = lse if lse is None else lse[..., 0]
+    return AttentionOutput(final, lse, weights, context)
+
+
+def _result(
+    out: object, shape: tuple[int, ...], problem: Problem
+) -> tuple[Array, Array | None]:
+    """Where the kernel writes, and the caller's `out`, which that may be."""
+    if out is None:
+        return _empty("out", shape, problem.dtype), None
+    place = check_out(out, shape, problem.out_dtype, problem.inputs)
+    if place.dtype == problem.dtype and place.flags.aligned:
+        return place, place
+    return _empty("out", shape, problem.dtype), place
 
 
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:

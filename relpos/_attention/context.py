@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from relpos import _checks
 from relpos._attention import fire_network as _fire
-from relpos._attention.operands import aligned
-from relpos._attention.placement import fold_rows
+from relpos._attention.operands import OPERANDS, aligned
+from relpos._attention.placement import fold_rows, rows_of
 from relpos._attention.problem import Problem, offsets_of
 from relpos._attention.results import (
     AttentionGradients,
@@ -26,9 +26,6 @@ from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-#: Inputs that heads or batch items may share: the kernel sums their gradients.
-_SHARED = ("rel_key", "rel_query", "rel_value", "rel_bias", "pos_bias_u", "pos_bias_v")
 
 
 class AttentionContext(Generic[Gradients]):
@@ -294,7 +291,7 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
     """
     shape = problem.operands[name].shape
     stored = shape
-    if name in _SHARED:
+    if OPERANDS[name].shared:
         own = _unbroadcast(name, problem)
         batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
         stored = (*batch, *own[-3:])
@@ -314,10 +311,10 @@ def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
     assert problem.fire is not None
     lines = problem.operands["fire_lines"]
     zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
-    shape = (*problem.sizes.batch, *zeros.shape)
-    strides = (0,) * len(problem.sizes.batch) + zeros.strides
+    shape = (*problem.batch, *zeros.shape)
+    strides = (0,) * len(problem.batch) + zeros.strides
     slopes = _fire.slope_operands(
-        problem.fire, offsets_of(problem.inputs), problem.sizes
+        problem.fire, offsets_of(problem.inputs), problem.batch, problem.sizes
     )
     return zeros, slopes | {"grad_fire": as_strided(zeros, shape, strides)}
 
@@ -334,7 +331,7 @@ def _fire_gradients(
 def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
     """Shape of an operand before it was broadcast: 1 on the axes that are repeated."""
     full = problem.operands[name].shape
-    own = aligned(name, problem.inputs[name]).shape
+    own = aligned(OPERANDS[name], problem.inputs[name]).shape
     own = (*(1,) * (len(full) - len(own)), *own)
     if name in problem.placement.rows:  # the operand has other rows than the table
         own = (*own[:-2], *full[-2:])
@@ -343,13 +340,14 @@ def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
 
 def _deliver(name: str, total: Array, problem: Problem) -> Array:
     """Sum a gradient over broadcast axes; give it the shape and dtype of its input."""
+    given, gathered = problem.inputs[name], problem.placement.rows.get(name)
+    if gathered is None and (total.shape, total.dtype) == (given.shape, given.dtype):
+        return total  # the usual case
     own = _unbroadcast(name, problem)
     pairs = zip(own, total.shape, strict=True)
     repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)
     if repeated:
         total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
-    given = problem.inputs[name]
-    if name in problem.placement.rows:
-        count = aligned(name, given).shape[-2]
-        total = fold_rows(total, problem.placement.rows[name], count)
+    if gathered is not None:
+        total = fold_rows(total, gathered, rows_of(name, given))
     return rounded(total, given.dtype.newbyteorder("=")).reshape(given.shape)

@@ -11,12 +11,13 @@ keys before the query and -1 for keys after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
 from relpos._attention import fire_network as _fire
 from relpos._attention.attention import attend
+from relpos._attention.call import Call
 from relpos._attention.results import AttentionOutput
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from relpos._attention.keywords import FireKeywords
-
-#: Arguments of `attention` that it takes as arrays, beside query, key and value.
-_TERMS = (
-    "attn_mask",
-    "rel_key",
-    "rel_query",
-    "rel_value",
-    "rel_bias",
-    "pos_bias_u",
-    "pos_bias_v",
-)
 
 
 @in_short
@@ -360,8 +350,5 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    given: dict[str, Any] = {**keywords}
-    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
-    arrays |= {name: given.pop(name, None) for name in _TERMS}
-    parameters = _parameters(w1, b1, w2, b2, c, threshold)
-    return attend(arrays, _fire.as_fire(parameters, signed, eps), **given)
+    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    return attend(Call(query, key, value, **keywords), fire=fire)

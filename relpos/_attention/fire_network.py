@@ -151,14 +151,16 @@ def _places(offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     return relative, np.arange(sizes.Lq) + offsets[..., None]
 
 
-def _operand(table: Array, sizes: Sizes) -> Array:
+def _operand(table: Array, batch: tuple[int, ...]) -> Array:
     """View a table (..., rows, columns) as the kernel's, one for all heads."""
-    shape = (*sizes.batch, 1, *table.shape[-2:])
+    shape = (*batch, 1, *table.shape[-2:])
     return np.broadcast_to(table[..., None, :, :], shape)
 
 
 @quiet  # parameters that are NaN or too large show in the result
-def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
+def operands(
+    fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
+) -> dict[str, Any]:
     """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(offsets, sizes)
     lines = lines_of(fire)
@@ -166,19 +168,21 @@ def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
     ranges = np.stack([starts, lines.slopes, lines.intercepts], axis=-1)
     tables = offset_factor(fire, relative), query_factor(fire, positions)
     return {
-        "fire_offsets": _operand(tables[0][..., None], sizes),
-        "fire_queries": _operand(tables[1][..., None], sizes),
-        "fire_lines": np.broadcast_to(ranges, (*sizes.batch, *ranges.shape)),
+        "fire_offsets": _operand(tables[0][..., None], batch),
+        "fire_queries": _operand(tables[1][..., None], batch),
+        "fire_lines": np.broadcast_to(ranges, (*batch, *ranges.shape)),
         "fire_signed": int(fire.signed),
     }
 
 
-def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
+def slope_operands(
+    fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
+) -> dict[str, Array]:
     """What they need beyond that for the gradients of c and threshold."""
     relative, positions = _places(offsets, sizes)
     return {
-        "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], sizes),
-        "fire_query_slopes": _operand(query_slopes(fire, positions), sizes),
+        "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], batch),
+        "fire_query_slopes": _operand(query_slopes(fire, positions), batch),
     }
 
 

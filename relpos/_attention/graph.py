@@ -7,28 +7,13 @@ With e = (i, j, l) the edges of query i, A `rel_key` and W `rel_value` (R, D | D
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from relpos._attention.attention import run
-from relpos._attention.operands import (
-    Sizes,
-    check_core_shapes,
-    join_batches,
-    read_sizes,
-    spread,
-)
-from relpos._attention.placement import ROW_AXIS, Placement
-from relpos._attention.problem import Problem, as_scale, common_dtypes
+from relpos._attention.attention import attend
+from relpos._attention.call import Call
+from relpos._attention.edges import Edges
 from relpos._attention.results import AttentionOutput
-from relpos._checks import (
-    Array,
-    as_flag,
-    as_floating,
-    as_integers,
-    integers_of,
-    native,
-)
-from relpos._settings import choose_num_threads
+from relpos._checks import Array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -147,72 +132,15 @@ def graph_attention(
             [ 0.],
             [13.]]])
     """
-    arrays = {"query": query, "key": key, "value": value}
-    tables = {"rel_key": rel_key, "rel_value": rel_value}
-    given = {name: array for name, array in tables.items() if array is not None}
-    inputs = {name: as_floating(name, x) for name, x in (arrays | given).items()}
-    sizes = read_sizes(inputs, enable_gqa=False)
-    check_core_shapes(inputs, sizes)
-    edges = _edges(indptr, indices, labels, sizes)
-    for name in given:
-        _check_table_labels(name, inputs[name], edges.get("edge_labels"))
-    sizes = sizes._replace(batch=join_batches(inputs))
-    dtype, out_dtype = common_dtypes(inputs)
-    operands: dict[str, Any] = {
-        name: spread(name, native(array, dtype), sizes)
-        for name, array in inputs.items()
-    }
-    operands |= {**edges, "scale": as_scale(scale, sizes.D, dtype), "dropout_p": 0.0}
-    placement = Placement.of_labels()
-    problem = Problem(inputs, sizes, dtype, out_dtype, placement, operands)
-    wanted = (
-        as_flag("return_lse", return_lse),
-        False,
-        as_flag("return_context", return_context),
+    call = Call(
+        query,
+        key,
+        value,
+        rel_key=rel_key,
+        rel_value=rel_value,
+        scale=scale,
+        return_lse=return_lse,
+        return_context=return_context,
+        num_threads=num_threads,
     )
-    return run(problem, wanted, choose_num_threads(num_threads), 0, None)
-
-
-def _edges(
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None, sizes: Sizes
-) -> dict[str, Array]:
-    """Check the graph's shapes; the kernel looks at every edge of these copies."""
-    starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
-    if starts.shape != (sizes.Lq + 1,):
-        raise ValueError(
-            f"indptr: got shape {starts.shape}; expected ({sizes.Lq + 1},), one entry "
-            f"more than there are queries"
-        )
-    if keys.ndim != 1:
-        raise ValueError(f"indices: got shape {keys.shape}; expected (edges,)")
-    starts = as_integers("indptr", starts)
-    if starts[0] != 0 or starts[-1] != keys.size:
-        raise ValueError(
-            f"indptr: runs from {starts[0]} to {starts[-1]}; expected from 0 to "
-            f"{keys.size}, the number of indices"
-        )
-    edges = {"indptr": starts, "indices": as_integers("indices", keys)}
-    if labels is not None:
-        rows = integers_of("labels", labels)
-        if rows.shape != keys.shape:
-            raise ValueError(
-                f"labels: got shape {rows.shape}; expected {keys.shape}, one label per "
-                "edge"
-            )
-        edges["edge_labels"] = as_integers("labels", rows)
-    return edges
-
-
-def _check_table_labels(name: str, table: Array, labels: Array | None) -> None:
-    if labels is None:
-        raise ValueError(
-            f"{name}: given without labels, which say the row of each edge; pass "
-            f"labels or leave {name} out"
-        )
-    rows = table.shape[ROW_AXIS[name]]
-    if labels.size and labels.max() >= rows:
-        at = int(labels.argmax())
-        raise IndexError(
-            f"labels: labels[{at}] is {labels[at]}, outside {name} of {rows} rows; "
-            f"expected at most {rows - 1} (negative: no position term)"
-        )
+    return attend(call, edges=Edges(indptr, indices, labels))

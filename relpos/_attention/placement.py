@@ -6,17 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._checks import (
-    POSITION_LIMIT,
-    Array,
-    as_array,
-    as_int,
-    as_integers,
-    stored,
-)
-
-#: The axis of each table that counts its rows.
-ROW_AXIS = {"rel_key": -2, "rel_query": -2, "rel_value": -2, "rel_bias": -1}
+from relpos._attention.operands import OPERANDS
+from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers, stored
 
 
 class Placement(NamedTuple):
@@ -38,6 +29,12 @@ class Placement(NamedTuple):
         return cls({}, {}, range(1), range(1))
 
 
+def rows_of(name: str, table: Array) -> int:
+    """Count the rows of a table."""
+    rows: int = table.shape[OPERANDS[name].row_axis]
+    return rows
+
+
 def place_tables(
     tables: dict[str, Array], minimum: object, buckets: object, beyond: str
 ) -> Placement:
@@ -48,7 +45,7 @@ def place_tables(
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
-    counts = {name: table.shape[ROW_AXIS[name]] for name, table in tables.items()}
+    counts = {name: rows_of(name, table) for name, table in tables.items()}
     index = None
     if buckets is not None:
         index = _check_buckets(buckets, counts)
@@ -166,24 +163,12 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
     return table
 
 
-def as_labels(labels: object) -> Array:
-    """Return `labels` as an array of signed integers with the axes Lq and Lk."""
-    array = as_array("labels", labels)
-    if array.dtype.kind != "i":
-        raise TypeError(
-            f"labels: got dtype {array.dtype}; expected int8, int16, int32 or int64"
-        )
-    if array.ndim < 2:
-        raise ValueError(f"labels: got shape {array.shape}; expected (..., Lq, Lk)")
-    return array
-
-
 def check_labels(labels: Array, tables: dict[str, Array]) -> None:
     """Raise if a label is outside a table; a caller changing it later does no harm."""
     array = stored(labels)
     largest = int(array.max()) if array.size else -1
     for name, table in tables.items():
-        count = table.shape[ROW_AXIS[name]]
+        count = rows_of(name, table)
         if largest >= count:
             at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
             raise IndexError(
@@ -192,17 +177,14 @@ def check_labels(labels: Array, tables: dict[str, Array]) -> None:
             )
 
 
-def check_reach(spans: dict[str, range], visible: tuple[Array, Array]) -> None:
-    """Raise where a visible pair falls outside a table (beyond="raise").
+def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> None:
+    """Raise where a pair that some query sees falls outside a table (beyond="raise").
 
-    `visible` holds the lowest and the highest visible relative position of each batch
-    item, low > high where nothing is visible. All those between are visible too, so the
-    Lq x Lk pairs need not be looked at.
+    `visible` are the lowest and the highest relative position of such pairs.
     """
-    lows, highs = (bound[visible[0] <= visible[1]] for bound in visible)
-    if not lows.size:
+    if visible is None:
         return
-    low, high = int(lows.min()), int(highs.max())
+    low, high = visible
     for name, span in spans.items():
         if low < span.start or high >= span.stop:
             raise IndexError(
@@ -213,13 +195,13 @@ def check_reach(spans: dict[str, range], visible: tuple[Array, Array]) -> None:
             )
 
 
-def expand_tables(tables: dict[str, Array], placement: Placement) -> dict[str, Array]:
+def expand_tables(inputs: dict[str, Array], placement: Placement) -> dict[str, Array]:
     """Gather the rows of the tables that cannot be used as they are."""
-    return {
-        name: gather_rows(table, placement.rows[name], ROW_AXIS[name])
-        if name in placement.rows
-        else table
-        for name, table in tables.items()
+    if not placement.rows:
+        return inputs
+    return inputs | {
+        name: gather_rows(inputs[name], rows, OPERANDS[name].row_axis)
+        for name, rows in placement.rows.items()
     }
 
 

@@ -8,22 +8,25 @@ but what has the wrong dtype, byte order or alignment.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._attention import fire_network as _fire
+from relpos._attention.call import Call
+from relpos._attention.edges import Edges, as_edges
 from relpos._attention.operands import (
+    OPERANDS,
+    TABLES,
     Sizes,
-    check_core_shapes,
+    as_kernel_takes,
+    check_shapes,
     join_batches,
     read_sizes,
-    spread,
 )
 from relpos._attention.placement import (
-    ROW_AXIS,
     Placement,
-    as_labels,
     check_labels,
     check_reach,
     expand_tables,
@@ -32,15 +35,11 @@ from relpos._attention.placement import (
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
-    as_array,
     as_choice,
     as_flag,
-    as_floating,
     as_int,
-    as_integers,
     as_real,
     kind_of,
-    native,
 )
 
 #: A side of the window that hides nothing.
@@ -52,6 +51,7 @@ _ROUNDED_AWAY = {
     np.dtype(np.float32): (2.0**-150, (2 - 2.0**-24) * 2.0**127),
     np.dtype(np.float64): (0.0, math.inf),
 }
+_NO_OFFSET = np.array(0)
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
@@ -65,88 +65,61 @@ class Problem(NamedTuple):
 
     inputs: dict[str, Array]
     sizes: Sizes
+    batch: tuple[int, ...]
     dtype: np.dtype[Any]  # of the computation
     out_dtype: np.dtype[Any]  # of the result
     placement: Placement
     operands: dict[str, Any]  # of _core.attention_forward, all but the outputs
-    fire: _fire.Fire | None = None  # FIRE's bias, whose parameters are inputs too
+    fire: _fire.Fire | None  # FIRE's bias, whose parameters are inputs too
 
 
-def prepare(
-    arrays: dict[str, Any],
-    fire: _fire.Fire | None = None,
-    *,
-    dropout_p: object = 0.0,
-    is_causal: object = False,
-    scale: object = None,
-    enable_gqa: object = False,
-    query_offset: object = None,
-    min_relative_position: object = None,
-    buckets: object = None,
-    beyond: object = "clip",
-    labels: object = None,
-    key_lengths: object = None,
-    window: object = None,
-) -> Problem:
-    """Check the arguments of `attention` and build the operands of the kernel.
-
-    `arrays` holds query, key, value, attn_mask, the tables, pos_bias_u and pos_bias_v
-    in the order of `attention`; None stands for absent.
-    """
-    inputs = _floating_inputs(arrays)
-    sizes = read_sizes(inputs, as_flag("enable_gqa", enable_gqa))
-    check_core_shapes(inputs, sizes)
-    tables = {name: inputs[name] for name in ROW_AXIS if name in inputs}
-    rule = as_choice("beyond", beyond, tuple(_BEYOND))
-    if labels is None:
-        placement = place_tables(tables, min_relative_position, buckets, rule)
-    else:
-        _reject_origin(min_relative_position, buckets)
-        placement = Placement.of_labels()
-        inputs["labels"] = as_labels(labels)
-        check_core_shapes({"labels": inputs["labels"]}, sizes)
-        check_labels(inputs["labels"], tables)
-    left, right = _window(window, as_flag("is_causal", is_causal))
-    positional = _positional(placement, bool(is_causal), (left, right))
+def prepare(call: Call, fire: _fire.Fire | None, edges: Edges | None) -> Problem:
+    """Check the arguments of a call and build the operands of the kernel."""
+    inputs = _read(call)
+    sizes = read_sizes(inputs, as_flag("enable_gqa", call.enable_gqa))
+    check_shapes(inputs, sizes)
+    tables = {name: inputs[name] for name in TABLES if name in inputs}
+    rule = as_choice("beyond", call.beyond, _BEYOND)
+    graph = {} if edges is None else as_edges(edges, tables, sizes)
+    placement = _place(call, inputs, {} if graph else tables, rule)
+    window = _window(call.window, as_flag("is_causal", call.is_causal))
+    positional = _positional(placement, bool(call.is_causal), window)
     if fire is not None:
         _fire.check_heads(fire, sizes.H)
         positional.append("FIRE's bias")
-    inputs.update(item_integers(query_offset, key_lengths, positional, sizes))
-    sizes = sizes._replace(batch=join_batches(inputs))
+    check_items(inputs, positional, sizes)
+    batch = join_batches(inputs)
     if rule == "raise":
-        check_reach(placement.spans, _visible(inputs, sizes, left, right))
-    dtype, out_dtype = common_dtypes(inputs | (fire.typed if fire else {}))
-    operands = {
-        **_array_operands({**inputs, **expand_tables(tables, placement)}, sizes, dtype),
-        "scale": as_scale(scale, sizes.D, dtype),
-        "dropout_p": _dropout(dropout_p),
-        "beyond": _BEYOND[rule],
-        "min_relative_position": placement.vectors.start,
-        "min_bias_position": placement.bias.start,
-        "window_left": left,
-        "window_right": right,
+        check_reach(placement.spans, _visible(inputs, batch, sizes, window))
+    dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
+    operands: dict[str, Any] = {
+        name: as_kernel_takes(OPERANDS[name], array, batch, sizes, dtype)
+        for name, array in expand_tables(inputs, placement).items()
     }
+    operands |= graph
+    operands["scale"] = as_scale(call.scale, sizes.D, dtype)
+    operands["dropout_p"] = _dropout(call.dropout_p)
+    operands["beyond"] = _BEYOND[rule]
+    operands["min_relative_position"] = placement.vectors.start
+    operands["min_bias_position"] = placement.bias.start
+    operands["window_left"], operands["window_right"] = window
     if fire is not None:
-        operands |= _fire.operands(fire, offsets_of(inputs), sizes)
+        operands |= _fire.operands(fire, offsets_of(inputs), batch, sizes)
         inputs |= fire.inputs
-    return Problem(inputs, sizes, dtype, out_dtype, placement, operands, fire)
+    return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 
 
 def offsets_of(inputs: dict[str, Array]) -> Array:
     """`query_offset` as given, or 0."""
-    return inputs.get("query_offset", np.array(0))
+    return inputs.get("query_offset", _NO_OFFSET)
 
 
-def _floating_inputs(arrays: dict[str, Any]) -> dict[str, Array]:
-    """Check the kinds of the floating arguments; absent ones drop out."""
-    optional = set(arrays) - {"query", "key", "value"}
+def _read(call: Call) -> dict[str, Array]:
+    """Check the kinds of the arrays; absent ones drop out."""
     inputs = {}
-    for name, value in arrays.items():
-        if value is None and name in optional:
-            continue
-        inputs[name] = (
-            _as_mask(value) if name == "attn_mask" else as_floating(name, value)
-        )
+    for operand, value in zip(OPERANDS.values(), call, strict=False):
+        if value is not None or operand.is_required:
+            inputs[operand.name] = operand.kind.read(operand.name, value)
     if "pos_bias_v" in inputs and "rel_key" not in inputs:
         raise ValueError(
             "pos_bias_v: given without rel_key; it only acts in the rel_key term, so "
@@ -155,24 +128,20 @@ def _floating_inputs(arrays: dict[str, Any]) -> dict[str, Array]:
     return inputs
 
 
-def _as_mask(value: object) -> Array:
-    mask = as_array("attn_mask", value)
-    if mask.dtype.kind not in "bf" or mask.dtype.itemsize > 8:
-        hint = " (True = may attend: convert with .astype(bool))"
-        raise TypeError(
-            f"attn_mask: got dtype {mask.dtype}; expected bool, float16, float32 or "
-            f"float64{hint if mask.dtype.kind in 'iu' else ''}"
-        )
-    return mask
-
-
-def _reject_origin(minimum: object, buckets: object) -> None:
-    for name, value in (("min_relative_position", minimum), ("buckets", buckets)):
-        if value is not None:
+def _place(
+    call: Call, inputs: dict[str, Array], tables: dict[str, Array], rule: str
+) -> Placement:
+    """Say where tables lie on the line of relative positions, or check the labels."""
+    if call.labels is None:
+        return place_tables(tables, call.min_relative_position, call.buckets, rule)
+    for name in ("min_relative_position", "buckets"):
+        if getattr(call, name) is not None:
             raise ValueError(
                 f"labels: given together with {name}; labels are table rows already, "
                 "expected one of the two"
             )
+    check_labels(inputs["labels"], tables)
+    return Placement.of_labels()
 
 
 def _side(reach: int) -> int:
@@ -207,59 +176,69 @@ def _positional(
     return names
 
 
-def item_integers(
-    query_offset: object, key_lengths: object, positional: list[str], sizes: Sizes
-) -> dict[str, Array]:
-    """Check the integers given per batch item; private copies, so they stay checked."""
-    found = {}
-    if query_offset is not None:
-        offsets = as_integers("query_offset", query_offset)
+def check_items(
+    inputs: Mapping[str, Array], positional: list[str], sizes: Sizes
+) -> None:
+    """Check the integers given per batch item."""
+    offsets, lengths = inputs.get("query_offset"), inputs.get("key_lengths")
+    if offsets is not None:
         far = offsets[(offsets <= -POSITION_LIMIT) | (offsets >= POSITION_LIMIT)]
         if far.size:
             raise ValueError(
                 f"query_offset: got {far[0]}; expected values between -2**60 and 2**60"
             )
-        found["query_offset"] = offsets
     elif positional and sizes.Lq != sizes.Lk:
         raise ValueError(
             f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
             f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
             f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
         )
-    if key_lengths is not None:
-        lengths = as_integers("key_lengths", key_lengths)
-        if lengths.size and (lengths.min() < 0 or lengths.max() > sizes.Lk):
-            wrong = lengths.min() if lengths.min() < 0 else lengths.max()
+    if lengths is not None and lengths.size:
+        low, high = lengths.min(), lengths.max()
+        if low < 0 or high > sizes.Lk:
+            wrong = low if low < 0 else high
             raise ValueError(f"key_lengths: got {wrong}; expected 0 to Lk = {sizes.Lk}")
-        found["key_lengths"] = lengths
-    return found
 
 
 def _visible(
-    inputs: dict[str, Array], sizes: Sizes, left: int, right: int
-) -> tuple[Array, Array]:
-    """Lowest and highest visible relative position of each batch item."""
-    offset = inputs.get("query_offset", np.int64(0))
-    length = inputs.get("key_lengths", np.int64(sizes.Lk))
-    nothing = (length == 0) | (sizes.Lq == 0) | (0 in sizes.batch)
-    low = np.maximum(1 - sizes.Lq - offset, -left)
-    high = np.minimum(length - 1 - offset, right)
-    low, high = np.broadcast_arrays(low, np.where(nothing, low - 1, high))
-    return low, high
+    inputs: Mapping[str, Array],
+    batch: tuple[int, ...],
+    sizes: Sizes,
+    window: tuple[int, int],
+) -> tuple[int, int] | None:
+    """Lowest and highest relative position that any query sees; None: none sees any.
+
+    All those between are seen too, so the Lq x Lk pairs need not be looked at.
+    """
+    if not sizes.Lq or 0 in batch:
+        return None
+    offset: Any = inputs.get("query_offset", _NO_OFFSET)
+    length: Any = inputs.get("key_lengths", np.array(sizes.Lk))
+    one = offset.ndim == length.ndim == 0
+    if one:  # for all items: integers of Python take a tenth of the time
+        offset, length = int(offset), int(length)
+    larger, smaller = (max, min) if one else (np.maximum, np.minimum)
+    low = larger(1 - sizes.Lq - offset, -window[0])
+    high = smaller(length - 1 - offset, window[1])
+    if one:
+        return (low, high) if low <= high and length else None
+    low, high, seen = np.broadcast_arrays(low, high, (low <= high) & (length > 0))
+    return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
 
 
-def common_dtypes(inputs: dict[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Of computation and result: the mask never promotes, float16 widens."""
-    floating = {
-        array.dtype
-        for name, array in inputs.items()
-        if array.dtype.kind == "f" and name != "attn_mask"
-    }
-    if len(floating) == 1 and floating <= _COMPUTED:
-        (out_dtype,) = floating
-        return out_dtype, out_dtype
-    out_dtype = np.result_type(*floating)
+    found = [array.dtype for name, array in inputs.items() if _promotes(name)]
+    first = found[0]
+    if first in _COMPUTED and found.count(first) == len(found):  # the usual case
+        return first, first
+    out_dtype = np.result_type(*found)
     return np.result_type(out_dtype, np.float32), out_dtype
+
+
+def _promotes(name: str) -> bool:
+    """Whether an input counts for the dtype of the result: FIRE's parameters do."""
+    return name not in OPERANDS or OPERANDS[name].kind.promotes
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
@@ -289,26 +268,3 @@ def _dropout(dropout_p: object) -> float:
     if not 0 <= number < 1:
         raise ValueError(f"dropout_p: got {number}; expected 0 <= dropout_p < 1")
     return number
-
-
-def _array_operands(
-    inputs: dict[str, Array], sizes: Sizes, dtype: np.dtype[Any]
-) -> dict[str, Array]:
-    operands = {}
-    for name, array in inputs.items():
-        if name in ("query_offset", "key_lengths"):
-            items = np.broadcast_to(array, sizes.batch)
-            operands[name] = np.ascontiguousarray(items).reshape(-1)
-        elif name == "attn_mask":
-            operands[name] = spread(name, _native_mask(array), sizes)
-        else:
-            own = array.dtype.newbyteorder("=") if name == "labels" else dtype
-            operands[name] = spread(name, native(array, own), sizes)
-    return operands
-
-
-def _native_mask(mask: Array) -> Array:
-    """Bool, float32 or float64; float16 widens."""
-    if mask.dtype.kind == "b":
-        return native(mask, np.dtype(bool))
-    return native(mask, np.dtype(np.float64 if mask.itemsize > 4 else np.float32))

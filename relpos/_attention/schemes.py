@@ -11,7 +11,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from relpos._attention.attention import attention
-from relpos._attention.operands import LAYOUT
+from relpos._attention.operands import OPERANDS
 from relpos._attention.placement import transformer_xl_origin
 from relpos._attention.results import AttentionOutput
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
@@ -203,7 +203,7 @@ def relative_global_attention(
     """
     settings: dict[str, Any] = {**_MUSIC, **keywords}
     table = as_floating("rel_key", rel_key)
-    at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
+    at_least_ndim("rel_key", table, 2, OPERANDS["rel_key"].shown)
     if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
         settings["min_relative_position"] = 1 - _counted(table, settings)[1]
     return attention(query, key, value, rel_key=table, **settings)
@@ -291,10 +291,10 @@ def transformer_xl_attention(
     """
     settings: dict[str, Any] = {**_TRANSFORMER_XL, **keywords}
     query, key = as_floating("query", query), as_floating("key", key)
-    at_least_ndim("query", query, 3, LAYOUT["query"][0])
-    at_least_ndim("key", key, 3, LAYOUT["key"][0])
+    at_least_ndim("query", query, 3, OPERANDS["query"].shown)
+    at_least_ndim("key", key, 3, OPERANDS["key"].shown)
     table = as_floating("rel_key", rel_key)
-    at_least_ndim("rel_key", table, 2, LAYOUT["rel_key"][0])
+    at_least_ndim("rel_key", table, 2, OPERANDS["rel_key"].shown)
     lq, lk = query.shape[-2], key.shape[-2]
     if settings.get("query_offset") is None:
         settings["query_offset"] = lk - lq

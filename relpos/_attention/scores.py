@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.operands import check_core_shapes, join_batches, read_sizes
+from relpos._attention.operands import check_shapes, join_batches, read_sizes
 from relpos._attention.placement import place_tables, transformer_xl_origin
-from relpos._attention.problem import as_scale, common_dtypes, item_integers
-from relpos._checks import Array, as_flag, as_floating, quiet
+from relpos._attention.problem import as_scale, check_items, common_dtypes
+from relpos._checks import Array, as_flag, as_floating, as_integers, quiet
 from relpos._settings import kernels
 
 if TYPE_CHECKING:
@@ -43,8 +43,11 @@ def _dense(
     """
     given = {**inputs, "value": inputs["key"]}
     sizes = read_sizes(given, enable_gqa=False)
-    check_core_shapes(inputs, sizes)
-    offsets = item_integers(query_offset, None, ["rel_key"], sizes)
+    check_shapes(inputs, sizes)
+    offsets = {}
+    if query_offset is not None:
+        offsets["query_offset"] = as_integers("query_offset", query_offset)
+    check_items(offsets, ["rel_key"], sizes)
     join_batches({**given, **offsets})  # names the argument that does not fit
     dtype, out_dtype = common_dtypes(inputs)
     scores: Array = getattr(kernels(), kernel)(

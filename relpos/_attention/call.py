@@ -1,0 +1,37 @@
+"""The arguments of one call of `attention`, which its parts hand on whole."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """The arguments as given: the arrays first, in the order of `OPERANDS`."""
+
+    query: object
+    key: object
+    value: object
+    attn_mask: object = None
+    rel_key: object = None
+    rel_query: object = None
+    rel_value: object = None
+    rel_bias: object = None
+    pos_bias_u: object = None
+    pos_bias_v: object = None
+    labels: object = None
+    query_offset: object = None
+    key_lengths: object = None
+    dropout_p: object = 0.0
+    is_causal: object = False
+    scale: object = None
+    enable_gqa: object = False
+    min_relative_position: object = None
+    buckets: object = None
+    beyond: object = "clip"
+    window: object = None
+    return_lse: object = False
+    return_weights: object = False
+    return_context: object = False
+    num_threads: object = None
+    rng: object = None
+    out: object = None

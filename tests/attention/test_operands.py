@@ -1,0 +1,64 @@
+"""The rows that describe the operands of `attention`, held against C and each other."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import relpos
+from relpos import _core
+from relpos._attention.call import Call
+from relpos._attention.fire_network import NAMES as FIRE
+from relpos._attention.operands import OPERANDS
+
+ARRAYS = {name: operand for name, operand in OPERANDS.items() if operand.letters}
+#: What C takes beside the inputs: outputs, FIRE's tables, and gradients that come in.
+MADE = {"out", "lse", "row_max", "row_sum", "weights", "grad_out", "grad_lse"}
+MADE |= {name for name in _core.operands if "fire" in name}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_row_is_that_of_c(name):
+    operand = ARRAYS[name]
+    letters, forward, backward = _core.operands[name]
+    assert operand.letters == letters
+    assert forward == backward == ("required" if operand.is_required else "optional")
+    gradient = _core.operands.get(f"grad_{name}")
+    assert gradient == ((letters, "", "output") if operand.has_gradient else None)
+
+
+def test_c_has_no_other_operands():
+    gradients = {f"grad_{name}" for name in ARRAYS if ARRAYS[name].has_gradient}
+    assert set(_core.operands) == {*ARRAYS, *gradients, *MADE}
+
+
+def test_letters_are_those_of_the_shape_that_messages_show():
+    shown = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "1": ""}
+    for operand in ARRAYS.values():
+        axes = [shown.get(letter, "R") for letter in operand.letters]
+        assert f"{', '.join(filter(None, axes))})" in operand.shown
+
+
+def test_gradients_are_those_of_the_rows():
+    fields = [name for name, operand in OPERANDS.items() if operand.has_gradient]
+    assert [*relpos.AttentionGradients._fields] == fields
+    assert [*relpos.FireAttentionGradients._fields] == [*fields, *FIRE]
+
+
+def test_a_call_has_the_arguments_of_attention():
+    parameters = inspect.signature(relpos.attention).parameters
+    assert set(Call._fields) == set(parameters)
+    assert Call._field_defaults == {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.default is not parameter.empty
+    }
+    assert Call._fields[: len(OPERANDS)] == tuple(OPERANDS)
+
+
+def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
+    """Call is filled by position: a sentinel for each argument finds its own field."""
+    given = {name: object() for name in Call._fields}
+    monkeypatch.setitem(relpos.attention.__globals__, "attend", lambda call: call)
+    assert relpos.attention(**given)._asdict() == given
