@@ -94,7 +94,7 @@ enum {
 const char *rp_blas_info(void);
 void rp_blas_set_path(const char *path); /* of the bundled copy, before first use */
 
-/* ---- attention ------------------------------------------------------------- */
+/* ---- arrays ---------------------------------------------------------------- */
 
 /* One operand seen as (B, H, rows, columns). data = NULL: absent. batch[b] is the byte
  * offset of flattened batch item b (NULL: all zero); head, row, col are byte strides. */
@@ -104,87 +104,7 @@ typedef struct {
     ptrdiff_t head, row, col;
 } rp_array;
 
-enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the call */
-enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
-
-#define RP_UNBOUNDED INT64_MAX
-/* largest |query_offset|, |min_position| */
-#define RP_FARTHEST ((INT64_C(1) << 60) - 1)
-
-/* The whole problem, one formula for every scheme (relpos/reference/formula.py).
- *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + fire_ij + mask_ij
- *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
- * l = clip(r - min_position, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
- * fire_ij = slope * x + intercept of the last line with start <= x (the first if none),
- * x = fire_offsets[j - i + Lq] * fire_queries[i], all of them double. */
-typedef struct {
-    int64_t B, H, Hk, Lq, Lk, D, Dv;
-    rp_array query, key, value;             /* (B, H|Hk, Lq|Lk, D|Dv) */
-    rp_array mask;                          /* (B, H, Lq, Lk), type in mask_type */
-    rp_array rel_key, rel_query, rel_value; /* (B, H, R, D | D | Dv) */
-    rp_array rel_bias;                      /* (B, H, bias_rows, 1) */
-    rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
-    rp_array labels; /* (B, 1, Lq, Lk), integers of label_size bytes */
-    /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, fire_ranges, 3): start, slope, intercept.
-     * Offsets lie side by side; lines are those of item 0 for all, starts, which rise,
-     * those of its head 0. x falls along a row where fire_signed is set, else up to the
-     * query's own position, after which it rises. */
-    rp_array fire_offsets, fire_queries, fire_lines;
-    int64_t fire_ranges;
-    int fire_signed;
-    const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
-    /* Edges of a graph, NULL: every pair. Query i attends to the keys indices[e] with
-     * indptr[i] <= e < indptr[i + 1] (checked before the call), whose table row is
-     * edge_labels[e] (NULL or negative: none). Of the other terms only rel_key and
-     * rel_value go with them, and H = Hk. */
-    const int64_t *indptr, *indices, *edge_labels;
-    int mask_type, label_size, beyond;
-    int64_t key_rows, query_rows, value_rows, bias_rows; /* of rel_key, rel_query, .. */
-    int64_t min_position, min_bias_position; /* r of row 0 of the tables, of rel_bias */
-    int64_t window_left, window_right;       /* r outside [-left, right] is hidden */
-    double scale, dropout_p;
-    uint64_t seed;
-    /* (B, H, Lq, Dv | 1 | Lk); lse, weights may be absent */
-    rp_array out, lse, weights;
-    /* (B, H, Lq, 1), may be absent: a row's largest logit in units of log 2, and its
-     * sum_j 2^(logit - largest). What the backward starts from: lse, rounded to float32,
-     * would move all probabilities of a row by more than the rest of its error. */
-    rp_array row_max, row_sum;
-    int threads;
-} rp_attention;
-
-/* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
- * every operand whose gradient array is present. out, row_max and row_sum are inputs.
- * Arrays have the shape of their operand; those of tables, u and v are summed over every
- * axis along which their array has stride 0 (that is how a table that heads or batch items
- * share gets one gradient), grad_key and grad_value over the heads of a group. */
-typedef struct {
-    rp_attention forward;
-    rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */
-    rp_array grad_query, grad_key, grad_value;
-    rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
-    rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
-    rp_array grad_pos_bias_u, grad_pos_bias_v;
-    /* Derivatives, in double, of fire_offsets by c and of fire_queries by (c, threshold);
-     * (B, H, fire_ranges + 1, 2): sums of dS and of dS x by range, which are the gradients
-     * of intercepts and slopes, and in the last row those of c and threshold. */
-    rp_array fire_offset_slopes, fire_query_slopes, grad_fire;
-} rp_gradients;
-
-/* ---- rotary ------------------------------------------------------------------ */
-
-/* (a, b) -> m * (a cos t - b sin t, b cos t + a sin t), t = position * (high + low), for
- * h pairs of columns of N items of L rows: (c, h + c) or, interleaved, (2c, 2c + 1).
- * Columns from 2h on are copied. */
-typedef struct {
-    int64_t N, L, D, h;
-    int interleaved;
-    rp_array x, out;                         /* (N, 1, L, D); out may be x */
-    rp_array position, high, low, magnitude; /* (N, 1, L, 1 | h), all of double */
-    int threads;
-} rp_rotary;
-
-/* ---- ISA tables ------------------------------------------------------------ */
+/* ---- errors.c: what loops report ---------------------------------------------- */
 
 /* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
 typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions,
@@ -197,45 +117,5 @@ typedef struct {
     void (*no_memory)(void);
 } rp_loop_hooks;
 void rp_set_loop_hooks(rp_loop_hooks hooks);
-
-enum {
-#define RP_UFUNC(name, signature, nin, nout, types, doc) RP_UFUNC_##name,
-#include "ufuncs.h"
-#undef RP_UFUNC
-    RP_UFUNCS
-};
-
-/* The kernels of one unit: one instruction set and one number type. Each is complete. */
-typedef struct {
-    int vector_bytes, query_tile; /* width of its vectors; float32 rows of a tile */
-    int key_tile, block_tiles, wave_bytes, few_queries, chunk_keys, spans;
-    rp_status (*attention_forward)(const rp_attention *problem);
-    rp_status (*attention_backward)(const rp_gradients *problem);
-    rp_status (*apply_rotary)(const rp_rotary *problem);
-    void (*gemm_block)(const rp_product *product, int64_t row, int64_t column,
-                       void *scratch);
-    /* flops done by `rounds` rounds of independent fused multiply-adds in registers */
-    double (*fma_loop)(int64_t rounds);
-    rp_loop loops[RP_UFUNCS];
-} rp_kernels;
-
-/* An instruction set. */
-typedef struct {
-    const char *name;
-    int (*supported)(void); /* whether this CPU can run it */
-    const rp_kernels *kernels[RP_DTYPES];
-} rp_isa;
-
-#if defined(__x86_64__)
-enum { RP_ISAS = 3 };
-#else
-enum { RP_ISAS = 1 };
-#endif
-extern const rp_isa rp_isas[RP_ISAS]; /* from the plainest to the best */
-const rp_isa *rp_best_isa(void);      /* of those that this CPU can run */
-
-/* gemm.c: own tiles of one ISA, never OpenBLAS. */
-rp_status rp_gemm_tiles(const rp_isa *isa, int dtype, const rp_product *product,
-                        int threads);
 
 #endif

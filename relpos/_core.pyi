@@ -29,10 +29,10 @@ class Kernels(Protocol):
     transformer_xl_attention: np.ufunc
     transformer_xl_scores: np.ufunc
     unskew: np.ufunc
-    sizes: dict[str, int]
 
     def attention_forward(self, operands: dict[str, Any], /) -> None: ...
     def attention_backward(self, operands: dict[str, Any], /) -> None: ...
+    def attention_bytes(self, operands: dict[str, Any], backward: bool, /) -> int: ...
     def apply_rotary(
         self,
         x: Array,

@@ -1,5 +1,5 @@
 /* dispatch.c: the instruction sets that kernels are compiled for, and the best of them. */
-#include "../relpos.h"
+#include "isa.h"
 
 static int
 always(void)

@@ -15,20 +15,16 @@
 #include "encodings/embedding.h"
 #include "encodings/rotary.h"
 #include "encodings/sinusoid.h"
+#include "graph/backward.h"
 #include "ground/fma_loop.h"
 #include "ground/gemm_block.h"
 
 const rp_kernels RP_UNIT = {
     .vector_bytes = RP_VECTOR_BYTES,
-    .query_tile = RP_QUERY_TILE,
-    .key_tile = RP_KEY_TILE,
-    .block_tiles = RP_BLOCK_TILES,
-    .wave_bytes = RP_WAVE_BYTES,
-    .few_queries = RP_FEW_QUERIES,
-    .chunk_keys = RP_CHUNK_KEYS,
-    .spans = RP_SPANS,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
+    .graph_forward = graph_forward,
+    .graph_backward = graph_backward,
     .apply_rotary = apply_rotary,
     .gemm_block = gemm_block,
     .fma_loop = fma_loop,

@@ -61,7 +61,7 @@ check_items(attention_call *call, int index)
     const char *name = item_rows[index].entry.name;
     PyArrayObject *array = call->items[index];
     int is_lengths =
-        item_rows[index].field == offsetof(rp_gradients, forward.key_lengths);
+        item_rows[index].field == offsetof(rp_gradients, forward.sight.key_lengths);
     int64_t lowest = is_lengths ? 0 : -RP_FARTHEST;
     int64_t highest = is_lengths ? p->Lk : RP_FARTHEST;
     if (array == NULL)
@@ -123,13 +123,17 @@ has_work(const attention_call *call)
     return 0;
 }
 
+/* Runs the problem or, with `bytes`, counts what memory that would take. */
 static rp_status
-run_kernel(const rp_isa *isa, const attention_call *call)
+run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
 {
-    int dtype = call->typenum == NPY_FLOAT ? RP_F32 : RP_F64;
+    const rp_kernels *kernels =
+        isa->kernels[call->typenum == NPY_FLOAT ? RP_F32 : RP_F64];
+    if (call->edges[INDPTR] != NULL)
+        return run_graph(kernels, call, bytes);
     if (call->direction == FORWARD)
-        return isa->kernels[dtype]->attention_forward(&call->problem.forward);
-    return isa->kernels[dtype]->attention_backward(&call->problem);
+        return kernels->attention_forward(&call->problem.forward, bytes);
+    return kernels->attention_backward(&call->problem, bytes);
 }
 
 /* Everything the dict says, checked; memory that depends on B is not filled yet. */
@@ -143,43 +147,56 @@ take_problem(attention_call *call, PyObject *operands)
     return take_dimensions(call) < 0 ? -1 : check_edges(call);
 }
 
-/* capsule is that of an rp_isa. */
-static PyObject *
-run_attention(PyObject *capsule, PyObject *operands, int direction)
+/* capsule is that of an rp_isa. Runs the problem or, with `bytes`, counts: 0 where there is
+ * nothing to compute. */
+static int
+run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *bytes)
 {
     const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
     attention_call call = {.direction = direction, .typenum = NPY_NOTYPE};
     rp_status status = RP_OK;
     if (isa == NULL)
-        return NULL;
-    if (!PyDict_Check(operands)) {
-        reject(&call, PyExc_TypeError, "operands", "must be a dict");
-        return NULL;
-    }
+        return -1;
+    if (!PyDict_Check(operands))
+        return reject(&call, PyExc_TypeError, "operands", "must be a dict");
     memset(call.dims, -1, sizeof call.dims);
     for (int digit = '1'; digit <= '3'; digit++)
         call.dims[digit] = digit - '0';
     if (take_problem(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        status = run_kernel(isa, &call);
+        status = run_kernel(isa, &call, bytes);
         Py_END_ALLOW_THREADS
         raise_status(status);
     }
     release_call(&call);
-    if (PyErr_Occurred())
-        return NULL;
-    Py_RETURN_NONE;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 PyObject *
 py_attention_forward(PyObject *self, PyObject *operands)
 {
-    return run_attention(self, operands, FORWARD);
+    if (run_attention(self, operands, FORWARD, NULL) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 PyObject *
 py_attention_backward(PyObject *self, PyObject *operands)
 {
-    return run_attention(self, operands, BACKWARD);
+    if (run_attention(self, operands, BACKWARD, NULL) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *
+py_attention_bytes(PyObject *self, PyObject *args)
+{
+    PyObject *operands;
+    int backward;
+    size_t bytes = 0;
+    if (!PyArg_ParseTuple(args, "Op:attention_bytes", &operands, &backward) ||
+        run_attention(self, operands, backward ? BACKWARD : FORWARD, &bytes) < 0)
+        return NULL;
+    return PyLong_FromSize_t(bytes);
 }

@@ -41,10 +41,12 @@ check_company(const attention_call *call)
         PyArray_DIM(given[EDGE_LABELS], 0) != PyArray_DIM(given[INDICES], 0))
         return reject(call, PyExc_ValueError, edge_entries[EDGE_LABELS].name,
                       "must be as long as indices");
-    if (p->H != p->Hk || p->mask.data || p->rel_query.data || p->rel_bias.data ||
-        p->pos_bias_u.data || p->pos_bias_v.data || p->labels.data || p->weights.data ||
-        call->problem.grad_mask.data || p->dropout_p > 0 || p->key_lengths ||
-        p->window_left != RP_UNBOUNDED || p->window_right != RP_UNBOUNDED)
+    if (p->H != p->Hk || p->sight.mask.data || p->rel_query.array.data ||
+        p->rel_bias.array.data || p->pos_bias_u.data || p->pos_bias_v.data ||
+        p->labels.array.data || p->fire.lines.data || p->results.weights.data ||
+        call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
+        call->items[1] != NULL || p->sight.window_left != RP_UNBOUNDED ||
+        p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key and rel_value only");
     return 0;
@@ -82,23 +84,62 @@ check_indices(const int64_t *indices, int64_t edges, int64_t keys)
 }
 
 int
-check_edges(attention_call *call)
+check_edges(const attention_call *call)
 {
-    rp_attention *p = &call->problem.forward;
+    const rp_attention *p = &call->problem.forward;
     PyArrayObject *const *given = call->edges;
     if (given[INDPTR] == NULL)
         return 0;
     if (check_company(call) < 0)
         return -1;
-    p->indptr = PyArray_DATA(given[INDPTR]);
-    p->indices = PyArray_DATA(given[INDICES]);
-    if (given[EDGE_LABELS] != NULL)
-        p->edge_labels = PyArray_DATA(given[EDGE_LABELS]);
+    const int64_t *indptr = PyArray_DATA(given[INDPTR]);
     int64_t edges = PyArray_DIM(given[INDICES], 0);
-    if (p->indptr[0] != 0 || p->indptr[p->Lq] != edges)
+    if (indptr[0] != 0 || indptr[p->Lq] != edges)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "must run from 0 to the number of edges");
-    if (check_indptr(p->indptr, p->Lq) < 0)
+    if (check_indptr(indptr, p->Lq) < 0)
         return -1;
-    return check_indices(p->indices, edges, p->Lk);
+    return check_indices(PyArray_DATA(given[INDICES]), edges, p->Lk);
+}
+
+/* What a graph's problem has of the call. */
+static rp_graph
+graph_of(const attention_call *call)
+{
+    const rp_attention *p = &call->problem.forward;
+    PyArrayObject *labels = call->edges[EDGE_LABELS];
+    return (rp_graph){.B = p->B,
+                      .H = p->H,
+                      .Lq = p->Lq,
+                      .Lk = p->Lk,
+                      .D = p->D,
+                      .Dv = p->Dv,
+                      .query = p->query,
+                      .key = p->key,
+                      .value = p->value,
+                      .scale = p->scale,
+                      .rel_key = p->rel_key,
+                      .rel_value = p->rel_value,
+                      .indptr = PyArray_DATA(call->edges[INDPTR]),
+                      .indices = PyArray_DATA(call->edges[INDICES]),
+                      .labels = labels == NULL ? NULL : PyArray_DATA(labels),
+                      .results = p->results,
+                      .threads = p->threads};
+}
+
+rp_status
+run_graph(const rp_kernels *kernels, const attention_call *call, size_t *bytes)
+{
+    const rp_gradients *g = &call->problem;
+    rp_graph_gradients graph = {.forward = graph_of(call)};
+    if (call->direction == FORWARD)
+        return kernels->graph_forward(&graph.forward, bytes);
+    graph.grad_out = g->grad_out;
+    graph.grad_lse = g->grad_lse;
+    graph.grad_query = g->grad_query;
+    graph.grad_key = g->grad_key;
+    graph.grad_value = g->grad_value;
+    graph.grad_rel_key = g->grad_rel_key;
+    graph.grad_rel_value = g->grad_rel_value;
+    return kernels->graph_backward(&graph, bytes);
 }

@@ -1,7 +1,7 @@
 /* module.c: the extension module relpos._core, the only C that knows Python.
  *
  *   by_isa   {"base": namespace, ..}: per instruction set that this CPU can run, every gufunc
- *            of ufuncs.h, attention_forward, attention_backward, fma_loop, and `sizes`
+ *            of ufuncs.h, attention_forward, attention_backward, fma_loop
  *   isa      name of the best of them
  *   operands {"query": ("HqD", role forward, role backward), ..}: the rows of operands.c */
 #define RELPOS_IMPORTS_NUMPY
@@ -82,6 +82,9 @@ static PyMethodDef isa_methods[] = {
      "attention_forward(operands): fills out, lse and weights of the dict in place"},
     {"attention_backward", py_attention_backward, METH_O,
      "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
+    {"attention_bytes", py_attention_bytes, METH_VARARGS,
+     "attention_bytes(operands, backward): memory that attention_forward or _backward "
+     "would take beside the arrays; reads only vectors of integers"},
     {"apply_rotary", py_apply_rotary, METH_VARARGS,
      "apply_rotary(x, out, positions, high, low, magnitude, interleaved, threads): "
      "fills "
@@ -110,21 +113,6 @@ add_methods(PyObject *entries, int isa)
     return status;
 }
 
-/* What the memory of a call depends on, for relpos.plan. */
-static int
-add_sizes(PyObject *entries, const rp_kernels *kernels)
-{
-    PyObject *sizes = Py_BuildValue(
-        "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "vector_bytes", kernels->vector_bytes,
-        "query_tile", kernels->query_tile, "key_tile", kernels->key_tile, "block_tiles",
-        kernels->block_tiles, "wave_bytes", kernels->wave_bytes, "few_queries",
-        kernels->few_queries, "chunk_keys", kernels->chunk_keys, "spans",
-        kernels->spans);
-    int status = sizes == NULL ? -1 : PyObject_SetAttrString(entries, "sizes", sizes);
-    Py_XDECREF(sizes);
-    return status;
-}
-
 static PyObject *
 new_namespace(int isa)
 {
@@ -133,8 +121,7 @@ new_namespace(int isa)
         entries = PyObject_CallMethod(types, "SimpleNamespace", NULL);
     Py_XDECREF(types);
     if (entries != NULL &&
-        (add_methods(entries, isa) < 0 || add_ufuncs(entries, isa) < 0 ||
-         add_sizes(entries, rp_isas[isa].kernels[RP_F32]) < 0))
+        (add_methods(entries, isa) < 0 || add_ufuncs(entries, isa) < 0))
         Py_CLEAR(entries);
     return entries;
 }

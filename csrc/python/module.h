@@ -16,10 +16,10 @@
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
 
-#include "../relpos.h"
+#include "../isa/isa.h"
 
-#define ISA_CAPSULE                                                                    \
-    "relpos._core.isa" /* self of the functions of one instruction set */
+/* self of the functions of one instruction set */
+#define ISA_CAPSULE "relpos._core.isa"
 
 /* ---- module.c ------------------------------------------------------------------- */
 
@@ -93,8 +93,11 @@ int take_dimensions(attention_call *call);
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
 int take_edges(attention_call *call, PyObject *operands);
-/* Looks at every edge, and puts the vectors into the problem. */
-int check_edges(attention_call *call);
+/* Looks at every edge. */
+int check_edges(const attention_call *call);
+/* Runs the call's problem over its edges or, with `bytes`, counts. */
+rp_status run_graph(const rp_kernels *kernels, const attention_call *call,
+                    size_t *bytes);
 
 /* ---- attention.c --------------------------------------------------------------------- */
 
@@ -106,6 +109,7 @@ int batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets);
 
 PyObject *py_attention_forward(PyObject *self, PyObject *operands);
 PyObject *py_attention_backward(PyObject *self, PyObject *operands);
+PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);
 PyObject *py_gemm_tiles(PyObject *self, PyObject *args);
 PyObject *py_gemm(PyObject *module, PyObject *args);

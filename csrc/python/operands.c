@@ -16,44 +16,44 @@ static const char *const direction_names[] = {"attention_forward",
 #define ROW(key, field, shape, kind, forward_role, backward_role)                      \
     {{key, NULL}, offsetof(rp_gradients, field), shape,                                \
      kind,        {forward_role, backward_role}, 0}
-#define GRADIENT(key, field, shape)                                                    \
-    {{"grad_" key, NULL}, offsetof(rp_gradients, grad_##field), shape, KIND_T,         \
+#define GRADIENT(key, grad, field, shape)                                              \
+    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, KIND_T,         \
      {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
 
 operand_row operand_rows[] = {
     ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
     ROW("key", forward.key, "KkD", KIND_T, REQUIRED, REQUIRED),
     ROW("value", forward.value, "KkV", KIND_T, REQUIRED, REQUIRED),
-    ROW("out", forward.out, "HqV", KIND_T, REQUIRED_OUTPUT, REQUIRED),
-    ROW("lse", forward.lse, "Hq1", KIND_T, OUTPUT, UNKNOWN),
-    ROW("row_max", forward.row_max, "Hq1", KIND_T, OUTPUT, REQUIRED),
-    ROW("row_sum", forward.row_sum, "Hq1", KIND_T, OUTPUT, REQUIRED),
-    ROW("weights", forward.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
-    ROW("attn_mask", forward.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
-    ROW("rel_key", forward.rel_key, "HAD", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_query", forward.rel_query, "HCD", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_value", forward.rel_value, "HWV", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_bias", forward.rel_bias, "HB1", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("out", forward.results.out, "HqV", KIND_T, REQUIRED_OUTPUT, REQUIRED),
+    ROW("lse", forward.results.lse, "Hq1", KIND_T, OUTPUT, UNKNOWN),
+    ROW("row_max", forward.results.row_max, "Hq1", KIND_T, OUTPUT, REQUIRED),
+    ROW("row_sum", forward.results.row_sum, "Hq1", KIND_T, OUTPUT, REQUIRED),
+    ROW("weights", forward.results.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
+    ROW("attn_mask", forward.sight.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key.array, "HAD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_query", forward.rel_query.array, "HCD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_value", forward.rel_value.array, "HWV", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_bias", forward.rel_bias.array, "HB1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("labels", forward.labels, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
-    ROW("fire_lines", forward.fire_lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
-    ROW("fire_offsets", forward.fire_offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
-    ROW("fire_queries", forward.fire_queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("labels", forward.labels.array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    ROW("fire_lines", forward.fire.lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_offsets", forward.fire.offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
+    ROW("fire_queries", forward.fire.queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
     ROW("fire_offset_slopes", fire_offset_slopes, "1o1", KIND_F64, UNKNOWN, OPTIONAL),
     ROW("fire_query_slopes", fire_query_slopes, "1q2", KIND_F64, UNKNOWN, OPTIONAL),
     ROW("grad_out", grad_out, "HqV", KIND_T, UNKNOWN, OPTIONAL),
     ROW("grad_lse", grad_lse, "Hq1", KIND_T, UNKNOWN, OPTIONAL),
-    GRADIENT("query", query, "HqD"),
-    GRADIENT("key", key, "KkD"),
-    GRADIENT("value", value, "KkV"),
-    GRADIENT("attn_mask", mask, "Hqk"),
-    GRADIENT("rel_key", rel_key, "HAD"),
-    GRADIENT("rel_query", rel_query, "HCD"),
-    GRADIENT("rel_value", rel_value, "HWV"),
-    GRADIENT("rel_bias", rel_bias, "HB1"),
-    GRADIENT("pos_bias_u", pos_bias_u, "H1D"),
-    GRADIENT("pos_bias_v", pos_bias_v, "H1D"),
+    GRADIENT("query", grad_query, query, "HqD"),
+    GRADIENT("key", grad_key, key, "KkD"),
+    GRADIENT("value", grad_value, value, "KkV"),
+    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk"),
+    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAD"),
+    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD"),
+    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV"),
+    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1"),
+    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D"),
+    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1D"),
     ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
 };
 
@@ -63,8 +63,8 @@ operand_row operand_rows[] = {
 _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
 
 item_row item_rows[] = {
-    {{"query_offset", NULL}, offsetof(rp_gradients, forward.query_offset)},
-    {{"key_lengths", NULL}, offsetof(rp_gradients, forward.key_lengths)},
+    {{"query_offset", NULL}, offsetof(rp_gradients, forward.sight.query_offset)},
+    {{"key_lengths", NULL}, offsetof(rp_gradients, forward.sight.key_lengths)},
 };
 
 _Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h");
@@ -77,38 +77,38 @@ static struct {
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
     {{"scale", NULL}, offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
-    {{"dropout_p", NULL}, offsetof(rp_gradients, forward.dropout_p), 'd', 0, 0, 0, 0},
-    {{"seed", NULL}, offsetof(rp_gradients, forward.seed), 'Q', 0, 0, 0, 0},
+    {{"dropout_p", NULL}, offsetof(rp_gradients, forward.dropout.p), 'd', 0, 0, 0, 0},
+    {{"seed", NULL}, offsetof(rp_gradients, forward.dropout.seed), 'Q', 0, 0, 0, 0},
     {{"min_relative_position", NULL},
-     offsetof(rp_gradients, forward.min_position),
+     offsetof(rp_gradients, forward.rel_key.first),
      'l',
      0,
      -RP_FARTHEST,
      RP_FARTHEST,
      0},
     {{"min_bias_position", NULL},
-     offsetof(rp_gradients, forward.min_bias_position),
+     offsetof(rp_gradients, forward.rel_bias.first),
      'l',
      0,
      -RP_FARTHEST,
      RP_FARTHEST,
      0},
     {{"window_left", NULL},
-     offsetof(rp_gradients, forward.window_left),
+     offsetof(rp_gradients, forward.sight.window_left),
      'l',
      0,
      INT64_MIN,
      RP_UNBOUNDED,
      RP_UNBOUNDED},
     {{"window_right", NULL},
-     offsetof(rp_gradients, forward.window_right),
+     offsetof(rp_gradients, forward.sight.window_right),
      'l',
      0,
      INT64_MIN,
      RP_UNBOUNDED,
      RP_UNBOUNDED},
     {{"fire_signed", NULL},
-     offsetof(rp_gradients, forward.fire_signed),
+     offsetof(rp_gradients, forward.fire.is_signed),
      'i',
      0,
      0,
@@ -168,18 +168,18 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
     } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
         return reject(call, PyExc_TypeError, row->entry.name, "must be float64");
     } else if (row->kind == KIND_MASK) {
-        call->problem.forward.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
-                                          : type == NPY_FLOAT  ? RP_MASK_F32
-                                          : type == NPY_DOUBLE ? RP_MASK_F64
-                                                               : RP_MASK_NONE;
-        if (call->problem.forward.mask_type == RP_MASK_NONE)
+        call->problem.forward.sight.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
+                                                : type == NPY_FLOAT  ? RP_MASK_F32
+                                                : type == NPY_DOUBLE ? RP_MASK_F64
+                                                                     : RP_MASK_NONE;
+        if (call->problem.forward.sight.mask_type == RP_MASK_NONE)
             return reject(call, PyExc_TypeError, row->entry.name,
                           "must be bool, float32 or float64");
     } else if (row->kind == KIND_LABELS) {
         if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
             return reject(call, PyExc_TypeError, row->entry.name,
                           "must be int8, .., int64");
-        call->problem.forward.label_size = (int)PyArray_ITEMSIZE(array);
+        call->problem.forward.labels.size = (int)PyArray_ITEMSIZE(array);
     }
     return 0;
 }
@@ -265,14 +265,14 @@ check_fire(const attention_call *call)
     const rp_gradients *g = &call->problem;
     const rp_attention *p = &g->forward;
     const int64_t *dims = call->dims;
-    int given = p->fire_lines.data != NULL, wanted = g->grad_fire.data != NULL;
-    if ((p->fire_offsets.data != NULL) != given ||
-        (p->fire_queries.data != NULL) != given ||
+    int given = p->fire.lines.data != NULL, wanted = g->grad_fire.data != NULL;
+    if ((p->fire.offsets.data != NULL) != given ||
+        (p->fire.queries.data != NULL) != given ||
         (wanted && (!given || g->fire_offset_slopes.data == NULL ||
                     g->fire_query_slopes.data == NULL)))
         return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
     if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
-                  (dims['o'] > 1 && p->fire_offsets.row != sizeof(double))))
+                  (dims['o'] > 1 && p->fire.offsets.row != sizeof(double))))
         return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
     if (wanted && dims['G'] != dims['F'] + 1)
         return reject(call, PyExc_ValueError, "grad_fire", "does not fit");
@@ -295,11 +295,12 @@ take_dimensions(attention_call *call)
     p->Lk = dims['k'];
     p->D = dims['D'];
     p->Dv = dims['V'];
-    p->key_rows = dims['A'] < 0 ? 0 : dims['A'];
-    p->query_rows = dims['C'] < 0 ? 0 : dims['C'];
-    p->value_rows = dims['W'] < 0 ? 0 : dims['W'];
-    p->bias_rows = dims['B'] < 0 ? 0 : dims['B'];
-    p->fire_ranges = dims['F'] < 0 ? 0 : dims['F'];
+    p->rel_key.rows = dims['A'] < 0 ? 0 : dims['A'];
+    p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
+    p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
+    p->rel_bias.rows = dims['B'] < 0 ? 0 : dims['B'];
+    p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
+    p->rel_query.first = p->rel_value.first = p->rel_key.first;
     if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
         return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
     return check_fire(call);

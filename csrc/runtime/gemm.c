@@ -22,7 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../relpos.h"
+#include "../isa/isa.h"
 
 #ifdef __has_include
 #if __has_include("relpos_config.h")

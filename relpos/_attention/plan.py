@@ -6,7 +6,7 @@ head_dim D and tables of R rows (T tables: Shaw has one for keys and one for val
     L x L x d   one vector for each pair, gathered            T Lq Lk D + 2 B H Lq Lk
     L x L       scores and position scores of each pair       2 B H Lq Lk
     L x R       scores of each query and table row only       T B H Lq R
-    relpos      packed keys and tables, a tile for a thread   see `_workspace`
+    relpos      packed keys and tables, a tile for a thread   counted by its planning
 
 numbers beyond inputs and output. Flops are those of the matrix products, two for a
 multiply-add: 4 D for each pair, and for each table 2 D for each pair or, where a query
@@ -15,12 +15,21 @@ meets the table itself, for each row. The first two forms compute hidden pairs a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from relpos._catalogue.schemes import SCHEMES, Scheme
-from relpos._checks import POSITION_LIMIT, as_choice, as_flag, as_float_dtype, as_int
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_choice,
+    as_flag,
+    as_float_dtype,
+    as_int,
+)
 from relpos._settings import choose_num_threads, kernels
 from relpos._text import html_table, table_lines
 
@@ -35,7 +44,6 @@ _SCHEMES = tuple(
     for scheme in SCHEMES
     if scheme.operands is not None and _KNOWN.issuperset(scheme.operands)
 )
-_LINE = 64  # bytes that each block of the scratch is rounded up to
 
 
 def _size(number: int) -> str:
@@ -320,76 +328,35 @@ def _table_bytes(s: _Shape, tables: int) -> int:
     return numbers * s.itemsize
 
 
-# ---- what csrc/kernels/attention_forward.h and attention_rows.h allocate ----
-
-
 def _workspace(s: _Shape) -> int:
-    """Bytes that the forward holds at a time."""
-    sizes: dict[str, int] = kernels().sizes
-    lanes = sizes["vector_bytes"] // s.itemsize
-    if s.Lq <= sizes["few_queries"]:
-        return _row_workspace(s, sizes, lanes)
-    tile = sizes["query_tile"] * 4 // s.itemsize
-    keys = _up(s.Lk, 2 * lanes) * s.D
-    # Values are read in place where their rows are whole vectors close together.
-    values = s.Lk * _up(s.D, lanes) if s.D % lanes or s.D > 128 else 0
-    slices = _wave(s, sizes, keys + s.Lk * _up(s.D, lanes))
-    packed = slices * (keys + values)
-    tables = [_packed_rows(s, tile, lanes) * s.D] * s.tables
-    scratch = _tile_scratch(s, sizes, tile, lanes, slices)
-    return (packed + sum(tables)) * s.itemsize + s.threads * scratch
+    """Bytes that the forward holds at a time, counted by the kernel's own planning."""
+    dtype = np.dtype(f"f{s.itemsize}")
+    shapes = {
+        "query": (s.H, s.Lq, s.D),
+        "key": (s.H, s.Lk, s.D),
+        "value": (s.H, s.Lk, s.D),
+        "out": (s.H, s.Lq, s.D),
+    }
+    tables = {"rel_bias": (s.H, s.R, 1)} | dict.fromkeys(_VECTORS, (s.H, s.R, s.D))
+    tables |= dict.fromkeys(("pos_bias_u", "pos_bias_v"), (s.H, 1, s.D))
+    operands: dict[str, Any] = {
+        name: _unread((s.B, *shape), dtype, 0) for name, shape in shapes.items()
+    }
+    for name in s.operands:  # no batch axis; tables of vectors are those of all heads
+        shared = 2 if name in _VECTORS else 1
+        operands[name] = _unread((s.B, *tables[name]), dtype, shared)
+    operands |= {
+        "query_offset": np.full(s.B, s.Lk - s.Lq),
+        "min_relative_position": -(s.R // 2),
+        "scale": 1.0,
+        "num_threads": s.threads,
+    }
+    if s.is_causal:
+        operands["window_right"] = 0
+    return kernels().attention_bytes(operands, False)
 
 
-def _wave(s: _Shape, sizes: dict[str, int], numbers: int) -> int:
-    """Heads whose keys and values, `numbers` each, are held at a time."""
-    fitting = s.threads * sizes["wave_bytes"] // (numbers * s.itemsize)
-    wave = min(s.B * s.H, max(fitting, s.threads))
-    return wave // s.B * s.B if wave > s.B else wave
-
-
-def _packed_rows(s: _Shape, tile: int, lanes: int) -> int:
-    """Rows of a table's packed copy: all of it, or the band that the tiles see."""
-    if s.by_rows:
-        return _up(s.R, 2 * lanes)
-    queries, keys = _up(s.Lq, tile), _up(s.Lk, 2 * lanes)
-    if not s.is_causal:
-        return _up(queries + keys, 2 * lanes)
-    end = s.Lk - s.Lq + queries  # relative position 0 and all before
-    return _up(min(max(end, 0), queries + keys), 2 * lanes)
-
-
-def _tile_scratch(
-    s: _Shape, sizes: dict[str, int], tile: int, lanes: int, slices: int
-) -> int:
-    """Bytes of one thread: a tile of scores, and the queries that share its keys."""
-    row = sizes["key_tile"] + tile
-    blocks = [tile * s.D, tile * _up(s.D, lanes), tile, tile]  # query, out, max, sum
-    if "pos_bias_v" in s.operands:
-        blocks.append(tile * s.D)  # query + v beside query + u
-    if "rel_key" in s.operands:
-        blocks.append(tile * (_up(s.R, 2 * lanes) if s.by_rows else tile))
-    if "rel_value" in s.operands and s.by_rows:
-        blocks.append(tile * _up(s.R, lanes))
-    count = sizes["block_tiles"]
-    while count > 1 < s.threads and (
-        slices * -(-s.Lq // (tile * count)) < 4 * s.threads
-    ):
-        count //= 2
-    shared = [tile * row, tile * lanes, row if "rel_bias" in s.operands else 0]
-    return sum(_up(n * s.itemsize, _LINE) for n in shared + count * blocks)
-
-
-def _row_workspace(s: _Shape, sizes: dict[str, int], lanes: int) -> int:
-    """Few queries: partial results of spans of keys, nothing packed."""
-    chunks = -(-s.Lk // sizes["chunk_keys"])
-    spans = -(-chunks // -(-chunks // sizes["spans"]))
-    results = s.Lq * spans * (2 + _up(s.D, lanes))  # of one head
-    wave = s.threads * sizes["wave_bytes"] // (results * s.itemsize)
-    partials = min(s.B * s.H, max(wave, -(-s.threads // spans))) * results
-    queries = 2 * s.D * (1 + sizes["few_queries"])
-    scratch = _up(sizes["chunk_keys"] + lanes + queries, 64)
-    return (partials + s.threads * scratch) * s.itemsize
-
-
-def _up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+def _unread(shape: tuple[int, ...], dtype: np.dtype[Any], shared: int) -> Array:
+    """An array without memory behind it: not to be read. `shared` axes repeat."""
+    strides = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(4)]
+    return as_strided(np.empty(1, dtype), shape, [0] * shared + strides[shared:])

@@ -11,7 +11,7 @@ typedef struct {
 RP_INLINE int64_t
 rp_query_offset(const rp_attention *p, int64_t b)
 {
-    return p->query_offset ? p->query_offset[b] : 0;
+    return p->sight.query_offset ? p->sight.query_offset[b] : 0;
 }
 
 /* Keys that query i may attend to by window, causality and length: [begin, end). Both
@@ -20,12 +20,12 @@ RP_INLINE rp_interval
 rp_visible(const rp_attention *p, int64_t b, int64_t i)
 {
     int64_t at = i + rp_query_offset(p, b);
-    int64_t length = p->key_lengths ? p->key_lengths[b] : p->Lk;
+    int64_t length = p->sight.key_lengths ? p->sight.key_lengths[b] : p->Lk;
     rp_interval v = {0, RP_MAX(0, RP_MIN(length, p->Lk))};
-    if (p->window_right != RP_UNBOUNDED)
-        v.end = RP_MAX(0, RP_MIN(v.end, at + p->window_right + 1));
-    if (p->window_left != RP_UNBOUNDED)
-        v.begin = RP_MIN(v.end, RP_MAX(0, at - p->window_left));
+    if (p->sight.window_right != RP_UNBOUNDED)
+        v.end = RP_MAX(0, RP_MIN(v.end, at + p->sight.window_right + 1));
+    if (p->sight.window_left != RP_UNBOUNDED)
+        v.begin = RP_MIN(v.end, RP_MAX(0, at - p->sight.window_left));
     return v;
 }
 

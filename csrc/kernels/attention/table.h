@@ -12,58 +12,123 @@
 #include "../ground/pack.h"
 #include "tiles/tile.h"
 
+enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
+
 enum {
+    RP_MANY_ROWS = 1024, /* up to this many rows the forward takes ROWS */
+    RP_FEW_ROWS = 256,   /* the backward, which keeps sums by row for all queries */
     RP_PACK_CHUNK = 256, /* rows that a unit of packing takes */
 };
 
-/* ---- packing --------------------------------------------------------------------- */
-
-/* Address of packed row n of a copy, or NULL for a row of zeros. */
-RP_INLINE const char *
-table_source(const table_pack_t *t, int64_t b, int64_t h, int64_t n)
+/* The table row of relative position r; -1: no position term. */
+RP_INLINE int64_t
+rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)
 {
-    const rp_attention *p = t->plan->p;
-    int64_t row = n < t->rows ? n : -1;
-    if (t->path == RP_BAND) {
-        int64_t r =
-            n + t->plan->band_first + 1 - t->plan->Lq_pad - rp_query_offset(p, b);
-        row = rp_table_row(r, p->min_position, t->rows, p->beyond);
-    }
-    return row < 0 ? NULL : rp_at(t->table, b, h, row);
+    int64_t t = r - min_position;
+    if (t < 0)
+        return beyond == RP_CLIP ? 0 : -1;
+    if (t >= rows)
+        return beyond == RP_CLIP ? rows - 1 : -1;
+    return t;
 }
 
-static void
-pack_table_unit(void *context, int64_t unit, int worker)
+/* The label of a pair as a row of a table with `rows` rows; -1 outside. Labels were
+ * checked before the call; checking each again keeps a caller who changes them during
+ * the call from reading outside the table. */
+RP_INLINE int64_t
+rp_label(const char *at, int size, int64_t rows)
 {
-    table_pack_t *t = context;
-    (void)worker;
-    int64_t chunk = unit % t->chunks, copy = unit / t->chunks;
-    T *data = t->copies->data + copy * t->copies->size;
-    copy += t->copies->first;
-    int64_t b = copy % t->copies->batches, h = copy / t->copies->batches;
-    int64_t end = RP_MIN(t->packed_rows, (chunk + 1) * RP_PACK_CHUNK);
-    for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
-        const char *rows[NR];
-        if (!t->panels) {
-            pack_row(data + n * t->padded, table_source(t, b, h, n), t->table->col,
-                     t->columns, t->padded);
-            for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
-                data[n * t->padded + k] *= t->factor;
-            continue;
-        }
-        for (int i = 0; i < NR; i++)
-            rows[i] = table_source(t, b, h, n + i);
-        pack_panel(data + n * t->columns, rows, t->table->col, t->columns, t->factor,
-                   NR * t->table->row);
-    }
+    int64_t label = size == 1   ? *(const int8_t *)at
+                    : size == 2 ? *(const int16_t *)at
+                    : size == 4 ? *(const int32_t *)at
+                                : *(const int64_t *)at;
+    return label >= 0 && label < rows ? label : -1;
+}
+
+/* The row of a table that the pair (i, j) uses; -1: none. */
+RP_INLINE int64_t
+pair_row(const rp_attention *p, int64_t b, int64_t i, int64_t j, const rp_table *table)
+{
+    const rp_array *labels = &p->labels.array;
+    if (labels->data)
+        return rp_label(rp_at(labels, b, 0, i) + j * labels->col, p->labels.size,
+                        table->rows);
+    return rp_table_row(j - i - rp_query_offset(p, b), table->first, table->rows,
+                        p->beyond);
+}
+
+/* ---- packing --------------------------------------------------------------------- */
+
+/* Band columns that any tile reads, [first, end); column 0 is that of relative position
+ * `position` plus the query offset. */
+typedef struct {
+    int64_t first, end, position;
+} band_t;
+
+/* A table as products read it: in one copy, or one for each head, or for each batch item
+ * (and head). */
+typedef struct {
+    T *data;
+    ptrdiff_t size;         /* elements of a copy */
+    int64_t heads, batches; /* copies */
+    int64_t first;          /* the copy at data: where waves pack it, not 0 */
+    int by_wave;            /* waves pack it with their slices */
+    int path;               /* RP_ABSENT .. RP_LABELS */
+    ptrdiff_t stride;       /* rows, rounded up to panels or vectors */
+    const rp_attention *p;
+    const rp_table *table;
+    const band_t *band;
+    int64_t columns, padded, packed_rows, chunks;
+    int panels; /* panels of NR rows; else rows of whole vectors */
+    T factor;
+} packed_t;
+
+RP_INLINE int
+is_used(const packed_t *t)
+{
+    return t->path != RP_ABSENT;
+}
+
+RP_INLINE int
+by_band(const packed_t *t)
+{
+    return t->path == RP_BAND;
+}
+
+/* By ROWS or by LABELS: one product with the whole table, spread. */
+RP_INLINE int
+by_row(const packed_t *t)
+{
+    return t->path == RP_ROWS || t->path == RP_LABELS;
+}
+
+/* ROWS costs BQ * rows * D a query tile and a pass over the few tiles near the diagonal;
+ * BAND costs as much again as the content product. Both give the same bits. */
+RP_INLINE int
+choose_path(const rp_attention *p, const rp_table *table, int64_t most_rows)
+{
+    if (!table->array.data)
+        return RP_ABSENT;
+    if (p->labels.array.data)
+        return RP_LABELS;
+    int few = table->rows <= most_rows && 8 * table->rows <= p->Lq + p->Lk;
+    return few ? RP_ROWS : RP_BAND;
+}
+
+RP_INLINE T *
+copy_of(const packed_t *t, int64_t b, int64_t h)
+{
+    int64_t index = (t->heads > 1 ? h : 0) * t->batches + (t->batches > 1 ? b : 0);
+    return t->data + (index - t->first) * t->size;
 }
 
 /* One copy for all batch items unless the table, or the band's origin, differs by item. */
 RP_INLINE int64_t
-table_batches(const rp_attention *p, const rp_array *table, int path)
+table_batches(const rp_attention *p, const rp_table *table, int path)
 {
+    const ptrdiff_t *batch = table->array.batch;
     for (int64_t b = 1; b < p->B; b++) {
-        if (table->batch && table->batch[b] != table->batch[0])
+        if (batch && batch[b] != batch[0])
             return p->B;
         if (path == RP_BAND && rp_query_offset(p, b) != rp_query_offset(p, 0))
             return p->B;
@@ -71,82 +136,105 @@ table_batches(const rp_attention *p, const rp_array *table, int path)
     return 1;
 }
 
-/* Lays the copies of a table out. */
-static table_pack_t
-plan_table(const plan_t *plan, const rp_array *table, copies_t *copies, int64_t rows,
-           int64_t columns, int path, int panels, double factor)
+/* Plans the copies of a table whose path is chosen. */
+static void
+plan_packed(packed_t *t, const rp_attention *p, const band_t *band,
+            const rp_table *table, int64_t columns, int panels, double factor)
 {
-    table_pack_t t = {plan,    table, copies, rows,      columns, rows,
-                      columns, path,  panels, (T)factor, 0};
-    if (path == RP_BAND)
-        t.packed_rows = plan->band_end - plan->band_first;
+    t->p = p;
+    t->band = band;
+    t->table = table;
+    t->columns = columns;
+    t->panels = panels;
+    t->factor = (T)factor;
+    t->packed_rows = by_band(t) ? band->end - band->first : table->rows;
     if (panels)
-        t.packed_rows = RP_ROUND_UP(t.packed_rows, NR);
-    else
-        t.padded = RP_ROUND_UP(columns, VL);
-    t.chunks = (t.packed_rows + RP_PACK_CHUNK - 1) / RP_PACK_CHUNK;
-    copies->heads = table->head ? plan->p->H : 1;
-    copies->batches = table_batches(plan->p, table, path);
-    copies->size = t.packed_rows * t.padded;
-    return t;
+        t->packed_rows = RP_ROUND_UP(t->packed_rows, NR);
+    t->padded = panels ? columns : RP_ROUND_UP(columns, VL);
+    t->chunks = (t->packed_rows + RP_PACK_CHUNK - 1) / RP_PACK_CHUNK;
+    t->heads = table->array.head ? p->H : 1;
+    t->batches = table_batches(p, table, t->path);
+    t->size = t->packed_rows * t->padded;
 }
 
-static rp_status
-pack_table(const plan_t *plan, const rp_array *table, copies_t *copies, int64_t rows,
-           int64_t columns, int path, int panels, double factor)
+/* Address of packed row n of a copy, or NULL for a row of zeros. */
+RP_INLINE const char *
+table_source(const packed_t *t, int64_t b, int64_t h, int64_t n)
 {
-    if (path == RP_ABSENT || copies->first < 0)
-        return RP_OK;
-    table_pack_t t =
-        plan_table(plan, table, copies, rows, columns, path, panels, factor);
-    int64_t count = copies->heads * copies->batches;
-    copies->data = rp_alloc((size_t)count, (size_t)copies->size * sizeof(T));
-    if (!copies->data)
-        return RP_NO_MEMORY;
-    return rp_parallel(count * t.chunks, pack_table_unit, &t, plan->p->threads);
+    int64_t row = n < t->table->rows ? n : -1;
+    if (by_band(t)) {
+        int64_t r = n + t->band->first + t->band->position - rp_query_offset(t->p, b);
+        row = rp_table_row(r, t->table->first, t->table->rows, t->p->beyond);
+    }
+    return row < 0 ? NULL : rp_at(&t->table->array, b, h, row);
 }
 
-/* 1 when any copy of a table holds NaN or infinity. */
+static void
+pack_table_unit(void *context, int64_t unit, int worker)
+{
+    const packed_t *t = context;
+    const rp_array *array = &t->table->array;
+    (void)worker;
+    int64_t chunk = unit % t->chunks, copy = unit / t->chunks;
+    T *data = t->data + copy * t->size;
+    copy += t->first;
+    int64_t b = copy % t->batches, h = copy / t->batches;
+    int64_t end = RP_MIN(t->packed_rows, (chunk + 1) * RP_PACK_CHUNK);
+    for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
+        const char *rows[NR];
+        if (!t->panels) {
+            pack_row(data + n * t->padded, table_source(t, b, h, n), array->col,
+                     t->columns, t->padded);
+            for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
+                data[n * t->padded + k] *= t->factor;
+            continue;
+        }
+        for (int i = 0; i < NR; i++)
+            rows[i] = table_source(t, b, h, n + i);
+        pack_panel(data + n * t->columns, rows, array->col, t->columns, t->factor,
+                   NR * array->row);
+    }
+}
+
+/* 1 when any copy of the table holds NaN or infinity. */
 static int
-table_not_finite(const rp_array *table, const copies_t *copies, int64_t rows,
-                 int64_t columns)
+table_not_finite(const packed_t *t)
 {
     int bad = 0;
-    for (int64_t b = 0; table->data && b < copies->batches; b++)
-        for (int64_t h = 0; h < copies->heads; h++)
-            bad |= not_finite(rp_at(table, b, h, 0), table->row, table->col, rows,
-                              columns);
+    for (int64_t b = 0; is_used(t) && b < t->batches; b++)
+        for (int64_t h = 0; h < t->heads; h++)
+            bad |= not_finite(rp_at(&t->table->array, b, h, 0), t->table->array.row,
+                              t->table->array.col, t->table->rows, t->columns);
     return bad;
 }
 
 /* ---- a row of the table to its pairs --------------------------------------------- */
 
-/* The keys of row m of a tile by where they fall on a table of `rows` rows: key n has row
+/* The keys of row m of a tile by where they fall on a table: key n has row
  * `row + n` for n in [inside, past), keys before and after lie beyond its ends. */
 typedef struct {
     int64_t row, inside, past;
 } runs_t;
 
-RP_INLINE
-runs_t
-runs_of(const plan_t *plan, const queries_t *q, const tile_t *t, int m, int64_t rows,
-        int64_t count)
+RP_INLINE runs_t
+runs_of(const rp_attention *p, const queries_t *q, const tile_t *t, int m,
+        const rp_table *table, int64_t count)
 {
-    runs_t runs = {position_of(plan, q, t, m, 0) - plan->p->min_position, 0, 0};
+    runs_t runs = {position_of(p, q, t, m, 0) - table->first, 0, 0};
     runs.inside = RP_MIN(count, RP_MAX(0, -runs.row));
-    runs.past = RP_MIN(count, RP_MAX(0, rows - runs.row));
+    runs.past = RP_MIN(count, RP_MAX(0, table->rows - runs.row));
     return runs;
 }
 
 /* s[m, n] = dots[m, table row of the pair], by clipping. */
 static void
-fill_clipped(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
-             const T *dots, ptrdiff_t stride, int64_t rows)
+fill_clipped(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
+             const T *dots, ptrdiff_t stride, const rp_table *table)
 {
-    int clip = plan->p->beyond == RP_CLIP;
+    int clip = p->beyond == RP_CLIP;
     for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
-        runs_t runs = runs_of(plan, q, t, m, rows, t->columns);
-        T before = clip ? dots[0] : 0, after = clip ? dots[rows - 1] : 0;
+        runs_t runs = runs_of(p, q, t, m, table, t->columns);
+        T before = clip ? dots[0] : 0, after = clip ? dots[table->rows - 1] : 0;
         int64_t n = 0;
         for (; n < runs.inside; n++)
             s[n] = before;
@@ -159,15 +247,14 @@ fill_clipped(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
 
 /* The same by label. */
 static void
-fill_labels(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
-            const T *dots, ptrdiff_t stride, int64_t rows)
+fill_labels(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
+            const T *dots, ptrdiff_t stride, const rp_table *table)
 {
-    const rp_attention *p = plan->p;
     for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
         const char *label =
-            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
-        for (int n = 0; n < t->columns; n++, label += p->labels.col) {
-            int64_t l = n < t->keys ? rp_label(label, p->label_size, rows) : -1;
+            rp_at(&p->labels.array, q->b, 0, q->i0 + m) + t->j0 * p->labels.array.col;
+        for (int n = 0; n < t->columns; n++, label += p->labels.array.col) {
+            int64_t l = n < t->keys ? rp_label(label, p->labels.size, table->rows) : -1;
             s[n] = l < 0 ? 0 : dots[l];
         }
     }
@@ -177,19 +264,22 @@ fill_labels(const plan_t *plan, const queries_t *q, const tile_t *t, T *s,
  * returns the one value that they have in each row of the tile, a row's `*step` from the
  * next (ROWS, all keys on one side of the table). */
 static const T *
-fill_dots(const plan_t *plan, const queries_t *q, const tile_t *t, T *s, const T *dots,
-          ptrdiff_t stride, int64_t rows, ptrdiff_t *step)
+fill_dots(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
+          const T *dots, ptrdiff_t stride, const rp_table *table, ptrdiff_t *step)
 {
     static const T zero = 0;
-    const rp_attention *p = plan->p;
-    if (p->labels.data)
-        return fill_labels(plan, q, t, s, dots, stride, rows), NULL;
-    int before = position_of(plan, q, t, 0, t->columns - 1) < p->min_position;
-    int after = position_of(plan, q, t, q->rows - 1, 0) >= p->min_position + rows;
-    if (!before && !after)
-        return fill_clipped(plan, q, t, s, dots, stride, rows), NULL;
+    if (p->labels.array.data) {
+        fill_labels(p, q, t, s, dots, stride, table);
+        return NULL;
+    }
+    int before = position_of(p, q, t, 0, t->columns - 1) < table->first;
+    int after = position_of(p, q, t, q->rows - 1, 0) >= table->first + table->rows;
+    if (!before && !after) {
+        fill_clipped(p, q, t, s, dots, stride, table);
+        return NULL;
+    }
     *step = p->beyond == RP_ZERO ? 0 : stride;
-    return p->beyond == RP_ZERO ? &zero : dots + (before ? 0 : rows - 1);
+    return p->beyond == RP_ZERO ? &zero : dots + (before ? 0 : table->rows - 1);
 }
 
 /* ---- the pairs of a row to the table --------------------------------------------- */
@@ -209,14 +299,14 @@ sum_run(const T *p, int64_t first, int64_t end)
 /* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
  * the table has one key, its two ends take all keys beyond. */
 static void
-sum_by_row(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a, T *sums,
-           ptrdiff_t stride, int64_t rows)
+sum_by_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
+           T *sums, ptrdiff_t stride, const rp_table *table)
 {
     for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
-        runs_t runs = runs_of(plan, q, t, m, rows, t->keys);
-        if (plan->p->beyond == RP_CLIP) {
+        runs_t runs = runs_of(p, q, t, m, table, t->keys);
+        if (p->beyond == RP_CLIP) {
             sums[0] += sum_run(a, 0, runs.inside);
-            sums[rows - 1] += sum_run(a, runs.past, t->keys);
+            sums[table->rows - 1] += sum_run(a, runs.past, t->keys);
         }
         for (int64_t n = runs.inside; n < runs.past; n++)
             sums[runs.row + n] += a[n];
@@ -225,27 +315,28 @@ sum_by_row(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a, 
 
 /* The same by label. */
 static void
-sum_by_label(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a,
-             T *sums, ptrdiff_t stride, int64_t rows)
+sum_by_label(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
+             T *sums, ptrdiff_t stride, const rp_table *table)
 {
-    const rp_attention *p = plan->p;
     for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
         const char *label =
-            rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
-        for (int n = 0; n < t->keys; n++, label += p->labels.col) {
-            int64_t l = rp_label(label, p->label_size, rows);
+            rp_at(&p->labels.array, q->b, 0, q->i0 + m) + t->j0 * p->labels.array.col;
+        for (int n = 0; n < t->keys; n++, label += p->labels.array.col) {
+            int64_t l = rp_label(label, p->labels.size, table->rows);
             if (l >= 0)
                 sums[l] += a[n];
         }
     }
 }
 
-RP_INLINE void
-sum_by_table_row(const plan_t *plan, const queries_t *q, const tile_t *t, const T *a,
-                 T *sums, ptrdiff_t stride, int64_t rows)
+static void
+sum_by_table_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
+                 T *sums, ptrdiff_t stride, const rp_table *table)
 {
-    (plan->p->labels.data ? sum_by_label : sum_by_row)(plan, q, t, a, sums, stride,
-                                                       rows);
+    if (p->labels.array.data)
+        sum_by_label(p, q, t, a, sums, stride, table);
+    else
+        sum_by_row(p, q, t, a, sums, stride, table);
 }
 
 #endif

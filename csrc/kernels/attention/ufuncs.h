@@ -28,10 +28,10 @@ attention_items(rp_attention *p, rp_array **places, int operands, char **args,
         places[i]->col = *core++;
     }
     p->H = p->Hk = 1;
-    p->window_left = RP_UNBOUNDED;
+    p->sight.window_left = RP_UNBOUNDED;
     p->scale = 1 / sqrt((double)RP_MAX(p->D, 1)); /* without columns all scores are 0 */
     p->threads = rp_get_num_threads();
-    rp_loop_status(attention_forward(p));
+    rp_loop_status(attention_forward(p, NULL));
     rp_free(batch);
 }
 
@@ -41,16 +41,17 @@ shaw_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void 
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
-    rp_array *places[] = {&p.query, &p.key, &p.value, &p.rel_key, &p.rel_value, &p.out};
+    rp_array *places[] = {&p.query,           &p.key,        &p.value, &p.rel_key.array,
+                          &p.rel_value.array, &p.results.out};
     p.Dv = dims[4];
-    p.key_rows = p.value_rows = dims[5];
+    p.rel_key.rows = p.rel_value.rows = dims[5];
     if (dims[5] % 2 == 0) {
         rp_loop_error(
             "shaw_attention: the tables must have an odd number of rows, 2k + 1");
         return;
     }
-    p.min_position = -(dims[5] - 1) / 2;
-    p.window_right = RP_UNBOUNDED;
+    p.rel_key.first = p.rel_value.first = -(dims[5] - 1) / 2;
+    p.sight.window_right = RP_UNBOUNDED;
     attention_items(&p, places, 6, args, steps);
 }
 
@@ -61,16 +62,16 @@ relative_global_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *s
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
-    rp_array *places[] = {&p.query, &p.key, &p.value, &p.rel_key, &p.out};
+    rp_array *places[] = {&p.query, &p.key, &p.value, &p.rel_key.array, &p.results.out};
     p.Dv = dims[4];
-    p.key_rows = dims[5];
-    if (p.Lk > 0 && p.key_rows < p.Lq) {
+    p.rel_key.rows = dims[5];
+    if (p.Lk > 0 && p.rel_key.rows < p.Lq) {
         rp_loop_error(
             "relative_global_attention: rel_key has fewer rows than there are "
             "queries");
         return;
     }
-    p.min_position = -(dims[5] - 1);
+    p.rel_key.first = -(dims[5] - 1);
     attention_items(&p, places, 5, args, steps);
 }
 
@@ -83,12 +84,12 @@ transformer_xl_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *st
 {
     (void)data;
     rp_attention p = {.B = dims[0], .Lq = dims[1], .D = dims[2], .Lk = dims[3]};
-    rp_array *places[] = {&p.query,      &p.key,        &p.value, &p.rel_key,
-                          &p.pos_bias_u, &p.pos_bias_v, &p.out};
+    rp_array *places[] = {&p.query,      &p.key,        &p.value,      &p.rel_key.array,
+                          &p.pos_bias_u, &p.pos_bias_v, &p.results.out};
     p.Dv = dims[4];
-    p.key_rows = dims[5];
-    int causal = p.key_rows == p.Lk;
-    int both = p.key_rows == p.Lk + p.Lq - 1 || p.key_rows == 2 * p.Lk - 1;
+    p.rel_key.rows = dims[5];
+    int causal = p.rel_key.rows == p.Lk;
+    int both = p.rel_key.rows == p.Lk + p.Lq - 1 || p.rel_key.rows == 2 * p.Lk - 1;
     if (!causal && !both && p.Lk > 0) {
         rp_loop_error("transformer_xl_attention: rel_key must have k rows (causal), "
                       "k + q - 1 or 2k - 1 (both directions)");
@@ -101,9 +102,9 @@ transformer_xl_attention(char **args, const ptrdiff_t *dims, const ptrdiff_t *st
     }
     for (int64_t n = 0; n < p.B; n++)
         offsets[n] = p.Lk - p.Lq;
-    p.query_offset = offsets;
-    p.min_position = -(p.Lk - 1);
-    p.window_right = causal ? 0 : RP_UNBOUNDED;
+    p.sight.query_offset = offsets;
+    p.rel_key.first = -(p.Lk - 1);
+    p.sight.window_right = causal ? 0 : RP_UNBOUNDED;
     attention_items(&p, places, 7, args, steps);
     rp_free(offsets);
 }

@@ -14,7 +14,7 @@
 
 typedef struct {
     graph_plan_t plan;
-    const rp_gradients *g;
+    const rp_graph_gradients *g;
     int64_t edges, first_slice, slices; /* slices of this wave */
     int64_t *source;                    /* query of each edge */
     rp_edge_lists keys, labels;
@@ -37,7 +37,7 @@ static void
 edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
                int64_t first, int64_t count, T *prob, T *ds)
 {
-    const rp_attention *p = gg->plan.p;
+    const rp_graph *p = gg->plan.p;
     T dp[RP_EDGE_CHUNK] = {0};
     score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
     for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
@@ -45,9 +45,9 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
     if (gg->g->grad_out.data) {
         dot_edges(p, row->grad, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
                   dp);
-        if (p->rel_value.data)
-            dot_edges(p, row->grad, &p->rel_value, p->value_rows, p->Dv, b, h, first,
-                      count, row->buffer, dp);
+        if (p->rel_value.array.data)
+            dot_edges(p, row->grad, &p->rel_value.array, p->rel_value.rows, p->Dv, b, h,
+                      first, count, row->buffer, dp);
     }
     for (int64_t n = 0; n < count; n++) {
         prob[n] = row->s[n];
@@ -56,8 +56,8 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
     }
     memset(row->part, 0, (size_t)p->D * sizeof(T));
     add_edges(p, ds, &p->key, 0, p->D, b, h, first, count, row->buffer, row->part);
-    if (p->rel_key.data)
-        add_edges(p, ds, &p->rel_key, p->key_rows, p->D, b, h, first, count,
+    if (p->rel_key.array.data)
+        add_edges(p, ds, &p->rel_key.array, p->rel_key.rows, p->D, b, h, first, count,
                   row->buffer, row->part);
 }
 
@@ -66,17 +66,18 @@ static void
 start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
                int64_t i)
 {
-    const rp_attention *p = gg->plan.p;
-    const rp_gradients *g = gg->g;
-    row->max = *(const T *)rp_at(&p->row_max, b, h, i);
-    row->norm = 1 / *(const T *)rp_at(&p->row_sum, b, h, i);
+    const rp_graph *p = gg->plan.p;
+    const rp_graph_gradients *g = gg->g;
+    row->max = *(const T *)rp_at(&p->results.row_max, b, h, i);
+    row->norm = 1 / *(const T *)rp_at(&p->results.row_sum, b, h, i);
     row->delta = 0;
     scaled_query(p, b, h, i, row->query);
     if (g->grad_out.data) {
         pack_row(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
                  p->Dv);
         row->delta =
-            dot(row->grad, operand_row(&p->out, b, h, i, p->Dv, row->buffer), p->Dv);
+            dot(row->grad, operand_row(&p->results.out, b, h, i, p->Dv, row->buffer),
+                p->Dv);
     }
     if (g->grad_lse.data)
         row->delta -= *(const T *)rp_at(&g->grad_lse, b, h, i);
@@ -86,12 +87,12 @@ static void
 graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slice,
                 int64_t i, double *total)
 {
-    const rp_attention *p = gg->plan.p;
+    const rp_graph *p = gg->plan.p;
     const rp_array *grad = &gg->g->grad_query;
     int64_t b = (gg->first_slice + slice) / p->H, h = (gg->first_slice + slice) % p->H;
     int64_t first = p->indptr[i], end = p->indptr[i + 1];
     T *prob = gg->prob + slice * gg->edges, *ds = gg->ds + slice * gg->edges;
-    if (*(const T *)rp_at(&p->row_sum, b, h, i) == 0) { /* saw nothing */
+    if (*(const T *)rp_at(&p->results.row_sum, b, h, i) == 0) { /* saw nothing */
         for (int64_t e = first; e < end; e++)
             prob[e] = ds[e] = 0;
         return;
@@ -115,7 +116,7 @@ graph_query_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
     const graph_plan_t *plan = &gg->plan;
-    const rp_attention *p = plan->p;
+    const rp_graph *p = plan->p;
     double *total = (double *)(gg->scratch + worker * gg->scratch_size);
     graph_grad_row_t row = {.s = (T *)(total + p->D)};
     row.query = row.s + RP_EDGE_CHUNK;
@@ -171,8 +172,8 @@ static void
 graph_key_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
-    const rp_gradients *g = gg->g;
-    const rp_attention *p = gg->plan.p;
+    const rp_graph_gradients *g = gg->g;
+    const rp_graph *p = gg->plan.p;
     int64_t own = unit / gg->key_blocks, slice = gg->first_slice + own;
     int64_t first = unit % gg->key_blocks * gg->key_block;
     int64_t last = RP_MIN(first + gg->key_block, p->Lk);
@@ -200,16 +201,16 @@ static void
 graph_label_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
-    const rp_gradients *g = gg->g;
-    const rp_attention *p = gg->plan.p;
+    const rp_graph_gradients *g = gg->g;
+    const rp_graph *p = gg->plan.p;
     int64_t own = unit / gg->labels.targets, label = unit % gg->labels.targets;
     double *total = gg->table_sums + unit * gg->columns;
     T *rest = gg->scratch + worker * gg->scratch_size;
     memset(total, 0, (size_t)gg->columns * sizeof *total);
-    if (g->grad_rel_key.data && label < p->key_rows)
+    if (g->grad_rel_key.data && label < p->rel_key.rows)
         sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges, &p->query,
                   gg->first_slice + own, p->D, rest, total);
-    if (g->grad_rel_value.data && g->grad_out.data && label < p->value_rows)
+    if (g->grad_rel_value.data && g->grad_out.data && label < p->rel_value.rows)
         sum_edges(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
                   gg->first_slice + own, p->Dv, rest, total + p->D);
 }
@@ -220,7 +221,7 @@ static void
 add_slices(const graph_gradients_t *gg, const rp_array *grad, int64_t label,
            double factor, ptrdiff_t first, ptrdiff_t columns)
 {
-    const rp_attention *p = gg->plan.p;
+    const rp_graph *p = gg->plan.p;
     const int64_t step = gg->labels.targets * gg->columns;
     double *total = gg->table_sums + label * gg->columns + first;
     for (int64_t s = 0; s < gg->slices; s++, total += step) {
@@ -239,12 +240,12 @@ static void
 graph_table_unit(void *context, int64_t label, int worker)
 {
     const graph_gradients_t *gg = context;
-    const rp_gradients *g = gg->g;
-    const rp_attention *p = gg->plan.p;
+    const rp_graph_gradients *g = gg->g;
+    const rp_graph *p = gg->plan.p;
     (void)worker;
-    if (g->grad_rel_key.data && label < p->key_rows)
+    if (g->grad_rel_key.data && label < p->rel_key.rows)
         add_slices(gg, &g->grad_rel_key, label, p->scale, 0, p->D);
-    if (g->grad_rel_value.data && label < p->value_rows)
+    if (g->grad_rel_value.data && label < p->rel_value.rows)
         add_slices(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
 }
 
@@ -255,7 +256,7 @@ static void
 graph_sort_unit(void *context, int64_t unit, int worker)
 {
     const graph_gradients_t *gg = context;
-    const rp_attention *p = gg->plan.p;
+    const rp_graph *p = gg->plan.p;
     (void)worker;
     if (unit < 2)
         rp_sort_edges(unit ? &gg->labels : &gg->keys, gg->edges);
@@ -280,12 +281,25 @@ run_graph_wave(graph_gradients_t *gg)
     return status;
 }
 
-/* What the call needs, and how many slices of it make a wave. */
+/* How the call is cut, and how many slices of it make a wave. */
 static rp_status
-allocate_graph(graph_gradients_t *gg)
+plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
 {
-    const rp_attention *p = gg->plan.p;
+    const rp_graph *p = &g->forward;
     size_t sums, slice_bytes, longest = (size_t)RP_MAX(p->D, p->Dv);
+    int64_t key_rows = g->grad_rel_key.data ? p->rel_key.rows : 0;
+    int64_t value_rows = g->grad_rel_value.data ? p->rel_value.rows : 0;
+    plan_graph(&gg->plan, p);
+    gg->g = g;
+    gg->edges = p->indptr[p->Lq];
+    gg->columns = p->D + p->Dv;
+    gg->keys.target = p->indices;
+    gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
+    gg->labels.target = p->labels;
+    gg->labels.targets = p->labels ? RP_MAX(key_rows, value_rows) : 0;
+    int64_t degree = gg->edges / p->Lk + 1;
+    gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg->columns + 1));
+    gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
     if (!rp_multiply((size_t)gg->labels.targets, (size_t)gg->columns, &sums) ||
         !rp_multiply(sums, sizeof(double), &slice_bytes))
         return RP_NO_MEMORY;
@@ -294,60 +308,59 @@ allocate_graph(graph_gradients_t *gg)
     gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));
     gg->scratch_size = (ptrdiff_t)RP_ROUND_UP(
         longest * sizeof(double) / sizeof(T) + RP_EDGE_CHUNK + 4 * longest, 64);
-    gg->scratch = rp_alloc((size_t)p->threads, (size_t)gg->scratch_size * sizeof(T));
-    gg->source = rp_alloc((size_t)gg->edges, sizeof *gg->source);
-    gg->prob = rp_alloc((size_t)gg->slices, (size_t)gg->edges * sizeof(T));
-    gg->ds = rp_alloc((size_t)gg->slices, (size_t)gg->edges * sizeof(T));
-    gg->table_sums = rp_alloc((size_t)gg->slices, sums * sizeof(double));
-    int listed = rp_allocate_lists(&gg->keys, gg->edges) &&
-                 rp_allocate_lists(&gg->labels, gg->edges);
-    return listed && gg->scratch && gg->source && gg->prob && gg->ds && gg->table_sums
-               ? RP_OK
-               : RP_NO_MEMORY;
+    return RP_OK;
 }
 
 static void
-release_graph(graph_gradients_t *gg)
+lay_out_lists(rp_edge_lists *lists, int64_t edges, arena_t *arena)
 {
-    rp_free(gg->labels.edges);
-    rp_free(gg->labels.start);
-    rp_free(gg->keys.edges);
-    rp_free(gg->keys.start);
-    rp_free(gg->table_sums);
-    rp_free(gg->ds);
-    rp_free(gg->prob);
-    rp_free(gg->source);
-    rp_free(gg->scratch);
+    if (lists->targets == 0)
+        return;
+    lists->start = take(arena, lists->targets + 1, sizeof *lists->start);
+    lists->edges = take(arena, edges, sizeof *lists->edges);
 }
 
-static rp_status
-graph_backward(const rp_gradients *g)
+static void
+lay_out_graph_backward(void *context, arena_t *arena)
 {
-    const rp_attention *p = &g->forward;
-    graph_gradients_t gg = {.g = g, .edges = p->indptr[p->Lq]};
+    graph_gradients_t *gg = context;
+    int64_t threads = gg->plan.p->threads, edges = gg->edges;
+    gg->scratch = take(arena, threads, (size_t)gg->scratch_size * sizeof(T));
+    gg->source = take(arena, edges, sizeof *gg->source);
+    gg->prob = take(arena, gg->slices, (size_t)edges * sizeof(T));
+    gg->ds = take(arena, gg->slices, (size_t)edges * sizeof(T));
+    gg->table_sums = take(arena, gg->slices * gg->labels.targets,
+                          (size_t)gg->columns * sizeof(double));
+    lay_out_lists(&gg->keys, edges, arena);
+    lay_out_lists(&gg->labels, edges, arena);
+}
+
+/* Runs the problem, or only counts: see `reserve`. */
+static rp_status
+graph_backward(const rp_graph_gradients *g, size_t *bytes)
+{
+    const rp_graph *p = &g->forward;
+    graph_gradients_t gg = {0};
+    arena_t arena;
+    if (bytes)
+        *bytes = 0;
+    if (p->B == 0 || p->H == 0 || p->Lq == 0 || p->Lk == 0)
+        return RP_OK;
     if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
-    int64_t key_rows = g->grad_rel_key.data ? p->key_rows : 0;
-    int64_t value_rows = g->grad_rel_value.data ? p->value_rows : 0;
-    plan_graph(&gg.plan, p);
-    gg.columns = p->D + p->Dv;
-    gg.keys.target = p->indices;
-    gg.keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
-    gg.labels.target = p->edge_labels;
-    gg.labels.targets = p->edge_labels ? RP_MAX(key_rows, value_rows) : 0;
-    int64_t degree = gg.edges / p->Lk + 1;
-    gg.key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg.columns + 1));
-    gg.key_blocks = (p->Lk + gg.key_block - 1) / gg.key_block;
-    rp_status status = allocate_graph(&gg);
+    rp_status status = plan_graph_backward(&gg, g);
     if (!status)
-        status = rp_parallel(3, graph_sort_unit, &gg, p->threads);
+        status = reserve(&arena, lay_out_graph_backward, &gg, bytes);
+    if (status || bytes)
+        return status;
+    status = rp_parallel(3, graph_sort_unit, &gg, p->threads);
     int64_t wave = gg.slices;
     for (int64_t s = 0; !status && s < p->B * p->H; s += wave) {
         gg.first_slice = s;
         gg.slices = RP_MIN(wave, p->B * p->H - s);
         status = run_graph_wave(&gg);
     }
-    release_graph(&gg);
+    rp_free(arena.memory);
     return status;
 }
 

@@ -44,15 +44,4 @@ rp_sort_edges(const rp_edge_lists *lists, int64_t edges)
     start[0] = 0;
 }
 
-/* 0 when there is no memory. */
-RP_INLINE int
-rp_allocate_lists(rp_edge_lists *lists, int64_t edges)
-{
-    if (lists->targets == 0)
-        return 1;
-    lists->start = rp_alloc((size_t)lists->targets + 1, sizeof *lists->start);
-    lists->edges = rp_alloc((size_t)edges, sizeof *lists->edges);
-    return lists->start != NULL && lists->edges != NULL;
-}
-
 #endif

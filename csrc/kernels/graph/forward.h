@@ -5,7 +5,7 @@
  *   s_e   = scale * q_i.(k_j + A[l])
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
  * A query's edges are taken RP_EDGE_CHUNK at a time with the running softmax of
- * rows/forward.h, whichever thread has the row, so only the order of its edges counts. */
+ * running.h, whichever thread has the row, so only the order of its edges counts. */
 #ifndef RELPOS_GRAPH_FORWARD_H
 #define RELPOS_GRAPH_FORWARD_H
 
@@ -15,15 +15,15 @@
 
 /* The row of a table with `rows` rows that edge e uses; negative: none. */
 RP_INLINE int64_t
-edge_row(const rp_attention *p, int64_t e, int64_t rows)
+edge_row(const rp_graph *p, int64_t e, int64_t rows)
 {
-    int64_t label = p->edge_labels ? p->edge_labels[e] : -1;
+    int64_t label = p->labels ? p->labels[e] : -1;
     return label < rows ? label : -1;
 }
 
 /* s[n] (+)= x . row of edge first + n: of `rows` by key, or of a table by label. */
 static void
-dot_edges(const rp_attention *p, const T *x, const rp_array *rows, int64_t table_rows,
+dot_edges(const rp_graph *p, const T *x, const rp_array *rows, int64_t table_rows,
           ptrdiff_t columns, int64_t b, int64_t h, int64_t first, int64_t count,
           T *buffer, T *s)
 {
@@ -37,7 +37,7 @@ dot_edges(const rp_attention *p, const T *x, const rp_array *rows, int64_t table
 
 /* acc += sum_n s[n] * row of edge first + n. A weight of 0 adds nothing, not even NaN. */
 static void
-add_edges(const rp_attention *p, const T *s, const rp_array *rows, int64_t table_rows,
+add_edges(const rp_graph *p, const T *s, const rp_array *rows, int64_t table_rows,
           ptrdiff_t columns, int64_t b, int64_t h, int64_t first, int64_t count,
           T *buffer, T *acc)
 {
@@ -53,19 +53,19 @@ add_edges(const rp_attention *p, const T *s, const rp_array *rows, int64_t table
 /* Logits of up to RP_EDGE_CHUNK edges in units of log 2, -inf behind the last; query
  * holds scale * log2e * q_i. */
 static void
-score_edges(const rp_attention *p, const T *query, int64_t b, int64_t h, int64_t first,
+score_edges(const rp_graph *p, const T *query, int64_t b, int64_t h, int64_t first,
             int64_t count, T *buffer, T *s)
 {
     for (int64_t n = 0; n < RP_EDGE_CHUNK; n++)
         s[n] = n < count ? 0 : -(T)INFINITY;
     dot_edges(p, query, &p->key, 0, p->D, b, h, first, count, buffer, s);
-    if (p->rel_key.data)
-        dot_edges(p, query, &p->rel_key, p->key_rows, p->D, b, h, first, count, buffer,
-                  s);
+    if (p->rel_key.array.data)
+        dot_edges(p, query, &p->rel_key.array, p->rel_key.rows, p->D, b, h, first,
+                  count, buffer, s);
 }
 
 RP_INLINE void
-scaled_query(const rp_attention *p, int64_t b, int64_t h, int64_t i, T *query)
+scaled_query(const rp_graph *p, int64_t b, int64_t h, int64_t i, T *query)
 {
     const T factor = (T)(p->scale * RP_LOG2E);
     const char *row = rp_at(&p->query, b, h, i);
@@ -75,7 +75,7 @@ scaled_query(const rp_attention *p, int64_t b, int64_t h, int64_t i, T *query)
 
 /* Units are blocks of rows of one (b, h); how many rows depends on the shape alone. */
 typedef struct {
-    const rp_attention *p;
+    const rp_graph *p;
     int64_t block, blocks; /* rows to a unit, units to a slice */
     ptrdiff_t width;       /* Dv in whole vectors */
     T *scratch;
@@ -83,7 +83,7 @@ typedef struct {
 } graph_plan_t;
 
 static void
-plan_graph(graph_plan_t *plan, const rp_attention *p)
+plan_graph(graph_plan_t *plan, const rp_graph *p)
 {
     int64_t degree = p->indptr[p->Lq] / p->Lq + 1;
     plan->p = p;
@@ -92,9 +92,9 @@ plan_graph(graph_plan_t *plan, const rp_attention *p)
     plan->width = RP_ROUND_UP(p->Dv, VL);
 }
 
-/* One row's running softmax and its output so far. */
+/* One row in work, and what it has accumulated. */
 typedef struct {
-    T max, sum;
+    running_t running;
     T *s, *query, *buffer, *out, *part;
 } graph_row_t;
 
@@ -103,32 +103,15 @@ static void
 take_edges(const graph_plan_t *plan, graph_row_t *row, int64_t b, int64_t h,
            int64_t first, int64_t count)
 {
-    const rp_attention *p = plan->p;
-    V top = splat(row->max), sum = (V){0};
+    const rp_graph *p = plan->p;
     score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
-    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
-        top = vmax(load(row->s + n), top);
-    T raised = max_lanes(top)[0];
-    if (raised > row->max) {
-        T factor = vexp2(splat(row->max - raised))[0];
-        row->max = raised;
-        row->sum *= factor;
-        scale_row(row->out, plan->width, factor);
-    }
-    /* logits that are all -inf: exp2(-inf - 0) = 0, not NaN */
-    T base = row->max == -(T)INFINITY ? 0 : row->max;
-    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL) {
-        V e = vexp2(load(row->s + n) - base);
-        store(row->s + n, e);
-        sum += e;
-    }
-    row->sum += sum_lanes(sum)[0];
+    take_logits(&row->running, row->s, RP_EDGE_CHUNK, row->out, plan->width);
     memset(row->part, 0, (size_t)plan->width * sizeof(T));
     add_edges(p, row->s, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
               row->part);
-    if (p->rel_value.data)
-        add_edges(p, row->s, &p->rel_value, p->value_rows, p->Dv, b, h, first, count,
-                  row->buffer, row->part);
+    if (p->rel_value.array.data)
+        add_edges(p, row->s, &p->rel_value.array, p->rel_value.rows, p->Dv, b, h, first,
+                  count, row->buffer, row->part);
     add_scaled(row->out, 1, row->part, plan->width);
 }
 
@@ -136,7 +119,7 @@ static void
 graph_unit(void *context, int64_t unit, int worker)
 {
     const graph_plan_t *plan = context;
-    const rp_attention *p = plan->p;
+    const rp_graph *p = plan->p;
     int64_t slice = unit / plan->blocks, b = slice / p->H, h = slice % p->H;
     int64_t first = unit % plan->blocks * plan->block;
     int64_t last = RP_MIN(first + plan->block, p->Lq);
@@ -147,8 +130,7 @@ graph_unit(void *context, int64_t unit, int worker)
     row.part = row.out + plan->width;
     for (int64_t i = first; i < last; i++) {
         int64_t end = p->indptr[i + 1];
-        row.max = -(T)INFINITY;
-        row.sum = 0;
+        row.running = RP_NOTHING_SEEN;
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
         scaled_query(p, b, h, i, row.query);
         for (int64_t e = p->indptr[i]; e < end; e += RP_EDGE_CHUNK) {
@@ -156,25 +138,39 @@ graph_unit(void *context, int64_t unit, int worker)
                 return;
             take_edges(plan, &row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e));
         }
-        write_row(p, b, h, i, row.max == -(T)INFINITY ? 0 : row.max, row.sum, row.out);
+        row.running.max = running_base(row.running.max);
+        write_row(&p->results, b, h, i, row.running, row.out, p->Dv, 1);
     }
 }
 
+static void
+lay_out_graph(void *context, arena_t *arena)
+{
+    graph_plan_t *plan = context;
+    plan->scratch =
+        take(arena, plan->p->threads, (size_t)plan->scratch_size * sizeof(T));
+}
+
+/* Runs the problem, or only counts: see `reserve`. */
 static rp_status
-graph_forward(const rp_attention *p)
+graph_forward(const rp_graph *p, size_t *bytes)
 {
     graph_plan_t plan;
+    arena_t arena;
+    if (bytes)
+        *bytes = 0;
+    if (p->B == 0 || p->H == 0 || p->Lq == 0)
+        return RP_OK;
     if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
     plan_graph(&plan, p);
     plan.scratch_size =
         RP_ROUND_UP(RP_EDGE_CHUNK + p->D + RP_MAX(p->D, p->Dv) + 2 * plan.width, 64);
-    plan.scratch = rp_alloc((size_t)p->threads, (size_t)plan.scratch_size * sizeof(T));
-    if (plan.scratch == NULL)
-        return RP_NO_MEMORY;
-    rp_status status =
-        rp_parallel(p->B * p->H * plan.blocks, graph_unit, &plan, p->threads);
-    rp_free(plan.scratch);
+    rp_status status = reserve(&arena, lay_out_graph, &plan, bytes);
+    if (status || bytes)
+        return status;
+    status = rp_parallel(p->B * p->H * plan.blocks, graph_unit, &plan, p->threads);
+    rp_free(arena.memory);
     return status;
 }
 

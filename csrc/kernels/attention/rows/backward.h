@@ -10,8 +10,8 @@
 
 /* acc (strided row) += factor * row (strided) */
 RP_INLINE void
-axpy(char *acc, ptrdiff_t acc_step, T factor, const char *row, ptrdiff_t step,
-     ptrdiff_t count)
+add_scaled_line(char *acc, ptrdiff_t acc_step, T factor, const char *row,
+                ptrdiff_t step, ptrdiff_t count)
 {
     for (ptrdiff_t k = 0; k < count; k++)
         *(T *)(acc + k * acc_step) += factor * *(const T *)(row + k * step);
@@ -23,8 +23,8 @@ add_grad(const rp_array *grad, int64_t b, int64_t h, int64_t l, T factor,
          const rp_array *rows, int64_t rows_h, int64_t row, ptrdiff_t count)
 {
     if (grad->data && rows->data && l >= 0 && row >= 0)
-        axpy(rp_at(grad, b, h, l), grad->col, factor, rp_at(rows, b, rows_h, row),
-             rows->col, count);
+        add_scaled_line(rp_at(grad, b, h, l), grad->col, factor,
+                        rp_at(rows, b, rows_h, row), rows->col, count);
 }
 
 /* The gradients of one pair with probability prob (kept: prob z) and ds = dS. */
@@ -35,22 +35,22 @@ pair_gradients(const rp_gradients *g, const query_row_t *q, int64_t hk, int64_t 
     const rp_attention *p = &g->forward;
     const T f = ds * (T)p->scale;
     const int64_t b = q->b, h = q->h, i = q->i;
-    int64_t a = pair_row(p, q, j, p->key_rows, p->min_position);
-    int64_t c = pair_row(p, q, j, p->query_rows, p->min_position);
-    int64_t v = pair_row(p, q, j, p->value_rows, p->min_position);
-    int64_t bias = pair_row(p, q, j, p->bias_rows, p->min_bias_position);
+    int64_t a = pair_row(p, b, i, j, &p->rel_key);
+    int64_t c = pair_row(p, b, i, j, &p->rel_query);
+    int64_t v = pair_row(p, q->b, q->i, j, &p->rel_value);
+    int64_t bias = pair_row(p, b, i, j, &p->rel_bias);
     add_grad(&g->grad_query, b, h, i, f, &p->key, hk, j, p->D);
-    add_grad(&g->grad_query, b, h, i, f, &p->rel_key, h, a, p->D);
+    add_grad(&g->grad_query, b, h, i, f, &p->rel_key.array, h, a, p->D);
     add_grad(&g->grad_key, b, hk, j, f, &p->query, h, i, p->D);
     add_grad(&g->grad_key, b, hk, j, f, &p->pos_bias_u, h, 0, p->D);
-    add_grad(&g->grad_key, b, hk, j, f, &p->rel_query, h, c, p->D);
+    add_grad(&g->grad_key, b, hk, j, f, &p->rel_query.array, h, c, p->D);
     add_grad(&g->grad_value, b, hk, j, kept, &g->grad_out, h, i, p->Dv);
     add_grad(&g->grad_rel_key, b, h, a, f, &p->query, h, i, p->D);
     add_grad(&g->grad_rel_key, b, h, a, f, &p->pos_bias_v, h, 0, p->D);
     add_grad(&g->grad_rel_query, b, h, c, f, &p->key, hk, j, p->D);
     add_grad(&g->grad_rel_value, b, h, v, kept, &g->grad_out, h, i, p->Dv);
     add_grad(&g->grad_pos_bias_u, b, h, 0, f, &p->key, hk, j, p->D);
-    add_grad(&g->grad_pos_bias_v, b, h, 0, f, &p->rel_key, h, a, p->D);
+    add_grad(&g->grad_pos_bias_v, b, h, 0, f, &p->rel_key.array, h, a, p->D);
     if (g->grad_rel_bias.data && bias >= 0)
         *(T *)rp_at(&g->grad_rel_bias, b, h, bias) += ds;
     if (g->grad_mask.data)
@@ -73,107 +73,94 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
     return sum;
 }
 
-/* The visible keys [j0, end) of one query row; fire_sums may be NULL. */
+/* The visible keys [j0, end) of one query row. */
 static void
-chunk_gradients(const rp_gradients *g, const query_row_t *q, int64_t hk, int64_t j0,
-                int64_t end, double *fire_sums)
+chunk_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *q,
+                int64_t hk, int64_t j0, int64_t end, double *bias_sums)
 {
     const rp_attention *p = &g->forward;
     unsigned char keep[RP_CHUNK_KEYS];
-    T max = *(const T *)rp_at(&p->row_max, q->b, q->h, q->i);
-    T sum = *(const T *)rp_at(&p->row_sum, q->b, q->h, q->i);
-    T delta = grad_dot(g, q, &p->out, q->h, q->i);
+    T max = *(const T *)rp_at(&p->results.row_max, q->b, q->h, q->i);
+    T sum = *(const T *)rp_at(&p->results.row_sum, q->b, q->h, q->i);
+    T delta = grad_dot(g, q, &p->results.out, q->h, q->i);
     if (g->grad_lse.data)
         delta -= *(const T *)rp_at(&g->grad_lse, q->b, q->h, q->i);
     if (sum == 0)
         return;
-    score_chunk(p, q, hk, j0, end);
-    if (p->dropout_p > 0)
+    score_chunk(bias, q, hk, j0, end);
+    if (p->dropout.p > 0)
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
         T prob = vexp2(splat(q->s[j - j0] - max))[0] / sum, z = 1;
         q->s[j - j0] = 0; /* from here on dS */
         if (prob == 0)    /* hidden */
             continue;
-        if (p->dropout_p > 0)
-            z = keep[j - j0] ? (T)(1 / (1 - p->dropout_p)) : 0;
-        int64_t v = pair_row(p, q, j, p->value_rows, p->min_position);
-        T grad =
-            grad_dot(g, q, &p->value, hk, j) + grad_dot(g, q, &p->rel_value, q->h, v);
+        if (p->dropout.p > 0)
+            z = keep[j - j0] ? (T)(1 / (1 - p->dropout.p)) : 0;
+        int64_t v = pair_row(p, q->b, q->i, j, &p->rel_value);
+        T grad = grad_dot(g, q, &p->value, hk, j) +
+                 grad_dot(g, q, &p->rel_value.array, q->h, v);
         q->s[j - j0] = prob * (z * grad - delta);
         pair_gradients(g, q, hk, j, prob * z, q->s[j - j0]);
     }
-    if (fire_sums)
-        sum_fire_row(q->fire, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s,
-                     fire_sums);
+    sum_bias_run(bias, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s, bias_sums);
 }
 
 typedef struct {
     const rp_gradients *g;
     rows_plan_t plan;
-    double *fire_sums; /* of one row; NULL: not asked for */
+    double *bias_sums; /* of one row */
 } rows_gradients_t;
 
 static void
 rows_backward_unit(void *context, int64_t unit, int worker)
 {
     const rows_gradients_t *rg = context;
-    const rp_attention *p = &rg->g->forward;
-    query_row_t q = {.s = rg->plan.scratch};
+    const rows_plan_t *plan = &rg->plan;
+    const rp_attention *p = plan->p;
+    query_row_t q = {.s = plan->scratch};
     (void)unit;
     (void)worker;
     q.gathered = q.s + RP_CHUNK_KEYS + VL;
-    for (int64_t slice = 0; slice < p->B * p->Hk; slice++)
-        for (int64_t f = 0; f < rg->plan.rows; f++) {
-            start_row(&rg->plan, &q, slice, f, 0, q.gathered + 2 * RP_MAX(p->D, p->Dv));
-            if (rg->fire_sums)
-                memset(rg->fire_sums, 0, (size_t)fire_sums_count(p) * sizeof(double));
-            for (int64_t j0 = q.visible.begin; j0 < q.visible.end;
-                 j0 += RP_CHUNK_KEYS) {
-                if (rp_stopping())
-                    return;
-                chunk_gradients(rg->g, &q, slice % p->Hk, j0,
-                                RP_MIN(j0 + RP_CHUNK_KEYS, q.visible.end),
-                                rg->fire_sums);
-            }
-            if (rg->fire_sums)
-                add_fire_sums(rg->g, q.b, q.h, rg->fire_sums);
+    for (int64_t row = 0; row < p->B * p->Hk * plan->rows; row++) {
+        int64_t slice = row / plan->rows;
+        start_row(plan, &q, slice, row % plan->rows,
+                  q.gathered + 2 * RP_MAX(p->D, p->Dv));
+        memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
+        for (int64_t j0 = q.visible.begin; j0 < q.visible.end; j0 += RP_CHUNK_KEYS) {
+            if (rp_stopping())
+                return;
+            chunk_gradients(&plan->bias, rg->g, &q, slice % p->Hk, j0,
+                            RP_MIN(j0 + RP_CHUNK_KEYS, q.visible.end), rg->bias_sums);
         }
+        add_bias_sums(rg->g, q.b, q.h, rg->bias_sums);
+    }
 }
 
-static rp_status
-attention_rows_backward(const rp_gradients *g)
+static void
+lay_out_rows_backward(void *context, arena_t *arena)
 {
-    const rp_attention *p = &g->forward;
+    rows_gradients_t *rg = context;
+    rg->plan.scratch = take_numbers(arena, rg->plan.scratch_size);
+    rg->bias_sums = take(arena, bias_sums_count(rg->g), sizeof(double));
+    lay_out_bias(&rg->plan.bias, arena);
+}
+
+/* Runs the problem, or only counts: see `reserve`. */
+static rp_status
+backward_by_rows(const rp_gradients *g, size_t *bytes)
+{
     rows_gradients_t rg = {.g = g};
-    rows_plan_t *plan = &rg.plan;
-    plan->p = p;
-    plan->group = p->H / p->Hk;
-    plan->rows = plan->group * p->Lq;
-    plan->spans = 1;
-    plan->width = RP_ROUND_UP(p->Dv, VL);
-    plan->scratch_size = RP_CHUNK_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + 2 * p->D;
-    size_t rows = (size_t)(p->B * p->Hk * plan->rows);
-    plan->max = rp_alloc(rows, sizeof(T));
-    plan->sum = rp_alloc(rows, sizeof(T));
-    plan->out = rp_alloc(rows, (size_t)plan->width * sizeof(T));
-    plan->scratch = rp_alloc(1, (size_t)plan->scratch_size * sizeof(T));
-    const int wanted = g->grad_fire.data != NULL;
-    if (wanted)
-        rg.fire_sums = rp_alloc((size_t)fire_sums_count(p), sizeof(double));
-    rp_status status =
-        plan_fire(&plan->fire, p, wanted ? &g->fire_offset_slopes : NULL);
-    if (!plan->max || !plan->sum || !plan->out || !plan->scratch ||
-        (wanted && !rg.fire_sums))
-        status = RP_NO_MEMORY;
+    arena_t arena;
+    plan_rows(&rg.plan, &g->forward);
+    plan_bias(&rg.plan.bias, &g->forward, g);
+    rp_status status = reserve(&arena, lay_out_rows_backward, &rg, bytes);
+    if (status || bytes)
+        return status;
+    status = start_bias(&rg.plan.bias);
     if (!status)
         status = rp_parallel(1, rows_backward_unit, &rg, 1);
-    free_fire(&plan->fire);
-    rp_free(rg.fire_sums);
-    rp_free(plan->scratch);
-    rp_free(plan->out);
-    rp_free(plan->sum);
-    rp_free(plan->max);
+    rp_free(arena.memory);
     return status;
 }
 

@@ -1,72 +1,172 @@
-/* bias.h: the bias b[l] of a pair's offset or label, and the way back. */
+/* bias.h: what is added to a logit by the positions of its pair alone, b[l] of a table by
+ * offset or label, and FIRE's bias (fire.h); and the way back to them. */
 #ifndef RELPOS_ATTENTION_TERMS_BIAS_H
 #define RELPOS_ATTENTION_TERMS_BIAS_H
 
-#include "../tiles/products.h"
+#include "../table.h"
+#include "fire.h"
+
+typedef struct {
+    const rp_attention *p;
+    fire_t fire;
+} bias_t;
+
+RP_INLINE int
+has_bias(const rp_attention *p)
+{
+    return p->rel_bias.array.data || p->fire.lines.data;
+}
+
+/* g: of a backward, else NULL. */
+static void
+plan_bias(bias_t *bias, const rp_attention *p, const rp_gradients *g)
+{
+    bias->p = p;
+    plan_fire(&bias->fire, p, g && g->grad_fire.data ? &g->fire_offset_slopes : NULL);
+}
+
+static void
+lay_out_bias(bias_t *bias, arena_t *arena)
+{
+    lay_out_fire(&bias->fire, arena);
+}
+
+static rp_status
+start_bias(bias_t *bias)
+{
+    return start_fire(&bias->fire);
+}
+
+/* ---- forward --------------------------------------------------------------------- */
 
 RP_INLINE T
 bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 {
-    return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias, b, h, row));
+    return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias.array, b, h, row));
+}
+
+/* Whether a bias can go into an empty tile, for products to be added to it for nothing: it
+ * hides no pair. */
+RP_INLINE int
+bias_can_fill(const bias_t *bias)
+{
+    return bias->p->fire.lines.data && !bias->fire.hides;
 }
 
 static void
-bias_band(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t)
+fill_bias(const bias_t *bias, const queries_t *q, const tile_t *t)
 {
-    const rp_attention *p = plan->p;
-    int64_t r0 = position_of(plan, q, t, BQ - 1, 0);
+    for (int m = 0; m < q->rows; m++)
+        fill_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
+                      t->s + m * t->ld);
+}
+
+/* Whether anything is to be added on top of the scores; filled: fill_bias was called. */
+RP_INLINE int
+adds_bias(const bias_t *bias, int filled)
+{
+    return bias->p->rel_bias.array.data || (bias->p->fire.lines.data && !filled);
+}
+
+/* The band of a tile, for its rows: b over its offsets. */
+static void
+start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile_t *t)
+{
+    const rp_attention *p = bias->p;
+    const rp_table *table = &p->rel_bias;
+    int64_t r0 = position_of(p, q, t, BQ - 1, 0);
+    if (!table->array.data || p->labels.array.data)
+        return;
     for (int c = 0; c < t->columns + BQ - 1; c++)
         w->bias[c] = bias_of_row(
-            p, q->b, q->h,
-            rp_table_row(r0 + c, p->min_bias_position, p->bias_rows, p->beyond));
+            p, q->b, q->h, rp_table_row(r0 + c, table->first, table->rows, p->beyond));
 }
 
+/* s + b over row m of a tile. */
 static void
-add_bias_row(const rp_attention *p, const scratch_t *w, const queries_t *q,
+add_rel_bias(const rp_attention *p, const scratch_t *w, const queries_t *q,
              const tile_t *t, int m)
 {
     T *s = t->s + m * t->ld;
-    if (!p->labels.data) {
+    if (!p->labels.array.data) {
         const T *bias = w->bias + BQ - 1 - m;
         for (int n = 0; n < t->columns; n++)
             s[n] = add_or_hide(s[n], bias[n]);
         return;
     }
-    const char *label = rp_at(&p->labels, q->b, 0, q->i0 + m) + t->j0 * p->labels.col;
-    for (int n = 0; n < t->keys; n++, label += p->labels.col)
-        s[n] = add_or_hide(
-            s[n],
-            bias_of_row(p, q->b, q->h, rp_label(label, p->label_size, p->bias_rows)));
-}
-
-/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
- * These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
- * they are the columns of the band matrix. */
-static void
-sum_offsets(const gradients_t *gp, worker_t *w, const step_t *x)
-{
-    int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
-    int count = x->t.columns + BQ - 1;
-    const plan_t *plan = &gp->plan;
-    clear_corners(w->grads, plan->lds, x, &w->clean[1],
-                  plan->use_value == RP_BAND && plan->use_key != RP_BAND);
-    column_totals(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
-    for (int c = 0; c < count; c++)
-        w->offset_sums[first + c] += w->tile_sums[c];
-}
-
-static void
-sum_bias_labels(const rp_attention *p, const step_t *x, T *sums)
-{
-    for (int m = 0; m < x->q.rows; m++) {
-        const char *label =
-            rp_at(&p->labels, x->q.b, 0, x->q.i0 + m) + x->t.j0 * p->labels.col;
-        for (int n = 0; n < x->t.keys; n++, label += p->labels.col) {
-            int64_t l = rp_label(label, p->label_size, p->bias_rows);
-            if (l >= 0)
-                sums[l] += x->d[m * x->t.ld + n];
-        }
+    for (int n = 0; n < t->keys; n++) {
+        int64_t row = pair_row(p, q->b, q->i0 + m, t->j0 + n, &p->rel_bias);
+        s[n] = add_or_hide(s[n], bias_of_row(p, q->b, q->h, row));
     }
+}
+
+/* Row m of a tile. */
+static void
+add_bias(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_t *t,
+         int m, int filled)
+{
+    if (bias->p->rel_bias.array.data)
+        add_rel_bias(bias->p, w, q, t, m);
+    if (bias->p->fire.lines.data && !filled)
+        add_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
+                     t->s + m * t->ld);
+}
+
+/* The pairs (i, j0 + n), n < count <= RP_CHUNK_KEYS, one by one. */
+static void
+add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
+             int64_t count, T *s)
+{
+    const rp_attention *p = bias->p;
+    for (int64_t n = 0; p->rel_bias.array.data && n < count; n++) {
+        int64_t row = pair_row(p, b, i, j0 + n, &p->rel_bias);
+        s[n] = add_or_hide(s[n], bias_of_row(p, b, h, row));
+    }
+    if (p->fire.lines.data)
+        add_fire_row(&bias->fire, b, h, i, j0, (int)count, s);
+}
+
+/* ---- backward -------------------------------------------------------------------- */
+
+/* Sums that one head keeps beside those of its table. */
+RP_INLINE int64_t
+bias_sums_count(const rp_gradients *g)
+{
+    return g->grad_fire.data ? fire_sums_count(&g->forward) : 0;
+}
+
+/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n). */
+static void
+sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, int64_t i,
+             int64_t j0, int count, const T *d, double *sums)
+{
+    if (g->grad_fire.data)
+        sum_fire_row(&bias->fire, g, b, h, i, j0, count, d, sums);
+}
+
+/* A tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
+ * into the head's sums. Sums by offset are those of sum_offsets. */
+static void
+sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const tile_t *t,
+         const T *d, T *label_sums, double *sums)
+{
+    const rp_attention *p = bias->p;
+    for (int m = 0; m < q->rows; m++, d += t->ld) {
+        for (int n = 0; label_sums && n < t->keys; n++) {
+            int64_t l = pair_row(p, q->b, q->i0 + m, t->j0 + n, &p->rel_bias);
+            if (l >= 0)
+                label_sums[l] += d[n];
+        }
+        sum_bias_run(bias, g, q->b, q->h, q->i0 + m, t->j0, t->columns, d, sums);
+    }
+}
+
+/* The gradient of one head += its sums. */
+static void
+add_bias_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums)
+{
+    if (g->grad_fire.data)
+        add_fire_sums(g, b, h, sums);
 }
 
 #endif

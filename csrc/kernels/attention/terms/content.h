@@ -4,9 +4,19 @@
 
 #include "../tiles/products.h"
 
+/* Adds the term to the tile, or to the one value `constant` that each of its rows has,
+ * `step` from the next; row maxima, where wanted, in lane_max. */
+static void
+add_content(const plan_t *plan, const queries_t *q, const tile_t *t, const T *keys,
+            const T *constant, ptrdiff_t step, T *lane_max)
+{
+    add_product(q, t, t->s, q->content, plan->D_pad, keys, plan->p->D, constant, step,
+                lane_max, NULL);
+}
+
 /* s = scale * (q + u).k: grad_query and grad_key, both without the scale. */
 static void
-content_products(const gradients_t *gp, worker_t *w, const step_t *x, int keys_bad)
+content_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, int keys_bad)
 {
     const ptrdiff_t width = gp->plan.D_pad;
     int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
@@ -22,7 +32,7 @@ content_products(const gradients_t *gp, worker_t *w, const step_t *x, int keys_b
 
 /* du = scale * sum_j (sum_i dS_ij) k_j */
 static void
-finish_u(const gradients_t *gp, worker_t *w, const step_t *x)
+finish_u(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
     T *sums = partial_of(gp, RP_GRAD_U, x->index, x->chunk);
     int64_t first = x->chunk * gp->chunk_keys;

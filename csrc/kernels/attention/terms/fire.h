@@ -8,6 +8,7 @@
 #ifndef RELPOS_ATTENTION_TERMS_FIRE_H
 #define RELPOS_ATTENTION_TERMS_FIRE_H
 
+#include "../../ground/arena.h"
 #include "../../ground/lines.h"
 #include "../../ground/micro.h"
 #include "../logits.h"
@@ -19,11 +20,12 @@ enum {
 
 typedef struct {
     const rp_attention *p;
+    const rp_array *offset_slopes; /* derivatives of p->fire.offsets by c, or NULL */
     int hides;       /* a line is NaN or infinite: some pairs may be hidden */
     int64_t batches; /* copies of the tables: one, or one for each batch item */
     int64_t runs;
     ptrdiff_t width;   /* of a copy of offsets and by_c, readable by whole vectors */
-    T *offsets, *by_c; /* p->fire_offsets in T; their derivatives by c, or NULL */
+    T *offsets, *by_c; /* p->fire.offsets in T; their derivatives by c, or NULL */
     double *starts;    /* (ranges), the same for all heads */
     double *slopes;    /* (H, ranges) */
     T *intercepts;     /* (H, ranges), in units of log 2 */
@@ -45,13 +47,13 @@ fire_ends(const fire_t *f, int64_t b, int64_t i)
 RP_INLINE double
 fire_factor(const fire_t *f, int64_t b, int64_t i)
 {
-    return fire_value(&f->p->fire_queries, b, 0, i, 0);
+    return fire_value(&f->p->fire.queries, b, 0, i, 0);
 }
 
 RP_INLINE int64_t
 fire_range(const fire_t *f, int64_t run)
 {
-    int64_t range = f->p->fire_ranges - 1 - run;
+    int64_t range = f->p->fire.ranges - 1 - run;
     return range < 0 ? -range : range;
 }
 
@@ -127,16 +129,16 @@ find_runs(const fire_t *f, int64_t b, double factor, const int64_t *before,
           int64_t *ends)
 {
     const rp_attention *p = f->p;
-    const int64_t cuts = p->fire_ranges - 1, all = p->Lq + p->Lk;
+    const int64_t cuts = p->fire.ranges - 1, all = p->Lq + p->Lk;
     /* the first key after the query's own position, and the first one out of sight */
     int64_t turn = p->Lq + rp_query_offset(p, b) + 1, last = all;
-    if (p->window_right != RP_UNBOUNDED)
-        last = RP_MIN(RP_MAX(turn + p->window_right, 0), all);
-    turn = p->fire_signed ? last : RP_MIN(RP_MAX(turn, 0), last);
-    fire_line_t x = {(const double *)rp_at(&p->fire_offsets, b, 0, 0), factor, 0};
+    if (p->sight.window_right != RP_UNBOUNDED)
+        last = RP_MIN(RP_MAX(turn + p->sight.window_right, 0), all);
+    turn = p->fire.is_signed ? last : RP_MIN(RP_MAX(turn, 0), last);
+    fire_line_t x = {(const double *)rp_at(&p->fire.offsets, b, 0, 0), factor, 0};
     find_ends(&x, f->starts + cuts, -1, cuts, 0, turn, before, ends);
     x.rising = 1;
-    if (!p->fire_signed)
+    if (!p->fire.is_signed)
         find_ends(&x, f->starts + 1, 1, cuts, turn, last, before + cuts, ends + cuts);
     ends[f->runs - 1] = INT64_MAX;
 }
@@ -163,23 +165,21 @@ find_runs_unit(void *context, int64_t unit, int worker)
 }
 
 /* One copy in T of a table over offsets for each copy of the tables. */
-static T *
-copy_offsets(const fire_t *f, const rp_array *table)
+static void
+copy_offsets(const fire_t *f, const rp_array *table, T *copy)
 {
     int64_t rows = f->p->Lq + f->p->Lk;
-    T *copy = rp_alloc((size_t)f->batches, (size_t)f->width * sizeof(T));
-    for (int64_t b = 0; copy && b < f->batches; b++)
+    for (int64_t b = 0; b < f->batches; b++)
         for (ptrdiff_t n = 0; n < f->width; n++)
             copy[b * f->width + n] = n < rows ? (T)fire_value(table, b, 0, n, 0) : 0;
-    return copy;
 }
 
 /* The lines of every head close together, and the starts that all heads share. */
 static void
 copy_lines(fire_t *f)
 {
-    const rp_array *lines = &f->p->fire_lines;
-    const int64_t ranges = f->p->fire_ranges;
+    const rp_array *lines = &f->p->fire.lines;
+    const int64_t ranges = f->p->fire.ranges;
     for (int64_t n = 0; n < f->p->H * ranges; n++) {
         double slope = fire_value(lines, 0, n / ranges, n % ranges, 1);
         double intercept = fire_value(lines, 0, n / ranges, n % ranges, 2);
@@ -191,43 +191,49 @@ copy_lines(fire_t *f)
         f->starts[range] = fire_value(lines, 0, 0, range, 0);
 }
 
-/* slopes: derivatives of the offsets' table, or NULL. Whatever the status is, free_fire
- * has to follow. */
-static rp_status
+/* slopes: derivatives of the offsets' table, or NULL. */
+static void
 plan_fire(fire_t *f, const rp_attention *p, const rp_array *slopes)
 {
     f->p = p;
-    if (!p->fire_lines.data)
-        return RP_OK;
-    f->batches = p->fire_offsets.batch || p->fire_queries.batch ? p->B : 1;
+    f->offset_slopes = slopes;
+    if (!p->fire.lines.data)
+        return;
+    f->batches = p->fire.offsets.batch || p->fire.queries.batch ? p->B : 1;
     for (int64_t b = 1; b < p->B; b++)
         if (rp_query_offset(p, b) != rp_query_offset(p, 0))
             f->batches = p->B;
-    f->runs = p->fire_signed ? p->fire_ranges : 2 * p->fire_ranges - 1;
+    f->runs = p->fire.is_signed ? p->fire.ranges : 2 * p->fire.ranges - 1;
     f->width = p->Lq + RP_ROUND_UP(p->Lk, NR) + VL;
-    f->offsets = copy_offsets(f, &p->fire_offsets);
-    f->by_c = slopes ? copy_offsets(f, slopes) : NULL;
-    f->ends = rp_alloc((size_t)(f->batches * p->Lq), (size_t)f->runs * sizeof(int64_t));
-    f->slopes = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(double));
-    f->intercepts = rp_alloc((size_t)p->H, (size_t)p->fire_ranges * sizeof(T));
-    f->starts = rp_alloc((size_t)p->fire_ranges, sizeof(double));
-    if (!f->offsets || !f->ends || !f->slopes || !f->intercepts || !f->starts ||
-        (slopes && !f->by_c))
-        return RP_NO_MEMORY;
-    copy_lines(f);
-    return rp_parallel(f->batches * ((p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS),
-                       find_runs_unit, f, p->threads);
 }
 
 static void
-free_fire(fire_t *f)
+lay_out_fire(fire_t *f, arena_t *arena)
 {
-    rp_free(f->starts);
-    rp_free(f->intercepts);
-    rp_free(f->slopes);
-    rp_free(f->ends);
-    rp_free(f->by_c);
-    rp_free(f->offsets);
+    const rp_attention *p = f->p;
+    if (!p->fire.lines.data)
+        return;
+    f->offsets = take(arena, f->batches, (size_t)f->width * sizeof(T));
+    if (f->offset_slopes)
+        f->by_c = take(arena, f->batches, (size_t)f->width * sizeof(T));
+    f->ends = take(arena, f->batches * p->Lq, (size_t)f->runs * sizeof(int64_t));
+    f->slopes = take(arena, p->H, (size_t)p->fire.ranges * sizeof(double));
+    f->intercepts = take(arena, p->H, (size_t)p->fire.ranges * sizeof(T));
+    f->starts = take(arena, p->fire.ranges, sizeof(double));
+}
+
+static rp_status
+start_fire(fire_t *f)
+{
+    const rp_attention *p = f->p;
+    if (!p->fire.lines.data)
+        return RP_OK;
+    copy_offsets(f, &p->fire.offsets, f->offsets);
+    if (f->offset_slopes)
+        copy_offsets(f, f->offset_slopes, f->by_c);
+    copy_lines(f);
+    return rp_parallel(f->batches * ((p->Lq + RP_FIRE_ROWS - 1) / RP_FIRE_ROWS),
+                       find_runs_unit, f, p->threads);
 }
 
 /* ---- one row of one tile --------------------------------------------------------- */
@@ -260,7 +266,7 @@ fill_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int 
         int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - n0) : count;
         if (end <= n)
             continue;
-        int64_t line = h * p->fire_ranges + fire_range(f, run);
+        int64_t line = h * p->fire.ranges + fire_range(f, run);
         T slope = log2_units(f->slopes[line] * factor);
         V intercept = splat(f->intercepts[line]);
         for (int at = n; at < end; at += VL) {
@@ -288,7 +294,7 @@ add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int c
 RP_INLINE int64_t
 fire_sums_count(const rp_attention *p)
 {
-    return 2 * (p->fire_ranges + 1);
+    return 2 * (p->fire.ranges + 1);
 }
 
 /* The first `count` lanes of x, zeros beyond. */
@@ -313,7 +319,7 @@ sum_fire_row(const fire_t *f, const rp_gradients *g, int64_t b, int64_t h, int64
     const ptrdiff_t first = (f->batches > 1 ? b : 0) * f->width + n0;
     const T *u = f->offsets + first, *by_c = f->by_c + first;
     const double factor = fire_factor(f, b, i);
-    double *through_x = sums + 2 * p->fire_ranges;
+    double *through_x = sums + 2 * p->fire.ranges;
     int n = 0;
     for (int64_t run = first_run(f, ends, n0); n < count; run++) {
         int end = run < f->runs - 1 ? (int)RP_MIN(count, ends[run] - n0) : count;
@@ -330,7 +336,7 @@ sum_fire_row(const fire_t *f, const rp_gradients *g, int64_t b, int64_t h, int64
             by_slope += ds * load(by_c + n);
         }
         n = end;
-        double slope = f->slopes[h * p->fire_ranges + range];
+        double slope = f->slopes[h * p->fire.ranges + range];
         double sum_u = (double)sum_lanes(by_u)[0];
         sums[2 * range] += (double)sum_lanes(plain)[0];
         sums[2 * range + 1] += sum_u * factor;
@@ -344,7 +350,7 @@ sum_fire_row(const fire_t *f, const rp_gradients *g, int64_t b, int64_t h, int64
 static void
 add_fire_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums)
 {
-    for (int64_t row = 0; row <= g->forward.fire_ranges; row++)
+    for (int64_t row = 0; row <= g->forward.fire.ranges; row++)
         for (int column = 0; column < 2; column++)
             *(double *)(rp_at(&g->grad_fire, b, h, row) + column * g->grad_fire.col) +=
                 sums[2 * row + column];

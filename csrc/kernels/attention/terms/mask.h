@@ -4,32 +4,37 @@
 
 #include "../tiles/gradients.h"
 
+/* Row (b, h, i), keys [j0, j0 + count). */
 static void
-add_mask_row(const rp_attention *p, const char *mask, int count, T *s)
+add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0, int count,
+         T *s)
 {
-    if (p->mask_type == RP_MASK_BOOL)
-        for (int n = 0; n < count; n++, mask += p->mask.col)
+    const ptrdiff_t step = p->sight.mask.col;
+    if (p->sight.mask_type == RP_MASK_NONE)
+        return;
+    const char *mask = rp_at(&p->sight.mask, b, h, i) + j0 * step;
+    if (p->sight.mask_type == RP_MASK_BOOL)
+        for (int n = 0; n < count; n++, mask += step)
             s[n] = *(const unsigned char *)mask ? s[n] : -(T)INFINITY;
-    else if (p->mask_type == RP_MASK_F32)
-        for (int n = 0; n < count; n++, mask += p->mask.col) {
+    else if (p->sight.mask_type == RP_MASK_F32)
+        for (int n = 0; n < count; n++, mask += step) {
             T x = log2_units(*(const float *)mask);
             s[n] = add_or_hide(s[n], x);
         }
     else
-        for (int n = 0; n < count; n++, mask += p->mask.col) {
+        for (int n = 0; n < count; n++, mask += step) {
             T x = log2_units(*(const double *)mask);
             s[n] = add_or_hide(s[n], x);
         }
 }
 
 static void
-write_mask_grad(const rp_gradients *g, const step_t *x)
+mask_grads(const rp_gradients *g, const visit_t *x)
 {
-    for (int m = 0; m < x->q.rows; m++) {
-        char *at = rp_at(&g->grad_mask, x->q.b, x->q.h, x->q.i0 + m) +
-                   x->t.j0 * g->grad_mask.col;
-        unpack_row(at, g->grad_mask.col, x->d + m * x->t.ld, x->t.keys);
-    }
+    const rp_array *grad = &g->grad_mask;
+    for (int m = 0; grad->data && m < x->q.rows; m++)
+        unpack_row(rp_at(grad, x->q.b, x->q.h, x->q.i0 + m) + x->t.j0 * grad->col,
+                   grad->col, x->d + m * x->t.ld, x->t.keys);
 }
 
 #endif

@@ -12,15 +12,26 @@
 #ifndef RELPOS_ATTENTION_TERMS_REL_KEY_H
 #define RELPOS_ATTENTION_TERMS_REL_KEY_H
 
-#include "../table.h"
 #include "../tiles/products.h"
+
+/* ---- forward --------------------------------------------------------------------- */
+
+/* (q + v).A of `rows` queries with the whole table: by row. */
+static void
+dot_rel_key(const plan_t *plan, int64_t b, int64_t h, const T *relative, int64_t rows,
+            T *dots)
+{
+    const ptrdiff_t stride = plan->rel_key.stride;
+    gemm_set(relative, plan->D_pad, copy_of(&plan->rel_key, b, h), rows, stride,
+             plan->p->D, plan->p->D, dots, stride);
+}
 
 static void
 fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
-    const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band_first * p->D;
-    int64_t end = RP_MIN(t->columns + BQ, plan->band_end - t->w0), first = 0;
+    const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band.first * p->D;
+    int64_t end = RP_MIN(t->columns + BQ, plan->band.end - t->w0), first = 0;
     if (q->saved_column == t->w0) {
         for (int m = 0; m < q->rows_pad; m++)
             memcpy(w->scores + m * plan->lds, q->saved + m * BQ, BQ * sizeof(T));
@@ -38,37 +49,34 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
         q->saved_column = -1;
 }
 
-/* Fills the tile with the rel_key term, or with FIRE's bias where that is the only one,
- * and returns NULL, or the term's value in each row. */
+/* Fills the tile with the term and returns NULL, or returns its one value in each row, a
+ * row's `*step` from the next. */
 static const T *
-fill_positions(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
-               ptrdiff_t *step)
+fill_rel_key(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
+             ptrdiff_t *step)
 {
     static const T zero = 0;
     *step = 0;
-    for (int m = 0; plan->fire_first && m < q->rows; m++)
-        fill_fire_row(&plan->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
-                      t->s + m * t->ld);
-    if (plan->fire_first)
-        return NULL;
-    if (plan->use_key == RP_ABSENT)
+    if (!is_used(&plan->rel_key))
         return &zero;
-    if (plan->use_key == RP_BAND)
-        return fill_band(plan, w, q, t), NULL;
-    return fill_dots(plan, q, t, t->s, q->key_dots, plan->key_stride, plan->p->key_rows,
-                     step);
+    if (by_row(&plan->rel_key))
+        return fill_dots(plan->p, q, t, t->s, q->key_dots, plan->rel_key.stride,
+                         &plan->p->rel_key, step);
+    fill_band(plan, w, q, t);
+    return NULL;
 }
 
-/* s = scale * (q + v).A over a band: grad_query and grad of rel_key. */
+/* ---- backward -------------------------------------------------------------------- */
+
 static void
-band_products(const gradients_t *gp, worker_t *w, const step_t *x)
+band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
     const plan_t *plan = &gp->plan;
     const ptrdiff_t width = plan->D_pad;
     const T *table =
-        copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band_first) * width;
-    int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band_end - x->t.w0);
-    clear_corners(w->grads, plan->lds, x, &w->clean[1], plan->use_value == RP_BAND);
+        copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * width;
+    int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
+    clear_corners(w->grads, plan->lds, x, &w->clean[1], by_band(&plan->rel_value));
     if (x->grad_query)
         add_rows(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
                  width, columns, x->grad_query + x->q.i0 * width, width);
@@ -79,29 +87,65 @@ band_products(const gradients_t *gp, worker_t *w, const step_t *x)
                     width, columns, width, x->q.rows, sums + first * width, width);
 }
 
+/* s = scale * (q + v).A: grad_query and grad of rel_key. */
+static void
+rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
+{
+    const packed_t *table = &gp->plan.rel_key;
+    if (by_band(table))
+        band_products(gp, w, x);
+    else if (by_row(table))
+        sum_by_table_row(gp->plan.p, &x->q, &x->t, x->d,
+                         w->key_sums + x->q.i0 * table->stride, table->stride,
+                         &gp->plan.p->rel_key);
+}
+
+/* What a query tile has summed up by table row: grad_query and grad of rel_key. */
+static void
+finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
+               rp_interval tiles, int bad)
+{
+    const plan_t *plan = &gp->plan;
+    const ptrdiff_t D = plan->D_pad, stride = plan->rel_key.stride;
+    T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
+    if (!by_row(&plan->rel_key))
+        return;
+    for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i += BQ) {
+        rp_interval met = rows_met(gp, x, i, &plan->p->rel_key);
+        const T *dots = w->key_sums + i * stride + met.begin;
+        const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * D;
+        if (x->grad_query)
+            add_rows(gp->key_rows_bad, dots, stride, table, D, BQ, D,
+                     met.end - met.begin, x->grad_query + i * D, D);
+        if (sums)
+            add_columns(bad, dots, stride, x->head->rows_v + i * D, D,
+                        met.end - met.begin, D, BQ, sums + met.begin * D, D);
+    }
+}
+
 /* dv = scale * sum_l (sum of dS over the pairs of l) A_l */
 static void
-finish_v(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles,
-         const T *table)
+finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval tiles)
 {
     const plan_t *plan = &gp->plan;
     T *sums = partial_of(gp, RP_GRAD_V, x->index, x->chunk);
     int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
     if (!sums)
         return;
+    const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h);
     memset(w->row, 0, (size_t)plan->D_pad * sizeof(double));
-    if (plan->use_key == RP_BAND) {
-        int64_t low = RP_MAX(plan->band_first - chunk_key, 0);
+    if (by_band(&plan->rel_key)) {
+        int64_t low = RP_MAX(plan->band.first - chunk_key, 0);
         int64_t high =
-            RP_MIN(plan->band_end - chunk_key, gp->chunk_keys + plan->Lq_pad);
+            RP_MIN(plan->band.end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
             add_weighted_row(gp, w->row, w->offset_sums[n],
-                             table + (chunk_key + n - plan->band_first) * plan->D_pad);
+                             table + (chunk_key + n - plan->band.first) * plan->D_pad);
     } else {
-        for (int64_t l = 0; l < plan->p->key_rows; l++) {
+        for (int64_t l = 0; l < plan->p->rel_key.rows; l++) {
             double weight = 0;
             for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
-                weight += w->key_sums[i * plan->key_stride + l];
+                weight += w->key_sums[i * plan->rel_key.stride + l];
             add_weighted_row(gp, w->row, weight, table + l * plan->D_pad);
         }
     }

@@ -33,9 +33,9 @@ find_end(const gradients_t *gp, int64_t index, int64_t b, int64_t h, int64_t t)
         int64_t n, end, origin = 0;
         partial_rows(gp, s, b, chunk, span, t, &n, &end);
         if (s->path == RP_BAND) {
-            origin = plan->band_first - chunk * gp->chunk_keys;
+            origin = plan->band.first - chunk * gp->chunk_keys;
             n = RP_MAX(n, origin);
-            end = RP_MIN(end, plan->band_end - chunk * gp->chunk_keys);
+            end = RP_MIN(end, plan->band.end - chunk * gp->chunk_keys);
         }
         if (n >= end)
             continue;
@@ -88,9 +88,9 @@ correct_ends_unit(void *context, int64_t index, int worker)
     (void)worker;
     int64_t b, h, i = 0;
     head_at(plan, index, &b, &h);
-    head_t head = head_of(gp, index, NULL);
+    head_t head = head_of(gp, index);
     table_end_t ends[2] = {find_end(gp, index, b, h, 0),
-                           find_end(gp, index, b, h, p->key_rows - 1)};
+                           find_end(gp, index, b, h, p->rel_key.rows - 1)};
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = chunk_queries(gp, b, chunk);
         T *sums = grad_query_of(gp, index, chunk);

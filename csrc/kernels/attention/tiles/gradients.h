@@ -8,7 +8,11 @@
 #ifndef RELPOS_ATTENTION_TILES_GRADIENTS_H
 #define RELPOS_ATTENTION_TILES_GRADIENTS_H
 
-#include "tile.h"
+#include "plan.h"
+
+enum {
+    RP_CHUNKS = 8, /* key chunks of a head that the backward works on, at most */
+};
 
 /* Gradients that several units add to. */
 enum {
@@ -35,7 +39,7 @@ typedef struct {
 typedef struct {
     const rp_array *grad;
     int path; /* BAND: row n is band column n + first key of the chunk */
-    int64_t rows, grad_rows, min_position;
+    int64_t rows, grad_rows, first;
     ptrdiff_t columns, width;
     T factor;
     T *data; /* NULL: not asked for */
@@ -50,21 +54,19 @@ typedef struct {
 typedef struct {
     plan_t plan; /* of the forward: paths, bands, keys and values of the wave */
     const rp_gradients *g;
-    copies_t key_rows, query_rows, value_panels; /* tables, as products need them */
+    packed_t key_rows, query_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
     int copy_keys, correct_ends;
-    double *fire_sums;         /* per head of the wave and chunk, NULL: not asked for */
+    double *bias_sums;         /* per head of the wave and chunk */
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
-    T *heads, *grad_query; /* per head of the wave: operands; per chunk: partial sums */
-    row_ends_t *ends;      /* per head and chunk, all rows; NULL: not corrected */
-    ptrdiff_t head_size;
+    char *heads;      /* per head of the wave: its operands */
+    T *grad_query;    /* per head and chunk: partial sums; NULL: not asked for */
+    row_ends_t *ends; /* per head and chunk, all rows; NULL: not corrected */
+    size_t head_size; /* bytes */
     unsigned char *heads_bad;
     partial_t partials[RP_PARTIALS];
-    char *memory; /* all of the above but the tables, and the workers' scratch */
-    size_t used;
-    int failed;
 } gradients_t;
 
 /* One worker's buffers. */
@@ -81,7 +83,7 @@ typedef struct {
     T *tile_sums;        /* (lds + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
-} worker_t;
+} grad_scratch_t;
 
 /* The tile in work, beside the forward's. */
 typedef struct {
@@ -94,7 +96,7 @@ typedef struct {
     ptrdiff_t key_stride; /* of them */
     T *d;                 /* dS: row m at d + m * t.ld */
     int selected;         /* 1: products must skip zeros */
-} step_t;
+} visit_t;
 
 RP_INLINE int64_t
 query_tiles(const gradients_t *gp)
@@ -118,16 +120,13 @@ grad_query_of(const gradients_t *gp, int64_t index, int64_t chunk)
 }
 
 RP_INLINE double *
-fire_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
+bias_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
-    return gp->fire_sums ? gp->fire_sums + (index * gp->chunks + chunk) *
-                                               fire_sums_count(gp->plan.p)
-                         : NULL;
+    return gp->bias_sums + (index * gp->chunks + chunk) * bias_sums_count(gp->g);
 }
 
 /* Not while gp->ends is NULL. */
-RP_INLINE
-row_ends_t *
+RP_INLINE row_ends_t *
 ends_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
     return gp->ends + (index * gp->chunks + chunk) * gp->plan.Lq_pad;

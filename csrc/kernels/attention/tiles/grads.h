@@ -8,18 +8,13 @@
 
 #include "../../ground/exp2.h"
 #include "../dropout.h"
-#include "../terms/content.h"
 #include "../terms/rel_value.h"
 #include "scores.h"
-
-/* Terms of grad_out . rel_value summed up at a time. All pairs of a table row share its
- * rounding, and dP - delta does not cancel it as a softmax kept in memory would. */
-#define VALUE_BLOCK 8
 
 /* What the next query tile reads first, BQ rows each: fetched while dP is made, as a pass
  * over the queries leaves the second-level cache behind. */
 static void
-next_operands(const gradients_t *gp, const step_t *x, uintptr_t later[RP_LATER])
+next_operands(const gradients_t *gp, const visit_t *x, uintptr_t later[RP_LATER])
 {
     const plan_t *plan = &gp->plan;
     const head_t *head = x->head;
@@ -32,10 +27,10 @@ next_operands(const gradients_t *gp, const step_t *x, uintptr_t later[RP_LATER])
         later[n++] = (uintptr_t)(x->grad_query + i1 * plan->D_pad);
     if (head->rows_v != head->rows_u)
         later[n++] = (uintptr_t)(head->rows_v + i1 * plan->D_pad);
-    if (plan->use_key != RP_BAND || w1 < plan->band_first)
+    if (!by_band(&plan->rel_key) || w1 < plan->band.first)
         return;
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
-    int64_t row = w1 - plan->band_first;
+    int64_t row = w1 - plan->band.first;
     later[n++] =
         (uintptr_t)(copy_of(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->D);
     later[n++] =
@@ -44,41 +39,27 @@ next_operands(const gradients_t *gp, const step_t *x, uintptr_t later[RP_LATER])
         later[n++] = (uintptr_t)(sums + (w1 - x->chunk * gp->chunk_keys) * plan->D_pad);
 }
 
+/* dP = grad_out . (v + W)' */
 static void
-fill_grads(const gradients_t *gp, worker_t *w, const step_t *x, const T *values)
+fill_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, const T *values)
 {
-    static const T zero = 0;
     const plan_t *plan = &gp->plan;
-    const rp_attention *p = plan->p;
-    const T *left = x->head->grad_rows + x->q.i0 * plan->Dv_pad, *constant = &zero;
     uintptr_t later[RP_LATER] = {0};
-    ptrdiff_t step = 0;
-    if (plan->use_value == RP_BAND) {
-        const T *table = copy_of(&gp->value_panels, x->q.b, x->q.h) +
-                         (x->t.w0 - plan->band_first) * p->Dv;
-        int64_t end = RP_MIN(x->t.columns + BQ, plan->band_end - x->t.w0);
-        gemm_set(left, plan->Dv_pad, table, x->q.rows_pad, end, p->Dv, VALUE_BLOCK,
-                 w->grads, plan->lds);
-        constant = NULL;
-    } else if (plan->use_value != RP_ABSENT) {
-        ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        constant =
-            fill_dots(plan, &x->q, &x->t, x->d, x->head->value_dots + x->q.i0 * stride,
-                      stride, p->value_rows, &step);
-    }
+    ptrdiff_t step;
+    const T *constant = fill_rel_value_grads(gp, w, x, &step);
     next_operands(gp, x, later);
-    add_product(&x->q, &x->t, x->d, left, plan->Dv_pad, values, p->Dv, constant, step,
-                NULL, later);
+    add_product(&x->q, &x->t, x->d, x->head->grad_rows + x->q.i0 * plan->Dv_pad,
+                plan->Dv_pad, values, plan->p->Dv, constant, step, NULL, later);
 }
 
-/* Adds row m of a tile to the sums that gradients_ends.h corrects by. */
+/* Adds row m of a tile to the sums that ends.h corrects by. */
 static void
-sum_ends(const gradients_t *gp, const step_t *x, int m, const V sums[2])
+sum_ends(const gradients_t *gp, const visit_t *x, int m, const V sums[2])
 {
     row_ends_t *row = ends_of(gp, x->index, x->chunk) + x->q.i0 + m;
     const tile_t *t = &x->t;
     const T *s = t->s + m * t->ld;
-    runs_t runs = runs_of(&gp->plan, &x->q, t, m, gp->plan.p->key_rows, t->keys);
+    runs_t runs = runs_of(gp->plan.p, &x->q, t, m, &gp->plan.p->rel_key, t->keys);
     row->grad += sum_lanes(sums[0])[0];
     if (runs.inside == t->keys)
         row->share[0] += sum_lanes(sums[1])[0];
@@ -112,12 +93,12 @@ grad_row(T *s, T *d, int columns, T max, T norm, T delta, const int hidden, V su
 
 /* Logits and dP of the tile -> p z and dS. */
 static void
-grad_tile(const gradients_t *gp, const step_t *x)
+grad_tile(const gradients_t *gp, const visit_t *x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
     unsigned char keep[RP_GRAD_TILE];
-    const T kept = (T)(1 / (1 - p->dropout_p));
+    const T kept = (T)(1 / (1 - p->dropout.p));
     for (int m = 0; m < x->q.rows_pad; m++) {
         T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
         int64_t i = x->q.i0 + m;
@@ -127,7 +108,7 @@ grad_tile(const gradients_t *gp, const step_t *x)
             memset(d, 0, (size_t)x->t.columns * sizeof(T));
             continue;
         }
-        if (p->dropout_p > 0) {
+        if (p->dropout.p > 0) {
             rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
             scale_by_dropout(d, keep, x->t.keys, kept);
         }
@@ -137,62 +118,53 @@ grad_tile(const gradients_t *gp, const step_t *x)
             grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
         if (gp->ends)
             sum_ends(gp, x, m, sums);
-        if (p->dropout_p > 0)
+        if (p->dropout.p > 0)
             scale_by_dropout(s, keep, x->t.keys, kept);
     }
 }
 
-/* column_sums[key] += dS, for the gradient of u. */
+/* out = sum p z v: grad_value. */
 static void
-sum_columns(const gradients_t *gp, const worker_t *w, const step_t *x)
+value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 {
-    double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
-    column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
-    for (int n = 0; n < x->t.keys; n++)
-        sums[n] += w->tile_sums[n];
+    const ptrdiff_t width = gp->plan.Dv_pad;
+    int64_t row = x->t.j0 - x->chunk * gp->chunk_keys;
+    if (gp->g->grad_value.data)
+        add_columns(x->selected, x->t.s, x->t.ld, x->head->grad_rows + x->q.i0 * width,
+                    width, x->t.keys, width, x->q.rows, w->grad_value + row * width,
+                    width);
 }
 
+/* The bias of a pair, and sums of dS that u and v are made of. */
 static void
-sum_fire_tile(const gradients_t *gp, const step_t *x)
+bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
-    double *sums = fire_sums_of(gp, x->index, x->chunk);
-    for (int m = 0; sums && m < x->q.rows; m++)
-        sum_fire_row(&gp->plan.fire, gp->g, x->q.b, x->q.h, x->q.i0 + m, x->t.j0,
-                     x->t.columns, x->d + m * x->t.ld, sums);
-}
-
-static void
-backward_tile(const gradients_t *gp, worker_t *w, step_t *x, const T *keys,
-              const T *values, int keys_bad)
-{
-    const plan_t *plan = &gp->plan;
-    const rp_attention *p = plan->p;
-    score_tile(plan, &w->forward, &x->q, &x->t, keys);
-    fill_grads(gp, w, x, values);
-    grad_tile(gp, x);
-    if (plan->use_value > RP_BAND && wants(gp, RP_GRAD_VALUE))
-        sum_by_table_row(plan, &x->q, &x->t, x->t.s,
-                         w->value_sums + x->q.i0 * plan->value_stride,
-                         plan->value_stride, p->value_rows);
-    value_products(gp, w, x);
-    content_products(gp, w, x, keys_bad);
-    if (plan->use_key == RP_BAND)
-        band_products(gp, w, x);
-    else if (plan->use_key != RP_ABSENT)
-        sum_by_table_row(plan, &x->q, &x->t, x->d,
-                         w->key_sums + x->q.i0 * plan->key_stride, plan->key_stride,
-                         p->key_rows);
-    if (plan->use_query != RP_ABSENT)
-        rel_query_products(gp, w, x, keys_bad);
-    if (p->labels.data && wants(gp, RP_GRAD_BIAS))
-        sum_bias_labels(p, x, partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk));
-    else if (wants(gp, RP_GRAD_BIAS) || wants(gp, RP_GRAD_V))
+    int by_label = gp->plan.p->labels.array.data != NULL;
+    T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
+    if (!by_label && (sums || wants(gp, RP_GRAD_V)))
         sum_offsets(gp, w, x);
     if (wants(gp, RP_GRAD_U))
         sum_columns(gp, w, x);
-    sum_fire_tile(gp, x);
-    if (gp->g->grad_mask.data)
-        write_mask_grad(gp->g, x);
+    if ((sums && by_label) || bias_sums_count(gp->g))
+        sum_bias(&gp->plan.bias, gp->g, &x->q, &x->t, x->d, by_label ? sums : NULL,
+                 bias_sums_of(gp, x->index, x->chunk));
+}
+
+/* What each term of the formula takes from a tile. */
+static void
+backward_tile(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *keys,
+              const T *values, int keys_bad)
+{
+    score_tile(&gp->plan, &w->forward, &x->q, &x->t, keys);
+    fill_grads(gp, w, x, values);
+    grad_tile(gp, x);
+    value_grads(gp, w, x);
+    rel_value_grads(gp, w, x);
+    content_grads(gp, w, x, keys_bad);
+    rel_key_grads(gp, w, x);
+    rel_query_grads(gp, w, x, keys_bad);
+    bias_grads(gp, w, x);
+    mask_grads(gp->g, x);
 }
 
 #endif

@@ -51,7 +51,7 @@ partial_rows(const gradients_t *gp, const partial_t *s, int64_t b, int64_t chunk
         return;
     /* r of row 0 of the partial: band column w = first key of the chunk */
     int64_t r0 = chunk * gp->chunk_keys + 1 - gp->plan.Lq_pad - rp_query_offset(p, b);
-    *first = s->min_position + t - r0;
+    *first = s->first + t - r0;
     *end = *first + 1;
     if (p->beyond == RP_CLIP && t == 0)
         *first = 0;
@@ -63,12 +63,12 @@ partial_rows(const gradients_t *gp, const partial_t *s, int64_t b, int64_t chunk
 
 static void
 plan_partial(gradients_t *gp, int which, const rp_array *grad, int path,
-             int64_t grad_rows, int64_t min_position, ptrdiff_t columns, double factor)
+             int64_t grad_rows, int64_t first, ptrdiff_t columns, double factor)
 {
     partial_t *s = &gp->partials[which];
     int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
     ptrdiff_t width = which == RP_GRAD_BIAS ? 1 : RP_ROUND_UP(columns, VL);
-    *s = (partial_t){grad,    path,  rows,      grad_rows, min_position,
+    *s = (partial_t){grad,    path,  rows,      grad_rows, first,
                      columns, width, (T)factor, NULL};
 }
 
@@ -78,21 +78,23 @@ plan_partials(gradients_t *gp)
     const rp_gradients *g = gp->g;
     const rp_attention *p = &g->forward;
     const plan_t *plan = &gp->plan;
-    plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->use_key, p->key_rows,
-                 p->min_position, p->D, RP_LN2);
-    plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->use_query, p->query_rows,
-                 p->min_position, p->D, p->scale);
-    plan_partial(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->use_value, p->value_rows,
-                 p->min_position, p->Dv, 1);
-    plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias,
-                 p->labels.data ? RP_LABELS : RP_BAND, p->bias_rows,
-                 p->min_bias_position, 1, 1);
+    const rp_table *key = &p->rel_key, *query = &p->rel_query, *value = &p->rel_value;
+    int bias = p->labels.array.data ? RP_LABELS : RP_BAND;
+    plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->rel_key.path, key->rows,
+                 key->first, p->D, RP_LN2);
+    plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->rel_query.path,
+                 query->rows, query->first, p->D, p->scale);
+    plan_partial(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->rel_value.path,
+                 value->rows, value->first, p->Dv, 1);
+    plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias, bias, p->rel_bias.rows,
+                 p->rel_bias.first, 1, 1);
     plan_partial(gp, RP_GRAD_U, &g->grad_pos_bias_u, RP_ROWS, 1, 0, p->D, p->scale);
     plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->D, p->scale);
 }
 
 static void
-clear_partials(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval tiles)
+clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
+               rp_interval tiles)
 {
     const plan_t *plan = &gp->plan;
     const int64_t first = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
@@ -103,38 +105,37 @@ clear_partials(const gradients_t *gp, worker_t *w, const step_t *x, rp_interval 
             memset(partial_of(gp, which, x->index, x->chunk) + span.begin * s->width, 0,
                    (size_t)((span.end - span.begin) * s->width) * sizeof(T));
     }
-    double *fire_sums = fire_sums_of(gp, x->index, x->chunk);
-    if (fire_sums)
-        memset(fire_sums, 0, (size_t)fire_sums_count(plan->p) * sizeof(double));
+    memset(bias_sums_of(gp, x->index, x->chunk), 0,
+           (size_t)bias_sums_count(gp->g) * sizeof(double));
     if (gp->ends)
         memset(ends_of(gp, x->index, x->chunk), 0,
                (size_t)plan->Lq_pad * sizeof(row_ends_t));
     if (x->grad_query)
         memset(x->grad_query + first * plan->D_pad, 0,
                (size_t)(rows * plan->D_pad) * sizeof(T));
-    if (plan->use_key > RP_BAND)
-        memset(w->key_sums + first * plan->key_stride, 0,
-               (size_t)(rows * plan->key_stride) * sizeof(T));
-    if (plan->use_value > RP_BAND)
-        memset(w->value_sums + first * plan->value_stride, 0,
-               (size_t)(rows * plan->value_stride) * sizeof(T));
+    if (by_row(&plan->rel_key))
+        memset(w->key_sums + first * plan->rel_key.stride, 0,
+               (size_t)(rows * plan->rel_key.stride) * sizeof(T));
+    if (by_row(&plan->rel_value))
+        memset(w->value_sums + first * plan->rel_value.stride, 0,
+               (size_t)(rows * plan->rel_value.stride) * sizeof(T));
     memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double));
     memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
 }
 
 /* ---- adding them up -------------------------------------------------------------- */
 
-/* Adds the wave's sums for FIRE to its gradient: few, so one after the other. */
+/* Adds the sums of the wave's heads to the gradient of their bias: few, so one after the
+ * other. */
 static void
-sum_fire(const gradients_t *gp)
+sum_bias_gradient(const gradients_t *gp)
 {
     const plan_t *plan = &gp->plan;
-    for (int64_t index = 0; gp->fire_sums && index < plan->slices * plan->group;
-         index++) {
+    for (int64_t index = 0; index < plan->slices * plan->group; index++) {
         int64_t b, h;
         head_at(plan, index, &b, &h);
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
-            add_fire_sums(gp->g, b, h, fire_sums_of(gp, index, chunk));
+            add_bias_sums(gp->g, b, h, bias_sums_of(gp, index, chunk));
     }
 }
 

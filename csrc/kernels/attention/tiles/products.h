@@ -61,7 +61,7 @@ add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t 
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
  * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
 static void
-clear_corners(T *buffer, ptrdiff_t lds, const step_t *x, int *clean, int dirty)
+clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean, int dirty)
 {
     if (!dirty && *clean == x->t.columns)
         return;
@@ -79,17 +79,23 @@ RP_INLINE void
 add_rows(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
          ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    (selected ? gemm_add_rows_selected : gemm_add_rows)(a, lda, b, ldb, rows, columns,
-                                                        depth, c, ldc);
+    if (selected)
+        gemm_add_rows_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
+    else
+        gemm_add_rows(a, lda, b, ldb, rows, columns, depth, c, ldc);
 }
 
 RP_INLINE void
 add_columns(int selected, const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb,
             ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
 {
-    (selected ? gemm_add_columns_selected : gemm_add_columns)(a, lda, b, ldb, rows,
-                                                              columns, depth, c, ldc);
+    if (selected)
+        gemm_add_columns_selected(a, lda, b, ldb, rows, columns, depth, c, ldc);
+    else
+        gemm_add_columns(a, lda, b, ldb, rows, columns, depth, c, ldc);
 }
+
+/* ---- sums of dS by offset and by key ----------------------------------------------- */
 
 /* sums[c] = sum over `rows` rows of column c, for whole vectors from c = 0 to `columns`:
  * the sums of a few vectors of columns stay in registers over the rows. */
@@ -110,6 +116,32 @@ column_totals(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
     }
 }
 
+/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
+ * These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
+ * they are the columns of the band matrix. */
+static void
+sum_offsets(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
+{
+    const plan_t *plan = &gp->plan;
+    int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
+    int count = x->t.columns + BQ - 1;
+    clear_corners(w->grads, plan->lds, x, &w->clean[1],
+                  by_band(&plan->rel_value) && !by_band(&plan->rel_key));
+    column_totals(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
+    for (int c = 0; c < count; c++)
+        w->offset_sums[first + c] += w->tile_sums[c];
+}
+
+/* column_sums[key] += dS, for the gradient of u. */
+static void
+sum_columns(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
+{
+    double *sums = w->column_sums + x->t.j0 - x->chunk * gp->chunk_keys;
+    column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
+    for (int n = 0; n < x->t.keys; n++)
+        sums[n] += w->tile_sums[n];
+}
+
 /* row += sum_n weights[n] * row n of a table or of keys; rows that no pair used may hold
  * NaN, or lie outside. */
 static void
@@ -124,6 +156,22 @@ write_row_sum(const gradients_t *gp, const double *row, T *sums)
 {
     for (ptrdiff_t k = 0; k < gp->plan.D_pad; k++)
         sums[k] = (T)row[k];
+}
+
+/* Rows of a table that the pairs of the query tile at i and the chunk can have. Far from
+ * the diagonal all of them lie beyond one end: one row. */
+static rp_interval
+rows_met(const gradients_t *gp, const visit_t *x, int64_t i, const rp_table *table)
+{
+    const rp_attention *p = gp->plan.p;
+    int64_t j0 = x->chunk * gp->chunk_keys, j1 = RP_MIN(p->Lk, j0 + gp->chunk_keys) - 1;
+    int64_t at = i + rp_query_offset(p, x->q.b) + table->first, rows = table->rows;
+    rp_interval met = {0, rows};
+    if (p->labels.array.data || rows == 0)
+        return met;
+    met.begin = RP_MIN(rows - 1, RP_MAX(0, j0 - at - BQ + 1));
+    met.end = RP_MIN(rows - 1, RP_MAX(0, j1 - at)) + 1;
+    return met;
 }
 
 #endif

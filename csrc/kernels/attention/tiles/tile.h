@@ -1,8 +1,11 @@
-/* tile.h: the tile in work. */
+/* tile.h: the tile in work: BQ queries and the keys of a key tile that they may see. */
 #ifndef RELPOS_ATTENTION_TILES_TILE_H
 #define RELPOS_ATTENTION_TILES_TILE_H
 
-#include "plan.h"
+#include "../../ground/vector.h"
+#include "../sight.h"
+
+#define BQ (RP_QUERY_TILE / (RP_IS_F32 ? 1 : 2))
 
 /* One tile of queries, and what it accumulates over its key tiles. */
 typedef struct {
@@ -38,10 +41,10 @@ typedef struct {
 } tile_t;
 
 RP_INLINE int64_t
-position_of(const plan_t *plan, const queries_t *q, const tile_t *t, int64_t m,
+position_of(const rp_attention *p, const queries_t *q, const tile_t *t, int64_t m,
             int64_t n)
 {
-    return t->j0 + n - (q->i0 + m + rp_query_offset(plan->p, q->b));
+    return t->j0 + n - (q->i0 + m + rp_query_offset(p, q->b));
 }
 
 #endif

@@ -1,12 +1,11 @@
-/* attention_waves.h: slices (b, hk), the keys and values of one head, are packed and used in
+/* waves.h: slices (b, hk), the keys and values of one head, are packed and used in
  * waves, to keep the packed copies small and warm, with the tables that these heads alone
  * read. They are numbered head by head, the batch within, so that a head's table is packed
  * once for the whole batch. */
 #ifndef RELPOS_ATTENTION_TILES_WAVES_H
 #define RELPOS_ATTENTION_TILES_WAVES_H
 
-#include "../../ground/arena.h"
-#include "../table.h"
+#include "plan.h"
 
 /* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
  * threads' cores, but enough for every thread, each slice being `units` units of work.
@@ -21,58 +20,76 @@ wave_of(const plan_t *plan, size_t bytes, int64_t units)
     return wave > p->B ? wave / p->B * p->B : wave;
 }
 
-/* Lays a table out that waves pack with their slices, so that it is still in the cache when
- * they use it, and returns the bytes that it adds to a slice; 0 where other waves would
- * have to pack the same again. */
+/* Lets waves pack a table with their slices, so that it is still in the cache when they use
+ * it, and returns the bytes that it adds to a slice; 0 where other waves would have to pack
+ * the same again. */
 static size_t
-plan_wave_table(plan_t *plan, int which, const rp_array *table, copies_t *copies,
-                int64_t rows, int64_t columns, int path, int panels)
+pack_by_wave(const plan_t *plan, packed_t *t)
 {
-    if (path == RP_ABSENT)
+    if (!is_used(t) || t->heads == 1 || (t->batches > 1 && plan->group > 1))
         return 0;
-    table_pack_t t = plan_table(plan, table, copies, rows, columns, path, panels, 1);
-    if (copies->heads == 1 || (copies->batches > 1 && plan->group > 1))
-        return 0;
-    copies->first = -1;
-    plan->wave_tables[which] = t;
-    return (size_t)(copies->size * plan->group) * sizeof(T);
+    t->by_wave = 1;
+    t->first = -1;
+    return (size_t)(t->size * plan->group) * sizeof(T);
 }
 
-static rp_status
-allocate_wave_tables(const plan_t *plan)
+/* Adds a table to those that the call packs. */
+static void
+add_table(plan_t *plan, packed_t *t, const rp_table *table, int64_t columns, int panels,
+          double factor)
+{
+    if (!is_used(t))
+        return;
+    plan_packed(t, plan->p, &plan->band, table, columns, panels, factor);
+    plan->tables[plan->table_count++] = t;
+}
+
+static void
+lay_out_tables(const plan_t *plan, arena_t *arena)
 {
     int64_t heads = RP_MAX(1, plan->slices / plan->p->B) * plan->group;
-    for (int i = 0; i < 2; i++) {
-        copies_t *c = plan->wave_tables[i].copies;
-        if (c == NULL)
-            continue;
-        c->data = rp_alloc((size_t)(c->batches > 1 ? plan->slices : heads),
-                           (size_t)c->size * sizeof(T));
-        if (c->data == NULL)
-            return RP_NO_MEMORY;
+    for (int i = 0; i < plan->table_count; i++) {
+        packed_t *t = plan->tables[i];
+        int64_t copies = t->heads * t->batches;
+        if (t->by_wave)
+            copies = t->batches > 1 ? plan->slices : heads;
+        t->data = take(arena, copies, (size_t)t->size * sizeof(T));
     }
-    return RP_OK;
 }
 
-/* Packs what the wave's slices read of those tables, unless the wave before, of the same
+/* Packs the tables that are packed once. */
+static rp_status
+pack_tables(const plan_t *plan)
+{
+    rp_status status = RP_OK;
+    for (int i = 0; i < plan->table_count && !status; i++) {
+        packed_t *t = plan->tables[i];
+        if (!t->by_wave)
+            status = rp_parallel(t->heads * t->batches * t->chunks, pack_table_unit, t,
+                                 plan->p->threads);
+    }
+    return status;
+}
+
+/* Packs what the wave's slices read of the others, unless the wave before, of the same
  * head, has done it. */
 static rp_status
-pack_wave_tables(plan_t *plan)
+pack_wave_tables(const plan_t *plan)
 {
     const rp_attention *p = plan->p;
     rp_status status = RP_OK;
-    for (int i = 0; i < 2 && !status; i++) {
-        table_pack_t *t = &plan->wave_tables[i];
+    for (int i = 0; i < plan->table_count && !status; i++) {
+        packed_t *t = plan->tables[i];
         int64_t first = plan->first_slice, count = plan->slices;
-        if (t->plan == NULL)
+        if (!t->by_wave)
             continue;
-        if (t->copies->batches == 1) {
+        if (t->batches == 1) {
             first = first / p->B * plan->group;
             count = (count + p->B - 1) / p->B * plan->group;
         }
-        if (t->copies->batches == 1 && first == t->copies->first)
+        if (t->batches == 1 && first == t->first)
             continue;
-        t->copies->first = first;
+        t->first = first;
         status = rp_parallel(count * t->chunks, pack_table_unit, t, p->threads);
     }
     return status;

@@ -9,11 +9,14 @@
 
 #include "../chunk.h"
 #include "../ends.h"
+#include "../grads.h"
 #include "pack.h"
+#include "plan.h"
 
 /* Sets the tile (i0, j0) up; 0 when no pair of it is visible. */
 static int
-start_step(const gradients_t *gp, worker_t *w, step_t *x, int64_t i0, int64_t j0)
+start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t i0,
+            int64_t j0)
 {
     const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -28,7 +31,8 @@ start_step(const gradients_t *gp, worker_t *w, step_t *x, int64_t i0, int64_t j0
         return 0;
     q->content = x->head->rows_u + i0 * plan->D_pad;
     q->relative = x->head->rows_v + i0 * plan->D_pad;
-    q->key_dots = x->head->key_dots ? x->head->key_dots + i0 * plan->key_stride : NULL;
+    q->key_dots =
+        x->head->key_dots ? x->head->key_dots + i0 * plan->rel_key.stride : NULL;
     q->saved_column = -1;
     *t = (tile_t){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
     t->columns = RP_ROUND_UP(t->keys, NR);
@@ -42,7 +46,7 @@ start_step(const gradients_t *gp, worker_t *w, step_t *x, int64_t i0, int64_t j0
 
 /* One query head over the chunk. */
 static void
-backward_head(const gradients_t *gp, worker_t *w, step_t *x, int64_t slice)
+backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slice)
 {
     const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
@@ -50,7 +54,7 @@ backward_head(const gradients_t *gp, worker_t *w, step_t *x, int64_t slice)
     int64_t end = RP_MIN(p->Lk, (x->chunk + 1) * gp->chunk_keys);
     const T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     const T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
-    head_t head = head_of(gp, x->index, NULL);
+    head_t head = head_of(gp, x->index);
     rp_interval tiles = chunk_queries(gp, x->q.b, x->chunk);
     x->head = &head;
     x->keys = slice_keys(gp, x->q.b, hk, &x->key_stride);
@@ -61,7 +65,7 @@ backward_head(const gradients_t *gp, worker_t *w, step_t *x, int64_t slice)
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
-            if (start_step(gp, w, x, tile * BQ, j0))
+            if (start_visit(gp, w, x, tile * BQ, j0))
                 backward_tile(gp, w, x, keys, values, keys_bad);
         }
     }
@@ -75,8 +79,9 @@ backward_unit(void *context, int64_t unit, int worker)
     const gradients_t *gp = context;
     const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    worker_t w;
-    lay_out_worker(gp, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    grad_scratch_t w;
+    arena_t arena = {.memory = plan->scratch + (size_t)worker * plan->scratch_size};
+    lay_out_grad_scratch(gp, &arena, &w);
     int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
     int64_t b, hk;
     slice_at(plan, slice, &b, &hk);
@@ -84,7 +89,7 @@ backward_unit(void *context, int64_t unit, int worker)
     memset(w.grad_key, 0, (size_t)(gp->chunk_keys * plan->D_pad) * sizeof(T));
     memset(w.grad_value, 0, (size_t)(gp->chunk_keys * plan->Dv_pad) * sizeof(T));
     for (int64_t member = 0; member < plan->group; member++) {
-        step_t x = {.index = slice * plan->group + member, .chunk = chunk};
+        visit_t x = {.index = slice * plan->group + member, .chunk = chunk};
         x.q.b = b;
         x.q.h = hk * plan->group + member;
         backward_head(gp, &w, &x, slice);
@@ -137,7 +142,7 @@ write_query_unit(void *context, int64_t unit, int worker)
 }
 
 static rp_status
-run_gradient_wave(gradients_t *gp)
+run_backward_wave(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
     int threads = plan->p->threads;
@@ -157,7 +162,28 @@ run_gradient_wave(gradients_t *gp)
     for (int which = 0; !status && which < RP_PARTIALS; which++)
         status = sum_partial(gp, which);
     if (!status)
-        sum_fire(gp);
+        sum_bias_gradient(gp);
+    return status;
+}
+
+/* Runs the problem, or only counts: see `reserve`. */
+static rp_status
+backward_by_tiles(const rp_gradients *g, size_t *bytes)
+{
+    const rp_attention *p = &g->forward;
+    gradients_t gp = {0};
+    arena_t arena;
+    plan_backward(&gp, g);
+    rp_status status = reserve(&arena, lay_out_backward, &gp, bytes);
+    if (status || bytes)
+        return status;
+    int64_t wave = gp.plan.slices;
+    status = start_backward(&gp);
+    for (int64_t s = 0; !status && s < p->B * p->Hk; s += gp.plan.slices) {
+        start_wave(&gp.plan, s, wave);
+        status = run_backward_wave(&gp);
+    }
+    rp_free(arena.memory);
     return status;
 }
 

@@ -3,8 +3,9 @@
 #ifndef RELPOS_ATTENTION_TILES_BACKWARD_PACK_H
 #define RELPOS_ATTENTION_TILES_BACKWARD_PACK_H
 
+#include "../../terms/rel_key.h"
+#include "../../terms/rel_value.h"
 #include "../forward/pack.h"
-#include "../grads.h"
 #include "memory.h"
 
 /* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
@@ -35,20 +36,27 @@ pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t
         head->max[i] = head->norm[i] = head->delta[i] = 0;
         if (i >= end)
             continue;
-        T row_sum = *(const T *)rp_at(&p->row_sum, b, h, i);
+        T row_sum = *(const T *)rp_at(&p->results.row_sum, b, h, i);
         double sum = 0;
-        const char *out = rp_at(&p->out, b, h, i);
+        const char *out = rp_at(&p->results.out, b, h, i);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
-        if (g->grad_out.data && p->out.col == (ptrdiff_t)sizeof(T))
+        if (g->grad_out.data && p->results.out.col == (ptrdiff_t)sizeof(T))
             sum = long_dot(grad, out, sizeof(T), p->Dv);
         else if (g->grad_out.data)
-            sum = long_dot(grad, out, p->out.col, p->Dv);
+            sum = long_dot(grad, out, p->results.out.col, p->Dv);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
-        head->max[i] = *(const T *)rp_at(&p->row_max, b, h, i);
+        head->max[i] = *(const T *)rp_at(&p->results.row_max, b, h, i);
         head->norm[i] = row_sum == 0 ? 0 : 1 / row_sum;
         head->delta[i] = (T)sum;
     }
+}
+
+static int
+rows_not_finite(const T *rows, int64_t count, ptrdiff_t width)
+{
+    return not_finite((const char *)rows, width * (ptrdiff_t)sizeof(T), sizeof(T),
+                      count, width);
 }
 
 static void
@@ -63,7 +71,7 @@ pack_head_unit(void *context, int64_t unit, int worker)
     head_at(plan, index, &b, &h);
     int64_t rows = RP_MIN(BQ, p->Lq - i0);
     const rp_array *grad = &gp->g->grad_out;
-    head_t head = head_of(gp, index, NULL);
+    head_t head = head_of(gp, index);
     pack_queries(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
                  head.rows_v + i0 * plan->D_pad);
     for (int64_t i = i0; i < i0 + BQ; i++)
@@ -71,25 +79,16 @@ pack_head_unit(void *context, int64_t unit, int worker)
                  grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL, grad->col,
                  p->Dv, plan->Dv_pad);
     pack_row_sums(gp, &head, b, h, i0, i0 + rows);
-    const ptrdiff_t size = sizeof(T);
     head.bad[i0 / BQ] =
-        (unsigned char)(not_finite((const char *)(head.rows_u + i0 * plan->D_pad),
-                                   plan->D_pad * size, size, rows, plan->D_pad) ||
-                        (head.rows_v != head.rows_u &&
-                         not_finite((const char *)(head.rows_v + i0 * plan->D_pad),
-                                    plan->D_pad * size, size, rows, plan->D_pad)) ||
-                        not_finite((const char *)(head.grad_rows + i0 * plan->Dv_pad),
-                                   plan->Dv_pad * size, size, rows, plan->Dv_pad));
+        rows_not_finite(head.rows_u + i0 * plan->D_pad, rows, plan->D_pad) ||
+        rows_not_finite(head.rows_v + i0 * plan->D_pad, rows, plan->D_pad) ||
+        rows_not_finite(head.grad_rows + i0 * plan->Dv_pad, rows, plan->Dv_pad);
     if (head.key_dots)
-        gemm_set(head.rows_v + i0 * plan->D_pad, plan->D_pad,
-                 copy_of(&plan->rel_key, b, h), BQ, plan->key_stride, p->D, p->D,
-                 head.key_dots + i0 * plan->key_stride, plan->key_stride);
-    if (head.value_dots) {
-        ptrdiff_t stride = RP_ROUND_UP(p->value_rows, NR);
-        gemm_set(head.grad_rows + i0 * plan->Dv_pad, plan->Dv_pad,
-                 copy_of(&gp->value_panels, b, h), BQ, stride, p->Dv, VALUE_BLOCK,
-                 head.value_dots + i0 * stride, stride);
-    }
+        dot_rel_key(plan, b, h, head.rows_v + i0 * plan->D_pad, BQ,
+                    head.key_dots + i0 * plan->rel_key.stride);
+    if (head.value_dots)
+        dot_rel_value(gp, b, h, head.grad_rows + i0 * plan->Dv_pad,
+                      head.value_dots + i0 * gp->value_panels.stride);
 }
 
 /* The key side of one key tile of one slice, beyond what the forward packs. */
@@ -133,29 +132,17 @@ slice_keys(const gradients_t *gp, int64_t b, int64_t hk, ptrdiff_t *stride)
     return (const T *)rp_at(&p->key, b, hk, 0);
 }
 
-/* Tables as the products of scores, dP and gradients need them. */
+/* What a call packs once. */
 static rp_status
-pack_gradient_tables(gradients_t *gp)
+start_backward(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
-    const rp_attention *p = plan->p;
-    rp_status status = pack_table(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                                  plan->use_key, 1, 1);
+    rp_status status = start_bias(&plan->bias);
     if (!status)
-        status = pack_table(plan, &p->rel_key, &gp->key_rows, p->key_rows, p->D,
-                            plan->use_key, 0, 1);
-    if (!status)
-        status = pack_table(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
-                            plan->use_query, 1, p->scale * RP_LOG2E);
-    if (!status)
-        status = pack_table(plan, &p->rel_query, &gp->query_rows, p->query_rows, p->D,
-                            plan->use_query, 0, p->scale * RP_LOG2E);
-    if (!status)
-        status = pack_table(plan, &p->rel_value, &gp->value_panels, p->value_rows,
-                            p->Dv, plan->use_value, 1, 1);
+        status = pack_tables(plan);
     gp->key_rows_bad =
-        table_not_finite(&p->rel_key, &gp->key_rows, p->key_rows, p->D) ||
-        table_not_finite(&p->rel_query, &gp->query_rows, p->query_rows, p->D);
+        table_not_finite(&gp->key_rows) || table_not_finite(&gp->query_rows);
+    plan->bias_first = bias_can_fill(&plan->bias) && !is_used(&plan->rel_key);
     return status;
 }
 

@@ -2,37 +2,94 @@
 #ifndef RELPOS_ATTENTION_TILES_BACKWARD_PLAN_H
 #define RELPOS_ATTENTION_TILES_BACKWARD_PLAN_H
 
+#include "../partials.h"
 #include "memory.h"
 
+/* Tables as the products of scores, dP and gradients need them. */
 static void
-plan_gradients(gradients_t *gp, const rp_gradients *g)
+plan_gradient_tables(gradients_t *gp)
 {
-    const rp_attention *p = &g->forward;
-    const ptrdiff_t size = sizeof(T);
     plan_t *plan = &gp->plan;
-    gp->g = g;
-    plan_paths(plan, p, RP_GRAD_TILE);
-    /* The sums by table row are kept for all queries: with many rows the band is smaller. */
-    if (plan->use_key == RP_ROWS && p->key_rows > RP_FEW_ROWS)
-        plan->use_key = RP_BAND;
-    if (plan->use_value == RP_ROWS && p->value_rows > RP_FEW_ROWS)
-        plan->use_value = RP_BAND;
-    /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
-    plan->skew = plan->use_key == RP_BAND || plan->use_value == RP_BAND ||
-                 (g->grad_rel_bias.data && !p->labels.data) || g->grad_pos_bias_v.data;
-    plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
-    gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
-                    p->key.row > 128 * size || p->key.row < 0;
-    /* without rel_value only the rounding of out is left: too little to pay for */
-    gp->correct_ends =
-        plan->use_value != RP_ABSENT && plan->use_key != RP_ABSENT &&
-        plan->use_key != RP_LABELS && p->beyond == RP_CLIP &&
-        (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
+    const rp_attention *p = plan->p;
+    const double factor = p->scale * RP_LOG2E;
+    gp->key_rows.path = plan->rel_key.path;
+    gp->query_rows.path = plan->rel_query.path;
+    gp->value_panels.path = plan->rel_value.path;
+    gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, NR);
+    add_table(plan, &plan->rel_key, &p->rel_key, p->D, 1, 1);
+    add_table(plan, &gp->key_rows, &p->rel_key, p->D, 0, 1);
+    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, factor);
+    add_table(plan, &gp->query_rows, &p->rel_query, p->D, 0, factor);
+    add_table(plan, &gp->value_panels, &p->rel_value, p->Dv, 1, 1);
+}
+
+/* Whether the ends of rel_key are corrected (ends.h): without rel_value only the rounding of
+ * out is left, too little to pay for. */
+static int
+corrects_ends(const gradients_t *gp)
+{
+    const rp_gradients *g = gp->g;
+    const plan_t *plan = &gp->plan;
+    return is_used(&plan->rel_value) && is_used(&plan->rel_key) &&
+           !g->forward.labels.array.data && g->forward.beyond == RP_CLIP &&
+           (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
+}
+
+/* Key chunks, cut from Lk alone. */
+static void
+plan_chunks(gradients_t *gp)
+{
+    const plan_t *plan = &gp->plan;
     int64_t most = plan->key_tiles < 16 ? RP_CHUNKS / 2 : RP_CHUNKS;
     int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
     gp->chunk_keys = RP_MIN(tiles * plan->key_tile, plan->Lk_pad);
     gp->chunks = RP_MAX(1, (plan->key_tiles + tiles - 1) / tiles);
-    head_of(gp, 0, &gp->head_size);
+}
+
+/* How many slices a wave takes, which bounds what is packed and summed up at a time. */
+static void
+plan_gradient_waves(gradients_t *gp)
+{
+    plan_t *plan = &gp->plan;
+    const size_t size = sizeof(T);
+    size_t head =
+        gp->head_size + (size_t)(gp->chunks * plan->Lq_pad * plan->D_pad) * size;
+    if (gp->correct_ends)
+        head += (size_t)(gp->chunks * plan->Lq_pad) * sizeof(row_ends_t);
+    for (int which = 0; which < RP_PARTIALS; which++) {
+        const partial_t *s = &gp->partials[which];
+        if (s->grad->data)
+            head += (size_t)(gp->chunks * s->rows * s->width) * size;
+    }
+    head += (size_t)(gp->chunks * bias_sums_count(gp->g)) * sizeof(double);
+    size_t tables =
+        pack_by_wave(plan, &plan->rel_key) + pack_by_wave(plan, &gp->key_rows);
+    plan->slices = wave_of(plan, head * (size_t)plan->group + tables, gp->chunks);
+}
+
+static void
+plan_backward(gradients_t *gp, const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    const ptrdiff_t size = sizeof(T);
+    plan_t *plan = &gp->plan;
+    arena_t head = {0};
+    gp->g = g;
+    plan_paths(plan, p, RP_GRAD_TILE, RP_FEW_ROWS);
+    plan_bias(&plan->bias, p, g);
+    /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
+    plan->skew = plan->skew || (g->grad_rel_bias.data && !p->labels.array.data) ||
+                 g->grad_pos_bias_v.data;
+    plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
+    gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
+                    p->key.row > 128 * size || p->key.row < 0;
+    gp->correct_ends = corrects_ends(gp);
+    plan_gradient_tables(gp);
+    plan_chunks(gp);
+    plan_partials(gp);
+    lay_out_head(gp, &head);
+    gp->head_size = head.used;
+    plan_gradient_waves(gp);
 }
 
 #endif

@@ -31,15 +31,11 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
         q->sum[m] = 0;
     }
     if (q->key_dots)
-        gemm_set(q->relative, plan->D_pad, copy_of(&plan->rel_key, b, h), q->rows_pad,
-                 plan->key_stride, p->D, p->D, q->key_dots, plan->key_stride);
+        dot_rel_key(plan, b, h, q->relative, q->rows_pad, q->key_dots);
     if (q->value_sums)
-        memset(q->value_sums, 0, (size_t)(BQ * plan->value_stride) * sizeof(T));
-    if (p->weights.data)
-        for (int m = 0; m < q->rows; m++)
-            for (int64_t j = 0; j < p->Lk; j++)
-                *(T *)(rp_at(&p->weights, b, h, i0 + m) + j * p->weights.col) =
-                    -(T)INFINITY;
+        memset(q->value_sums, 0, (size_t)(BQ * plan->rel_value.stride) * sizeof(T));
+    for (int m = 0; p->results.weights.data && m < q->rows; m++)
+        hide_weights(&p->results.weights, b, h, i0 + m, p->Lk);
 }
 
 static void
@@ -66,13 +62,14 @@ static void
 write_queries(const plan_t *plan, queries_t *q)
 {
     const rp_attention *p = plan->p;
-    ptrdiff_t stride = plan->value_stride, width = plan->Dv_pad;
-    if (q->value_sums)
-        (plan->rel_value_bad ? gemm_add_rows_selected : gemm_add_rows)(
-            q->value_sums, stride, copy_of(&plan->rel_value, q->b, q->h), width,
-            q->rows_pad, width, p->value_rows, q->out, width);
-    for (int m = 0; m < q->rows; m++)
-        write_row(p, q->b, q->h, q->i0 + m, q->max[m], q->sum[m], q->out + m * width);
+    finish_rel_value_rows(plan, q);
+    for (int m = 0; m < q->rows; m++) {
+        running_t row = {q->max[m], q->sum[m]};
+        write_row(&p->results, q->b, q->h, q->i0 + m, row, q->out + m * plan->Dv_pad,
+                  p->Dv, 1 - p->dropout.p);
+        if (p->results.weights.data)
+            write_weights(&p->results.weights, q->b, q->h, q->i0 + m, p->Lk, row);
+    }
 }
 
 static void
@@ -81,7 +78,8 @@ forward_unit(void *context, int64_t unit, int worker)
     const plan_t *plan = context;
     const rp_attention *p = plan->p;
     scratch_t w;
-    lay_out(plan, plan->scratch + (size_t)worker * plan->scratch_size, &w);
+    arena_t arena = {.memory = plan->scratch + (size_t)worker * plan->scratch_size};
+    lay_out_scratch(plan, &arena, &w);
     /* The last blocks of a causal head are the longest: they go first. */
     int64_t block = plan->query_blocks - 1 - unit % plan->query_blocks;
     int64_t b, h, i0 = block * plan->block_tiles * BQ, begin = p->Lk, end = 0;
@@ -105,7 +103,7 @@ forward_unit(void *context, int64_t unit, int worker)
 }
 
 static rp_status
-run_waves(plan_t *plan)
+run_forward_waves(plan_t *plan)
 {
     const rp_attention *p = plan->p;
     int64_t wave = plan->slices;
@@ -122,6 +120,23 @@ run_waves(plan_t *plan)
             return status;
     }
     return RP_OK;
+}
+
+/* Runs the problem, or only counts: see `reserve`. */
+static rp_status
+forward_by_tiles(const rp_attention *p, size_t *bytes)
+{
+    plan_t plan = {0};
+    arena_t arena;
+    plan_forward(&plan, p);
+    rp_status status = reserve(&arena, lay_out_forward, &plan, bytes);
+    if (status || bytes)
+        return status;
+    status = start_forward(&plan);
+    if (!status)
+        status = run_forward_waves(&plan);
+    rp_free(arena.memory);
+    return status;
 }
 
 #endif

@@ -2,58 +2,54 @@
 #ifndef RELPOS_ATTENTION_TILES_FORWARD_MEMORY_H
 #define RELPOS_ATTENTION_TILES_FORWARD_MEMORY_H
 
-#include "../backward/memory.h"
+#include "../../terms/rel_query.h"
 #include "plan.h"
 
-/* Lays a worker's buffers out from `memory` on; returns the bytes they take. */
-static size_t
-lay_out(const plan_t *plan, char *memory, scratch_t *w)
+/* One worker's buffers. */
+static void
+lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
 {
     const rp_attention *p = plan->p;
-    size_t used = 0;
+    int two = is_used(&plan->rel_key) && (p->pos_bias_u.data || p->pos_bias_v.data);
     queries_t q = {0};
-    int two_queries = plan->use_key && (p->pos_bias_u.data || p->pos_bias_v.data);
-#define TAKE(count) take(memory, &used, count, sizeof(T))
-    w->scores = TAKE(BQ * plan->lds);
-    w->lane_max = TAKE(BQ * VL);
-    w->bias = TAKE(p->rel_bias.data ? plan->lds : 0);
-    w->keys = TAKE(plan->use_query ? MR * (plan->D_pad + BQ + MR + 2 * NR) : 0);
-    w->queries = take(memory, &used, RP_BLOCK_TILES, sizeof(queries_t));
+    w->scores = take_numbers(arena, BQ * plan->lds);
+    w->lane_max = take_numbers(arena, BQ * VL);
+    w->bias = take_numbers(arena, p->rel_bias.array.data ? plan->lds : 0);
+    w->keys = take_numbers(arena, rel_query_scratch(plan));
+    w->queries = take(arena, RP_BLOCK_TILES, sizeof(queries_t));
     for (int i = 0; i < plan->block_tiles; i++) {
-        q.content = TAKE(BQ * plan->D_pad);
-        q.relative = two_queries ? TAKE(BQ * plan->D_pad) : q.content;
-        q.saved = TAKE(plan->use_key == RP_BAND ? BQ * BQ : 0);
-        q.out = TAKE(BQ * plan->Dv_pad);
-        q.max = TAKE(BQ);
-        q.sum = TAKE(BQ);
-        if (plan->use_key > RP_BAND)
-            q.key_dots = TAKE(BQ * plan->key_stride);
-        if (plan->use_value > RP_BAND)
-            q.value_sums = TAKE(BQ * plan->value_stride);
-        if (memory)
+        q.content = take_numbers(arena, BQ * plan->D_pad);
+        q.relative = two ? take_numbers(arena, BQ * plan->D_pad) : q.content;
+        q.saved = by_band(&plan->rel_key) ? take_numbers(arena, BQ * BQ) : NULL;
+        q.out = take_numbers(arena, BQ * plan->Dv_pad);
+        q.max = take_numbers(arena, BQ);
+        q.sum = take_numbers(arena, BQ);
+        if (by_row(&plan->rel_key))
+            q.key_dots = take_numbers(arena, BQ * plan->rel_key.stride);
+        if (by_row(&plan->rel_value))
+            q.value_sums = take_numbers(arena, BQ * plan->rel_value.stride);
+        if (arena->memory)
             w->queries[i] = q;
     }
-    return used;
-#undef TAKE
 }
 
-/* Memory for one wave of slices and one scratch a worker. */
-static rp_status
-allocate(plan_t *plan)
+/* One wave of slices, the tables, and a scratch for each worker. */
+static void
+lay_out_forward(void *context, arena_t *arena)
 {
+    plan_t *plan = context;
     const rp_attention *p = plan->p;
-    size_t keys = (size_t)plan->Lk_pad * (size_t)p->D * sizeof(T);
-    size_t values =
-        plan->copy_values ? (size_t)p->Lk * (size_t)plan->Dv_pad * sizeof(T) : 0;
-    plan->keys = rp_alloc((size_t)plan->slices, keys);
-    plan->values = rp_alloc((size_t)plan->slices, values);
-    plan->values_bad = rp_alloc((size_t)plan->slices, (size_t)plan->key_tiles);
+    arena_t worker = {0};
     scratch_t unused;
-    plan->scratch_size = lay_out(plan, NULL, &unused);
-    plan->scratch = rp_alloc((size_t)p->threads, plan->scratch_size);
-    return plan->keys && plan->values && plan->values_bad && plan->scratch
-               ? allocate_wave_tables(plan)
-               : RP_NO_MEMORY;
+    lay_out_scratch(plan, &worker, &unused);
+    plan->scratch_size = worker.used;
+    plan->keys = take(arena, plan->slices * plan->Lk_pad, (size_t)p->D * sizeof(T));
+    plan->values = take(arena, plan->copy_values ? plan->slices * p->Lk : 0,
+                        (size_t)plan->Dv_pad * sizeof(T));
+    plan->values_bad = take(arena, plan->slices, (size_t)plan->key_tiles);
+    plan->scratch = take(arena, p->threads, plan->scratch_size);
+    lay_out_tables(plan, arena);
+    lay_out_bias(&plan->bias, arena);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef RELPOS_ATTENTION_TILES_FORWARD_PACK_H
 #define RELPOS_ATTENTION_TILES_FORWARD_PACK_H
 
-#include "../../table.h"
+#include "../waves.h"
 
 /* (q + u) and (q + v), times scale * log2e, of the `rows` queries from i0 on, then zeros
  * up to `padded` rows. */
@@ -68,23 +68,20 @@ slice_values(const plan_t *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
     return (const T *)rp_at(&p->value, b, hk, 0);
 }
 
+/* What a call packs once. */
 static rp_status
-pack_tables(plan_t *plan)
+start_forward(plan_t *plan)
 {
-    const rp_attention *p = plan->p;
-    rp_status status = pack_table(plan, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                                  plan->use_key, 1, 1);
+    const packed_t *values = &plan->rel_value;
+    rp_status status = start_bias(&plan->bias);
     if (!status)
-        status = pack_table(plan, &p->rel_query, &plan->rel_query, p->query_rows, p->D,
-                            plan->use_query, 1, p->scale * RP_LOG2E);
-    if (!status)
-        status = pack_table(plan, &p->rel_value, &plan->rel_value, p->value_rows, p->Dv,
-                            plan->use_value, 0, 1);
-    const copies_t *c = &plan->rel_value;
-    if (!status && plan->use_value && plan->Dv_pad)
+        status = pack_tables(plan);
+    if (!status && is_used(values) && plan->Dv_pad)
         plan->rel_value_bad = not_finite(
-            (const char *)c->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
-            c->size / plan->Dv_pad * c->heads * c->batches, plan->Dv_pad);
+            (const char *)values->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
+            values->size / plan->Dv_pad * values->heads * values->batches,
+            plan->Dv_pad);
+    plan->bias_first = bias_can_fill(&plan->bias) && !is_used(&plan->rel_key);
     return status;
 }
 

@@ -12,11 +12,9 @@ enum {
 static void
 plan_waves(plan_t *plan)
 {
-    const rp_attention *p = plan->p;
-    size_t bytes = (size_t)plan->Lk_pad * (size_t)(p->D + plan->Dv_pad) * sizeof(T);
-    bytes += plan_wave_table(plan, 0, &p->rel_key, &plan->rel_key, p->key_rows, p->D,
-                             plan->use_key, 1);
-    plan->slices = wave_of(plan, bytes, 1);
+    size_t row = (size_t)(plan->p->D + plan->Dv_pad) * sizeof(T);
+    size_t tables = pack_by_wave(plan, &plan->rel_key);
+    plan->slices = wave_of(plan, (size_t)plan->Lk_pad * row + tables, 1);
 }
 
 /* Query tiles of a block read each slice of keys, values and table from far away once. Fewer
@@ -31,6 +29,18 @@ plan_blocks(plan_t *plan)
            heads * ((tiles + plan->block_tiles - 1) / plan->block_tiles) < wanted)
         plan->block_tiles /= 2;
     plan->query_blocks = (tiles + plan->block_tiles - 1) / plan->block_tiles;
+}
+
+static void
+plan_forward(plan_t *plan, const rp_attention *p)
+{
+    plan_paths(plan, p, RP_KEY_TILE, RP_MANY_ROWS);
+    plan_bias(&plan->bias, p, NULL);
+    add_table(plan, &plan->rel_key, &p->rel_key, p->D, 1, 1);
+    add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, p->scale * RP_LOG2E);
+    add_table(plan, &plan->rel_value, &p->rel_value, p->Dv, 0, 1);
+    plan_waves(plan);
+    plan_blocks(plan);
 }
 
 #endif

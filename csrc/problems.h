@@ -1,0 +1,139 @@
+/* problems.h: what the kernels are asked to do, as plain C: filled by csrc/python, or by the
+ * gufuncs, and read by every kernel. */
+#ifndef RELPOS_PROBLEMS_H
+#define RELPOS_PROBLEMS_H
+
+#include "relpos.h"
+
+/* ---- attention ------------------------------------------------------------------------ */
+
+enum { RP_CLIP, RP_ZERO }; /* rp_attention.beyond; "raise" is checked before the call */
+enum { RP_MASK_NONE, RP_MASK_BOOL, RP_MASK_F32, RP_MASK_F64 };
+
+#define RP_UNBOUNDED INT64_MAX
+/* largest |query_offset|, |first| */
+#define RP_FARTHEST ((INT64_C(1) << 60) - 1)
+
+/* A table of positions: `rows` rows, whose row 0 is that of relative position `first`. */
+typedef struct {
+    rp_array array; /* (B, H, rows, columns) */
+    int64_t rows, first;
+} rp_table;
+
+/* Where queries stand, and which pairs may attend to each other. */
+typedef struct {
+    const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
+    int64_t window_left, window_right;         /* r outside [-left, right] is hidden */
+    rp_array mask;                             /* (B, H, Lq, Lk) */
+    int mask_type;
+} rp_sight;
+
+/* The table row of a pair in place of its relative position: (B, 1, Lq, Lk), integers of
+ * `size` bytes. */
+typedef struct {
+    rp_array array;
+    int size;
+} rp_labels;
+
+typedef struct {
+    double p;
+    uint64_t seed;
+} rp_dropout;
+
+/* FIRE's bias: slope * x + intercept of the last line with start <= x (the first if none),
+ * x = offsets[j - i + Lq] * queries[i], all of them double. */
+typedef struct {
+    /* (B, 1, Lq + Lk, 1), (B, 1, Lq, 1), (B, H, ranges, 3): start, slope, intercept.
+     * Offsets lie side by side; lines are those of item 0 for all, starts, which rise,
+     * those of its head 0. */
+    rp_array offsets, queries, lines;
+    int64_t ranges;
+    /* x falls along a row where this is set; else it falls up to the query's own position
+     * and rises after it. */
+    int is_signed;
+} rp_fire;
+
+/* What a call writes: (B, H, Lq, Dv | 1 | 1 | 1 | Lk). All but out may be absent. */
+typedef struct {
+    rp_array out, lse;
+    /* A row's largest logit in units of log 2, and its sum_j 2^(logit - largest). What the
+     * backward starts from: lse, rounded to float32, would move all probabilities of a row
+     * by more than the rest of its error. */
+    rp_array row_max, row_sum;
+    rp_array weights;
+} rp_results;
+
+/* The whole problem, one formula for every scheme (relpos/reference/formula.py).
+ *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + fire_ij + mask_ij
+ *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
+ * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels. */
+typedef struct {
+    int64_t B, H, Hk, Lq, Lk, D, Dv;
+    rp_array query, key, value; /* (B, H|Hk, Lq|Lk, D|Dv) */
+    double scale;
+    rp_table rel_key, rel_query, rel_value; /* of D, D, Dv columns; one `first` */
+    rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
+    rp_table rel_bias;                      /* of one column */
+    rp_labels labels;
+    int beyond;
+    rp_fire fire;
+    rp_sight sight;
+    rp_dropout dropout;
+    rp_results results;
+    int threads;
+} rp_attention;
+
+/* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
+ * every operand whose gradient array is present. out, row_max and row_sum are inputs.
+ * Arrays have the shape of their operand; those of tables, u and v are summed over every
+ * axis along which their array has stride 0 (that is how a table that heads or batch items
+ * share gets one gradient), grad_key and grad_value over the heads of a group. */
+typedef struct {
+    rp_attention forward;
+    rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */
+    rp_array grad_query, grad_key, grad_value;
+    rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
+    rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
+    rp_array grad_pos_bias_u, grad_pos_bias_v;
+    /* Derivatives, in double, of fire.offsets by c and of fire.queries by (c, threshold);
+     * (B, H, ranges + 1, 2): sums of dS and of dS x by range, which are the gradients of
+     * intercepts and slopes, and in the last row those of c and threshold. */
+    rp_array fire_offset_slopes, fire_query_slopes, grad_fire;
+} rp_gradients;
+
+/* ---- attention along the edges of a graph --------------------------------------------- */
+
+/* Query i attends to the keys indices[e] with indptr[i] <= e < indptr[i + 1] (checked
+ * before the call), under the label labels[e], which is a row of the tables (none where it
+ * is outside, or labels are absent).
+ *   s_e = scale * q_i.(k_j + A[l])      out_i = sum_e softmax_e(s)_e * (v_j + W[l]) */
+typedef struct {
+    int64_t B, H, Lq, Lk, D, Dv;
+    rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
+    double scale;
+    rp_table rel_key, rel_value; /* `first` is not used */
+    const int64_t *indptr, *indices, *labels;
+    rp_results results; /* no weights */
+    int threads;
+} rp_graph;
+
+typedef struct {
+    rp_graph forward;
+    rp_array grad_out, grad_lse;
+    rp_array grad_query, grad_key, grad_value, grad_rel_key, grad_rel_value;
+} rp_graph_gradients;
+
+/* ---- rotary ---------------------------------------------------------------------------- */
+
+/* (a, b) -> m * (a cos t - b sin t, b cos t + a sin t), t = position * (high + low), for
+ * h pairs of columns of N items of L rows: (c, h + c) or, interleaved, (2c, 2c + 1).
+ * Columns from 2h on are copied. */
+typedef struct {
+    int64_t N, L, D, h;
+    int interleaved;
+    rp_array x, out;                         /* (N, 1, L, D); out may be x */
+    rp_array position, high, low, magnitude; /* (N, 1, L, 1 | h), all of double */
+    int threads;
+} rp_rotary;
+
+#endif
