@@ -1,7 +1,5 @@
 """The arguments of one call of `attention`, which its parts hand on whole."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from relpos import _checks
 from relpos._attention import fire_network as _fire
-from relpos._attention.operands import OPERANDS, aligned
-from relpos._attention.placement import fold_rows, rows_of
+from relpos._attention.operands import OPERANDS, TABLES
+from relpos._attention.placement import fold_rows
 from relpos._attention.problem import Problem, offsets_of
 from relpos._attention.results import (
     AttentionGradients,
@@ -291,7 +291,7 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
     """
     shape = problem.operands[name].shape
     stored = shape
-    if OPERANDS[name].shared:
+    if OPERANDS[name].is_shared:
         own = _unbroadcast(name, problem)
         batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
         stored = (*batch, *own[-3:])
@@ -331,7 +331,7 @@ def _fire_gradients(
 def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
     """Shape of an operand before it was broadcast: 1 on the axes that are repeated."""
     full = problem.operands[name].shape
-    own = aligned(OPERANDS[name], problem.inputs[name]).shape
+    own = OPERANDS[name].aligned(problem.inputs[name]).shape
     own = (*(1,) * (len(full) - len(own)), *own)
     if name in problem.placement.rows:  # the operand has other rows than the table
         own = (*own[:-2], *full[-2:])
@@ -349,5 +349,5 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
     if repeated:
         total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
     if gathered is not None:
-        total = fold_rows(total, gathered, rows_of(name, given))
+        total = fold_rows(total, gathered, TABLES[name].rows(given))
     return rounded(total, given.dtype.newbyteorder("=")).reshape(given.shape)

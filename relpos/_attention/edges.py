@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from relpos._attention.operands import Sizes
-from relpos._attention.placement import rows_of
+from relpos._attention.operands import TABLES, Sizes
 from relpos._checks import Array, as_integers, integers_of
 
-
-class Edges(NamedTuple):
-    """The graph of `graph_attention`, as given."""
-
-    indptr: object
-    indices: object
-    labels: object
+if TYPE_CHECKING:
+    #: indptr, indices and labels of `graph_attention`, as given.
+    Edges = tuple[object, object, object]
 
 
 def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:
     """Check the graph's shapes; the kernel looks at every edge of these copies."""
-    starts, keys = (
-        integers_of("indptr", given.indptr),
-        integers_of("indices", given.indices),
-    )
+    indptr, indices, labels = given
+    starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
     if starts.shape != (sizes.Lq + 1,):
         raise ValueError(
             f"indptr: got shape {starts.shape}; expected ({sizes.Lq + 1},), one entry "
@@ -37,8 +30,8 @@ def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, 
             f"{keys.size}, the number of indices"
         )
     edges = {"indptr": starts, "indices": as_integers("indices", keys)}
-    if given.labels is not None:
-        rows = integers_of("labels", given.labels)
+    if labels is not None:
+        rows = integers_of("labels", labels)
         if rows.shape != keys.shape:
             raise ValueError(
                 f"labels: got shape {rows.shape}; expected {keys.shape}, one label per "
@@ -56,7 +49,7 @@ def _check_labels(name: str, table: Array, labels: Array | None) -> None:
             f"{name}: given without labels, which say the row of each edge; pass "
             f"labels or leave {name} out"
         )
-    rows = rows_of(name, table)
+    rows = TABLES[name].rows(table)
     if labels.size and labels.max() >= rows:
         at = int(labels.argmax())
         raise IndexError(

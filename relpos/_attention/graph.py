@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from relpos._attention.attention import attend
 from relpos._attention.call import Call
-from relpos._attention.edges import Edges
 from relpos._attention.results import AttentionOutput
 from relpos._checks import Array
 
@@ -143,4 +142,4 @@ def graph_attention(
         return_context=return_context,
         num_threads=num_threads,
     )
-    return attend(call, edges=Edges(indptr, indices, labels))
+    return attend(call, edges=(indptr, indices, labels))

@@ -7,7 +7,7 @@ heads, lengths and columns never do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -37,167 +37,220 @@ class Sizes(NamedTuple):
     Dv: int
 
 
-#: Where `Sizes` has what the letters of an `Operand` stand for; others are its own.
+#: Where `Sizes` has what a letter of an operand stands for; others are its own.
 _PLACES = {letter: place for place, letter in enumerate("HKqkDV")}
 
 
-class Kind(NamedTuple):
-    """What is common to operands of one kind."""
-
-    read: Callable[[str, object], Array]  # (name, value): numbers of the right kind
-    check: Callable[[Operand, Array, Sizes], None]  # its axes after the batch axes
-    dtype: Callable[[Array, np.dtype[Any]], np.dtype[Any]]  # for the kernel
-    promotes: bool = False  # whether the result's dtype depends on it
-
-
 class Operand:
-    """One array argument: its axes after the batch axes, in letters, and its kind.
+    """One array argument: its axes after the batch axes, in letters.
 
     The kernels take heads, rows and columns of every operand; a letter 1 is an axis
     that the argument does not have. csrc/python/operands.c has the same letters.
     """
 
-    __slots__ = (
-        "axes",
-        "has_gradient",
-        "is_required",
-        "kind",
-        "letters",
-        "name",
-        "shared",
-        "shown",
-        "view",
-    )
+    is_required = False
+    has_gradient = True
+    is_shared = False  # by heads or batch items: the kernel sums its gradient
+    promotes = True  # its dtype counts for that of the result
 
-    def __init__(
-        self, name: str, letters: str, shown: str, kind: Kind, shared: bool = False
-    ) -> None:
+    def __init__(self, name: str, letters: str, shown: str) -> None:
         self.name = name
         self.letters = letters
         self.shown = shown  # its shape as messages print it
-        self.kind = kind
-        self.shared = shared  # by heads or batch items: the kernel sums its gradient
         self.axes = len(letters) - letters.count("1")
         added = letters[letters.find("1") :] if "1" in letters else ""
-        axes = (None if letter == "1" else slice(None) for letter in added)
-        self.view = (..., *axes)  # an array indexed so has the axes it lacks
+        self._view = [None if letter == "1" else slice(None) for letter in added]
 
-        self.is_required = kind is _TOKENS
-        self.has_gradient = kind in (_TOKENS, _MASK, _TABLE, _VECTOR)
+    def read(self, value: object) -> Array:
+        """Check that these are numbers of the right kind."""
+        return as_floating(self.name, value)
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        """Check the axes after the batch axes."""
+
+    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype that the kernel takes it in."""
+        return computed
+
+    def aligned(self, array: Array) -> Array:
+        """View `array` with the axes it lacks; none is repeated."""
+        return array[(..., *self._view)] if self._view else array
+
+    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
+        """Heads, rows and columns of an aligned array, where they are repeated."""
+        own = zip(self.letters, (1, 1, 1, *array.shape)[-3:], strict=True)
+        return tuple(sizes[_PLACES[x]] if x in _PLACES else n for x, n in own)
+
+    def as_kernel_takes(
+        self,
+        array: Array,
+        batch: tuple[int, ...],
+        sizes: Sizes,
+        computed: np.dtype[Any],
+    ) -> Array:
+        """View `array` as (*batch, heads, rows, columns); copied only for its dtype."""
+        array = self.aligned(native(array, self.dtype(array, computed)))
+        shape = (*batch, *self.core(array, sizes))
+        if array.shape == shape:
+            return array
+        check_bytes(self.name, shape, array.dtype)
+        return np.broadcast_to(array, shape)
+
+
+class Tokens(Operand):
+    """Query, key or value: `read_sizes` reads the letters off them."""
+
+    is_required = True
+
+    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
+        return array.shape[-3:]
+
+
+class Table(Operand):
+    """One row for each relative position, bucket or label."""
+
+    is_shared = True
+
+    def rows(self, array: Array) -> int:
+        """Count its rows."""
+        rows: int = array.shape[self.row_axis]
+        return rows
 
     @property
     def row_axis(self) -> int:
-        """The axis of a table that counts its rows."""
         return 1 - self.axes
 
-    def core(self, sizes: Sizes) -> tuple[int, ...]:
-        """Lengths of the axes it has, where all are letters of `Sizes`."""
-        return tuple(sizes[_PLACES[x]] for x in self.letters if x != "1")
-
-
-# ---- kinds ---------------------------------------------------------------------------
-
-
-def _as_mask(name: str, value: object) -> Array:
-    mask = as_array(name, value)
-    if mask.dtype.kind not in "bf" or mask.dtype.itemsize > 8:
-        hint = " (True = may attend: convert with .astype(bool))"
-        raise TypeError(
-            f"{name}: got dtype {mask.dtype}; expected bool, float16, float32 or "
-            f"float64{hint if mask.dtype.kind in 'iu' else ''}"
-        )
-    return mask
-
-
-def _as_labels(name: str, value: object) -> Array:
-    """Return labels as signed integers with the axes Lq and Lk."""
-    array = as_array(name, value)
-    if array.dtype.kind != "i":
-        raise TypeError(
-            f"{name}: got dtype {array.dtype}; expected int8, int16, int32 or int64"
-        )
-    if array.ndim < 2:
-        raise ValueError(f"{name}: got shape {array.shape}; expected (..., Lq, Lk)")
-    return array
-
-
-def _check_nothing(operand: Operand, array: Array, sizes: Sizes) -> None:
-    """`read_sizes` has read the sizes off it, or it has no axes of its own."""
-
-
-def _check_table(operand: Operand, table: Array, sizes: Sizes) -> None:
-    name, wanted, own = operand.name, operand.shown, operand.axes - 1
-    at_least_ndim(name, table, own, wanted)
-    if own == 2:
-        letter = operand.letters[-1]
-        columns = sizes[_PLACES[letter]]
-        if table.shape[-1] != columns:
-            owner, ending = {"D": ("query", "D"), "V": ("value", "Dv")}[letter]
-            wanted = wanted.replace(f"R, {ending})", f"R, {columns})")
+    def check(self, array: Array, sizes: Sizes) -> None:
+        own = self.axes - 1
+        at_least_ndim(self.name, array, own, self.shown)
+        if own == 2:
+            self._check_columns(array, sizes)
+        if not self.rows(array):
             raise ValueError(
-                f"{name}: shape {table.shape} does not match {owner}'s head_dim "
-                f"{columns}; expected {wanted}"
+                f"{self.name}: shape {array.shape} has no rows; expected at least 1"
             )
-    if not table.shape[-own]:
+        heads = array.shape[-own - 1] if array.ndim > own else 1
+        if heads not in (1, sizes.H):
+            raise ValueError(
+                f"{self.name}: shape {array.shape} has {heads} heads, but query has "
+                f"{sizes.H}; expected {self.shown}"
+            )
+
+    def _check_columns(self, array: Array, sizes: Sizes) -> None:
+        letter = self.letters[-1]
+        columns = sizes[_PLACES[letter]]
+        if array.shape[-1] == columns:
+            return
+        owner, ending = {"D": ("query", "D"), "V": ("value", "Dv")}[letter]
+        wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
         raise ValueError(
-            f"{name}: shape {table.shape} has no rows; expected at least 1"
+            f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
+            f"{columns}; expected {wanted}"
         )
-    heads = table.shape[-own - 1] if table.ndim > own else 1
-    if heads not in (1, sizes.H):
+
+
+class Vector(Operand):
+    """One row, of each head or of all."""
+
+    is_shared = True
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        D, H = sizes.D, sizes.H
+        if array.shape not in ((D,), (1, D), (H, D)):
+            raise ValueError(
+                f"{self.name}: shape {array.shape} does not match query's head_dim {D} "
+                f"and {H} heads; expected ({D},) or ({H}, {D})"
+            )
+
+
+class Pairs(Operand):
+    """Something for each pair of positions; axes of length 1 are repeated."""
+
+    promotes = False
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        core = tuple(sizes[_PLACES[letter]] for letter in self.letters if letter != "1")
+        shape = array.shape[-len(core) :] if array.ndim else ()
+        pairs = zip(reversed(shape), reversed(core), strict=False)
+        if all(size in (1, full) for size, full in pairs):
+            return
+        wanted = f"(..., {', '.join(map(str, core))})"
         raise ValueError(
-            f"{name}: shape {table.shape} has {heads} heads, but query has "
-            f"{sizes.H}; expected {wanted}"
+            f"{self.name}: shape {array.shape} does not broadcast to {wanted}; "
+            f"expected that, or 1 on an axis{self.hint(array.shape, core)}"
         )
 
-
-def _check_vector(operand: Operand, vector: Array, sizes: Sizes) -> None:
-    D, H = sizes.D, sizes.H
-    if vector.shape not in ((D,), (1, D), (H, D)):
-        raise ValueError(
-            f"{operand.name}: shape {vector.shape} does not match query's head_dim {D} "
-            f"and {H} heads; expected ({D},) or ({H}, {D})"
-        )
+    def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
+        """Say what was meant, perhaps."""
+        return ""
 
 
-def _check_pairs(operand: Operand, array: Array, sizes: Sizes) -> None:
-    core = operand.core(sizes)
-    shape = array.shape[-len(core) :] if array.ndim else ()
-    pairs = zip(reversed(shape), reversed(core), strict=False)
-    if all(size in (1, full) for size, full in pairs):
-        return
-    wanted = f"(..., {', '.join(map(str, core))})"
-    hint = ""
-    if operand.kind is _MASK and array.ndim == 3 and array.shape[1:] == core[1:]:
-        hint = " (one mask per batch item and none per head is attn_mask[:, None])"
-    elif operand.kind is _MASK and array.ndim == 2 and array.shape[1] == core[2]:
-        hint = " (keys to hide per batch item are attn_mask[:, None, None])"
-    raise ValueError(
-        f"{operand.name}: shape {array.shape} does not broadcast to {wanted}; expected "
-        f"that, or 1 on an axis{hint}"
-    )
+class Mask(Pairs):
+    """True where a query may attend, or numbers to add."""
+
+    def read(self, value: object) -> Array:
+        mask = as_array(self.name, value)
+        if mask.dtype.kind not in "bf" or mask.dtype.itemsize > 8:
+            hint = " (True = may attend: convert with .astype(bool))"
+            raise TypeError(
+                f"{self.name}: got dtype {mask.dtype}; expected bool, float16, float32 "
+                f"or float64{hint if mask.dtype.kind in 'iu' else ''}"
+            )
+        return mask
+
+    def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
+        if len(shape) == 3 and shape[1:] == core[1:]:
+            return " (one mask per batch item and none per head is attn_mask[:, None])"
+        if len(shape) == 2 and shape[1] == core[2]:
+            return " (keys to hide per batch item are attn_mask[:, None, None])"
+        return ""
+
+    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
+        if array.dtype.kind == "b":
+            return np.dtype(bool)
+        return np.dtype(np.float64 if array.itemsize > 4 else np.float32)
 
 
-def _computed(array: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype
+class Labels(Pairs):
+    """Table row of each pair."""
+
+    has_gradient = False
+
+    def read(self, value: object) -> Array:
+        array = as_array(self.name, value)
+        if array.dtype.kind != "i":
+            raise TypeError(
+                f"{self.name}: got dtype {array.dtype}; expected int8, int16, int32 or "
+                "int64"
+            )
+        if array.ndim < 2:
+            raise ValueError(
+                f"{self.name}: got shape {array.shape}; expected (..., Lq, Lk)"
+            )
+        return array
+
+    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
+        return array.dtype.newbyteorder("=")
 
 
-def _own(array: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return array.dtype.newbyteorder("=")
+class Items(Operand):
+    """An integer for each batch item; a private copy, so that it stays checked."""
 
+    has_gradient = False
+    promotes = False
 
-def _of_mask(array: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Bool, float32 or float64; float16 widens."""
-    if array.dtype.kind == "b":
-        return np.dtype(bool)
-    return np.dtype(np.float64 if array.itemsize > 4 else np.float32)
+    def read(self, value: object) -> Array:
+        return as_integers(self.name, value)
 
+    def as_kernel_takes(
+        self,
+        array: Array,
+        batch: tuple[int, ...],
+        sizes: Sizes,
+        computed: np.dtype[Any],
+    ) -> Array:
+        return np.ascontiguousarray(np.broadcast_to(array, batch)).reshape(-1)
 
-_TOKENS = Kind(as_floating, _check_nothing, _computed, promotes=True)
-_MASK = Kind(_as_mask, _check_pairs, _of_mask)
-_TABLE = Kind(as_floating, _check_table, _computed, promotes=True)
-_VECTOR = Kind(as_floating, _check_vector, _computed, promotes=True)
-_LABELS = Kind(_as_labels, _check_pairs, _own)
-_ITEMS = Kind(as_integers, _check_nothing, _own)  # private copies: they stay checked
 
 _ROWS = "(R, D), (H, R, D) or (..., H, R, D)"
 _EACH_ITEM = "an integer or integers of the batch shape (...)"
@@ -206,24 +259,22 @@ _EACH_ITEM = "an integer or integers of the batch shape (...)"
 OPERANDS: Mapping[str, Operand] = {
     operand.name: operand
     for operand in (
-        Operand("query", "HqD", "(..., H, Lq, D)", _TOKENS),
-        Operand("key", "KkD", "(..., Hk, Lk, D)", _TOKENS),
-        Operand("value", "KkV", "(..., Hk, Lk, Dv)", _TOKENS),
-        Operand(
-            "attn_mask", "Hqk", "something that broadcasts to (..., H, Lq, Lk)", _MASK
-        ),
-        Operand("rel_key", "HAD", _ROWS, _TABLE, shared=True),
-        Operand("rel_query", "HCD", _ROWS, _TABLE, shared=True),
-        Operand("rel_value", "HWV", _ROWS.replace("D", "Dv"), _TABLE, shared=True),
-        Operand("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)", _TABLE, shared=True),
-        Operand("pos_bias_u", "H1D", "(D,) or (H, D)", _VECTOR, shared=True),
-        Operand("pos_bias_v", "H1D", "(D,) or (H, D)", _VECTOR, shared=True),
-        Operand("labels", "1qk", "(..., Lq, Lk)", _LABELS),
-        Operand("query_offset", "", _EACH_ITEM, _ITEMS),
-        Operand("key_lengths", "", _EACH_ITEM, _ITEMS),
+        Tokens("query", "HqD", "(..., H, Lq, D)"),
+        Tokens("key", "KkD", "(..., Hk, Lk, D)"),
+        Tokens("value", "KkV", "(..., Hk, Lk, Dv)"),
+        Mask("attn_mask", "Hqk", "something that broadcasts to (..., H, Lq, Lk)"),
+        Table("rel_key", "HAD", _ROWS),
+        Table("rel_query", "HCD", _ROWS),
+        Table("rel_value", "HWV", _ROWS.replace("D", "Dv")),
+        Table("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)"),
+        Vector("pos_bias_u", "H1D", "(D,) or (H, D)"),
+        Vector("pos_bias_v", "H1D", "(D,) or (H, D)"),
+        Labels("labels", "1qk", "(..., Lq, Lk)"),
+        Items("query_offset", "", _EACH_ITEM),
+        Items("key_lengths", "", _EACH_ITEM),
     )
 }
-TABLES = tuple(name for name, operand in OPERANDS.items() if operand.kind is _TABLE)
+TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
 
 
 # ---- what all of a call's are checked for --------------------------------------------
@@ -276,8 +327,7 @@ def _check_heads(sizes: Sizes, enable_gqa: bool) -> None:
 def check_shapes(arrays: Mapping[str, Array], sizes: Sizes) -> None:
     """Check the axes after the batch axes."""
     for name, array in arrays.items():
-        operand = OPERANDS[name]
-        operand.kind.check(operand, array, sizes)
+        OPERANDS[name].check(array, sizes)
 
 
 def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
@@ -312,35 +362,3 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] 
             return None
         joined.append(y if x == 1 else x)
     return tuple(reversed(joined))
-
-
-# ---- views for the kernel ------------------------------------------------------------
-
-
-def aligned(operand: Operand, array: Array) -> Array:
-    """View `array` with an axis for each of heads, rows and columns, none repeated."""
-    return array[operand.view]
-
-
-def as_kernel_takes(
-    operand: Operand,
-    array: Array,
-    batch: tuple[int, ...],
-    sizes: Sizes,
-    dtype: np.dtype[Any],
-) -> Array:
-    """View `array` as (*batch, heads, rows, columns); copied only for its dtype."""
-    array = native(array, operand.kind.dtype(array, dtype))
-    if operand.kind is _ITEMS:
-        return np.ascontiguousarray(np.broadcast_to(array, batch)).reshape(-1)
-    if operand.kind is _TOKENS:
-        core = array.shape[-3:]
-    else:
-        array = aligned(operand, array)
-        own = zip(operand.letters, (1, 1, 1, *array.shape)[-3:], strict=True)
-        core = tuple(sizes[_PLACES[x]] if x in _PLACES else n for x, n in own)
-    shape = (*batch, *core)
-    if array.shape == shape:
-        return array
-    check_bytes(operand.name, shape, array.dtype)
-    return np.broadcast_to(array, shape)

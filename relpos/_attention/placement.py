@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._attention.operands import OPERANDS
+from relpos._attention.operands import TABLES
 from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers, stored
 
 
@@ -29,12 +29,6 @@ class Placement(NamedTuple):
         return cls({}, {}, range(1), range(1))
 
 
-def rows_of(name: str, table: Array) -> int:
-    """Count the rows of a table."""
-    rows: int = table.shape[OPERANDS[name].row_axis]
-    return rows
-
-
 def place_tables(
     tables: dict[str, Array], minimum: object, buckets: object, beyond: str
 ) -> Placement:
@@ -45,7 +39,7 @@ def place_tables(
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
-    counts = {name: rows_of(name, table) for name, table in tables.items()}
+    counts = {name: TABLES[name].rows(table) for name, table in tables.items()}
     index = None
     if buckets is not None:
         index = _check_buckets(buckets, counts)
@@ -168,7 +162,7 @@ def check_labels(labels: Array, tables: dict[str, Array]) -> None:
     array = stored(labels)
     largest = int(array.max()) if array.size else -1
     for name, table in tables.items():
-        count = rows_of(name, table)
+        count = TABLES[name].rows(table)
         if largest >= count:
             at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
             raise IndexError(
@@ -200,7 +194,7 @@ def expand_tables(inputs: dict[str, Array], placement: Placement) -> dict[str, A
     if not placement.rows:
         return inputs
     return inputs | {
-        name: gather_rows(inputs[name], rows, OPERANDS[name].row_axis)
+        name: gather_rows(inputs[name], rows, TABLES[name].row_axis)
         for name, rows in placement.rows.items()
     }
 

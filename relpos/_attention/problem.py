@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from relpos._attention import fire_network as _fire
 from relpos._attention.call import Call
-from relpos._attention.edges import Edges, as_edges
+from relpos._attention.edges import as_edges
 from relpos._attention.operands import (
     OPERANDS,
     TABLES,
     Sizes,
-    as_kernel_takes,
     check_shapes,
     join_batches,
     read_sizes,
@@ -41,6 +40,9 @@ from relpos._checks import (
     as_real,
     kind_of,
 )
+
+if TYPE_CHECKING:
+    from relpos._attention.edges import Edges
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
@@ -93,7 +95,7 @@ def prepare(call: Call, fire: _fire.Fire | None, edges: Edges | None) -> Problem
         check_reach(placement.spans, _visible(inputs, batch, sizes, window))
     dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
     operands: dict[str, Any] = {
-        name: as_kernel_takes(OPERANDS[name], array, batch, sizes, dtype)
+        name: OPERANDS[name].as_kernel_takes(array, batch, sizes, dtype)
         for name, array in expand_tables(inputs, placement).items()
     }
     operands |= graph
@@ -119,7 +121,7 @@ def _read(call: Call) -> dict[str, Array]:
     inputs = {}
     for operand, value in zip(OPERANDS.values(), call, strict=False):
         if value is not None or operand.is_required:
-            inputs[operand.name] = operand.kind.read(operand.name, value)
+            inputs[operand.name] = operand.read(value)
     if "pos_bias_v" in inputs and "rel_key" not in inputs:
         raise ValueError(
             "pos_bias_v: given without rel_key; it only acts in the rel_key term, so "
@@ -238,7 +240,7 @@ def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[
 
 def _promotes(name: str) -> bool:
     """Whether an input counts for the dtype of the result: FIRE's parameters do."""
-    return name not in OPERANDS or OPERANDS[name].kind.promotes
+    return name not in OPERANDS or OPERANDS[name].promotes
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:

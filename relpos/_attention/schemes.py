@@ -32,6 +32,13 @@ _MUSIC = {"is_causal": True, "beyond": "raise"}
 _TRANSFORMER_XL = {"beyond": "raise"}
 
 
+#: The parameters of `attention`, by keyword only.
+_KEYWORDS = {
+    name: parameter.replace(kind=parameter.KEYWORD_ONLY)
+    for name, parameter in signature(attention).parameters.items()
+}
+
+
 def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
     """Let `help` of a scheme show what it passes on to `attention`, and its settings.
 
@@ -45,10 +52,10 @@ def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
             for name, parameter in own.parameters.items()
             if parameter.kind is not parameter.VAR_KEYWORD
         }
-        for name, passed in signature(attention).parameters.items():
-            default = settings.get(name, passed.default)
-            by_keyword = passed.replace(kind=passed.KEYWORD_ONLY, default=default)
-            parameters.setdefault(name, by_keyword)
+        for name, passed in _KEYWORDS.items():
+            if name in settings:
+                passed = passed.replace(default=settings[name])
+            parameters.setdefault(name, passed)
         shown = own.replace(parameters=[*parameters.values()])
         scheme.__signature__ = shown  # type: ignore[attr-defined]
         return scheme
