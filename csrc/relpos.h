@@ -63,14 +63,8 @@ int rp_count_cpus(int *limited);
 
 /* ---- gemm.c: large matrix products ---------------------------------------- */
 
-/* C (m, n) = alpha * A (m, k) . B (k, n) + beta * C, float32 or float64 by dtype.
- * A and B are any strided view (element strides); C has unit column stride. By own
- * tiles, or by OpenBLAS where the build has one and the strides suit. */
-rp_status rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha,
-                  const void *a, ptrdiff_t a_row, ptrdiff_t a_col, const void *b,
-                  ptrdiff_t b_row, ptrdiff_t b_col, double beta, void *c,
-                  ptrdiff_t c_row, int threads);
-/* The same with strides of a and b in bytes, that of c in elements. */
+/* c (m, n) = alpha * a (m, k) . b (k, n) + beta * c. Strides of a and b are in bytes, any of
+ * them; that of c is in elements, and its columns lie side by side. */
 typedef struct {
     int64_t m, n, k;
     double alpha, beta;
@@ -79,6 +73,10 @@ typedef struct {
     void *c;
     ptrdiff_t c_row;
 } rp_product;
+
+/* float32 or float64 by dtype. By own tiles, or by OpenBLAS where the build has one and the
+ * strides suit. */
+rp_status rp_gemm(const rp_product *product, int dtype, int threads);
 
 /* One block of c per unit: rows a multiple of every RP_MR, columns of every two vectors;
  * the packed blocks of a and b fill a 1 MiB second-level cache in float64. */

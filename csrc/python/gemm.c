@@ -75,7 +75,6 @@ multiply(const rp_isa *isa, PyObject *args)
         return NULL;
     int dtype = PyArray_TYPE(a) == NPY_FLOAT ? RP_F32 : RP_F64;
     const npy_intp *as = PyArray_STRIDES(a), *bs = PyArray_STRIDES(b);
-    ptrdiff_t item = PyArray_ITEMSIZE(a);
     rp_product p = {.m = shape[0],
                     .n = shape[1],
                     .k = PyArray_DIM(a, 1),
@@ -89,10 +88,8 @@ multiply(const rp_isa *isa, PyObject *args)
                     .c = PyArray_DATA(c),
                     .c_row = shape[1]};
     Py_BEGIN_ALLOW_THREADS
-    status = isa != NULL
-                 ? rp_gemm_tiles(isa, dtype, &p, threads)
-                 : rp_gemm(dtype, p.m, p.n, p.k, 1, p.a, as[0] / item, as[1] / item,
-                           p.b, bs[0] / item, bs[1] / item, 0, p.c, p.c_row, threads);
+    status = isa != NULL ? rp_gemm_tiles(isa, dtype, &p, threads)
+                         : rp_gemm(&p, dtype, threads);
     Py_END_ALLOW_THREADS
     raise_status(status);
     if (PyErr_Occurred())

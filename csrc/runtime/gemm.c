@@ -235,31 +235,17 @@ blas_unit(void *context, int64_t unit, int worker)
 /* ---- the entry ----------------------------------------------------------------- */
 
 rp_status
-rp_gemm(int dtype, int64_t m, int64_t n, int64_t k, double alpha, const void *a,
-        ptrdiff_t a_row, ptrdiff_t a_col, const void *b, ptrdiff_t b_row,
-        ptrdiff_t b_col, double beta, void *c, ptrdiff_t c_row, int threads)
+rp_gemm(const rp_product *p, int dtype, int threads)
 {
     ptrdiff_t item = dtype == RP_F32 ? sizeof(float) : sizeof(double);
-    rp_product product = {.m = m,
-                          .n = n,
-                          .k = k,
-                          .alpha = alpha,
-                          .beta = beta,
-                          .a = a,
-                          .a_row = a_row * item,
-                          .a_col = a_col * item,
-                          .b = b,
-                          .b_row = b_row * item,
-                          .b_col = b_col * item,
-                          .c = c,
-                          .c_row = c_row};
-    blas_call call = {.product = &product, .dtype = dtype};
+    blas_call call = {.product = p, .dtype = dtype};
     pthread_once(&blas_once, open_blas);
-    if (blas.sgemm == NULL || m <= 0 || n <= 0 || k <= 0 || c_row < n ||
-        c_row > INT_MAX ||
-        !blas_suits(product.a_row, product.a_col, m, k, item, &call.a) ||
-        !blas_suits(product.b_row, product.b_col, k, n, item, &call.b))
-        return rp_gemm_tiles(rp_best_isa(), dtype, &product, threads);
-    call.across = blocks(n, blas.columns);
-    return rp_parallel(blocks(m, blas.rows) * call.across, blas_unit, &call, threads);
+    if (blas.sgemm == NULL || p->m <= 0 || p->n <= 0 || p->k <= 0 || p->c_row < p->n ||
+        p->c_row > INT_MAX ||
+        !blas_suits(p->a_row, p->a_col, p->m, p->k, item, &call.a) ||
+        !blas_suits(p->b_row, p->b_col, p->k, p->n, item, &call.b))
+        return rp_gemm_tiles(rp_best_isa(), dtype, p, threads);
+    call.across = blocks(p->n, blas.columns);
+    return rp_parallel(blocks(p->m, blas.rows) * call.across, blas_unit, &call,
+                       threads);
 }

@@ -63,8 +63,19 @@ score_product(const score_job_t *s, int64_t item, int64_t first, int64_t rows, i
         row = s->d * size;
         col = size;
     }
-    return rp_gemm(RP_IS_F32 ? RP_F32 : RP_F64, rows, n, s->d, scale, q, row / size,
-                   col / size, b, b_steps[1] / size, b_steps[0] / size, 0.0, to, n, 1);
+    rp_product product = {.m = rows,
+                          .n = n,
+                          .k = s->d,
+                          .alpha = scale,
+                          .a = q,
+                          .a_row = row,
+                          .a_col = col,
+                          .b = b,
+                          .b_row = b_steps[1],
+                          .b_col = b_steps[0],
+                          .c = to,
+                          .c_row = n};
+    return rp_gemm(&product, RP_IS_F32 ? RP_F32 : RP_F64, 1);
 }
 
 /* Adds the position terms of one row to its contents; position holds the terms of table
