@@ -11,7 +11,6 @@ through the Python functions, tables and packing included:
 - two threads: rate of each over the rate of one thread alone, at equal clocks;
 - decode, one query against a cache of keys and values: time of a NumPy loop over items
   and heads over the time of relpos;
-- a call so small that only the way to the kernel counts, in microseconds;
 - for comparison, without a target: float64; shaw, alibi, whose bias stands for every
   bias by offset, and fire, width 32, over the time of plain attention; two threads that
   share one head; decode as a fraction of the rate at which this core only reads the
@@ -69,8 +68,6 @@ TWO_THREADS = {
 }
 #: Time of the NumPy loop over that of relpos, by batch and keys.
 DECODE = {(1, 1024): 0.65, (8, 8192): 1.2, (1, 65536): 1.15}
-#: Microseconds at most, the only time that is not a ratio.
-SMALL_CALL = 18.0
 
 # The one length of rows that have no table of lengths.
 LENGTH = 1024
@@ -231,7 +228,6 @@ class Rows:
             label = f"decode B={batch} Lk={length} {isa}"
             target = DECODE[batch, length]
             self.add(label, decoding.over_numpy_row, batch, length, target, isa)
-        self.add(f"small call {isa}", decoding.small_call_row, SMALL_CALL, isa)
 
     def comparisons(self, isa: str) -> None:
         """Rows without a target."""

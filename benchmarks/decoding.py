@@ -1,11 +1,11 @@
-"""Rows of attention.py whose time is that of reading, or of the call itself."""
+"""Rows of attention.py whose time is that of reading."""
 
 from functools import partial
 from typing import Any
 
 import harness
 import numpy as np
-from problems import Problem, decode, tokens
+from problems import decode
 
 import relpos
 from relpos._settings import use_isa
@@ -63,26 +63,6 @@ def read_row(
         "of read rate",
         timing.shares(sum(array.nbytes for array in read)),
         timing.tried,
-        seconds=timing.seconds(),
-        error=error,
-    )
-
-
-def small_call_row(label: str, target: float, isa: str, repeats: int) -> harness.Row:
-    """Microseconds of the usual call on four tokens of 16 numbers."""
-    problem = Problem("attention", tokens(4, "float32", heads=1, dim=16))
-    call: Any = partial(getattr(relpos, problem.function), **problem.arrays)
-    with use_isa(isa):
-        error = problem.check(call(), label)
-        yardstick = harness.fma_yardstick(isa, "float32")
-        timing = harness.interleave([call], yardstick, repeats)
-    return harness.Row(
-        label,
-        "us",
-        [seconds * 1e6 for [(seconds, _)] in timing.repeats],
-        timing.tried,
-        target,
-        at_most=True,
         seconds=timing.seconds(),
         error=error,
     )

@@ -1,8 +1,8 @@
 """How the benchmarks measure: results first, then ratios that survive a moving clock.
 
 A core's clock moves by tens of per cent within seconds, and on a shared machine so does
-everything else. So nothing here is compared by its bare time, but one call that is too
-small for anything else:
+everything else. So nothing here is compared by its bare time, but calls that are too
+small for anything else (small_calls.py):
 
 1. A row calls the function once and compares what it wrote with `relpos.reference`
    (float64) at the timed size. A wrong result ends the program; it is never timed.
@@ -151,7 +151,8 @@ class Timing:
         return statistics.median(repeat[0][0] for repeat in self.repeats)
 
 
-def _seconds(work: Work, calls: int, clock: Clock) -> float:
+def seconds_of(work: Work, calls: int, clock: Clock = thread_time) -> float:
+    """Seconds of one of several calls."""
     start = clock()
     for _ in range(calls):
         work()
@@ -171,14 +172,14 @@ def interleave(
     calls = []
     for work in works:
         work()
-        calls.append(math.ceil(WORK_SECONDS / max(_seconds(work, 1, clock), 1e-7)))
+        calls.append(math.ceil(WORK_SECONDS / max(seconds_of(work, 1, clock), 1e-7)))
     repeats: list[list[tuple[float, float]]] = []
     tried, last = 0, yardstick()
     while len(repeats) < wanted and tried < 4 * wanted:
         tried += 1
         rates, times = [last], []
         for work, count in zip(works, calls, strict=True):
-            times.append(_seconds(work, count, clock))
+            times.append(seconds_of(work, count, clock))
             rates.append(yardstick())
         last = rates[-1]
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):

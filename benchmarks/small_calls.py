@@ -1,0 +1,114 @@
+"""Microseconds of calls so small that only the way to the kernel counts.
+
+    python benchmarks/small_calls.py [--quick] [--rows REGEX] [--json FILE]
+
+Every scheme of the catalogue on four tokens of 16 numbers, one head, one batch item,
+float32, on as many threads as usual; rows named `and backward` are a forward and the
+backward of its context together. Output and gradients are compared with the definition
+at this size first.
+
+There is nothing to compare these with but themselves, so here alone times are compared:
+the best of many batches of calls, each on the thread's own CPU clock. That clock leaves
+out what other programs do, but not what they do to the caches: `chrt -f 5 taskset -c 1`
+before the command helps there.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import harness
+import numpy as np
+
+from relpos import _core
+from relpos._catalogue.row import Inputs, Row, cast, draw
+from relpos._catalogue.rows import ROWS
+
+SIZE = {"heads": 1, "length": 4, "dim": 16}
+#: Microseconds at most.
+TARGETS = {
+    "NoPE (no positions)": 15.0,
+    "NoPE (no positions) and backward": 60.0,
+}
+CALLS = 50  # of a batch
+PARTS = 5  # of the batches: each gives its best, the figure is their median
+
+
+def inputs_of(row: Row) -> Inputs:
+    """A scheme's inputs; query, key and value with one batch axis."""
+    made = row.inputs(np.float32, **SIZE)
+    tokens = {"query", "key", "value"} & made.keys()
+    return made | {name: made[name][None] for name in tokens}
+
+
+def exactly(inputs: Inputs) -> Inputs:
+    """What a definition takes."""
+    given = {name: x for name, x in inputs.items() if name != "dtype"}
+    return cast(given, np.float64)
+
+
+def best_row(
+    label: str, call: Callable[[], object], error: float, batches: int
+) -> harness.Row:
+    """The least time of a call."""
+    best = [
+        min(harness.seconds_of(call, CALLS) for _ in range(batches))
+        for _ in range(PARTS)
+    ]
+    return harness.Row(
+        label,
+        "us",
+        [seconds * 1e6 for seconds in best],
+        PARTS,
+        TARGETS.get(label),
+        at_most=True,
+        seconds=min(best),
+        error=error,
+    )
+
+
+def forward_row(label: str, row: Row, batches: int) -> harness.Row:
+    """One call."""
+    inputs = inputs_of(row)
+    call = partial(row.relpos, **inputs)
+    error = harness.check_error(call(), row.reference(**exactly(inputs)), label)
+    return best_row(label, call, error, batches)
+
+
+def both_row(label: str, row: Row, batches: int) -> harness.Row:
+    """A call and its backward."""
+    gradients: Any = row.gradients
+    inputs = inputs_of(row)
+    shape = row.relpos(**inputs).shape
+    grad_out = draw(np.random.default_rng(1), np.float32, *shape)
+    call = partial(gradients.relpos, grad_out, **inputs)
+    wanted = gradients.reference(grad_out.astype(np.float64), **exactly(inputs))
+    got, limits = call(), harness.GRADIENT_LIMIT
+    error = max(
+        harness.check_error(got[name], wanted[name], f"{label}, {name}", limits)
+        for name in wanted
+    )
+    return best_row(label, call, error, batches)
+
+
+def make_plan(quick: bool) -> harness.Plan:
+    """Every row as (label, function that measures it)."""
+    plan: harness.Plan = []
+    batches = 10 if quick else 100
+    for row in ROWS:
+        plan.append((row.name, partial(forward_row, row.name, row, batches)))
+        if row.gradients is not None:
+            label = f"{row.name} and backward"
+            plan.append((label, partial(both_row, label, row, batches)))
+    return plan
+
+
+def main() -> None:
+    harness.use_single_threaded_blas()
+    options = harness.parser("Time of the smallest calls of relpos.").parse_args()
+    about = harness.facts([_core.isa], ("float32",), 1)
+    harness.run(make_plan(options.quick), about, options.rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
