@@ -16,52 +16,64 @@ relpos.attention : The attention inside, as a function.
 relpos.recipes : Weights of published models as arguments of that function.
 """
 
-from relpos.nn.absolute import LearnedAPE, SinusoidalEncoding
-from relpos.nn.bias import DynamicPositionBias
-from relpos.nn.conformer import ConformerGradients, ConformerRelPositionAttention
-from relpos.nn.conv import ConvPositionEmbedding
-from relpos.nn.dropout import Dropout
-from relpos.nn.embedding import Embedding
-from relpos.nn.files import load_file
-from relpos.nn.linear import LayerNorm, Linear
-from relpos.nn.loss import Loss, cross_entropy
-from relpos.nn.memory import update_memory
-from relpos.nn.module import LoadResult, Module
-from relpos.nn.music import RelativeGlobalAttention
-from relpos.nn.optim import SGD, Adam, warmup_rate
-from relpos.nn.parameter import Parameter
-from relpos.nn.shaw import ShawAttention, ShawGradients
+from relpos._names import publish as _publish
+from relpos.nn.absolute import (
+    LearnedAPE as LearnedAPE,
+    SinusoidalEncoding as SinusoidalEncoding,
+)
+from relpos.nn.bias import (
+    DynamicPositionBias as DynamicPositionBias,
+)
+from relpos.nn.conformer import (
+    ConformerGradients as ConformerGradients,
+    ConformerRelPositionAttention as ConformerRelPositionAttention,
+)
+from relpos.nn.conv import (
+    ConvPositionEmbedding as ConvPositionEmbedding,
+)
+from relpos.nn.dropout import (
+    Dropout as Dropout,
+)
+from relpos.nn.embedding import (
+    Embedding as Embedding,
+)
+from relpos.nn.files import (
+    load_file as load_file,
+)
+from relpos.nn.linear import (
+    LayerNorm as LayerNorm,
+    Linear as Linear,
+)
+from relpos.nn.loss import (
+    Loss as Loss,
+    cross_entropy as cross_entropy,
+)
+from relpos.nn.memory import (
+    update_memory as update_memory,
+)
+from relpos.nn.module import (
+    LoadResult as LoadResult,
+    Module as Module,
+)
+from relpos.nn.music import (
+    RelativeGlobalAttention as RelativeGlobalAttention,
+)
+from relpos.nn.optim import (
+    SGD as SGD,
+    Adam as Adam,
+    warmup_rate as warmup_rate,
+)
+from relpos.nn.parameter import (
+    Parameter as Parameter,
+)
+from relpos.nn.shaw import (
+    ShawAttention as ShawAttention,
+    ShawGradients as ShawGradients,
+)
 from relpos.nn.transformer_xl import (
-    RelPartialLearnableMultiHeadAttn,
-    SharedBiasGradients,
-    TransformerXLGradients,
+    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
+    SharedBiasGradients as SharedBiasGradients,
+    TransformerXLGradients as TransformerXLGradients,
 )
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "ConformerGradients",
-    "ConformerRelPositionAttention",
-    "ConvPositionEmbedding",
-    "Dropout",
-    "DynamicPositionBias",
-    "Embedding",
-    "LayerNorm",
-    "LearnedAPE",
-    "Linear",
-    "LoadResult",
-    "Loss",
-    "Module",
-    "Parameter",
-    "RelPartialLearnableMultiHeadAttn",
-    "RelativeGlobalAttention",
-    "SharedBiasGradients",
-    "ShawAttention",
-    "ShawGradients",
-    "SinusoidalEncoding",
-    "TransformerXLGradients",
-    "cross_entropy",
-    "load_file",
-    "update_memory",
-    "warmup_rate",
-]
+__all__ = _publish(globals())

@@ -22,17 +22,20 @@ relpos.attention : Takes the result as keywords.
 relpos.nn : Layers, for what has projections of its own.
 """
 
-from relpos.recipes.grids import botnet, swin
-from relpos.recipes.sequences import bert, deberta, t5
-from relpos.recipes.xlnet import xlnet, xlnet_segments, xlnet_segments_backward
+from relpos._names import publish as _publish
+from relpos.recipes.grids import (
+    botnet as botnet,
+    swin as swin,
+)
+from relpos.recipes.sequences import (
+    bert as bert,
+    deberta as deberta,
+    t5 as t5,
+)
+from relpos.recipes.xlnet import (
+    xlnet as xlnet,
+    xlnet_segments as xlnet_segments,
+    xlnet_segments_backward as xlnet_segments_backward,
+)
 
-__all__ = [
-    "bert",
-    "botnet",
-    "deberta",
-    "swin",
-    "t5",
-    "xlnet",
-    "xlnet_segments",
-    "xlnet_segments_backward",
-]
+__all__ = _publish(globals())

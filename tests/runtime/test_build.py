@@ -80,12 +80,14 @@ def test_no_function_hides_a_module():
         importlib.import_module("relpos.attention")
 
 
-@pytest.mark.parametrize("name", relpos.__all__[1:])
-def test_a_public_name_says_and_pickles_where_it_is_imported_from(name):
-    value = getattr(relpos, name)
-    assert (value.__module__, value.__name__) == ("relpos", name)
-    assert f"crelpos\n{name}\n".encode() in pickle.dumps(value, protocol=0)
-    assert pickle.loads(pickle.dumps(value)) is value
+@pytest.mark.parametrize("package", [relpos, relpos.nn, relpos.recipes])
+def test_a_public_name_says_and_pickles_where_it_is_imported_from(package):
+    for name in set(package.__all__) - {"__version__"}:
+        value = getattr(package, name)
+        assert (value.__module__, value.__name__) == (package.__name__, name)
+        said = f"c{package.__name__}\n{name}\n".encode()
+        assert said in pickle.dumps(value, protocol=0)
+        assert pickle.loads(pickle.dumps(value)) is value
 
 
 def test_the_tables_are_complete_and_alike():
