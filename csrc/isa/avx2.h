@@ -1,4 +1,4 @@
-/* avx2.h: the parameters of the units for x86-64 with AVX2 and FMA, and their target region,
+/* avx2.h: the parameters of the objects for x86-64 with AVX2 and FMA, and their target region,
  * which end.h closes: 32-byte vectors. */
 #ifndef RELPOS_ISA_AVX2_H
 #define RELPOS_ISA_AVX2_H

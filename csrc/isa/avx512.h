@@ -1,4 +1,4 @@
-/* avx512.h: the parameters of the units for x86-64 with AVX-512 (F, DQ, BW, VL), and their
+/* avx512.h: the parameters of the objects for x86-64 with AVX-512 (F, DQ, BW, VL), and their
  * target region, which end.h closes: 64-byte vectors. */
 #ifndef RELPOS_ISA_AVX512_H
 #define RELPOS_ISA_AVX512_H

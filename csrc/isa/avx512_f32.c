@@ -1,6 +1,6 @@
 /* avx512_f32.c: every kernel for AVX-512 and float32. */
 #if defined(__x86_64__)
-#define RP_UNIT rp_avx512_f32
+#define RP_OBJECT rp_avx512_f32
 #define RP_IS_F32 1
 #include "avx512.h"
 #include "../kernels/kernels.h"

@@ -1,4 +1,4 @@
-/* end.h: closes the target region of a unit. */
+/* end.h: closes the target region of an object. */
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

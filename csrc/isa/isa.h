@@ -11,7 +11,7 @@ enum {
     RP_UFUNCS
 };
 
-/* The kernels of one unit: one instruction set and one number type. Each is complete. */
+/* The kernels of one object: one instruction set and one number type. Each is complete. */
 typedef struct {
     int vector_bytes; /* width of its vectors */
     /* With `bytes` these only count: what memory the call would take is written there. */

@@ -1,7 +1,7 @@
-/* kernels.h: every kernel of one unit, that is of one instruction set and one number type,
- * and the unit's table, its only symbol. Everything else is static and has a plain name.
+/* kernels.h: every kernel of one object, that is of one instruction set and one number
+ * type, and the object's table, its only symbol. Everything else is static and has a plain name.
  *
- * A unit sets RP_UNIT, the name of its table, and RP_IS_F32, 1 for float32, 0 for float64;
+ * An object sets RP_OBJECT, the name of its table, and RP_IS_F32, 1 for float32, 0 for float64;
  * its instruction set's header (isa/) sets
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
@@ -19,7 +19,7 @@
 #include "ground/fma_loop.h"
 #include "ground/gemm_block.h"
 
-const rp_kernels RP_UNIT = {
+const rp_kernels RP_OBJECT = {
     .vector_bytes = RP_VECTOR_BYTES,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,

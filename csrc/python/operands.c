@@ -76,59 +76,27 @@ static struct {
     int required;
     int64_t lowest, highest, initial; /* of l and i */
 } scalar_rows[] = {
-    {{"scale", NULL}, offsetof(rp_gradients, forward.scale), 'd', 1, 0, 0, 0},
-    {{"dropout_p", NULL}, offsetof(rp_gradients, forward.dropout.p), 'd', 0, 0, 0, 0},
-    {{"seed", NULL}, offsetof(rp_gradients, forward.dropout.seed), 'Q', 0, 0, 0, 0},
-    {{"min_relative_position", NULL},
-     offsetof(rp_gradients, forward.rel_key.first),
-     'l',
-     0,
-     -RP_FARTHEST,
-     RP_FARTHEST,
-     0},
-    {{"min_bias_position", NULL},
-     offsetof(rp_gradients, forward.rel_bias.first),
-     'l',
-     0,
-     -RP_FARTHEST,
-     RP_FARTHEST,
-     0},
-    {{"window_left", NULL},
-     offsetof(rp_gradients, forward.sight.window_left),
-     'l',
-     0,
-     INT64_MIN,
-     RP_UNBOUNDED,
-     RP_UNBOUNDED},
-    {{"window_right", NULL},
-     offsetof(rp_gradients, forward.sight.window_right),
-     'l',
-     0,
-     INT64_MIN,
-     RP_UNBOUNDED,
-     RP_UNBOUNDED},
-    {{"fire_signed", NULL},
-     offsetof(rp_gradients, forward.fire.is_signed),
-     'i',
-     0,
-     0,
-     1,
-     0},
-    {{"beyond", NULL},
-     offsetof(rp_gradients, forward.beyond),
-     'i',
-     0,
-     RP_CLIP,
-     RP_ZERO,
-     RP_CLIP},
-    {{"num_threads", NULL},
-     offsetof(rp_gradients, forward.threads),
-     'i',
-     1,
-     1,
-     RP_MAX_THREADS,
-     1},
+#define SCALAR(key, field, ...)                                                        \
+    {{key, NULL}, offsetof(rp_gradients, forward.field), __VA_ARGS__},
+#define POSITION -RP_FARTHEST, RP_FARTHEST, 0
+#define WINDOW INT64_MIN, RP_UNBOUNDED, RP_UNBOUNDED
+    /* clang-format off */
+    SCALAR("scale", scale, 'd', 1, 0, 0, 0)
+    SCALAR("dropout_p", dropout.p, 'd', 0, 0, 0, 0)
+    SCALAR("seed", dropout.seed, 'Q', 0, 0, 0, 0)
+    SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)
+    SCALAR("min_bias_position", rel_bias.first, 'l', 0, POSITION)
+    SCALAR("window_left", sight.window_left, 'l', 0, WINDOW)
+    SCALAR("window_right", sight.window_right, 'l', 0, WINDOW)
+    SCALAR("fire_signed", fire.is_signed, 'i', 0, 0, 1, 0)
+    SCALAR("beyond", beyond, 'i', 0, RP_CLIP, RP_ZERO, RP_CLIP)
+    SCALAR("num_threads", threads, 'i', 1, 1, RP_MAX_THREADS, 1)
+    /* clang-format on */
 };
+
+#undef SCALAR
+#undef POSITION
+#undef WINDOW
 
 enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };
 

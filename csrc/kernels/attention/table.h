@@ -17,7 +17,7 @@ enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
 enum {
     RP_MANY_ROWS = 1024, /* up to this many rows the forward takes ROWS */
     RP_FEW_ROWS = 256,   /* the backward, which keeps sums by row for all queries */
-    RP_PACK_CHUNK = 256, /* rows that a unit of packing takes */
+    RP_PACK_ROWS = 256,  /* rows that a unit of packing takes */
 };
 
 /* The table row of relative position r; -1: no position term. */
@@ -78,7 +78,7 @@ typedef struct {
     const rp_attention *p;
     const rp_table *table;
     const band_t *band;
-    int64_t columns, padded, packed_rows, chunks;
+    int64_t columns, padded, packed_rows, units; /* of a copy */
     int panels; /* panels of NR rows; else rows of whole vectors */
     T factor;
 } packed_t;
@@ -151,7 +151,7 @@ plan_packed(packed_t *t, const rp_attention *p, const band_t *band,
     if (panels)
         t->packed_rows = RP_ROUND_UP(t->packed_rows, NR);
     t->padded = panels ? columns : RP_ROUND_UP(columns, VL);
-    t->chunks = (t->packed_rows + RP_PACK_CHUNK - 1) / RP_PACK_CHUNK;
+    t->units = (t->packed_rows + RP_PACK_ROWS - 1) / RP_PACK_ROWS;
     t->heads = table->array.head ? p->H : 1;
     t->batches = table_batches(p, table, t->path);
     t->size = t->packed_rows * t->padded;
@@ -175,12 +175,12 @@ pack_table_unit(void *context, int64_t unit, int worker)
     const packed_t *t = context;
     const rp_array *array = &t->table->array;
     (void)worker;
-    int64_t chunk = unit % t->chunks, copy = unit / t->chunks;
+    int64_t part = unit % t->units, copy = unit / t->units;
     T *data = t->data + copy * t->size;
     copy += t->first;
     int64_t b = copy % t->batches, h = copy / t->batches;
-    int64_t end = RP_MIN(t->packed_rows, (chunk + 1) * RP_PACK_CHUNK);
-    for (int64_t n = chunk * RP_PACK_CHUNK; n < end; n += t->panels ? NR : 1) {
+    int64_t end = RP_MIN(t->packed_rows, (part + 1) * RP_PACK_ROWS);
+    for (int64_t n = part * RP_PACK_ROWS; n < end; n += t->panels ? NR : 1) {
         const char *rows[NR];
         if (!t->panels) {
             pack_row(data + n * t->padded, table_source(t, b, h, n), array->col,

@@ -1,4 +1,4 @@
-/* attention_ufuncs.h: attention in the Shaw, Music and Transformer-XL forms as gufuncs:
+/* ufuncs.h: attention in the Shaw, Music and Transformer-XL forms as gufuncs:
  * adaptors that hand the N items of a call to attention_forward as its batch. */
 #ifndef RELPOS_ATTENTION_UFUNCS_H
 #define RELPOS_ATTENTION_UFUNCS_H
@@ -6,7 +6,7 @@
 #include "attention.h"
 
 /* Runs the problem on the operands of a call: places[i] is where operand i belongs. The
- * caller has set sizes, rows, min_position, window_right and query_offset. */
+ * caller has set sizes, tables, window_right and query_offset. */
 static void
 attention_items(rp_attention *p, rp_array **places, int operands, char **args,
                 const ptrdiff_t *steps)

@@ -32,15 +32,15 @@ typedef struct {
     T *s, *query, *buffer, *grad, *part;
 } graph_grad_row_t;
 
-/* p_e and dS_e of up to RP_EDGE_CHUNK edges, and their share of dq in row->part. */
+/* p_e and dS_e of up to RP_EDGES edges, and their share of dq in row->part. */
 static void
 edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
                int64_t first, int64_t count, T *prob, T *ds)
 {
     const rp_graph *p = gg->plan.p;
-    T dp[RP_EDGE_CHUNK] = {0};
+    T dp[RP_EDGES] = {0};
     score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
-    for (int64_t n = 0; n < RP_EDGE_CHUNK; n += VL)
+    for (int64_t n = 0; n < RP_EDGES; n += VL)
         store(row->s + n, vexp2(load(row->s + n) - row->max) * row->norm);
     if (gg->g->grad_out.data) {
         dot_edges(p, row->grad, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
@@ -99,11 +99,10 @@ graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slic
     }
     start_grad_row(gg, row, b, h, i);
     memset(total, 0, (size_t)p->D * sizeof *total);
-    for (int64_t e = first; e < end; e += RP_EDGE_CHUNK) {
+    for (int64_t e = first; e < end; e += RP_EDGES) {
         if (rp_stopping())
             return;
-        edge_gradients(gg, row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e), prob + e,
-                       ds + e);
+        edge_gradients(gg, row, b, h, e, RP_MIN(RP_EDGES, end - e), prob + e, ds + e);
         for (ptrdiff_t k = 0; k < p->D; k++)
             total[k] += row->part[k];
     }
@@ -119,7 +118,7 @@ graph_query_unit(void *context, int64_t unit, int worker)
     const rp_graph *p = plan->p;
     double *total = (double *)(gg->scratch + worker * gg->scratch_size);
     graph_grad_row_t row = {.s = (T *)(total + p->D)};
-    row.query = row.s + RP_EDGE_CHUNK;
+    row.query = row.s + RP_EDGES;
     row.part = row.query + p->D;
     row.buffer = row.part + p->D;
     row.grad = row.buffer + RP_MAX(p->D, p->Dv);
@@ -132,7 +131,7 @@ graph_query_unit(void *context, int64_t unit, int worker)
 /* ---- by key and by label --------------------------------------------------------- */
 
 /* total = sum over one target's edges of weights[e] * row source[e] of `rows`, in blocks
- * of RP_EDGE_CHUNK terms; part and buffer have room for a row. */
+ * of RP_EDGES terms; part and buffer have room for a row. */
 static void
 sum_edges(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t target,
           const T *weights, const rp_array *rows, int64_t slice, ptrdiff_t columns,
@@ -142,11 +141,11 @@ sum_edges(const graph_gradients_t *gg, const rp_edge_lists *lists, int64_t targe
     int64_t end = lists->start[target + 1];
     T *part = scratch, *buffer = scratch + columns;
     memset(total, 0, (size_t)columns * sizeof *total);
-    for (int64_t first = lists->start[target]; first < end; first += RP_EDGE_CHUNK) {
+    for (int64_t first = lists->start[target]; first < end; first += RP_EDGES) {
         if (rp_stopping())
             return;
         memset(part, 0, (size_t)columns * sizeof(T));
-        for (int64_t n = first; n < RP_MIN(first + RP_EDGE_CHUNK, end); n++) {
+        for (int64_t n = first; n < RP_MIN(first + RP_EDGES, end); n++) {
             int64_t e = lists->edges[n];
             if (weights[e] != 0)
                 add_scaled(part, weights[e],
@@ -307,7 +306,7 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
     gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));
     gg->scratch_size = (ptrdiff_t)RP_ROUND_UP(
-        longest * sizeof(double) / sizeof(T) + RP_EDGE_CHUNK + 4 * longest, 64);
+        longest * sizeof(double) / sizeof(T) + RP_EDGES + 4 * longest, 64);
     return RP_OK;
 }
 

@@ -1,11 +1,11 @@
-/* graph_edges.h: the edges of a graph grouped by what they point to. */
+/* edges.h: the edges of a graph grouped by what they point to. */
 #ifndef RELPOS_GRAPH_EDGES_H
 #define RELPOS_GRAPH_EDGES_H
 
 #include "../ground/system.h"
 
 enum {
-    RP_EDGE_CHUNK = 64,     /* edges at a time, and terms to a block of a sum */
+    RP_EDGES = 64,          /* edges at a time, and terms to a block of a sum */
     RP_EDGE_POLL = 1 << 16, /* edges sorted between two looks at the stop flag */
 };
 

@@ -4,7 +4,7 @@
  * stands twice counts twice. With A = rel_key and W = rel_value,
  *   s_e   = scale * q_i.(k_j + A[l])
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
- * A query's edges are taken RP_EDGE_CHUNK at a time with the running softmax of
+ * A query's edges are taken RP_EDGES at a time with the running softmax of
  * running.h, whichever thread has the row, so only the order of its edges counts. */
 #ifndef RELPOS_GRAPH_FORWARD_H
 #define RELPOS_GRAPH_FORWARD_H
@@ -50,13 +50,13 @@ add_edges(const rp_graph *p, const T *s, const rp_array *rows, int64_t table_row
     }
 }
 
-/* Logits of up to RP_EDGE_CHUNK edges in units of log 2, -inf behind the last; query
+/* Logits of up to RP_EDGES edges in units of log 2, -inf behind the last; query
  * holds scale * log2e * q_i. */
 static void
 score_edges(const rp_graph *p, const T *query, int64_t b, int64_t h, int64_t first,
             int64_t count, T *buffer, T *s)
 {
-    for (int64_t n = 0; n < RP_EDGE_CHUNK; n++)
+    for (int64_t n = 0; n < RP_EDGES; n++)
         s[n] = n < count ? 0 : -(T)INFINITY;
     dot_edges(p, query, &p->key, 0, p->D, b, h, first, count, buffer, s);
     if (p->rel_key.array.data)
@@ -98,14 +98,14 @@ typedef struct {
     T *s, *query, *buffer, *out, *part;
 } graph_row_t;
 
-/* Takes up to RP_EDGE_CHUNK edges into the row. */
+/* Takes up to RP_EDGES edges into the row. */
 static void
 take_edges(const graph_plan_t *plan, graph_row_t *row, int64_t b, int64_t h,
            int64_t first, int64_t count)
 {
     const rp_graph *p = plan->p;
     score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
-    take_logits(&row->running, row->s, RP_EDGE_CHUNK, row->out, plan->width);
+    take_logits(&row->running, row->s, RP_EDGES, row->out, plan->width);
     memset(row->part, 0, (size_t)plan->width * sizeof(T));
     add_edges(p, row->s, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
               row->part);
@@ -124,7 +124,7 @@ graph_unit(void *context, int64_t unit, int worker)
     int64_t first = unit % plan->blocks * plan->block;
     int64_t last = RP_MIN(first + plan->block, p->Lq);
     graph_row_t row = {.s = plan->scratch + worker * plan->scratch_size};
-    row.query = row.s + RP_EDGE_CHUNK;
+    row.query = row.s + RP_EDGES;
     row.buffer = row.query + p->D;
     row.out = row.buffer + RP_MAX(p->D, p->Dv);
     row.part = row.out + plan->width;
@@ -133,10 +133,10 @@ graph_unit(void *context, int64_t unit, int worker)
         row.running = RP_NOTHING_SEEN;
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
         scaled_query(p, b, h, i, row.query);
-        for (int64_t e = p->indptr[i]; e < end; e += RP_EDGE_CHUNK) {
+        for (int64_t e = p->indptr[i]; e < end; e += RP_EDGES) {
             if (rp_stopping())
                 return;
-            take_edges(plan, &row, b, h, e, RP_MIN(RP_EDGE_CHUNK, end - e));
+            take_edges(plan, &row, b, h, e, RP_MIN(RP_EDGES, end - e));
         }
         row.running.max = running_base(row.running.max);
         write_row(&p->results, b, h, i, row.running, row.out, p->Dv, 1);
@@ -165,7 +165,7 @@ graph_forward(const rp_graph *p, size_t *bytes)
         return RP_NO_MEMORY;
     plan_graph(&plan, p);
     plan.scratch_size =
-        RP_ROUND_UP(RP_EDGE_CHUNK + p->D + RP_MAX(p->D, p->Dv) + 2 * plan.width, 64);
+        RP_ROUND_UP(RP_EDGES + p->D + RP_MAX(p->D, p->Dv) + 2 * plan.width, 64);
     rp_status status = reserve(&arena, lay_out_graph, &plan, bytes);
     if (status || bytes)
         return status;

@@ -1,4 +1,4 @@
-/* loops.h: what the gufunc loops share: units of work and strided runs. */
+/* jobs.h: what the gufunc loops share: units of work and strided runs. */
 #ifndef RELPOS_GROUND_JOBS_H
 #define RELPOS_GROUND_JOBS_H
 

@@ -1,4 +1,4 @@
-/* tile_gemm.h: the micro-kernels that every product of a tile is made of.
+/* micro.h: the micro-kernels that every product of a tile is made of.
  *
  * A micro-tile is MR rows by NR = 2 vectors, held in registers over the whole inner
  * dimension. Three forms of the operands:

@@ -1,4 +1,4 @@
-/* vector.h: the number type T of a unit, the ISA's vector of T, and the few operations that
+/* vector.h: the number type T of an object, the ISA's vector of T, and the few operations that
  * C leaves out.
  *
  * V is a vector of VL lanes, VI the signed integers of the same width. Loads and stores

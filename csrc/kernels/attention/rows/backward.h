@@ -75,11 +75,11 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
 
 /* The visible keys [j0, end) of one query row. */
 static void
-chunk_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *q,
-                int64_t hk, int64_t j0, int64_t end, double *bias_sums)
+stretch_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *q,
+                  int64_t hk, int64_t j0, int64_t end, double *bias_sums)
 {
     const rp_attention *p = &g->forward;
-    unsigned char keep[RP_CHUNK_KEYS];
+    unsigned char keep[RP_STRETCH_KEYS];
     T max = *(const T *)rp_at(&p->results.row_max, q->b, q->h, q->i);
     T sum = *(const T *)rp_at(&p->results.row_sum, q->b, q->h, q->i);
     T delta = grad_dot(g, q, &p->results.out, q->h, q->i);
@@ -87,7 +87,7 @@ chunk_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *q,
         delta -= *(const T *)rp_at(&g->grad_lse, q->b, q->h, q->i);
     if (sum == 0)
         return;
-    score_chunk(bias, q, hk, j0, end);
+    score_stretch(bias, q, hk, j0, end);
     if (p->dropout.p > 0)
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
@@ -121,17 +121,18 @@ rows_backward_unit(void *context, int64_t unit, int worker)
     query_row_t q = {.s = plan->scratch};
     (void)unit;
     (void)worker;
-    q.gathered = q.s + RP_CHUNK_KEYS + VL;
+    q.gathered = q.s + RP_STRETCH_KEYS + VL;
     for (int64_t row = 0; row < p->B * p->Hk * plan->rows; row++) {
         int64_t slice = row / plan->rows;
         start_row(plan, &q, slice, row % plan->rows,
                   q.gathered + 2 * RP_MAX(p->D, p->Dv));
         memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
-        for (int64_t j0 = q.visible.begin; j0 < q.visible.end; j0 += RP_CHUNK_KEYS) {
+        for (int64_t j0 = q.visible.begin; j0 < q.visible.end; j0 += RP_STRETCH_KEYS) {
             if (rp_stopping())
                 return;
-            chunk_gradients(&plan->bias, rg->g, &q, slice % p->Hk, j0,
-                            RP_MIN(j0 + RP_CHUNK_KEYS, q.visible.end), rg->bias_sums);
+            stretch_gradients(&plan->bias, rg->g, &q, slice % p->Hk, j0,
+                              RP_MIN(j0 + RP_STRETCH_KEYS, q.visible.end),
+                              rg->bias_sums);
         }
         add_bias_sums(rg->g, q.b, q.h, rg->bias_sums);
     }

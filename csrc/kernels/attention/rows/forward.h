@@ -12,15 +12,16 @@
 #include "../terms/mask.h"
 
 enum {
-    RP_FEW_QUERIES = 8, /* rows that share the keys of a chunk while they are warm */
+    RP_FEW_QUERIES = 8, /* rows that share the keys of a stretch while they are warm */
     RP_SPANS = 64,      /* parts that the keys of few queries are split into, at most */
 };
 
 typedef struct {
     const rp_attention *p;
     int64_t group, rows; /* query heads to a key head; query rows to a key head */
-    int64_t blocks, chunks, spans; /* row blocks to a key head; keys: chunks, spans */
-    int64_t span_chunks;
+    int64_t blocks, stretches,
+        spans; /* row blocks to a key head; keys: stretches, spans */
+    int64_t span_stretches;
     ptrdiff_t width; /* Dv in whole vectors */
     bias_t bias;
     int64_t first, slices; /* the wave: slices (b, hk) whose partial results are kept */
@@ -35,7 +36,7 @@ typedef struct {
     int64_t b, h, i;
     rp_interval visible;
     const T *content, *relative; /* (q + u) and (q + v), times scale * log2e */
-    T *s, *gathered;             /* a chunk's logits; a strided row made contiguous */
+    T *s, *gathered;             /* a stretch's logits; a strided row made contiguous */
     running_t *running;
     T *out;
 } query_row_t;
@@ -86,8 +87,8 @@ score_rel_key(const rp_attention *p, const query_row_t *q, int64_t j0, int64_t e
 
 /* Logits of the keys [j0, end), all visible by position, into q->s. */
 static void
-score_chunk(const bias_t *bias, const query_row_t *q, int64_t hk, int64_t j0,
-            int64_t end)
+score_stretch(const bias_t *bias, const query_row_t *q, int64_t hk, int64_t j0,
+              int64_t end)
 {
     const rp_attention *p = bias->p;
     const rp_array *weights = &p->results.weights;
@@ -141,18 +142,18 @@ add_weighted(const rp_attention *p, const query_row_t *q, const rp_array *rows,
     }
 }
 
-/* One chunk of keys: logits, running softmax, share of the output. */
+/* One stretch of keys: logits, running softmax, share of the output. */
 static void
-row_chunk(const rows_plan_t *plan, const query_row_t *q, int64_t hk, int64_t j0,
-          int64_t end)
+row_stretch(const rows_plan_t *plan, const query_row_t *q, int64_t hk, int64_t j0,
+            int64_t end)
 {
     const rp_attention *p = plan->p;
     int64_t count = end - j0, padded = RP_ROUND_UP(count, VL);
-    score_chunk(&plan->bias, q, hk, j0, end);
+    score_stretch(&plan->bias, q, hk, j0, end);
     hide(q->s, count, padded);
     take_logits(q->running, q->s, padded, q->out, plan->width);
     if (p->dropout.p > 0) {
-        unsigned char keep[RP_CHUNK_KEYS];
+        unsigned char keep[RP_STRETCH_KEYS];
         rp_dropout_kept(p, q->b, q->h, q->i, j0, count, keep);
         scale_by_dropout(q->s, keep, (int)count, 1);
     }
@@ -214,20 +215,20 @@ rows_unit(void *context, int64_t unit, int worker)
     query_row_t rows[RP_FEW_QUERIES];
     for (int r = 0; r < count; r++) {
         rows[r].s = scratch;
-        rows[r].gathered = scratch + RP_CHUNK_KEYS + VL;
+        rows[r].gathered = scratch + RP_STRETCH_KEYS + VL;
         start_row(plan, &rows[r], slice, first + r,
                   rows[r].gathered + 2 * RP_MAX(p->D, p->Dv) + r * 2 * p->D);
         start_span(plan, &rows[r], slice, first + r, span);
     }
-    int64_t end = RP_MIN(plan->chunks, (span + 1) * plan->span_chunks);
-    for (int64_t chunk = span * plan->span_chunks; chunk < end; chunk++)
+    int64_t end = RP_MIN(plan->stretches, (span + 1) * plan->span_stretches);
+    for (int64_t stretch = span * plan->span_stretches; stretch < end; stretch++)
         for (int r = 0; r < count; r++) {
-            int64_t j0 = RP_MAX(chunk * RP_CHUNK_KEYS, rows[r].visible.begin);
-            int64_t j1 = RP_MIN((chunk + 1) * RP_CHUNK_KEYS, rows[r].visible.end);
+            int64_t j0 = RP_MAX(stretch * RP_STRETCH_KEYS, rows[r].visible.begin);
+            int64_t j1 = RP_MIN((stretch + 1) * RP_STRETCH_KEYS, rows[r].visible.end);
             if (rp_stopping())
                 return;
             if (j0 < j1)
-                row_chunk(plan, &rows[r], (plan->first + slice) % p->Hk, j0, j1);
+                row_stretch(plan, &rows[r], (plan->first + slice) % p->Hk, j0, j1);
         }
 }
 
@@ -300,13 +301,14 @@ plan_rows(rows_plan_t *plan, const rp_attention *p)
     plan->width = RP_ROUND_UP(p->Dv, VL);
     plan->rows = plan->group * p->Lq;
     plan->blocks = (plan->rows + RP_FEW_QUERIES - 1) / RP_FEW_QUERIES;
-    plan->chunks = (p->Lk + RP_CHUNK_KEYS - 1) / RP_CHUNK_KEYS;
-    plan->span_chunks = p->Lq <= RP_FEW_QUERIES
-                            ? RP_MAX(1, (plan->chunks + RP_SPANS - 1) / RP_SPANS)
-                            : RP_MAX(1, plan->chunks);
-    plan->spans = RP_MAX(1, (plan->chunks + plan->span_chunks - 1) / plan->span_chunks);
+    plan->stretches = (p->Lk + RP_STRETCH_KEYS - 1) / RP_STRETCH_KEYS;
+    plan->span_stretches = p->Lq <= RP_FEW_QUERIES
+                               ? RP_MAX(1, (plan->stretches + RP_SPANS - 1) / RP_SPANS)
+                               : RP_MAX(1, plan->stretches);
+    plan->spans =
+        RP_MAX(1, (plan->stretches + plan->span_stretches - 1) / plan->span_stretches);
     plan->scratch_size = RP_ROUND_UP(
-        RP_CHUNK_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
+        RP_STRETCH_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
     plan->slices = rows_wave(plan);
 }
 

@@ -112,7 +112,7 @@ add_bias(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_
                      t->s + m * t->ld);
 }
 
-/* The pairs (i, j0 + n), n < count <= RP_CHUNK_KEYS, one by one. */
+/* The pairs (i, j0 + n), n < count <= RP_STRETCH_KEYS, one by one. */
 static void
 add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
              int64_t count, T *s)

@@ -277,12 +277,12 @@ fill_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int 
     }
 }
 
-/* s[n] += bias of the pair (i, j0 + n), count <= RP_CHUNK_KEYS. */
+/* s[n] += bias of the pair (i, j0 + n), count <= RP_STRETCH_KEYS. */
 static void
 add_fire_row(const fire_t *f, int64_t b, int64_t h, int64_t i, int64_t j0, int count,
              T *s)
 {
-    T bias[RP_CHUNK_KEYS + VL];
+    T bias[RP_STRETCH_KEYS + VL];
     fill_fire_row(f, b, h, i, j0, count, bias);
     for (int n = 0; n < count; n++)
         s[n] = add_or_hide(s[n], bias[n]);

@@ -65,7 +65,7 @@ pack_tables(const plan_t *plan)
     for (int i = 0; i < plan->table_count && !status; i++) {
         packed_t *t = plan->tables[i];
         if (!t->by_wave)
-            status = rp_parallel(t->heads * t->batches * t->chunks, pack_table_unit, t,
+            status = rp_parallel(t->heads * t->batches * t->units, pack_table_unit, t,
                                  plan->p->threads);
     }
     return status;
@@ -90,7 +90,7 @@ pack_wave_tables(const plan_t *plan)
         if (t->batches == 1 && first == t->first)
             continue;
         t->first = first;
-        status = rp_parallel(count * t->chunks, pack_table_unit, t, p->threads);
+        status = rp_parallel(count * t->units, pack_table_unit, t, p->threads);
     }
     return status;
 }

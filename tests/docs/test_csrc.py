@@ -1,0 +1,65 @@
+"""csrc/README.md and the C code: what the one names, the other has; names are plain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+pytestmark = pytest.mark.skipif(not CSRC.is_dir(), reason="needs the source tree")
+SOURCES = sorted(CSRC.rglob("*.[ch]"))
+
+
+def blocks():
+    """The code blocks of the README: the files, forward, backward."""
+    return re.findall(r"```text\n(.*?)```", (CSRC / "README.md").read_text(), re.S)
+
+
+def test_the_readme_names_files_that_exist():
+    files, *_ = blocks()
+    named = re.findall(r"^ {0,2}([\w/]+(?:\.[ch]|/))", files, re.M)
+    inside = (CSRC, CSRC / "kernels/attention", CSRC / "kernels")
+    missing = [n for n in named if not any((at / n).exists() for at in inside)]
+    assert len(named) > 15
+    assert missing == []
+
+
+def test_the_readme_draws_the_loops_with_functions_that_exist():
+    _, *loops = blocks()
+    named = {name for loop in loops for name in re.findall(r"[a-z]+(?:_[a-z]+)+", loop)}
+    named -= {"row_max", "row_sum", "rel_key", "rel_query", "grad_out", "key_tile"}
+    code = "\n".join(path.read_text() for path in SOURCES)
+    missing = [name for name in named if not re.search(rf"^{name}\(", code, re.M)]
+    assert len(named) > 15
+    assert missing == []
+
+
+def test_functions_have_plain_names_once_in_an_object():
+    """No macro makes a name: what a tool reads is what the compiler sees."""
+    kernels = [path for path in SOURCES if "kernels" in path.parts]
+    text = "\n".join(path.read_text() for path in kernels)
+    assert not re.search(r"##\s*\w", text.replace("RP_UFUNC_##name", ""))
+    defined = re.findall(r"^(\w+)\([^;]*?\)\n\{", text, re.M)
+    assert len(defined) > 250
+    assert len(defined) == len(set(defined))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(CSRC)))
+def test_a_file_is_short_and_says_what_it_is(path):
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 400
+    assert lines[0].startswith(f"/* {path.name}: ")
+
+
+def test_fire_is_named_where_it_lives():
+    """A term has a room: the problem, the operands, its file, and the biases."""
+    named = {str(p.relative_to(CSRC)) for p in SOURCES if "fire" in p.read_text()}
+    assert named == {
+        "problems.h",
+        "python/operands.c",
+        "python/graph.c",
+        "kernels/attention/terms/bias.h",
+        "kernels/attention/terms/fire.h",
+    }
