@@ -28,6 +28,19 @@ def test_every_file_and_folder_that_it_names_exists():
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_every_word_of_code_in_its_recipes_is_in_the_code():
+    sources = [*ROOT.glob("csrc/**/*.[ch]"), *ROOT.glob("relpos/**/*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    recipes = ("Add a scheme", "Add a term", "Add an instruction set")
+    named = {
+        word
+        for title in recipes
+        for word in re.findall(r"`([a-z]\w+_\w+|[A-Z]\w+)`", section(NAME, title))
+    }
+    assert len(named) > 15
+    assert [word for word in sorted(named) if not re.search(rf"\b{word}\b", code)] == []
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_its_stages_are_those_of_the_script():
     (listed,) = blocks(section(NAME, "What a change must pass"), "text")
