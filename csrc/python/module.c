@@ -1,4 +1,4 @@
-/* module.c: the extension module relpos._core, the only C that knows Python.
+/* module.c: the extension module relpos._core, what it has.
  *
  *   by_isa   {"base": namespace, ..}: per instruction set that this CPU can run, every gufunc
  *            of ufuncs.h, attention_forward, attention_backward, fma_loop
@@ -6,55 +6,6 @@
  *   operands {"query": ("HqD", role forward, role backward), ..}: the rows of operands.c */
 #define RELPOS_IMPORTS_NUMPY
 #include "module.h"
-
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
-#include <unistd.h>
-
-/* ---- errors and signals ---------------------------------------------------- */
-
-void
-raise_status(rp_status status)
-{
-    if (status == RP_NO_MEMORY)
-        PyErr_NoMemory();
-    else if (status == RP_INTERRUPTED && !PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError,
-                        "relpos: the process was forked inside this call, which "
-                        "cannot go on in the child");
-}
-
-static void
-set_loop_error(const char *message)
-{
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyErr_SetString(PyExc_ValueError, message);
-    PyGILState_Release(gil);
-}
-
-static void
-set_no_memory(void)
-{
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyErr_NoMemory();
-    PyGILState_Release(gil);
-}
-
-/* Python runs signal handlers in its main thread only. Asking the system first spares
- * every other thread a wait for the interpreter's lock. */
-static int
-poll_signals(void)
-{
-#ifdef __linux__
-    if (syscall(SYS_gettid) != getpid())
-        return 0;
-#endif
-    PyGILState_STATE gil = PyGILState_Ensure();
-    int interrupted = PyErr_CheckSignals() != 0;
-    PyGILState_Release(gil);
-    return interrupted;
-}
 
 /* ---- the instruction sets ----------------------------------------------------- */
 
@@ -281,9 +232,7 @@ execute(PyObject *module)
         return -1;
     if (set_blas_path(module) < 0)
         return -1;
-    rp_set_poll(poll_signals);
-    rp_set_loop_hooks(
-        (rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
+    install_hooks();
     if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
         PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0 ||
         add_operands(module) < 0)

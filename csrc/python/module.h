@@ -21,10 +21,12 @@
 /* self of the functions of one instruction set */
 #define ISA_CAPSULE "relpos._core.isa"
 
-/* ---- module.c ------------------------------------------------------------------- */
+/* ---- errors.c ------------------------------------------------------------------- */
 
 /* Sets the exception of a status; none for RP_OK. */
 void raise_status(rp_status status);
+/* Lets loops report errors, and long calls hear signals. */
+void install_hooks(void);
 
 /* ---- operands.c: the dict of attention_forward and attention_backward -------------- */
 
