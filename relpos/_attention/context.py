@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos import _checks
-from relpos._attention import fire_network as _fire
+from relpos._attention import fire_network
 from relpos._attention.operands import OPERANDS, TABLES
 from relpos._attention.placement import fold_rows
 from relpos._attention.problem import Problem, offsets_of
@@ -168,7 +168,7 @@ class AttentionContext(Generic[Gradients]):
         names = _names(wrt, self._problem.inputs, kind._fields)
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)
-        tables = [name for name in names if name not in _fire.NAMES]
+        tables = [name for name in names if name not in fire_network.NAMES]
         sums = {name: _zeros(name, self._problem) for name in tables}
         fire_sums: Array | None = None
         bias: dict[str, Array] = {}
@@ -313,7 +313,7 @@ def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
     zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
     shape = (*problem.batch, *zeros.shape)
     strides = (0,) * len(problem.batch) + zeros.strides
-    slopes = _fire.slope_operands(
+    slopes = fire_network.slope_operands(
         problem.fire, offsets_of(problem.inputs), problem.batch, problem.sizes
     )
     return zeros, slopes | {"grad_fire": as_strided(zeros, shape, strides)}
@@ -324,7 +324,7 @@ def _fire_gradients(
 ) -> dict[str, Array]:
     """Those gradients of FIRE's parameters that were asked for."""
     assert problem.fire is not None
-    found = _fire.gradients(problem.fire, sums)
+    found = fire_network.gradients(problem.fire, sums)
     return {name: found[name] for name in names if name in found}
 
 

@@ -1,15 +1,10 @@
 """The edges of a graph: copied here once, and looked at once, by the kernel."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from relpos._attention.operands import TABLES, Sizes
 from relpos._checks import Array, as_integers, integers_of
 
-if TYPE_CHECKING:
-    #: indptr, indices and labels of `graph_attention`, as given.
-    Edges = tuple[object, object, object]
+#: indptr, indices and labels of `graph_attention`, as given.
+Edges = tuple[object, object, object]
 
 
 def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, Array]:

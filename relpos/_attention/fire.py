@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention import fire_network as _fire
+from relpos._attention import fire_network
 from relpos._attention.attention import attend
 from relpos._attention.call import Call
 from relpos._attention.results import AttentionOutput
@@ -71,7 +71,7 @@ class FireGradients(NamedTuple):
 
 
 def _parameters(*values: object) -> dict[str, object]:
-    return dict(zip(_fire.NAMES, values, strict=True))
+    return dict(zip(fire_network.NAMES, values, strict=True))
 
 
 def _positions(lq: int, query_offset: object) -> Array:
@@ -165,15 +165,15 @@ def fire_bias(
             [-1.  ,  0.  , -1.  ],
             [-1.  , -0.63,  0.  ]]])
     """
-    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
     lq = as_int("query_length", query_length, 0)
     lk = lq if key_length is None else as_int("key_length", key_length, 0)
     shape = (len(fire.w2), lq, lk)
     check_bytes("fire_bias", shape, np.dtype(np.float64))
     bias = np.empty(shape)
     positions = _positions(lq if bias.size else 0, query_offset)
-    for i, scale in enumerate(_fire.query_factor(fire, positions)):
-        x = scale * _fire.offset_factor(fire, np.arange(lk) - positions[i])
+    for i, scale in enumerate(fire_network.query_factor(fire, positions)):
+        x = scale * fire_network.offset_factor(fire, np.arange(lk) - positions[i])
         hidden = np.maximum(fire.w1[:, None] * x + fire.b1[:, None], 0.0)
         bias[:, i] = fire.w2 @ hidden + fire.b2[:, None]
     dtype = np.result_type(*(array.dtype for array in fire.typed.values()))
@@ -245,7 +245,7 @@ def fire_bias_backward(
     >>> gradients.w2.round(2), gradients.b2
     (array([[6.22]]), array([9.]))
     """
-    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
     grad = as_floating("grad_bias", grad_bias)
     if grad.ndim != 3 or grad.shape[0] != len(fire.w2):
         raise ValueError(
@@ -254,13 +254,16 @@ def fire_bias_backward(
         )
     positions = _positions(grad.shape[1] if grad.size else 0, query_offset)
     scales, slopes = (
-        f(fire, positions) for f in (_fire.query_factor, _fire.query_slopes)
+        f(fire, positions)
+        for f in (fire_network.query_factor, fire_network.query_slopes)
     )
-    sums = {name: np.zeros(getattr(fire, name).shape) for name in _fire.NAMES[:4]}
+    sums = {
+        name: np.zeros(getattr(fire, name).shape) for name in fire_network.NAMES[:4]
+    }
     through_x = np.zeros(2)  # c, threshold
     for i, scale in enumerate(scales):
         relative = np.arange(grad.shape[2]) - positions[i]
-        factor = _fire.offset_factor(fire, relative)
+        factor = fire_network.offset_factor(fire, relative)
         before = fire.w1[:, None] * (scale * factor) + fire.b1[:, None]
         row = grad[:, i].astype(np.float64)
         back = np.where(before > 0, fire.w2.T @ row, 0.0)
@@ -270,9 +273,9 @@ def fire_bias_backward(
         sums["w1"] += back @ (scale * factor)
         grad_x = fire.w1 @ back
         through_x += (grad_x @ factor) * slopes[i]
-        through_x[0] += scale * (grad_x @ _fire.offset_slope(fire, relative))
+        through_x[0] += scale * (grad_x @ fire_network.offset_slope(fire, relative))
     found = {**sums, "c": through_x[0], "threshold": through_x[1]}
-    return FireGradients(**_fire.like_inputs(fire, found))
+    return FireGradients(**fire_network.like_inputs(fire, found))
 
 
 @shows_keywords()
@@ -350,5 +353,5 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    fire = _fire.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
+    fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
     return attend(Call(query, key, value, **keywords), fire=fire)

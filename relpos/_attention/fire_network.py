@@ -10,8 +10,6 @@ scalar input, so b_h is a line between neighbouring knots -b1_k / w1_k, which al
 queries and keys share.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

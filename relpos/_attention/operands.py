@@ -5,8 +5,6 @@ and key, Dv of value, R table rows. `...` are batch axes, which broadcast as in 
 heads, lengths and columns never do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Which row of a table belongs to a pair of positions: origins, buckets, labels."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +21,9 @@ class Placement(NamedTuple):
     vectors: range  # served by the operands rel_key, rel_query and rel_value
     bias: range  # served by the operand rel_bias
 
-    @classmethod
-    def of_labels(cls) -> Placement:
-        """Explicit labels: no table has a place on that line."""
-        return cls({}, {}, range(1), range(1))
+
+#: No table has a place on that line: there is none, or each pair has a label.
+UNPLACED = Placement({}, {}, range(1), range(1))
 
 
 def place_tables(
@@ -35,7 +32,7 @@ def place_tables(
     """Find the relative positions that each table serves, and the rows to gather."""
     first = None
     if not tables and minimum is None and buckets is None:
-        return _NO_TABLES
+        return UNPLACED
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
@@ -197,7 +194,3 @@ def expand_tables(inputs: dict[str, Array], placement: Placement) -> dict[str, A
         name: gather_rows(inputs[name], rows, TABLES[name].row_axis)
         for name, rows in placement.rows.items()
     }
-
-
-#: Of the usual call, which has no table at all.
-_NO_TABLES = Placement({}, {}, _widest({}), range(1))

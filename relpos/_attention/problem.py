@@ -5,17 +5,15 @@ strides where it is broadcast, so the kernel only walks strides, and nothing is 
 but what has the wrong dtype, byte order or alignment.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention import fire_network as _fire
+from relpos._attention import fire_network
 from relpos._attention.call import Call
-from relpos._attention.edges import as_edges
+from relpos._attention.edges import Edges, as_edges
 from relpos._attention.operands import (
     OPERANDS,
     TABLES,
@@ -25,6 +23,7 @@ from relpos._attention.operands import (
     read_sizes,
 )
 from relpos._attention.placement import (
+    UNPLACED,
     Placement,
     check_labels,
     check_reach,
@@ -40,9 +39,6 @@ from relpos._checks import (
     as_real,
     kind_of,
 )
-
-if TYPE_CHECKING:
-    from relpos._attention.edges import Edges
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
@@ -72,10 +68,10 @@ class Problem(NamedTuple):
     out_dtype: np.dtype[Any]  # of the result
     placement: Placement
     operands: dict[str, Any]  # of _core.attention_forward, all but the outputs
-    fire: _fire.Fire | None  # FIRE's bias, whose parameters are inputs too
+    fire: fire_network.Fire | None  # FIRE's bias, whose parameters are inputs too
 
 
-def prepare(call: Call, fire: _fire.Fire | None, edges: Edges | None) -> Problem:
+def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
     inputs = _read(call)
     sizes = read_sizes(inputs, as_flag("enable_gqa", call.enable_gqa))
@@ -87,7 +83,7 @@ def prepare(call: Call, fire: _fire.Fire | None, edges: Edges | None) -> Problem
     window = _window(call.window, as_flag("is_causal", call.is_causal))
     positional = _positional(placement, bool(call.is_causal), window)
     if fire is not None:
-        _fire.check_heads(fire, sizes.H)
+        fire_network.check_heads(fire, sizes.H)
         positional.append("FIRE's bias")
     check_items(inputs, positional, sizes)
     batch = join_batches(inputs)
@@ -106,7 +102,7 @@ def prepare(call: Call, fire: _fire.Fire | None, edges: Edges | None) -> Problem
     operands["min_bias_position"] = placement.bias.start
     operands["window_left"], operands["window_right"] = window
     if fire is not None:
-        operands |= _fire.operands(fire, offsets_of(inputs), batch, sizes)
+        operands |= fire_network.operands(fire, offsets_of(inputs), batch, sizes)
         inputs |= fire.inputs
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 
@@ -143,7 +139,7 @@ def _place(
                 "expected one of the two"
             )
     check_labels(inputs["labels"], tables)
-    return Placement.of_labels()
+    return UNPLACED
 
 
 def _side(reach: int) -> int:

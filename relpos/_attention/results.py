@@ -1,7 +1,5 @@
 """What attention returns, and what its context does, as named tuples."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
 
 from relpos._checks import Array
