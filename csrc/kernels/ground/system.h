@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../../isa/isa.h"
+#include "../../problems.h"
 
 #define RP_INLINE static inline __attribute__((always_inline, unused))
 
