@@ -15,8 +15,9 @@ single call of attention needs nothing else:
 
 which `one_call` writes in one line.
 
-One that is composed of several calls (say a rotation, then attention) brings functions
-of its own, written in a file of its family beside this one: the composed forward, the
+One that is composed of several calls (say a rotation, then attention), or whose
+parameters are no operands of attention (say slopes, of which a bias is made), brings
+functions of its own, written in a file of its family beside this one: the forward, the
 same of `relpos.reference`, and a backward `(grad_out, **inputs)` that returns gradients
 by the names of the inputs, from `context.backward` and the chain rule:
 

@@ -1,7 +1,7 @@
 """What there is: every scheme by name, who computes it, and which models use it.
 
 `relpos.plan`, the rows of `rows.py`, the demo, the benchmarks and the tests know
-schemes by these names, and tests/docs/test_catalogue.py holds all of them together.
+schemes by these names; tests/docs/test_every_scheme_once.py holds all of them together.
 Nothing of relpos is imported here, so that anything may import this.
 """
 
