@@ -135,7 +135,8 @@ bias_sums_count(const rp_gradients *g)
     return g->grad_fire.data ? fire_sums_count(&g->forward) : 0;
 }
 
-/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n). */
+/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n), 0 where a tile's whole panels go on
+ * beyond the last key. */
 static void
 sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, int64_t i,
              int64_t j0, int count, const T *d, double *sums)
