@@ -30,8 +30,12 @@ take(arena_t *arena, int64_t count, size_t size)
     if (!rp_multiply((size_t)count, size, &bytes) || bytes > most || begin > most)
         arena->failed = 1;
     else
-        arena->used = begin + RP_ROUND_UP(bytes, 64);
-    return arena->memory ? arena->memory + begin : NULL;
+        arena->used = begin + RP_ROUND_UP(bytes, 64) + RP_FENCE_BYTES;
+    if (arena->memory == NULL)
+        return NULL;
+    ASAN_POISON_MEMORY_REGION(arena->memory + begin + bytes,
+                              arena->used - begin - bytes);
+    return arena->memory + begin;
 }
 
 RP_INLINE T *

@@ -10,6 +10,22 @@
 
 #include "../../problems.h"
 
+/* What lies between two parts of one block (arena.h) is out of bounds to the sanitizer. */
+#if defined(__SANITIZE_ADDRESS__)
+#define RP_FENCED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define RP_FENCED 1
+#endif
+#endif
+#ifdef RP_FENCED
+#include <sanitizer/asan_interface.h>
+enum { RP_FENCE_BYTES = 64 };
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+enum { RP_FENCE_BYTES = 0 };
+#endif
+
 #define RP_INLINE static inline __attribute__((always_inline, unused))
 
 #define RP_NOINLINE __attribute__((noinline))
