@@ -16,7 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Bools, Floats, Ints, Rng
+from relpos.reference._typing import (
+    ArrayLike,
+    Bools,
+    Floats,
+    Ints,
+    Rng,
+    names_alone,
+)
 from relpos.reference.pairs import (
     Result,
     allowed,
@@ -32,6 +39,7 @@ from relpos.reference.pairs import (
 __all__ = ["Terms", "attention", "merge_attention", "moved_values", "scores", "terms"]
 
 
+@names_alone
 def attention(
     query: ArrayLike,
     key: ArrayLike,
