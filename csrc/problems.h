@@ -112,6 +112,7 @@ typedef struct {
     rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
     double scale;
     rp_table rel_key, rel_value; /* `first` is not used */
+    int64_t edges;
     const int64_t *indptr, *indices, *labels;
     rp_results results; /* no weights */
     int threads;

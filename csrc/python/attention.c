@@ -3,23 +3,34 @@
  * lock. */
 #include "module.h"
 
+/* Offsets that differ: while memory is counted they stand for those of all batch items. */
+static const ptrdiff_t apart[] = {0, 1};
+
+/* Whether items of the first batch_ndim axes lie apart. */
+static int
+batch_moves(PyArrayObject *array, int batch_ndim)
+{
+    int moves = 0;
+    for (int axis = 0; axis < batch_ndim; axis++)
+        moves |= PyArray_DIM(array, axis) > 1 && PyArray_STRIDE(array, axis) != 0;
+    return moves;
+}
+
 int
 batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
 {
     int64_t filled = 1;
-    int moves = 0;
     offsets[0] = 0;
     for (int axis = batch_ndim - 1; axis >= 0; axis--) {
         /* what is filled belongs to the axes behind; repeat it along this one */
         npy_intp length = PyArray_DIM(array, axis),
                  stride = PyArray_STRIDE(array, axis);
-        moves |= length > 1 && stride != 0;
         for (npy_intp i = 1; i < length; i++)
             for (int64_t j = 0; j < filled; j++)
                 offsets[i * filled + j] = offsets[j] + i * stride;
         filled *= length;
     }
-    return moves;
+    return batch_moves(array, batch_ndim);
 }
 
 /* An earlier operand whose batch items lie as far apart as those of operand `index`, or
@@ -45,12 +56,17 @@ fill_offsets(attention_call *call, int index)
     if (array == NULL)
         return;
     int same = same_offsets(call, index);
-    ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
     const ptrdiff_t **batch = &FIELD(call, rp_array, operand_rows[index].array).batch;
-    if (same != index)
+    if (same != index) {
         *batch = FIELD(call, rp_array, operand_rows[same].array).batch;
-    else if (batch_offsets(array, call->batch_ndim, offsets))
-        *batch = offsets;
+    } else if (call->counts) {
+        call->rows_used++;
+        *batch = batch_moves(array, call->batch_ndim) ? apart : NULL;
+    } else {
+        ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
+        if (batch_offsets(array, call->batch_ndim, offsets))
+            *batch = offsets;
+    }
 }
 
 /* One integer per batch item, none of which may lead out of memory. */
@@ -81,8 +97,9 @@ static int
 fill_batch(attention_call *call)
 {
     size_t offsets;
-    if (!rp_multiply((size_t)call->problem.forward.B, OPERANDS, &offsets) ||
-        (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL) {
+    if (!call->counts &&
+        (!rp_multiply((size_t)call->problem.forward.B, OPERANDS, &offsets) ||
+         (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL)) {
         PyErr_NoMemory();
         return -1;
     }
@@ -123,6 +140,20 @@ has_work(const attention_call *call)
     return 0;
 }
 
+/* Adds the offsets of the batch items, of which only the rows in use are ever touched. */
+static rp_status
+add_offsets(const attention_call *call, size_t *bytes)
+{
+    size_t entries, offsets;
+    if (!rp_multiply((size_t)call->problem.forward.B, (size_t)call->rows_used,
+                     &entries) ||
+        !rp_multiply(entries, sizeof *call->offsets, &offsets) ||
+        offsets > PTRDIFF_MAX || *bytes > PTRDIFF_MAX)
+        return RP_NO_MEMORY;
+    *bytes += offsets;
+    return RP_OK;
+}
+
 /* Runs the problem or, with `bytes`, counts what memory that would take. */
 static rp_status
 run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
@@ -153,7 +184,8 @@ static int
 run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *bytes)
 {
     const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
-    attention_call call = {.direction = direction, .typenum = NPY_NOTYPE};
+    attention_call call = {
+        .direction = direction, .typenum = NPY_NOTYPE, .counts = bytes != NULL};
     rp_status status = RP_OK;
     if (isa == NULL)
         return -1;
@@ -166,6 +198,8 @@ run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *byte
         fill_batch(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS
         status = run_kernel(isa, &call, bytes);
+        if (!status && bytes)
+            status = add_offsets(&call, bytes);
         Py_END_ALLOW_THREADS
         raise_status(status);
     }

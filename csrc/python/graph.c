@@ -92,6 +92,8 @@ check_edges(const attention_call *call)
         return 0;
     if (check_company(call) < 0)
         return -1;
+    if (call->counts)
+        return 0;
     const int64_t *indptr = PyArray_DATA(given[INDPTR]);
     int64_t edges = PyArray_DIM(given[INDICES], 0);
     if (indptr[0] != 0 || indptr[p->Lq] != edges)
@@ -120,6 +122,7 @@ graph_of(const attention_call *call)
                       .scale = p->scale,
                       .rel_key = p->rel_key,
                       .rel_value = p->rel_value,
+                      .edges = PyArray_DIM(call->edges[INDICES], 0),
                       .indptr = PyArray_DATA(call->edges[INDPTR]),
                       .indices = PyArray_DATA(call->edges[INDICES]),
                       .labels = labels == NULL ? NULL : PyArray_DATA(labels),

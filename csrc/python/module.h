@@ -76,7 +76,10 @@ typedef struct {
     int64_t dims[128]; /* by letter; -1: not met yet */
     PyArrayObject *arrays[OPERANDS], *items[ITEM_VECTORS], *edges[EDGE_VECTORS];
     ptrdiff_t *offsets; /* OPERANDS rows of B */
-    Py_ssize_t used;    /* entries of the dict that were known */
+    int counts; /* memory is counted, and nothing that has an entry for each item,
+                           query or edge is looked at: there need be no memory behind it */
+    int64_t rows_used; /* of offsets, while it counts */
+    Py_ssize_t used;   /* entries of the dict that were known */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -95,7 +98,7 @@ int take_dimensions(attention_call *call);
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
 int take_edges(attention_call *call, PyObject *operands);
-/* Looks at every edge. */
+/* Looks at every edge, unless memory is only counted. */
 int check_edges(const attention_call *call);
 /* Runs the call's problem over its edges or, with `bytes`, counts. */
 rp_status run_graph(const rp_kernels *kernels, const attention_call *call,

@@ -28,6 +28,25 @@ few_queries(const rp_attention *p)
     return p->Lq <= RP_FEW_QUERIES;
 }
 
+/* Whether a call would take so much that its sizes could overflow: nobody has that memory.
+ * Each of the slices that threads have in work at a time lays out at most RP_CHUNKS sums of
+ * rows by columns. */
+static int
+beyond_memory(const rp_attention *p)
+{
+    const int64_t tables[] = {p->rel_key.rows, p->rel_query.rows, p->rel_value.rows,
+                              p->rel_bias.rows};
+    double rows = (double)p->Lq + (double)p->Lk + 1024;
+    double columns = (double)p->D + (double)p->Dv + 256;
+    double heads = (double)p->B * (double)p->Hk;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        rows += (double)tables[i];
+        columns += tables[i] <= RP_MANY_LABELS ? (double)tables[i] : 0;
+    }
+    heads = RP_MIN(heads, (double)p->threads) * ((double)p->H / (double)p->Hk);
+    return heads * RP_CHUNKS * rows * columns * sizeof(double) > 0x1p62;
+}
+
 static rp_status
 attention_forward(const rp_attention *p, size_t *bytes)
 {
@@ -35,6 +54,8 @@ attention_forward(const rp_attention *p, size_t *bytes)
         *bytes = 0;
     if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
+    if (beyond_memory(p))
+        return RP_NO_MEMORY;
     if (few_queries(p) || labels_beyond_tiles(p))
         return forward_by_rows(p, bytes);
     return forward_by_tiles(p, bytes);
@@ -48,6 +69,8 @@ attention_backward(const rp_gradients *g, size_t *bytes)
         *bytes = 0;
     if (p->B == 0 || p->H == 0 || p->Lq == 0 || p->Lk == 0)
         return RP_OK;
+    if (beyond_memory(p))
+        return RP_NO_MEMORY;
     if (labels_beyond_tiles(p))
         return backward_by_rows(g, bytes);
     return backward_by_tiles(g, bytes);

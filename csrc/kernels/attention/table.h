@@ -127,7 +127,7 @@ RP_INLINE int64_t
 table_batches(const rp_attention *p, const rp_table *table, int path)
 {
     const ptrdiff_t *batch = table->array.batch;
-    for (int64_t b = 1; b < p->B; b++) {
+    for (int64_t b = 1; b < p->B && (batch || p->sight.query_offset); b++) {
         if (batch && batch[b] != batch[0])
             return p->B;
         if (path == RP_BAND && rp_query_offset(p, b) != rp_query_offset(p, 0))

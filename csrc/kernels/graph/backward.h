@@ -290,7 +290,7 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     int64_t value_rows = g->grad_rel_value.data ? p->rel_value.rows : 0;
     plan_graph(&gg->plan, p);
     gg->g = g;
-    gg->edges = p->indptr[p->Lq];
+    gg->edges = p->edges;
     gg->columns = p->D + p->Dv;
     gg->keys.target = p->indices;
     gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
@@ -300,7 +300,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg->columns + 1));
     gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
     if (!rp_multiply((size_t)gg->labels.targets, (size_t)gg->columns, &sums) ||
-        !rp_multiply(sums, sizeof(double), &slice_bytes))
+        !rp_multiply(sums, sizeof(double), &slice_bytes) ||
+        slice_bytes > PTRDIFF_MAX / 2)
         return RP_NO_MEMORY;
     slice_bytes += 2 * (size_t)gg->edges * sizeof(T);
     int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));

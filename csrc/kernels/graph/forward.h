@@ -85,7 +85,7 @@ typedef struct {
 static void
 plan_graph(graph_plan_t *plan, const rp_graph *p)
 {
-    int64_t degree = p->indptr[p->Lq] / p->Lq + 1;
+    int64_t degree = p->edges / p->Lq + 1;
     plan->p = p;
     plan->block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
     plan->blocks = (p->Lq + plan->block - 1) / plan->block;

@@ -200,7 +200,7 @@ plan_fire(fire_t *f, const rp_attention *p, const rp_array *slopes)
     if (!p->fire.lines.data)
         return;
     f->batches = p->fire.offsets.batch || p->fire.queries.batch ? p->B : 1;
-    for (int64_t b = 1; b < p->B; b++)
+    for (int64_t b = 1; b < p->B && p->sight.query_offset; b++)
         if (rp_query_offset(p, b) != rp_query_offset(p, 0))
             f->batches = p->B;
     f->runs = p->fire.is_signed ? p->fire.ranges : 2 * p->fire.ranges - 1;
