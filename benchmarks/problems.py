@@ -11,6 +11,7 @@ import numpy as np
 
 import relpos
 from relpos import reference
+from relpos._attention.operands import OPERANDS
 from relpos._catalogue.row import CLIP, arguments_of
 from relpos._catalogue.rows import ROWS
 from relpos._catalogue.schemes import scheme_called
@@ -173,7 +174,7 @@ def drawn(
     """What a scheme has beside query, key and value, as the catalogue makes it."""
     inputs = (
         arguments_of(name, is_causal)
-        if scheme_called(name).operands is not None
+        if {*scheme_called(name).operands} <= {*OPERANDS}
         else next(row.inputs for row in ROWS if row.scheme == name)
     )
     made: dict[str, np.ndarray] = inputs(np.dtype(dtype), heads, length, HEAD_DIM)

@@ -11,39 +11,35 @@ head_dim D and tables of R rows (T tables: Shaw has one for keys and one for val
 numbers beyond inputs and output. Flops are those of the matrix products, two for a
 multiply-add: 4 D for each pair, and for each table 2 D for each pair or, where a query
 meets the table itself, for each row. The first two forms compute hidden pairs as well.
+
+relpos's bytes are counted by its kernels' own planning: see counted.py.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
+from relpos._attention.counted import EDGES, Sizes, held
 from relpos._catalogue.schemes import SCHEMES, Scheme
 from relpos._checks import (
     POSITION_LIMIT,
-    Array,
     as_choice,
     as_flag,
     as_float_dtype,
     as_int,
 )
-from relpos._settings import choose_num_threads, kernels
+from relpos._settings import choose_num_threads
 from relpos._text import html_table, table_lines
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-#: Arguments of `attention` whose costs are known, tables of vectors first.
-_VECTORS = ("rel_key", "rel_value")
-_KNOWN = {*_VECTORS, "rel_bias", "pos_bias_u", "pos_bias_v"}
-_SCHEMES = tuple(
-    scheme
-    for scheme in SCHEMES
-    if scheme.operands is not None and _KNOWN.issuperset(scheme.operands)
-)
+#: Products with a table of vectors in the backward: its part of the scores again (or of
+#: the weights' gradient), the gradients of the token that it meets and of itself.
+_PRODUCTS = {"rel_key": 3, "rel_query": 3, "rel_value": 2}
 
 
 def _size(number: int) -> str:
@@ -79,6 +75,10 @@ class Plan(NamedTuple):
     pair_vectors_per_head, table : int
         Bytes of the L^2 D numbers that the Music Transformer counts, D over all heads,
         and of the L D that it has instead.
+    backward : Formulation
+        relpos's gradients of all floating inputs: bytes beyond inputs, output,
+        gradients and what the `AttentionContext` keeps, and flops. Of a causal backward
+        up to a third of the bytes are taken and never touched.
 
     See Also
     --------
@@ -90,6 +90,8 @@ class Plan(NamedTuple):
     >>> costs = relpos.plan(1, 8, 512, 512, 64, scheme="alibi")
     >>> costs.output, [form.name for form in costs.formulations]
     (1048576, ['L x L', 'relpos'])
+    >>> costs.backward.flops / costs.relpos.flops
+    2.5
     """
 
     formulations: tuple[Formulation, ...]
@@ -99,6 +101,7 @@ class Plan(NamedTuple):
     pair_vectors: int
     pair_vectors_per_head: int
     table: int
+    backward: Formulation
 
     @property
     def relpos(self) -> Formulation:
@@ -112,7 +115,8 @@ class Plan(NamedTuple):
 
     def _parts(self) -> tuple[list[str], list[list[str]], list[str]]:
         """Header, rows, and what stands below them."""
-        rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in self.formulations]
+        forms = (*self.formulations, self.backward)
+        rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in forms]
         header = ["", "memory beyond inputs and output", "flops"]
         terms = [
             f"inputs {_size(self.inputs)}, output {_size(self.output)}",
@@ -131,39 +135,6 @@ class Plan(NamedTuple):
         return html_table(*self._parts())
 
 
-class _Shape(NamedTuple):
-    """Letters of one call, with the path that its tables take through the kernel."""
-
-    B: int
-    H: int
-    Lq: int
-    Lk: int
-    D: int
-    R: int
-    operands: tuple[str, ...]
-    is_causal: bool
-    itemsize: int
-    threads: int
-
-    @property
-    def tables(self) -> int:
-        """Tables of vectors."""
-        return sum(name in _VECTORS for name in self.operands)
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of one head that may attend."""
-        if not self.is_causal:
-            return self.Lq * self.Lk
-        hidden = max(self.Lk - self.Lq, 0)  # keys that come before query 0's own
-        return (self.Lk * (self.Lk + 1) - hidden * (hidden + 1)) // 2
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether a query meets all rows of its tables: choose_path of the kernel."""
-        return min(1024, (self.Lq + self.Lk) // 8) >= self.R
-
-
 def plan(
     batch: int,
     heads: int,
@@ -177,7 +148,7 @@ def plan(
     max_relative_position: int = 16,
     num_threads: int | None = None,
 ) -> Plan:
-    r"""Tell what the forward of a scheme costs in each formulation, without running it.
+    r"""Tell what a scheme costs in each formulation, without running it.
 
     Numbers stored beyond inputs and output, and flops of the matrix products, for B
     `batch`, H `heads`, T tables of R rows and N pairs that may attend:
@@ -193,8 +164,10 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and an eighth of Lq + Lk, else N. A number
-    is 4 or 8 bytes; "attention" stores one score for each pair, not two.
+    X is Lq R for tables of at most 1024 rows and an eighth of Lq + Lk, else N; for the
+    table of the keys always N, and Lq is Lk elsewhere. A number is 4 or 8 bytes; where
+    nothing is added to the scores, one is stored for each pair, not two. The backward
+    takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 
     Parameters
     ----------
@@ -203,20 +176,23 @@ def plan(
         (batch, heads, key_length, head_dim); each at least 1. Where the lengths differ
         the last query is at the last key.
     scheme : str
-        The name of a function: "attention" (no positions, and what absolute and rotary
-        encodings leave to be done), "shaw_attention", "relative_global_attention" or
-        "transformer_xl_attention". Or of arguments of `attention`: "rotary",
-        "shaw_keys", "rel_bias" (one number for each head and offset), "alibi", "t5",
-        "kerple". Tables of vectors are shared by the heads: "shaw_attention" has one
-        for keys and one for values, "relative_global_attention" and
-        "transformer_xl_attention" a row for each offset that occurs. Other names
-        that people use are known as well: "plain", "shaw", "music",
-        "transformer_xl", "bias".
+        The name of a function: "attention" (no positions), "shaw_attention",
+        "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
+        network of 32 units) or "graph_attention". Or of arguments of `attention`:
+        "shaw_keys", "bert", "deberta", "rel_bias" (one number for each head and
+        offset), "alibi", "t5", "kerple". Or of an encoding, which leaves a plain
+        attention to be done: "sinusoidal", "naive", "learned", "rotary",
+        "conv_encoding". Tables of vectors are shared by the heads: "shaw_attention" has
+        one for keys and one for values, "bert" and "deberta" one for queries and one
+        for keys; where nothing clips, they have a row for each offset that occurs.
+        Other names that people use are known as well: "plain", "shaw", "music",
+        "transformer_xl", "bias", "fire", "graph".
     is_causal : bool, default False
-        Whether keys after the query are hidden.
+        Whether keys after the query are hidden. A graph tells that itself.
     dtype : {float32, float64}
     max_relative_position : int, default 16
-        Shaw's k; other schemes have none.
+        Shaw's k, for tables of 2 k + 1 rows, and DeBERTa's, of 2 k; a query of a graph
+        has 2 k + 1 edges. Other schemes have none.
     num_threads : int, optional
         Default `get_num_threads()`; each thread has its own tile.
 
@@ -226,19 +202,24 @@ def plan(
         Its `formulations` are those that the scheme has of "L x L x d" (a vector for
         each pair), "L x L" (a score for each pair), "L x R" (a score for each query
         and table row, softmax in pieces) and, always last and also `Plan.relpos`,
-        "relpos". See `Plan` for the terms of the papers.
+        "relpos". `Plan.backward` is relpos's backward. See `Plan` for the terms of the
+        papers.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If a size is less than 1, or `scheme` is not known.
+        If a size is less than 1, `scheme` is not known, or an array of the call would
+        have more bytes than memory can address.
+    MemoryError
+        If what the kernels hold would.
 
     See Also
     --------
     Plan : What it returns.
     attention : What it counts.
+    AttentionContext.backward : What `Plan.backward` counts.
     show_config : The threads and the instruction set of a call.
 
     Notes
@@ -264,6 +245,8 @@ def plan(
     ['L x L x d', 'L x L', 'L x R', 'relpos']
     >>> costs.relpos.bytes < 30e6 < costs.formulations[1].bytes
     True
+    >>> costs.backward.bytes < 100e6
+    True
     """
     names = ("batch", "heads", "query_length", "key_length", "head_dim")
     given = (batch, heads, query_length, key_length, head_dim)
@@ -274,89 +257,68 @@ def plan(
     known = _scheme(scheme)
     causal = as_flag("is_causal", is_causal)
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
-    R = known.rows(Lq, Lk, k, causal)
-    itemsize = as_float_dtype(dtype).itemsize
+    number = as_float_dtype(dtype)
     threads = choose_num_threads(num_threads)
-    operands = known.operands or ()
-    return _plan(_Shape(B, H, Lq, Lk, D, R, operands, causal, itemsize, threads))
+    return _plan(Sizes(B, H, Lq, Lk, D, k, known, causal, number, threads))
 
 
 def _scheme(name: object) -> Scheme:
     """The scheme of a name or synonym; a message has the names alone."""
-    named = {scheme.name: scheme for scheme in _SCHEMES}
-    called = {other: scheme.name for scheme in _SCHEMES for other in scheme.synonyms}
+    named = {scheme.name: scheme for scheme in SCHEMES}
+    called = {other: scheme.name for scheme in SCHEMES for other in scheme.synonyms}
     if isinstance(name, str):
         name = called.get(name, name)
     return named[as_choice("scheme", name, tuple(named))]
 
 
-def _plan(s: _Shape) -> Plan:
-    heads, tables = s.B * s.H, s.tables
-    all_pairs = heads * s.Lq * s.Lk
-    content, position = 4 * all_pairs * s.D, 2 * tables * all_pairs * s.D
-    met = 2 * tables * heads * s.Lq * s.R * s.D  # each query and each row
-    scores = all_pairs if not s.operands else 2 * all_pairs
-    vectors = s.Lq * s.Lk * s.D * s.itemsize
-    forms = []
-    if tables:
-        memory = tables * vectors + scores * s.itemsize
-        forms.append(Formulation("L x L x d", memory, content + position))
-    forms.append(Formulation("L x L", scores * s.itemsize, content + met))
-    visible = 4 * heads * s.pairs * s.D
-    if tables:
-        memory = tables * heads * s.Lq * s.R * s.itemsize
-        forms.append(Formulation("L x R", memory, visible + met))
-    own = met if s.by_rows else 2 * tables * heads * s.pairs * s.D
-    forms.append(Formulation("relpos", _workspace(s), visible + own))
+def _plan(s: Sizes) -> Plan:
+    heads, size, tables = s.B * s.H, s.dtype.itemsize, len(s.tables)
+    vectors = s.Lq * s.Lk * s.D * size
     return Plan(
-        formulations=tuple(forms),
-        inputs=heads * (s.Lq + 2 * s.Lk) * s.D * s.itemsize + _table_bytes(s, tables),
-        output=heads * s.Lq * s.D * s.itemsize,
+        formulations=(*_stored(s), Formulation("relpos", held(s, False), _flops(s))),
+        inputs=heads * (s.Lq + 2 * s.Lk) * s.D * size + _argument_bytes(s),
+        output=heads * s.Lq * s.D * size,
         increase=s.Lk / heads,
         pair_vectors=vectors if tables else 0,
         pair_vectors_per_head=s.H * vectors if tables else 0,
-        table=s.H * s.R * s.D * s.itemsize if tables else 0,
+        table=s.H * s.R * s.D * size if tables else 0,
+        backward=Formulation("relpos, backward", held(s, True), _backward_flops(s)),
     )
 
 
-def _table_bytes(s: _Shape, tables: int) -> int:
-    """Tables as they come in, u and v of Transformer-XL included."""
-    numbers = tables * s.R * s.D
-    if "rel_bias" in s.operands:
-        numbers += s.H * s.R
-    numbers += sum(name.startswith("pos_bias") for name in s.operands) * s.H * s.D
-    return numbers * s.itemsize
+def _stored(s: Sizes) -> list[Formulation]:
+    """The forms that store something for each pair, or for each token and row."""
+    heads, size, tables = s.B * s.H, s.dtype.itemsize, s.tables
+    all_pairs = heads * s.Lq * s.Lk
+    scores = all_pairs * size if not s.scheme.operands else 2 * all_pairs * size
+    content, position = 4 * all_pairs * s.D, 2 * len(tables) * all_pairs * s.D
+    rows = heads * s.R * sum(tables.values())  # each token and each row
+    by_pair = Formulation("L x L", scores, content + 2 * rows * s.D)
+    if not tables:
+        return [by_pair]
+    vectors = len(tables) * s.Lq * s.Lk * s.D * size
+    visible = 4 * heads * s.pairs * s.D
+    return [
+        Formulation("L x L x d", vectors + scores, content + position),
+        by_pair,
+        Formulation("L x R", rows * size, visible + 2 * rows * s.D),
+    ]
 
 
-def _workspace(s: _Shape) -> int:
-    """Bytes that the forward holds at a time, counted by the kernel's own planning."""
-    dtype = np.dtype(f"f{s.itemsize}")
-    shapes = {
-        "query": (s.H, s.Lq, s.D),
-        "key": (s.H, s.Lk, s.D),
-        "value": (s.H, s.Lk, s.D),
-        "out": (s.H, s.Lq, s.D),
-    }
-    tables = {"rel_bias": (s.H, s.R, 1)} | dict.fromkeys(_VECTORS, (s.H, s.R, s.D))
-    tables |= dict.fromkeys(("pos_bias_u", "pos_bias_v"), (s.H, 1, s.D))
-    operands: dict[str, Any] = {
-        name: _unread((s.B, *shape), dtype, 0) for name, shape in shapes.items()
-    }
-    for name in s.operands:  # no batch axis; tables of vectors are those of all heads
-        shared = 2 if name in _VECTORS else 1
-        operands[name] = _unread((s.B, *tables[name]), dtype, shared)
-    operands |= {
-        "query_offset": np.full(s.B, s.Lk - s.Lq),
-        "min_relative_position": -(s.R // 2),
-        "scale": 1.0,
-        "num_threads": s.threads,
-    }
-    if s.is_causal:
-        operands["window_right"] = 0
-    return kernels().attention_bytes(operands, False)
+def _flops(s: Sizes) -> int:
+    met = sum(s.met(name, 1024) for name in s.tables)
+    return s.B * s.H * s.D * (4 * s.pairs + 2 * met)
 
 
-def _unread(shape: tuple[int, ...], dtype: np.dtype[Any], shared: int) -> Array:
-    """An array without memory behind it: not to be read. `shared` axes repeat."""
-    strides = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(4)]
-    return as_strided(np.empty(1, dtype), shape, [0] * shared + strides[shared:])
+def _backward_flops(s: Sizes) -> int:
+    """Five products of content: scores again, and gradients of weights and tokens."""
+    met = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
+    return s.B * s.H * s.D * (10 * s.pairs + 2 * met)
+
+
+def _argument_bytes(s: Sizes) -> int:
+    """Tables, networks and edges as they come in."""
+    return sum(
+        math.prod(shape) * (8 if name in EDGES else s.dtype.itemsize)
+        for name, shape in s.arguments.items()
+    )

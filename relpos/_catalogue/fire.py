@@ -18,20 +18,19 @@ from relpos._catalogue.row import (
     heads_of,
     present,
 )
+from relpos._catalogue.schemes import FIRE_WIDTH
 
 __all__ = ["ROWS"]
-
-WIDTH = 32  # units of the network
 
 
 def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
     """Query, key and value, and the parameters; units switch between x = 0 and 1."""
     rng = np.random.default_rng(heads)
-    w1 = rng.standard_normal(WIDTH)
+    w1 = rng.standard_normal(FIRE_WIDTH)
     drawn = {
         "w1": w1,
-        "b1": -w1 * rng.random(WIDTH),
-        "w2": rng.standard_normal((heads, WIDTH)),
+        "b1": -w1 * rng.random(FIRE_WIDTH),
+        "w2": rng.standard_normal((heads, FIRE_WIDTH)),
         "b2": rng.standard_normal(heads),
         "c": np.array(0.1),
         "threshold": np.array(length / 4 + 0.5),
@@ -66,7 +65,7 @@ def wanted(
 ROWS = [
     Row(
         "fire_attention",
-        f"FIRE, width {WIDTH}",
+        f"FIRE, width {FIRE_WIDTH}",
         inputs,
         relpos.fire_attention,
         numpy_forms.fire,

@@ -124,7 +124,6 @@ def heads_of(
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Query, key and value, and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
-    assert known.operands is not None
     return heads_of(*known.operands, rows=lambda n: known.rows(n, n, CLIP, is_causal))
 
 

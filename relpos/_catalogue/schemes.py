@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["SCHEMES", "Scheme", "scheme_called"]
+__all__ = ["FIRE_WIDTH", "SCHEMES", "Scheme", "scheme_called"]
+
+FIRE_WIDTH = 32  # units of the network, as in the paper
 
 #: (Lq, Lk, k, is_causal) to the rows of a table.
 Rows = Callable[[int, int, int, bool], int]
@@ -57,11 +59,14 @@ class Scheme(NamedTuple):
         Some that use it.
     synonyms : tuple of str
         What else it is called.
-    operands : tuple of str, optional
-        Of `attention`, beside query, key and value; None where it is more or other than
-        one call of that.
+    operands : tuple of str
+        Arguments of `call` beside query, key and value; none where positions are in the
+        tokens before it.
     rows : callable
-        (Lq, Lk, k, is_causal) to the rows of these operands.
+        (Lq, Lk, k, is_causal) to the rows of the tables among them.
+    listed : callable, optional
+        The same to the relative positions for which buckets list those rows; None where
+        there are no buckets.
     """
 
     name: str
@@ -69,14 +74,34 @@ class Scheme(NamedTuple):
     family: str
     models: tuple[str, ...] = ()
     synonyms: tuple[str, ...] = ()
-    operands: tuple[str, ...] | None = None
+    operands: tuple[str, ...] = ()
     rows: Rows = centred
+    listed: Rows | None = None
 
     @property
     def call(self) -> str:
         """The function that takes its operands: an attention of its own, if any."""
         own = [name for name in self.functions if name.endswith("attention")]
         return own[0] if own else "attention"
+
+    def shapes(
+        self, heads: int, lq: int, lk: int, dim: int, k: int, is_causal: bool
+    ) -> dict[str, tuple[int, ...]]:
+        """Shapes of its operands: tables of vectors are shared by the heads, and each
+        query of a graph has as many edges as there are rows."""
+        rows = self.rows(lq, lk, k, is_causal)
+        known = {
+            **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, dim)),
+            "rel_bias": (heads, rows),
+            **dict.fromkeys(("pos_bias_u", "pos_bias_v"), (heads, dim)),
+            **dict.fromkeys(("w1", "b1"), (FIRE_WIDTH,)),
+            "w2": (heads, FIRE_WIDTH),
+            "b2": (heads,),
+            **dict.fromkeys(("c", "threshold"), ()),
+            "indptr": (lq + 1,),
+            **dict.fromkeys(("indices", "labels"), (lq * rows,)),
+        }
+        return {name: known[name] for name in self.operands}
 
 
 SCHEMES = (
@@ -105,7 +130,6 @@ SCHEMES = (
         "none (NoPE)",
         models=("Llama 4, every fourth layer",),
         synonyms=("plain", "nope"),
-        operands=(),
     ),
     Scheme(
         "rotary",
@@ -116,7 +140,6 @@ SCHEMES = (
         "rotary (RoPE)",
         models=("RoFormer", "GPT-J", "GPT-NeoX", "Llama", "TorchScale (xPos)"),
         synonyms=("rope", "xpos"),
-        operands=(),
     ),
     Scheme(
         "shaw_keys",
@@ -208,6 +231,7 @@ SCHEMES = (
         synonyms=("disentangled_attention",),
         operands=("rel_key", "rel_query"),
         rows=buckets,
+        listed=clipped,
     ),
     Scheme(
         "graph_attention",
@@ -215,6 +239,8 @@ SCHEMES = (
         "relative",
         models=("Shaw's relations of graphs",),
         synonyms=("graph",),
+        operands=("indptr", "indices", "labels", "rel_key", "rel_value"),
+        rows=clipped,
     ),
     Scheme(
         "conv_encoding",
@@ -229,6 +255,7 @@ SCHEMES = (
         "learned function (FIRE)",
         models=("FIRE",),
         synonyms=("fire",),
+        operands=("w1", "b1", "w2", "b2", "c", "threshold"),
     ),
 )
 

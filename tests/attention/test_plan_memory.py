@@ -1,0 +1,92 @@
+"""relpos.plan beside real calls of every scheme, forward and backward."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import plan_calls
+import pytest
+from plan_calls import KINDS, Case
+
+from relpos import _core
+from relpos._attention import context, counted
+from relpos._settings import use_isa
+
+TABLES = list(_core.by_isa)
+MEASURED = {
+    "float32": Case(1, 2, 128, 16384, 64, False, "float32", 600, 2),
+    "float64": Case(1, 2, 128, 16384, 72, False, "float64", 1000, 1),
+    "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
+}
+
+
+class Recorder:
+    """Kernels that note what each call would take."""
+
+    def __init__(self, isa):
+        self.kernels, self.found = _core.by_isa[isa], []
+
+    def attention_bytes(self, operands, backward):
+        self.found.append(self.kernels.attention_bytes(operands, backward))
+        return self.found[-1]
+
+    def attention_forward(self, operands):
+        self.attention_bytes(operands, False)
+        self.kernels.attention_forward(operands)
+
+    def attention_backward(self, operands):
+        self.attention_bytes(operands, True)
+        self.kernels.attention_backward(operands)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("lq, lk", [(3, 90), (70, 150), (300, 300), (40, 5)])
+def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
+    """Arrays without memory behind them stand for the operands of a real call."""
+    recorder = Recorder(isa)
+    for module in (sys.modules["relpos._attention.attention"], context, counted):
+        monkeypatch.setattr(module, "kernels", lambda: recorder)
+    for causal, dtype in ((True, "float32"), (False, "float64")):
+        case = Case(2, 3, lq, lk, 24, causal, dtype, 3, 2)
+        run = plan_calls.call_of(name, case)
+        run()
+        result = run(return_context=True)
+        del recorder.found[1:]
+        result.context.backward(np.ones_like(result.out), num_threads=2)
+        case.plan(name)
+        real, planned = recorder.found[:2], recorder.found[2:]
+        assert planned == real and min(real) > 0
+        recorder.found.clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
+@pytest.mark.parametrize("size", MEASURED)
+@pytest.mark.parametrize("name", KINDS)
+def test_memory_is_what_is_measured(name, size):
+    """Within a tenth of the peak of a process of its own; kernel tables take turns.
+
+    Pages of stacks and of the interpreter's own objects are not counted. A causal
+    backward takes memory for partial sums some of which no query sees: these pages are
+    never touched.
+    """
+    turn = KINDS.index(name) + list(MEASURED).index(size)
+    isa, case = TABLES[turn % len(TABLES)], MEASURED[size]
+    done = subprocess.run(
+        [sys.executable, plan_calls.__file__, json.dumps([isa, name, *case])],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found = json.loads(done.stdout)
+    if found is None:
+        pytest.skip("the system does not tell the peak of the memory in use")
+    with use_isa(isa):
+        costs = case.plan(name)
+    near = dict(rel=0.1, abs=2**17)
+    assert costs.relpos.bytes == pytest.approx(found[0], **near)
+    if size == "causal" and found[1] < costs.backward.bytes:
+        near["rel"] = 0.5
+    assert costs.backward.bytes == pytest.approx(found[1], **near)

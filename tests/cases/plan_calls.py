@@ -1,0 +1,118 @@
+"""Calls of every scheme that `relpos.plan` knows, and the memory that one takes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+import relpos
+from relpos._catalogue.measure import forget_peak, resident
+from relpos._catalogue.schemes import SCHEMES, scheme_called
+from relpos._settings import use_isa
+
+
+class Case(NamedTuple):
+    """Arguments of `relpos.plan`."""
+
+    batch: int
+    heads: int
+    query_length: int
+    key_length: int
+    head_dim: int
+    is_causal: bool
+    dtype: str
+    max_relative_position: int
+    num_threads: int
+
+    def plan(self, scheme):
+        """What is expected."""
+        return relpos.plan(**self._asdict(), scheme=scheme)
+
+
+def same_call(scheme):
+    """What two schemes have in common whose calls are the same."""
+    return scheme.call, scheme.operands, scheme.rows(5, 7, 1, True), scheme.listed
+
+
+#: One name for each kind of call.
+KINDS = sorted({same_call(s): s.name for s in reversed(SCHEMES)}.values())
+
+
+def fire(made, rng):
+    """Units that switch between x = 0 and 1, each somewhere else."""
+    b1 = -made["w1"] * rng.random(len(made["w1"]))
+    positive = {name: abs(made[name]) for name in ("c", "threshold")}
+    return made | positive | {"b1": b1.astype(made["w1"].dtype)}
+
+
+def graph(made, rows, case):
+    """Each query has an edge for each row, to keys that follow each other."""
+    edges = np.arange(case.query_length * rows)
+    keys = edges // rows + edges % rows
+    starts = np.arange(case.query_length + 1) * rows
+    return made | {
+        "indptr": starts,
+        "indices": keys % case.key_length,
+        "labels": edges % rows,
+    }
+
+
+def call_of(name, case):
+    """A scheme's function with all that it takes but flags of what to return."""
+    rng, scheme = np.random.default_rng(0), scheme_called(name)
+    b, h, lq, lk, d, causal, dtype, k, threads = case
+    numbers = partial(rng.standard_normal, dtype=dtype)
+    shapes = scheme.shapes(h, lq, lk, d, k, causal)
+    made = {name: numbers(shape) for name, shape in shapes.items()}
+    made = {name: np.asarray(x, dtype) for name, x in made.items()}
+    if "indptr" in made:
+        made = graph(made, scheme.rows(lq, lk, k, causal), case)
+    else:
+        made |= {"is_causal": causal, "query_offset": lk - lq}
+    if "w1" in made:
+        made = fire(made, rng)
+    if scheme.listed:
+        tables = made.pop("rel_key"), made.pop("rel_query")
+        made |= relpos.recipes.deberta(*tables)
+    tokens = (numbers((b, h, length, d)) for length in (lq, lk, lk))
+    run = getattr(relpos, scheme.call)
+    return partial(run, *tokens, **made, num_threads=threads)
+
+
+def peak_of(run):
+    """The most memory in use at a time beyond that before; None where unknown."""
+    known, before = forget_peak(), resident("VmRSS")
+    result = run()
+    peak = resident("VmHWM")
+    return result, peak - before if known else None
+
+
+def measure(name, case):
+    """Bytes of a forward and of a backward beyond what they return."""
+    ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages: they round up by 2 MB each
+    small = call_of(name, case._replace(query_length=20, key_length=64))
+    made = small(return_context=True)  # loads what is loaded once, starts the threads
+    made.context.backward(np.ones_like(made.out), num_threads=case.num_threads)
+    run = call_of(name, case)
+    made = None
+    out, forward = peak_of(run)
+    size, made = out.nbytes, run(return_context=True)
+    grad_out, threads = np.ones_like(made.out), case.num_threads
+    gradients, backward = peak_of(
+        lambda: made.context.backward(grad_out, num_threads=threads)
+    )
+    if forward is None or backward is None:
+        return None
+    sizes = sum(x.nbytes for x in gradients if x is not None)
+    return forward - size, backward - sizes
+
+
+if __name__ == "__main__":
+    isa, name, *case = json.loads(sys.argv[1])
+    with use_isa(isa):
+        print(json.dumps(measure(name, Case(*case))))
