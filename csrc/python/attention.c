@@ -171,7 +171,7 @@ run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
 static int
 take_problem(attention_call *call, PyObject *operands)
 {
-    if (take_operands(call, operands) < 0 || take_edges(call, operands) < 0)
+    if (take_operands(call, operands) < 0 || take_edge_vectors(call, operands) < 0)
         return -1;
     if (call->used != PyDict_GET_SIZE(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");

@@ -6,10 +6,10 @@ dict_entry edge_entries[] = {
     {"indptr", NULL}, {"indices", NULL}, {"edge_labels", NULL}};
 
 int
-take_edges(attention_call *call, PyObject *operands)
+take_edge_vectors(attention_call *call, PyObject *operands)
 {
     for (int i = 0; i < EDGE_VECTORS; i++) {
-        PyObject *value = take(call, operands, &edge_entries[i], 0);
+        PyObject *value = take_entry(call, operands, &edge_entries[i], 0);
         if (value == NULL && PyErr_Occurred())
             return -1;
         PyArrayObject *array = call->edges[i] = (PyArrayObject *)value;

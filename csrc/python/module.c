@@ -10,7 +10,7 @@
 /* ---- the instruction sets ----------------------------------------------------- */
 
 static PyObject *
-fma_loop(PyObject *self, PyObject *args)
+py_fma_loop(PyObject *self, PyObject *args)
 {
     const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     int type;
@@ -42,7 +42,7 @@ static PyMethodDef isa_methods[] = {
      "out, which may be x"},
     {"gemm_tiles", py_gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
-    {"fma_loop", fma_loop, METH_VARARGS,
+    {"fma_loop", py_fma_loop, METH_VARARGS,
      "fma_loop(dtype, rounds): flops done by multiply-adds in registers"},
     {NULL, NULL, 0, NULL},
 };

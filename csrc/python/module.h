@@ -88,8 +88,8 @@ typedef struct {
 int reject(const attention_call *call, PyObject *type, const char *operand,
            const char *what);
 /* The entry as a new reference; NULL without an error when it is absent or None. */
-PyObject *take(attention_call *call, PyObject *operands, const dict_entry *entry,
-               int required);
+PyObject *take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
+                     int required);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
 /* Letters and table rows into the problem's own fields; B from the batch shape. */
@@ -97,7 +97,7 @@ int take_dimensions(attention_call *call);
 
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
-int take_edges(attention_call *call, PyObject *operands);
+int take_edge_vectors(attention_call *call, PyObject *operands);
 /* Looks at every edge, unless memory is only counted. */
 int check_edges(const attention_call *call);
 /* Runs the call's problem over its edges or, with `bytes`, counts. */

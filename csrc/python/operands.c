@@ -109,7 +109,8 @@ reject(const attention_call *call, PyObject *type, const char *operand,
 }
 
 PyObject *
-take(attention_call *call, PyObject *operands, const dict_entry *entry, int required)
+take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
+           int required)
 {
     PyObject *value = Py_XNewRef(PyDict_GetItemWithError(operands, entry->key));
     if (value != NULL)
@@ -206,8 +207,8 @@ take_array(attention_call *call, int index, PyObject *operands)
     int role = row->roles[call->direction];
     if (role == UNKNOWN)
         return 0;
-    PyObject *value =
-        take(call, operands, &row->entry, role == REQUIRED || role == REQUIRED_OUTPUT);
+    PyObject *value = take_entry(call, operands, &row->entry,
+                                 role == REQUIRED || role == REQUIRED_OUTPUT);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     if (!PyArray_Check(value)) {
@@ -277,7 +278,7 @@ take_dimensions(attention_call *call)
 static int
 take_items(attention_call *call, int index, PyObject *operands)
 {
-    PyObject *value = take(call, operands, &item_rows[index].entry, 0);
+    PyObject *value = take_entry(call, operands, &item_rows[index].entry, 0);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     call->items[index] = (PyArrayObject *)value;
@@ -316,8 +317,8 @@ store_scalar(attention_call *call, int index, PyObject *value)
 static int
 take_scalar(attention_call *call, int index, PyObject *operands)
 {
-    PyObject *value =
-        take(call, operands, &scalar_rows[index].entry, scalar_rows[index].required);
+    PyObject *value = take_entry(call, operands, &scalar_rows[index].entry,
+                                 scalar_rows[index].required);
     if (PyErr_Occurred())
         return -1;
     if (value == NULL) {
