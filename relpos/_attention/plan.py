@@ -77,8 +77,7 @@ class Plan(NamedTuple):
         and of the L D that it has instead.
     backward : Formulation
         relpos's gradients of all floating inputs: bytes beyond inputs, output,
-        gradients and what the `AttentionContext` keeps, and flops. Of a causal backward
-        up to a third of the bytes are taken and never touched.
+        gradients and what the `AttentionContext` keeps, and flops.
 
     See Also
     --------

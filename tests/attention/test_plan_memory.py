@@ -20,6 +20,7 @@ MEASURED = {
     "float32": Case(1, 2, 128, 16384, 64, False, "float32", 600, 2),
     "float64": Case(1, 2, 128, 16384, 72, False, "float64", 1000, 1),
     "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
+    "square": Case(1, 8, 3000, 3000, 64, True, "float32", 250, 2),
 }
 
 
@@ -68,9 +69,7 @@ def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
 def test_memory_is_what_is_measured(name, size):
     """Within a tenth of the peak of a process of its own; kernel tables take turns.
 
-    Pages of stacks and of the interpreter's own objects are not counted. The queries of
-    the causal size are the last ones: of the partial sums that a backward takes memory
-    for, those of keys that come after a query are never touched.
+    Pages of stacks and of the interpreter's own objects are not counted.
     """
     turn = KINDS.index(name) + list(MEASURED).index(size)
     isa, case = TABLES[turn % len(TABLES)], MEASURED[size]

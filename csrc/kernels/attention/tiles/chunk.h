@@ -6,14 +6,17 @@
 #include "../terms/content.h"
 #include "../terms/rel_key.h"
 #include "../terms/rel_value.h"
+#include "partials.h"
 
 /* The gradient of b by offset. */
 static void
-finish_bias(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
+finish_bias(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
+            rp_interval tiles)
 {
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
     int by_label = gp->plan.p->labels.array.data != NULL;
-    for (int64_t n = 0; sums && !by_label && n < gp->partials[RP_GRAD_BIAS].rows; n++)
+    rp_interval span = partial_span(gp, &gp->partials[RP_GRAD_BIAS], tiles);
+    for (int64_t n = span.begin; sums && !by_label && n < span.end; n++)
         sums[n] = (T)w->offset_sums[n];
 }
 
@@ -26,7 +29,7 @@ finish_chunk(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
         bad |= x->head->bad[tile];
     finish_rel_value(gp, w, x, tiles, bad);
     finish_rel_key(gp, w, x, tiles, bad);
-    finish_bias(gp, w, x);
+    finish_bias(gp, w, x, tiles);
     finish_u(gp, w, x);
     finish_v(gp, w, x, tiles);
 }

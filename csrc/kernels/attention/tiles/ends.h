@@ -57,12 +57,14 @@ subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
 /* One query; `grad_query`: its row in one of the partial sums. An end without pairs, whose
  * row of the table may hold NaN, is left out. */
 static void
-correct_query(const gradients_t *gp, table_end_t ends[2], int64_t index, int64_t i,
-              double grad_lse, const T *rows_v, T *grad_query)
+correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2],
+              int64_t index, int64_t i, double grad_lse, const T *rows_v, T *grad_query)
 {
     row_ends_t all = {-grad_lse, {0, 0}};
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         const row_ends_t *part = ends_of(gp, index, chunk) + i;
+        if (i < seen[chunk].begin * BQ || i >= seen[chunk].end * BQ)
+            continue;
         all.grad += part->grad;
         all.share[0] += part->share[0];
         all.share[1] += part->share[1];
@@ -91,14 +93,18 @@ correct_ends_unit(void *context, int64_t index, int worker)
     head_t head = head_of(gp, index);
     table_end_t ends[2] = {find_end(gp, index, b, h, 0),
                            find_end(gp, index, b, h, p->rel_key.rows - 1)};
+    rp_interval seen[RP_CHUNKS];
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
+        seen[chunk] = chunk_queries(gp, b, chunk);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
-        rp_interval seen = chunk_queries(gp, b, chunk);
+        const int64_t end = RP_MIN(p->Lq, seen[chunk].end * BQ);
         T *sums = grad_query_of(gp, index, chunk);
         /* each query in the first chunk that it sees */
-        for (i = RP_MAX(i, seen.begin * BQ); i < RP_MIN(p->Lq, seen.end * BQ); i++)
-            correct_query(
-                gp, ends, index, i, lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
-                head.rows_v + i * plan->D_pad, sums ? sums + i * plan->D_pad : NULL);
+        for (i = RP_MAX(i, seen[chunk].begin * BQ); i < end; i++)
+            correct_query(gp, seen, ends, index, i,
+                          lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
+                          head.rows_v + i * plan->D_pad,
+                          sums ? sums + i * plan->D_pad : NULL);
     }
     for (int e = 0; e < 2; e++)
         if (ends[e].weight != 0)

@@ -35,14 +35,18 @@ typedef struct {
     unsigned char *bad;       /* per query tile: NaN or infinity in q or grad_out */
 } head_t;
 
-/* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk). */
+/* Partial sums of one gradient: `rows` rows of `width` elements for each (head, chunk), of
+ * which those exist that the chunk's queries can add to. */
 typedef struct {
     const rp_array *grad;
     int path; /* BAND: row n is band column n + first key of the chunk */
     int64_t rows, grad_rows, first;
     ptrdiff_t columns, width;
     T factor;
-    T *data; /* NULL: not asked for */
+    T *data;                      /* NULL: not asked for */
+    rp_interval spans[RP_CHUNKS]; /* rows that exist of a chunk */
+    int64_t
+        starts[RP_CHUNKS + 1]; /* how many of a head come before them; all of them */
 } partial_t;
 
 /* Sums of one query over the keys of a chunk: dS; p of the pairs beyond either end of
@@ -61,7 +65,9 @@ typedef struct {
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
-    char *heads;      /* per head of the wave: its operands */
+    rp_interval queries[RP_CHUNKS]; /* tiles that see a key of the chunk, in any item */
+    int64_t starts[RP_CHUNKS + 1];  /* rows of a head that come before theirs; all */
+    char *heads;                    /* per head of the wave: its operands */
     T *grad_query;    /* per head and chunk: partial sums; NULL: not asked for */
     row_ends_t *ends; /* per head and chunk, all rows; NULL: not corrected */
     size_t head_size; /* bytes */
@@ -104,19 +110,34 @@ query_tiles(const gradients_t *gp)
     return gp->plan.Lq_pad / BQ;
 }
 
+/* Row 0 of a head and chunk in a partial; only rows of its span exist. */
+RP_INLINE T *
+partial_at(const gradients_t *gp, const partial_t *s, int64_t index, int64_t chunk)
+{
+    int64_t row = index * s->starts[gp->chunks] + s->starts[chunk];
+    return s->data + (row - s->spans[chunk].begin) * s->width;
+}
+
 RP_INLINE T *
 partial_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
 {
     const partial_t *s = &gp->partials[which];
-    return s->data ? s->data + (index * gp->chunks + chunk) * s->rows * s->width : NULL;
+    return s->data ? partial_at(gp, s, index, chunk) : NULL;
+}
+
+/* The same of what there is a row for of each query. */
+RP_INLINE int64_t
+query_row(const gradients_t *gp, int64_t index, int64_t chunk)
+{
+    return index * gp->starts[gp->chunks] + gp->starts[chunk] -
+           gp->queries[chunk].begin * BQ;
 }
 
 RP_INLINE T *
 grad_query_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
-    return gp->grad_query ? gp->grad_query + (index * gp->chunks + chunk) *
-                                                 gp->plan.Lq_pad * gp->plan.D_pad
-                          : NULL;
+    const ptrdiff_t width = gp->plan.D_pad;
+    return gp->grad_query ? gp->grad_query + query_row(gp, index, chunk) * width : NULL;
 }
 
 RP_INLINE double *
@@ -129,7 +150,7 @@ bias_sums_of(const gradients_t *gp, int64_t index, int64_t chunk)
 RP_INLINE row_ends_t *
 ends_of(const gradients_t *gp, int64_t index, int64_t chunk)
 {
-    return gp->ends + (index * gp->chunks + chunk) * gp->plan.Lq_pad;
+    return gp->ends + query_row(gp, index, chunk);
 }
 
 RP_INLINE int

@@ -15,14 +15,50 @@ chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
 {
     const rp_attention *p = gp->plan.p;
     int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
-    rp_interval tiles = {0, query_tiles(gp)};
-    while (tiles.begin < tiles.end &&
-           rp_visible(p, b, RP_MIN(p->Lq, (tiles.begin + 1) * BQ) - 1).end <= first)
-        tiles.begin++;
-    while (tiles.end > tiles.begin &&
-           rp_visible(p, b, (tiles.end - 1) * BQ).begin >= end)
-        tiles.end--;
+    int64_t low = 0, high = query_tiles(gp), middle;
+    rp_interval tiles = {0, 0};
+    while (low < high) { /* what a row sees never moves back as rows go on */
+        middle = low + (high - low) / 2;
+        if (rp_visible(p, b, RP_MIN(p->Lq, (middle + 1) * BQ) - 1).end <= first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    tiles.begin = low;
+    high = query_tiles(gp);
+    while (low < high) {
+        middle = low + (high - low) / 2;
+        if (rp_visible(p, b, middle * BQ).begin < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    tiles.end = low;
     return tiles;
+}
+
+/* The query tiles of each chunk, in any batch item. */
+static void
+plan_queries(gradients_t *gp)
+{
+    const rp_attention *p = gp->plan.p;
+    const int64_t *lengths = p->sight.key_lengths;
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        rp_interval *all = &gp->queries[chunk];
+        *all = chunk_queries(gp, 0, chunk);
+        for (int64_t b = 1; b < p->B; b++) {
+            if (rp_query_offset(p, b) == rp_query_offset(p, b - 1) &&
+                (!lengths || lengths[b] == lengths[b - 1]))
+                continue;
+            rp_interval tiles = chunk_queries(gp, b, chunk);
+            if (tiles.begin == tiles.end)
+                continue;
+            all->begin =
+                all->begin == all->end ? tiles.begin : RP_MIN(all->begin, tiles.begin);
+            all->end = RP_MAX(all->end, tiles.end);
+        }
+        gp->starts[chunk + 1] = gp->starts[chunk] + (all->end - all->begin) * BQ;
+    }
 }
 
 /* Rows of a partial that those query tiles can add to: [begin, end). */
@@ -68,8 +104,19 @@ plan_partial(gradients_t *gp, int which, const rp_array *grad, int path,
     partial_t *s = &gp->partials[which];
     int64_t rows = path == RP_BAND ? gp->chunk_keys + gp->plan.Lq_pad : grad_rows;
     ptrdiff_t width = which == RP_GRAD_BIAS ? 1 : RP_ROUND_UP(columns, VL);
-    *s = (partial_t){grad,    path,  rows,      grad_rows, first,
-                     columns, width, (T)factor, NULL};
+    *s = (partial_t){.grad = grad,
+                     .path = path,
+                     .rows = rows,
+                     .grad_rows = grad_rows,
+                     .first = first,
+                     .columns = columns,
+                     .width = width,
+                     .factor = (T)factor};
+    for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
+        rp_interval span = partial_span(gp, s, gp->queries[chunk]);
+        s->spans[chunk] = span;
+        s->starts[chunk + 1] = s->starts[chunk] + span.end - span.begin;
+    }
 }
 
 static void
@@ -108,8 +155,8 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     memset(bias_sums_of(gp, x->index, x->chunk), 0,
            (size_t)bias_sums_count(gp->g) * sizeof(double));
     if (gp->ends)
-        memset(ends_of(gp, x->index, x->chunk), 0,
-               (size_t)plan->Lq_pad * sizeof(row_ends_t));
+        memset(ends_of(gp, x->index, x->chunk) + first, 0,
+               (size_t)rows * sizeof(row_ends_t));
     if (x->grad_query)
         memset(x->grad_query + first * plan->D_pad, 0,
                (size_t)(rows * plan->D_pad) * sizeof(T));
@@ -176,15 +223,14 @@ sum_partial_unit(void *context, int64_t unit, int worker)
         rp_interval spans[RP_CHUNKS];
         for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
             spans[chunk] = partial_span(gp, s, chunk_queries(gp, b, chunk));
-        const ptrdiff_t size = s->rows * s->width;
-        const T *data = s->data + index * gp->chunks * size;
         for (int64_t t = block * RP_SUM_ROWS; t < last; t++) /* chunks side by side */
             for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
                 int64_t first, end;
+                const T *data = partial_at(gp, s, index, chunk);
                 partial_rows(gp, s, b, chunk, spans[chunk], t, &first, &end);
                 for (int64_t n = first; n < end; n++)
                     add_partial_row(rp_at(s->grad, b, h, t), s->grad->col, s->factor,
-                                    data + chunk * size + n * s->width, s->columns);
+                                    data + n * s->width, s->columns);
             }
     }
 }

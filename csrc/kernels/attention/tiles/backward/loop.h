@@ -119,17 +119,16 @@ write_query_unit(void *context, int64_t unit, int worker)
     head_at(plan, index, &b, &h);
     int64_t i0 = tile * BQ;
     const rp_array *grad = &gp->g->grad_query;
-    const T *parts[RP_CHUNKS];
+    T *parts[RP_CHUNKS];
     int count = 0;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = chunk_queries(gp, b, chunk);
         if (tile >= seen.begin && tile < seen.end)
             parts[count++] = grad_query_of(gp, index, chunk) + i0 * plan->D_pad;
     }
-    T *first = grad_query_of(gp, index, 0) + i0 * plan->D_pad;
     int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
     for (int64_t i = i0, at = 0; count && i < RP_MIN(p->Lq, i0 + BQ); i++) {
-        T *row = straight ? (T *)rp_at(grad, b, h, i) : first + at;
+        T *row = straight ? (T *)rp_at(grad, b, h, i) : parts[0] + at;
         for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
             V sum = load(parts[0] + at);
             for (int n = 1; n < count; n++)

@@ -65,17 +65,19 @@ lay_out_partials(gradients_t *gp, arena_t *arena)
 {
     const plan_t *plan = &gp->plan;
     const size_t size = sizeof(T);
-    int64_t sums = plan->slices * plan->group * gp->chunks;
+    int64_t heads = plan->slices * plan->group;
+    size_t queries = (size_t)gp->starts[gp->chunks];
     if (gp->g->grad_query.data)
-        gp->grad_query =
-            take(arena, sums, (size_t)plan->Lq_pad * (size_t)plan->D_pad * size);
-    gp->bias_sums = take(arena, sums, (size_t)bias_sums_count(gp->g) * sizeof(double));
+        gp->grad_query = take(arena, heads, queries * (size_t)plan->D_pad * size);
+    gp->bias_sums = take(arena, heads * gp->chunks,
+                         (size_t)bias_sums_count(gp->g) * sizeof(double));
     if (gp->correct_ends)
-        gp->ends = take(arena, sums, (size_t)plan->Lq_pad * sizeof(row_ends_t));
+        gp->ends = take(arena, heads, queries * sizeof(row_ends_t));
     for (int which = 0; which < RP_PARTIALS; which++) {
         partial_t *s = &gp->partials[which];
+        size_t rows = (size_t)s->starts[gp->chunks];
         if (s->grad->data)
-            s->data = take(arena, sums, (size_t)s->rows * (size_t)s->width * size);
+            s->data = take(arena, heads, rows * (size_t)s->width * size);
     }
 }
 

@@ -52,14 +52,13 @@ plan_gradient_waves(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
     const size_t size = sizeof(T);
-    size_t head =
-        gp->head_size + (size_t)(gp->chunks * plan->Lq_pad * plan->D_pad) * size;
+    size_t head = gp->head_size + (size_t)(gp->starts[gp->chunks] * plan->D_pad) * size;
     if (gp->correct_ends)
-        head += (size_t)(gp->chunks * plan->Lq_pad) * sizeof(row_ends_t);
+        head += (size_t)gp->starts[gp->chunks] * sizeof(row_ends_t);
     for (int which = 0; which < RP_PARTIALS; which++) {
         const partial_t *s = &gp->partials[which];
         if (s->grad->data)
-            head += (size_t)(gp->chunks * s->rows * s->width) * size;
+            head += (size_t)(s->starts[gp->chunks] * s->width) * size;
     }
     head += (size_t)(gp->chunks * bias_sums_count(gp->g)) * sizeof(double);
     size_t tables =
@@ -86,6 +85,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     gp->correct_ends = corrects_ends(gp);
     plan_gradient_tables(gp);
     plan_chunks(gp);
+    plan_queries(gp);
     plan_partials(gp);
     lay_out_head(gp, &head);
     gp->head_size = head.used;
