@@ -30,7 +30,7 @@ from problems import DTYPES  # noqa: E402
 from random_problems import runs  # noqa: E402
 
 from relpos import _core  # noqa: E402
-from relpos._settings import use_isa  # noqa: E402
+from relpos._settings import kernels, use_isa  # noqa: E402
 
 RANDOM = 180
 # Lq, Lk, D, Dv: few queries, one tile, ragged tiles, many tiles and chunks of keys
@@ -109,12 +109,44 @@ def graph_calls():
             yield partial(call, *graph_problems.problem(tables, lq, lk, d))
 
 
+def ufunc_calls():
+    """The gufuncs that fill a problem, or do without one."""
+
+    def call(lq, lk, d, dtype):
+        rng = np.random.default_rng([lq, lk, d])
+
+        def normal(*shape):
+            return rng.standard_normal((2, *shape)).astype(dtype)
+
+        q, k, v, w = normal(lq, d), normal(lk, d), normal(lk, 9), normal(7, 9)
+        few, all_rows, u = normal(7, d), normal(lq + lk - 1, d), normal(d)
+        x, angles = normal(lq, 2 * d), rng.random((2, lq, d))
+        of = kernels()
+        return [
+            of.shaw_attention(q, k, v, few, w),
+            of.relative_global_attention(q, k, v, normal(lq + 3, d)),
+            of.transformer_xl_attention(q, k, v, all_rows, u, -u),
+            of.shaw_scores(q, k, few, 0.3, 2),
+            of.skewed_scores(q, k, few, 0.3, 2, -5),
+            of.transformer_xl_scores(q, k, all_rows, u, -u, 0.3, lk - lq),
+            of.rel_shift(q),
+            of.rotary(x, rng.random((2, lq)), angles, angles / 1e9, angles, 0),
+            *of.sinusoidal(angles * 1e4, angles[0, 0], angles[0, 0] / 1e9, dtype=dtype),
+            of.learned(k, rng.integers(0, lk, (2, 5)), dtype=dtype),
+            *of.gelu(x),
+        ]
+
+    for size in ((1, 40, 8), (37, 70, 16), (130, 300, 33), (300, 600, 64)):
+        yield partial(call, *size)
+
+
 def main():
     kinds = {
         "schemes": list(scheme_problems()),
         "random": list(random_problems()),
         "fire": list(fire_calls()),
         "graph": list(graph_calls()),
+        "ufuncs": list(ufunc_calls()),
     }
     total = sum(map(len, kinds.values()))
     assert total >= 500, total
