@@ -20,7 +20,6 @@ MEASURED = {
     "float32": Case(1, 2, 128, 16384, 64, False, "float32", 600, 2),
     "float64": Case(1, 2, 128, 16384, 72, False, "float64", 1000, 1),
     "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
-    "square": Case(1, 8, 3000, 3000, 64, True, "float32", 250, 2),
 }
 
 
