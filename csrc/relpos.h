@@ -5,7 +5,7 @@
  *   Lq queries    Lk keys           D   head_dim         Dv  value head_dim
  *   R  table rows                   r   relative position = key - query
  *
- * Only module.c knows Python; everything else is plain C11 with GNU vector types. */
+ * Only csrc/python knows Python; everything else is plain C11 with GNU vector types. */
 #ifndef RELPOS_H
 #define RELPOS_H
 
@@ -107,7 +107,7 @@ typedef struct {
 /* A gufunc's inner loop, as NumPy calls it. ptrdiff_t stands for npy_intp. */
 typedef void (*rp_loop)(char **args, const ptrdiff_t *dimensions,
                         const ptrdiff_t *steps, void *data);
-/* Loops report through these; module.c installs what they do to Python's error state. */
+/* Loops report through these; csrc/python installs what they do to Python's error state. */
 void rp_loop_error(const char *message); /* ValueError */
 void rp_loop_status(rp_status status);   /* MemoryError where that is the status */
 typedef struct {

@@ -1,6 +1,6 @@
 /* ufuncs.h: one row per gufunc: name, signature, inputs, outputs, types, one-line doc.
  * In `types` T is the loop's own dtype (float32, then float64), d is float64, l is int64.
- * Every ISA table holds the loop rp_<name>_<dtype>_<isa> for each row. */
+ * The table of every object has a loop for each row, the function of that name. */
 RP_UFUNC(sinusoidal, "(),(h),(h)->(h),(h)", 3, 2, "dddTT",
          "Sine and cosine of position * (frequency_high + frequency_low).")
 RP_UFUNC(

@@ -13,7 +13,6 @@ enum {
 
 /* The kernels of one object: one instruction set and one number type. Each is complete. */
 typedef struct {
-    int vector_bytes; /* width of its vectors */
     /* With `bytes` these only count: what memory the call would take is written there. */
     rp_status (*attention_forward)(const rp_attention *problem, size_t *bytes);
     rp_status (*attention_backward)(const rp_gradients *problem, size_t *bytes);

@@ -21,7 +21,6 @@
 #include "ground/gemm_block.h"
 
 const rp_kernels RP_OBJECT = {
-    .vector_bytes = RP_VECTOR_BYTES,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .graph_forward = graph_forward,

@@ -107,7 +107,7 @@ def graph_attention(
     Notes
     -----
     `indptr`, `indices` and `labels` are copied; changing them later does no harm.
-    The backward takes 8 to 16 bytes per edge for as many heads at a time as fit 16 MB,
+    The backward takes 8 to 16 bytes per edge for as many heads at a time as fit 512 kB,
     and 16 to 24 bytes per edge once.
 
     References

@@ -25,7 +25,6 @@ typedef struct {
     T *scores;   /* (BQ, lds) */
     T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
     T *bias;     /* (lds): rel_bias over the band of a tile */
-    T *row;      /* max(D, Dv): a gathered row */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
     queries_t *queries;
 } scratch_t;
