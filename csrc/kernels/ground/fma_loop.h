@@ -1,4 +1,4 @@
-/* fma_loop.h: the yardstick of benchmarks/: independent multiply-adds in registers only.
+/* fma_loop.h: the yardstick of relpos/_bench: independent multiply-adds in registers.
  *
  * 12 accumulators hide the latency of the operation on every CPU the project knows (4
  * cycles, 2 a cycle), and fit the 16 registers of AVX2 beside the two operands. */

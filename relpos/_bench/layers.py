@@ -1,7 +1,5 @@
 """Speed of whole layers of relpos.nn, forward and backward, one core.
 
-    python benchmarks/layers.py [--quick] [--rows REGEX] [--json FILE]
-
 Rows: RelativeGlobalAttention and ShawAttention (k = 16) in training, float32, as a
 fraction of the multiply-add peak. Useful operations: 2 for each number of a weight and
 each token, twice that backward, and those of the attention as in attention.py.
@@ -10,15 +8,18 @@ First the output and the gradient of the input are compared, for one item of the
 with NumPy's products in float64 around `relpos.reference`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import harness
 import numpy as np
 
-import relpos
 from relpos import _core, nn, reference
+from relpos._bench import harness
+from relpos._bench.harness import Array
+from relpos._bench.table import Plan, Row
 
 SHAPES = ((8, 100, 768, 12), (4, 256, 512, 8))  # batch, length, width, heads
 SHAW_K = 16
@@ -38,16 +39,16 @@ class Case:
     attention: dict[str, Any]
     flops: tuple[float, float]
 
-    def weight(self, name: str) -> np.ndarray:
+    def weight(self, name: str) -> Array:
         """The weight of a Linear in float64."""
-        weight: np.ndarray = getattr(self.layer, name).weight.data.astype(np.float64)
+        weight: Array = getattr(self.layer, name).weight.data.astype(np.float64)
         return weight
 
-    def split(self, x: np.ndarray) -> np.ndarray:
+    def split(self, x: Array) -> Array:
         """(L, E) -> (H, L, D)."""
         return x.reshape(len(x), self.heads, -1).swapaxes(0, 1)
 
-    def expected(self, x: np.ndarray, grad: np.ndarray) -> tuple[np.ndarray, ...]:
+    def expected(self, x: Array, grad: Array) -> tuple[Array, ...]:
         """Output and gradient of one item (L, E)."""
         *names, last = self.projections
         biases = [getattr(self.layer, name).bias.data for name in names]
@@ -62,10 +63,10 @@ class Case:
             grad = grad @ self.weight(last)
         found = reference.attention_backward(self.split(grad), *heads, **self.attention)
         parts = zip(found[:3], names, strict=True)
-        return out, sum(join(part) @ self.weight(name) for part, name in parts)
+        return out, np.sum([join(x) @ self.weight(name) for x, name in parts], axis=0)
 
 
-def join(x: np.ndarray) -> np.ndarray:
+def join(x: Array) -> Array:
     """(H, L, D) -> (L, E)."""
     return x.swapaxes(0, 1).reshape(x.shape[1], -1)
 
@@ -97,7 +98,7 @@ def shaw(batch: int, length: int, width: int, heads: int) -> Case:
 
 def layer_row(
     label: str, build: Any, shape: tuple[int, ...], backward: bool, repeats: int
-) -> harness.Row:
+) -> Row:
     """Forward, or backward of one forward."""
     case, rng = build(*shape), np.random.default_rng(1)
     batch, length, width, _ = shape
@@ -115,7 +116,7 @@ def layer_row(
     count = 4 - case.projections.count(None)
     products = 2 * count * batch * length * width**2 * (2 if backward else 1)
     flops = products + case.flops[backward]
-    return harness.Row(
+    return Row(
         label,
         "of FMA peak",
         timing.shares(flops),
@@ -126,26 +127,14 @@ def layer_row(
     )
 
 
-def make_plan(quick: bool) -> harness.Plan:
+def make_plan(isas: list[str], full: bool) -> Plan:
     """Every row as (label, function that measures it)."""
-    plan: harness.Plan = []
+    plan: Plan = []
     for name, build in {"music": music, "shaw k=16": shaw}.items():
         for shape in SHAPES:
             for backward in (False, True):
                 way = "backward" if backward else "forward"
                 label = f"{name} {way} {shape[:3]} H={shape[3]}"
-                arguments = label, build, shape, backward, 5 if quick else 15
+                arguments = label, build, shape, backward, 15 if full else 5
                 plan.append((label, partial(layer_row, *arguments)))
     return plan
-
-
-def main() -> None:
-    harness.use_single_threaded_blas()
-    options = harness.parser("Speed of relpos.nn's attention layers.").parse_args()
-    about = harness.facts([_core.isa], ("float32",), 1)
-    with relpos.threads(1):
-        harness.run(make_plan(options.quick), about, options.rows, options.json)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,23 +1,21 @@
 """Speed of every scheme of the demo's table against its NumPy form.
 
-    python benchmarks/schemes.py [--quick] [--rows REGEX] [--json FILE]
-
 Each row is the time of the NumPy form, which stores every score, over the time of
 relpos, one thread each, both within one repeat. Before it is timed a scheme is held
 against its definition, output and gradients, at the small size and the limits of the
 demo, and against the NumPy form at the size that is timed. Rows named `backward` are
-forward and backward together over the forward. How a row is measured and when it is
-dropped: harness.py.
+forward and backward together over the forward.
 """
+
+from __future__ import annotations
 
 import sys
 from functools import partial
 
-import harness
 import numpy as np
 
-import relpos
 from relpos import _core
+from relpos._bench import harness, table
 from relpos._catalogue.child import bound
 from relpos._catalogue.row import LARGE, Row, errors, gradient_errors
 from relpos._catalogue.rows import ROWS
@@ -43,7 +41,7 @@ def check(row: Row, label: str) -> float:
 
 def scheme_row(
     label: str, row: Row, forms: tuple[str, str], unit: str, length: int, repeats: int
-) -> harness.Row:
+) -> table.Row:
     """Time of the first form over that of the second."""
     error = check(row, label)
     inputs = row.inputs(np.float32, **{**LARGE, "length": length})
@@ -52,7 +50,7 @@ def scheme_row(
         harness.check_error(second(), first(), label, NUMPY_LIMIT)
     yardstick = harness.fma_yardstick(_core.isa, "float32")
     timing = harness.interleave([first, second], yardstick, repeats)
-    return harness.Row(
+    return table.Row(
         label,
         unit,
         timing.ratios(),
@@ -62,9 +60,9 @@ def scheme_row(
     )
 
 
-def make_plan(quick: bool) -> harness.Plan:
-    length, repeats = (256, 3) if quick else (1024, 7)
-    plan: harness.Plan = []
+def make_plan(isas: list[str], full: bool) -> table.Plan:
+    length, repeats = (1024, 7) if full else (256, 3)
+    plan: table.Plan = []
     for row in ROWS:
         kinds = {row.name: (("numpy", "relpos"), "x faster")} if row.numpy else {}
         if row.gradients:
@@ -73,15 +71,3 @@ def make_plan(quick: bool) -> harness.Plan:
             measure = partial(scheme_row, label, row, forms, unit, length, repeats)
             plan.append((label, measure))
     return plan
-
-
-def main() -> None:
-    harness.use_single_threaded_blas()
-    options = harness.parser("Speed of relpos's schemes.").parse_args()
-    about = harness.facts([_core.isa], ("float32",), 1)
-    with relpos.threads(1):
-        harness.run(make_plan(options.quick), about, options.rows, options.json)
-
-
-if __name__ == "__main__":
-    main()

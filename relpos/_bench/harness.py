@@ -19,31 +19,46 @@ those rows need an idle machine. Ratios of two functions time both within one re
 Rows about memory use a yardstick that only reads: the same arrays, through the faster
 of two NumPy reductions.
 
-Every program takes `--quick`, `--rows REGEX` and `--json FILE`. Run them with
-little else on the machine: dropped repeats cost time, and a row that keeps fewer than
-three says "noisy".
+Run it with little else on the machine: dropped repeats cost time, and a row that keeps
+fewer than three says "noisy".
 """
 
-import argparse
-import json
+from __future__ import annotations
+
 import math
 import os
-import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
-from time import perf_counter, thread_time
+from time import sleep, thread_time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-import relpos
 from relpos import _core
+
+__all__ = [
+    "ERROR_LIMIT",
+    "FEWEST_KEPT",
+    "GRADIENT_LIMIT",
+    "YARDSTICK_SPREAD",
+    "Array",
+    "Clock",
+    "Timing",
+    "Work",
+    "Yardstick",
+    "check_error",
+    "fma_yardstick",
+    "interleave",
+    "read_yardstick",
+    "seconds_of",
+    "use_blas_threads",
+]
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03
@@ -67,19 +82,20 @@ BLAS_THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 
+Array = npt.NDArray[Any]
 Yardstick = Callable[[], float]
 Work = Callable[[], object]
 Clock = Callable[[], float]
 
 
-def use_single_threaded_blas() -> None:
-    """Start the program again with NumPy's BLAS at one thread, unless it is already.
+def use_blas_threads(count: int = 1) -> None:
+    """Start the program again with NumPy's BLAS at `count` threads, unless it is there.
 
     BLAS libraries read these variables once, when NumPy loads them.
     """
-    if all(os.environ.get(name) == "1" for name in BLAS_THREAD_VARIABLES):
+    if all(os.environ.get(name) == str(count) for name in BLAS_THREAD_VARIABLES):
         return
-    environment = os.environ | dict.fromkeys(BLAS_THREAD_VARIABLES, "1")
+    environment = os.environ | dict.fromkeys(BLAS_THREAD_VARIABLES, str(count))
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
@@ -88,7 +104,8 @@ def fma_yardstick(
     isa: str, dtype: str, threads: int = 1, clock: Clock = thread_time
 ) -> Yardstick:
     """Multiply-add rate of `threads` cores together, in operations per second."""
-    loop, kind = _core.by_isa[isa].fma_loop, np.dtype(dtype).char
+    loop: Any = _core.by_isa[isa].fma_loop
+    kind = np.dtype(dtype).char
 
     def rate(rounds: int) -> float:
         start = clock()
@@ -105,21 +122,21 @@ def fma_yardstick(
     return lambda: sum(pool.map(rate, [rounds] * threads))
 
 
-def read_yardstick(arrays: Sequence[np.ndarray]) -> Yardstick:
+def read_yardstick(arrays: Sequence[Array]) -> Yardstick:
     """Rate of only reading `arrays` once, in bytes per second, by one thread."""
     flat = [array.reshape(-1) for array in arrays]
     size = sum(array.nbytes for array in flat)
 
-    def seconds(reduce: Callable[[np.ndarray], object]) -> float:
+    def seconds(reduce: Callable[[Array], object]) -> float:
         start = thread_time()
         for array in flat:
             reduce(array)
         return thread_time() - start
 
-    def max_(array: np.ndarray) -> object:
+    def max_(array: Array) -> object:
         return np.maximum.reduce(array)
 
-    def dot(array: np.ndarray) -> object:
+    def dot(array: Array) -> object:
         return np.dot(array, array)
 
     times = {reduce: min(seconds(reduce) for _ in range(4)) for reduce in (max_, dot)}
@@ -151,8 +168,12 @@ class Timing:
         return statistics.median(repeat[0][0] for repeat in self.repeats)
 
 
-def seconds_of(work: Work, calls: int, clock: Clock = thread_time) -> float:
-    """Seconds of one of several calls."""
+def seconds_of(
+    work: Work, calls: int, clock: Clock = thread_time, pause: float = 0.0
+) -> float:
+    """Seconds of one of several calls, after a pause."""
+    if pause:
+        sleep(pause)
     start = clock()
     for _ in range(calls):
         work()
@@ -164,22 +185,25 @@ def interleave(
     yardstick: Yardstick,
     wanted: int,
     clock: Clock = thread_time,
+    pause: float = 0.0,
 ) -> Timing:
     """Time every work between two readings of the yardstick.
 
-    Ends when `wanted` repeats are kept, or four times as many were tried.
+    Ends when `wanted` repeats are kept, or four times as many were tried. With a
+    `pause` each call comes after so many idle seconds.
     """
     calls = []
     for work in works:
         work()
-        calls.append(math.ceil(WORK_SECONDS / max(seconds_of(work, 1, clock), 1e-7)))
+        several = math.ceil(WORK_SECONDS / max(seconds_of(work, 1, clock), 1e-7))
+        calls.append(1 if pause else several)
     repeats: list[list[tuple[float, float]]] = []
     tried, last = 0, yardstick()
     while len(repeats) < wanted and tried < 4 * wanted:
         tried += 1
         rates, times = [last], []
         for work, count in zip(works, calls, strict=True):
-            times.append(seconds_of(work, count, clock))
+            times.append(seconds_of(work, count, clock, pause))
             rates.append(yardstick())
         last = rates[-1]
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
@@ -189,8 +213,8 @@ def interleave(
 
 
 def check_error(
-    result: np.ndarray,
-    expected: np.ndarray,
+    result: Array,
+    expected: Array,
     what: str,
     limits: dict[str, float] = ERROR_LIMIT,
 ) -> float:
@@ -200,132 +224,3 @@ def check_error(
     if not error <= limit:
         sys.exit(f"{what}: wrong result, error {error:.2e} > {limit:.0e}")
     return error
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a table."""
-
-    label: str
-    unit: str  # what the figure is a multiple of
-    figures: list[float]  # one for each kept repeat
-    tried: int
-    target: float | None = None
-    at_most: bool = False  # the target is an upper bound
-    seconds: float | None = None
-    flops: float | None = None
-    error: float | None = None
-
-    @property
-    def figure(self) -> float | None:
-        return statistics.median(self.figures) if self.figures else None
-
-    @property
-    def verdict(self) -> str:
-        if self.figure is None or len(self.figures) < FEWEST_KEPT:
-            return "noisy"
-        if self.target is None:
-            return ""
-        reached = (
-            self.figure <= self.target if self.at_most else self.figure >= self.target
-        )
-        return "PASS" if reached else "short"
-
-    def line(self) -> str:
-        spread = (
-            f"{min(self.figures):.3f} - {max(self.figures):.3f}" if self.figures else ""
-        )
-        bound = "<=" if self.at_most else ">="
-        cells = (
-            f"{self.label:<44}",
-            f"{self.figure:7.3f}" if self.figure is not None else f"{'':7}",
-            f"{self.unit:<18}",
-            f"{spread:<15}",
-            f"{len(self.figures):>2}/{self.tried:<2}",
-            f"{self.seconds * 1e3:9.3f}" if self.seconds else f"{'':9}",
-            f"{self.flops / self.seconds / 1e9:7.1f}"
-            if self.seconds and self.flops
-            else f"{'':7}",
-            f"{self.error:7.0e}" if self.error is not None else f"{'':7}",
-            f"{bound} {self.target:.2f}" if self.target is not None else f"{'':7}",
-            self.verdict,
-        )
-        return " ".join(cells).rstrip()
-
-    def record(self) -> dict[str, Any]:
-        """What the JSON file says of the row."""
-        return asdict(self) | {"figure": self.figure, "verdict": self.verdict}
-
-
-HEADER = (
-    f"{'row':<44} {'figure':>7} {'':<18} {'lowest - highest':<15} kept "
-    f"{'ms':>9} {'GF/s':>7} {'error':>7} {'target':<7}"
-)
-
-
-def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, Any]:
-    """The machine and what was built for it, with the multiply-add rate of one core."""
-    peaks = {}
-    for isa in isas:
-        for dtype in dtypes:
-            for threads in range(1, cores + 1):
-                clock = thread_time if threads == 1 else perf_counter
-                yardstick = fma_yardstick(isa, dtype, threads, clock)
-                best = max(yardstick() for _ in range(3))
-                peaks[f"{isa} {dtype}, {threads} busy"] = round(best / threads / 1e9, 1)
-    return {
-        "relpos": relpos.__version__,
-        "numpy": np.__version__,
-        "cpu": cpu_name(),
-        "isa": _core.isa,
-        "load": os.getloadavg()[0],
-        "fma_gflops_per_core": peaks,
-    }
-
-
-def cpu_name() -> str:
-    """The processor's name where the system tells it."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return "unknown"
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1) if found else "unknown"
-
-
-Plan = list[tuple[str, Callable[[], Row]]]
-
-
-def parser(description: str) -> argparse.ArgumentParser:
-    """The options every benchmark program has."""
-    options = argparse.ArgumentParser(description=description)
-    options.add_argument(
-        "--quick", action="store_true", help="few repeats, short sizes"
-    )
-    options.add_argument(
-        "--rows", default="", metavar="REGEX", help="only rows that match"
-    )
-    options.add_argument(
-        "--json", type=Path, metavar="FILE", help="also write the rows here"
-    )
-    return options
-
-
-def run(
-    plan: Plan, about: dict[str, Any], pattern: str, json_file: Path | None
-) -> None:
-    """Run the rows whose label matches, print the table, write the JSON file."""
-    for name, value in about.items():
-        print(f"{name}: {value}")
-    print(HEADER)
-    rows = []
-    for label, measure in plan:
-        if re.search(pattern, label):
-            rows.append(measure())
-            print(rows[-1].line(), flush=True)
-    verdicts = [row.verdict for row in rows if row.target is not None]
-    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("PASS", "short", "noisy"))
-    print(f"{len(rows)} rows, {len(verdicts)} with a target: {counts}")
-    if json_file is not None:
-        document = {"facts": about, "rows": [row.record() for row in rows]}
-        json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

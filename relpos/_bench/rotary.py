@@ -1,34 +1,36 @@
 """Speed of rotary encodings against copying the same array.
 
-    python benchmarks/rotary.py [--quick] [--rows REGEX] [--json FILE]
-
 Each row is the time of `numpy.copyto` over the time of relpos.apply_rotary, one thread
 each, both within one repeat: both read and write every element once, so this is the
 share of the copy's bandwidth. A last row has the usual NumPy expression, with sines and
-cosines made before. How a row is measured and when it is dropped: harness.py.
+cosines made before.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-import harness
 import numpy as np
 
 import relpos
 from relpos import _core, reference
+from relpos._bench import harness
+from relpos._bench.harness import Array
+from relpos._bench.table import Plan, Row
 from relpos._settings import use_isa
 
 TARGET = 0.8
 
 
-def numpy_rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+def numpy_rotary(x: Array, cosine: Array, sine: Array) -> Array:
     """The expression that most programs have, in the dtype of x."""
     a, b = np.split(x, 2, axis=-1)
-    turned: np.ndarray = x * cosine + np.concatenate([-b, a], axis=-1) * sine
+    turned: Array = x * cosine + np.concatenate([-b, a], axis=-1) * sine
     return turned
 
 
-def check(x: np.ndarray, turned: np.ndarray, interleaved: bool, label: str) -> float:
+def check(x: Array, turned: Array, interleaved: bool, label: str) -> float:
     """Compare one item in eight, which shares its angles with all others."""
     few = (slice(None, None, 8),) * (x.ndim - 2)
     expected = reference.apply_rotary(x[few], interleaved=interleaved)
@@ -37,17 +39,17 @@ def check(x: np.ndarray, turned: np.ndarray, interleaved: bool, label: str) -> f
 
 def copy_row(
     label: str,
-    x: np.ndarray,
+    x: Array,
     isa: str,
     *,
     interleaved: bool,
     in_place: bool,
     repeats: int,
     target: float | None,
-) -> harness.Row:
+) -> Row:
     out = np.empty_like(x)
 
-    def turn(source: np.ndarray, target: np.ndarray) -> None:
+    def turn(source: Array, target: Array) -> None:
         with use_isa(isa):
             relpos.apply_rotary(source, interleaved=interleaved, out=target)
 
@@ -59,7 +61,7 @@ def copy_row(
     copy = partial(np.copyto, copied, x)
     yardstick = harness.read_yardstick([x])
     timing = harness.interleave([copy, ours], yardstick, repeats)
-    return harness.Row(
+    return Row(
         label,
         "of copying",
         timing.ratios(),
@@ -70,7 +72,7 @@ def copy_row(
     )
 
 
-def numpy_row(label: str, x: np.ndarray, repeats: int) -> harness.Row:
+def numpy_row(label: str, x: Array, repeats: int) -> Row:
     table = relpos.sinusoidal(x.shape[-2], x.shape[-1], layout="concat")
     sine, cosine = (np.tile(part, 2) for part in np.split(table, 2, axis=-1))
     out = np.empty_like(x)
@@ -78,7 +80,7 @@ def numpy_row(label: str, x: np.ndarray, repeats: int) -> harness.Row:
     error = check(x, ours(), False, label)
     usual = partial(numpy_rotary, x, cosine, sine)
     timing = harness.interleave([usual, ours], harness.read_yardstick([x]), repeats)
-    return harness.Row(
+    return Row(
         label,
         "x faster",
         timing.ratios(),
@@ -88,15 +90,15 @@ def numpy_row(label: str, x: np.ndarray, repeats: int) -> harness.Row:
     )
 
 
-def make_plan(quick: bool) -> harness.Plan:
+def make_plan(isas: list[str], full: bool) -> Plan:
     rng = np.random.default_rng(0)
-    repeats = 5 if quick else 15
-    shape = (2, 8, 1024, 64) if quick else (8, 16, 2048, 64)
+    repeats = 15 if full else 5
+    shape = (8, 16, 2048, 64) if full else (2, 8, 1024, 64)
     x = rng.standard_normal(shape, dtype=np.float32)
     size = " x ".join(map(str, shape))
-    plan: harness.Plan = []
+    plan: Plan = []
 
-    def add(label: str, measure: Callable[..., harness.Row], **options: object) -> None:
+    def add(label: str, measure: Callable[..., Row], **options: object) -> None:
         plan.append((label, partial(measure, label, **options)))
 
     for isa in reversed(_core.by_isa):
@@ -111,19 +113,7 @@ def make_plan(quick: bool) -> harness.Plan:
                     interleaved=interleaved,
                     in_place=in_place,
                     repeats=repeats,
-                    target=TARGET if not quick and isa == _core.isa else None,
+                    target=TARGET if full and isa == _core.isa else None,
                 )
     add(f"NumPy, {size}", numpy_row, x=x, repeats=repeats)
     return plan
-
-
-def main() -> None:
-    harness.use_single_threaded_blas()
-    options = harness.parser("Speed of relpos's rotary encodings.").parse_args()
-    about = harness.facts([_core.isa], ("float32",), 1)
-    with relpos.threads(1):
-        harness.run(make_plan(options.quick), about, options.rows, options.json)
-
-
-if __name__ == "__main__":
-    main()

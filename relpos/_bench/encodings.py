@@ -1,24 +1,25 @@
 """Speed of the encodings and of the skewing functions against their usual NumPy forms.
 
-    python benchmarks/encodings.py [--quick] [--rows REGEX] [--json FILE]
-
 Each row is the time of the NumPy expression over the time of relpos, one thread each,
 both within one repeat. The sinusoids have a target beside the form with float64 phases
-(float32 phases are off by 4e-4 at position 4096). How a row is measured and when it is
-dropped: harness.py.
+(float32 phases are off by 4e-4 at position 4096).
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-import harness
 import numpy as np
 
 import relpos
 from relpos import _core, reference
+from relpos._bench import harness
+from relpos._bench.harness import Array
+from relpos._bench.table import Plan, Row
 
 
-def numpy_sinusoidal(length: int, dim: int, phase_dtype: str) -> np.ndarray:
+def numpy_sinusoidal(length: int, dim: int, phase_dtype: str) -> Array:
     """Interleaved sines and cosines; most programs compute the phases in float64."""
     position = np.arange(length, dtype=phase_dtype)[:, np.newaxis]
     frequency = np.exp(np.arange(0, dim, 2, dtype=phase_dtype) * (-np.log(1e4) / dim))
@@ -29,7 +30,7 @@ def numpy_sinusoidal(length: int, dim: int, phase_dtype: str) -> np.ndarray:
     return table
 
 
-def numpy_skew(x: np.ndarray) -> np.ndarray:
+def numpy_skew(x: Array) -> Array:
     """Pad a column on the left, reshape, drop the first row."""
     *batch, queries, keys = x.shape
     padded = np.pad(x, [(0, 0)] * len(batch) + [(0, 0), (1, 0)])
@@ -37,7 +38,7 @@ def numpy_skew(x: np.ndarray) -> np.ndarray:
     return shifted.reshape(x.shape)
 
 
-def numpy_skew_both(x: np.ndarray) -> np.ndarray:
+def numpy_skew_both(x: Array) -> Array:
     """Both directions: the same with 2 L - 1 columns, of which L are kept."""
     *batch, queries, rows = x.shape
     padded = np.pad(x, [(0, 0)] * len(batch) + [(0, 0), (0, 1)])
@@ -48,17 +49,17 @@ def numpy_skew_both(x: np.ndarray) -> np.ndarray:
 
 def ratio_row(
     label: str,
-    ours: Callable[[], np.ndarray],
-    usual: Callable[[], np.ndarray],
+    ours: Callable[[], Array],
+    usual: Callable[[], Array],
     repeats: int,
     *,
-    expected: Callable[[], np.ndarray],
+    expected: Callable[[], Array],
     target: float | None = None,
-) -> harness.Row:
+) -> Row:
     error = harness.check_error(ours(), expected(), label)
     yardstick = harness.fma_yardstick(_core.isa, "float32")
     timing = harness.interleave([usual, ours], yardstick, repeats)
-    return harness.Row(
+    return Row(
         label,
         "x faster",
         timing.ratios(),
@@ -69,21 +70,21 @@ def ratio_row(
     )
 
 
-def make_plan(quick: bool) -> harness.Plan:
+def make_plan(isas: list[str], full: bool) -> Plan:
     rng = np.random.default_rng(0)
-    repeats = 5 if quick else 15
-    length, dim = (1024, 256) if quick else (4096, 512)
+    repeats = 15 if full else 5
+    length, dim = (4096, 512) if full else (1024, 256)
     scores = rng.standard_normal((4, length // 4, length // 4)).astype(np.float32)
     both = rng.standard_normal((4, length // 4, length // 2 - 1)).astype(np.float32)
     table = rng.standard_normal((length, dim)).astype(np.float32)
     positions = rng.integers(length, size=4 * length)
-    plan: harness.Plan = []
+    plan: Plan = []
 
     def add(
         label: str,
-        ours: Callable[[], np.ndarray],
-        usual: Callable[[], np.ndarray],
-        expected: Callable[[], np.ndarray] | None = None,
+        ours: Callable[[], Array],
+        usual: Callable[[], Array],
+        expected: Callable[[], Array] | None = None,
         target: float | None = None,
     ) -> None:
         measure = partial(
@@ -125,15 +126,3 @@ def make_plan(quick: bool) -> harness.Plan:
         partial(np.take, table, positions, axis=0),
     )
     return plan
-
-
-def main() -> None:
-    harness.use_single_threaded_blas()
-    options = harness.parser("Speed of relpos's encodings and skewing.").parse_args()
-    about = harness.facts([_core.isa], ("float32",), 1)
-    with relpos.threads(1):
-        harness.run(make_plan(options.quick), about, options.rows, options.json)
-
-
-if __name__ == "__main__":
-    main()

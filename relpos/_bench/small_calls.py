@@ -1,7 +1,5 @@
 """Microseconds of calls so small that only the way to the kernel counts.
 
-    python benchmarks/small_calls.py [--quick] [--rows REGEX] [--json FILE]
-
 Every scheme of the catalogue on four tokens of 16 numbers, one head, one batch item,
 float32, on as many threads as usual; rows named `and backward` are a forward and the
 backward of its context together. Output and gradients are compared with the definition
@@ -13,14 +11,15 @@ out what other programs do, but not what they do to the caches: `chrt -f 5 tasks
 before the command helps there.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import harness
 import numpy as np
 
-from relpos import _core
+from relpos._bench import harness, table
 from relpos._catalogue.row import Inputs, Row, cast, draw
 from relpos._catalogue.rows import ROWS
 
@@ -49,13 +48,13 @@ def exactly(inputs: Inputs) -> Inputs:
 
 def best_row(
     label: str, call: Callable[[], object], error: float, batches: int
-) -> harness.Row:
+) -> table.Row:
     """The least time of a call."""
     best = [
         min(harness.seconds_of(call, CALLS) for _ in range(batches))
         for _ in range(PARTS)
     ]
-    return harness.Row(
+    return table.Row(
         label,
         "us",
         [seconds * 1e6 for seconds in best],
@@ -67,7 +66,7 @@ def best_row(
     )
 
 
-def forward_row(label: str, row: Row, batches: int) -> harness.Row:
+def forward_row(label: str, row: Row, batches: int) -> table.Row:
     """One call."""
     inputs = inputs_of(row)
     call = partial(row.relpos, **inputs)
@@ -75,7 +74,7 @@ def forward_row(label: str, row: Row, batches: int) -> harness.Row:
     return best_row(label, call, error, batches)
 
 
-def both_row(label: str, row: Row, batches: int) -> harness.Row:
+def both_row(label: str, row: Row, batches: int) -> table.Row:
     """A call and its backward."""
     gradients: Any = row.gradients
     inputs = inputs_of(row)
@@ -91,24 +90,13 @@ def both_row(label: str, row: Row, batches: int) -> harness.Row:
     return best_row(label, call, error, batches)
 
 
-def make_plan(quick: bool) -> harness.Plan:
+def make_plan(isas: list[str], full: bool) -> table.Plan:
     """Every row as (label, function that measures it)."""
-    plan: harness.Plan = []
-    batches = 10 if quick else 100
+    plan: table.Plan = []
+    batches = 100 if full else 10
     for row in ROWS:
         plan.append((row.name, partial(forward_row, row.name, row, batches)))
         if row.gradients is not None:
             label = f"{row.name} and backward"
             plan.append((label, partial(both_row, label, row, batches)))
     return plan
-
-
-def main() -> None:
-    harness.use_single_threaded_blas()
-    options = harness.parser("Time of the smallest calls of relpos.").parse_args()
-    about = harness.facts([_core.isa], ("float32",), 1)
-    harness.run(make_plan(options.quick), about, options.rows, options.json)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,27 @@
 """The attention calls that the benchmarks time, and how their results are checked."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import harness
 import numpy as np
 
 import relpos
 from relpos import reference
 from relpos._attention.operands import OPERANDS
+from relpos._bench import harness
+from relpos._bench.harness import Array
 from relpos._catalogue.row import CLIP, arguments_of
 from relpos._catalogue.rows import ROWS
 from relpos._catalogue.schemes import scheme_called
 
-HEADS, HEAD_DIM = 8, 64
+__all__ = ["DIRECTIONS", "SCHEMES", "WAYS", "Problem", "Scheme", "decode"]
+
+HEADS, DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}
 CHECKED_ROWS = 6
 
@@ -30,26 +35,27 @@ class Problem:
     """
 
     function: str
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, Array]
     options: dict[str, Any] = field(default_factory=dict)
     table_start: int | None = None
 
     @property
     def pairs(self) -> int:
-        """Pairs of query and key, over all heads, that are not hidden."""
-        heads, queries = (int(n) for n in self.arrays["query"].shape[-3:-1])
+        """Pairs of query and key, over all items and heads, that are not hidden."""
+        *items, queries, _ = self.arrays["query"].shape
         keys = int(self.arrays["key"].shape[-2])
-        if not self.options["is_causal"]:
-            return heads * queries * keys
-        first = 1 + int(self.options.get("query_offset", 0))
-        return heads * sum(min(first + i, keys) for i in range(queries))
+        seen = [keys] * queries
+        if self.options["is_causal"]:
+            first = 1 + int(self.options.get("query_offset", 0))
+            seen = [min(first + i, keys) for i in range(queries)]
+        return math.prod(items) * sum(seen)
 
-    def out(self, fill: float) -> np.ndarray:
+    def out(self, fill: float) -> Array:
         """An array of the result's shape."""
         query, value = self.arrays["query"], self.arrays["value"]
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
 
-    def bind(self, threads: int) -> tuple[Callable[[], object], np.ndarray]:
+    def bind(self, threads: int) -> tuple[Callable[[], object], Array]:
         """The call, and the array it writes."""
         out = self.out(np.nan)
         function = getattr(relpos, self.function)
@@ -58,15 +64,15 @@ class Problem:
         ), out
 
     def bind_backward(
-        self, threads: int, grad_out: np.ndarray
-    ) -> Callable[[], dict[str, np.ndarray]]:
+        self, threads: int, grad_out: Array
+    ) -> Callable[[], dict[str, Array]]:
         """The backward of one forward that is done here: gradients by name."""
         function = getattr(relpos, self.function)
         result = function(
             **self.arrays, **self.options, num_threads=threads, return_context=True
         )
 
-        def call() -> dict[str, np.ndarray]:
+        def call() -> dict[str, Array]:
             gradients = result.context.backward(grad_out, num_threads=threads)
             return {name: getattr(gradients, name) for name in self.arrays}
 
@@ -75,16 +81,23 @@ class Problem:
     def prepared(
         self, way: str, threads: int, what: str
     ) -> tuple[Callable[[], object], float]:
-        """The checked call forward or backward, and its error."""
+        """The checked call of one of WAYS, and its error."""
         call, out = self.bind(threads)
         if way == "forward":
             call()
             return call, self.check(out, what)
-        grad_out = np.random.default_rng(2).standard_normal(out.shape).astype(out.dtype)
+        grad_out = self.grad_out()
         error = self.check_backward(threads, grad_out, what)
-        return self.bind_backward(threads, grad_out), error
+        if way == "backward":
+            return self.bind_backward(threads, grad_out), error
+        return lambda: self.bind_backward(threads, grad_out)(), error
 
-    def rows(self) -> np.ndarray:
+    def grad_out(self) -> Array:
+        """A random gradient of the result."""
+        out = self.out(0)
+        return np.random.default_rng(2).standard_normal(out.shape).astype(out.dtype)
+
+    def rows(self) -> Array:
         """The queries to check, with the first and the last."""
         length = self.arrays["query"].shape[-2]
         return np.unique(np.linspace(0, length - 1, CHECKED_ROWS, dtype=int))
@@ -96,7 +109,7 @@ class Problem:
         start = self.options.get("query_offset", 0)
         return exact | self.options | {"query_offset": start + row}
 
-    def check(self, out: np.ndarray, what: str) -> float:
+    def check(self, out: Array, what: str) -> float:
         """Error of some rows of `out` by the reference."""
         expect = getattr(reference, self.function)
         rows = self.rows()
@@ -105,7 +118,7 @@ class Problem:
             out[..., rows, :], np.concatenate(expected, axis=-2), what
         )
 
-    def check_backward(self, threads: int, grad_out: np.ndarray, what: str) -> float:
+    def check_backward(self, threads: int, grad_out: Array, what: str) -> float:
         """Largest error of a gradient by the reference.
 
         A query's gradient depends on its own row of grad_out: those of some rows are
@@ -138,9 +151,9 @@ class Problem:
         )
 
 
-def sum_of(gradients: list[Any], name: str) -> np.ndarray:
+def sum_of(gradients: list[Any], name: str) -> Array:
     """One gradient of several calls together."""
-    total: np.ndarray = np.sum([getattr(each, name) for each in gradients], axis=0)
+    total: Array = np.sum([getattr(each, name) for each in gradients], axis=0)
     return total
 
 
@@ -151,8 +164,8 @@ def tokens(
     batch: int = 1,
     heads: int = HEADS,
     queries: int | None = None,
-    dim: int = HEAD_DIM,
-) -> dict[str, np.ndarray]:
+    dim: int = DIM,
+) -> dict[str, Array]:
     """Random query, key and value."""
     rng = np.random.default_rng(length)
     lengths = {"query": queries or length, "key": length, "value": length}
@@ -162,31 +175,25 @@ def tokens(
     }
 
 
-def table(rows: int, dtype: str, *, heads: int | None = None) -> np.ndarray:
-    """A random table of relative positions, for all heads or for each."""
-    shape = (rows, HEAD_DIM) if heads is None else (heads, rows, HEAD_DIM)
-    return np.random.default_rng(rows).standard_normal(shape).astype(dtype)
-
-
 def drawn(
-    name: str, length: int, dtype: str, is_causal: bool, heads: int
-) -> dict[str, np.ndarray]:
+    name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
+) -> dict[str, Array]:
     """What a scheme has beside query, key and value, as the catalogue makes it."""
     inputs = (
         arguments_of(name, is_causal)
         if {*scheme_called(name).operands} <= {*OPERANDS}
         else next(row.inputs for row in ROWS if row.scheme == name)
     )
-    made: dict[str, np.ndarray] = inputs(np.dtype(dtype), heads, length, HEAD_DIM)
+    made: dict[str, Array] = inputs(np.dtype(dtype), heads, length, dim)
     return {n: x for n, x in made.items() if n not in ("query", "key", "value")}
 
 
 def for_each_head(
-    name: str, length: int, dtype: str, is_causal: bool, heads: int
-) -> dict[str, np.ndarray]:
+    name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
+) -> dict[str, Array]:
     """The same with tables of their own for each head, as Transformer-XL projects R."""
     rng = np.random.default_rng(1)
-    shared = drawn(name, length, dtype, is_causal, heads)
+    shared = drawn(name, length, dtype, is_causal, heads, dim)
     return {
         n: rng.standard_normal((heads, *x.shape)).astype(dtype)
         for n, x in shared.items()
@@ -194,20 +201,10 @@ def for_each_head(
 
 
 def slopes(
-    name: str, length: int, dtype: str, is_causal: bool, heads: int
-) -> dict[str, np.ndarray]:
+    name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
+) -> dict[str, Array]:
     """ALiBi's bias by offset: T5's, KERPLE's and learned ones are the same work."""
     return {"rel_bias": relpos.alibi_bias(heads, length, dtype=dtype)}
-
-
-def decode(length: int, *, batch: int = 1, with_table: bool = False) -> Problem:
-    """The last query of causal sequences; the table is per head, so read once."""
-    options = {"is_causal": True, "query_offset": length - 1}
-    arrays = tokens(length, "float32", batch=batch, queries=1)
-    if not with_table:
-        return Problem("attention", arrays, options)
-    rel_key = table(length, "float32", heads=HEADS)
-    return Problem("relative_global_attention", {**arrays, "rel_key": rel_key}, options)
 
 
 @dataclass(frozen=True)
@@ -222,30 +219,43 @@ class Scheme:
     name: str
     products: dict[str, int]
     rows: int = 0
-    tables: Callable[..., dict[str, np.ndarray]] = drawn
+    tables: Callable[..., dict[str, Array]] = drawn
 
     def build(
-        self, length: int, dtype: str, is_causal: bool, heads: int = HEADS
+        self,
+        length: int,
+        dtype: str,
+        is_causal: bool,
+        heads: int = HEADS,
+        *,
+        batch: int = 1,
+        dim: int = DIM,
+        queries: int | None = None,
     ) -> Problem:
-        """A problem of this scheme."""
-        made = self.tables(self.name, length, dtype, is_causal, heads)
+        """A problem of this scheme; of fewer queries than keys, the last ones."""
+        made = self.tables(self.name, length, dtype, is_causal, heads, dim)
+        options: dict[str, Any] = {"is_causal": is_causal}
+        if queries is not None:
+            options["query_offset"] = length - queries
+        sizes = {"batch": batch, "heads": heads, "dim": dim, "queries": queries}
         return Problem(
             scheme_called(self.name).call,
-            {**tokens(length, dtype, heads=heads), **made},
-            {"is_causal": is_causal},
+            {**tokens(length, dtype, **sizes), **made},  # type: ignore[arg-type]
+            options,
             1 - length if self.products is LONG_TABLE_PRODUCTS else None,
         )
 
     def flops(self, problem: Problem, way: str) -> int:
-        """Useful operations of a problem that `build` made, forward or backward."""
-        *items, _ = problem.arrays["query"].shape
+        """Useful operations of a problem that `build` made, in one of WAYS."""
+        *items, dim = problem.arrays["query"].shape
         of_rows = PLAIN_PRODUCTS[way] * math.prod(items) * self.rows
-        return HEAD_DIM * (self.products[way] * problem.pairs + of_rows)
+        return int(dim * (self.products[way] * problem.pairs + of_rows))
 
 
+WAYS = ("forward", "backward", "forward+backward")
 # The backward computes the scores again.
-PLAIN_PRODUCTS = {"forward": 4, "backward": 10}
-LONG_TABLE_PRODUCTS = {"forward": 6, "backward": 16}
+PLAIN_PRODUCTS = dict(zip(WAYS, (4, 10, 14), strict=True))
+LONG_TABLE_PRODUCTS = dict(zip(WAYS, (6, 16, 22), strict=True))
 
 #: By the labels of the rows: names and synonyms of the catalogue.
 SCHEMES = {
@@ -256,3 +266,12 @@ SCHEMES = {
     "alibi": Scheme("alibi", PLAIN_PRODUCTS, 0, slopes),
     "fire": Scheme("fire_attention", PLAIN_PRODUCTS),
 }
+
+
+def decode(
+    length: int, *, batch: int = 1, queries: int = 1, with_table: bool = False
+) -> Problem:
+    """The last queries of causal sequences; a table is per head, so read once."""
+    name = "music" if with_table else "plain"
+    scheme = replace(SCHEMES[name], tables=for_each_head)
+    return scheme.build(length, "float32", True, batch=batch, queries=queries)

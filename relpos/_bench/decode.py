@@ -1,0 +1,131 @@
+"""Decoding on one core: one query, or a few, against a cache of keys and values.
+
+Time of a short NumPy loop over items and heads over the time of relpos; the rate at
+which relpos reads, as a share of that at which this core only reads the same bytes; and
+a few queries over one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import relpos
+from relpos._bench import harness
+from relpos._bench.harness import Array
+from relpos._bench.problems import decode
+from relpos._bench.table import Plan, Row
+from relpos._settings import use_isa
+
+__all__ = ["make_plan"]
+
+#: Time of the NumPy loop over that of relpos, by batch and keys.
+NUMPY = {(1, 1024): 1.0, (8, 8192): 1.2, (1, 65536): 1.15}
+#: Share of the rate of reading, by keys.
+READ = {1024: 0.90, 8192: 0.90, 32768: 0.90}
+#: Time of so many queries over that of one.
+QUERIES = {2: 1.3, 4: 1.3, 8: 1.3}
+QUERIES_LENGTH = 8192
+
+
+def loop_over_heads(query: Array, key: Array, value: Array) -> Array:
+    """What a short program does: two products with a vector for each item and head.
+
+    It leaves out the subtraction of the largest score, which these need not.
+    """
+    out = np.empty_like(query)
+    scaled = query / np.sqrt(np.float32(query.shape[-1]))
+    for item in np.ndindex(query.shape[:-2]):
+        weights = np.exp(key[item] @ scaled[item][0])
+        out[item] = weights @ value[item] / weights.sum()
+    return out
+
+
+def over_numpy_row(
+    label: str, batch: int, length: int, target: float, isa: str, repeats: int
+) -> Row:
+    """Time of the loop over the time of relpos."""
+    problem = decode(length, batch=batch)
+    loop = partial(loop_over_heads, **problem.arrays)
+    call: Any = partial(getattr(relpos, problem.function), **problem.arrays)
+    with use_isa(isa), relpos.threads(1):
+        error = problem.check(call(), label)
+        harness.check_error(loop(), call(), f"{label}, the loop")
+        read = [problem.arrays["key"], problem.arrays["value"]]
+        timing = harness.interleave([loop, call], harness.read_yardstick(read), repeats)
+    return Row(
+        label,
+        "NumPy / relpos",
+        timing.ratios(),
+        timing.tried,
+        target,
+        seconds=timing.seconds(),
+        error=error,
+    )
+
+
+def read_row(
+    label: str, length: int, with_table: bool, target: float, isa: str, repeats: int
+) -> Row:
+    """Share of the rate at which this core only reads the same bytes."""
+    problem = decode(length, with_table=with_table)
+    read = [x for name, x in problem.arrays.items() if name != "query"]
+    with use_isa(isa):
+        call, error = problem.prepared("forward", 1, label)
+        timing = harness.interleave([call], harness.read_yardstick(read), repeats)
+    return Row(
+        label,
+        "of read rate",
+        timing.shares(sum(array.nbytes for array in read)),
+        timing.tried,
+        target,
+        seconds=timing.seconds(),
+        error=error,
+    )
+
+
+def queries_row(
+    label: str, queries: int, with_table: bool, target: float, isa: str, repeats: int
+) -> Row:
+    """Time of a few queries over that of one."""
+    several, one = (
+        decode(QUERIES_LENGTH, queries=n, with_table=with_table) for n in (queries, 1)
+    )
+    with use_isa(isa):
+        call, error = several.prepared("forward", 1, label)
+        beside, _ = one.prepared("forward", 1, label)
+        yardstick = harness.fma_yardstick(isa, "float32")
+        timing = harness.interleave([call, beside], yardstick, repeats)
+    return Row(
+        label,
+        "x one query",
+        timing.ratios(),
+        timing.tried,
+        target,
+        at_most=True,
+        seconds=timing.seconds(),
+        error=error,
+    )
+
+
+def make_plan(isas: list[str], full: bool) -> Plan:
+    """Every row as (label, function that measures it)."""
+    isa, repeats = isas[0], 15 if full else 5
+    few = None if full else 1
+    plan: Plan = []
+    for (batch, length), target in list(NUMPY.items())[:few]:
+        label = f"B={batch} Lk={length}"
+        row = partial(over_numpy_row, label, batch, length, target, isa, repeats)
+        plan.append((label, row))
+    for name, with_table in {"plain": False, "music": True}.items():
+        for length, target in list(READ.items())[:few]:
+            label = f"{name} Lk={length}"
+            row = partial(read_row, label, length, with_table, target, isa, repeats)
+            plan.append((label, row))
+        for queries, target in QUERIES.items():
+            label = f"{name} Lq={queries} Lk={QUERIES_LENGTH}"
+            row = partial(queries_row, label, queries, with_table, target, isa, repeats)
+            plan.append((label, row))
+    return plan
