@@ -36,8 +36,9 @@ def problem_of(
     """The same call as relpos's own benchmark has it, which checks its results."""
     batch, heads, length, dim = shape
     queries = 1 if mode == "decode" else None
-    sizes = {"batch": batch, "dim": dim, "queries": queries}
-    return SCHEMES[scheme].build(length, dtype, is_causal, heads, **sizes)
+    return SCHEMES[scheme].build(
+        length, dtype, is_causal, heads, batch=batch, dim=dim, queries=queries
+    )
 
 
 def make_case(scheme: str, is_causal: bool, shape: Sequence[int], mode: str) -> Case:

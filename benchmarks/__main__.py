@@ -1,0 +1,148 @@
+"""Command line: ``python -m benchmarks``; --help says what it does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks import grid, memory, text, worker
+from benchmarks.case import MODES
+from benchmarks.peers import PEERS
+from benchmarks.results import Results, stored_path
+from benchmarks.rows import Spec
+from relpos._bench.problems import SCHEMES
+
+DESCRIPTION = """\
+Time relpos beside what one could use instead. Each result is held against float64
+before it is timed; all entrants of a row take turns; the figure is the ratio of times
+within the row. relpos alone: python -m relpos bench.
+"""
+EPILOG = """\
+examples:
+  python -m benchmarks --scheme music_causal --mode fwd fwdbwd --json out.json
+  python -m benchmarks --peers none --threads 1 2
+  python -m benchmarks --grid --missing --json out.json   go on where a run was cut
+  python -m benchmarks --grid --report                    measure, then write README.md
+  python -m benchmarks --report out.json                  write it from a file
+"""
+
+
+def shape_of(text: str) -> tuple[int, int, int, int]:
+    """B,H,L,D."""
+    numbers = tuple(int(part) for part in text.split(","))
+    if len(numbers) != 4 or min(numbers) < 1:
+        raise ValueError
+    batch, heads, length, dim = numbers
+    return batch, heads, length, dim
+
+
+shape_of.__name__ = "shape"  # in the message for a wrong one
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_rows(made.add_argument_group("rows"))
+    add = made.add_argument
+    timing = "timing of a row takes about so long (default: 2)"
+    add("--seconds", type=float, default=2.0, metavar="S", help=timing)
+    kept = "write each row as it comes; other rows of the file stay"
+    add("--json", type=Path, metavar="FILE", help=kept)
+    add("--missing", action="store_true", help="only rows that the file has not yet")
+    report = (
+        "write benchmarks/README.md and its pictures of a file, or of the one that "
+    )
+    report += "is stored for this model of CPU"
+    add("--report", nargs="?", type=Path, const=None, default=False, metavar="FILE",
+        help=report)  # fmt: skip
+    quick = "measure a few rows and say which fell behind those stored for this CPU"
+    add("--quick", action="store_true", help=quick)
+    return made
+
+
+def add_rows(group: argparse._ArgumentGroup) -> None:
+    """The options that say what is measured."""
+    add = group.add_argument
+    names = [peer.name for peer in PEERS]
+    schemes = [name + way for name in SCHEMES for way in ("", "_causal")]
+    many: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
+    listed = f"{', '.join(SCHEMES)}; each also with _causal"
+    add("--scheme", choices=schemes, default=["music_causal"], help=listed, **many)
+    shape = "batch, heads, length, size of a head"
+    add("--shape", nargs="+", type=shape_of, default=[(1, 8, 1024, 64)],
+        metavar="B,H,L,D", help=shape)  # fmt: skip
+    add("--mode", nargs="+", choices=MODES, default=["fwd", "fwdbwd"])
+    add("--threads", nargs="+", type=int, default=[1], metavar="N")
+    listed = f"all, none, or some of: {', '.join(names)}"
+    add("--peers", choices=["all", "none", *names], default=["all"], help=listed,
+        **many)  # fmt: skip
+    add("--grid", action="store_true", help="the rows of the report instead")
+    add("--memory", action="store_true", help="then extra memory, too")
+
+
+def chosen(options: argparse.Namespace) -> list[Spec]:
+    """The rows that are asked for."""
+    if options.grid:
+        return grid.memory() if options.memory else grid.grid()
+    peers = {"all": grid.names(True), "none": ()}.get(
+        options.peers[0], tuple(options.peers)
+    )
+    return [
+        Spec(
+            name.removesuffix("_causal"),
+            name.endswith("_causal") or mode == "decode",
+            mode,
+            shape,
+            threads,
+            peers,
+        )
+        for threads, name, shape, mode in product(
+            options.threads, options.scheme, options.shape, options.mode
+        )
+    ]
+
+
+def measure(options: argparse.Namespace, path: Path | None) -> Results:
+    """Print each row, and keep it in the file at once."""
+    results = Results.read(path) if path and path.exists() else Results()
+    specs = chosen(options)
+    if options.missing:
+        specs = [spec for spec in specs if spec.label not in results.rows]
+    for row in worker.records(specs, options.seconds):
+        print(text.of_row(row), flush=True)
+        results.rows[row["label"]] = row
+        if path:
+            results.write(path)
+    if options.memory:
+        specs = grid.memory() if options.grid else specs
+        for row in memory.records([s for s in specs if s.mode != "decode"]):
+            print(text.of_memory(row), flush=True)
+            results.memory[row["label"]] = row
+        if path:
+            results.write(path)
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for, and return the exit status."""
+    options = parser().parse_args(arguments)
+    if options.quick:
+        return 0
+    wants_rows = options.grid or options.report is False
+    path = options.json or (stored_path() if options.grid else None)
+    if wants_rows:
+        measure(options, path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Extra memory of relpos and its peers, each in a process of its own.
+
+python -m benchmarks.memory: reads a JSON object of a `name` and `specs`, prints a line
+of JSON for each: bytes at the peak beyond the inputs and the results, index tensors and
+all that is made for a shape included. glibc is left as it comes: what is freed is given
+back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks import rows
+from benchmarks.case import make_case
+from benchmarks.ours import RELPOS
+from benchmarks.peers import PEERS, Peer, Skipped
+from benchmarks.rows import Spec
+from relpos._catalogue.measure import forget_peak, resident
+
+__all__ = ["records"]
+
+WARM_LENGTH = 32
+
+
+def extra(peer: Peer, spec: Spec) -> int | None:
+    """Bytes of one call, after what is loaded once has been loaded."""
+    batch, heads, length, dim = spec.shape
+    short = length if peer.compiled else WARM_LENGTH
+    warm = make_case(spec.scheme, spec.is_causal, (batch, heads, short, dim), spec.mode)
+    rows.prepare(peer, warm, spec)()
+    del warm
+    case = make_case(spec.scheme, spec.is_causal, spec.shape, spec.mode)
+    known = forget_peak()
+    before = resident("VmRSS")
+    results = rows.prepare(peer, case, spec)()
+    peak = resident("VmHWM")
+    if not known or before is None or peak is None:
+        return None
+    return max(peak - before - sum(x.nbytes for x in results.values()), 0)
+
+
+def entry(peer: Peer, spec: Spec) -> dict[str, Any]:
+    """What is said of one peer in one row."""
+    about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
+    try:
+        return about | {"bytes": extra(peer, spec)}
+    except Skipped as reason:
+        return about | {"skipped": str(reason)}
+    except Exception as failure:  # of another library: it is named, the others go on
+        return about | {"skipped": rows.in_short(failure)}
+
+
+def run_child(name: str, specs: Sequence[Spec]) -> Iterator[dict[str, Any]]:
+    """One peer's entries, as far as the process comes."""
+    asked = {"name": name, "specs": [asdict(spec) for spec in specs]}
+    environment = os.environ | dict.fromkeys(rows.THREAD_VARIABLES, "1")
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.memory", json.dumps(asked)],
+        cwd=rows.ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        yield from map(json.loads, child.stdout)
+
+
+def records(specs: Sequence[Spec]) -> list[dict[str, Any]]:
+    """A row for each, all peers in it."""
+    made = [asdict(spec) | {"label": spec.label, "entrants": []} for spec in specs]
+    for peer in (RELPOS, *PEERS):
+        asked = [n for n, s in enumerate(specs) if peer.name in ("relpos", *s.peers)]
+        entries = run_child(peer.name, [specs[n] for n in asked]) if asked else ()
+        for n, found in zip(asked, entries, strict=False):
+            made[n]["entrants"].append(found)
+    return made
+
+
+def main() -> None:
+    """Measures what the argument says."""
+    asked = json.loads(sys.argv[1])
+    peer = next(each for each in (RELPOS, *PEERS) if each.name == asked["name"])
+    for fields in asked["specs"]:
+        print(json.dumps(entry(peer, Spec.of(fields))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

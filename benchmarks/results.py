@@ -1,0 +1,90 @@
+"""The JSON file: facts of the machine, and a line for each row, of time or memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import relpos
+from relpos import _core
+from relpos._bench.table import cpu_name
+
+__all__ = ["MEASURED", "Results", "facts", "stored_path"]
+
+#: A file for each model of CPU.
+MEASURED = Path(__file__).parent / "measured"
+PACKAGES = ("numpy", "torch", "jax")
+
+Record = dict[str, Any]
+
+
+def stored_path() -> Path:
+    """Where the repository has the results of this model of CPU."""
+    return MEASURED / (re.sub(r"\W+", "-", cpu_name().lower()).strip("-") + ".json")
+
+
+def facts() -> Record:
+    """The machine and what is installed."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return {
+        "cpu": cpu_name(),
+        "isa": _core.isa,
+        "cores": len(os.sched_getaffinity(0)),
+        "relpos": relpos.__version__,
+        **versions,
+    }
+
+
+class Results:
+    """Rows and memory rows by label; a row measured again takes the old one's place."""
+
+    def __init__(self, about: Record | None = None) -> None:
+        self.facts = facts() if about is None else about
+        self.rows: dict[str, Record] = {}
+        self.memory: dict[str, Record] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """What a file holds."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        results = cls(found["facts"])
+        results.rows = {row["label"]: row for row in found["rows"]}
+        results.memory = {row["label"]: row for row in found["memory"]}
+        return results
+
+    def write(self, path: Path) -> None:
+        """Replace the file as a whole, so that a reader never sees a half."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(
+            '{\n"facts": '
+            + json.dumps(self.facts)
+            + f',\n"rows": {lines(self.rows.values())},'
+            + f'\n"memory": {lines(self.memory.values())}\n}}\n',
+            encoding="utf-8",
+        )
+        unfinished.replace(path)
+
+
+def lines(rows: Iterable[Record]) -> str:
+    """A JSON list, a row in each line."""
+    return "[\n" + ",\n".join(json.dumps(rounded(row)) for row in rows) + "\n]"
+
+
+def rounded(value: Any) -> Any:
+    """Numbers with four digits: no more of them say anything."""
+    if isinstance(value, dict):
+        return {name: rounded(x) for name, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(x) for x in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

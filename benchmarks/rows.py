@@ -1,0 +1,142 @@
+"""A row: one case, relpos and all peers that can do it, each checked, then timed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from benchmarks.case import Case, make_case, problem_of
+from benchmarks.ours import RELPOS, exact_results, largest_error
+from benchmarks.peers import PEERS, Peer, Skipped
+from benchmarks.peers.base import Work
+from benchmarks.timing import Samples, alternate
+from relpos import _core
+from relpos._bench import harness
+from relpos._bench.problems import SCHEMES
+
+__all__ = ["ROOT", "THREAD_VARIABLES", "Spec", "in_short", "measure", "prepare"]
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What libraries read once, when they are loaded.
+THREAD_VARIABLES = (
+    *harness.BLAS_THREAD_VARIABLES,
+    "OMP_NUM_THREADS",
+    "RELPOS_NUM_THREADS",
+)
+
+#: Largest error of a float32 result, over its norm, that is worth timing.
+ERROR_LIMIT = 1e-5
+WAYS = {"fwd": "forward", "bwd": "backward", "fwdbwd": "forward+backward"}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a row is of; `shape` is batch, heads, length, dim, `peers` are names."""
+
+    scheme: str
+    is_causal: bool
+    mode: str
+    shape: tuple[int, int, int, int]
+    threads: int = 1
+    peers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Spec:
+        """From what JSON makes of one."""
+        batch, heads, length, dim = fields["shape"]
+        shape = batch, heads, length, dim
+        return cls(**{**fields, "shape": shape, "peers": tuple(fields["peers"])})
+
+    @property
+    def label(self) -> str:
+        """As tables say it."""
+        direction = " causal" if self.is_causal else ""
+        threads = f", {self.threads} threads" if self.threads > 1 else ""
+        shape = ",".join(map(str, self.shape))
+        return f"{self.scheme}{direction} {self.mode} {shape}{threads}"
+
+
+def prepare(peer: Peer, case: Case, spec: Spec) -> Work:
+    """The work of a peer; Skipped says why there is none."""
+    if peer.package and importlib.util.find_spec(peer.package) is None:
+        raise Skipped(f"needs {peer.package}")
+    if spec.mode == "bwd" and peer is not RELPOS:
+        raise Skipped("a backward alone is measured of relpos only")
+    return peer.prepare(case, spec.mode, spec.threads)
+
+
+def in_short(failure: Exception) -> str:
+    """The first line of what another library says."""
+    first = (str(failure).splitlines() or [""])[0]
+    return f"failed: {type(failure).__name__}: {first}"[:200]
+
+
+def checked(
+    peers: Iterable[Peer], case: Case, spec: Spec
+) -> tuple[dict[str, Work], list[dict[str, Any]]]:
+    """Works by name, and what is said of each peer: its error or why it was skipped."""
+    wanted = exact_results(case, spec.mode, spec.threads)
+    works, said = {}, []
+    for peer in peers:
+        about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
+        try:
+            work = prepare(peer, case, spec)
+            error = largest_error(work(), wanted)
+            if not error <= ERROR_LIMIT:
+                raise Skipped(f"wrong result, error {error:.1e}")
+            works[peer.name] = work
+            about["error"] = error
+        except Skipped as reason:
+            about["skipped"] = str(reason)
+        except (
+            Exception
+        ) as failure:  # of another library: it is named, the others go on
+            about["skipped"] = in_short(failure)
+        said.append(about)
+    return works, said
+
+
+def amount(spec: Spec, case: Case) -> float:
+    """Useful operations of a row, or the bytes that decoding has to read."""
+    if spec.mode == "decode":
+        return float(sum(x.nbytes for n, x in case.arrays.items() if n != "query"))
+    problem = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode, "float32")
+    return SCHEMES[spec.scheme].flops(problem, WAYS[spec.mode])
+
+
+def yardstick_of(spec: Spec, case: Case, clock: harness.Clock) -> harness.Yardstick:
+    """Multiply-adds of as many cores, or reading what decoding reads."""
+    if spec.mode == "decode":
+        read = [x for name, x in case.arrays.items() if name != "query"]
+        return harness.read_yardstick(read)
+    return harness.fma_yardstick(_core.isa, "float32", spec.threads, clock)
+
+
+def measure(spec: Spec, budget: float) -> dict[str, Any]:
+    """What the JSON file says of a row, timed for about `budget` seconds."""
+    case = make_case(spec.scheme, spec.is_causal, spec.shape, spec.mode)
+    chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
+    works, said = checked(chosen, case, spec)
+    clock = process_time if spec.threads == 1 else perf_counter
+    yardstick = yardstick_of(spec, case, clock)
+    samples = alternate(works, yardstick, clock, budget)
+    useful = amount(spec, case)
+    for about in said:
+        if about["name"] in samples:
+            about |= figures(samples[about["name"]], useful)
+    about = asdict(replace(spec, peers=()))
+    return about | {"label": spec.label, "useful": useful, "entrants": said}
+
+
+def figures(samples: Samples, useful: float) -> dict[str, Any]:
+    """Of one entrant: seconds, share of the yardstick's rate, how many were kept."""
+    return {
+        "seconds": samples.seconds,
+        "share": useful / samples.cost,
+        "kept": len(samples.kept),
+        "tried": len(samples.kept) + len(samples.dropped),
+    }

@@ -1,0 +1,41 @@
+"""Rows as text for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["of_memory", "of_row", "ratio"]
+
+
+def ratio(entrant: dict[str, Any], ours: dict[str, Any]) -> float:
+    """Time of an entrant over that of relpos, at the same clock."""
+    return float(ours["share"] / entrant["share"])
+
+
+def of_row(row: dict[str, Any]) -> str:
+    """A heading, and a line for each entrant, the fastest first."""
+    ours = row["entrants"][0]
+    unit = "of the read rate" if row["mode"] == "decode" else "of FMA peak"
+    timed = [x for x in row["entrants"] if "share" in x]
+    timed.sort(key=lambda x: float(-x["share"]))
+    lines = [row["label"]]
+    for x in timed:
+        times = f"{ratio(x, ours):6.2f} x relpos" if "share" in ours else f"{'':15}"
+        lines.append(
+            f"  {x['name']:<24}{x['seconds'] * 1e3:10.3f} ms {times} "
+            f"{x['share']:6.3f} {unit}, error {x['error']:.0e}, "
+            f"{x['kept']} of {x['tried']} kept{', ready-made' * x['ready_made']}"
+        )
+    skipped = [x for x in row["entrants"] if "skipped" in x]
+    lines += [f"  {x['name']:<24}{x['skipped']}" for x in skipped]
+    return "\n".join(lines)
+
+
+def of_memory(row: dict[str, Any]) -> str:
+    """The same of extra memory."""
+    lines = [f"{row['label']}: memory beyond inputs and results"]
+    for x in row["entrants"]:
+        known = x.get("bytes") is not None
+        said = f"{x['bytes'] / 1e6:10.1f} MB" if known else x.get("skipped", "unknown")
+        lines.append(f"  {x['name']:<24}{said}")
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""Several works in alternation, each between two readings of a yardstick."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from relpos._bench.harness import (
+    FEWEST_KEPT,
+    YARDSTICK_SPREAD,
+    Clock,
+    Yardstick,
+    seconds_of,
+)
+
+__all__ = ["Samples", "alternate"]
+
+ROUNDS = 15
+#: A work is asked so often even when the time is spent, or it is far from the fastest.
+FEWEST_ROUNDS = 2
+#: Farther from the fastest than this, a work gets the fewest rounds.
+FAR = 2.0
+#: A sample takes at least this long, of several calls if need be.
+SAMPLE_SECONDS = 0.004
+
+Work = Callable[[], object]
+
+
+@dataclass
+class Samples:
+    """What was measured of a work: seconds of a call, and the yardstick's rate."""
+
+    kept: list[tuple[float, float]] = field(default_factory=list)
+    dropped: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[tuple[float, float]]:
+        """The kept ones, or all where too few were kept to say anything."""
+        enough = len(self.kept) >= FEWEST_KEPT
+        return self.kept if enough else self.kept + self.dropped
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds of a call."""
+        return statistics.median(seconds for seconds, _ in self.all)
+
+    @property
+    def cost(self) -> float:
+        """Median of what the yardstick could have done in the time of a call."""
+        return statistics.median(seconds * rate for seconds, rate in self.all)
+
+    def add(self, seconds: float, before: float, after: float) -> None:
+        """A sample; one at a clock that moved is set apart."""
+        moved = abs(before - after) > YARDSTICK_SPREAD * max(before, after)
+        into = self.dropped if moved else self.kept
+        into.append((seconds, (before + after) / 2))
+
+
+def alternate(
+    works: Mapping[str, Work], yardstick: Yardstick, clock: Clock, budget: float
+) -> dict[str, Samples]:
+    """Samples of each work: round by round, each second round in the other order.
+
+    Ends after ROUNDS, or when `budget` seconds are over.
+    """
+    first = {
+        name: max(seconds_of(work, 1, clock), 1e-7) for name, work in works.items()
+    }
+    far = {name for name, time in first.items() if time > FAR * min(first.values())}
+    calls = {name: math.ceil(SAMPLE_SECONDS / time) for name, time in first.items()}
+    samples = {name: Samples() for name in works}
+    end = perf_counter() + budget
+    order, last = list(works), yardstick()
+    for turn in range(ROUNDS):
+        if turn >= FEWEST_ROUNDS and perf_counter() > end:
+            break
+        for name in order:
+            if turn < FEWEST_ROUNDS or name not in far:
+                seconds = seconds_of(works[name], calls[name], clock)
+                before, last = last, yardstick()
+                samples[name].add(seconds, before, last)
+        order.reverse()
+    return samples

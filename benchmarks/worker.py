@@ -1,0 +1,103 @@
+"""The child process that measures: one for each number of threads.
+
+python -m benchmarks.worker: reads a JSON object of a `budget` and `specs`, prints a
+line of JSON for each row. Its environment sets what libraries read as they are loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from time import strftime
+from typing import Any
+
+from benchmarks.rows import ROOT, THREAD_VARIABLES, Spec, measure
+
+__all__ = ["records"]
+
+#: glibc and PyTorch: large temporaries are kept, not given back and faulted in again
+#: by each operation. Nobody is asked to know that, so everybody gets it.
+TUNED = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**32),
+    "MALLOC_TRIM_THRESHOLD_": str(2**34),
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+#: A peer this many times as slow as the fastest of its kind at a shorter length is left
+#: out at these lengths, where a call takes seconds.
+TOO_FAR, LONG = 1.5, 2048
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The child's."""
+    return os.environ | TUNED | dict.fromkeys(THREAD_VARIABLES, str(threads))
+
+
+def records(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
+    """Measures rows in children; one that dies costs its row and no other."""
+    for threads in sorted({spec.threads for spec in specs}):
+        left = [spec for spec in specs if spec.threads == threads]
+        while left:
+            done = 0
+            for record in run_child(left, budget):
+                yield record
+                done += 1
+            if done < len(left):
+                print(f"{left[done].label}: the process ended", file=sys.stderr)
+            left = left[done + 1 :]
+
+
+def run_child(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
+    """Rows of one child, as they come."""
+    asked = {"budget": budget, "specs": [asdict(spec) for spec in specs]}
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.worker", json.dumps(asked)],
+        cwd=ROOT,
+        env=environment(specs[0].threads),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            yield json.loads(line)
+
+
+def without_far(spec: Spec, before: Sequence[dict[str, Any]]) -> Spec:
+    """The row without peers that shorter rows of the same have shown to be far off."""
+    same = [
+        row
+        for row in before
+        if (row["scheme"], row["is_causal"], row["mode"], row["threads"])
+        == (spec.scheme, spec.is_causal, spec.mode, spec.threads)
+        and row["shape"][2] < spec.shape[2]
+    ]
+    if spec.shape[2] < LONG or not same:
+        return spec
+    longest = max(same, key=lambda row: int(row["shape"][2]))
+    timed = [x for x in longest["entrants"][1:] if "seconds" in x]
+    best = {
+        kind: min(x["seconds"] for x in timed if x["ready_made"] == kind)
+        for kind in {x["ready_made"] for x in timed}
+    }
+    far = {x["name"] for x in timed if x["seconds"] > TOO_FAR * best[x["ready_made"]]}
+    return replace(spec, peers=tuple(name for name in spec.peers if name not in far))
+
+
+def main() -> None:
+    """Measures what the argument says."""
+    asked = json.loads(sys.argv[1])
+    specs = [Spec.of(each) for each in asked["specs"]]
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[-specs[0].threads :])
+    done: list[dict[str, Any]] = []
+    for spec in specs:
+        record = measure(without_far(spec, done), asked["budget"])
+        done.append(record | {"date": strftime("%Y-%m-%d %H:%M")})
+        print(json.dumps(done[-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

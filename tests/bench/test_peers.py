@@ -1,0 +1,235 @@
+"""python -m benchmarks: who is asked, checked, timed, named; what is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / "benchmarks").exists():
+    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
+sys.path.append(str(ROOT))
+
+from benchmarks import __main__, grid, memory, rows, text, timing, worker  # noqa: E402
+from benchmarks.case import make_case  # noqa: E402
+from benchmarks.ours import RELPOS, exact_results, largest_error  # noqa: E402
+from benchmarks.peers import PEERS, Peer, Skipped  # noqa: E402
+from benchmarks.results import Results  # noqa: E402
+
+SHAPE = (1, 2, 24, 64)
+
+
+def spec(*peers, mode="fwd", scheme="music", shape=SHAPE, **more):
+    return rows.Spec(scheme, True, mode, shape, 1, peers, **more)
+
+
+def refuses(case, mode, threads):
+    raise Skipped("no backward on CPU")
+
+
+def fails(case, mode, threads):
+    raise RuntimeError("index out of bounds\nand a long trace")
+
+
+def slightly_wrong(case, mode, threads):
+    work = RELPOS.prepare(case, mode, threads)
+    return lambda: {name: x * np.float32(1.001) for name, x in work().items()}
+
+
+FAKES = (
+    Peer("right", True, None, RELPOS.prepare),
+    Peer("wrong", False, None, slightly_wrong),
+    Peer("refuses", False, None, refuses),
+    Peer("fails", False, None, fails),
+    Peer("absent", False, "no_such_package", RELPOS.prepare),
+)
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    monkeypatch.setattr(rows, "PEERS", FAKES)
+    return tuple(peer.name for peer in FAKES)
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwdbwd", "decode"])
+@pytest.mark.parametrize("scheme", grid.SCHEMES)
+def test_relpos_gives_every_result_that_is_asked_for(scheme, mode):
+    case = make_case(scheme, True, SHAPE, mode)
+    got = RELPOS.prepare(case, mode, 1)()
+    wanted = exact_results(case, mode, 1)
+    names = {"out"} if mode in ("fwd", "decode") else {*case.arrays}
+    assert {*got} == names | ({"out"} if mode == "fwdbwd" else set())
+    assert 0 < largest_error(got, wanted) < 2e-6
+    assert largest_error({}, wanted) == np.inf
+
+
+@pytest.mark.parametrize("mode", ["fwd", "fwdbwd", "decode"])
+def test_only_right_results_are_timed_and_the_others_say_why(fakes, mode):
+    row = rows.measure(spec(*fakes, mode=mode), 0.0)
+    said = {each["name"]: each for each in row["entrants"]}
+    assert [*said] == ["relpos", *fakes]
+    for name in ("relpos", "right"):
+        assert said[name]["seconds"] > 0
+        assert said[name]["share"] > 0
+        assert said[name]["error"] < 2e-6
+        assert said[name]["tried"] == timing.FEWEST_ROUNDS
+    assert said["wrong"]["skipped"].startswith("wrong result, error 1.0e-03")
+    assert said["refuses"]["skipped"] == "no backward on CPU"
+    assert said["fails"]["skipped"] == "failed: RuntimeError: index out of bounds"
+    assert said["absent"]["skipped"] == "needs no_such_package"
+    printed = text.of_row(row)
+    assert all(name in printed for name in said)
+    assert json.loads(json.dumps(row))["label"] == spec(mode=mode).label
+
+
+def test_a_backward_alone_is_of_relpos_only(fakes):
+    row = rows.measure(spec("right", mode="bwd"), 0.0)
+    ours, other = row["entrants"]
+    assert ours["seconds"] > 0
+    assert "relpos only" in other["skipped"]
+
+
+def test_works_take_turns_in_both_orders():
+    calls = []
+    works = {name: lambda name=name: calls.append(name) for name in "abc"}
+    ticks = iter(range(10**6))
+    samples = timing.alternate(works, lambda: 1.0, lambda: next(ticks), 1e9)
+    assert "".join(calls[:9]) == "abc" + "abccba"
+    assert all(len(each.kept) == timing.ROUNDS for each in samples.values())
+
+
+def test_a_sample_at_a_clock_that_moved_counts_only_for_want_of_others():
+    samples = timing.Samples()
+    samples.add(1.0, 1.0, 1.1)
+    assert (samples.kept, samples.seconds) == ([], 1.0)
+    for _ in range(3):
+        samples.add(2.0, 1.0, 1.01)
+    assert len(samples.all) == 3
+    assert samples.cost == pytest.approx(2.01)
+
+
+def test_peers_have_names_of_their_own():
+    names = [peer.name for peer in PEERS]
+    assert len(names) == len({*names})
+    assert "relpos" not in names
+
+
+def test_rows_of_the_grid_are_there_once_and_the_quick_ones_among_them():
+    labels = [each.label for each in grid.grid()]
+    assert len(labels) == len({*labels}) > 80
+    quick = [each.label for each in grid.quick()]
+    assert {*quick} < {*labels}
+    assert len(quick) > 10
+
+
+def test_a_peer_far_behind_is_left_out_where_calls_take_seconds():
+    def row(length, **times):
+        about = [{"name": "relpos", "ready_made": False, "seconds": 1.0}]
+        about += [
+            {"name": name, "ready_made": name == "ready", "seconds": time}
+            for name, time in times.items()
+        ]
+        shape = [1, 8, length, 64]
+        fields = {"scheme": "music", "is_causal": True, "mode": "fwd", "threads": 1}
+        return {**fields, "shape": shape, "entrants": about}
+
+    before = [row(512, near=9, far=1), row(1024, near=1, far=2, ready=9)]
+    names = ("near", "far", "ready", "new")
+    long = spec(*names, shape=(1, 8, 2048, 64))
+    assert worker.without_far(long, before).peers == ("near", "ready", "new")
+    short = spec(*names, shape=(1, 8, 1024, 64))
+    assert worker.without_far(short, before).peers == names
+    other = spec(*names, mode="fwdbwd", shape=(1, 8, 2048, 64))
+    assert worker.without_far(other, before).peers == names
+
+
+def test_a_process_that_ends_costs_its_row_and_no_other(monkeypatch, capsys):
+    asked = [spec(scheme=name) for name in ("plain", "music", "xl")]
+
+    def run_child(specs, budget):
+        for each in specs:
+            if each.scheme == "music":
+                return
+            yield {"label": each.label}
+
+    monkeypatch.setattr(worker, "run_child", run_child)
+    done = [row["label"] for row in worker.records(asked, 0.0)]
+    assert done == [asked[0].label, asked[2].label]
+    assert f"{asked[1].label}: the process ended" in capsys.readouterr().err
+
+
+def test_rows_are_written_as_they_come_and_kept(tmp_path, capsys):
+    file = tmp_path / "out.json"
+    few = ["--shape", "1,2,24,64", "--peers", "none", "--seconds", "0"]
+    run = [*few, "--json", str(file), "--missing"]
+    assert __main__.main([*run, "--scheme", "plain", "--mode", "fwd"]) == 0
+    first = json.loads(file.read_text())
+    (row,) = first["rows"]
+    assert row["label"] == "plain fwd 1,2,24,64"
+    assert row["entrants"][0]["name"] == "relpos"
+    assert first["memory"] == []
+    again = [*run, "--scheme", "plain", "music_causal", "--mode", "fwd", "--memory"]
+    assert __main__.main(again) == 0
+    second = json.loads(file.read_text())
+    assert second["rows"][0] == row
+    assert [each["label"] for each in second["memory"]] == [
+        "music causal fwd 1,2,24,64"
+    ]
+    assert second["memory"][0]["entrants"][0]["bytes"] >= 0
+    assert "x relpos" in capsys.readouterr().out
+
+
+def test_numbers_are_written_with_four_digits(tmp_path):
+    results = Results({"cpu": "a CPU"})
+    results.rows["a"] = {"label": "a", "entrants": [{"seconds": 0.123456, "kept": 15}]}
+    results.write(tmp_path / "a" / "b.json")
+    found = Results.read(tmp_path / "a" / "b.json")
+    assert found.facts == {"cpu": "a CPU"}
+    assert found.rows["a"]["entrants"] == [{"seconds": 0.1235, "kept": 15}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--shape", "1,2,3"], ["--shape", "1,2,0,4"], ["--scheme", "waltz"],
+     ["--mode", "sideways"], ["--peers", "nobody"]],
+)  # fmt: skip
+def test_a_wrong_option_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        __main__.main(arguments)
+    assert end.value.code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_rows_asked_for_are_all_combinations():
+    options = __main__.parser().parse_args(
+        [
+            "--scheme",
+            "plain",
+            "xl_causal",
+            "--mode",
+            "fwd",
+            "decode",
+            "--threads",
+            "1",
+            "2",
+        ]
+    )
+    labels = [each.label for each in __main__.chosen(options)]
+    assert len(labels) == 8
+    assert labels[0] == "plain fwd 1,8,1024,64"
+    assert labels[1] == "plain causal decode 1,8,1024,64"
+    assert labels[-2] == "xl causal fwd 1,8,1024,64, 2 threads"
+
+
+def test_memory_that_nobody_knows_is_said():
+    entrants = [{"name": "a", "bytes": 2_500_000}, {"name": "b", "bytes": None},
+                {"name": "c", "skipped": "needs torch"}]  # fmt: skip
+    printed = text.of_memory({"label": "a row", "entrants": entrants})
+    assert "2.5 MB" in printed
+    assert "unknown" in printed
+    assert "needs torch" in printed
+    assert min(each.shape[2] for each in grid.memory()) > memory.WARM_LENGTH
