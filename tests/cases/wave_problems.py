@@ -1,7 +1,8 @@
 """Attention problems whose slices (batch item, key head) take several waves.
 
 Kernels pack and use as many slices at a time as fit into half a megabyte per thread,
-head by head, the batch within: a wave holds whole heads, or some items of one head.
+as they lie in memory; or, with tables too large to be kept side by side, head by head,
+the batch within: a wave holds whole heads, or some items of one head.
 """
 
 from __future__ import annotations

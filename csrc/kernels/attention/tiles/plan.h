@@ -35,6 +35,7 @@ typedef struct {
     int copy_values;
     T *keys, *values;                  /* packed slices of this wave */
     unsigned char *values_bad;         /* per slice and key tile: NaN or infinity */
+    int by_head;                       /* slices are numbered head by head */
     int64_t first_slice, slices;       /* this wave */
     int64_t query_blocks, block_tiles; /* units to a head, query tiles to a unit */
     char *scratch;
@@ -96,15 +97,18 @@ plan_paths(plan_t *plan, const rp_attention *p, int key_tile, int64_t most_rows)
 RP_INLINE int64_t
 slice_of(const plan_t *plan, int64_t b, int64_t hk)
 {
-    return hk * plan->p->B + b - plan->first_slice;
+    const rp_attention *p = plan->p;
+    return (plan->by_head ? hk * p->B + b : b * p->Hk + hk) - plan->first_slice;
 }
 
 /* The batch item and key head of a slice of the wave. */
 RP_INLINE void
 slice_at(const plan_t *plan, int64_t slice, int64_t *b, int64_t *hk)
 {
-    *b = (plan->first_slice + slice) % plan->p->B;
-    *hk = (plan->first_slice + slice) / plan->p->B;
+    const rp_attention *p = plan->p;
+    slice += plan->first_slice;
+    *b = plan->by_head ? slice % p->B : slice / p->Hk;
+    *hk = plan->by_head ? slice / p->B : slice % p->Hk;
 }
 
 /* The batch item and query head of query head `index` of the wave. */

@@ -1,7 +1,8 @@
 /* waves.h: slices (b, hk), the keys and values of one head, are packed and used in
- * waves, to keep the packed copies small and warm, with the tables that these heads alone
- * read. They are numbered head by head, the batch within, so that a head's table is packed
- * once for the whole batch. */
+ * waves, to keep the packed copies small and warm. They are numbered as they lie in memory,
+ * which is then read as one stream; or, where the heads have tables of their own that are
+ * too large to be kept side by side, head by head, the batch within: a wave packs the tables
+ * of its heads, each once for the whole batch. */
 #ifndef RELPOS_ATTENTION_TILES_WAVES_H
 #define RELPOS_ATTENTION_TILES_WAVES_H
 
@@ -9,7 +10,7 @@
 
 /* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
  * threads' cores, but enough for every thread, each slice being `units` units of work.
- * A wave ends where a head does, or lies within one. */
+ * Head by head it ends where a head does, or lies within one. */
 static int64_t
 wave_of(const plan_t *plan, size_t bytes, int64_t units)
 {
@@ -17,17 +18,21 @@ wave_of(const plan_t *plan, size_t bytes, int64_t units)
     int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
     wave = RP_MAX(wave, (p->threads + units - 1) / units);
     wave = RP_MIN(wave, p->B * p->Hk);
-    return wave > p->B ? wave / p->B * p->B : wave;
+    return plan->by_head && wave > p->B ? wave / p->B * p->B : wave;
 }
 
 /* Lets waves pack a table with their slices, so that it is still in the cache when they use
  * it, and returns the bytes that it adds to a slice; 0 where other waves would have to pack
- * the same again. */
+ * the same again, or where all copies stay there for the whole batch. */
 static size_t
-pack_by_wave(const plan_t *plan, packed_t *t)
+pack_by_wave(plan_t *plan, packed_t *t)
 {
     if (!is_used(t) || t->heads == 1 || (t->batches > 1 && plan->group > 1))
         return 0;
+    double all = (double)t->size * (double)(t->heads * t->batches) * sizeof(T);
+    if (plan->p->B > 1 && all <= RP_WAVE_BYTES)
+        return 0;
+    plan->by_head = 1;
     t->by_wave = 1;
     t->first = -1;
     return (size_t)(t->size * plan->group) * sizeof(T);
@@ -102,7 +107,7 @@ start_wave(plan_t *plan, int64_t first, int64_t wave)
     const rp_attention *p = plan->p;
     plan->first_slice = first;
     plan->slices = RP_MIN(wave, p->B * p->Hk - first);
-    if (wave < p->B)
+    if (plan->by_head && wave < p->B)
         plan->slices = RP_MIN(plan->slices, p->B - first % p->B);
 }
 
