@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from relpos import _checks
 from relpos._attention import fire_network
 from relpos._attention.operands import OPERANDS, TABLES
 from relpos._attention.placement import fold_rows
@@ -19,8 +17,16 @@ from relpos._attention.results import (
     FireAttentionGradients,
     Gradients,
 )
-from relpos._checks import Array, as_floating, check_bytes, kind_of, native, rounded
-from relpos._core import memory_of
+from relpos._checks import (
+    Array,
+    as_floating,
+    check_bytes,
+    kind_of,
+    native,
+    quiet,
+    rounded,
+)
+from relpos._core import broadcast_to, memory_of
 from relpos._memory import zeros
 from relpos._settings import choose_num_threads, kernels
 
@@ -70,7 +76,6 @@ class AttentionContext(Generic[Gradients]):
         names = ", ".join(self._problem.inputs)
         return f"<AttentionContext of {names}: out {self._out.shape}>"
 
-    @_checks.quiet
     def backward(
         self,
         grad_out: ArrayLike | None,
@@ -297,28 +302,23 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
         stored = (*batch, *own[-3:])
     check_bytes(f"gradient of {name}", stored, problem.dtype)
     sums = zeros(stored, problem.dtype)
-    if stored == shape:
-        return sums, sums
-    strides = (
-        0 if size != full else stride
-        for size, full, stride in zip(stored, shape, sums.strides, strict=True)
-    )
-    return sums, as_strided(sums, shape, tuple(strides))
+    return sums, sums if stored == shape else broadcast_to(sums, shape)
 
 
+@quiet
 def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
     """Zeros (H, S + 1, 2) for the kernel to sum FIRE's gradients in; its operands."""
     assert problem.fire is not None
     lines = problem.operands["fire_lines"]
     zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
-    shape = (*problem.batch, *zeros.shape)
-    strides = (0,) * len(problem.batch) + zeros.strides
+    shared = broadcast_to(zeros, (*problem.batch, *zeros.shape))
     slopes = fire_network.slope_operands(
         problem.fire, offsets_of(problem.inputs), problem.batch, problem.sizes
     )
-    return zeros, slopes | {"grad_fire": as_strided(zeros, shape, strides)}
+    return zeros, slopes | {"grad_fire": shared}
 
 
+@quiet
 def _fire_gradients(
     problem: Problem, sums: Array, names: list[str]
 ) -> dict[str, Array]:
@@ -339,10 +339,17 @@ def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
 
 
 def _deliver(name: str, total: Array, problem: Problem) -> Array:
-    """Sum a gradient over broadcast axes; give it the shape and dtype of its input."""
+    """Give a gradient the shape and dtype of its input."""
     given, gathered = problem.inputs[name], problem.placement.rows.get(name)
-    if gathered is None and (total.shape, total.dtype) == (given.shape, given.dtype):
-        return total  # the usual case
+    if gathered is None and (total.size, total.dtype) == (given.size, given.dtype):
+        return total.reshape(given.shape)  # the usual case
+    return _summed(name, total, problem)
+
+
+@quiet
+def _summed(name: str, total: Array, problem: Problem) -> Array:
+    """Sum a gradient over broadcast axes, and over what was gathered from one row."""
+    given, gathered = problem.inputs[name], problem.placement.rows.get(name)
     own = _unbroadcast(name, problem)
     pairs = zip(own, total.shape, strict=True)
     repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)

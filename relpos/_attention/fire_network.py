@@ -16,6 +16,7 @@ import numpy as np
 
 from relpos._attention.operands import Sizes
 from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
+from relpos._core import broadcast_to
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
@@ -143,7 +144,7 @@ def _places(offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
 
     One row for all batch items where they have one offset.
     """
-    if offsets.size and (offsets == offsets.flat[0]).all():
+    if offsets.ndim and offsets.size and (offsets == offsets.flat[0]).all():
         offsets = offsets.reshape(-1)[0]
     relative = np.arange(sizes.Lq + sizes.Lk) - sizes.Lq - offsets[..., None]
     return relative, np.arange(sizes.Lq) + offsets[..., None]
@@ -152,7 +153,7 @@ def _places(offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
 def _operand(table: Array, batch: tuple[int, ...]) -> Array:
     """View a table (..., rows, columns) as the kernel's, one for all heads."""
     shape = (*batch, 1, *table.shape[-2:])
-    return np.broadcast_to(table[..., None, :, :], shape)
+    return broadcast_to(table[..., None, :, :], shape)
 
 
 @quiet  # parameters that are NaN or too large show in the result
@@ -162,13 +163,14 @@ def operands(
     """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(offsets, sizes)
     lines = lines_of(fire)
-    starts = np.broadcast_to(lines.starts, lines.slopes.shape)
-    ranges = np.stack([starts, lines.slopes, lines.intercepts], axis=-1)
+    ranges = np.empty((*lines.slopes.shape, 3))
+    for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
+        ranges[..., column] = values
     tables = offset_factor(fire, relative), query_factor(fire, positions)
     return {
         "fire_offsets": _operand(tables[0][..., None], batch),
         "fire_queries": _operand(tables[1][..., None], batch),
-        "fire_lines": np.broadcast_to(ranges, (*batch, *ranges.shape)),
+        "fire_lines": broadcast_to(ranges, (*batch, *ranges.shape)),
         "fire_signed": int(fire.signed),
     }
 

@@ -20,6 +20,7 @@ from relpos._checks import (
     check_bytes,
     native,
 )
+from relpos._core import broadcast_to
 
 _MAX_AXES = 32  # the most that NumPy 1 allows
 
@@ -92,7 +93,7 @@ class Operand:
         if array.shape == shape:
             return array
         check_bytes(self.name, shape, array.dtype)
-        return np.broadcast_to(array, shape)
+        return broadcast_to(array, shape)
 
 
 class Tokens(Operand):
@@ -104,10 +105,17 @@ class Tokens(Operand):
         return array.shape[-3:]
 
 
-class Table(Operand):
-    """One row for each relative position, bucket or label."""
+class Shared(Operand):
+    """Something of each head, or of all: axes of queries and keys it has none."""
 
     is_shared = True
+
+    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
+        return (sizes.H, *array.shape[-2:])
+
+
+class Table(Shared):
+    """One row for each relative position, bucket or label."""
 
     def rows(self, array: Array) -> int:
         """Count its rows."""
@@ -147,10 +155,8 @@ class Table(Operand):
         )
 
 
-class Vector(Operand):
+class Vector(Shared):
     """One row, of each head or of all."""
-
-    is_shared = True
 
     def check(self, array: Array, sizes: Sizes) -> None:
         D, H = sizes.D, sizes.H
@@ -247,7 +253,7 @@ class Items(Operand):
         sizes: Sizes,
         computed: np.dtype[Any],
     ) -> Array:
-        return np.ascontiguousarray(np.broadcast_to(array, batch)).reshape(-1)
+        return np.ascontiguousarray(broadcast_to(array, batch)).reshape(-1)
 
 
 _ROWS = "(R, D), (H, R, D) or (..., H, R, D)"
@@ -339,7 +345,7 @@ def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
                 f"{name}: shape {array.shape} has {len(own)} batch axes; expected at "
                 f"most {_MAX_AXES - 3}"
             )
-        if own == batch:  # the usual case
+        if own in (batch, ()):  # the usual cases
             continue
         joined = broadcast_shapes(batch, own)
         if joined is None:

@@ -180,22 +180,31 @@ def check_items(
     """Check the integers given per batch item."""
     offsets, lengths = inputs.get("query_offset"), inputs.get("key_lengths")
     if offsets is not None:
-        far = offsets[(offsets <= -POSITION_LIMIT) | (offsets >= POSITION_LIMIT)]
-        if far.size:
-            raise ValueError(
-                f"query_offset: got {far[0]}; expected values between -2**60 and 2**60"
-            )
+        for offset in _extremes(offsets):
+            if abs(offset) >= POSITION_LIMIT:
+                raise ValueError(
+                    f"query_offset: got {offset}; expected values between -2**60 and "
+                    "2**60"
+                )
     elif positional and sizes.Lq != sizes.Lk:
         raise ValueError(
             f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
             f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
             f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
         )
-    if lengths is not None and lengths.size:
-        low, high = lengths.min(), lengths.max()
-        if low < 0 or high > sizes.Lk:
-            wrong = low if low < 0 else high
-            raise ValueError(f"key_lengths: got {wrong}; expected 0 to Lk = {sizes.Lk}")
+    if lengths is not None:
+        for length in _extremes(lengths):
+            if not 0 <= length <= sizes.Lk:
+                raise ValueError(
+                    f"key_lengths: got {length}; expected 0 to Lk = {sizes.Lk}"
+                )
+
+
+def _extremes(items: Array) -> tuple[int, ...]:
+    """Lowest and highest of the integers; one for all items comes alone."""
+    if not items.ndim:  # in a tenth of the time
+        return (int(items),)
+    return (int(items.min()), int(items.max())) if items.size else ()
 
 
 def _visible(

@@ -303,7 +303,7 @@ def transformer_xl_attention(
     table = as_floating("rel_key", rel_key)
     at_least_ndim("rel_key", table, 2, OPERANDS["rel_key"].shown)
     lq, lk = query.shape[-2], key.shape[-2]
-    if settings.get("query_offset") is None:
+    if lk != lq and settings.get("query_offset") is None:
         settings["query_offset"] = lk - lq
     if _origin_open(settings):
         first = transformer_xl_origin(*_counted(table, settings), lq, lk)

@@ -36,6 +36,6 @@ def floor_root(x: int, k: int) -> int:
 
 def distance_of(relative_position: Array) -> Array:
     """Return |r|; what exceeds every table ends at POSITION_LIMIT."""
-    within = np.clip(relative_position, -POSITION_LIMIT, POSITION_LIMIT)
-    distance: Array = np.abs(within)
-    return distance
+    distance = np.abs(np.maximum(relative_position, -POSITION_LIMIT))
+    within: Array = np.minimum(distance, POSITION_LIMIT)
+    return within

@@ -17,6 +17,7 @@ from relpos._checks import (
     native,
     stored,
 )
+from relpos._core import broadcast_to
 from relpos._encodings.positions import as_offset, as_positions, check_exact
 from relpos._encodings.sinusoidal import MAX_DIM, frequency_parts
 from relpos._settings import get_num_threads, kernels
@@ -49,7 +50,7 @@ class Rotation(NamedTuple):
         """Turn `source` into `target`, which may be the same array."""
         where = self.positions
         if inverse:  # what is shared must stay so: its angles are then computed once
-            where = np.broadcast_to(-stored(where), where.shape)
+            where = broadcast_to(-stored(where), where.shape)
         kernels().apply_rotary(
             source,
             target,
@@ -64,7 +65,7 @@ class Rotation(NamedTuple):
 
 def _spread(name: str, array: Array, shape: tuple[int, ...], wanted: str) -> Array:
     try:
-        return np.broadcast_to(array, shape)
+        return broadcast_to(array, shape)
     except ValueError:
         raise ValueError(
             f"{name}: shape {array.shape} does not broadcast to {shape}; expected "
@@ -164,7 +165,7 @@ def as_rotation(
         rows,
         _spread("positions", where, shape[:-1], _ROWS),
         _spread("angles", parts[0], shape, wanted),
-        np.broadcast_to(parts[1], shape),
+        broadcast_to(parts[1], shape),
         _spread("magnitude", scale, shape, wanted),
         as_flag("interleaved", interleaved),
         as_flag("inverse", inverse),
