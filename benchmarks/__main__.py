@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks import grid, memory, text, worker
+from benchmarks import compare, grid, memory, report, text, worker
 from benchmarks.case import MODES
 from benchmarks.peers import PEERS
 from benchmarks.results import Results, stored_path
@@ -136,11 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for, and return the exit status."""
     options = parser().parse_args(arguments)
     if options.quick:
+        compare.run(options.seconds)
         return 0
-    wants_rows = options.grid or options.report is False
     path = options.json or (stored_path() if options.grid else None)
-    if wants_rows:
+    if options.grid or options.report is False:
         measure(options, path)
+    if options.report is not False:
+        source = options.report or path or stored_path()
+        print(report.write(Results.read(source)))
     return 0
 
 

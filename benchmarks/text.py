@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from benchmarks.goals import Record, ratio
 
-__all__ = ["of_memory", "of_row", "ratio"]
-
-
-def ratio(entrant: dict[str, Any], ours: dict[str, Any]) -> float:
-    """Time of an entrant over that of relpos, at the same clock."""
-    return float(ours["share"] / entrant["share"])
+__all__ = ["of_memory", "of_row"]
 
 
-def of_row(row: dict[str, Any]) -> str:
+def of_row(row: Record) -> str:
     """A heading, and a line for each entrant, the fastest first."""
     ours = row["entrants"][0]
     unit = "of the read rate" if row["mode"] == "decode" else "of FMA peak"
@@ -31,7 +26,7 @@ def of_row(row: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def of_memory(row: dict[str, Any]) -> str:
+def of_memory(row: Record) -> str:
     """The same of extra memory."""
     lines = [f"{row['label']}: memory beyond inputs and results"]
     for x in row["entrants"]:

@@ -1,0 +1,195 @@
+"""The report's pictures: lines against the length, readable at the width of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.goals import Record, fastest, share_of_ours
+from benchmarks.results import Results
+
+__all__ = ["draw"]
+
+#: Colours that people of any eye can tell apart (Okabe and Ito), and a mark for each.
+STYLES = {
+    "plain": ("#666666", "s"),
+    "music": ("#0072b2", "o"),
+    "xl": ("#d55e00", "^"),
+    "shaw": ("#009e73", "D"),
+}
+NAMES = {"plain": "plain", "music": "Music", "xl": "Transformer-XL", "shaw": "Shaw"}
+MODES = {"fwd": "forward", "fwdbwd": "forward and backward"}
+PAPER: dict[Any, Any] = {
+    "figure.figsize": (8.4, 3.4),
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "relpos",
+}
+
+Figure = Callable[[Record], float | None]
+
+
+def draw(results: Results, folder: Path) -> dict[str, str]:
+    """Write all pictures; returns what each file shows."""
+    import matplotlib
+    from matplotlib.figure import Figure as Sheet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    painters = {
+        "ratios.svg": (ratios, "Time of the fastest peer over that of relpos"),
+        "times.svg": (times, "Time and extra memory against the length"),
+        "peak.svg": (shares, "Fraction of the core's multiply-add peak"),
+        "price.svg": (prices, "Time of each scheme over that of plain attention"),
+    }
+    drawn = {}
+    for name, (paint, text) in painters.items():
+        with matplotlib.rc_context(PAPER):
+            sheet: Any = Sheet(layout="constrained")
+            paint(sheet, results)
+            sheet.savefig(folder / name, metadata={"Date": None})
+        drawn[name] = text
+    return drawn
+
+
+def series(
+    results: Results, scheme: str, is_causal: bool, mode: str, figure: Figure
+) -> tuple[list[int], list[float]]:
+    """Lengths and figures of eight heads of one item."""
+    found = {}
+    for row in results.rows.values():
+        same = (row["scheme"], row["is_causal"], row["mode"], row["threads"])
+        if same == (scheme, is_causal, mode, 1) and row["shape"][:2] == [1, 8]:
+            value = figure(row)
+            if value is not None:
+                found[row["shape"][2]] = value
+    return sorted(found), [found[length] for length in sorted(found)]
+
+
+def lengths_below(axes: Any) -> None:
+    """A logarithmic axis of lengths with their own numbers."""
+    lengths = [256, 512, 1024, 2048, 4096]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [str(n) for n in lengths])
+    axes.set_xlabel("length")
+
+
+def lines_of_schemes(
+    sheet: Any, results: Results, schemes: list[str], figure: Figure, label: str
+) -> Any:
+    """A panel for each mode: full lines both directions, dashed ones causal."""
+    panels = sheet.subplots(1, len(MODES), sharey=True)
+    for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
+        for scheme in schemes:
+            colour, mark = STYLES[scheme]
+            for is_causal in (False, True):
+                xs, ys = series(results, scheme, is_causal, mode, figure)
+                style = "--" if is_causal else "-"
+                what = f"{NAMES[scheme]}{', causal' * is_causal}"
+                axes.plot(xs, ys, style, color=colour, marker=mark, ms=4, label=what)
+        lengths_below(axes)
+        axes.set_title(title)
+    panels[0].set_ylabel(label)
+    sheet.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8
+    )
+    return panels
+
+
+def ratios(sheet: Any, results: Results) -> None:
+    """The fastest peer of all; 1 is a line."""
+
+    def figure(row: Record) -> float | None:
+        best = fastest(row)
+        return best.ratio if best else None
+
+    label = "time of the fastest peer / relpos"
+    panels = lines_of_schemes(sheet, results, [*STYLES], figure, label)
+    for axes in panels:
+        axes.axhline(1, color="black", lw=1)
+        axes.set_ylim(bottom=0)
+
+
+def shares(sheet: Any, results: Results) -> None:
+    """Useful operations over the peak."""
+    label = "fraction of FMA peak"
+    panels = lines_of_schemes(sheet, results, [*STYLES], share_of_ours, label)
+    panels[0].set_ylim(0, 1)
+
+
+def prices(sheet: Any, results: Results) -> None:
+    """Scheme over plain, each at the clock it saw."""
+    costs = {}
+    for row in results.rows.values():
+        share = share_of_ours(row)
+        if share:
+            key = row["scheme"], row["is_causal"], row["mode"], row["shape"][2]
+            costs[key] = row["useful"] / share if row["shape"][:2] == [1, 8] else None
+
+    def figure(row: Record) -> float | None:
+        key = row["is_causal"], row["mode"], row["shape"][2]
+        own, plain = costs.get((row["scheme"], *key)), costs.get(("plain", *key))
+        return own / plain if own and plain else None
+
+    schemes = [name for name in STYLES if name != "plain"]
+    panels = lines_of_schemes(sheet, results, schemes, figure, "time / plain attention")
+    panels[0].set_ylim(bottom=0)
+
+
+def times(sheet: Any, results: Results) -> None:
+    """The Music Transformer's: relpos, the fastest loop and the fastest ready-made."""
+    left, right = sheet.subplots(1, 2)
+    kinds: dict[str, tuple[str, str, Figure]] = {
+        "relpos": ("#0072b2", "o", lambda row: row["entrants"][0].get("seconds")),
+        "fastest peer": ("#e69f00", "s", lambda row: seconds(row, False)),
+        "fastest ready-made peer": ("#cc79a7", "^", lambda row: seconds(row, True)),
+    }
+    for what, (colour, mark, figure) in kinds.items():
+        xs, ys = series(results, "music", True, "fwdbwd", figure)
+        left.plot(
+            xs, [1e3 * y for y in ys], color=colour, marker=mark, ms=4, label=what
+        )
+    left.set_yscale("log")
+    left.set_ylabel("ms")
+    left.set_title("Music, causal, forward and backward")
+    left.legend(fontsize=8)
+    lengths_below(left)
+    memory_lines(right, results)
+
+
+def seconds(row: Record, ready_made: bool) -> float | None:
+    """Of the fastest peer."""
+    best = fastest(row, ready_made)
+    return best.seconds if best else None
+
+
+def memory_lines(axes: Any, results: Results) -> None:
+    """Extra memory of relpos, and of the leanest peer of each kind."""
+    found: dict[str, dict[int, float]] = {}
+    for row in results.memory.values():
+        if row["mode"] != "fwdbwd" or row["shape"][:2] != [1, 8]:
+            continue
+        for x in row["entrants"]:
+            if x.get("bytes"):
+                what = "ready-made peers" if x["ready_made"] else "loops over blocks"
+                what = "relpos" if x["name"] == "relpos" else what
+                least = found.setdefault(what, {})
+                length = row["shape"][2]
+                least[length] = min(x["bytes"] / 1e6, least.get(length, float("inf")))
+    colours = {"relpos": ("#0072b2", "o"), "loops over blocks": ("#e69f00", "s"),
+               "ready-made peers": ("#cc79a7", "^")}  # fmt: skip
+    for what, points in found.items():
+        colour, mark = colours[what]
+        xs = sorted(points)
+        ys = [points[n] for n in xs]
+        label = what if what == "relpos" else f"leanest of {what}"
+        axes.plot(xs, ys, color=colour, marker=mark, ms=4, label=label)
+    axes.set_yscale("log")
+    axes.set_ylabel("MB beyond inputs and results")
+    axes.set_title("extra memory of the same")
+    axes.legend(fontsize=8)
+    lengths_below(axes)

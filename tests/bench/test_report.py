@@ -1,0 +1,153 @@
+"""The report of made-up results: its goals, tables and pictures; what fell behind."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / "benchmarks").exists():
+    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
+sys.path.append(str(ROOT))
+
+from benchmarks import __main__, compare, goals, grid, pictures, report  # noqa: E402
+from benchmarks.results import MEASURED, Results  # noqa: E402
+from benchmarks.rows import Spec  # noqa: E402
+
+
+def entrant(name, share, ready_made=False):
+    fields = {"name": name, "ready_made": ready_made, "share": share}
+    return fields | {"seconds": 0.01 / share, "error": 1e-7, "kept": 5, "tried": 6}
+
+
+def made(spec, ours=0.8, loop=0.4, ready=0.2):
+    """A row in which a loop takes twice as long as relpos, a library four times."""
+    said = [
+        entrant("relpos", ours),
+        entrant("blocks", loop),
+        entrant("library", ready, True),
+        {"name": "absent", "ready_made": True, "skipped": "needs torch"},
+    ]
+    fields = {"scheme": spec.scheme, "is_causal": spec.is_causal, "mode": spec.mode}
+    fields |= {"shape": [*spec.shape], "threads": 1, "label": spec.label}
+    return fields | {"useful": 1e9, "date": "2026-01-02 03:04", "entrants": said}
+
+
+@pytest.fixture
+def results():
+    found = Results({"cpu": "a CPU", "isa": "avx2", "relpos": "1.0", "numpy": "2.0"})
+    found.rows = {each.label: made(each) for each in grid.grid()}
+    sizes = {"relpos": 5_000_000, "blocks": 20_000_000, "library": None}
+    for each in grid.memory():
+        fields = made(each) | {
+            "entrants": [
+                {"name": name, "ready_made": name == "library", "bytes": size}
+                for name, size in sizes.items()
+            ]
+        }
+        found.memory[each.label] = fields
+    return found
+
+
+def test_the_fastest_peer_and_the_fastest_ready_made_one():
+    row = made(Spec("music", True, "fwd", (1, 8, 1024, 64)))
+    assert goals.fastest(row)[::2] == ("blocks", 2.0)
+    assert goals.fastest(row, ready_made=True)[::2] == ("library", 4.0)
+    row["entrants"] = row["entrants"][:1]
+    assert goals.fastest(row) is None
+
+
+def test_a_goal_counts_its_rows_alone(results):
+    (any_row, *_), many = goals.GOALS, goals.GOALS[-1]
+    assert len(any_row.ratios(results.rows.values())) == len(results.rows)
+    assert len(many.ratios(results.rows.values())) == 12
+    for goal in goals.GOALS:
+        found = goal.ratios(results.rows.values())
+        assert found
+        assert {figure for figure, _ in found} == {4.0 if goal.ready_made else 2.0}
+
+
+def test_the_page_has_every_row_and_says_who_was_left_out(results):
+    slow = Spec("xl", False, "fwd", (1, 8, 2048, 64))
+    results.rows[slow.label] = made(slow, ours=0.3)
+    page = report.page(results, {"ratios.svg": "a picture"})
+    assert "![a picture](pictures/ratios.svg)" in page
+    assert "a CPU, avx2" in page
+    assert "numpy 2.0" in page and "torch" not in report.about(results)
+    lines = re.findall(r"^\| .* \|$", page, re.M)
+    shapes = [line for line in lines if re.search(r"\d+, \d, \d+, 64", line)]
+    assert len(shapes) == len(results.rows)
+    assert "| **0.75** |" in page
+    assert f"{slow.label} |" in page
+    assert f"| absent | needs torch | {len(results.rows)} |" in page
+    assert "| blocks | 20.0 | 20.0 |" in page
+    assert "library | " not in page[page.index("## Extra memory") :].split("##")[1]
+
+
+def test_a_page_of_few_rows_is_a_page(results):
+    first, *_ = results.rows.values()
+    results.rows, results.memory = {first["label"]: first}, {}
+    first["entrants"][0] = {"name": "relpos", "ready_made": False, "skipped": "failed"}
+    page = report.page(results, {})
+    assert "failed" in page
+    assert "## Extra memory" not in page
+
+
+def test_pictures_are_the_same_each_time(results, tmp_path):
+    pytest.importorskip("matplotlib")
+    drawn = pictures.draw(results, tmp_path)
+    first = {name: (tmp_path / name).read_bytes() for name in drawn}
+    assert len(first) == 4
+    assert pictures.draw(results, tmp_path) == drawn
+    assert first == {name: (tmp_path / name).read_bytes() for name in drawn}
+    assert all(1000 < len(picture) < 100_000 for picture in first.values())
+
+
+def test_what_fell_behind_is_said():
+    spec = Spec("music", True, "fwd", (1, 8, 512, 64))
+    before = made(spec)
+    assert [*compare.fallen(made(spec), before)] == []
+    assert [*compare.fallen(made(spec, ours=0.78), before)] == []
+    fell = [*compare.fallen(made(spec, ours=0.6), before)]
+    assert fell[0] == "0.600 of the peak, 0.800 before"
+    assert fell[1] == "1.50 times as fast as blocks, 2.00 before"
+    faster_peer = [*compare.fallen(made(spec, loop=0.5), before)]
+    assert faster_peer == ["1.60 times as fast as blocks, 2.00 before"]
+    broken = made(spec)
+    broken["entrants"][0] = {"name": "relpos", "skipped": "failed"}
+    assert [*compare.fallen(broken, before)] == ["relpos was not timed"]
+
+
+def test_the_quick_comparison_needs_stored_results(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(compare, "stored_path", lambda: tmp_path / "a-cpu.json")
+    assert __main__.main(["--quick"]) == 0
+    assert "nothing is stored" in capsys.readouterr().out
+
+
+def test_the_quick_comparison_measures_what_is_stored(
+    monkeypatch, results, tmp_path, capsys
+):
+    results.write(tmp_path / "a-cpu.json")
+    monkeypatch.setattr(compare, "stored_path", lambda: tmp_path / "a-cpu.json")
+    asked = []
+
+    def records(specs, seconds):
+        asked.extend(specs)
+        return [made(spec, ours=0.4 if spec.scheme == "xl" else 0.8) for spec in specs]
+
+    monkeypatch.setattr(compare.worker, "records", records)
+    assert __main__.main(["--quick"]) == 0
+    assert asked == grid.quick()
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert "xl causal fwd 1,8,512,64: 0.400 of the peak, 0.800 before" in last
+    assert "music" not in last
+
+
+@pytest.mark.parametrize("file", [*MEASURED.glob("*.json")], ids=lambda file: file.stem)
+def test_stored_results_are_of_the_grid(file):
+    found = Results.read(file)
+    assert {*found.rows} <= {spec.label for spec in grid.grid()}
+    assert report.page(found, {}).count("## ") >= 4
