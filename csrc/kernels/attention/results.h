@@ -36,6 +36,7 @@ write_row(const rp_results *results, int64_t b, int64_t h, int64_t i, running_t 
 {
     T norm = row.sum == 0 ? 0 : (T)(1 / (row.sum * kept));
     char *out = rp_at(&results->out, b, h, i);
+    fetch_ahead(&results->out, out, Dv);
     if (results->out.col == (ptrdiff_t)sizeof(T) && Dv % VL == 0) {
         for (ptrdiff_t k = 0; k < Dv; k += VL)
             store((T *)out + k, load(values + k) * norm);

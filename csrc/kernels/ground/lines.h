@@ -7,7 +7,8 @@
 #include "vector.h"
 
 enum {
-    RP_ROWS_AHEAD = 16, /* lines that are fetched before they are read */
+    RP_ROWS_AHEAD = 16,    /* lines that are fetched before they are read */
+    LINE = 64 / sizeof(T), /* numbers of a line of the cache */
 };
 
 /* Byte address of row `row` of batch item b, head h. */
@@ -15,6 +16,15 @@ RP_INLINE char *
 rp_at(const rp_array *a, int64_t b, int64_t h, int64_t row)
 {
     return a->data + (a->batch ? a->batch[b] : 0) + h * a->head + row * a->row;
+}
+
+/* Asks for the line of `count` numbers that is RP_ROWS_AHEAD lines of an array after `at`. */
+RP_INLINE void
+fetch_ahead(const rp_array *a, const char *at, ptrdiff_t count)
+{
+    uintptr_t ahead = (uintptr_t)at + (uintptr_t)(RP_ROWS_AHEAD * a->row);
+    for (ptrdiff_t k = 0; a->col == (ptrdiff_t)sizeof(T) && k < count; k += LINE)
+        rp_fetch(ahead + (uintptr_t)k * sizeof(T));
 }
 
 /* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */

@@ -108,19 +108,20 @@ not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
            ptrdiff_t columns)
 {
     T total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const char *row = rows + i * row_step;
-        ptrdiff_t k = 0;
-        if (step == (ptrdiff_t)sizeof(T)) {
-            V sum = (V){0};
-            for (; k + VL <= columns; k += VL)
-                sum += load((const T *)row + k) * 0;
-            total += sum_lanes(sum)[0];
-        }
+    V sums[4] = {{0}};
+    for (int64_t i = 0; i < count; i++, rows += row_step) {
+        const T *row = (const T *)rows;
+        ptrdiff_t k = 0, whole = step == (ptrdiff_t)sizeof(T) ? columns : 0;
+        for (; k + 4 * VL <= whole; k += 4 * VL)
+#pragma GCC unroll 4
+            for (int c = 0; c < 4; c++)
+                sums[c] += load(row + k + c * VL) * 0;
+        for (; k + VL <= whole; k += VL)
+            sums[0] += load(row + k) * 0;
         for (; k < columns; k++)
-            total += *(const T *)(row + k * step) * 0;
+            total += *(const T *)(rows + k * step) * 0;
     }
-    return total != 0;
+    return total + sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0] != 0;
 }
 
 #endif

@@ -63,12 +63,13 @@ finish_rel_value_rows(const plan_t *plan, queries_t *q)
 
 /* ---- backward -------------------------------------------------------------------- */
 
-/* grad_out . W of BQ queries with the whole table: by row. */
+/* grad_out . W of `rows` queries with the whole table: by row. */
 static void
-dot_rel_value(const gradients_t *gp, int64_t b, int64_t h, const T *grad_rows, T *dots)
+dot_rel_value(const gradients_t *gp, int64_t b, int64_t h, const T *grad_rows,
+              int64_t rows, T *dots)
 {
     const ptrdiff_t stride = gp->value_panels.stride;
-    gemm_set(grad_rows, gp->plan.Dv_pad, copy_of(&gp->value_panels, b, h), BQ, stride,
+    gemm_set(grad_rows, gp->plan.Dv_pad, copy_of(&gp->value_panels, b, h), rows, stride,
              gp->plan.p->Dv, VALUE_BLOCK, dots, stride);
 }
 
@@ -135,7 +136,7 @@ finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *
         rp_interval met = rows_met(gp, x, i, &plan->p->rel_value);
         add_columns(bad, w->value_sums + i * stride + met.begin, stride,
                     x->head->grad_rows + i * width, width, met.end - met.begin, width,
-                    BQ, sums + met.begin * width, width);
+                    RP_MIN(BQ, plan->p->Lq - i), sums + met.begin * width, width);
     }
 }
 

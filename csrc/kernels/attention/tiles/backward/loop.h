@@ -74,6 +74,13 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
 }
 
 static void
+write_line(const rp_array *a, char *at, const T *line, ptrdiff_t count)
+{
+    fetch_ahead(a, at, count);
+    unpack_row(at, a->col, line, count);
+}
+
+static void
 backward_unit(void *context, int64_t unit, int worker)
 {
     const gradients_t *gp = context;
@@ -99,9 +106,9 @@ backward_unit(void *context, int64_t unit, int worker)
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
         scale_row(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
         if (key->data)
-            unpack_row(rp_at(key, b, hk, j), key->col, row, p->D);
+            write_line(key, rp_at(key, b, hk, j), row, p->D);
         if (value->data)
-            unpack_row(rp_at(value, b, hk, j), value->col,
+            write_line(value, rp_at(value, b, hk, j),
                        w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
     }
 }
@@ -128,7 +135,9 @@ write_query_unit(void *context, int64_t unit, int worker)
     }
     int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
     for (int64_t i = i0, at = 0; count && i < RP_MIN(p->Lq, i0 + BQ); i++) {
-        T *row = straight ? (T *)rp_at(grad, b, h, i) : parts[0] + at;
+        char *to = rp_at(grad, b, h, i);
+        T *row = straight ? (T *)to : parts[0] + at;
+        fetch_ahead(grad, to, p->D);
         for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
             V sum = load(parts[0] + at);
             for (int n = 1; n < count; n++)
@@ -136,7 +145,7 @@ write_query_unit(void *context, int64_t unit, int worker)
             store(row + k, sum * (T)p->scale);
         }
         if (!straight)
-            unpack_row(rp_at(grad, b, h, i), grad->col, row, p->D);
+            unpack_row(to, grad->col, row, p->D);
     }
 }
 

@@ -32,13 +32,14 @@ pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t
 {
     const rp_attention *p = gp->plan.p;
     const rp_gradients *g = gp->g;
-    for (int64_t i = i0; i < i0 + BQ; i++) {
+    for (int64_t i = i0; i < RP_ROUND_UP(end, MR); i++) {
         head->max[i] = head->norm[i] = head->delta[i] = 0;
         if (i >= end)
             continue;
         T row_sum = *(const T *)rp_at(&p->results.row_sum, b, h, i);
         double sum = 0;
         const char *out = rp_at(&p->results.out, b, h, i);
+        fetch_ahead(&p->results.out, out, p->Dv);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
         if (g->grad_out.data && p->results.out.col == (ptrdiff_t)sizeof(T))
             sum = long_dot(grad, out, sizeof(T), p->Dv);
@@ -69,25 +70,29 @@ pack_head_unit(void *context, int64_t unit, int worker)
     int64_t tiles = query_tiles(gp), index = unit / tiles, i0 = unit % tiles * BQ;
     int64_t b, h;
     head_at(plan, index, &b, &h);
-    int64_t rows = RP_MIN(BQ, p->Lq - i0);
+    int64_t rows = RP_MIN(BQ, p->Lq - i0), padded = RP_ROUND_UP(rows, MR);
     const rp_array *grad = &gp->g->grad_out;
     head_t head = head_of(gp, index);
-    pack_queries(plan, b, h, i0, rows, BQ, head.rows_u + i0 * plan->D_pad,
+    pack_queries(plan, b, h, i0, rows, padded, head.rows_u + i0 * plan->D_pad,
                  head.rows_v + i0 * plan->D_pad);
-    for (int64_t i = i0; i < i0 + BQ; i++)
-        pack_row(head.grad_rows + i * plan->Dv_pad,
-                 grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL, grad->col,
-                 p->Dv, plan->Dv_pad);
+    for (int64_t i = i0; i < i0 + padded; i++) {
+        const char *row = grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL;
+        if (row)
+            fetch_ahead(grad, row, p->Dv);
+        pack_row(head.grad_rows + i * plan->Dv_pad, row, grad->col, p->Dv,
+                 plan->Dv_pad);
+    }
     pack_row_sums(gp, &head, b, h, i0, i0 + rows);
     head.bad[i0 / BQ] =
         rows_not_finite(head.rows_u + i0 * plan->D_pad, rows, plan->D_pad) ||
-        rows_not_finite(head.rows_v + i0 * plan->D_pad, rows, plan->D_pad) ||
+        (head.rows_v != head.rows_u &&
+         rows_not_finite(head.rows_v + i0 * plan->D_pad, rows, plan->D_pad)) ||
         rows_not_finite(head.grad_rows + i0 * plan->Dv_pad, rows, plan->Dv_pad);
     if (head.key_dots)
-        dot_rel_key(plan, b, h, head.rows_v + i0 * plan->D_pad, BQ,
+        dot_rel_key(plan, b, h, head.rows_v + i0 * plan->D_pad, padded,
                     head.key_dots + i0 * plan->rel_key.stride);
     if (head.value_dots)
-        dot_rel_value(gp, b, h, head.grad_rows + i0 * plan->Dv_pad,
+        dot_rel_value(gp, b, h, head.grad_rows + i0 * plan->Dv_pad, padded,
                       head.value_dots + i0 * gp->value_panels.stride);
 }
 

@@ -25,7 +25,7 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
     q->end = rp_visible(p, b, i0 + q->rows - 1).end;
     q->saved_column = -1;
     pack_queries(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
-    memset(q->out, 0, (size_t)(BQ * plan->Dv_pad) * sizeof(T));
+    memset(q->out, 0, (size_t)(q->rows_pad * plan->Dv_pad) * sizeof(T));
     for (int m = 0; m < BQ; m++) {
         q->max[m] = -(T)INFINITY;
         q->sum[m] = 0;

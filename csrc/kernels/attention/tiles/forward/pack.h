@@ -16,6 +16,8 @@ pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
     const T factor = (T)(p->scale * RP_LOG2E);
     for (int64_t m = 0; m < padded; m++) {
         const rp_array *query = m < rows ? &p->query : &absent;
+        if (m < rows)
+            fetch_ahead(query, rp_at(query, b, h, i0 + m), p->D);
         pack_sum(content + m * plan->D_pad, query, &p->pos_bias_u, b, h, i0 + m, p->D,
                  plan->D_pad, factor);
         if (relative != content)

@@ -28,6 +28,7 @@ plan_blocks(plan_t *plan)
     while (plan->block_tiles > 1 &&
            heads * ((tiles + plan->block_tiles - 1) / plan->block_tiles) < wanted)
         plan->block_tiles /= 2;
+    plan->block_tiles = RP_MIN(plan->block_tiles, tiles);
     plan->query_blocks = (tiles + plan->block_tiles - 1) / plan->block_tiles;
 }
 
