@@ -30,6 +30,8 @@ THREAD_VARIABLES = (
 
 #: Largest error of a float32 result, over its norm, that is worth timing.
 ERROR_LIMIT = 1e-5
+#: What a first call does once is lost in so many seconds.
+LONG_CALL = 0.2
 WAYS = {"fwd": "forward", "bwd": "backward", "fwdbwd": "forward+backward"}
 
 
@@ -75,20 +77,34 @@ def in_short(failure: Exception) -> str:
     return f"failed: {type(failure).__name__}: {first}"[:200]
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A peer whose result is right: what is timed, and how long a call takes."""
+
+    peer: Peer
+    work: Work
+    first: float
+
+
 def checked(
-    peers: Iterable[Peer], case: Case, spec: Spec
-) -> tuple[dict[str, Work], list[dict[str, Any]]]:
-    """Works by name, and what is said of each peer: its error or why it was skipped."""
+    peers: Iterable[Peer], case: Case, spec: Spec, clock: harness.Clock
+) -> tuple[list[Ready], list[dict[str, Any]]]:
+    """Who can be timed, and what is said of each peer: its error or what it lacks."""
     wanted = exact_results(case, spec.mode, spec.threads)
-    works, said = {}, []
+    ready, said = [], []
     for peer in peers:
         about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
         try:
             work = prepare(peer, case, spec)
-            error = largest_error(work(), wanted)
+            start = clock()
+            found = work()
+            first = clock() - start
+            error = largest_error(found, wanted)
             if not error <= ERROR_LIMIT:
                 raise Skipped(f"wrong result, error {error:.1e}")
-            works[peer.name] = work
+            if first < LONG_CALL:
+                first = harness.seconds_of(work, 1, clock)
+            ready.append(Ready(peer, work, first))
             about["error"] = error
         except Skipped as reason:
             about["skipped"] = str(reason)
@@ -97,7 +113,7 @@ def checked(
         ) as failure:  # of another library: it is named, the others go on
             about["skipped"] = in_short(failure)
         said.append(about)
-    return works, said
+    return ready, said
 
 
 def amount(spec: Spec, case: Case) -> float:
@@ -120,10 +136,16 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
     """What the JSON file says of a row, timed for about `budget` seconds."""
     case = make_case(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
-    works, said = checked(chosen, case, spec)
     clock = process_time if spec.threads == 1 else perf_counter
-    yardstick = yardstick_of(spec, case, clock)
-    samples = alternate(works, yardstick, clock, budget)
+    ready, said = checked(chosen, case, spec, clock)
+    samples = alternate(
+        {each.peer.name: each.work for each in ready},
+        {each.peer.name: each.first for each in ready},
+        {each.peer.name: (each.peer is RELPOS, each.peer.ready_made) for each in ready},
+        yardstick_of(spec, case, clock),
+        clock,
+        budget,
+    )
     useful = amount(spec, case)
     for about in said:
         if about["name"] in samples:

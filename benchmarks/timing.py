@@ -19,10 +19,10 @@ from relpos._bench.harness import (
 __all__ = ["Samples", "alternate"]
 
 ROUNDS = 15
-#: A work is asked so often even when the time is spent, or it is far from the fastest.
+#: A work is asked so often even when the time is spent, or when it is far off.
 FEWEST_ROUNDS = 2
-#: Farther from the fastest than this, a work gets the fewest rounds.
-FAR = 2.0
+#: One that takes this many times as long as the fastest of its kind gets no more.
+FAR = 1.3
 #: A sample takes at least this long, of several calls if need be.
 SAMPLE_SECONDS = 0.004
 
@@ -59,18 +59,32 @@ class Samples:
         into.append((seconds, (before + after) / 2))
 
 
+def far_off(first: Mapping[str, float], kinds: Mapping[str, object]) -> set[str]:
+    """Works whose first time says that they are not the fastest of their kind."""
+    best: dict[object, float] = {}
+    for name, time in first.items():
+        best[kinds[name]] = min(time, best.get(kinds[name], time))
+    return {name for name, time in first.items() if time > FAR * best[kinds[name]]}
+
+
 def alternate(
-    works: Mapping[str, Work], yardstick: Yardstick, clock: Clock, budget: float
+    works: Mapping[str, Work],
+    first: Mapping[str, float],
+    kinds: Mapping[str, object],
+    yardstick: Yardstick,
+    clock: Clock,
+    budget: float,
 ) -> dict[str, Samples]:
     """Samples of each work: round by round, each second round in the other order.
 
-    Ends after ROUNDS, or when `budget` seconds are over.
+    `first` are the seconds of a call that has been. Ends after ROUNDS, or when `budget`
+    seconds are over.
     """
-    first = {
-        name: max(seconds_of(work, 1, clock), 1e-7) for name, work in works.items()
+    far = far_off(first, kinds)
+    calls = {
+        name: math.ceil(SAMPLE_SECONDS / max(time, 1e-7))
+        for name, time in first.items()
     }
-    far = {name for name, time in first.items() if time > FAR * min(first.values())}
-    calls = {name: math.ceil(SAMPLE_SECONDS / time) for name, time in first.items()}
     samples = {name: Samples() for name in works}
     end = perf_counter() + budget
     order, last = list(works), yardstick()

@@ -28,7 +28,8 @@ TUNED = {
 }
 #: A peer this many times as slow as the fastest of its kind at a shorter length is left
 #: out at these lengths, where a call takes seconds.
-TOO_FAR, LONG = 1.5, 2048
+TOO_FAR, LONG = 1.15, 2048
+FAR_BEHIND = "far behind at a shorter length"
 
 
 def environment(threads: int) -> dict[str, str]:
@@ -65,8 +66,8 @@ def run_child(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def without_far(spec: Spec, before: Sequence[dict[str, Any]]) -> Spec:
-    """The row without peers that shorter rows of the same have shown to be far off."""
+def far_behind(spec: Spec, before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Peers that shorter rows of the same have shown to be far off."""
     same = [
         row
         for row in before
@@ -75,15 +76,20 @@ def without_far(spec: Spec, before: Sequence[dict[str, Any]]) -> Spec:
         and row["shape"][2] < spec.shape[2]
     ]
     if spec.shape[2] < LONG or not same:
-        return spec
+        return []
     longest = max(same, key=lambda row: int(row["shape"][2]))
     timed = [x for x in longest["entrants"][1:] if "seconds" in x]
     best = {
         kind: min(x["seconds"] for x in timed if x["ready_made"] == kind)
         for kind in {x["ready_made"] for x in timed}
     }
-    far = {x["name"] for x in timed if x["seconds"] > TOO_FAR * best[x["ready_made"]]}
-    return replace(spec, peers=tuple(name for name in spec.peers if name not in far))
+    far = [x for x in timed if x["seconds"] > TOO_FAR * best[x["ready_made"]]]
+    far += [x for x in longest["entrants"] if x.get("skipped") == FAR_BEHIND]
+    return [
+        {"name": x["name"], "ready_made": x["ready_made"], "skipped": FAR_BEHIND}
+        for x in far
+        if x["name"] in spec.peers
+    ]
 
 
 def main() -> None:
@@ -94,7 +100,11 @@ def main() -> None:
     os.sched_setaffinity(0, cores[-specs[0].threads :])
     done: list[dict[str, Any]] = []
     for spec in specs:
-        record = measure(without_far(spec, done), asked["budget"])
+        far = far_behind(spec, done)
+        names = {x["name"] for x in far}
+        left = tuple(name for name in spec.peers if name not in names)
+        record = measure(replace(spec, peers=left), asked["budget"])
+        record["entrants"] += far
         done.append(record | {"date": strftime("%Y-%m-%d %H:%M")})
         print(json.dumps(done[-1]), flush=True)
 

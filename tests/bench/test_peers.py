@@ -97,9 +97,18 @@ def test_works_take_turns_in_both_orders():
     calls = []
     works = {name: lambda name=name: calls.append(name) for name in "abc"}
     ticks = iter(range(10**6))
-    samples = timing.alternate(works, lambda: 1.0, lambda: next(ticks), 1e9)
-    assert "".join(calls[:9]) == "abc" + "abccba"
+    first, kinds = dict.fromkeys(works, 1.0), dict.fromkeys(works, "loop")
+    samples = timing.alternate(
+        works, first, kinds, lambda: 1.0, lambda: next(ticks), 1e9
+    )
+    assert "".join(calls) == "abccba" * (timing.ROUNDS // 2) + "abc"
     assert all(len(each.kept) == timing.ROUNDS for each in samples.values())
+
+
+def test_who_is_far_off_is_said_of_each_kind():
+    first = {"ours": 1.0, "loop": 3.0, "slow loop": 4.0, "library": 9.0}
+    kinds = {"ours": 0, "loop": 1, "slow loop": 1, "library": 2}
+    assert timing.far_off(first, kinds) == {"slow loop"}
 
 
 def test_a_sample_at_a_clock_that_moved_counts_only_for_want_of_others():
@@ -140,11 +149,17 @@ def test_a_peer_far_behind_is_left_out_where_calls_take_seconds():
     before = [row(512, near=9, far=1), row(1024, near=1, far=2, ready=9)]
     names = ("near", "far", "ready", "new")
     long = spec(*names, shape=(1, 8, 2048, 64))
-    assert worker.without_far(long, before).peers == ("near", "ready", "new")
-    short = spec(*names, shape=(1, 8, 1024, 64))
-    assert worker.without_far(short, before).peers == names
-    other = spec(*names, mode="fwdbwd", shape=(1, 8, 2048, 64))
-    assert worker.without_far(other, before).peers == names
+    (far,) = worker.far_behind(long, before)
+    assert far == {"name": "far", "ready_made": False, "skipped": worker.FAR_BEHIND}
+    then = row(2048, near=1, ready=9)
+    then["entrants"].append(far)
+    longer = spec(*names, shape=(1, 8, 4096, 64))
+    assert worker.far_behind(longer, [*before, then]) == [far]
+    assert worker.far_behind(spec(*names, shape=(1, 8, 1024, 64)), before) == []
+    assert (
+        worker.far_behind(spec(*names, mode="fwdbwd", shape=long.shape), before) == []
+    )
+    assert worker.far_behind(spec("near", shape=long.shape), before) == []
 
 
 def test_a_process_that_ends_costs_its_row_and_no_other(monkeypatch, capsys):
