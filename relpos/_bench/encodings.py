@@ -124,5 +124,6 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         f"learned {positions.size} of {length} x {dim}",
         partial(relpos.learned, table, positions),
         partial(np.take, table, positions, axis=0),
+        target=1.0,
     )
     return plan

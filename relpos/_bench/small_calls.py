@@ -2,8 +2,9 @@
 
 Every scheme of the catalogue on four tokens of 16 numbers, one head, one batch item,
 float32, on as many threads as usual; rows named `and backward` are a forward and the
-backward of its context together. Output and gradients are compared with the definition
-at this size first.
+backward of its context together, and rows `over attention` what a scheme's own function
+takes longer than `attention` with the same operands. Output and gradients are compared
+with the definition at this size first.
 
 There is nothing to compare these with but themselves, so here alone times are compared:
 the best of many batches of calls, each on the thread's own CPU clock. That clock leaves
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import relpos
 from relpos._bench import harness, table
 from relpos._catalogue.row import Inputs, Row, cast, draw
 from relpos._catalogue.rows import ROWS
@@ -29,6 +31,16 @@ TARGETS = {
     "NoPE (no positions)": 15.0,
     "NoPE (no positions) and backward": 60.0,
 }
+#: What a scheme says to `attention`, by its function.
+SETTINGS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
+    "shaw_attention": lambda inputs: {},
+    "relative_global_attention": lambda inputs: {
+        "is_causal": True,
+        "min_relative_position": 1 - len(inputs["rel_key"]),
+    },
+    "transformer_xl_attention": lambda inputs: {},
+}
+OVER_ATTENTION = 5.0  # microseconds at most
 CALLS = 50  # of a batch
 PARTS = 5  # of the batches: each gives its best, the figure is their median
 
@@ -74,6 +86,25 @@ def forward_row(label: str, row: Row, batches: int) -> table.Row:
     return best_row(label, call, error, batches)
 
 
+def over_attention_row(label: str, row: Row, batches: int) -> table.Row:
+    """How much longer than `attention`: the difference of the least times."""
+    inputs = inputs_of(row)
+    own = partial(row.relpos, **inputs)
+    plain = partial(relpos.attention, **inputs, **SETTINGS[row.scheme](inputs))
+    error = harness.check_error(own(), plain().astype(np.float64), label)
+    more = []
+    for _ in range(PARTS):
+        pairs = [
+            [harness.seconds_of(call, CALLS) for call in (own, plain)]
+            for _ in range(batches)
+        ]
+        least = np.min(pairs, axis=0)
+        more.append(float(least[0] - least[1]) * 1e6)
+    return table.Row(
+        label, "us", more, PARTS, OVER_ATTENTION, at_most=True, error=error
+    )
+
+
 def both_row(label: str, row: Row, batches: int) -> table.Row:
     """A call and its backward."""
     gradients: Any = row.gradients
@@ -99,4 +130,7 @@ def make_plan(isas: list[str], full: bool) -> table.Plan:
         if row.gradients is not None:
             label = f"{row.name} and backward"
             plan.append((label, partial(both_row, label, row, batches)))
+        if row.scheme in SETTINGS:
+            label = f"{row.name} over attention"
+            plan.append((label, partial(over_attention_row, label, row, batches)))
     return plan
