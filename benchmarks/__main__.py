@@ -143,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure(options, path)
     if options.report is not False:
         source = options.report or path or stored_path()
-        print(report.write(Results.read(source)))
+        for written in report.write(Results.read(source)):
+            print(written)
     return 0
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["GOALS", "Fastest", "Goal", "Record", "fastest", "ratio", "share_of_ours"]
+__all__ = [
+    "GOALS",
+    "Fastest",
+    "Goal",
+    "Record",
+    "fastest",
+    "is_long",
+    "prices",
+    "ratio",
+    "share_of_ours",
+]
 
 Record = dict[str, Any]
 
@@ -56,6 +66,23 @@ def fastest(row: Record, ready_made: bool = False) -> Fastest | None:
         return None
     best = max(timed, key=lambda x: float(x["share"]))
     return Fastest(best["name"], best["seconds"], ratio(best, ours))
+
+
+def prices(rows: Iterable[Record]) -> dict[str, float]:
+    """By label, the time of relpos over its time for plain attention of that shape.
+
+    The two rows were measured one after the other, each at the clock that it saw.
+    """
+    costs = {}
+    for row in rows:
+        if share := share_of_ours(row):
+            what = row["is_causal"], row["mode"], *row["shape"], row["threads"]
+            costs[row["scheme"], what] = row["useful"] / share, str(row["label"])
+    return {
+        label: cost / costs["plain", what][0]
+        for (scheme, what), (cost, label) in costs.items()
+        if scheme != "plain" and ("plain", what) in costs
+    }
 
 
 def is_long(row: Record, *schemes: str) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import Record, fastest, share_of_ours
+from benchmarks.goals import Record, fastest, prices, share_of_ours
 from benchmarks.results import Results
 
 __all__ = ["draw"]
@@ -40,11 +41,18 @@ def draw(results: Results, folder: Path) -> dict[str, str]:
     from matplotlib.figure import Figure as Sheet
 
     folder.mkdir(parents=True, exist_ok=True)
-    painters = {
+    painters: dict[str, tuple[Callable[..., None], str]] = {
         "ratios.svg": (ratios, "Time of the fastest peer over that of relpos"),
+        "ready_made.svg": (
+            partial(ratios, ready_made=True),
+            "Time of the fastest ready-made peer over that of relpos",
+        ),
         "times.svg": (times, "Time and extra memory against the length"),
         "peak.svg": (shares, "Fraction of the core's multiply-add peak"),
-        "price.svg": (prices, "Time of each scheme over that of plain attention"),
+        "price.svg": (
+            price_of_positions,
+            "Time of each scheme over that of plain attention",
+        ),
     }
     drawn = {}
     for name, (paint, text) in painters.items():
@@ -95,19 +103,23 @@ def lines_of_schemes(
         axes.set_title(title)
     panels[0].set_ylabel(label)
     sheet.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8
+        *panels[0].get_legend_handles_labels(),
+        loc="outside right center",
+        fontsize=8,
+        handlelength=3,
     )
     return panels
 
 
-def ratios(sheet: Any, results: Results) -> None:
-    """The fastest peer of all; 1 is a line."""
+def ratios(sheet: Any, results: Results, ready_made: bool = False) -> None:
+    """The fastest peer, of all or of the ready-made ones; a line where it is level."""
 
     def figure(row: Record) -> float | None:
-        best = fastest(row)
+        best = fastest(row, ready_made)
         return best.ratio if best else None
 
-    label = "time of the fastest peer / relpos"
+    whose = "fastest ready-made" if ready_made else "fastest peer"
+    label = f"time of the {whose} / relpos"
     panels = lines_of_schemes(sheet, results, [*STYLES], figure, label)
     for axes in panels:
         axes.axhline(1, color="black", lw=1)
@@ -121,23 +133,17 @@ def shares(sheet: Any, results: Results) -> None:
     panels[0].set_ylim(0, 1)
 
 
-def prices(sheet: Any, results: Results) -> None:
-    """Scheme over plain, each at the clock it saw."""
-    costs = {}
-    for row in results.rows.values():
-        share = share_of_ours(row)
-        if share:
-            key = row["scheme"], row["is_causal"], row["mode"], row["shape"][2]
-            costs[key] = row["useful"] / share if row["shape"][:2] == [1, 8] else None
-
-    def figure(row: Record) -> float | None:
-        key = row["is_causal"], row["mode"], row["shape"][2]
-        own, plain = costs.get((row["scheme"], *key)), costs.get(("plain", *key))
-        return own / plain if own and plain else None
-
+def price_of_positions(sheet: Any, results: Results) -> None:
+    """Each scheme over plain attention."""
+    found = prices(results.rows.values())
     schemes = [name for name in STYLES if name != "plain"]
-    panels = lines_of_schemes(sheet, results, schemes, figure, "time / plain attention")
-    panels[0].set_ylim(bottom=0)
+    label = "time / plain attention"
+    panels = lines_of_schemes(
+        sheet, results, schemes, lambda row: found.get(row["label"]), label
+    )
+    for axes in panels:
+        axes.axhline(1, color="black", lw=1)
+        axes.set_ylim(bottom=0)
 
 
 def times(sheet: Any, results: Results) -> None:

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import pictures
-from benchmarks.goals import GOALS, Goal, Record, fastest, ratio, share_of_ours
+from benchmarks.goals import (
+    GOALS,
+    Goal,
+    Record,
+    fastest,
+    is_long,
+    prices,
+    ratio,
+    share_of_ours,
+)
 from benchmarks.results import Results
 
 __all__ = ["write"]
@@ -23,16 +32,55 @@ MODES = {
     "fwdbwd": "Forward and backward",
     "decode": "Decoding: one query against a cache",
 }
+#: What the README says, by schemes.
+SAID = {
+    ("music", "xl"): "Music Transformer and Transformer-XL",
+    ("shaw",): "Shaw's relative keys and values",
+    ("plain",): "attention without positions",
+}
+BEGIN = "<!-- written by python -m benchmarks --report -->"
+END = "<!-- end -->"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ALL_SHOWN = [1, 8, 1024, 64]
 
 
-def write(results: Results) -> Path:
-    """Draw the pictures and write the page; returns its path."""
-    drawn = pictures.draw(results, HERE / "pictures")
-    path = HERE / "README.md"
+def write(results: Results, folder: Path = HERE) -> list[Path]:
+    """Draw the pictures, write the page and its lines in the README above it."""
+    drawn = pictures.draw(results, folder / "pictures")
+    path, readme = folder / "README.md", folder.parent / "README.md"
     path.write_text(page(results, drawn), encoding="utf-8")
-    return path
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(with_lines(text, results), encoding="utf-8")
+    return [path, readme]
+
+
+def with_lines(text: str, results: Results) -> str:
+    """The text with what is between the two marks written anew."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not after:
+        raise ValueError(f"README.md: no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{in_short(results)}\n{END}{after}"
+
+
+def in_short(results: Results) -> str:
+    """Three lines and a picture, for the README of the repository."""
+    rows = [row for row in results.rows.values() if is_long(row, *NAMES)]
+    lines = []
+    for schemes, said in SAID.items():
+        some = [row for row in rows if row["scheme"] in schemes]
+        every, ready = (
+            [best.ratio for row in some if (best := fastest(row, kind))]
+            for kind in (False, True)
+        )
+        if every and ready:
+            lines.append(
+                f"- {said}: {min(every):.1f} to {max(every):.1f} times as fast as the "
+                f"fastest peer,\n  {min(ready):.1f} to {max(ready):.1f} times as the "
+                "fastest call that a library has ready."
+            )
+    picture = "![time of the fastest peer over that of relpos, against the length]"
+    return "\n".join([*lines, "", f"{picture}(benchmarks/pictures/ratios.svg)"])
 
 
 def page(results: Results, drawn: dict[str, str]) -> str:
@@ -45,6 +93,8 @@ def page(results: Results, drawn: dict[str, str]) -> str:
         goals_table(rows),
         *(f"![{text}](pictures/{name})" for name, text in drawn.items()),
     ]
+    if prices(rows):
+        parts += ["## The price of positions", PRICE, prices_table(rows)]
     for mode, title in MODES.items():
         found = [row for row in rows if row["mode"] == mode]
         parts += [f"## {title}", times_table(found)] if found else []
@@ -54,6 +104,8 @@ def page(results: Results, drawn: dict[str, str]) -> str:
     parts += ["## Who was left out", left_out(rows), "## Again", AGAIN]
     return "\n\n".join(parts) + "\n"
 
+
+PRICE = "Time of relpos over its time for plain attention, eight heads of 64."
 
 MEMORY = """\
 Music Transformer, causal, eight heads of 64: the peak of a process of its own, beyond
@@ -171,6 +223,22 @@ def times_line(row: Record) -> list[str]:
         cells.append(f"{best.name} {milliseconds(best.seconds)}" if best else "")
         cells.append(f"{best.ratio:.2f}" if best else "")
     return cells
+
+
+def prices_table(rows: list[Record]) -> str:
+    """A column for each length, a line for each scheme, direction and mode."""
+    found = prices(rows)
+    columns = sorted({row["shape"][2] for row in rows if is_long(row, *NAMES)})
+    lines: dict[tuple[str, str], dict[int, str]] = {}
+    for row in sorted(rows, key=order):
+        if is_long(row, *NAMES) and row["label"] in found:
+            name = NAMES[row["scheme"]] + ", causal" * row["is_causal"]
+            line = lines.setdefault((name, MODES[row["mode"]].lower()), {})
+            line[row["shape"][2]] = f"{found[row['label']]:.2f}"
+    return table(
+        ["", "", *(f"L = {length}" for length in columns)],
+        [[*what, *(line.get(n, "") for n in columns)] for what, line in lines.items()],
+    )
 
 
 def milliseconds(seconds: float) -> str:

@@ -79,6 +79,7 @@ def test_the_page_has_every_row_and_says_who_was_left_out(results):
     assert "numpy 2.0" in page and "torch" not in report.about(results)
     lines = re.findall(r"^\| .* \|$", page, re.M)
     shapes = [line for line in lines if re.search(r"\d+, \d, \d+, 64", line)]
+    assert "| Shaw, keys and values, causal | forward | 1.00 |" in page
     assert len(shapes) == len(results.rows)
     assert "| **0.75** |" in page
     assert f"{slow.label} |" in page
@@ -96,11 +97,45 @@ def test_a_page_of_few_rows_is_a_page(results):
     assert "## Extra memory" not in page
 
 
+def test_the_readme_gets_its_lines_between_the_marks(results, tmp_path, monkeypatch):
+    drawn = {"a.svg": "a picture"}
+    monkeypatch.setattr(pictures, "draw", lambda results, folder: drawn)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
+    (tmp_path / "benchmarks").mkdir()
+    page, same = report.write(results, tmp_path / "benchmarks")
+    assert same == readme
+    assert page.read_text() == report.page(results, drawn)
+    above, *lines, last, below = readme.read_text().splitlines()
+    assert (above, below) == ("above", "below")
+    assert (lines[0], last) == (report.BEGIN, report.END)
+    assert lines[1].startswith(
+        "- Music Transformer and Transformer-XL: 2.0 to 2.0 times"
+    )
+    assert lines[-1].endswith("(benchmarks/pictures/ratios.svg)")
+    with pytest.raises(ValueError, match="no lines"):
+        report.with_lines("a text without marks", results)
+
+
+def test_the_readme_has_the_marks():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 0 < text.index(report.BEGIN) < text.index(report.END)
+
+
+def test_the_price_of_a_scheme_is_that_over_plain_attention():
+    shape = (1, 8, 1024, 64)
+    plain = made(Spec("plain", True, "fwd", shape), ours=0.8)
+    music = made(Spec("music", True, "fwd", shape), ours=0.9) | {"useful": 1.5e9}
+    alone = made(Spec("xl", False, "fwd", shape))
+    (found,) = goals.prices([plain, music, alone]).items()
+    assert found == (music["label"], pytest.approx(1.5 * 0.8 / 0.9))
+
+
 def test_pictures_are_the_same_each_time(results, tmp_path):
     pytest.importorskip("matplotlib")
     drawn = pictures.draw(results, tmp_path)
     first = {name: (tmp_path / name).read_bytes() for name in drawn}
-    assert len(first) == 4
+    assert len(first) == 5
     assert pictures.draw(results, tmp_path) == drawn
     assert first == {name: (tmp_path / name).read_bytes() for name in drawn}
     assert all(1000 < len(picture) < 100_000 for picture in first.values())
