@@ -90,6 +90,7 @@ def test_few_queries_are_the_last_ones():
     assert problem.pairs == 8 * (9 + 10)
 
 
+@pytest.mark.devmode
 def test_the_command_prints_and_writes_the_rows_asked_for(bench, tmp_path):
     file = tmp_path / "rows.json"
     printed = bench(
