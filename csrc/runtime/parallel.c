@@ -11,13 +11,15 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
-#include <fenv.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
+#ifndef __x86_64__
+#include <fenv.h>
+#endif
 
 #include "../relpos.h"
 
@@ -29,14 +31,58 @@ enum {
     CROWDED_NS = 200 * 1000 * 1000,
 };
 
+/* ---- rounding, denormals and flags ----------------------------------------- */
+
+/* On x86-64 those of vectors are one register; fenv.h knows those of the x87 as well, which
+ * nothing here uses, and takes 0.2 us of each call for them. */
+#ifdef __x86_64__
+typedef unsigned fp_modes;
+enum { FLAGS = 0x3f, MASKS = 0x1f80 };
+
+static void
+set_modes(fp_modes modes)
+{
+    __builtin_ia32_ldmxcsr(modes);
+}
+
+/* The modes, which then have no flag and no trap; these are *held. */
+static fp_modes
+hold_modes(fp_modes *held)
+{
+    fp_modes before = __builtin_ia32_stmxcsr();
+    *held = (before & ~(fp_modes)FLAGS) | MASKS;
+    set_modes(*held);
+    return before;
+}
+#else
+typedef fenv_t fp_modes;
+
+static void
+set_modes(fp_modes modes)
+{
+    fesetenv(&modes);
+}
+
+static fp_modes
+hold_modes(fp_modes *held)
+{
+    fp_modes before;
+    feholdexcept(&before);
+    fegetenv(held);
+    return before;
+}
+#endif
+
+/* ---- calls ----------------------------------------------------------------- */
+
 typedef struct {
     rp_body body;
     void *context;
     int64_t units;
     _Atomic int64_t next; /* first unit that nobody has claimed */
     atomic_int stop;
-    int pooled;         /* its caller holds pool.job */
-    fenv_t environment; /* rounding and denormal modes that every worker takes over */
+    int pooled;     /* its caller holds pool.job */
+    fp_modes modes; /* of the caller, which every worker takes over */
 } rp_call;
 
 static struct {
@@ -154,7 +200,7 @@ worker_main(void *unused)
         pool.active++;
         pthread_mutex_unlock(&pool.m);
         current = call;
-        fesetenv(&call->environment);
+        set_modes(call->modes);
         unsigned seen = atomic_load(&pool.opened);
         run_units(call, worker);
         current = NULL;
@@ -295,9 +341,7 @@ rp_parallel(int64_t units, rp_body body, void *context, int threads)
         return atomic_load(&current->stop) ? RP_INTERRUPTED : RP_OK;
     }
     rp_call call = {.body = body, .context = context, .units = units};
-    fenv_t before;
-    feholdexcept(&before); /* kernels may underflow; nobody is to hear of it */
-    fegetenv(&call.environment);
+    fp_modes before = hold_modes(&call.modes); /* nobody hears that kernels underflow */
     int64_t useful = threads < units ? threads : units;
     if (useful >= 2) {
         pthread_once(&pool_once, first_use);
@@ -312,6 +356,6 @@ rp_parallel(int64_t units, rp_body body, void *context, int threads)
     current = NULL;
     if (call.pooled)
         pthread_mutex_unlock(&pool.job);
-    fesetenv(&before);
+    set_modes(before);
     return atomic_load(&call.stop) ? RP_INTERRUPTED : RP_OK;
 }

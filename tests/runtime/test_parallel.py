@@ -54,6 +54,26 @@ def test_any_number_of_threads_gives_the_same_bits(isa, dtype):
             assert np.array_equal(getattr(results[0], name), getattr(other, name))
 
 
+ROUNDING = f"""{PROBLEM}
+import ctypes
+UPWARD = {{"x86_64": 0x800, "aarch64": 0x400000}}[__import__("platform").machine()]
+libm = ctypes.CDLL("libm.so.6")
+usual = compute(2)
+assert libm.fesetround(UPWARD) == 0
+upward = [compute(threads) for threads in (1, 2, 5)]
+assert libm.fegetround() == UPWARD
+libm.fesetround(0)
+assert not any(np.array_equal(usual, out) for out in upward)
+assert all(np.array_equal(upward[0], out) for out in upward)
+assert np.array_equal(usual, compute(2))
+print("right")
+"""
+
+
+def test_workers_round_as_their_caller_does(child):
+    assert child(ROUNDING).stdout == "right\n"
+
+
 # ---- many callers ------------------------------------------------------------------
 
 
