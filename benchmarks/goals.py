@@ -86,9 +86,10 @@ def prices(rows: Iterable[Record]) -> dict[str, float]:
 
 
 def is_long(row: Record, *schemes: str) -> bool:
-    """A forward, or forward and backward, of eight heads, of one of the schemes."""
+    """Forward, or forward and backward, of eight heads, one thread, of the schemes."""
     return (
         row["scheme"] in schemes
+        and row["threads"] == 1
         and row["mode"] in ("fwd", "fwdbwd")
         and row["shape"][:2] == [1, 8]
     )

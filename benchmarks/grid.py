@@ -15,6 +15,7 @@ SCHEMES = ("plain", "music", "xl", "shaw")
 LENGTHS = (1024, 512, 256, 2048, 4096)
 DECODED = ((1, 8, 1024, 64), (8, 8, 1024, 64), (1, 8, 8192, 64))
 MANY = ((256, 8, 16, 64), (32, 8, 64, 64), (128, 4, 30, 64))
+TWO_THREADS = ("plain", "music")
 MEMORY_LENGTHS = (256, 512, 1024, 2048, 4096)
 QUICK_LENGTH = 512
 
@@ -46,7 +47,12 @@ def grid() -> list[Spec]:
     ]
     first, *others = LENGTHS
     later = [spec for length in others for spec in square(length)]
-    return [*square(first), *decoded, *many, *later]
+    two = [
+        replace(spec, threads=2, peers=names(False))
+        for spec in square(first)
+        if spec.scheme in TWO_THREADS
+    ]
+    return [*square(first), *decoded, *many, *later, *two]
 
 
 def memory() -> list[Spec]:
@@ -63,5 +69,6 @@ def quick() -> list[Spec]:
     return [
         replace(spec, peers=names(False))
         for spec in grid()
-        if spec.shape in ((1, 8, QUICK_LENGTH, 64), DECODED[0], MANY[1])
+        if spec.shape in ((1, 8, QUICK_LENGTH, 64), MANY[1])
+        or (spec.mode, spec.shape) == ("decode", DECODED[0])
     ]

@@ -96,8 +96,10 @@ def page(results: Results, drawn: dict[str, str]) -> str:
     if prices(rows):
         parts += ["## The price of positions", PRICE, prices_table(rows)]
     for mode, title in MODES.items():
-        found = [row for row in rows if row["mode"] == mode]
+        found = [row for row in rows if row["mode"] == mode and row["threads"] == 1]
         parts += [f"## {title}", times_table(found)] if found else []
+    if several := [row for row in rows if row["threads"] > 1]:
+        parts += ["## Two threads", THREADS, threads_table(several, results.rows)]
     if results.memory:
         parts += ["## Extra memory", MEMORY, memory_table(results.memory.values())]
     parts += ["## All entrants at L = 1024", *everybody(rows)]
@@ -106,6 +108,10 @@ def page(results: Results, drawn: dict[str, str]) -> str:
 
 
 PRICE = "Time of relpos over its time for plain attention, eight heads of 64."
+
+THREADS = """\
+Of eight heads of 64, by the clock on the wall; *of one thread* is the rate of each
+thread over that of one alone, at equal clocks."""
 
 MEMORY = """\
 Music Transformer, causal, eight heads of 64: the peak of a process of its own, beyond
@@ -223,6 +229,19 @@ def times_line(row: Record) -> list[str]:
         cells.append(f"{best.name} {milliseconds(best.seconds)}" if best else "")
         cells.append(f"{best.ratio:.2f}" if best else "")
     return cells
+
+
+def threads_table(several: list[Record], rows: dict[str, Record]) -> str:
+    """A line for each row of more than one thread."""
+    lines = []
+    for row in sorted(several, key=order):
+        alone = rows.get(str(row["label"]).split(", ")[0])
+        both, one = share_of_ours(row), share_of_ours(alone) if alone else None
+        name, _, time, share, *others = times_line(row)
+        of_one = f"{both / one:.2f}" if both and one else ""
+        lines.append([name, MODES[row["mode"]].lower(), time, share, of_one, *others])
+    head = ("", "", "relpos", "of peak", "of one thread", "fastest peer", TIMES)
+    return table((*head, "ready-made", TIMES), lines)
 
 
 def prices_table(rows: list[Record]) -> str:
