@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.peers import by_hand_backward, numpy_decode, torch_forms
 from benchmarks.peers.base import Peer, Skipped
 
 __all__ = ["PEERS", "Peer", "Skipped"]
 
-PEERS: tuple[Peer, ...] = ()
+PEERS: tuple[Peer, ...] = (
+    *by_hand_backward.PEERS,
+    *numpy_decode.PEERS,
+    *torch_forms.PEERS,
+)

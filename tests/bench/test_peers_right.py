@@ -1,0 +1,110 @@
+"""Every peer gives what the definitions give, forward and backward, at ragged sizes."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / "benchmarks").exists():
+    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
+sys.path.append(str(ROOT))
+
+from benchmarks.case import make_case, problem_of  # noqa: E402
+from benchmarks.peers import PEERS, Skipped  # noqa: E402
+from relpos import reference  # noqa: E402
+
+#: Of a result's error over its size, or over a tenth of what numbers of order 1
+#: would have: with a single key gradients of weights are rounding errors of 0.
+LIMIT = {"float32": 2e-5, "float64": 1e-12}
+
+
+@pytest.fixture
+def peer(request):
+    """One that is installed; PyTorch's settings are put back after it."""
+    if request.param.package:
+        pytest.importorskip(request.param.package)
+    yield request.param
+    if torch := sys.modules.get("torch"):
+        torch.set_flush_denormal(False)
+
+
+@cache
+def problem(scheme, is_causal, shape, mode):
+    """A case, and its results by the definitions."""
+    case = make_case(scheme, is_causal, shape, mode)
+    defined = problem_of(scheme, is_causal, shape, mode, "float32")
+    exact = {name: x.astype(np.float64) for name, x in case.arrays.items()}
+    options = {**case.options, "is_causal": is_causal}
+    wanted = {"out": getattr(reference, defined.function)(**exact, **options)}
+    if mode == "fwdbwd":
+        options["min_relative_position"] = defined.table_start
+        grads = reference.attention_backward(case.grad_out, **exact, **options)
+        wanted |= {name: getattr(grads, name) for name in case.arrays}
+    return case, wanted
+
+
+def check(peer, dtype, *asked):
+    """Compares every result of a case."""
+    case, wanted = problem(*asked)
+    arrays = {name: x.astype(dtype) for name, x in case.arrays.items()}
+    case = replace(case, arrays=arrays, grad_out=case.grad_out.astype(dtype))
+    try:
+        work = peer.prepare(case, asked[-1], 1)
+    except Skipped as reason:
+        pytest.skip(str(reason))
+    work()
+    found = work()  # the second time, in scratch that was used
+    assert {*found} == {*wanted}
+    for name, want in wanted.items():
+        got = found[name]
+        assert got.shape == want.shape
+        size = max(np.linalg.norm(want), 0.1 * np.sqrt(want.size))
+        assert np.linalg.norm(got - want) < LIMIT[got.dtype.name] * size, name
+
+
+ready = pytest.mark.parametrize(
+    "peer", [x for x in PEERS if not x.compiled], indirect=True, ids=lambda x: x.name
+)
+schemes = pytest.mark.parametrize("scheme", ["plain", "music", "xl", "shaw"])
+
+
+@ready
+@schemes
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("mode", ["fwd", "fwdbwd"])
+def test_a_peer_is_right(peer, scheme, is_causal, mode):
+    for shape in (2, 3, 1, 16), (2, 2, 37, 16), (1, 2, 130, 16), (1, 1, 300, 16):
+        for dtype in np.float64, np.float32:
+            check(peer, dtype, scheme, is_causal, shape, mode)
+
+
+@ready
+@schemes
+def test_a_peer_is_right_for_one_query(peer, scheme):
+    for keys in 1, 5, 300:
+        for dtype in np.float64, np.float32:
+            check(peer, dtype, scheme, True, (2, 3, keys, 16), "decode")
+
+
+def test_every_row_has_peers_of_numpy():
+    """They need no package, so no row is without a peer."""
+    case = make_case("shaw", True, (1, 2, 24, 16), "fwdbwd")
+    one = make_case("shaw", True, (1, 2, 24, 16), "decode")
+    asked = {"fwd": case, "fwdbwd": case, "decode": one}
+    for mode, each in asked.items():
+        done = [x for x in PEERS if not x.package and can_do(x, each, mode)]
+        assert len(done) >= 2
+
+
+def can_do(peer, case, mode):
+    try:
+        peer.prepare(case, mode, 1)
+    except Skipped:
+        return False
+    return True
