@@ -6,8 +6,7 @@
 #include "../ground/vector.h"
 
 enum {
-    RP_KEY_TILE = 512,  /* keys of a tile of the forward */
-    RP_GRAD_TILE = 256, /* of the backward, whose two score buffers share the cache */
+    RP_KEY_TILE = 512,     /* keys of a tile, at most */
     RP_STRETCH_KEYS = 512, /* of a row whose keys are read in place */
 };
 

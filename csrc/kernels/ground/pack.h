@@ -37,29 +37,45 @@ pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth
             panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
 }
 
-/* (row i of a plus bias) * factor, or zeros without a, as `padded` elements. */
-static void
-pack_sum(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
-         int64_t i, ptrdiff_t columns, ptrdiff_t padded, T factor)
+/* (rows of a plus one row, unless that is NULL) * factor as rows of `padded` elements, zeros
+ * past their columns: contiguous rows a few at a time from far away. */
+RP_INLINE void
+pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, const T *shift,
+                int64_t count, ptrdiff_t columns, T factor)
 {
-    const char *shift = a->data && bias->data ? rp_at(bias, b, h, 0) : NULL;
-    const ptrdiff_t size = sizeof(T);
-    if (a->data && a->col == size && columns == padded &&
-        (!shift || bias->col == size)) {
-        const T *row = (const T *)rp_at(a, b, h, i), *second = (const T *)shift;
-        for (ptrdiff_t k = 0; k < padded; k += VL) {
-            V x = load(row + k);
-            if (second)
-                x += load(second + k);
-            store(packed + k, x * factor);
+    for (int64_t m = 0; m < count; m++, rows += row_step)
+        for (ptrdiff_t k = 0; k < columns; k += VL, packed += VL) {
+            V x = load((const T *)rows + k);
+            if (shift)
+                x += load(shift + k);
+            rp_fetch((uintptr_t)((const T *)rows + k) +
+                     (uintptr_t)(RP_ROWS_AHEAD * row_step));
+            store(packed, x * factor);
         }
-        return;
-    }
-    pack_row(packed, a->data ? rp_at(a, b, h, i) : NULL, a->col, columns, padded);
-    for (ptrdiff_t k = 0; shift && k < columns; k++)
-        packed[k] += *(const T *)(shift + k * bias->col);
-    for (ptrdiff_t k = 0; k < columns; k++)
-        packed[k] *= factor;
+}
+
+/* The same of `count` rows of any strides, of which a has `valid`: the others are zeros. */
+static void
+pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+          int64_t first, int64_t valid, int64_t count, ptrdiff_t columns,
+          ptrdiff_t padded, T factor)
+{
+    const ptrdiff_t size = sizeof(T);
+    const char *rows = rp_at(a, b, h, first);
+    const char *shift = bias->data ? rp_at(bias, b, h, 0) : NULL;
+    memset(packed + valid * padded, 0, (size_t)((count - valid) * padded) * sizeof(T));
+    if (a->col == size && columns == padded && !shift)
+        pack_sums_whole(packed, rows, a->row, NULL, valid, columns, factor);
+    else if (a->col == size && columns == padded && bias->col == size)
+        pack_sums_whole(packed, rows, a->row, (const T *)shift, valid, columns, factor);
+    else
+        for (int64_t m = 0; m < valid; m++, rows += a->row, packed += padded) {
+            pack_row(packed, rows, a->col, columns, padded);
+            for (ptrdiff_t k = 0; shift && k < columns; k++)
+                packed[k] += *(const T *)(shift + k * bias->col);
+            for (ptrdiff_t k = 0; k < columns; k++)
+                packed[k] *= factor;
+        }
 }
 
 /* Up to VL rows of one block of pack_left, from lane `first` on. */

@@ -1,6 +1,6 @@
 /* gradients.h: what the backward holds: its plan, operands of a head, the tile in work.
  *
- * A unit is one key head and one chunk of key tiles; chunks are cut from Lk alone. It owns
+ * A unit is one key head and one chunk of key tiles; chunks are cut from Lk and Hk. It owns
  * its rows of grad_key and grad_value. What several units add to, grad_query and the
  * gradients of tables, u and v, each query head of each unit sums up for itself, and the
  * partial sums are added in the order (batch item, head, chunk): the same bits for any

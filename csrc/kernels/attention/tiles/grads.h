@@ -97,7 +97,7 @@ grad_tile(const gradients_t *gp, const visit_t *x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
-    unsigned char keep[RP_GRAD_TILE];
+    unsigned char keep[RP_KEY_TILE];
     const T kept = (T)(1 / (1 - p->dropout.p));
     for (int m = 0; m < x->q.rows_pad; m++) {
         T *s = x->t.s + m * x->t.ld, *d = x->d + m * x->t.ld;
@@ -112,10 +112,10 @@ grad_tile(const gradients_t *gp, const visit_t *x)
             rp_dropout_kept(p, x->q.b, x->q.h, i, x->t.j0, x->t.keys, keep);
             scale_by_dropout(d, keep, x->t.keys, kept);
         }
-        if (x->t.finished)
-            grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
-        else
+        if (all_open(&x->t))
             grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
+        else
+            grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
         if (gp->ends)
             sum_ends(gp, x, m, sums);
         if (p->dropout.p > 0)

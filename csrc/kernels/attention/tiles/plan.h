@@ -66,12 +66,10 @@ plan_band(plan_t *plan)
 
 /* most_rows: up to how many rows a table is met by ROWS. */
 static void
-plan_paths(plan_t *plan, const rp_attention *p, int key_tile, int64_t most_rows)
+plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
 {
     const ptrdiff_t size = sizeof(T);
     plan->p = p;
-    plan->key_tile = key_tile;
-    plan->lds = key_tile + BQ;
     plan->group = p->H / p->Hk;
     plan->rel_key.path = choose_path(p, &p->rel_key, most_rows);
     plan->rel_key.stride = RP_ROUND_UP(p->rel_key.rows, NR);
@@ -86,9 +84,17 @@ plan_paths(plan_t *plan, const rp_attention *p, int key_tile, int64_t most_rows)
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->D_pad = RP_ROUND_UP(p->D, VL);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
-    plan->key_tiles = (p->Lk + plan->key_tile - 1) / plan->key_tile;
     plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||
                         p->value.row > 128 * size || p->value.row < 0;
+}
+
+/* Key tiles of `keys` keys, and the bands that they meet. */
+static void
+plan_tiles(plan_t *plan, int keys)
+{
+    plan->key_tile = keys;
+    plan->key_tiles = (plan->p->Lk + keys - 1) / keys;
+    plan->lds = keys + BQ;
     plan_band(plan);
 }
 

@@ -30,19 +30,17 @@ add_panel(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth, rp_ahead a
     }
 }
 
-/* s = left . panels plus what s holds or constant, with row maxima in lane_max, as above.
- * The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
+/* Columns of s = left . panels plus what s holds or constant, with row maxima in lane_max, as
+ * above. The micro-tiles of a panel ask for the panel that comes next, a share each; or, where
  * there is `later`, its first half does, and the others for BQ rows of lda at one of those
  * addresses. */
 static void
-add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t lda,
-            const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
-            T *lane_max, const uintptr_t *later)
+add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
+           const T *left, ptrdiff_t lda, const T *panels, ptrdiff_t depth,
+           const T *constant, ptrdiff_t step, T *lane_max, const uintptr_t *later)
 {
     const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
-    for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
-        lane_max[i] = -(T)INFINITY;
-    for (ptrdiff_t n = 0; n < t->columns; n += NR) {
+    for (ptrdiff_t n = columns.begin; n < columns.end; n += NR) {
         const T *panel = panels + (t->j0 + n) * depth;
         uintptr_t other = later && n / NR < RP_LATER ? later[n / NR] : 0;
         ptrdiff_t shares = other ? tiles / 2 : tiles;
@@ -56,6 +54,21 @@ add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t 
             turn->at += (uintptr_t)(depth / 2 * turn->step);
         }
     }
+}
+
+/* The whole tile: lane_max takes open columns only, finish_row the others. */
+static void
+add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t lda,
+            const T *panels, ptrdiff_t depth, const T *constant, ptrdiff_t step,
+            T *lane_max, const uintptr_t *later)
+{
+    const rp_interval before = {0, t->open.begin}, after = {t->open.end, t->columns};
+    for (int i = 0; lane_max && i < q->rows_pad * VL; i++)
+        lane_max[i] = -(T)INFINITY;
+    add_panels(q, t, before, s, left, lda, panels, depth, constant, step, NULL, later);
+    add_panels(q, t, t->open, s, left, lda, panels, depth, constant, step, lane_max,
+               later);
+    add_panels(q, t, after, s, left, lda, panels, depth, constant, step, NULL, later);
 }
 
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is

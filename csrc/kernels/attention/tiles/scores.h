@@ -8,33 +8,46 @@
 #include "../terms/rel_key.h"
 #include "../terms/rel_query.h"
 
-/* Bias, mask and visibility of one row, and its maximum anew. */
+/* Columns that all rows of the tile see, in whole panels, and that nothing is added to after
+ * the products. */
+static rp_interval
+open_columns(const plan_t *plan, const queries_t *q, const tile_t *t)
+{
+    const rp_attention *p = plan->p;
+    rp_interval none = {0, 0}, open;
+    if (adds_bias(&plan->bias, plan->bias_first) || is_used(&plan->rel_query) ||
+        p->sight.mask_type != RP_MASK_NONE)
+        return none;
+    int64_t begin = rp_visible(p, q->b, q->i0 + q->rows - 1).begin - t->j0;
+    int64_t end = rp_visible(p, q->b, q->i0).end - t->j0;
+    open.begin = RP_ROUND_UP(RP_MAX(begin, 0), NR);
+    open.end = RP_MIN(end, t->columns) / NR * NR;
+    return open.begin < open.end ? open : none;
+}
+
+/* The largest of s[first] to s[end - 1], whole vectors, and top, by lane. */
+RP_INLINE V
+largest(const T *s, int64_t first, int64_t end, V top)
+{
+    for (int64_t n = first; n < end; n += VL)
+        top = vmax(load(s + n), top);
+    return top;
+}
+
+/* Bias, mask and visibility of one row, and the columns that are not open in its maximum. */
 static void
 finish_row(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t, int m)
 {
     rp_interval visible = rp_visible(plan->p, q->b, q->i0 + m);
-    T *s = t->s + m * t->ld;
+    T *s = t->s + m * t->ld, *top = w->lane_max;
     add_bias(&plan->bias, w, q, t, m, plan->bias_first);
     add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0, t->keys, s);
     hide(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     hide(s, RP_MAX(0, visible.end - t->j0), t->columns);
-    if (!w->lane_max)
+    if (!top)
         return;
-    V top = load(s);
-    for (int n = VL; n < t->columns; n += VL)
-        top = vmax(load(s + n), top);
-    store(w->lane_max + m * VL, top);
-}
-
-/* Whether rows of the tile need that. */
-static int
-needs_finish(const plan_t *plan, const queries_t *q, const tile_t *t)
-{
-    const rp_attention *p = plan->p;
-    return adds_bias(&plan->bias, plan->bias_first) || is_used(&plan->rel_query) ||
-           p->sight.mask_type != RP_MASK_NONE ||
-           rp_visible(p, q->b, q->i0 + q->rows - 1).begin > t->j0 ||
-           rp_visible(p, q->b, q->i0).end < t->j0 + t->columns;
+    V left = largest(s, 0, t->open.begin, load(top + m * VL));
+    store(top + m * VL, largest(s, t->open.end, t->columns, left));
 }
 
 static void
@@ -55,10 +68,10 @@ score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *k
         fill_bias(&plan->bias, q, t);
     else
         constant = fill_rel_key(plan, w, q, t, &step);
+    t->open = open_columns(plan, q, t);
     add_content(plan, q, t, keys, constant, step, w->lane_max);
     add_rel_query(plan, w, q, t);
-    t->finished = needs_finish(plan, q, t);
-    if (t->finished) {
+    if (!all_open(t)) {
         start_bias_tile(&plan->bias, w, q, t);
         for (int m = 0; m < q->rows; m++)
             finish_row(plan, w, q, t, m);

@@ -36,8 +36,15 @@ typedef struct {
     int64_t w0;        /* first band column */
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;
-    int finished; /* 1: some pair of the tile may be hidden */
+    rp_interval open; /* columns that every row sees, in whole panels */
 } tile_t;
+
+/* Whether no pair of the tile is hidden. */
+RP_INLINE int
+all_open(const tile_t *t)
+{
+    return t->open.begin == 0 && t->open.end == t->columns;
+}
 
 RP_INLINE int64_t
 position_of(const rp_attention *p, const queries_t *q, const tile_t *t, int64_t m,

@@ -60,7 +60,7 @@ value_tile(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
     if (plan->p->dropout.p > 0)
         drop_tile(plan->p, q, t);
     sum_rel_value(plan, q, t);
-    add_values(plan, q, t, values, stride, values_bad && t->finished);
+    add_values(plan, q, t, values, stride, values_bad && !all_open(t));
     add_rel_value(plan, w, q, t);
 }
 

@@ -35,15 +35,23 @@ corrects_ends(const gradients_t *gp)
            (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
 }
 
-/* Key chunks, cut from Lk alone. */
+/* Key chunks: 16 units of work to a batch item, as far as there are keys for them, cut from
+ * Lk and Hk alone: bits depend neither on the batch nor on threads. Tiles of many keys where
+ * each costs BQ columns of a band more; else as many as leave the cache to the rest. */
 static void
 plan_chunks(gradients_t *gp)
 {
-    const plan_t *plan = &gp->plan;
-    int64_t most = plan->key_tiles < 16 ? RP_CHUNKS / 2 : RP_CHUNKS;
-    int64_t tiles = RP_MAX(1, (plan->key_tiles + most - 1) / most);
-    gp->chunk_keys = RP_MIN(tiles * plan->key_tile, plan->Lk_pad);
-    gp->chunks = RP_MAX(1, (plan->key_tiles + tiles - 1) / tiles);
+    plan_t *plan = &gp->plan;
+    const int64_t Lk = plan->p->Lk, Hk = plan->p->Hk;
+    int64_t most = RP_MIN(RP_CHUNKS, RP_MAX(1, 16 / RP_MAX(Hk, 1)));
+    int64_t share = (Lk + most - 1) / most;
+    int bands = by_band(&plan->rel_key) || by_band(&plan->rel_value);
+    int wide = bands && (Hk >= 8 || share > RP_KEY_TILE / 2);
+    int tile = wide ? RP_KEY_TILE : RP_KEY_TILE / 2;
+    plan_tiles(plan, tile);
+    gp->chunk_keys = RP_MAX(tile, RP_ROUND_UP(share, tile));
+    gp->chunks = RP_MAX(1, (Lk + gp->chunk_keys - 1) / gp->chunk_keys);
+    gp->chunk_keys = RP_MIN(gp->chunk_keys, plan->Lk_pad);
 }
 
 /* How many slices a wave takes, which bounds what is packed and summed up at a time. */
@@ -74,7 +82,8 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     plan_t *plan = &gp->plan;
     arena_t head = {0};
     gp->g = g;
-    plan_paths(plan, p, RP_GRAD_TILE, RP_FEW_ROWS);
+    plan_paths(plan, p, RP_FEW_ROWS);
+    plan_chunks(gp);
     plan_bias(&plan->bias, p, g);
     /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
     plan->skew = plan->skew || (g->grad_rel_bias.data && !p->labels.array.data) ||
@@ -84,7 +93,6 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
                     p->key.row > 128 * size || p->key.row < 0;
     gp->correct_ends = corrects_ends(gp);
     plan_gradient_tables(gp);
-    plan_chunks(gp);
     plan_queries(gp);
     plan_partials(gp);
     lay_out_head(gp, &head);

@@ -11,19 +11,13 @@ static void
 pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
              int64_t padded, T *content, T *relative)
 {
-    static const rp_array absent = {0};
     const rp_attention *p = plan->p;
     const T factor = (T)(p->scale * RP_LOG2E);
-    for (int64_t m = 0; m < padded; m++) {
-        const rp_array *query = m < rows ? &p->query : &absent;
-        if (m < rows)
-            fetch_ahead(query, rp_at(query, b, h, i0 + m), p->D);
-        pack_sum(content + m * plan->D_pad, query, &p->pos_bias_u, b, h, i0 + m, p->D,
-                 plan->D_pad, factor);
-        if (relative != content)
-            pack_sum(relative + m * plan->D_pad, query, &p->pos_bias_v, b, h, i0 + m,
-                     p->D, plan->D_pad, factor);
-    }
+    pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D,
+              plan->D_pad, factor);
+    if (relative != content)
+        pack_sums(relative, &p->query, &p->pos_bias_v, b, h, i0, rows, padded, p->D,
+                  plan->D_pad, factor);
 }
 
 /* Keys, and where needed values, of one key tile of one slice. */

@@ -35,7 +35,8 @@ plan_blocks(plan_t *plan)
 static void
 plan_forward(plan_t *plan, const rp_attention *p)
 {
-    plan_paths(plan, p, RP_KEY_TILE, RP_MANY_ROWS);
+    plan_paths(plan, p, RP_MANY_ROWS);
+    plan_tiles(plan, RP_KEY_TILE);
     plan_bias(&plan->bias, p, NULL);
     add_table(plan, &plan->rel_key, &p->rel_key, p->D, 1, 1);
     add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, p->scale * RP_LOG2E);
