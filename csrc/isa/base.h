@@ -5,7 +5,7 @@
 
 #define RP_VECTOR_BYTES 16
 #define RP_MR 4 /* rows of a micro-tile: 4 x 2 accumulators, 3 operands, 16 registers */
-#define RP_QUERY_TILE 32 /* rows of a query tile in float32, half as many in float64 */
+#define RP_QUERY_TILE 32 /* rows of a query tile */
 #define RP_HAS_FMA 0
 
 #endif

@@ -5,7 +5,7 @@
  * its instruction set's header (isa/) sets
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
- *   RP_QUERY_TILE    rows of a query tile in float32, half as many in float64 */
+ *   RP_QUERY_TILE    rows of a query tile */
 #include "../isa/isa.h"
 #include "attention/attention.h"
 #include "attention/ufuncs.h"

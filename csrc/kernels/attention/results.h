@@ -40,7 +40,6 @@ write_row(const rp_results *results, int64_t b, int64_t h, int64_t i, running_t 
     if (results->out.col == (ptrdiff_t)sizeof(T) && Dv % VL == 0) {
         for (ptrdiff_t k = 0; k < Dv; k += VL)
             store((T *)out + k, load(values + k) * norm);
-
     } else {
         scale_row(values, Dv, norm);
         unpack_row(out, results->out.col, values, Dv);

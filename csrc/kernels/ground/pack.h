@@ -37,8 +37,8 @@ pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth
             panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
 }
 
-/* (rows of a plus one row, unless that is NULL) * factor as rows of `padded` elements, zeros
- * past their columns: contiguous rows a few at a time from far away. */
+/* (rows of a plus one row, unless that is NULL) * factor as rows of `columns` elements, whole
+ * vectors of them: contiguous rows, the next ones asked for. */
 RP_INLINE void
 pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, const T *shift,
                 int64_t count, ptrdiff_t columns, T factor)
@@ -54,13 +54,13 @@ pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, const T *shift,
         }
 }
 
-/* The same of `count` rows of any strides, of which a has `valid`: the others are zeros. */
+/* The same of `count` rows of any strides, of which a has `valid`: the others are zeros. Rows
+ * become whole vectors. */
 static void
 pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
-          int64_t first, int64_t valid, int64_t count, ptrdiff_t columns,
-          ptrdiff_t padded, T factor)
+          int64_t first, int64_t valid, int64_t count, ptrdiff_t columns, T factor)
 {
-    const ptrdiff_t size = sizeof(T);
+    const ptrdiff_t size = sizeof(T), padded = RP_ROUND_UP(columns, VL);
     const char *rows = rp_at(a, b, h, first);
     const char *shift = bias->data ? rp_at(bias, b, h, 0) : NULL;
     memset(packed + valid * padded, 0, (size_t)((count - valid) * padded) * sizeof(T));

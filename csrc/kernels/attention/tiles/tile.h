@@ -5,7 +5,7 @@
 #include "../../ground/vector.h"
 #include "../sight.h"
 
-#define BQ (RP_QUERY_TILE / (RP_IS_F32 ? 1 : 2))
+#define BQ RP_QUERY_TILE
 
 /* One tile of queries, and what it accumulates over its key tiles. */
 typedef struct {

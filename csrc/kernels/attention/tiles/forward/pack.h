@@ -13,11 +13,10 @@ pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
 {
     const rp_attention *p = plan->p;
     const T factor = (T)(p->scale * RP_LOG2E);
-    pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D,
-              plan->D_pad, factor);
+    pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D, factor);
     if (relative != content)
         pack_sums(relative, &p->query, &p->pos_bias_v, b, h, i0, rows, padded, p->D,
-                  plan->D_pad, factor);
+                  factor);
 }
 
 /* Keys, and where needed values, of one key tile of one slice. */
