@@ -74,10 +74,10 @@ def test_a_missing_gradient_fails():
 
 
 def test_memory_beyond_the_output_is_seen(monkeypatch):
-    """A form that needs 64 MiB must be charged with them, its output must not."""
+    """A form that needs 256 MiB must be charged with them, its output must not."""
 
     def hungry(table, positions):
-        np.ones(1 << 26, dtype=np.uint8)
+        np.ones(1 << 28, dtype=np.uint8)
         return np.ones(1 << 23, dtype=np.uint8)
 
     def hungry_backward(grad_out, **inputs):
@@ -88,7 +88,7 @@ def test_memory_beyond_the_output_is_seen(monkeypatch):
     monkeypatch.setattr(rows, "ROWS", [row])
     for form in ("relpos", "gradients"):
         found = child.run_here("hungry", form)
-        assert found["memory"] is None or 60e6 < found["memory"] < 72e6
+        assert found["memory"] is None or 250e6 < found["memory"] < 280e6
         assert found["seconds"] > 0
 
 
