@@ -117,7 +117,7 @@ def measure(options: argparse.Namespace, path: Path | None) -> Results:
     specs = chosen(options)
     if options.missing:
         specs = [spec for spec in specs if spec.label not in results.rows]
-    for row in worker.records(specs, options.seconds):
+    for row in worker.records(specs, options.seconds, [*results.rows.values()]):
         print(text.of_row(row), flush=True)
         results.rows[row["label"]] = row
         if path:

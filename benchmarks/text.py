@@ -17,12 +17,12 @@ def of_row(row: Record) -> str:
     for x in timed:
         times = f"{ratio(x, ours):6.2f} x relpos" if "share" in ours else f"{'':15}"
         lines.append(
-            f"  {x['name']:<24}{x['seconds'] * 1e3:10.3f} ms {times} "
+            f"  {x['name']:<28}{x['seconds'] * 1e3:10.3f} ms {times} "
             f"{x['share']:6.3f} {unit}, error {x['error']:.0e}, "
             f"{x['kept']} of {x['tried']} kept{', ready-made' * x['ready_made']}"
         )
     skipped = [x for x in row["entrants"] if "skipped" in x]
-    lines += [f"  {x['name']:<24}{x['skipped']}" for x in skipped]
+    lines += [f"  {x['name']:<28}{x['skipped']}" for x in skipped]
     return "\n".join(lines)
 
 
@@ -32,5 +32,5 @@ def of_memory(row: Record) -> str:
     for x in row["entrants"]:
         known = x.get("bytes") is not None
         said = f"{x['bytes'] / 1e6:10.1f} MB" if known else x.get("skipped", "unknown")
-        lines.append(f"  {x['name']:<24}{said}")
+        lines.append(f"  {x['name']:<28}{said}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """The child process that measures: one for each number of threads.
 
-python -m benchmarks.worker: reads a JSON object of a `budget` and `specs`, prints a
-line of JSON for each row. Its environment sets what libraries read as they are loaded.
+python -m benchmarks.worker THREADS SECONDS: each line of JSON asks for a row, which is
+measured and printed. Its environment sets what libraries read as they load.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from time import strftime
-from typing import Any
 
+from benchmarks.goals import Record
 from benchmarks.rows import ROOT, THREAD_VARIABLES, Spec, measure
 
 __all__ = ["records"]
@@ -37,13 +37,20 @@ def environment(threads: int) -> dict[str, str]:
     return os.environ | TUNED | dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
-def records(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
-    """Measures rows in children; one that dies costs its row and no other."""
+def records(
+    specs: Sequence[Spec], budget: float, known: Iterable[Record] = ()
+) -> Iterator[Record]:
+    """Measures rows in children; one that dies costs its row and no other.
+
+    `known` are rows measured before, from which it is known who is far behind.
+    """
+    before = list(known)
     for threads in sorted({spec.threads for spec in specs}):
         left = [spec for spec in specs if spec.threads == threads]
         while left:
             done = 0
-            for record in run_child(left, budget):
+            for record in run_child(left, budget, before):
+                before.append(record)
                 yield record
                 done += 1
             if done < len(left):
@@ -51,22 +58,34 @@ def records(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
             left = left[done + 1 :]
 
 
-def run_child(specs: Sequence[Spec], budget: float) -> Iterator[dict[str, Any]]:
-    """Rows of one child, as they come."""
-    asked = {"budget": budget, "specs": [asdict(spec) for spec in specs]}
+def run_child(
+    specs: Sequence[Spec], budget: float, before: Sequence[Record]
+) -> Iterator[Record]:
+    """Rows of one child, each asked for when the one before it has come."""
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.worker", json.dumps(asked)],
+        [sys.executable, "-m", "benchmarks.worker", str(specs[0].threads), str(budget)],
         cwd=ROOT,
         env=environment(specs[0].threads),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            yield json.loads(line)
+        assert child.stdin is not None and child.stdout is not None
+        for spec in specs:
+            far = far_behind(spec, before)
+            names = {x["name"] for x in far}
+            left = tuple(name for name in spec.peers if name not in names)
+            asked = json.dumps(asdict(replace(spec, peers=left)))
+            print(asked, file=child.stdin, flush=True)
+            line = child.stdout.readline()
+            if not line:
+                return
+            record = json.loads(line)
+            record["entrants"] += far
+            yield record
 
 
-def far_behind(spec: Spec, before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def far_behind(spec: Spec, before: Sequence[Record]) -> list[Record]:
     """Peers that shorter rows of the same have shown to be far off."""
     same = [
         row
@@ -93,20 +112,16 @@ def far_behind(spec: Spec, before: Sequence[dict[str, Any]]) -> list[dict[str, A
 
 
 def main() -> None:
-    """Measures what the argument says."""
-    asked = json.loads(sys.argv[1])
-    specs = [Spec.of(each) for each in asked["specs"]]
+    """Measures what each line asks for."""
+    threads, budget = int(sys.argv[1]), float(sys.argv[2])
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[-specs[0].threads :])
-    done: list[dict[str, Any]] = []
-    for spec in specs:
-        far = far_behind(spec, done)
-        names = {x["name"] for x in far}
-        left = tuple(name for name in spec.peers if name not in names)
-        record = measure(replace(spec, peers=left), asked["budget"])
-        record["entrants"] += far
-        done.append(record | {"date": strftime("%Y-%m-%d %H:%M")})
-        print(json.dumps(done[-1]), flush=True)
+    os.sched_setaffinity(0, cores[-threads:])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    for line in sys.stdin:
+        record = measure(Spec.of(json.loads(line)), budget)
+        record["date"] = strftime("%Y-%m-%d %H:%M")
+        print(json.dumps(record), file=answers, flush=True)
 
 
 if __name__ == "__main__":

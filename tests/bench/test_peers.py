@@ -165,7 +165,7 @@ def test_a_peer_far_behind_is_left_out_where_calls_take_seconds():
 def test_a_process_that_ends_costs_its_row_and_no_other(monkeypatch, capsys):
     asked = [spec(scheme=name) for name in ("plain", "music", "xl")]
 
-    def run_child(specs, budget):
+    def run_child(specs, budget, before):
         for each in specs:
             if each.scheme == "music":
                 return
