@@ -68,6 +68,62 @@ def test_any_number_of_keys(isa, lk):
     check_all(*of_length(lk))
 
 
+# Rows of a key head meet a block of keys together, four at a time, then two, then one;
+# more than eight in blocks of eight.
+ROWS_OF_A_HEAD = [(lq, 1) for lq in range(1, 10)] + [(1, 4), (2, 3), (3, 4), (8, 2)]
+
+
+@functools.cache
+def sharing(kind, lq, group, window):
+    rng = np.random.default_rng([lq, group])
+    heads = 2 * group
+    inputs = qkv(rng, (), heads, lq, 600, 64, 72, key_heads=2)
+    keywords = terms(rng, kind, heads, lq, 600, 64, 72, offset=570, k=40)
+    keywords |= {"is_causal": True, "window": window, "enable_gqa": group > 1}
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("window", [None, (70, 5)])
+@pytest.mark.parametrize("kind", ["plain", "shaw", "xl", "everything"])
+def test_rows_that_share_keys(isa, kind, window):
+    for lq, group in ROWS_OF_A_HEAD:
+        check_all(*sharing(kind, lq, group, window))
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq", [1, 2, 4, 7])
+def test_rows_of_other_items_change_no_bits(isa, dtype, lq):
+    rng = np.random.default_rng(lq)
+    inputs = [x.astype(dtype) for x in qkv(rng, (3,), 4, lq, 1100, 64, key_heads=2)]
+    keywords = cast(terms(rng, "xl", 4, lq, 1100, 64, offset=1000), dtype)
+    keywords |= {"is_causal": True, "enable_gqa": True}
+    want = run(*inputs, **keywords)
+    got = run(*inputs, **keywords, num_threads=3)
+    assert_results_bitwise(got, want)
+    for item in range(3):
+        got = run(*(x[item : item + 1] for x in inputs), **keywords)
+        assert_bitwise(got.out, want.out[item : item + 1])
+        assert_bitwise(got.lse, want.lse[item : item + 1])
+
+
+@both_dtypes
+@pytest.mark.parametrize("kind", ["plain", "shaw", "music"])
+def test_what_only_later_rows_see_may_be_nan(isa, dtype, kind):
+    """Rows that share a block of keys do not see the same of them."""
+    rng = np.random.default_rng(0)
+    q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, 8, 200, 64))
+    keywords = cast(terms(rng, kind, 2, 8, 200, 64, offset=120), dtype)
+    keywords |= {"is_causal": True, "window": (60, None)}
+    want = run(q, k, v, **keywords)
+    k[:, 124], v[:, 124] = np.nan, np.inf  # seen from query 4 on
+    k[:, 62], v[:, 62] = np.inf, np.nan  # seen up to query 2
+    got = run(q, k, v, **keywords)
+    assert_bitwise(got.out[:, 3], want.out[:, 3])
+    assert_bitwise(got.lse[:, 3], want.lse[:, 3])
+    assert np.isnan(got.out[:, [0, 1, 2, 4, 5, 6, 7]]).all()
+
+
 def padded(x):
     """Rows three columns longer than what is looked at."""
     wide = np.full((*x.shape[:-1], x.shape[-1] + 3), np.nan, x.dtype)
@@ -80,12 +136,13 @@ ROWS = {name: LAYOUTS[name] for name in ("transposed", "negative", "spaced")}
 
 @both_dtypes
 @pytest.mark.parametrize("layout", [*ROWS.values(), padded])
+@pytest.mark.parametrize("lq, lk", [(5, 70), (1, 700)])
 @pytest.mark.parametrize("d", [48, 64, 72])
-def test_rows_that_lie_apart_give_the_same_bits(isa, dtype, layout, d):
-    """Rows of whole vectors side by side are multiplied many at a time, others one."""
+def test_rows_that_lie_apart_give_the_same_bits(isa, dtype, layout, d, lq, lk):
+    """Rows of whole vectors side by side are read where they lie, others are copied."""
     rng = np.random.default_rng(d)
-    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, 5, 70, d)]
-    keywords = cast(terms(rng, "shaw", 2, 5, 70, d, k=30, offset=30), dtype)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, d)]
+    keywords = cast(terms(rng, "shaw", 2, lq, lk, d, k=30, offset=30), dtype)
     want = run(*inputs, **keywords)
     for n in range(3):
         laid = [layout(x) if i == n else x for i, x in enumerate(inputs)]
@@ -143,6 +200,24 @@ def test_tables_as_far_away_as_may_be(isa, first, offset, beyond):
         near["query_offset"] = 1000 if first + offset > 0 else -1000
     got = run(*inputs, **rows, **far)
     assert_results_bitwise(got, run(*inputs, **rows, **near))
+
+
+@both_dtypes
+@pytest.mark.parametrize("where", ["inside", "before", "behind", "spaced"])
+def test_biases_of_a_run_of_keys(isa, dtype, where):
+    """The largest and infinite ones too, and where the table lies beside the keys."""
+    rng = np.random.default_rng(1)
+    inputs = [x.astype(dtype) for x in qkv(rng, (), 2, 3, 130, 16)]
+    rows = {"inside": 150, "spaced": 150}.get(where, 40)
+    bias = normal(rng, 2, rows).astype(dtype)
+    largest = np.finfo(dtype).max
+    bias[:, [3, 20, 33]] = [-np.inf, -largest, largest / 8]
+    first = {"inside": -10, "spaced": -10, "before": -60, "behind": 60}[where]
+    keywords = {"query_offset": 5, "min_relative_position": first}
+    if where == "spaced":
+        bias = LAYOUTS["spaced"](bias)
+    want = dense_oracle.attention(*inputs, rel_bias=bias, **keywords)
+    assert_results_close(run(*inputs, rel_bias=bias, **keywords), want)
 
 
 @both_dtypes

@@ -22,11 +22,8 @@ log2_units(double x)
 {
     const double limit = RP_LARGEST_TERM;
     double y = x * RP_LOG2E;
-    if (y > limit && x != INFINITY)
-        y = limit;
-    if (y < -limit && x != -INFINITY)
-        y = -limit;
-    return (T)y;
+    y = y > limit ? limit : y < -limit ? -limit : y;
+    return (T)(x == INFINITY || x == -INFINITY ? x : y);
 }
 
 /* s + x, and -inf where x is: it hides NaN and infinity too. */

@@ -57,6 +57,18 @@ pair_row(const rp_attention *p, int64_t b, int64_t i, int64_t j, const rp_table 
                         p->beyond);
 }
 
+/* Of the keys [j0, end) of query i, those whose rows follow each other in a table, the row of
+ * key j being j + *shift. The keys before have its first row, those behind its last, or none.
+ * Not for labels. */
+RP_INLINE rp_interval
+run_in_table(const rp_attention *p, int64_t b, int64_t i, int64_t j0, int64_t end,
+             const rp_table *table, int64_t *shift)
+{
+    *shift = -i - rp_query_offset(p, b) - table->first;
+    int64_t begin = RP_MIN(end, RP_MAX(j0, -*shift));
+    return (rp_interval){begin, RP_MAX(begin, RP_MIN(end, table->rows - *shift))};
+}
+
 /* ---- packing --------------------------------------------------------------------- */
 
 /* Band columns that any tile reads, [first, end); column 0 is that of relative position

@@ -92,15 +92,18 @@ gemm_few_rows(const rp_product *p, int64_t column, int64_t columns)
     enum { STRIP = 64 };
     const rp_array lines = {(char *)p->b, NULL, 0, p->b_col, sizeof(T)};
     const T alpha = (T)p->alpha, beta = (T)p->beta;
-    for (int64_t first = 0; first < columns && !rp_stopping(); first += STRIP)
+    for (int64_t first = 0; first < columns && !rp_stopping(); first += STRIP) {
+        T sums[RP_GEMM_FEW * STRIP] = {0};
+        int64_t count = RP_MIN(STRIP, columns - first);
+        add_dots((const T *)p->a, p->a_row / (ptrdiff_t)sizeof(T), (int)p->m,
+                 lines_of(&lines, 0, 0, column + first, count, p->k, NULL), count, p->k,
+                 sums, STRIP);
         for (int64_t row = 0; row < p->m; row++) {
-            const T *a = (const T *)(p->a + row * p->a_row);
-            T *c = (T *)p->c + row * p->c_row + column + first, sums[STRIP] = {0};
-            int64_t count = RP_MIN(STRIP, columns - first);
-            add_dots(&lines, 0, 0, column + first, count, a, p->k, NULL, sums);
+            T *c = (T *)p->c + row * p->c_row + column + first;
             for (int64_t j = 0; j < count; j++)
-                c[j] = alpha * sums[j] + (beta != 0 ? beta * c[j] : 0);
+                c[j] = alpha * sums[row * STRIP + j] + (beta != 0 ? beta * c[j] : 0);
         }
+    }
 }
 
 /* The block of c whose first cell is (row, column); scratch holds RP_GEMM_SCRATCH T. */

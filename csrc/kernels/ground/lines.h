@@ -1,14 +1,18 @@
 /* lines.h: lines of numbers, strided or contiguous: where one lies, copies, zeros, sums, and
  * products of one with many that are read where they lie. Memory is what those wait for: each
- * line asks for the one RP_ROWS_AHEAD on, since the hardware loses the stream at every page. */
+ * line asks for one that is far enough ahead to have come when its turn is there. */
 #ifndef RELPOS_GROUND_LINES_H
 #define RELPOS_GROUND_LINES_H
 
 #include "vector.h"
 
 enum {
-    RP_ROWS_AHEAD = 16,    /* lines that are fetched before they are read */
     LINE = 64 / sizeof(T), /* numbers of a line of the cache */
+    RP_ROWS_AHEAD = 16, /* rows that are asked for before they are packed or written */
+    RP_STREAM_AHEAD = 32, /* lines that are asked for before they are multiplied */
+    RP_LINES_SUMMED = 64, /* lines whose weighted sum is made before it is added */
+    /* lines that are multiplied by the same others at a time: their sums fill registers */
+    RP_LINES_TOGETHER = RP_VECTOR_BYTES == 64 ? 4 : 2,
 };
 
 /* Byte address of row `row` of batch item b, head h. */
@@ -36,6 +40,13 @@ row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
     for (ptrdiff_t k = 0; k < count; k++)
         buffer[k] = *(const T *)(data + k * step);
     return buffer;
+}
+
+RP_INLINE const T *
+operand_row(const rp_array *a, int64_t b, int64_t h, int64_t row, ptrdiff_t count,
+            T *buffer)
+{
+    return row_of(rp_at(a, b, h, row), a->col, count, buffer);
 }
 
 /* n elements from one strided run to another. */
@@ -121,71 +132,196 @@ dot(const T *a, const T *b, ptrdiff_t count)
     return total;
 }
 
-/* Lane n = x . row n, the bits of dot, for rows of whole vectors. The sums of VL rows
- * are folded together, which takes a quarter of the steps. */
-RP_INLINE V
-dots(const T *x, const char *rows, ptrdiff_t step, ptrdiff_t count)
+/* ---- products of one line with many ------------------------------------------------ */
+
+/* Lines of whole vectors side by side, `step` bytes apart. */
+typedef struct {
+    const char *at;
+    ptrdiff_t step;
+    uintptr_t ahead; /* bytes to the line that is fetched while one is read */
+} lines_t;
+
+/* Whether lines are read where they lie. */
+RP_INLINE int
+lie_in_place(const rp_array *a, ptrdiff_t columns)
 {
-    V sums[VL];
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) {
-        const T *row = (const T *)(rows + i * step);
-        uintptr_t ahead = (uintptr_t)row + (uintptr_t)(RP_ROWS_AHEAD * step);
-        V sum0 = (V){0}, sum1 = (V){0};
-        ptrdiff_t k = 0;
-        for (; k + 2 * VL <= count; k += 2 * VL) {
-            rp_fetch(ahead + (uintptr_t)k * sizeof(T));
-            rp_fetch(ahead + (uintptr_t)(k + VL) * sizeof(T));
-            sum0 += load(x + k) * load(row + k);
-            sum1 += load(x + k + VL) * load(row + k + VL);
-        }
-        for (; k + VL <= count; k += VL)
-            sum0 += load(x + k) * load(row + k);
-        sums[i] = sum0 + sum1;
-    }
-#pragma GCC unroll 4
-    for (int n = VL / 2; n >= 1; n /= 2)
-#pragma GCC unroll 8
-        for (int i = 0; i < n; i++)
-            sums[i] = RP_LOW(sums[i], sums[i + n]) + RP_HIGH(sums[i], sums[i + n]);
-    return sums[0];
+    return a->col == (ptrdiff_t)sizeof(T) && columns % VL == 0;
 }
 
-/* s[n] += x . row `first` + n, for n in [0, count). `gathered`: room for a strided row. */
-static void
-add_dots(const rp_array *rows, int64_t b, int64_t h, int64_t first, int64_t count,
-         const T *x, ptrdiff_t columns, T *gathered, T *s)
+/* Lines [first, first + count) of an array: where they lie or, if that will not do, a copy in
+ * `buffer`, padded with zeros. */
+RP_INLINE lines_t
+lines_of(const rp_array *a, int64_t b, int64_t h, int64_t first, int64_t count,
+         ptrdiff_t columns, T *buffer)
 {
-    const char *row = rp_at(rows, b, h, first);
-    int64_t n = 0;
-    if (rows->col == (ptrdiff_t)sizeof(T) && columns % VL == 0)
-        for (; n + VL <= count; n += VL)
-            store(s + n,
-                  load(s + n) + dots(x, row + n * rows->row, rows->row, columns));
-    for (; n < count; n++)
-        s[n] +=
-            dot(x, row_of(row + n * rows->row, rows->col, columns, gathered), columns);
+    const char *at = rp_at(a, b, h, first);
+    const ptrdiff_t padded = RP_ROUND_UP(columns, VL);
+    if (lie_in_place(a, columns))
+        return (lines_t){at, a->row, (uintptr_t)(RP_STREAM_AHEAD * a->row)};
+    for (int64_t n = 0; n < count; n++)
+        pack_row(buffer + n * padded, at + n * a->row, a->col, columns, padded);
+    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0};
 }
 
-/* out += sum_n w[n] * row n over four vectors, without rows of weight 0: hidden pairs may
- * sit on NaN. */
+/* s[r][n] += x[r] . line n for `rows` lines x and VL lines, those past `last` as that one. */
 RP_INLINE void
-weigh_rows(const T *w, const char *rows, ptrdiff_t step, int64_t count, T *out)
+add_dots_lanes(const T *x, ptrdiff_t x_step, const int rows, lines_t lines, int last,
+               ptrdiff_t width, T *s, ptrdiff_t s_step)
 {
-    V acc[4] = {{0}};
-    for (int64_t n = 0; n < count; n++, rows += step) {
-        const T *row = (const T *)rows;
-        if (w[n] == 0)
-            continue;
+    V sums[RP_LINES_TOGETHER][VL];
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; c++) {
-            rp_fetch((uintptr_t)(row + c * VL) + (uintptr_t)(RP_ROWS_AHEAD * step));
-            acc[c] += w[n] * load(row + c * VL);
+    for (int n = 0; n < VL; n++) {
+        const T *line = (const T *)(lines.at + RP_MIN(n, last) * lines.step);
+        V sum[RP_LINES_TOGETHER] = {{0}};
+        for (ptrdiff_t k = 0; k < width; k += VL) {
+            V part = load(line + k);
+            rp_fetch((uintptr_t)(line + k) + lines.ahead);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                sum[r] += load(x + r * x_step + k) * part;
         }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sums[r][n] = sum[r];
     }
 #pragma GCC unroll 4
-    for (int c = 0; c < 4; c++)
-        store(out + c * VL, load(out + c * VL) + acc[c]);
+    for (int r = 0; r < rows; r++)
+        store(s + r * s_step, load(s + r * s_step) + sum_each(sums[r]));
+}
+
+/* The same for `count` lines. */
+RP_INLINE void
+add_dots_rows(const T *x, ptrdiff_t x_step, const int rows, lines_t lines,
+              int64_t count, ptrdiff_t width, T *s, ptrdiff_t s_step)
+{
+    T rest[RP_LINES_TOGETHER * VL] = {0};
+    int64_t n = 0;
+    for (; n + VL <= count; n += VL, lines.at += VL * lines.step)
+        if (width == 4 * VL)
+            add_dots_lanes(x, x_step, rows, lines, VL - 1, 4 * VL, s + n, s_step);
+        else
+            add_dots_lanes(x, x_step, rows, lines, VL - 1, width, s + n, s_step);
+    if (n < count)
+        add_dots_lanes(x, x_step, rows, lines, (int)(count - n) - 1, width, rest, VL);
+    for (int i = 0; n < count; n++, i++)
+        for (int r = 0; r < rows; r++)
+            s[r * s_step + n] += rest[r * VL + i];
+}
+
+/* s[r][n] += x[r] . line n for `rows` lines x of `width` numbers, whole vectors, and `count`
+ * lines, which are fetched by the first of the rows. */
+static void
+add_dots(const T *x, ptrdiff_t x_step, int rows, lines_t lines, int64_t count,
+         ptrdiff_t width, T *s, ptrdiff_t s_step)
+{
+    while (rows > 0) {
+        int taken = rows >= RP_LINES_TOGETHER ? RP_LINES_TOGETHER : rows >= 2 ? 2 : 1;
+        if (taken == RP_LINES_TOGETHER)
+            add_dots_rows(x, x_step, RP_LINES_TOGETHER, lines, count, width, s, s_step);
+        else if (taken == 2)
+            add_dots_rows(x, x_step, 2, lines, count, width, s, s_step);
+        else
+            add_dots_rows(x, x_step, 1, lines, count, width, s, s_step);
+        lines.ahead = 0;
+        rows -= taken;
+        x += taken * x_step;
+        s += taken * s_step;
+    }
+}
+
+/* sums[r] += w[r] * line over `vectors` vectors, unless w[r] is 0, which its bits tell soonest. */
+RP_INLINE void
+weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *at,
+           uintptr_t ahead, const int vectors, V (*sums)[8])
+{
+    const T *line = (const T *)at;
+    V part[8];
+#pragma GCC unroll 8
+    for (int c = 0; c < vectors; c++) {
+        rp_fetch((uintptr_t)(line + c * VL) + ahead);
+        part[c] = load(line + c * VL);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        TI bits;
+        memcpy(&bits, w + r * w_step, sizeof bits);
+        if (bits != 0)
+#pragma GCC unroll 8
+            for (int c = 0; c < vectors; c++)
+                sums[r][c] += w[r * w_step] * part[c];
+    }
+}
+
+/* out[r] += sum_n w[r][n] * line n over `vectors` vectors. A row alone sums even and odd lines
+ * apart: in one sum each addition would wait for the one before. */
+RP_INLINE void
+weigh_strip(const T *w, ptrdiff_t w_step, const int rows, lines_t lines, int64_t count,
+            const int vectors, T *out, ptrdiff_t out_step)
+{
+    V sums[RP_LINES_TOGETHER][8] = {{{0}}}, (*odd)[8] = rows == 1 ? sums + 1 : sums;
+    const char *at = lines.at;
+    int64_t n = 0;
+    for (; n + 2 <= count; n += 2, at += 2 * lines.step) {
+        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, sums);
+        weigh_line(w + n + 1, w_step, rows, at + lines.step, lines.ahead, vectors, odd);
+    }
+    if (n < count)
+        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++, out += out_step)
+#pragma GCC unroll 8
+        for (int c = 0; c < vectors; c++) {
+            V sum = rows == 1 ? sums[0][c] + sums[1][c] : sums[r][c];
+            store(out + c * VL, load(out + c * VL) + sum);
+        }
+}
+
+/* The same over `width` numbers, RP_LINES_SUMMED lines at a time. */
+RP_INLINE void
+weigh_lines_rows(const T *w, ptrdiff_t w_step, const int rows, lines_t lines,
+                 int64_t count, ptrdiff_t width, T *out, ptrdiff_t out_step)
+{
+    const ptrdiff_t size = sizeof(T);
+    for (; count > 0; count -= RP_LINES_SUMMED, w += RP_LINES_SUMMED) {
+        int64_t some = RP_MIN(RP_LINES_SUMMED, count);
+        lines_t strip = lines;
+        ptrdiff_t k = 0;
+        for (; RP_LINES_TOGETHER / rows >= 2 && k + 8 * VL <= width; k += 8 * VL) {
+            weigh_strip(w, w_step, rows, strip, some, 8, out + k, out_step);
+            strip.at += 8 * VL * size;
+        }
+        for (; k + 4 * VL <= width; k += 4 * VL) {
+            weigh_strip(w, w_step, rows, strip, some, 4, out + k, out_step);
+            strip.at += 4 * VL * size;
+        }
+        for (; k < width; k += VL) {
+            weigh_strip(w, w_step, rows, strip, some, 1, out + k, out_step);
+            strip.at += VL * size;
+        }
+        lines.at += RP_LINES_SUMMED * lines.step;
+    }
+}
+
+/* out[r] += sum_n w[r][n] * line n for `rows` lines of weights and of out, without lines of
+ * weight 0: hidden pairs may sit on NaN. */
+static void
+weigh_lines(const T *w, ptrdiff_t w_step, int rows, lines_t lines, int64_t count,
+            ptrdiff_t width, T *out, ptrdiff_t out_step)
+{
+    while (rows > 0) {
+        int taken = rows >= RP_LINES_TOGETHER ? RP_LINES_TOGETHER : rows >= 2 ? 2 : 1;
+        if (taken == RP_LINES_TOGETHER)
+            weigh_lines_rows(w, w_step, RP_LINES_TOGETHER, lines, count, width, out,
+                             out_step);
+        else if (taken == 2)
+            weigh_lines_rows(w, w_step, 2, lines, count, width, out, out_step);
+        else
+            weigh_lines_rows(w, w_step, 1, lines, count, width, out, out_step);
+        lines.ahead = 0;
+        rows -= taken;
+        w += taken * w_step;
+        out += taken * out_step;
+    }
 }
 
 #endif

@@ -75,10 +75,12 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
 
 /* The visible keys [j0, end) of one query row. */
 static void
-stretch_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *q,
-                  int64_t hk, int64_t j0, int64_t end, double *bias_sums)
+stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t end,
+                  double *bias_sums)
 {
     const rp_attention *p = &g->forward;
+    const query_row_t *q = rows->row;
+    const int64_t hk = rows->hk;
     unsigned char keep[RP_STRETCH_KEYS];
     T max = *(const T *)rp_at(&p->results.row_max, q->b, q->h, q->i);
     T sum = *(const T *)rp_at(&p->results.row_sum, q->b, q->h, q->i);
@@ -87,7 +89,7 @@ stretch_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *
         delta -= *(const T *)rp_at(&g->grad_lse, q->b, q->h, q->i);
     if (sum == 0)
         return;
-    score_stretch(bias, q, hk, j0, end);
+    score_stretch(rows, j0, end);
     if (p->dropout.p > 0)
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
@@ -103,7 +105,7 @@ stretch_gradients(const bias_t *bias, const rp_gradients *g, const query_row_t *
         q->s[j - j0] = prob * (z * grad - delta);
         pair_gradients(g, q, hk, j, prob * z, q->s[j - j0]);
     }
-    sum_bias_run(bias, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s, bias_sums);
+    sum_bias_run(rows->bias, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s, bias_sums);
 }
 
 typedef struct {
@@ -118,23 +120,23 @@ rows_backward_unit(void *context, int64_t unit, int worker)
     const rows_gradients_t *rg = context;
     const rows_plan_t *plan = &rg->plan;
     const rp_attention *p = plan->p;
-    query_row_t q = {.s = plan->scratch};
+    query_rows_t rows;
     (void)unit;
     (void)worker;
-    q.gathered = q.s + RP_STRETCH_KEYS + VL;
     for (int64_t row = 0; row < p->B * p->Hk * plan->rows; row++) {
-        int64_t slice = row / plan->rows;
-        start_row(plan, &q, slice, row % plan->rows,
-                  q.gathered + 2 * RP_MAX(p->D, p->Dv));
+        const query_row_t *q = rows.row;
+        start_rows(plan, &rows, row / plan->rows, 1, plan->scratch);
+        start_row(plan, &rows, 0, row % plan->rows);
         memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
-        for (int64_t j0 = q.visible.begin; j0 < q.visible.end; j0 += RP_STRETCH_KEYS) {
+        for (int64_t j0 = q->visible.begin; j0 < q->visible.end;
+             j0 += RP_STRETCH_KEYS) {
             if (rp_stopping())
                 return;
-            stretch_gradients(&plan->bias, rg->g, &q, slice % p->Hk, j0,
-                              RP_MIN(j0 + RP_STRETCH_KEYS, q.visible.end),
+            stretch_gradients(rg->g, &rows, j0,
+                              RP_MIN(j0 + RP_STRETCH_KEYS, q->visible.end),
                               rg->bias_sums);
         }
-        add_bias_sums(rg->g, q.b, q.h, rg->bias_sums);
+        add_bias_sums(rg->g, q->b, q->h, rg->bias_sums);
     }
 }
 

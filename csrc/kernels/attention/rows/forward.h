@@ -7,13 +7,10 @@
 #ifndef RELPOS_ATTENTION_ROWS_FORWARD_H
 #define RELPOS_ATTENTION_ROWS_FORWARD_H
 
-#include "../dropout.h"
-#include "../results.h"
-#include "../terms/mask.h"
+#include "row.h"
 
 enum {
-    RP_FEW_QUERIES = 8, /* rows that share the keys of a stretch while they are warm */
-    RP_SPANS = 64,      /* parts that the keys of few queries are split into, at most */
+    RP_SPANS = 64, /* parts that the keys of few queries are split into, at most */
 };
 
 typedef struct {
@@ -31,161 +28,61 @@ typedef struct {
     ptrdiff_t scratch_size; /* elements to a worker */
 } rows_plan_t;
 
-/* One query row in work. */
-typedef struct {
-    int64_t b, h, i;
-    rp_interval visible;
-    const T *content, *relative; /* (q + u) and (q + v), times scale * log2e */
-    T *s, *gathered;             /* a stretch's logits; a strided row made contiguous */
-    running_t *running;
-    T *out;
-} query_row_t;
-
-RP_INLINE const T *
-operand_row(const rp_array *a, int64_t b, int64_t h, int64_t row, ptrdiff_t count,
-            T *buffer)
-{
-    return row_of(rp_at(a, b, h, row), a->col, count, buffer);
-}
-
+/* to = (row + bias) * factor, `padded` numbers, whose last are zeros. */
 static void
-score_rel_query(const rp_attention *p, const query_row_t *q, int64_t hk, int64_t j0,
-                int64_t end)
+pack_query(T *to, const char *row, ptrdiff_t step, const rp_array *bias, int64_t b,
+           int64_t h, ptrdiff_t count, ptrdiff_t padded, T factor)
 {
-    const T factor = (T)(p->scale * RP_LOG2E);
-    T *second = q->gathered + RP_MAX(p->D, p->Dv);
-    for (int64_t j = j0; j < end; j++) {
-        int64_t l = pair_row(p, q->b, q->i, j, &p->rel_query);
-        if (l < 0)
-            continue;
-        const T *key = operand_row(&p->key, q->b, hk, j, p->D, q->gathered);
-        const T *row = operand_row(&p->rel_query.array, q->b, q->h, l, p->D, second);
-        q->s[j - j0] += dot(key, row, p->D) * factor;
+    pack_row(to, row, step, count, padded);
+    if (bias->data) {
+        const char *add = rp_at(bias, b, h, 0);
+        for (ptrdiff_t k = 0; k < count; k++)
+            to[k] += *(const T *)(add + k * bias->col);
     }
+    scale_row(to, padded, factor);
 }
 
-/* The rel_key term of the keys [j0, end): those whose rows follow each other in the table
- * together, the others, by label or beyond its ends, one by one. */
+/* Lays *rows out in a worker's scratch. */
 static void
-score_rel_key(const rp_attention *p, const query_row_t *q, int64_t j0, int64_t end)
-{
-    int64_t shift = -q->i - rp_query_offset(p, q->b) - p->rel_key.first;
-    int64_t low = j0, high = j0;
-    if (!p->labels.array.data) {
-        low = RP_MIN(end, RP_MAX(j0, -shift));
-        high = RP_MAX(low, RP_MIN(end, p->rel_key.rows - shift));
-        add_dots(&p->rel_key.array, q->b, q->h, low + shift, high - low, q->relative,
-                 p->D, q->gathered, q->s + low - j0);
-    }
-    for (int64_t j = j0; j < end; j++) {
-        int64_t l = j < low || j >= high ? pair_row(p, q->b, q->i, j, &p->rel_key) : -1;
-        if (l >= 0)
-            add_dots(&p->rel_key.array, q->b, q->h, l, 1, q->relative, p->D,
-                     q->gathered, q->s + j - j0);
-    }
-}
-
-/* Logits of the keys [j0, end), all visible by position, into q->s. */
-static void
-score_stretch(const bias_t *bias, const query_row_t *q, int64_t hk, int64_t j0,
-              int64_t end)
-{
-    const rp_attention *p = bias->p;
-    const rp_array *weights = &p->results.weights;
-    memset(q->s, 0, (size_t)(end - j0) * sizeof(T));
-    add_dots(&p->key, q->b, hk, j0, end - j0, q->content, p->D, q->gathered, q->s);
-    if (p->rel_key.array.data)
-        score_rel_key(p, q, j0, end);
-    if (p->rel_query.array.data)
-        score_rel_query(p, q, hk, j0, end);
-    add_bias_run(bias, q->b, q->h, q->i, j0, end - j0, q->s);
-    add_mask(p, q->b, q->h, q->i, j0, (int)(end - j0), q->s);
-    if (weights->data)
-        unpack_row(rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, weights->col,
-                   q->s, end - j0);
-}
-
-/* out += sum_n w[n] * row n, skipping weights of 0 (hidden pairs may sit on NaN). Rows are
- * read in strips of 8 vectors that stay in registers over the keys. */
-static void
-add_weighted(const rp_attention *p, const query_row_t *q, const rp_array *rows,
-             int64_t h, int64_t j0, int64_t count, int by_pair)
-{
-    ptrdiff_t k0 = 0;
-    if (!by_pair && rows->col == (ptrdiff_t)sizeof(T))
-        for (; k0 + 4 * VL <= p->Dv; k0 += 4 * VL)
-            weigh_rows(q->s, rp_at(rows, q->b, h, j0) + k0 * rows->col, rows->row,
-                       count, q->out + k0);
-    for (; k0 < p->Dv; k0 += 8 * VL) {
-        ptrdiff_t k1 = RP_MIN(p->Dv, k0 + 8 * VL), whole = (k1 - k0) / VL;
-        V acc[8] = {{0}};
-        T tail[VL] = {0};
-        for (int64_t n = 0; n < count; n++) {
-            T weight = q->s[n];
-            int64_t row =
-                by_pair ? pair_row(p, q->b, q->i, j0 + n, &p->rel_value) : j0 + n;
-            if (weight == 0 || row < 0)
-                continue;
-            const T *v = row_of(rp_at(rows, q->b, h, row) + k0 * rows->col, rows->col,
-                                k1 - k0, q->gathered);
-#pragma GCC unroll 8
-            for (int c = 0; c < 8; c++)
-                if (c < whole)
-                    acc[c] += weight * load(v + c * VL);
-            for (ptrdiff_t k = whole * VL; k < k1 - k0; k++)
-                tail[k - whole * VL] += weight * v[k];
-        }
-        for (int c = 0; c < whole; c++)
-            store(q->out + k0 + c * VL, load(q->out + k0 + c * VL) + acc[c]);
-        for (ptrdiff_t k = k0 + whole * VL; k < k1; k++)
-            q->out[k] += tail[k - k0 - whole * VL];
-    }
-}
-
-/* One stretch of keys: logits, running softmax, share of the output. */
-static void
-row_stretch(const rows_plan_t *plan, const query_row_t *q, int64_t hk, int64_t j0,
-            int64_t end)
+start_rows(const rows_plan_t *plan, query_rows_t *rows, int64_t slice, int count,
+           T *scratch)
 {
     const rp_attention *p = plan->p;
-    int64_t count = end - j0, padded = RP_ROUND_UP(count, VL);
-    score_stretch(&plan->bias, q, hk, j0, end);
-    hide(q->s, count, padded);
-    take_logits(q->running, q->s, padded, q->out, plan->width);
-    if (p->dropout.p > 0) {
-        unsigned char keep[RP_STRETCH_KEYS];
-        rp_dropout_kept(p, q->b, q->h, q->i, j0, count, keep);
-        scale_by_dropout(q->s, keep, (int)count, 1);
-    }
-    add_weighted(p, q, &p->value, hk, j0, count, 0);
-    if (p->rel_value.array.data)
-        add_weighted(p, q, &p->rel_value.array, q->h, j0, count, 1);
+    rows->p = p;
+    rows->bias = &plan->bias;
+    rows->width = plan->width;
+    rows->b = (plan->first + slice) / p->Hk;
+    rows->hk = (plan->first + slice) % p->Hk;
+    rows->count = count;
+    rows->piece = piece_keys(p, count);
+    rows->s = scratch;
+    rows->content = rows->s + RP_FEW_QUERIES * RP_STRETCH_KEYS;
+    rows->relative = rows->content + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);
+    rows->buffer = rows->relative + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);
+    rows->line = rows->buffer + piece_size(p);
 }
 
-/* Sets *q up for row f (head f / Lq of its group, query f % Lq) of a slice. */
+/* Sets row r up as row f (head f / Lq of its group, query f % Lq) of the slice. */
 static void
-start_row(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f, T *queries)
+start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
 {
     const rp_attention *p = plan->p;
     const T factor = (T)(p->scale * RP_LOG2E);
-    q->b = (plan->first + slice) / p->Hk;
-    q->h = (plan->first + slice) % p->Hk * plan->group + f / p->Lq;
+    const ptrdiff_t padded = RP_ROUND_UP(p->D, VL);
+    T *content = rows->content + r * padded, *relative = rows->relative + r * padded;
+    query_row_t *q = &rows->row[r];
+    q->b = rows->b;
+    q->h = rows->hk * plan->group + f / p->Lq;
     q->i = f % p->Lq;
     q->visible = rp_visible(p, q->b, q->i);
+    q->s = rows->s + r * RP_STRETCH_KEYS;
+    q->relative = relative;
     const char *row = rp_at(&p->query, q->b, q->h, q->i);
-    for (ptrdiff_t k = 0; k < p->D; k++) {
-        T x = *(const T *)(row + k * p->query.col), u = 0, v = 0;
-        if (p->pos_bias_u.data)
-            u = *(const T *)(rp_at(&p->pos_bias_u, q->b, q->h, 0) +
-                             k * p->pos_bias_u.col);
-        if (p->pos_bias_v.data)
-            v = *(const T *)(rp_at(&p->pos_bias_v, q->b, q->h, 0) +
-                             k * p->pos_bias_v.col);
-        queries[k] = (x + u) * factor;
-        queries[p->D + k] = (x + v) * factor;
-    }
-    q->content = queries;
-    q->relative = queries + p->D;
+    pack_query(content, row, p->query.col, &p->pos_bias_u, q->b, q->h, p->D, padded,
+               factor);
+    if (p->rel_key.array.data)
+        pack_query(relative, row, p->query.col, &p->pos_bias_v, q->b, q->h, p->D,
+                   padded, factor);
 }
 
 /* Nothing seen yet of row f's span of keys. */
@@ -197,39 +94,30 @@ start_span(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f,
     q->running = plan->running + partial;
     q->out = plan->out + partial * plan->width;
     *q->running = RP_NOTHING_SEEN;
-    for (ptrdiff_t k = 0; k < plan->width; k++)
-        q->out[k] = 0;
+    memset(q->out, 0, (size_t)plan->width * sizeof(T));
 }
 
-/* A block of rows of one key head over one span of keys. Chunks outside: the rows of the
- * block meet a chunk's keys in the second-level cache. */
+/* A block of rows of one key head over one span of keys. */
 static void
 rows_unit(void *context, int64_t unit, int worker)
 {
     const rows_plan_t *plan = context;
-    const rp_attention *p = plan->p;
-    int64_t span = unit % plan->spans, block = unit / plan->spans % plan->blocks;
+    int64_t block = unit % plan->blocks, span = unit / plan->blocks % plan->spans;
     int64_t slice = unit / plan->spans / plan->blocks, first = block * RP_FEW_QUERIES;
-    int count = (int)RP_MIN(RP_FEW_QUERIES, plan->rows - first);
-    T *scratch = plan->scratch + worker * plan->scratch_size;
-    query_row_t rows[RP_FEW_QUERIES];
-    for (int r = 0; r < count; r++) {
-        rows[r].s = scratch;
-        rows[r].gathered = scratch + RP_STRETCH_KEYS + VL;
-        start_row(plan, &rows[r], slice, first + r,
-                  rows[r].gathered + 2 * RP_MAX(p->D, p->Dv) + r * 2 * p->D);
-        start_span(plan, &rows[r], slice, first + r, span);
+    query_rows_t rows;
+    start_rows(plan, &rows, slice, (int)RP_MIN(RP_FEW_QUERIES, plan->rows - first),
+               plan->scratch + worker * plan->scratch_size);
+    rows.out =
+        plan->out + ((slice * plan->rows + first) * plan->spans + span) * plan->width;
+    rows.out_step = plan->spans * plan->width;
+    for (int r = 0; r < rows.count; r++) {
+        start_row(plan, &rows, r, first + r);
+        start_span(plan, &rows.row[r], slice, first + r, span);
     }
     int64_t end = RP_MIN(plan->stretches, (span + 1) * plan->span_stretches);
-    for (int64_t stretch = span * plan->span_stretches; stretch < end; stretch++)
-        for (int r = 0; r < count; r++) {
-            int64_t j0 = RP_MAX(stretch * RP_STRETCH_KEYS, rows[r].visible.begin);
-            int64_t j1 = RP_MIN((stretch + 1) * RP_STRETCH_KEYS, rows[r].visible.end);
-            if (rp_stopping())
-                return;
-            if (j0 < j1)
-                row_stretch(plan, &rows[r], (plan->first + slice) % p->Hk, j0, j1);
-        }
+    for (int64_t n = span * plan->span_stretches; n < end && !rp_stopping(); n++)
+        rows_stretch(&rows, n * RP_STRETCH_KEYS,
+                     RP_MIN((n + 1) * RP_STRETCH_KEYS, plan->p->Lk));
 }
 
 /* Merges the spans of one row, in order, into the first, and writes it. */
@@ -249,11 +137,11 @@ merge_unit(void *context, int64_t unit, int worker)
         T factor = vexp2(splat(running[s].max - whole.max))[0];
         T *part = out + s * plan->width;
         running[s].sum *= factor;
-        scale_row(part, plan->width, factor);
         whole.sum += running[s].sum;
-        if (s > 0)
-            for (ptrdiff_t k = 0; k < plan->width; k += VL)
-                store(out + k, load(out + k) + load(part + k));
+        for (ptrdiff_t k = 0; k < plan->width; k += VL) {
+            V sum = load(part + k) * factor;
+            store(out + k, s > 0 ? load(out + k) + sum : sum);
+        }
     }
     int64_t slice = plan->first + unit / plan->rows, f = unit % plan->rows;
     int64_t b = slice / p->Hk, h = slice % p->Hk * plan->group + f / p->Lq;
@@ -307,8 +195,10 @@ plan_rows(rows_plan_t *plan, const rp_attention *p)
                                : RP_MAX(1, plan->stretches);
     plan->spans =
         RP_MAX(1, (plan->stretches + plan->span_stretches - 1) / plan->span_stretches);
-    plan->scratch_size = RP_ROUND_UP(
-        RP_STRETCH_KEYS + VL + 2 * RP_MAX(p->D, p->Dv) + RP_FEW_QUERIES * 2 * p->D, 64);
+    plan->scratch_size =
+        RP_FEW_QUERIES * (RP_STRETCH_KEYS + 2 * RP_ROUND_UP(p->D, VL)) + piece_size(p) +
+        2 * RP_ROUND_UP(RP_MAX(p->D, p->Dv), VL);
+    plan->scratch_size = RP_ROUND_UP(plan->scratch_size, 64);
     plan->slices = rows_wave(plan);
 }
 

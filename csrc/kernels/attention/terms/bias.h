@@ -112,16 +112,44 @@ add_bias(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_
                      t->s + m * t->ld);
 }
 
-/* The pairs (i, j0 + n), n < count <= RP_STRETCH_KEYS, one by one. */
+/* s[n] + b of the pairs (i, j0 + n), by offset. */
+static void
+add_bias_by_offset(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
+                   int64_t count, T *s)
+{
+    const rp_table *table = &p->rel_bias;
+    const ptrdiff_t step = table->array.row;
+    int64_t shift, end = j0 + count;
+    rp_interval run = run_in_table(p, b, i, j0, end, table, &shift);
+    T first = bias_of_row(p, b, h, pair_row(p, b, i, j0, table));
+    T last = bias_of_row(p, b, h, pair_row(p, b, i, end - 1, table));
+    for (int64_t j = j0; j < run.begin; j++, s++)
+        *s = add_or_hide(*s, first);
+    const char *at = rp_at(&table->array, b, h, run.begin + shift);
+    count = run.end - run.begin;
+    if (step == (ptrdiff_t)sizeof(T))
+        for (int64_t n = 0; n < count; n++)
+            s[n] = add_or_hide(s[n], log2_units(((const T *)at)[n]));
+    else
+        for (int64_t n = 0; n < count; n++)
+            s[n] = add_or_hide(s[n], log2_units(*(const T *)(at + n * step)));
+    s += count;
+    for (int64_t j = run.end; j < end; j++, s++)
+        *s = add_or_hide(*s, last);
+}
+
+/* The pairs (i, j0 + n), n < count <= RP_STRETCH_KEYS. */
 static void
 add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
              int64_t count, T *s)
 {
     const rp_attention *p = bias->p;
-    for (int64_t n = 0; p->rel_bias.array.data && n < count; n++) {
-        int64_t row = pair_row(p, b, i, j0 + n, &p->rel_bias);
-        s[n] = add_or_hide(s[n], bias_of_row(p, b, h, row));
-    }
+    if (p->rel_bias.array.data && !p->labels.array.data && count > 0)
+        add_bias_by_offset(p, b, h, i, j0, count, s);
+    for (int64_t n = 0; p->rel_bias.array.data && p->labels.array.data && n < count;
+         n++)
+        s[n] = add_or_hide(
+            s[n], bias_of_row(p, b, h, pair_row(p, b, i, j0 + n, &p->rel_bias)));
     if (p->fire.lines.data)
         add_fire_row(&bias->fire, b, h, i, j0, (int)count, s);
 }

@@ -1,0 +1,292 @@
+/* row.h: query rows in work that share the keys of one head: what they take from a stretch of
+ * keys, which lie where they are. Piece by piece: while one is in the first-level cache
+ * all rows meet it, so that keys, values and tables are read from memory once. */
+#ifndef RELPOS_ATTENTION_ROWS_ROW_H
+#define RELPOS_ATTENTION_ROWS_ROW_H
+
+#include "../dropout.h"
+#include "../results.h"
+#include "../terms/mask.h"
+
+enum {
+    RP_FEW_QUERIES = 8,              /* rows that share keys, at most */
+    RP_PIECE_KEYS = RP_LINES_SUMMED, /* keys of a piece where rows share them */
+};
+
+typedef struct {
+    int64_t b, h, i;
+    rp_interval visible;
+    const T *relative; /* (q + v) times scale * log2e */
+    T *s;              /* a stretch's logits, then weights, in whole vectors */
+    running_t *running;
+    T *out;
+} query_row_t;
+
+/* Rows in work, and the keys of a stretch that any of them sees. */
+typedef struct {
+    const rp_attention *p;
+    const bias_t *bias;
+    ptrdiff_t width; /* Dv in whole vectors */
+    int64_t b, hk;
+    int64_t first, begin, end; /* the stretch's first key; those seen */
+    T *buffer, *line;          /* room for a piece of lines, and for two lines */
+    /* Of all rows, one after the other: (q + u), and (q + v), times scale * log2e; logits; what
+     * they accumulate, in steps of out_step. */
+    T *content, *relative, *s, *out;
+    ptrdiff_t out_step;
+    int count, piece; /* rows; keys of a piece */
+    query_row_t row[RP_FEW_QUERIES];
+} query_rows_t;
+
+/* Numbers of a piece of lines, of D or of Dv. */
+RP_INLINE ptrdiff_t
+piece_size(const rp_attention *p)
+{
+    return RP_PIECE_KEYS * RP_ROUND_UP(RP_MAX(p->D, p->Dv), VL);
+}
+
+/* Keys of a piece. One row alone takes a stretch at once. */
+RP_INLINE int
+piece_keys(const rp_attention *p, int rows)
+{
+    int whole = rows == 1 && lie_in_place(&p->key, p->D) &&
+                lie_in_place(&p->value, p->Dv) && !p->labels.array.data &&
+                !p->rel_value.array.data &&
+                (!p->rel_key.array.data || lie_in_place(&p->rel_key.array, p->D));
+    return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
+}
+
+/* Whether row r is the first to read a table that may be of its head. */
+RP_INLINE int
+reads_first(const query_rows_t *rows, int r, const rp_array *table)
+{
+    return r == 0 || (table->head && rows->row[r].h != rows->row[r - 1].h);
+}
+
+/* ---- tables ---------------------------------------------------------------------- */
+
+/* The table's rows of the pairs of the keys [j0, end), by label; zeros for none. */
+static lines_t
+labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *table,
+               ptrdiff_t columns, int64_t j0, int64_t end, T *buffer)
+{
+    ptrdiff_t padded = RP_ROUND_UP(columns, VL);
+    for (int64_t j = j0; j < end; j++) {
+        int64_t l = pair_row(p, q->b, q->i, j, table);
+        pack_row(buffer + (j - j0) * padded,
+                 l < 0 ? NULL : rp_at(&table->array, q->b, q->h, l), table->array.col,
+                 columns, padded);
+    }
+    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0};
+}
+
+/* ---- logits ---------------------------------------------------------------------- */
+
+/* The rel_key term of the keys [j0, end), whose rows of the table follow each other from row l
+ * on or are all that one. */
+static void
+dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int repeated,
+         int64_t j0, int64_t end, int fetch)
+{
+    const rp_attention *p = rows->p;
+    if (j0 >= end)
+        return;
+    lines_t lines = lines_of(&p->rel_key.array, q->b, q->h, l, repeated ? 1 : end - j0,
+                             p->D, rows->buffer);
+    if (repeated)
+        lines.step = 0;
+    if (!fetch)
+        lines.ahead = 0;
+    add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
+             q->s + j0 - rows->first, 0);
+}
+
+/* The same of all keys [j0, end) of a piece. */
+static void
+score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
+              int fetch)
+{
+    const rp_attention *p = rows->p;
+    const rp_table *table = &p->rel_key;
+    int64_t shift;
+    if (p->labels.array.data) {
+        lines_t lines = labelled_lines(p, q, table, p->D, j0, end, rows->buffer);
+        add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
+                 q->s + j0 - rows->first, 0);
+        return;
+    }
+    rp_interval run = run_in_table(p, q->b, q->i, j0, end, table, &shift);
+    dot_rows(rows, q, run.begin + shift, 0, run.begin, run.end, fetch);
+    if (p->beyond == RP_CLIP) {
+        dot_rows(rows, q, 0, 1, j0, run.begin, 0);
+        dot_rows(rows, q, table->rows - 1, 1, run.end, end, 0);
+    }
+}
+
+static void
+score_rel_query(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end)
+{
+    const rp_attention *p = rows->p;
+    const T factor = (T)(p->scale * RP_LOG2E);
+    for (int64_t j = j0; j < end; j++) {
+        int64_t l = pair_row(p, q->b, q->i, j, &p->rel_query);
+        if (l < 0)
+            continue;
+        const T *key = operand_row(&p->key, q->b, rows->hk, j, p->D, rows->line);
+        const T *row =
+            operand_row(&p->rel_query.array, q->b, q->h, l, p->D, rows->line + p->D);
+        q->s[j - rows->first] += dot(key, row, p->D) * factor;
+    }
+}
+
+/* The products of all rows with the keys [j0, end) of a piece. */
+static void
+score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
+{
+    const rp_attention *p = rows->p;
+    const ptrdiff_t width = RP_ROUND_UP(p->D, VL);
+    lines_t keys =
+        lines_of(&p->key, rows->b, rows->hk, j0, end - j0, p->D, rows->buffer);
+    for (int r = 0; r < rows->count; r++)
+        memset(rows->row[r].s + j0 - rows->first, 0, (size_t)(end - j0) * sizeof(T));
+    add_dots(rows->content, width, rows->count, keys, end - j0, width,
+             rows->s + j0 - rows->first, RP_STRETCH_KEYS);
+    for (int r = 0; p->rel_key.array.data && r < rows->count; r++)
+        score_rel_key(rows, &rows->row[r], j0, end,
+                      reads_first(rows, r, &p->rel_key.array));
+}
+
+/* What else one row's logits take, and which of them are hidden. */
+static void
+finish_logits(const query_rows_t *rows, const query_row_t *q)
+{
+    const rp_attention *p = rows->p;
+    const rp_array *weights = &p->results.weights;
+    int64_t j0 = RP_MIN(rows->end, RP_MAX(rows->begin, q->visible.begin));
+    int64_t end = RP_MAX(j0, RP_MIN(rows->end, q->visible.end));
+    T *s = q->s + j0 - rows->first;
+    if (p->rel_query.array.data)
+        score_rel_query(rows, q, j0, end);
+    add_bias_run(rows->bias, q->b, q->h, q->i, j0, end - j0, s);
+    add_mask(p, q->b, q->h, q->i, j0, (int)(end - j0), s);
+    if (weights->data && j0 < end)
+        unpack_row(rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, weights->col,
+                   s, end - j0);
+    hide(q->s, rows->begin - rows->first, j0 - rows->first);
+    hide(q->s, end - rows->first, RP_ROUND_UP(rows->end - rows->first, VL));
+}
+
+/* All logits of the rows over the keys of a stretch, none of them behind its end. */
+static void
+score_stretch(query_rows_t *rows, int64_t first, int64_t end)
+{
+    rows->first = first;
+    rows->begin = end;
+    rows->end = first;
+    for (int r = 0; r < rows->count; r++) {
+        rp_interval visible = rows->row[r].visible;
+        int64_t j0 = RP_MAX(first, visible.begin), j1 = RP_MIN(end, visible.end);
+        if (j0 < j1) {
+            rows->begin = RP_MIN(rows->begin, j0);
+            rows->end = RP_MAX(rows->end, j1);
+        }
+    }
+    if (rows->begin >= rows->end)
+        return;
+    rows->begin -= (rows->begin - first) % RP_PIECE_KEYS;
+    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece)
+        score_keys(rows, j0, RP_MIN(rows->end, j0 + rows->piece));
+    for (int r = 0; r < rows->count; r++)
+        finish_logits(rows, &rows->row[r]);
+}
+
+/* ---- values ---------------------------------------------------------------------- */
+
+/* out += the weights of the keys [j0, end) times row l of rel_value. */
+static void
+weigh_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
+          int64_t end)
+{
+    const rp_attention *p = rows->p;
+    T sum = 0;
+    for (int64_t j = j0; j < end; j++)
+        sum += q->s[j - rows->first];
+    if (sum != 0)
+        weigh_lines(
+            &sum, 0, 1,
+            lines_of(&p->rel_value.array, q->b, q->h, l, 1, p->Dv, rows->buffer), 1,
+            rows->width, q->out, 0);
+}
+
+/* The same of the rows of the keys [j0, end) of a piece. */
+static void
+weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
+                int fetch)
+{
+    const rp_attention *p = rows->p;
+    const rp_table *table = &p->rel_value;
+    const T *w = q->s - rows->first;
+    int64_t shift;
+    if (p->labels.array.data) {
+        lines_t lines = labelled_lines(p, q, table, p->Dv, j0, end, rows->buffer);
+        weigh_lines(w + j0, 0, 1, lines, end - j0, rows->width, q->out, 0);
+        return;
+    }
+    rp_interval run = run_in_table(p, q->b, q->i, j0, end, table, &shift);
+    if (run.begin < run.end) {
+        int64_t count = run.end - run.begin;
+        lines_t lines = lines_of(&table->array, q->b, q->h, run.begin + shift, count,
+                                 p->Dv, rows->buffer);
+        if (!fetch)
+            lines.ahead = 0;
+        weigh_lines(w + run.begin, 0, 1, lines, count, rows->width, q->out, 0);
+    }
+    if (p->beyond == RP_CLIP) {
+        weigh_row(rows, q, 0, j0, run.begin);
+        weigh_row(rows, q, table->rows - 1, run.end, end);
+    }
+}
+
+/* What the values of the keys [j0, end) of a piece add to all rows. */
+static void
+weigh_values(const query_rows_t *rows, int64_t j0, int64_t end)
+{
+    const rp_attention *p = rows->p;
+    lines_t values =
+        lines_of(&p->value, rows->b, rows->hk, j0, end - j0, p->Dv, rows->buffer);
+    weigh_lines(rows->s + j0 - rows->first, RP_STRETCH_KEYS, rows->count, values,
+                end - j0, rows->width, rows->out, rows->out_step);
+    for (int r = 0; p->rel_value.array.data && r < rows->count; r++)
+        weigh_rel_value(rows, &rows->row[r], j0, end,
+                        reads_first(rows, r, &p->rel_value.array));
+}
+
+/* One row's logits over a stretch become weights. */
+static void
+weigh_logits(const query_rows_t *rows, const query_row_t *q)
+{
+    const rp_attention *p = rows->p;
+    int64_t count = rows->end - rows->begin;
+    T *s = q->s + rows->begin - rows->first;
+    take_logits(q->running, s, RP_ROUND_UP(count, VL), q->out, rows->width);
+    if (p->dropout.p > 0) {
+        unsigned char keep[RP_STRETCH_KEYS];
+        rp_dropout_kept(p, q->b, q->h, q->i, rows->begin, count, keep);
+        scale_by_dropout(s, keep, (int)count, 1);
+    }
+}
+
+/* A stretch of keys: logits, running softmax, share of the output. */
+static void
+rows_stretch(query_rows_t *rows, int64_t first, int64_t end)
+{
+    score_stretch(rows, first, end);
+    if (rows->begin >= rows->end)
+        return;
+    for (int r = 0; r < rows->count; r++)
+        weigh_logits(rows, &rows->row[r]);
+    for (int64_t j0 = rows->begin; j0 < rows->end; j0 += rows->piece)
+        weigh_values(rows, j0, RP_MIN(rows->end, j0 + rows->piece));
+}
+
+#endif
