@@ -34,6 +34,8 @@ POSITION_LIMIT = 2**60
 # Enough for any view of a few axes; the exact answer can take exponential time.
 _OVERLAP_WORK: Any = 10_000
 _INT64 = np.iinfo(np.int64)
+_MOST_BYTES = int(_INT64.max)
+_COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
 
 #: What most arguments are; nothing of it has a meaning that NumPy drops.
 _PLAIN = {np.ndarray, int, float, bool, str, list, tuple, np.int64, np.float64}
@@ -96,8 +98,8 @@ def as_array(name: str, value: object) -> Array:
 
 def as_floating(name: str, value: object) -> Array:
     """Return `value` as an array of float16, float32 or float64."""
-    array = as_array(name, value)
-    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+    array = value if type(value) is np.ndarray else as_array(name, value)
+    if array.dtype.char not in "efd":
         hint = ""
         if array.dtype.kind in "iub":
             hint = " (convert it with .astype(np.float32))"
@@ -115,7 +117,7 @@ def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         got = repr(dtype) if isinstance(dtype, str) else kind_of(dtype)
         raise TypeError(f"dtype: got {got}; expected float32 or float64") from None
-    if wanted not in (np.dtype(np.float32), np.dtype(np.float64)):
+    if wanted not in _COMPUTED:
         raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
     return wanted
 
@@ -150,18 +152,22 @@ def as_int(
     name: str, value: object, low: int | None = None, high: int | None = None
 ) -> int:
     """Return `value` as an int in [low, high]; booleans and floats are not ints."""
-    reject_foreign(name, value)
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}: got {value!r}; expected an integer")
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{name}: got {kind_of(value)}; expected an integer") from None
+    number = value if type(value) is int else _index_of(name, value)
     if (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(
             f"{name}: got {short(number)}; expected {_interval(low, high)}"
         )
     return number
+
+
+def _index_of(name: str, value: object) -> int:
+    reject_foreign(name, value)
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: got {value!r}; expected an integer")
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name}: got {kind_of(value)}; expected an integer") from None
 
 
 def as_ints(name: str, value: object, low: int, high: int) -> list[int]:
@@ -277,7 +283,7 @@ def stored(array: Array) -> Array:
 def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise where NumPy could not address an array of that shape, even an empty one."""
     count = math.prod(shape) or math.prod(size for size in shape if size)
-    if count * dtype.itemsize > _INT64.max:
+    if count * dtype.itemsize > _MOST_BYTES:
         raise ValueError(
             f"{name}: shape {shape} has more bytes than memory can address"
         )

@@ -19,6 +19,8 @@ typedef struct {
     rp_status (*graph_forward)(const rp_graph *problem, size_t *bytes);
     rp_status (*graph_backward)(const rp_graph_gradients *problem, size_t *bytes);
     rp_status (*apply_rotary)(const rp_rotary *problem);
+    /* rows[n][c] = n / divisor, C-contiguous, in the object's number type */
+    rp_status (*index_rows)(void *rows, int64_t count, int64_t columns, double divisor);
     void (*gemm_block)(const rp_product *product, int64_t row, int64_t column,
                        void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */

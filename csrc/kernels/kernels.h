@@ -14,6 +14,7 @@
 #include "dense/skew.h"
 #include "encodings/conv.h"
 #include "encodings/embedding.h"
+#include "encodings/naive.h"
 #include "encodings/rotary.h"
 #include "encodings/sinusoid.h"
 #include "graph/backward.h"
@@ -26,6 +27,7 @@ const rp_kernels RP_OBJECT = {
     .graph_forward = graph_forward,
     .graph_backward = graph_backward,
     .apply_rotary = apply_rotary,
+    .index_rows = index_rows,
     .gemm_block = gemm_block,
     .fma_loop = fma_loop,
     .loops =

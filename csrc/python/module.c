@@ -40,6 +40,12 @@ static PyMethodDef isa_methods[] = {
      "apply_rotary(x, out, positions, high, low, magnitude, interleaved, threads): "
      "fills "
      "out, which may be x"},
+    {"learned_rows", py_learned_rows, METH_VARARGS,
+     "learned_rows(table, positions, name): of the positions; errors call them name"},
+    {"learned_sums", py_learned_sums, METH_VARARGS,
+     "learned_sums(grad, positions, rows): gradient of a table of so many rows"},
+    {"index_rows", py_index_rows, METH_VARARGS,
+     "index_rows(length, dim, dtype, divisor): row n is filled with n / divisor"},
     {"gemm_tiles", py_gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
     {"fma_loop", py_fma_loop, METH_VARARGS,

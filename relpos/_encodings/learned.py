@@ -11,9 +11,9 @@ from relpos._checks import (
     Array,
     as_floating,
     as_int,
-    as_integers,
     at_least_ndim,
-    quiet,
+    integers_of,
+    rounded,
 )
 from relpos._encodings.positions import count_of
 from relpos._settings import kernels
@@ -21,9 +21,16 @@ from relpos._settings import kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+_INT64 = np.dtype(np.int64)
 
-def table_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
-    """Private int64 copy of the positions, every one inside the table."""
+
+def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
+    """Return the positions as int64; the kernels look whether one is outside the table.
+
+    The int n stands for 0..n-1, and has to fit `rows`.
+    """
+    if type(positions) is np.ndarray and positions.dtype == _INT64:  # most are
+        return positions
     count = count_of(positions, name)
     if count is not None:
         if count > rows:
@@ -32,15 +39,15 @@ def table_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
                 f"table of R = {rows} rows; expected at most {rows}"
             )
         return np.arange(count, dtype=np.int64)
-    index = as_integers(name, positions)
-    outside = (index < 0) | (index >= rows)
-    if outside.any():
-        wrong = index[outside][0]
-        raise IndexError(
-            f"{name}: position {wrong} is outside the table of R = {rows} rows; "
-            f"expected 0 to {rows - 1}"
-        )
-    return index
+    return integers_of(name, positions).astype(np.int64)
+
+
+def gather(rows: Array, index: Array, name: str) -> Array:
+    """Rows of a floating table (..., R, E); errors call the positions `name`."""
+    found = kernels().learned_rows(rows, index, name)
+    if found.dtype == rows.dtype:  # not of float16
+        return found
+    return rounded(found, rows.dtype.newbyteorder("="))
 
 
 def learned(table: ArrayLike, positions: ArrayLike) -> Array:
@@ -95,14 +102,9 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     """
     rows = as_floating("table", table)
     at_least_ndim("table", rows, 2, "(..., R, E)")
-    index = table_positions(positions, rows.shape[-2])
-    dtype = np.result_type(rows.dtype, np.float32)
-    found: Array = kernels().learned(rows, index.reshape(-1), dtype=dtype)
-    shape = (*rows.shape[:-2], *index.shape, rows.shape[-1])
-    return found.reshape(shape).astype(rows.dtype.newbyteorder("="), copy=False)
+    return gather(rows, int64_positions(positions, rows.shape[-2]), "positions")
 
 
-@quiet
 def learned_backward(
     grad_out: ArrayLike, positions: ArrayLike, num_positions: int
 ) -> Array:
@@ -153,16 +155,17 @@ def learned_backward(
     """
     grad = as_floating("grad_out", grad_out)
     rows = as_int("num_positions", num_positions, 0, POSITION_LIMIT)
-    index = table_positions(positions, rows)
-    batch = grad.shape[: max(grad.ndim - 1 - index.ndim, 0)]
-    if grad.ndim < 1 or grad.shape[len(batch) : -1] != index.shape:
+    index = int64_positions(positions, rows)
+    batch = grad.ndim - 1 - index.ndim
+    if batch < 0 or grad.shape[batch:-1] != index.shape:
         wanted = ", ".join(["...", *map(str, index.shape), "E"])
         raise ValueError(
             f"grad_out: shape {grad.shape} does not match positions of shape "
             f"{index.shape}; expected ({wanted})"
         )
-    dtype = np.result_type(grad.dtype, np.float32)
-    out = np.empty((*batch, rows, grad.shape[-1]), dtype)
-    flat = grad.reshape(*batch, index.size, grad.shape[-1])
-    kernels().learned_backward(flat, index.reshape(-1), out=out, dtype=dtype)
-    return out.astype(grad.dtype.newbyteorder("="), copy=False)
+    if index.ndim != 1:
+        grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
+    sums = kernels().learned_sums(grad, index, rows)
+    if sums.dtype == grad.dtype:  # not of float16
+        return sums
+    return rounded(sums, grad.dtype.newbyteorder("="))

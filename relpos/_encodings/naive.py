@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from relpos._checks import (
     as_int,
     check_bytes,
 )
+from relpos._settings import kernels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 def _checked_shape(length: object, dim: object) -> tuple[int, int]:
     rows = as_int("length", length, 0, POSITION_LIMIT)
     return rows, as_int("dim", dim, 1, POSITION_LIMIT)
+
+
+def _index_rows(rows: int, columns: int, dtype: DTypeLike, divisor: int) -> Array:
+    wanted = as_float_dtype(dtype)
+    check_bytes("length", (rows, columns), wanted)
+    return kernels().index_rows(rows, columns, wanted.char, divisor)
 
 
 def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
@@ -66,11 +73,7 @@ def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> A
            [2., 2.]], dtype=float32)
     """
     rows, columns = _checked_shape(length, dim)
-    wanted = as_float_dtype(dtype)
-    check_bytes("length", (rows, columns), wanted)
-    index = np.empty((rows, columns), wanted)
-    index[...] = np.arange(rows, dtype=np.float64)[:, None]
-    return index
+    return _index_rows(rows, columns, dtype, 1)
 
 
 def normalized_index_encoding(
@@ -113,9 +116,8 @@ def normalized_index_encoding(
            [0.5],
            [1. ]], dtype=float32)
     """
-    index = index_encoding(length, dim, dtype=np.float64)
-    index /= max(index.shape[0] - 1, 1)
-    return index.astype(as_float_dtype(dtype), copy=False)
+    rows, columns = _checked_shape(length, dim)
+    return _index_rows(rows, columns, dtype, max(rows - 1, 1))
 
 
 def random_encoding(
@@ -165,7 +167,7 @@ def random_encoding(
     ((4, 8), True)
     """
     shape = _checked_shape(length, dim)
-    wanted = np.float32 if as_float_dtype(dtype) == np.float32 else np.float64
+    wanted: Any = as_float_dtype(dtype)
     values: Array = as_generator(rng).random(shape, dtype=wanted)
     values *= 2
     values -= 1

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 #: float64 holds every integer below, and rounds none beyond to one below.
 _EXACT = 2**53
+_INTEGERS = (int, np.integer)
 
 
 def count_of(positions: object, name: str = "positions") -> int | None:
     """Return n where `positions` is the int n, short for 0..n-1; None for an array."""
-    if isinstance(positions, int | np.integer) and not isinstance(positions, bool):
+    if isinstance(positions, _INTEGERS) and not isinstance(positions, bool):
         return as_int(name, positions, 0, POSITION_LIMIT)
     return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import check_bytes, quiet
-from relpos._encodings.learned import learned, learned_backward, table_positions
+from relpos._encodings.learned import gather, int64_positions, learned_backward
 from relpos.nn._inputs import DRAWN, as_size
 from relpos.nn.module import Module
 from relpos.nn.parameter import Parameter
@@ -104,8 +104,8 @@ class Embedding(Module):
         relpos.learned : The same as a function.
         """
         table = self.weight.data
-        index = table_positions(indices, len(table), "indices")
-        return self._remember(learned(table, index), index)
+        index = int64_positions(indices, len(table), "indices")
+        return self._remember(gather(table, index, "indices"), index.copy())
 
     @quiet
     def backward(self, grad_out: ArrayLike) -> None:

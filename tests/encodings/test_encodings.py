@@ -177,7 +177,7 @@ def test_shift_matrix_of_an_odd_dim():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_naive_encodings(dtype):
+def test_naive_encodings(dtype, isa):
     index = relpos.index_encoding(5, 3, dtype=dtype)
     assert index.dtype == dtype
     assert index.tolist() == [[n] * 3 for n in range(5)]
@@ -186,6 +186,10 @@ def test_naive_encodings(dtype):
     assert unit.tolist() == [[n / 4] * 3 for n in range(5)]
     assert relpos.normalized_index_encoding(1, 2, dtype=dtype).tolist() == [[0, 0]]
     assert relpos.normalized_index_encoding(0, 2, dtype=dtype).shape == (0, 2)
+    want = np.repeat(np.arange(2000)[:, None], 37, axis=1)
+    assert_bitwise(relpos.index_encoding(2000, 37, dtype=dtype), want.astype(dtype))
+    unit = relpos.normalized_index_encoding(2000, 37, dtype=dtype)
+    assert_bitwise(unit, (want / 1999).astype(dtype))
     noise = relpos.random_encoding(4000, 3, rng=7, dtype=dtype)
     assert noise.dtype == dtype and -1 <= noise.min() < -0.99 < 0.99 < noise.max() < 1
     assert abs(noise.mean()) < 0.03
@@ -214,6 +218,32 @@ def test_learned_of_every_layout(layout):
     small = positions.astype(np.int16)
     same = repeated(table)
     assert_bitwise(relpos.learned(same, small), oracle.learned(same, small))
+
+
+def test_learned_of_neighbours(isa):
+    """Rows that follow each other, in runs that end anywhere, also with the table."""
+    rng = np.random.default_rng(7)
+    table = rng.standard_normal((2, 3, 900, 70)).astype(np.float32)
+    starts = rng.integers(0, 850, 60)
+    runs = np.concatenate([np.arange(n, n + rng.integers(1, 50)) for n in starts])
+    for positions in (np.arange(900), runs, runs[::-1].copy(), np.arange(899, 900)):
+        assert_bitwise(relpos.learned(table, positions), table[..., positions, :])
+        every_other = table[..., ::2]
+        got = relpos.learned(every_other, positions)
+        assert_bitwise(got, every_other[..., positions, :])
+
+
+@pytest.mark.parametrize("position", [900, -1, -(2**63), 2**63 - 1])
+def test_learned_looks_at_every_position(position):
+    table, grad = np.zeros((900, 2)), np.zeros((900, 2))
+    positions = np.arange(900)
+    for at in (0, 450, 899):
+        wrong = positions.copy()
+        wrong[at] = position
+        with pytest.raises(IndexError, match=f"positions: position {position} is out"):
+            relpos.learned(table, wrong)
+        with pytest.raises(IndexError, match=f"positions: position {position} is out"):
+            relpos.learned_backward(grad, wrong, 900)
 
 
 def loop_backward(grad, positions, rows):

@@ -5,24 +5,41 @@
 #include "../ground/jobs.h"
 #include "../ground/lines.h"
 
+/* Rows [first, last) of one item; neighbours in both arrays are copied together. */
 static void
-learned_rows(void *context, int64_t unit, int worker)
+learned_rows(rp_job *job, int64_t item, int64_t first, int64_t last)
 {
-    (void)worker;
-    rp_job *job = context;
-    const ptrdiff_t *steps = job->steps;
-    int64_t r = job->dims[1], d = job->dims[2], n = job->dims[3];
-    int64_t last = RP_MIN((unit + 1) * job->block, job->rows);
-    for (int64_t row = unit * job->block; row < last; row++) {
-        int64_t item = row / n, i = row % n;
-        /* read once: the caller may change the array meanwhile */
-        int64_t at = *(const int64_t *)(rp_operand(job, 1, item) + i * steps[5]);
+    const ptrdiff_t *steps = job->steps, line = job->dims[2] * (ptrdiff_t)sizeof(T);
+    const char *positions = rp_operand(job, 1, item), *table = rp_operand(job, 0, item);
+    char *out = rp_operand(job, 2, item);
+    int64_t r = job->dims[1], d = job->dims[2];
+    int joined = steps[3] == line && steps[6] == line &&
+                 steps[4] == (ptrdiff_t)sizeof(T) && steps[7] == (ptrdiff_t)sizeof(T);
+    for (int64_t i = first, count = 1; i < last; i += count) {
+        /* looked at as it was read: the caller may change the array meanwhile */
+        int64_t at = *(const int64_t *)(positions + i * steps[5]);
         if (at < 0 || at >= r) {
             rp_fail(job);
             return;
         }
-        copy_run(rp_operand(job, 2, item) + i * steps[6], steps[7],
-                 rp_operand(job, 0, item) + at * steps[3], steps[4], d);
+        for (count = 1; joined && i + count < last && at + count < r; count++)
+            if (*(const int64_t *)(positions + (i + count) * steps[5]) != at + count)
+                break;
+        copy_run(out + i * steps[6], steps[7], table + at * steps[3], steps[4],
+                 count * d);
+    }
+}
+
+static void
+learned_unit(void *context, int64_t unit, int worker)
+{
+    (void)worker;
+    rp_job *job = context;
+    int64_t n = job->dims[3], last = RP_MIN((unit + 1) * job->block, job->rows);
+    for (int64_t row = unit * job->block, next; row < last; row = next) {
+        int64_t item = row / n;
+        next = RP_MIN((item + 1) * n, last);
+        learned_rows(job, item, row - item * n, next - item * n);
     }
 }
 
@@ -31,7 +48,7 @@ learned(char **args, const ptrdiff_t *dims, const ptrdiff_t *steps, void *data)
 {
     (void)data;
     rp_job job = {.args = args, .dims = dims, .steps = steps};
-    if (rp_run_rows(&job, dims[0] * dims[3], dims[2], learned_rows) && job.failed)
+    if (rp_run_rows(&job, dims[0] * dims[3], dims[2], learned_unit) && job.failed)
         rp_loop_error("learned: a position is outside the table");
 }
 
