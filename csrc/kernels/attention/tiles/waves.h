@@ -9,14 +9,18 @@
 #include "plan.h"
 
 /* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
- * threads' cores, but enough for every thread, each slice being `units` units of work.
- * Head by head it ends where a head does, or lies within one. */
+ * threads' cores, but enough for every thread, each slice being `units` units of work, or, as
+ * windows make some of them short, two. Head by head it ends where a head does, or lies
+ * within one. */
 static int64_t
 wave_of(const plan_t *plan, size_t bytes, int64_t units)
 {
     const rp_attention *p = plan->p;
+    int uneven =
+        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED;
+    int64_t least = units > 1 && uneven && p->threads > 1 ? 2 * p->threads : p->threads;
     int64_t wave = p->threads * (int64_t)RP_WAVE_BYTES / (int64_t)RP_MAX(bytes, 1);
-    wave = RP_MAX(wave, (p->threads + units - 1) / units);
+    wave = RP_MAX(wave, (least + units - 1) / units);
     wave = RP_MIN(wave, p->B * p->Hk);
     return plan->by_head && wave > p->B ? wave / p->B * p->B : wave;
 }
