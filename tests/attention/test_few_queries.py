@@ -108,6 +108,25 @@ def test_rows_of_other_items_change_no_bits(isa, dtype, lq):
 
 
 @both_dtypes
+@pytest.mark.parametrize("lq, group", [(1, 3), (1, 5), (3, 4)])
+def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
+    """How many rows meet the keys together, and which of them, is nothing they feel."""
+    rng = np.random.default_rng(lq)
+    shape = (), group, lq, 700, 64, 72
+    q, k, v = (x.astype(dtype) for x in qkv(rng, *shape, key_heads=1))
+    keywords = {"query_offset": 600, "is_causal": True}
+    table = normal(rng, 1, 9, 72).astype(dtype)
+    want = run(q, k, v, rel_value=table, enable_gqa=True, **keywords)
+    for head in range(group):
+        for row in range(lq):
+            keywords["query_offset"] = 600 + row
+            alone = q[head : head + 1, row : row + 1]
+            got = run(alone, k, v, rel_value=table, **keywords)
+            assert_bitwise(got.out[0, 0], want.out[head, row])
+            assert_bitwise(got.lse[0, 0], want.lse[head, row])
+
+
+@both_dtypes
 @pytest.mark.parametrize("kind", ["plain", "shaw", "music"])
 def test_what_only_later_rows_see_may_be_nan(isa, dtype, kind):
     """Rows that share a block of keys do not see the same of them."""

@@ -252,28 +252,29 @@ weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *at,
     }
 }
 
-/* out[r] += sum_n w[r][n] * line n over `vectors` vectors. A row alone sums even and odd lines
- * apart: in one sum each addition would wait for the one before. */
+/* out[r] += sum_n w[r][n] * line n over `vectors` vectors: even and odd lines apart, since in
+ * one sum each addition of a row alone would wait for the one before. A row alone makes both
+ * sums side by side, more rows, for which registers would not do, one after the other. */
 RP_INLINE void
 weigh_strip(const T *w, ptrdiff_t w_step, const int rows, lines_t lines, int64_t count,
             const int vectors, T *out, ptrdiff_t out_step)
 {
-    V sums[RP_LINES_TOGETHER][8] = {{{0}}}, (*odd)[8] = rows == 1 ? sums + 1 : sums;
+    V even[RP_LINES_TOGETHER][8] = {{{0}}}, odd[RP_LINES_TOGETHER][8] = {{{0}}};
+    const ptrdiff_t step = lines.step;
     const char *at = lines.at;
-    int64_t n = 0;
-    for (; n + 2 <= count; n += 2, at += 2 * lines.step) {
-        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, sums);
-        weigh_line(w + n + 1, w_step, rows, at + lines.step, lines.ahead, vectors, odd);
+    for (int64_t n = 0; n < count; n += 2, at += 2 * step) {
+        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, even);
+        if (rows == 1 && n + 1 < count)
+            weigh_line(w + n + 1, w_step, rows, at + step, lines.ahead, vectors, odd);
     }
-    if (n < count)
-        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, sums);
+    at = lines.at + step;
+    for (int64_t n = 1; rows > 1 && n < count; n += 2, at += 2 * step)
+        weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, odd);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++, out += out_step)
 #pragma GCC unroll 8
-        for (int c = 0; c < vectors; c++) {
-            V sum = rows == 1 ? sums[0][c] + sums[1][c] : sums[r][c];
-            store(out + c * VL, load(out + c * VL) + sum);
-        }
+        for (int c = 0; c < vectors; c++)
+            store(out + c * VL, load(out + c * VL) + (even[r][c] + odd[r][c]));
 }
 
 /* The same over `width` numbers, RP_LINES_SUMMED lines at a time. */
