@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import by_hand_backward, numpy_decode, torch_forms
+from benchmarks.peers import (
+    by_hand_backward,
+    jax_forms,
+    numpy_decode,
+    torch_flex,
+    torch_forms,
+)
 from benchmarks.peers.base import Peer, Skipped
 
 __all__ = ["PEERS", "Peer", "Skipped"]
@@ -11,4 +17,6 @@ PEERS: tuple[Peer, ...] = (
     *by_hand_backward.PEERS,
     *numpy_decode.PEERS,
     *torch_forms.PEERS,
+    *torch_flex.PEERS,
+    *jax_forms.PEERS,
 )

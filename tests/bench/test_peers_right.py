@@ -68,9 +68,15 @@ def check(peer, dtype, *asked):
         assert np.linalg.norm(got - want) < LIMIT[got.dtype.name] * size, name
 
 
-ready = pytest.mark.parametrize(
-    "peer", [x for x in PEERS if not x.compiled], indirect=True, ids=lambda x: x.name
-)
+def these(peers):
+    return pytest.mark.parametrize(
+        "peer", [*peers], indirect=True, ids=lambda peer: peer.name
+    )
+
+
+#: They take seconds for each shape, and share their expressions with others.
+COMPILED = [x for x in PEERS if x.compiled or x.package == "jax"]
+ready = these(x for x in PEERS if x not in COMPILED)
 schemes = pytest.mark.parametrize("scheme", ["plain", "music", "xl", "shaw"])
 
 
@@ -82,6 +88,12 @@ def test_a_peer_is_right(peer, scheme, is_causal, mode):
     for shape in (2, 3, 1, 16), (2, 2, 37, 16), (1, 2, 130, 16), (1, 1, 300, 16):
         for dtype in np.float64, np.float32:
             check(peer, dtype, scheme, is_causal, shape, mode)
+
+
+@these(COMPILED)
+@pytest.mark.parametrize("mode", ["fwd", "fwdbwd"])
+def test_a_compiled_peer_is_right(peer, mode):
+    check(peer, np.float32, "music", True, (1, 2, 300, 16), mode)
 
 
 @ready

@@ -1,0 +1,89 @@
+"""JAX under jit, dense and over blocks, gradients by vjp: a second or two to compile.
+
+XLA's products use all of a CPU that MKL and OpenBLAS do not know yet. Its own
+`jax.nn.dot_product_attention` is the dense form, and slower than this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.case import Case
+from benchmarks.peers.base import Peer, Skipped, Work
+from benchmarks.peers.expression import Expression
+from relpos._bench.harness import Array
+
+__all__ = ["PEERS"]
+
+Tensor = Any
+
+
+class InJax:
+    """JAX by the methods of an expression."""
+
+    def __init__(self) -> None:
+        import jax
+
+        self.jax: Any = jax
+
+    def array(self, x: Array) -> Tensor:
+        return self.jax.numpy.asarray(x)
+
+    def cat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        return self.jax.numpy.concatenate(parts, axis)
+
+    def pad(self, x: Tensor, left: int, right: int) -> Tensor:
+        widths = [(0, 0)] * (x.ndim - 1) + [(left, right)]
+        return self.jax.numpy.pad(x, widths)
+
+    def spread(self, column: Tensor, count: int) -> Tensor:
+        shape = (*column.shape[:-1], count)
+        return self.jax.numpy.broadcast_to(column, shape)
+
+    def by_heads(self, rows: Tensor, table: Tensor) -> Tensor:
+        return self.jax.numpy.einsum("bhid,hrd->bhir", rows, table)
+
+    def plus_products(
+        self, added: Tensor, a: Tensor, b: Tensor, scale: float
+    ) -> Tensor:
+        return added + (a * scale) @ b.mT
+
+    def softmax(self, s: Tensor) -> Tensor:
+        return self.jax.nn.softmax(s, axis=-1)
+
+
+def prepare(case: Case, mode: str, threads: int, *, size: int | None) -> Work:
+    if mode == "decode" and size is not None:
+        raise Skipped("one query is no block")
+    library = InJax()
+    jax = library.jax
+    expression = Expression(library, case, size)
+    x = {name: library.array(array) for name, array in case.arrays.items()}
+    grad_out = library.array(case.grad_out)
+
+    def both(x: Any, grad_out: Any) -> Any:
+        out, back = jax.vjp(expression, x)
+        return {"out": out, **back(grad_out)[0]}
+
+    work = jax.jit(both if mode == "fwdbwd" else lambda x, _: {"out": expression(x)})
+    compiled = work.lower(x, grad_out).compile()
+
+    def call() -> dict[str, Array]:
+        found = jax.block_until_ready(compiled(x, grad_out))
+        return {name: np.asarray(array) for name, array in found.items()}
+
+    return call
+
+
+PEERS = tuple(
+    Peer(name, size is None, "jax", partial(prepare, size=size))
+    for name, size in (
+        ("jax_jit", None),
+        ("jax_jit_blocks_128", 128),
+        ("jax_jit_blocks_256", 256),
+    )
+)
