@@ -253,22 +253,23 @@ weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *at,
 }
 
 /* out[r] += sum_n w[r][n] * line n over `vectors` vectors: even and odd lines apart, since in
- * one sum each addition of a row alone would wait for the one before. A row alone makes both
- * sums side by side, more rows, for which registers would not do, one after the other. */
+ * one sum each addition of a row alone would wait for the one before. Both sums side by side
+ * where registers will do, else one after the other, for the same bits. */
 RP_INLINE void
 weigh_strip(const T *w, ptrdiff_t w_step, const int rows, lines_t lines, int64_t count,
             const int vectors, T *out, ptrdiff_t out_step)
 {
+    const int aside = rows * vectors <= 2 * RP_LINES_TOGETHER;
     V even[RP_LINES_TOGETHER][8] = {{{0}}}, odd[RP_LINES_TOGETHER][8] = {{{0}}};
     const ptrdiff_t step = lines.step;
     const char *at = lines.at;
     for (int64_t n = 0; n < count; n += 2, at += 2 * step) {
         weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, even);
-        if (rows == 1 && n + 1 < count)
+        if (aside && n + 1 < count)
             weigh_line(w + n + 1, w_step, rows, at + step, lines.ahead, vectors, odd);
     }
     at = lines.at + step;
-    for (int64_t n = 1; rows > 1 && n < count; n += 2, at += 2 * step)
+    for (int64_t n = 1; !aside && n < count; n += 2, at += 2 * step)
         weigh_line(w + n, w_step, rows, at, lines.ahead, vectors, odd);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++, out += out_step)
