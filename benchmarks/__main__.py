@@ -123,7 +123,9 @@ def measure(options: argparse.Namespace, path: Path | None) -> Results:
         if path:
             results.write(path)
     if options.memory:
-        specs = grid.memory() if options.grid else specs
+        specs = grid.memory() if options.grid else chosen(options)
+        if options.missing:
+            specs = [spec for spec in specs if spec.label not in results.memory]
         for row in memory.records([s for s in specs if s.mode != "decode"]):
             print(text.of_memory(row), flush=True)
             results.memory[row["label"]] = row

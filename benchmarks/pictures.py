@@ -123,7 +123,11 @@ def ratios(sheet: Any, results: Results, ready_made: bool = False) -> None:
     panels = lines_of_schemes(sheet, results, [*STYLES], figure, label)
     for axes in panels:
         axes.axhline(1, color="black", lw=1)
-        axes.set_ylim(bottom=0)
+        if ready_made:
+            axes.set_yscale("log")
+            axes.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+        else:
+            axes.set_ylim(bottom=0)
 
 
 def shares(sheet: Any, results: Results) -> None:
@@ -197,5 +201,6 @@ def memory_lines(axes: Any, results: Results) -> None:
     axes.set_yscale("log")
     axes.set_ylabel("MB beyond inputs and results")
     axes.set_title("extra memory of the same")
-    axes.legend(fontsize=8)
+    if found:
+        axes.legend(fontsize=8)
     lengths_below(axes)

@@ -262,7 +262,8 @@ def prices_table(rows: list[Record]) -> str:
 
 def milliseconds(seconds: float) -> str:
     """Three digits."""
-    return f"{seconds * 1e3:#.3g}".rstrip(".") + " ms"
+    number = seconds * 1e3
+    return (f"{number:.0f}" if number >= 100 else f"{number:#.3g}") + " ms"
 
 
 def memory_table(rows: Iterable[Record]) -> str:

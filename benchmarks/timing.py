@@ -20,7 +20,7 @@ __all__ = ["Samples", "alternate"]
 
 ROUNDS = 15
 #: A work is asked so often even when the time is spent, or when it is far off.
-FEWEST_ROUNDS = 2
+FEWEST_ROUNDS = 3
 #: One that takes this many times as long as the fastest of its kind gets no more.
 FAR = 1.3
 #: A sample takes at least this long, of several calls if need be.
