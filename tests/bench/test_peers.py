@@ -191,9 +191,8 @@ def test_rows_are_written_as_they_come_and_kept(tmp_path, capsys):
     assert __main__.main(again) == 0
     second = json.loads(file.read_text())
     assert second["rows"][0] == row
-    assert [each["label"] for each in second["memory"]] == [
-        "music causal fwd 1,2,24,64"
-    ]
+    labels = ["plain fwd 1,2,24,64", "music causal fwd 1,2,24,64"]
+    assert [each["label"] for each in second["memory"]] == labels
     assert second["memory"][0]["entrants"][0]["bytes"] >= 0
     assert "x relpos" in capsys.readouterr().out
 
