@@ -72,7 +72,7 @@ class Sizes(NamedTuple):
 
     def met(self, name: str, most_rows: int) -> int:
         """Products of a head's tokens with rows of a table (choose_path of table.h)."""
-        few = self.rows <= min(most_rows, (self.Lq + self.Lk) // 8)
+        few = self.rows <= min(most_rows, self.Lk // 2 + 32)
         by_row = few and name != "rel_query" and "indices" not in self.arguments
         return self.Lq * self.rows if by_row else self.pairs
 

@@ -163,8 +163,8 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and an eighth of Lq + Lk, else N; for the
-    table of the keys always N, and Lq is Lk elsewhere. A number is 4 or 8 bytes; where
+    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N; for the table
+    of the keys always N, and Lq is Lk elsewhere. A number is 4 or 8 bytes; where
     nothing is added to the scores, one is stored for each pair, not two. The backward
     takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 

@@ -246,7 +246,7 @@ def make(scheme, variant, shape, seed=0):
     offset = lk - lq
     arrays = qkv(rng, batch, heads, lq, lk, d, dv)
     inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
-    k = max(min(lq, lk) // (20 if scheme in FEW_ROWS else 5), 1)
+    k = max(min(lq, lk) // 20 if scheme in FEW_ROWS else 5 * min(lq, lk) // 12, 1)
     keywords = terms(rng, scheme, heads, lq, lk, d, dv, offset=offset, k=k)
     settings = {n: x for n, x in keywords.items() if n not in NAMES}
     inputs |= {n: x for n, x in keywords.items() if n in NAMES}

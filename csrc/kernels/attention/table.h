@@ -114,8 +114,9 @@ by_row(const packed_t *t)
     return t->path == RP_ROWS || t->path == RP_LABELS;
 }
 
-/* ROWS costs BQ * rows * D a query tile and a pass over the few tiles near the diagonal;
- * BAND costs as much again as the content product. Both give the same bits. */
+/* ROWS multiplies each query with every row of the table, and passes over the few tiles near
+ * the diagonal; BAND multiplies it with a row for each key, and half a tile more. From half
+ * as many rows on that is cheaper. */
 RP_INLINE int
 choose_path(const rp_attention *p, const rp_table *table, int64_t most_rows)
 {
@@ -123,7 +124,7 @@ choose_path(const rp_attention *p, const rp_table *table, int64_t most_rows)
         return RP_ABSENT;
     if (p->labels.array.data)
         return RP_LABELS;
-    int few = table->rows <= most_rows && 8 * table->rows <= p->Lq + p->Lk;
+    int few = table->rows <= most_rows && 2 * table->rows <= p->Lk + 64;
     return few ? RP_ROWS : RP_BAND;
 }
 
@@ -296,31 +297,50 @@ fill_dots(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
 
 /* ---- the pairs of a row to the table --------------------------------------------- */
 
+/* The sum of p[first] to p[end - 1] in a row of a tile, which may be read a vector on. */
 RP_INLINE T
 sum_run(const T *p, int64_t first, int64_t end)
 {
-    V sum = (V){0};
-    T rest = 0;
+    V sums[4] = {{0}};
+    if (first >= end)
+        return 0;
+    for (; first + 4 * VL <= end; first += 4 * VL)
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++)
+            sums[c] += load(p + first + c * VL);
     for (; first + VL <= end; first += VL)
-        sum += load(p + first);
-    for (; first < end; first++)
-        rest += p[first];
-    return sum_lanes(sum)[0] + rest;
+        sums[0] += load(p + first);
+    sums[1] += first_lanes(load(p + first), (int)(end - first));
+    return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0];
 }
 
 /* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
- * the table has one key, its two ends take all keys beyond. */
+ * the table has one key, its two ends take all keys beyond: of a tile that lies beyond one
+ * of them as a whole, `totals`, the sums of its rows, unless they are NULL. */
 static void
 sum_by_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
-           T *sums, ptrdiff_t stride, const rp_table *table)
+           const T *totals, T *sums, ptrdiff_t stride, const rp_table *table)
 {
+    int before = position_of(p, q, t, 0, t->keys - 1) < table->first;
+    int after = position_of(p, q, t, q->rows - 1, 0) >= table->first + table->rows;
+    if ((before || after) && p->beyond == RP_ZERO)
+        return;
+    if ((before || after) && totals) {
+        T *end = sums + (before ? 0 : table->rows - 1);
+        for (int m = 0; m < q->rows; m++)
+            end[m * stride] += totals[m];
+        return;
+    }
     for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
         runs_t runs = runs_of(p, q, t, m, table, t->keys);
         if (p->beyond == RP_CLIP) {
             sums[0] += sum_run(a, 0, runs.inside);
             sums[table->rows - 1] += sum_run(a, runs.past, t->keys);
         }
-        for (int64_t n = runs.inside; n < runs.past; n++)
+        int64_t n = runs.inside;
+        for (T *at = sums + runs.row; n + VL <= runs.past; n += VL)
+            store(at + n, load(at + n) + load(a + n));
+        for (; n < runs.past; n++)
             sums[runs.row + n] += a[n];
     }
 }
@@ -343,12 +363,12 @@ sum_by_label(const rp_attention *p, const queries_t *q, const tile_t *t, const T
 
 static void
 sum_by_table_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
-                 T *sums, ptrdiff_t stride, const rp_table *table)
+                 const T *totals, T *sums, ptrdiff_t stride, const rp_table *table)
 {
     if (p->labels.array.data)
         sum_by_label(p, q, t, a, sums, stride, table);
     else
-        sum_by_row(p, q, t, a, sums, stride, table);
+        sum_by_row(p, q, t, a, totals, sums, stride, table);
 }
 
 #endif

@@ -102,7 +102,31 @@ tile_set_blocks(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, ptrdiff_
     store_tile(sum, c, ldc);
 }
 
-/* c (rows, columns) = a (row-major) . panels b: rows a multiple of MR, columns of NR;
+/* The same with the first half of a panel. */
+static void
+tile_set_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, ptrdiff_t block,
+              T *c, ptrdiff_t ldc)
+{
+    V sum[MR] = {{0}};
+    for (ptrdiff_t end = 0, k = 0; k < depth;) {
+        V acc[MR] = {{0}};
+        end = RP_MIN(depth, end + block);
+        for (; k < end; k++) {
+            V bk = load(b + k * NR);
+#pragma GCC unroll 8
+            for (int i = 0; i < MR; i++)
+                acc[i] += splat(a[i * lda + k]) * bk;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < MR; i++)
+            sum[i] += acc[i];
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; i++)
+        store(c + i * ldc, sum[i]);
+}
+
+/* c (rows, columns) = a (row-major) . panels b: rows a multiple of MR, columns of VL;
  * `block` terms at a time. Each micro-tile asks for its share of the next panel. */
 static void
 gemm_set(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t rows, ptrdiff_t columns,
@@ -112,7 +136,9 @@ gemm_set(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t rows, ptrdiff_t column
     for (ptrdiff_t n = 0; n < columns; n += NR, b += NR * depth) {
         rp_ahead ahead = {(uintptr_t)b + (uintptr_t)(NR * depth * size), step};
         for (ptrdiff_t m = 0; m < rows; m += MR) {
-            if (block >= depth)
+            if (columns - n < NR)
+                tile_set_half(a + m * lda, lda, b, depth, block, c + m * ldc + n, ldc);
+            else if (block >= depth)
                 tile_set(a + m * lda, lda, b, depth, ahead, c + m * ldc + n, ldc);
             else
                 tile_set_blocks(a + m * lda, lda, b, depth, block, ahead,

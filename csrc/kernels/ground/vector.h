@@ -47,6 +47,16 @@ splat(T x)
     return x - (V){0}; /* x - 0 keeps the sign of -0 */
 }
 
+/* The first `count` lanes of x, zeros beyond. */
+RP_INLINE V
+first_lanes(V x, int count)
+{
+    static const TI lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    VI lane;
+    memcpy(&lane, lanes, sizeof lane);
+    return (V)((VI)x & (lane < (VI){0} + (TI)count));
+}
+
 /* Lane-wise larger; a NaN in b is kept, one in a is dropped. C vector types have no
  * operator for it; this loop over memory becomes one instruction on gcc and clang, where
  * one over vector subscripts can fall apart into scalars. */

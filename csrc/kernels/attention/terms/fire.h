@@ -297,16 +297,6 @@ fire_sums_count(const rp_attention *p)
     return 2 * (p->fire.ranges + 1);
 }
 
-/* The first `count` lanes of x, zeros beyond. */
-RP_INLINE V
-first_lanes(V x, int count)
-{
-    static const TI lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    VI lane;
-    memcpy(&lane, lanes, sizeof lane);
-    return (V)((VI)x & (lane < (VI){0} + (TI)count));
-}
-
 /* Adds what row i of a tile, d[n] = dS of the pair (i, j0 + n), gives to the sums: T
  * within the run, double beyond. Reads whole vectors of d. */
 static void

@@ -95,7 +95,7 @@ rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     if (by_band(table))
         band_products(gp, w, x);
     else if (by_row(table))
-        sum_by_table_row(gp->plan.p, &x->q, &x->t, x->d,
+        sum_by_table_row(gp->plan.p, &x->q, &x->t, x->d, w->totals,
                          w->key_sums + x->q.i0 * table->stride, table->stride,
                          &gp->plan.p->rel_key);
 }
@@ -113,13 +113,15 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
     for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i += BQ) {
         rp_interval met = rows_met(gp, x, i, &plan->p->rel_key);
         int64_t rows = RP_MIN(BQ, plan->p->Lq - i);
+        int one = met.end - met.begin == 1;
         const T *dots = w->key_sums + i * stride + met.begin;
         const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * D;
         if (x->grad_query)
-            add_rows(gp->key_rows_bad, dots, stride, table, D, RP_ROUND_UP(rows, MR), D,
-                     met.end - met.begin, x->grad_query + i * D, D);
+            add_rows(gp->key_rows_bad || one, dots, stride, table, D,
+                     RP_ROUND_UP(rows, MR), D, met.end - met.begin,
+                     x->grad_query + i * D, D);
         if (sums)
-            add_columns(bad, dots, stride, x->head->rows_v + i * D, D,
+            add_columns(bad || one, dots, stride, x->head->rows_v + i * D, D,
                         met.end - met.begin, D, rows, sums + met.begin * D, D);
     }
 }

@@ -13,11 +13,11 @@
 
 /* Sums of p by table row, before the rows of W are weighed by them. */
 static void
-sum_rel_value(const plan_t *plan, const queries_t *q, const tile_t *t)
+sum_rel_value(const plan_t *plan, const queries_t *q, const tile_t *t, const T *totals)
 {
     if (by_row(&plan->rel_value))
-        sum_by_table_row(plan->p, q, t, t->s, q->value_sums, plan->rel_value.stride,
-                         &plan->p->rel_value);
+        sum_by_table_row(plan->p, q, t, t->s, totals, q->value_sums,
+                         plan->rel_value.stride, &plan->p->rel_value);
 }
 
 /* The probabilities read with the plain row length are the band matrix, once the cells
@@ -109,6 +109,7 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
         return;
     if (by_row(table)) {
         sum_by_table_row(plan->p, &x->q, &x->t, x->t.s,
+                         plan->p->dropout.p > 0 ? NULL : w->shares,
                          w->value_sums + x->q.i0 * table->stride, table->stride,
                          &plan->p->rel_value);
         return;
@@ -134,7 +135,8 @@ finish_rel_value(const gradients_t *gp, const grad_scratch_t *w, const visit_t *
         return;
     for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i += BQ) {
         rp_interval met = rows_met(gp, x, i, &plan->p->rel_value);
-        add_columns(bad, w->value_sums + i * stride + met.begin, stride,
+        add_columns(bad || met.end - met.begin == 1,
+                    w->value_sums + i * stride + met.begin, stride,
                     x->head->grad_rows + i * width, width, met.end - met.begin, width,
                     RP_MIN(BQ, plan->p->Lq - i), sums + met.begin * width, width);
     }

@@ -85,6 +85,7 @@ typedef struct {
     T *value_sums;       /* (Lq_pad, value_stride): p z by table row */
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     double *column_sums; /* (chunk_keys): dS by key of the chunk */
+    T *totals, *shares;  /* (BQ): dS and p by row of the tile; NULL: not wanted */
     double *row;         /* (D_pad): a sum of table or key rows */
     T *tile_sums;        /* (lds + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */

@@ -54,17 +54,17 @@ fill_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, const T *
 
 /* Adds row m of a tile to the sums that ends.h corrects by. */
 static void
-sum_ends(const gradients_t *gp, const visit_t *x, int m, const V sums[2])
+sum_ends(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x, int m)
 {
     row_ends_t *row = ends_of(gp, x->index, x->chunk) + x->q.i0 + m;
     const tile_t *t = &x->t;
     const T *s = t->s + m * t->ld;
     runs_t runs = runs_of(gp->plan.p, &x->q, t, m, &gp->plan.p->rel_key, t->keys);
-    row->grad += sum_lanes(sums[0])[0];
+    row->grad += w->totals[m];
     if (runs.inside == t->keys)
-        row->share[0] += sum_lanes(sums[1])[0];
+        row->share[0] += w->shares[m];
     else if (runs.past == 0)
-        row->share[1] += sum_lanes(sums[1])[0];
+        row->share[1] += w->shares[m];
     else {
         row->share[0] += sum_run(s, 0, runs.inside);
         row->share[1] += sum_run(s, runs.past, t->keys);
@@ -93,7 +93,7 @@ grad_row(T *s, T *d, int columns, T max, T norm, T delta, const int hidden, V su
 
 /* Logits and dP of the tile -> p z and dS. */
 static void
-grad_tile(const gradients_t *gp, const visit_t *x)
+grad_tile(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 {
     const rp_attention *p = gp->plan.p;
     V sums[2];
@@ -106,6 +106,8 @@ grad_tile(const gradients_t *gp, const visit_t *x)
         if (norm == 0) { /* padding, or a row that saw no key */
             memset(s, 0, (size_t)x->t.columns * sizeof(T));
             memset(d, 0, (size_t)x->t.columns * sizeof(T));
+            if (w->totals)
+                w->totals[m] = w->shares[m] = 0;
             continue;
         }
         if (p->dropout.p > 0) {
@@ -116,8 +118,12 @@ grad_tile(const gradients_t *gp, const visit_t *x)
             grad_row(s, d, x->t.columns, max, norm, delta, 0, sums);
         else
             grad_row(s, d, x->t.columns, max, norm, delta, 1, sums);
+        if (w->totals) {
+            w->totals[m] = sum_lanes(sums[0])[0];
+            w->shares[m] = sum_lanes(sums[1])[0];
+        }
         if (gp->ends)
-            sum_ends(gp, x, m, sums);
+            sum_ends(gp, w, x, m);
         if (p->dropout.p > 0)
             scale_by_dropout(s, keep, x->t.keys, kept);
     }
@@ -157,7 +163,7 @@ backward_tile(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *key
 {
     score_tile(&gp->plan, &w->forward, &x->q, &x->t, keys);
     fill_grads(gp, w, x, values);
-    grad_tile(gp, x);
+    grad_tile(gp, w, x);
     value_grads(gp, w, x);
     rel_value_grads(gp, w, x);
     content_grads(gp, w, x, keys_bad);

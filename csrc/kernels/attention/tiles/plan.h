@@ -72,7 +72,7 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->p = p;
     plan->group = p->H / p->Hk;
     plan->rel_key.path = choose_path(p, &p->rel_key, most_rows);
-    plan->rel_key.stride = RP_ROUND_UP(p->rel_key.rows, NR);
+    plan->rel_key.stride = RP_ROUND_UP(p->rel_key.rows, VL);
     plan->rel_query.path = p->rel_query.array.data ? RP_BAND : RP_ABSENT;
     plan->rel_value.path = choose_path(p, &p->rel_value, most_rows);
     plan->rel_value.stride = RP_ROUND_UP(p->rel_value.rows, VL);

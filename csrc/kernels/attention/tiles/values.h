@@ -7,9 +7,10 @@
 #include "../terms/rel_value.h"
 
 /* Probabilities, but for the sum of the row, in place, and what the tile's rows have
- * accumulated scaled down to go with them. */
+ * accumulated scaled down to go with them. totals: the sums of the tile's rows. */
 static void
-softmax_tile(const plan_t *plan, const scratch_t *w, queries_t *q, const tile_t *t)
+softmax_tile(const plan_t *plan, const scratch_t *w, queries_t *q, const tile_t *t,
+             T totals[BQ])
 {
     T base[BQ], factor[BQ], *sums = w->lane_max;
     raise_maxima(q->max, q->sum, w->lane_max, q->rows, base, factor);
@@ -21,8 +22,11 @@ softmax_tile(const plan_t *plan, const scratch_t *w, queries_t *q, const tile_t 
     }
     for (int m = 0; m < q->rows; m++)
         store(sums + m * VL, exponents(t->s + m * t->ld, t->columns, base[m]));
-    for (int m = 0; m < q->rows; m += VL)
-        store(q->sum + m, load(q->sum + m) + sum_rows(sums + m * VL));
+    for (int m = 0; m < q->rows; m += VL) {
+        V total = sum_rows(sums + m * VL);
+        store(totals + m, total);
+        store(q->sum + m, load(q->sum + m) + total);
+    }
 }
 
 static void
@@ -56,10 +60,12 @@ static void
 value_tile(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
            const T *values, ptrdiff_t stride, int values_bad)
 {
-    softmax_tile(plan, w, q, t);
-    if (plan->p->dropout.p > 0)
+    T totals[BQ];
+    int drops = plan->p->dropout.p > 0;
+    softmax_tile(plan, w, q, t, totals);
+    if (drops)
         drop_tile(plan->p, q, t);
-    sum_rel_value(plan, q, t);
+    sum_rel_value(plan, q, t, drops ? NULL : totals);
     add_values(plan, q, t, values, stride, values_bad && !all_open(t));
     add_rel_value(plan, w, q, t);
 }

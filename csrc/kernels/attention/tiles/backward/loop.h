@@ -86,7 +86,7 @@ backward_unit(void *context, int64_t unit, int worker)
     const gradients_t *gp = context;
     const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
-    grad_scratch_t w;
+    grad_scratch_t w = {0};
     arena_t arena = {.memory = plan->scratch + (size_t)worker * plan->scratch_size};
     lay_out_grad_scratch(gp, &arena, &w);
     int64_t slice = unit / gp->chunks, chunk = unit % gp->chunks;
@@ -134,10 +134,14 @@ write_query_unit(void *context, int64_t unit, int worker)
             parts[count++] = grad_query_of(gp, index, chunk) + i0 * plan->D_pad;
     }
     int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
-    for (int64_t i = i0, at = 0; count && i < RP_MIN(p->Lq, i0 + BQ); i++) {
+    for (int64_t i = i0, at = 0; i < RP_MIN(p->Lq, i0 + BQ); i++) {
         char *to = rp_at(grad, b, h, i);
         T *row = straight ? (T *)to : parts[0] + at;
         fetch_ahead(grad, to, p->D);
+        if (count == 0) {
+            zero_run(to, grad->col, p->D);
+            continue;
+        }
         for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
             V sum = load(parts[0] + at);
             for (int n = 1; n < count; n++)

@@ -51,6 +51,10 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     w->grad_value = take_numbers(arena, (gp->chunk_keys + MR) * plan->Dv_pad);
     w->key_sums = take_numbers(arena, by_row(key) ? rows * key->stride + MR : 0);
     w->value_sums = take_numbers(arena, by_row(value) ? rows * value->stride + MR : 0);
+    if (by_row(key) || by_row(value) || gp->correct_ends) {
+        w->totals = take_numbers(arena, BQ);
+        w->shares = take_numbers(arena, BQ);
+    }
     w->tile_sums = take_numbers(arena, plan->lds + VL);
     w->corner = take_numbers(arena, MR * (BQ + MR) + MR);
     w->offset_sums = take(arena, gp->chunk_keys + rows, sizeof(double));
@@ -91,7 +95,7 @@ lay_out_backward(void *context, arena_t *arena)
     const size_t size = sizeof(T);
     int64_t heads = plan->slices * plan->group, keys = plan->slices * plan->Lk_pad;
     arena_t worker = {0};
-    grad_scratch_t unused;
+    grad_scratch_t unused = {0};
     lay_out_grad_scratch(gp, &worker, &unused);
     plan->scratch_size = worker.used;
     plan->keys = take(arena, keys, (size_t)p->D * size);

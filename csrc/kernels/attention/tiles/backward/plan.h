@@ -15,7 +15,7 @@ plan_gradient_tables(gradients_t *gp)
     gp->key_rows.path = plan->rel_key.path;
     gp->query_rows.path = plan->rel_query.path;
     gp->value_panels.path = plan->rel_value.path;
-    gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, NR);
+    gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, VL);
     add_table(plan, &plan->rel_key, &p->rel_key, p->D, 1, 1);
     add_table(plan, &gp->key_rows, &p->rel_key, p->D, 0, 1);
     add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, factor);
