@@ -85,9 +85,10 @@ typedef struct {
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
  * every operand whose gradient array is present. out, row_max and row_sum are inputs.
- * Arrays have the shape of their operand; those of tables, u and v are summed over every
- * axis along which their array has stride 0 (that is how a table that heads or batch items
- * share gets one gradient), grad_key and grad_value over the heads of a group. */
+ * Arrays have the shape of their operand. grad_query, grad_key and grad_value are written,
+ * the latter two as sums over the heads of a group; the others are added to, those of
+ * tables, u and v along every axis on which their array has stride 0 (that is how a table
+ * that heads or batch items share gets one gradient). */
 typedef struct {
     rp_attention forward;
     rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */

@@ -14,18 +14,25 @@ _HUGE_PAGE = 2**21
 _ADVISED = 2**22  # from here on NumPy asks the system for huge pages
 
 
-def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros, a large array of which begins where a huge page does.
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that, if it is large, begins where a huge page does.
 
     Fresh memory is made page by page, as it is first touched: for the gradients of a
     long sequence that is a tenth of the call. Huge pages are 512 times fewer, but only
-    whole ones count, and `numpy.zeros` does not ask for them.
+    whole ones count.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _ADVISED:
-        return np.zeros(shape, dtype)
+        return np.empty(shape, dtype)
     block = np.empty(size + _HUGE_PAGE, np.uint8)
     first = -block.ctypes.data % _HUGE_PAGE
-    array = block[first : first + size].view(dtype).reshape(shape)
+    return block[first : first + size].view(dtype).reshape(shape)
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros in such an array: `numpy.zeros` does not ask for huge pages."""
+    if math.prod(shape) * dtype.itemsize < _ADVISED:
+        return np.zeros(shape, dtype)
+    array = empty(shape, dtype)
     array.fill(0)
     return array

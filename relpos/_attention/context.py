@@ -27,7 +27,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._core import broadcast_to, memory_of
-from relpos._memory import zeros
+from relpos._memory import empty, zeros
 from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class AttentionContext(Generic[Gradients]):
         given = self._given(grad_out, grad_lse)
         threads = choose_num_threads(num_threads)
         tables = [name for name in names if name not in fire_network.NAMES]
-        sums = {name: _zeros(name, self._problem) for name in tables}
+        sums = {name: _room(name, self._problem) for name in tables}
         fire_sums: Array | None = None
         bias: dict[str, Array] = {}
         if len(tables) < len(names):
@@ -288,8 +288,8 @@ def _as_gradient_of(
     return native(gradient, dtype)
 
 
-def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
-    """Zeros to sum a gradient in, and their view of the operand's shape.
+def _room(name: str, problem: Problem) -> tuple[Array, Array]:
+    """Room for a gradient, and its view of the operand's shape; zeros to sum it in.
 
     Along an axis on which the view has stride 0 the kernel sums: over heads, and over
     all batch axes at once. What is shared by some batch axes only is summed later.
@@ -301,7 +301,9 @@ def _zeros(name: str, problem: Problem) -> tuple[Array, Array]:
         batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
         stored = (*batch, *own[-3:])
     check_bytes(f"gradient of {name}", stored, problem.dtype)
-    sums = zeros(stored, problem.dtype)
+    written = OPERANDS[name].is_written and "indptr" not in problem.operands
+    make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
+    sums = make(stored, problem.dtype)
     return sums, sums if stored == shape else broadcast_to(sums, shape)
 
 

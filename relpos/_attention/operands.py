@@ -50,6 +50,7 @@ class Operand:
     is_required = False
     has_gradient = True
     is_shared = False  # by heads or batch items: the kernel sums its gradient
+    is_written = False  # its gradient, whatever was there; without pairs it is left
     promotes = True  # its dtype counts for that of the result
 
     def __init__(self, name: str, letters: str, shown: str) -> None:
@@ -100,6 +101,7 @@ class Tokens(Operand):
     """Query, key or value: `read_sizes` reads the letters off them."""
 
     is_required = True
+    is_written = True
 
     def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
         return array.shape[-3:]

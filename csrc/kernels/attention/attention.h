@@ -61,6 +61,16 @@ attention_forward(const rp_attention *p, size_t *bytes)
     return forward_by_tiles(p, bytes);
 }
 
+static void
+clear_gradient(const rp_array *grad, int64_t B, int64_t H, int64_t rows,
+               int64_t columns)
+{
+    for (int64_t b = 0; grad->data && b < B; b++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t row = 0; row < rows; row++)
+                zero_run(rp_at(grad, b, h, row), grad->col, columns);
+}
+
 static rp_status
 attention_backward(const rp_gradients *g, size_t *bytes)
 {
@@ -71,9 +81,14 @@ attention_backward(const rp_gradients *g, size_t *bytes)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
-    if (labels_beyond_tiles(p))
-        return backward_by_rows(g, bytes);
-    return backward_by_tiles(g, bytes);
+    if (!labels_beyond_tiles(p))
+        return backward_by_tiles(g, bytes);
+    if (!bytes) { /* tiles overwrite them, rows add to them */
+        clear_gradient(&g->grad_query, p->B, p->H, p->Lq, p->D);
+        clear_gradient(&g->grad_key, p->B, p->Hk, p->Lk, p->D);
+        clear_gradient(&g->grad_value, p->B, p->Hk, p->Lk, p->Dv);
+    }
+    return backward_by_rows(g, bytes);
 }
 
 #endif

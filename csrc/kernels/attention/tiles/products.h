@@ -2,6 +2,7 @@
 #ifndef RELPOS_ATTENTION_TILES_PRODUCTS_H
 #define RELPOS_ATTENTION_TILES_PRODUCTS_H
 
+#include "../../ground/selected.h"
 #include "gradients.h"
 
 enum {
