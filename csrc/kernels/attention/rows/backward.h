@@ -1,61 +1,73 @@
 /* backward.h: the backward of the labels that tiles do not take, pair by pair.
  *
  * Every formula of the gradients stands here once more in its plainest form. Tables may be
- * shared by all heads and batch items, so the call is one unit: exact, in a fixed order,
- * and slow. */
+ * shared by all heads and batch items, and any pair may add to any of their rows. So query
+ * rows are taken in waves: first each row's dS, then, from these, the gradients that many
+ * rows add to, by columns: a unit has some columns of one of them and goes through all pairs
+ * of the wave. Each number has one writer and one order. */
 #ifndef RELPOS_ATTENTION_ROWS_BACKWARD_H
 #define RELPOS_ATTENTION_ROWS_BACKWARD_H
 
 #include "forward.h"
 
-/* acc (strided row) += factor * row (strided) */
-RP_INLINE void
-add_scaled_line(char *acc, ptrdiff_t acc_step, T factor, const char *row,
-                ptrdiff_t step, ptrdiff_t count)
-{
-    for (ptrdiff_t k = 0; k < count; k++)
-        *(T *)(acc + k * acc_step) += factor * *(const T *)(row + k * step);
-}
+enum { RP_SUM_COLUMNS = 128 / sizeof(T) }; /* of a unit: two cache lines */
 
-/* acc += factor * row l of a table, or of query and its bias; absent arrays add nothing. */
-RP_INLINE void
-add_grad(const rp_array *grad, int64_t b, int64_t h, int64_t l, T factor,
-         const rp_array *rows, int64_t rows_h, int64_t row, ptrdiff_t count)
-{
-    if (grad->data && rows->data && l >= 0 && row >= 0)
-        add_scaled_line(rp_at(grad, b, h, l), grad->col, factor,
-                        rp_at(rows, b, rows_h, row), rows->col, count);
-}
+/* The gradients that many query rows add to. */
+enum {
+    RP_SUM_KEY,
+    RP_SUM_VALUE,
+    RP_SUM_REL_KEY,
+    RP_SUM_REL_QUERY,
+    RP_SUM_REL_VALUE,
+    RP_SUM_U,
+    RP_SUM_V,
+    RP_SUM_BIAS, /* of a table, and sums of its own */
+    RP_SUMS
+};
 
-/* The gradients of one pair with probability prob (kept: prob z) and ds = dS. */
+typedef struct {
+    const rp_gradients *g;
+    rows_plan_t plan;
+    int64_t first, count, wave; /* query rows in work, and how many at most */
+    T *ds, *kept;               /* of each, and each key: dS, probability times z */
+    ptrdiff_t ld;
+    double *bias_sums; /* of one row */
+} rows_gradients_t;
+
+/* A query row, and some columns of a gradient. */
+typedef struct {
+    int64_t b, hk, h, i;
+    ptrdiff_t k0, columns;
+} row_columns_t;
+
 static void
-pair_gradients(const rp_gradients *g, const query_row_t *q, int64_t hk, int64_t j,
-               T kept, T ds)
+find_row(const rows_plan_t *plan, int64_t row, row_columns_t *x)
 {
-    const rp_attention *p = &g->forward;
-    const T f = ds * (T)p->scale;
-    const int64_t b = q->b, h = q->h, i = q->i;
-    int64_t a = pair_row(p, b, i, j, &p->rel_key);
-    int64_t c = pair_row(p, b, i, j, &p->rel_query);
-    int64_t v = pair_row(p, q->b, q->i, j, &p->rel_value);
-    int64_t bias = pair_row(p, b, i, j, &p->rel_bias);
-    add_grad(&g->grad_query, b, h, i, f, &p->key, hk, j, p->D);
-    add_grad(&g->grad_query, b, h, i, f, &p->rel_key.array, h, a, p->D);
-    add_grad(&g->grad_key, b, hk, j, f, &p->query, h, i, p->D);
-    add_grad(&g->grad_key, b, hk, j, f, &p->pos_bias_u, h, 0, p->D);
-    add_grad(&g->grad_key, b, hk, j, f, &p->rel_query.array, h, c, p->D);
-    add_grad(&g->grad_value, b, hk, j, kept, &g->grad_out, h, i, p->Dv);
-    add_grad(&g->grad_rel_key, b, h, a, f, &p->query, h, i, p->D);
-    add_grad(&g->grad_rel_key, b, h, a, f, &p->pos_bias_v, h, 0, p->D);
-    add_grad(&g->grad_rel_query, b, h, c, f, &p->key, hk, j, p->D);
-    add_grad(&g->grad_rel_value, b, h, v, kept, &g->grad_out, h, i, p->Dv);
-    add_grad(&g->grad_pos_bias_u, b, h, 0, f, &p->key, hk, j, p->D);
-    add_grad(&g->grad_pos_bias_v, b, h, 0, f, &p->rel_key.array, h, a, p->D);
-    if (g->grad_rel_bias.data && bias >= 0)
-        *(T *)rp_at(&g->grad_rel_bias, b, h, bias) += ds;
-    if (g->grad_mask.data)
-        *(T *)(rp_at(&g->grad_mask, b, h, i) + j * g->grad_mask.col) = ds;
+    const rp_attention *p = plan->p;
+    x->b = row / plan->rows / p->Hk;
+    x->hk = row / plan->rows % p->Hk;
+    x->h = x->hk * plan->group + row % plan->rows / p->Lq;
+    x->i = row % p->Lq;
 }
+
+/* acc += factor * row l of a table, or of query and its bias, in the columns of x; absent
+ * arrays add nothing. */
+RP_INLINE void
+add_grad(const rp_array *grad, const row_columns_t *x, int64_t h, int64_t l, T factor,
+         const rp_array *rows, int64_t rows_h, int64_t row)
+{
+    if (!grad->data || !rows->data || l < 0 || row < 0)
+        return;
+    char *acc = rp_at(grad, x->b, h, l) + x->k0 * grad->col;
+    const char *from = rp_at(rows, x->b, rows_h, row) + x->k0 * rows->col;
+    if (grad->col == (ptrdiff_t)sizeof(T) && rows->col == (ptrdiff_t)sizeof(T))
+        add_scaled((T *)acc, factor, (const T *)from, x->columns);
+    else
+        for (ptrdiff_t k = 0; k < x->columns; k++)
+            *(T *)(acc + k * grad->col) += factor * *(const T *)(from + k * rows->col);
+}
+
+/* ---- dS, and what one row alone adds to -------------------------------------------- */
 
 /* grad_out . row, or 0 where either is absent */
 RP_INLINE T
@@ -73,14 +85,14 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
     return sum;
 }
 
-/* The visible keys [j0, end) of one query row. */
+/* The visible keys [j0, end) of one query row: ds and kept are those of its keys. */
 static void
 stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t end,
-                  double *bias_sums)
+                  T *ds, T *kept)
 {
     const rp_attention *p = &g->forward;
     const query_row_t *q = rows->row;
-    const int64_t hk = rows->hk;
+    const row_columns_t x = {q->b, rows->hk, q->h, q->i, 0, p->D};
     unsigned char keep[RP_STRETCH_KEYS];
     T max = *(const T *)rp_at(&p->results.row_max, q->b, q->h, q->i);
     T sum = *(const T *)rp_at(&p->results.row_sum, q->b, q->h, q->i);
@@ -94,75 +106,213 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
         rp_dropout_kept(p, q->b, q->h, q->i, j0, end - j0, keep);
     for (int64_t j = j0; j < end; j++) {
         T prob = vexp2(splat(q->s[j - j0] - max))[0] / sum, z = 1;
-        q->s[j - j0] = 0; /* from here on dS */
-        if (prob == 0)    /* hidden */
+        if (prob == 0) /* hidden */
             continue;
         if (p->dropout.p > 0)
             z = keep[j - j0] ? (T)(1 / (1 - p->dropout.p)) : 0;
         int64_t v = pair_row(p, q->b, q->i, j, &p->rel_value);
-        T grad = grad_dot(g, q, &p->value, hk, j) +
+        int64_t a = pair_row(p, q->b, q->i, j, &p->rel_key);
+        T grad = grad_dot(g, q, &p->value, rows->hk, j) +
                  grad_dot(g, q, &p->rel_value.array, q->h, v);
-        q->s[j - j0] = prob * (z * grad - delta);
-        pair_gradients(g, q, hk, j, prob * z, q->s[j - j0]);
+        kept[j] = prob * z;
+        ds[j] = prob * (z * grad - delta);
+        const T f = ds[j] * (T)p->scale;
+        add_grad(&g->grad_query, &x, q->h, q->i, f, &p->key, rows->hk, j);
+        add_grad(&g->grad_query, &x, q->h, q->i, f, &p->rel_key.array, q->h, a);
+        if (g->grad_mask.data)
+            *(T *)(rp_at(&g->grad_mask, q->b, q->h, q->i) + j * g->grad_mask.col) =
+                ds[j];
     }
-    sum_bias_run(rows->bias, g, q->b, q->h, q->i, j0, (int)(end - j0), q->s, bias_sums);
 }
 
-typedef struct {
-    const rp_gradients *g;
-    rows_plan_t plan;
-    double *bias_sums; /* of one row */
-} rows_gradients_t;
-
+/* One query row of the wave. */
 static void
-rows_backward_unit(void *context, int64_t unit, int worker)
+row_gradients_unit(void *context, int64_t unit, int worker)
 {
     const rows_gradients_t *rg = context;
     const rows_plan_t *plan = &rg->plan;
-    const rp_attention *p = plan->p;
+    const int64_t row = rg->first + unit;
+    T *ds = rg->ds + unit * rg->ld, *kept = rg->kept + unit * rg->ld;
     query_rows_t rows;
-    (void)unit;
-    (void)worker;
-    for (int64_t row = 0; row < p->B * p->Hk * plan->rows; row++) {
-        const query_row_t *q = rows.row;
-        start_rows(plan, &rows, row / plan->rows, 1, plan->scratch);
-        start_row(plan, &rows, 0, row % plan->rows);
-        memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
-        for (int64_t j0 = q->visible.begin; j0 < q->visible.end;
-             j0 += RP_STRETCH_KEYS) {
-            if (rp_stopping())
-                return;
-            stretch_gradients(rg->g, &rows, j0,
-                              RP_MIN(j0 + RP_STRETCH_KEYS, q->visible.end),
-                              rg->bias_sums);
-        }
-        add_bias_sums(rg->g, q->b, q->h, rg->bias_sums);
+    const query_row_t *q = rows.row;
+    start_rows(plan, &rows, row / plan->rows, 1,
+               plan->scratch + worker * plan->scratch_size);
+    start_row(plan, &rows, 0, row % plan->rows);
+    memset(ds, 0, (size_t)rg->ld * sizeof(T));
+    memset(kept, 0, (size_t)rg->ld * sizeof(T));
+    for (int64_t j0 = q->visible.begin; j0 < q->visible.end; j0 += RP_STRETCH_KEYS) {
+        if (rp_stopping())
+            return;
+        stretch_gradients(rg->g, &rows, j0,
+                          RP_MIN(j0 + RP_STRETCH_KEYS, q->visible.end), ds, kept);
     }
+}
+
+/* ---- what many rows add to ---------------------------------------------------------- */
+
+/* Columns of a gradient of RP_SUMS; 0 where nobody wants it. */
+static ptrdiff_t
+shared_columns(const rp_gradients *g, int sum)
+{
+    const rp_array *grads[] = {&g->grad_key,        &g->grad_value,
+                               &g->grad_rel_key,    &g->grad_rel_query,
+                               &g->grad_rel_value,  &g->grad_pos_bias_u,
+                               &g->grad_pos_bias_v, &g->grad_rel_bias};
+    if (sum == RP_SUM_BIAS)
+        return grads[sum]->data || bias_sums_count(g) > 0;
+    if (!grads[sum]->data)
+        return 0;
+    return sum == RP_SUM_VALUE || sum == RP_SUM_REL_VALUE ? g->forward.Dv
+                                                          : g->forward.D;
+}
+
+/* What the pair of row x and key j adds to one of them: kept is prob z, ds is dS. */
+static void
+add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T kept,
+         T ds)
+{
+    const rp_attention *p = &g->forward;
+    const T f = ds * (T)p->scale;
+    int64_t l = -1;
+    switch (sum) {
+    case RP_SUM_KEY:
+        l = pair_row(p, x->b, x->i, j, &p->rel_query);
+        add_grad(&g->grad_key, x, x->hk, j, f, &p->query, x->h, x->i);
+        add_grad(&g->grad_key, x, x->hk, j, f, &p->pos_bias_u, x->h, 0);
+        add_grad(&g->grad_key, x, x->hk, j, f, &p->rel_query.array, x->h, l);
+        break;
+    case RP_SUM_VALUE:
+        add_grad(&g->grad_value, x, x->hk, j, kept, &g->grad_out, x->h, x->i);
+        break;
+    case RP_SUM_REL_KEY:
+        l = pair_row(p, x->b, x->i, j, &p->rel_key);
+        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->query, x->h, x->i);
+        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->pos_bias_v, x->h, 0);
+        break;
+    case RP_SUM_REL_QUERY:
+        l = pair_row(p, x->b, x->i, j, &p->rel_query);
+        add_grad(&g->grad_rel_query, x, x->h, l, f, &p->key, x->hk, j);
+        break;
+    case RP_SUM_REL_VALUE:
+        l = pair_row(p, x->b, x->i, j, &p->rel_value);
+        add_grad(&g->grad_rel_value, x, x->h, l, kept, &g->grad_out, x->h, x->i);
+        break;
+    case RP_SUM_U:
+        add_grad(&g->grad_pos_bias_u, x, x->h, 0, f, &p->key, x->hk, j);
+        break;
+    case RP_SUM_V:
+        l = pair_row(p, x->b, x->i, j, &p->rel_key);
+        add_grad(&g->grad_pos_bias_v, x, x->h, 0, f, &p->rel_key.array, x->h, l);
+        break;
+    default:
+        l = pair_row(p, x->b, x->i, j, &p->rel_bias);
+        if (g->grad_rel_bias.data && l >= 0)
+            *(T *)rp_at(&g->grad_rel_bias, x->b, x->h, l) += ds;
+    }
+}
+
+/* What the keys `seen` of a row add to the sums that a bias keeps. */
+static void
+add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval seen,
+             const T *ds)
+{
+    memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
+    for (int64_t j0 = seen.begin; j0 < seen.end; j0 += RP_STRETCH_KEYS)
+        sum_bias_run(&rg->plan.bias, rg->g, x->b, x->h, x->i, j0,
+                     (int)RP_MIN(RP_STRETCH_KEYS, seen.end - j0), ds + j0,
+                     rg->bias_sums);
+    add_bias_sums(rg->g, x->b, x->h, rg->bias_sums);
+}
+
+/* Some columns of one of them, from all pairs of the wave. */
+static void
+shared_columns_unit(void *context, int64_t unit, int worker)
+{
+    const rows_gradients_t *rg = context;
+    const rp_attention *p = rg->plan.p;
+    row_columns_t x = {.columns = 0};
+    int sum = 0;
+    (void)worker;
+    for (;; sum++) {
+        ptrdiff_t columns = shared_columns(rg->g, sum);
+        int64_t blocks = (columns + RP_SUM_COLUMNS - 1) / RP_SUM_COLUMNS;
+        x.k0 = unit * RP_SUM_COLUMNS;
+        x.columns = RP_MIN(RP_SUM_COLUMNS, columns - x.k0);
+        if (unit < blocks)
+            break;
+        unit -= blocks;
+    }
+    for (int64_t n = 0; n < rg->count && !rp_stopping(); n++) {
+        const T *ds = rg->ds + n * rg->ld, *kept = rg->kept + n * rg->ld;
+        find_row(&rg->plan, rg->first + n, &x);
+        rp_interval seen = rp_visible(p, x.b, x.i);
+        for (int64_t j = seen.begin; j < seen.end; j++)
+            if (ds[j] != 0 || kept[j] != 0)
+                add_pair(rg->g, sum, &x, j, kept[j], ds[j]);
+        if (sum == RP_SUM_BIAS && bias_sums_count(rg->g) > 0)
+            add_row_sums(rg, &x, seen, ds);
+    }
+}
+
+/* ---- the call ------------------------------------------------------------------------ */
+
+static void
+plan_rows_backward(rows_gradients_t *rg, const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    *rg = (rows_gradients_t){.g = g};
+    plan_rows(&rg->plan, p);
+    plan_bias(&rg->plan.bias, p, g);
+    rg->ld = RP_ROUND_UP(p->Lk, VL) + VL;
+    double bytes = 2 * (double)rg->ld * sizeof(T);
+    rg->wave = (int64_t)(p->threads * (double)RP_WAVE_BYTES / bytes);
+    rg->wave = RP_MIN(RP_MAX(rg->wave, p->threads), p->B * p->Hk * rg->plan.rows);
 }
 
 static void
 lay_out_rows_backward(void *context, arena_t *arena)
 {
     rows_gradients_t *rg = context;
-    rg->plan.scratch = take_numbers(arena, rg->plan.scratch_size);
+    size_t row = (size_t)rg->ld * sizeof(T);
+    rg->plan.scratch =
+        take(arena, rg->plan.p->threads, (size_t)rg->plan.scratch_size * sizeof(T));
+    rg->ds = take(arena, rg->wave, row);
+    rg->kept = take(arena, rg->wave, row);
     rg->bias_sums = take(arena, bias_sums_count(rg->g), sizeof(double));
     lay_out_bias(&rg->plan.bias, arena);
+}
+
+static rp_status
+run_rows_backward(rows_gradients_t *rg)
+{
+    const rp_attention *p = rg->plan.p;
+    const int64_t all = p->B * p->Hk * rg->plan.rows;
+    int64_t units = 0;
+    rp_status status = RP_OK;
+    for (int sum = 0; sum < RP_SUMS; sum++)
+        units += (shared_columns(rg->g, sum) + RP_SUM_COLUMNS - 1) / RP_SUM_COLUMNS;
+    for (; !status && rg->first < all; rg->first += rg->count) {
+        rg->count = RP_MIN(rg->wave, all - rg->first);
+        status = rp_parallel(rg->count, row_gradients_unit, rg, p->threads);
+        if (!status)
+            status = rp_parallel(units, shared_columns_unit, rg, p->threads);
+    }
+    return status;
 }
 
 /* Runs the problem, or only counts: see `reserve`. */
 static rp_status
 backward_by_rows(const rp_gradients *g, size_t *bytes)
 {
-    rows_gradients_t rg = {.g = g};
+    rows_gradients_t rg;
     arena_t arena;
-    plan_rows(&rg.plan, &g->forward);
-    plan_bias(&rg.plan.bias, &g->forward, g);
+    plan_rows_backward(&rg, g);
     rp_status status = reserve(&arena, lay_out_rows_backward, &rg, bytes);
     if (status || bytes)
         return status;
     status = start_bias(&rg.plan.bias);
     if (!status)
-        status = rp_parallel(1, rows_backward_unit, &rg, 1);
+        status = run_rows_backward(&rg);
     rp_free(arena.memory);
     return status;
 }
