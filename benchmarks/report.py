@@ -76,8 +76,8 @@ def in_short(results: Results) -> str:
         if every and ready:
             lines.append(
                 f"- {said}: {min(every):.1f} to {max(every):.1f} times as fast as the "
-                f"fastest peer,\n  {min(ready):.1f} to {max(ready):.1f} times as the "
-                "fastest call that a library has ready."
+                f"fastest peer,\n  at least {min(ready):.1f} times as fast as any "
+                "call that a library has ready."
             )
     picture = "![time of the fastest peer over that of relpos, against the length]"
     return "\n".join([*lines, "", f"{picture}(benchmarks/pictures/ratios.svg)"])
