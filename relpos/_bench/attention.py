@@ -110,15 +110,7 @@ def measure_shares(
         call, error = problem.prepared(way, threads, label)
         yardstick = harness.fma_yardstick(isa, size.dtype, threads, clock)
         timing = harness.interleave([call], yardstick, repeats, clock, pause)
-    return Row(
-        label,
-        "of FMA peak",
-        timing.shares(flops),
-        timing.tried,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    ), timing
+    return Row.of_peak(label, timing, flops, error), timing
 
 
 def fraction_row(

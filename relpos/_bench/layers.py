@@ -116,15 +116,7 @@ def layer_row(
     count = 4 - case.projections.count(None)
     products = 2 * count * batch * length * width**2 * (2 if backward else 1)
     flops = products + case.flops[backward]
-    return Row(
-        label,
-        "of FMA peak",
-        timing.shares(flops),
-        timing.tried,
-        seconds=timing.seconds(),
-        flops=flops,
-        error=error,
-    )
+    return Row.of_peak(label, timing, flops, error)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:

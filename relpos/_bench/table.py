@@ -35,6 +35,21 @@ class Row:
     flops: float | None = None
     error: float | None = None
 
+    @classmethod
+    def of_peak(
+        cls, label: str, timing: harness.Timing, flops: float, error: float
+    ) -> Row:
+        """A fraction of the core's multiply-add peak."""
+        return cls(
+            label,
+            "of FMA peak",
+            timing.shares(flops),
+            timing.tried,
+            seconds=timing.seconds(),
+            flops=flops,
+            error=error,
+        )
+
     def aimed_at(self, target: float | None, at_most: bool = False) -> Row:
         """The same row with a target."""
         return replace(self, target=target, at_most=at_most)
