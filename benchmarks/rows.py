@@ -145,6 +145,7 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
         yardstick_of(spec, case, clock),
         clock,
         budget,
+        spec.threads,
     )
     useful = amount(spec, case)
     for about in said:

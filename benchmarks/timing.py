@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, sleep
 
 from relpos._bench.harness import (
     FEWEST_KEPT,
@@ -25,6 +25,9 @@ FEWEST_ROUNDS = 3
 FAR = 1.3
 #: A sample takes at least this long, of several calls if need be.
 SAMPLE_SECONDS = 0.004
+#: Threads that have run out of work stay awake for so long, 0.2 s by OpenMP's habit: on a
+#: core that the next work then has to share.
+AWAKE_SECONDS = 0.3
 
 Work = Callable[[], object]
 
@@ -74,11 +77,13 @@ def alternate(
     yardstick: Yardstick,
     clock: Clock,
     budget: float,
+    threads: int = 1,
 ) -> dict[str, Samples]:
     """Samples of each work: round by round, each second round in the other order.
 
     `first` are the seconds of a call that has been. Ends after ROUNDS, or when `budget`
-    seconds are over.
+    seconds are over. Several threads of one work are asleep before the next comes, whose
+    own have been woken by a call when its time is taken.
     """
     far = far_off(first, kinds)
     calls = {
@@ -93,7 +98,11 @@ def alternate(
             break
         for name in order:
             if turn < FEWEST_ROUNDS or name not in far:
+                if threads > 1:
+                    works[name]()
                 seconds = seconds_of(works[name], calls[name], clock)
+                if threads > 1:
+                    sleep(AWAKE_SECONDS)
                 before, last = last, yardstick()
                 samples[name].add(seconds, before, last)
         order.reverse()
