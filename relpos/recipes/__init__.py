@@ -11,8 +11,11 @@ Each takes parameters the way the model stores them and returns a dict of keywor
 (2, 5, 4)
 
 Others go beside them, ``attention(q, k, v, is_causal=True, **recipes.t5(weight))``.
-Gradients come back under the names of the keywords, in the model's own order of rows;
-the gradient of a parameter that feeds several keywords is the sum of theirs.
+Parameters come in the order of the model's state_dict, with its names. Gradients come
+back under the names of the keywords, in the model's own order of rows; the gradient of
+a parameter that feeds several keywords is the sum of theirs. Where keywords are
+computed there is a ``_backward`` beside the recipe: it takes their gradients, in the
+order of the dict, then what the recipe was given, and returns those of the parameters.
 
 Shapes: B batch items, H heads, Lq and Lk lengths, D columns of query and key.
 
@@ -23,6 +26,22 @@ relpos.nn : Layers, for what has projections of its own.
 """
 
 from relpos._names import publish as _publish
+from relpos.recipes.beit import (
+    beit as beit,
+    beit_backward as beit_backward,
+)
+from relpos.recipes.buckets import (
+    mpnet as mpnet,
+    umt5 as umt5,
+)
+from relpos.recipes.decoders import (
+    recurrent_gemma as recurrent_gemma,
+)
+from relpos.recipes.enformer import (
+    enformer as enformer,
+    enformer_backward as enformer_backward,
+    enformer_positions as enformer_positions,
+)
 from relpos.recipes.grids import (
     botnet as botnet,
     swin as swin,
@@ -31,6 +50,16 @@ from relpos.recipes.sequences import (
     bert as bert,
     deberta as deberta,
     t5 as t5,
+)
+from relpos.recipes.speech import (
+    parakeet as parakeet,
+    parakeet_backward as parakeet_backward,
+    vits as vits,
+    wav2vec2_bert as wav2vec2_bert,
+)
+from relpos.recipes.swin_v2 import (
+    swin_v2 as swin_v2,
+    swin_v2_backward as swin_v2_backward,
 )
 from relpos.recipes.xlnet import (
     xlnet as xlnet,

@@ -6,6 +6,7 @@ with the name of the first argument of the row.
 
 from __future__ import annotations
 
+import bad_recipes
 import numpy as np
 from bad_kinds import HUGE, D, H, L, Parameter, Tensor, broadcast, ones
 
@@ -47,6 +48,7 @@ GOOD["xlnet_segments_backward"] = {
     "grad_mask": ones(3, H, L, L),
     **GOOD["xlnet_segments"],
 }
+GOOD |= bad_recipes.GOOD
 MASKED = np.ma.masked_array(np.ones(H))
 TEXT = np.full((32, H), "a")
 
@@ -387,4 +389,4 @@ RECIPES = [
     ),
 ]
 
-BIASES = [*ALIBI, *BUCKETS, *KERPLE, *RECIPES]
+BIASES = [*ALIBI, *BUCKETS, *KERPLE, *RECIPES, *bad_recipes.RECIPES]

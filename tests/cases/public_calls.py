@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from scheme_calls import ATTENTIONS, inputs_of
 
-import relpos
 from relpos import nn
 
 H, L, D = 2, 5, 4
@@ -132,36 +131,6 @@ PUBLIC |= {
     "transformer_xl_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), x(D), x(D)),
     "unskew": lambda f, x: f(x(*Q), is_causal=False),
     "xpos_magnitude": lambda f, x: f(x(L), 6, scale_base=1e-3),
-}
-
-
-def use(keywords, x):
-    """What a recipe returns is for attention."""
-    back(relpos.attention(x(*Q), x(*Q), x(*Q), **keywords, return_context=True), x)
-
-
-def grid_of(f, x):
-    q = x(H, 6, D)
-    relpos.attention(q, q, q, **f(x(3, D), x(5, D), (2, 3)))
-
-
-def swin(f, x):
-    q = x(H, 6, D)
-    relpos.attention(q, q, q, **f(x(15, H), (2, 3)))
-
-
-SEGMENTS = Q, (2, H, D), (H, D)
-RECIPES = {
-    "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),
-    "botnet": grid_of,
-    "deberta": lambda f, x: use(f(x(8, D), x(8, D), max_position=16), x),
-    "swin": swin,
-    "t5": lambda f, x: use(f(x(32, H)), x),
-    "xlnet": lambda f, x: use(f(L, L, x(H, 2 * L, D), x(H, D), x(H, D)), x),
-    "xlnet_segments": lambda f, x: f(*(x(*s) for s in SEGMENTS), DIFFERENT),
-    "xlnet_segments_backward": lambda f, x: f(
-        x(H, L, L), *(x(*s) for s in SEGMENTS), DIFFERENT
-    ),
 }
 
 

@@ -22,6 +22,8 @@ NO_FORMULA = {
     *("data.comparison", "data.families", "data.slips"),
 }
 NO_PAPER = NO_FORMULA
+#: Of papers by their numbers, and of what is not one by its title.
+SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 #: Without an argument that could be wrong.
 NO_ERRORS = {"get_num_threads", "data.comparison", "data.families", "data.slips"}
 NO_RESULT = {"set_num_threads", "threads"}
@@ -86,7 +88,7 @@ def test_a_function_names_its_paper(name):
         before, *sources = re.split(r"\n\.\. \[\d+\] ", found["References"])
         assert not before and sources
         for source in sources:
-            assert re.search(r'arXiv:\d{4}\.\d{4,5}|"[^"]+", a notebook', source)
+            assert re.search(SOURCE, source)
 
 
 #: What takes the place of each argument in turn: wrong for most of them.

@@ -93,10 +93,13 @@ def operands_that_no_random_problem_has(schemes):
 
 
 def recipes_that_the_readme_leaves_out(schemes):
+    """Names, words apart or not; what begins as another recipe is a part of it."""
     text = section("README.md", "Functions").lower()
-    models = {name.split(".")[1].split("_")[0] for name in functions_of(schemes)
-              if name.startswith("recipes.")}  # fmt: skip
-    return {model for model in models if not re.search(rf"\b{model}\b", text)}
+    names = {name.split(".")[1] for name in functions_of(schemes)
+             if name.startswith("recipes.")}  # fmt: skip
+    whole = {n for n in names if not any(n.startswith(f"{m}_") for m in names)}
+    words = {name: r"[\W_]?".join(name.split("_")) for name in whole}
+    return {name for name in whole if not re.search(rf"\b{words[name]}\b", text)}
 
 
 def labels_of_benchmarks_that_name_no_scheme(schemes):

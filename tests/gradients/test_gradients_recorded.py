@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tape
+import tape_library
 from oracle_gradients import sum_to
 from recorded import NOT_EXPRESSED, ORACLE, Case
 from recorded_cases import FAMILIES, pytest_generate_tests, unheard_of
@@ -107,7 +108,7 @@ def seeds_of(case, pairs):
 def run_backwards(path, dtype, source=relpos):
     """{name: (gradient, recorded gradient)} of all that the outputs depend on."""
     case = TracedCase(path, dtype)
-    steps = FAMILIES[case.family](tape.library(source), case)
+    steps = FAMILIES[case.family](tape_library.library(source), case)
     seeds = seeds_of(case, [(got, want) for _, got, want in steps])
     assert seeds, "no output with a recorded incoming gradient"
     found = tape.reverse(seeds)

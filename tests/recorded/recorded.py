@@ -19,6 +19,8 @@ import oracle_fire
 import oracle_positions
 import oracle_rotary
 
+from relpos import recipes
+
 SUBSET = Path(__file__).parent
 
 #: Families that other tests replay.
@@ -36,23 +38,14 @@ WAITING = {
     "gemma3n_audio": "recipes.gemma3n_audio",
     "gemma4_audio": "recipes.gemma4_audio",
     "wavlm": "recipes.wavlm",
-    "vits": "recipes.vits",
     "fox": "attention(log_decay)",
     "zipformer": "attention(position_query)",
     "zip_table": "recipes.zipformer_positions",
-    "enformer": "recipes.enformer_positions",
-    "swinv2": "recipes.swin_v2",
     "sam": "recipes.sam",
-    "beit": "recipes.beit",
-    "mpnet": "recipes.mpnet",
     "layoutlmv3": "recipes.layoutlmv3",
-    "umt5": "recipes.umt5",
     "longt5_local": "recipes.longt5_local",
-    "w2vbert": "recipes.wav2vec2_bert",
-    "parakeet": "recipes.parakeet",
     "llama4": "attention(key_ranges)",
     "packed": "segment_ranges",
-    "recgemma": "recipes.recurrent_gemma",
     "rope_gemma4_text": "rotary_from_config",
     "rope_qwen2_vl": "mrope_angles",
     "rope_qwen3_vl": "mrope_angles",
@@ -132,7 +125,7 @@ def join_heads(y):
 
 
 def log_sum_exp(logits, allowed):
-    logits = np.where(allowed, logits, -np.inf)
+    logits = np.where(allowed, np.asarray(logits), -np.inf)
     top = logits.max(-1, keepdims=True)
     return (top + np.log(np.exp(logits - top).sum(-1, keepdims=True)))[..., 0]
 
@@ -230,6 +223,7 @@ def oracle_library(attention=dense_attention):
                 "learned",
             )
         },
+        recipes=recipes,
         apply_rotary=oracle_rotary.apply_rotary,
         apply_rotary_backward=oracle_rotary.apply_rotary_backward,
         xpos_magnitude=oracle_rotary.xpos_magnitude,

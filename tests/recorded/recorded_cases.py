@@ -9,6 +9,7 @@ import pytest
 import recorded_biases
 import recorded_families
 import recorded_helpers
+import recorded_models
 import recorded_rotary
 import recorded_xl
 from recorded import SUBSET
@@ -16,6 +17,7 @@ from recorded import SUBSET
 FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
 FAMILIES |= recorded_rotary.FAMILIES
 FAMILIES |= recorded_biases.FAMILIES
+FAMILIES |= recorded_models.FAMILIES
 
 
 def pytest_generate_tests(metafunc):

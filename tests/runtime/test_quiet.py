@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 from layer_calls import LAYERS, UNFED, run
-from public_calls import NN, PUBLIC, RECIPES, call_ufunc
+from public_calls import NN, PUBLIC, call_ufunc
+from recipe_calls import RECIPES
 
 import relpos
 from relpos import nn, recipes, ufuncs

@@ -1,0 +1,66 @@
+"""What the backward functions of recipes return: gradients by a parameter's name."""
+
+from typing import NamedTuple
+
+from relpos._checks import Array
+from relpos._text import in_short
+
+__all__ = ["EnformerGradients", "ParakeetGradients", "SwinV2Gradients"]
+
+
+@in_short
+class EnformerGradients(NamedTuple):
+    """Gradients of the parameters of `enformer`.
+
+    Attributes
+    ----------
+    rel_content_bias, rel_pos_bias : ndarray, (1, H, 1, D)
+    to_rel_k : ndarray, (H * D, F)
+
+    See Also
+    --------
+    enformer_backward : Returns it.
+    """
+
+    rel_content_bias: Array
+    rel_pos_bias: Array
+    to_rel_k: Array
+
+
+@in_short
+class ParakeetGradients(NamedTuple):
+    """Gradients of the parameters of `parakeet`.
+
+    Attributes
+    ----------
+    bias_u, bias_v : ndarray, (H, D)
+    relative_k_proj : ndarray, (H * D, E)
+
+    See Also
+    --------
+    parakeet_backward : Returns it.
+    """
+
+    bias_u: Array
+    bias_v: Array
+    relative_k_proj: Array
+
+
+@in_short
+class SwinV2Gradients(NamedTuple):
+    """Gradients of the network of `swin_v2`.
+
+    Attributes
+    ----------
+    w1 : ndarray, (F, 2)
+    b1 : ndarray, (F,)
+    w2 : ndarray, (H, F)
+
+    See Also
+    --------
+    swin_v2_backward : Returns it.
+    """
+
+    w1: Array
+    b1: Array
+    w2: Array

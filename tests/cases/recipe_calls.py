@@ -1,0 +1,87 @@
+"""A small call of every recipe, as those of public_calls.py: name -> call(f, x).
+
+What a recipe returns is given to attention; where it has a ``_backward``, the gradients
+that come of that are given to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from public_calls import BOTH, DIFFERENT, D, H, L, Q, back
+
+import relpos
+
+
+def use(keywords, x, length=L):
+    """What a recipe returns is for attention."""
+    inputs = {name: x(H, length, D) for name in ("query", "key", "value")} | keywords
+    back(relpos.attention(**inputs, return_context=True), x)
+
+
+def recipe(length, *shapes, **options):
+    """A call of a recipe with parameters of these shapes, other arguments as they are.
+
+    length: of a sequence that what it returns is for.
+    """
+
+    def made(x):
+        return [x(*shape) if isinstance(shape, tuple) else shape for shape in shapes]
+
+    return lambda f, x: use(f(*made(x), **options), x, length)
+
+
+def backward(grads, *shapes, **options):
+    """The same for the way back, with the shapes of the gradients before."""
+
+    def call(f, x):
+        given = [x(*shape) if isinstance(shape, tuple) else shape for shape in shapes]
+        f(*(x(*shape) for shape in grads), *given, **options)
+
+    return call
+
+
+def grid_of(f, x):
+    q = x(H, 6, D)
+    relpos.attention(q, q, q, **f(x(3, D), x(5, D), (2, 3)))
+
+
+def swin(f, x):
+    q = x(H, 6, D)
+    relpos.attention(q, q, q, **f(x(15, H), (2, 3)))
+
+
+SEGMENTS = Q, (2, H, D), (H, D)
+RECIPES = {
+    "beit": recipe(7, (18, H), [2, 3]),
+    "beit_backward": backward([(H, 12)], (18, H), [2, 2], table_window=[2, 3]),
+    "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),
+    "botnet": grid_of,
+    "deberta": lambda f, x: use(f(x(8, D), x(8, D), max_position=16), x),
+    "enformer": recipe(L, (1, H, 1, D), (1, H, 1, D), (H * D, 12), L),
+    "enformer_backward": backward(
+        [(H, 9, D), (H, D), (H, D)], (1, H, 1, D), (1, H, 1, D), (H * D, 12), L
+    ),
+    "enformer_positions": lambda f, x: f(L, 12, dtype=np.float64),
+    "mpnet": recipe(L, (32, H)),
+    "parakeet": recipe(L, (H, D), (H, D), (H * D, 6), L),
+    "parakeet_backward": backward(
+        [(H, 9, D), (H, D), (H, D)], (H, D), (H, D), (H * D, 6), L
+    ),
+    "recurrent_gemma": lambda f, x: use(f(2), x),
+    "swin": swin,
+    "swin_v2": recipe(6, (5, 2), (5,), (H, 5), [2, 3]),
+    "swin_v2_backward": backward(
+        [(H, 15)], (5, 2), (5,), (H, 5), [2, 3], pretrained_window=[4, 4]
+    ),
+    "t5": lambda f, x: use(f(x(32, H)), x),
+    "umt5": recipe(L, (32, H), bidirectional=False),
+    "vits": recipe(L, (1, 5, D), (1, 5, D)),
+    "wav2vec2_bert": recipe(
+        L, (6, D), left_max_position_embeddings=3, right_max_position_embeddings=2
+    ),
+    "xlnet": lambda f, x: use(f(L, L, x(H, 2 * L, D), x(H, D), x(H, D)), x),
+    "xlnet_segments": lambda f, x: f(*(x(*s) for s in SEGMENTS), DIFFERENT),
+    "xlnet_segments_backward": lambda f, x: f(
+        x(H, L, L), *(x(*s) for s in SEGMENTS), DIFFERENT
+    ),
+}
