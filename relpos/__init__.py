@@ -4,7 +4,7 @@
 any scheme         attention, merge_attention
 schemes by name    shaw_attention, relative_global_attention, transformer_xl_attention,
                    fire_attention, graph_attention
-their scores       shaw_scores, skewed_scores, transformer_xl_scores
+their scores       scores, shaw_scores, skewed_scores, transformer_xl_scores
 biases             alibi_bias, alibi_slopes, t5_bias, t5_bucket, deberta_bucket,
                    kerple_bias, fire_bias
 rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magnitude
@@ -75,6 +75,9 @@ from relpos._attention.fire import (
 from relpos._attention.labels import (
     grid_labels as grid_labels,
     relative_positions as relative_positions,
+)
+from relpos._attention.logits import (
+    scores as scores,
 )
 from relpos._attention.merge import (
     merge_attention as merge_attention,

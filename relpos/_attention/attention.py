@@ -175,6 +175,7 @@ def attention(
     AttentionContext.backward : The gradients.
     relpos.recipes : Published models as arguments of this function.
     relpos.reference.attention : The same in plain NumPy, to be read.
+    scores : The logits, whole or term by term, to look at.
     plan : Bytes and flops, before a call.
 
     Notes

@@ -21,9 +21,11 @@ Weights = TypeVar("Weights", bound=bool)
 Context = TypeVar("Context", bound=bool)
 
 
-class Keywords(TypedDict, Generic[Lse, Weights, Context], total=False):
-    """What all have, by keyword only."""
+class Computed(TypedDict, total=False):
+    """What all have, by keyword only, that says what is computed and how."""
 
+    num_threads: int | None
+    rng: Seed
     scale: float | None
     enable_gqa: bool
     query_offset: ArrayLike | None
@@ -35,11 +37,14 @@ class Keywords(TypedDict, Generic[Lse, Weights, Context], total=False):
     labels: ArrayLike | None
     key_lengths: ArrayLike | None
     window: tuple[int | None, int | None] | None
+
+
+class Keywords(Computed, Generic[Lse, Weights, Context], total=False):
+    """What all have, by keyword only."""
+
     return_lse: Lse
     return_weights: Weights
     return_context: Context
-    num_threads: int | None
-    rng: Seed
     out: Array | None
 
 
@@ -56,6 +61,13 @@ class Biases(TypedDict, total=False):
 
     pos_bias_u: ArrayLike | None
     pos_bias_v: ArrayLike | None
+
+
+class ScoresKeywords(Computed, Masks, Biases, total=False):
+    """What `scores` has of the parameters of `attention`."""
+
+    rel_key: ArrayLike | None
+    rel_value: ArrayLike | None
 
 
 class AttentionKeywords(Keywords[Lse, Weights, Context], Biases, total=False):

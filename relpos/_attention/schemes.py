@@ -6,7 +6,7 @@ setting. To add a scheme, write one function like these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TransformerXLKeywords,
     )
 
-Scheme = TypeVar("Scheme", bound=Callable[..., Array | AttentionOutput])
+Scheme = TypeVar("Scheme", bound=Callable[..., object])
 
 #: What a scheme sets unless it is told otherwise.
 _MUSIC = {"is_causal": True, "beyond": "raise"}
@@ -33,16 +33,19 @@ _TRANSFORMER_XL = {"beyond": "raise"}
 
 
 #: The parameters of `attention`, by keyword only.
-_KEYWORDS = {
+KEYWORDS = {
     name: parameter.replace(kind=parameter.KEYWORD_ONLY)
     for name, parameter in signature(attention).parameters.items()
 }
 
 
-def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
+def shows_keywords(
+    without: Sequence[str] = (), /, **settings: Any
+) -> Callable[[Scheme], Scheme]:
     """Let `help` of a scheme show what it passes on to `attention`, and its settings.
 
-    Its signature is its own parameters and then those of `attention`, by keyword only.
+    Its signature is its own parameters and then those of `attention`, by keyword only,
+    `without` some.
     """
 
     def decorate(scheme: Scheme) -> Scheme:
@@ -52,10 +55,11 @@ def shows_keywords(**settings: Any) -> Callable[[Scheme], Scheme]:
             for name, parameter in own.parameters.items()
             if parameter.kind is not parameter.VAR_KEYWORD
         }
-        for name, passed in _KEYWORDS.items():
+        for name, passed in KEYWORDS.items():
             if name in settings:
                 passed = passed.replace(default=settings[name])
-            parameters.setdefault(name, passed)
+            if name not in without:
+                parameters.setdefault(name, passed)
         shown = own.replace(parameters=[*parameters.values()])
         scheme.__signature__ = shown  # type: ignore[attr-defined]
         return scheme

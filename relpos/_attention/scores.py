@@ -104,6 +104,7 @@ def shaw_scores(
     See Also
     --------
     shaw_attention : The attention of these scores.
+    scores : The logits of any scheme, whole or term by term.
     skewed_scores, transformer_xl_scores : Those of the other schemes.
     relpos.plot.attention_map : Draws them.
 

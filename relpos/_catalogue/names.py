@@ -32,6 +32,9 @@ TRIED = {
         transfo_xl txl txl_attention rel_multi_head_attn
         rel_partial_learnable_multi_head""",
     "graph_attention": "sparse_attention edge_attention relation_aware_graph",
+    "scores": """
+        logits attention_logits attention_scores attention_terms score_terms
+        explain""",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
     # ---- positions inside attention
     "relative_positions": "relative_position relative_distance distances offsets",

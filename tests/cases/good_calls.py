@@ -27,6 +27,7 @@ GOOD |= {
     "attention": {**QKV, **TABLES, **UV},
     "AttentionContext.backward": {"grad_out": HEADS},
     "merge_attention": PARTS,
+    "scores": {"query": HEADS, "key": HEADS, **TABLES, **UV},
     "shaw_scores": SCORES,
     "skewed_scores": {**SCORES, "is_causal": True},
     "transformer_xl_scores": {**SCORES, **UV},

@@ -38,6 +38,13 @@ def attention(f, x):
     back(result, x, wrt=["query", "attn_mask", "rel_key", "rel_bias", "pos_bias_u"])
 
 
+def scores(f, x):
+    tables = {"rel_key": x(*BOTH), "rel_query": x(*BOTH), "rel_bias": x(*BIAS)}
+    biases = {"pos_bias_u": x(D), "pos_bias_v": x(H, D), "attn_mask": x(L, L)}
+    f(x(*Q), x(3, *Q), **tables, **biases, is_causal=True, terms=True)
+    f(x(*Q), x(*Q), attn_mask=np.full((L, L), 1e300), rel_bias=x(*BIAS), scale=1e-30)
+
+
 def scheme(f, x):
     """What the catalogue gives a scheme, its numbers made by x."""
     given = {
@@ -120,6 +127,7 @@ PUBLIC |= {
     "relative_positions": lambda f, x: f(L, max_relative_position=2),
     "rotary_frequencies": frequencies,
     "rotary_magnitude": magnitude,
+    "scores": scores,
     "shaw_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), scale=1e-30),
     "sinusoidal": sinusoids,
     "sinusoidal_shift_matrix": lambda f, x: f(x(), 6, base=1e300),

@@ -75,6 +75,13 @@ assert_type(
     AttentionOutput[Array, Array, Context],
 )
 
+# ---- its logits ---------------------------------------------------------------------
+
+parts = relpos.scores(x, x, is_causal=True, terms=True)
+assert_type(relpos.scores(x, x, rel_key=table), Array)
+assert_type(relpos.scores(x, x, terms=False), Array)
+assert_type(parts, dict[str, Array])
+
 # ---- every scheme ------------------------------------------------------------------
 
 assert_type(relpos.shaw_attention(x, x, x, table, table), Array)
