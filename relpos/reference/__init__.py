@@ -6,7 +6,8 @@ kernels and compared with them. Inputs of any real dtype are taken to float64 fi
 results are float64, and of overflow NumPy warns as ``np.errstate`` says. Shapes are
 those of the functions of the same name in `relpos` (``...`` are leading batch axes, H
 heads, Lq and Lk lengths, D head_dim, R table rows), and a relative position is always
-key minus query.
+key minus query. CoPE, stick-breaking, PaTH, DAPE, selective RoPE and LieRE are here
+alone, to be studied beside the rest: what says "Reference only" has no kernel.
 
 Notation of the formulas: q, k, v are rows of query, key and value; i counts queries,
 j counts keys, o is `query_offset` and r(i, j) = j - (i + o).
@@ -44,6 +45,14 @@ from relpos.reference.fire import fire_attention, fire_bias, fire_bias_backward
 from relpos.reference.formula import attention, merge_attention
 from relpos.reference.gradients import AttentionGradients, attention_backward
 from relpos.reference.graph import graph_attention
+from relpos.reference.later import (
+    cope_attention,
+    dape_attention,
+    lie_rotary,
+    path_attention,
+    selective_rotary,
+    stick_breaking_attention,
+)
 from relpos.reference.pairs import AttentionOutput
 from relpos.reference.positions import (
     grid_labels,
@@ -84,6 +93,8 @@ __all__ = [
     "brute_force_attention",
     "conv_encoding",
     "conv_encoding_backward",
+    "cope_attention",
+    "dape_attention",
     "deberta_bucket",
     "dropout_keep",
     "fire_attention",
@@ -96,8 +107,10 @@ __all__ = [
     "kerple_bias_backward",
     "learned",
     "learned_backward",
+    "lie_rotary",
     "merge_attention",
     "normalized_index_encoding",
+    "path_attention",
     "philox4x32",
     "random_encoding",
     "rel_shift",
@@ -105,6 +118,7 @@ __all__ = [
     "relative_positions",
     "rotary_frequencies",
     "rotary_magnitude",
+    "selective_rotary",
     "shaw_attention",
     "shaw_attention_split",
     "shaw_scores",
@@ -112,6 +126,7 @@ __all__ = [
     "sinusoidal_shift_matrix",
     "skew",
     "skewed_scores",
+    "stick_breaking_attention",
     "t5_bias",
     "t5_bias_backward",
     "t5_bucket",

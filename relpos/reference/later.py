@@ -1,0 +1,311 @@
+"""Later schemes, reference only: the kernels have none of them.
+
+Five that attention by tiles of one head cannot have, and two rotations whose angles are
+made before `relpos.apply_rotary`: written down so that they can be studied beside the
+rest. Sequences are whole (Lq = Lk = L), and what is cumulative is causal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relpos.reference._typing import ArrayLike, Bools, Floats
+from relpos.reference.pairs import (
+    AttentionOutput,
+    Result,
+    allowed,
+    attend,
+    float64,
+    relative,
+)
+from relpos.reference.rotary import apply_rotary
+from relpos.reference.schemes import default_scale
+
+__all__ = [
+    "cope_attention",
+    "dape_attention",
+    "lie_rotary",
+    "path_attention",
+    "selective_rotary",
+    "stick_breaking_attention",
+]
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + e^-x), without overflow."""
+    y: Floats = np.exp(-np.logaddexp(0.0, -x))
+    return y
+
+
+def causal(length: int) -> Bools:
+    """True where j <= i, (1, L, L)."""
+    return allowed(relative(length, length), True)
+
+
+def cope_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    rel_key: ArrayLike,
+    *,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Result:
+    """Contextual positions: s_ij = q_i·k_j + q_i·e[pos_ij], q = scale · query. CoPE.
+
+    g_it = sigmoid(q_i·k_t),  pos_ij = min(Σ_{t=j..i} g_it, R - 1): what lies between is
+    counted by how much the query cares for it, so that positions are fractions, and
+    e[p] = e[⌊p⌋] + (p - ⌊p⌋)·(e[⌈p⌉] - e[⌊p⌋]). Causal; rel_key: e, (R, D) or
+    (H, R, D). Reference only.
+
+    See Also
+    --------
+    attention : Positions that count every token.
+
+    References
+    ----------
+    Golovneva, Wang, Weston, Sukhbaatar, "Contextual Position Encoding: Learning to
+    Count What's Important" (2024), arXiv:2405.18719.
+
+    Examples
+    --------
+    A query of zeros opens every gate by half: 1.0 and 0.5 tokens lie between.
+
+    >>> x, value = np.zeros((1, 2, 1)), np.eye(2)[None]
+    >>> cope_attention(x, x, value, [[0.0], [1.0]])
+    array([[[1. , 0. ],
+            [0.5, 0.5]]])
+    """
+    q, k, v, e = float64(query, key, value, rel_key)
+    q = default_scale(scale, q) * q
+    see = causal(q.shape[-2])
+    content = q @ np.swapaxes(k, -1, -2)
+    gates = np.where(see, sigmoid(content), 0.0)
+    counted = np.cumsum(gates[..., ::-1], axis=-1)[..., ::-1]
+    position = np.minimum(counted, e.shape[-2] - 1)
+    floor = np.floor(position)
+    at_rows = q @ np.swapaxes(e, -1, -2)
+    rows = [floor.astype(np.int64), np.ceil(position).astype(np.int64)]
+    low, high = (np.take_along_axis(at_rows, row, axis=-1) for row in rows)
+    s = content + low + (position - floor) * (high - low)
+    values = v[..., None, :, :]
+    return attend(s, values, see, return_weights=return_weights)
+
+
+def stick_breaking_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Result:
+    """p_ij = b_ij·Π_{t=j+1..i-1} (1 - b_it), j < i, b = sigmoid(scale · Q·Kᵀ).
+
+    From the latest key back, each takes its share of what is left of a stick of
+    length 1: no softmax, no lse. out_i = Σ_j p_ij·v_j; 1 - Σ_j p_ij = Π_j (1 - b_ij) is
+    what nobody took. A query does not see itself. Reference only.
+
+    See Also
+    --------
+    attention : Weights by a softmax, which sum to 1.
+
+    References
+    ----------
+    Tan, Yang, Courville, Panda, Shen, "Scaling Stick-breaking Attention: An Efficient
+    Implementation and In-depth Study" (2024), arXiv:2410.17980.
+
+    Examples
+    --------
+    Half of what is left, each:
+
+    >>> x = np.zeros((1, 3, 1))
+    >>> stick_breaking_attention(x, x, np.eye(3)[None])
+    array([[[0.  , 0.  , 0.  ],
+            [0.5 , 0.  , 0.  ],
+            [0.25, 0.5 , 0.  ]]])
+    """
+    q, k, v = float64(query, key, value)
+    z = default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2))
+    before = np.tril(np.ones(z.shape[-2:], dtype=bool), -1)
+    left = np.where(before, -np.logaddexp(0.0, z), 0.0)  # log(1 - b)
+    after = np.cumsum(left[..., ::-1], axis=-1)[..., ::-1] - left
+    p = np.where(before, np.exp(after - np.logaddexp(0.0, -z)), 0.0)
+    out: Floats = p @ v
+    return AttentionOutput(out, weights=p) if return_weights else out
+
+
+def path_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    direction: ArrayLike,
+    beta: ArrayLike,
+    *,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Result:
+    """s_ij = scale · k_j·(H_{j+1} H_{j+2} .. H_i q_i), H_t = I - β_t·w_t·w_tᵀ. PaTH.
+
+    Each token turns, mirrors (|w| = 1, β = 2) or wipes out (β = 1) a direction of what
+    comes after it and looks past it. Causal; direction: w, (..., H, L, D), beta: β,
+    (..., H, L), in the paper of 0 to 2 and made from the token. Reference only.
+
+    See Also
+    --------
+    attention : The same where β is 0.
+    apply_rotary : Two mirrors make a rotation.
+
+    References
+    ----------
+    Yang, Shen, Wen, Tan, Mishra, Ren, Panda, Kim, "PaTH Attention: Position Encoding
+    via Accumulating Householder Transformations" (2025), arXiv:2505.16381.
+
+    Examples
+    --------
+    The last token wipes out the direction of the first key:
+
+    >>> x, w = np.ones((1, 2, 1)), np.ones((1, 2, 1))
+    >>> path_attention(x, x, np.eye(2)[None], w, [[0.0, 1.0]]).round(2)
+    array([[[1.  , 0.  ],
+            [0.27, 0.73]]])
+    """
+    q, k, v, w, b = float64(query, key, value, direction, beta)
+    length = q.shape[-2]
+    moved = np.broadcast_to(q, np.broadcast_shapes(q.shape, k.shape, w.shape)).copy()
+    s = np.zeros((*moved.shape[:-1], length))
+    for j in range(length - 1, -1, -1):  # moved_i = H_{j+1} .. H_i q_i, i >= j
+        s[..., j] = np.einsum("...id,...d->...i", moved, k[..., j, :])
+        along = np.einsum("...id,...d->...i", moved[..., j:, :], w[..., j, :])
+        step = b[..., j, None, None] * along[..., None] * w[..., j, None, :]
+        moved[..., j:, :] -= step
+    s = default_scale(scale, q) * s
+    values = v[..., None, :, :]
+    return attend(s, values, causal(length), return_weights=return_weights)
+
+
+def dape_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    *,
+    is_causal: bool = True,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Result:
+    """s_ij = a_ij + b_ij + W2·leaky(W1·[a_ij; b_ij] + c1) + c2, over all heads. DAPE.
+
+    a = scale · Q·Kᵀ and b the bias of any scheme by position, vectors of H numbers for
+    each pair; a network of the two, leaky(x) = max(x, x/100), adds what becomes of the
+    bias in this context. bias (..., H, L, L), w1 (W, 2H), b1 (W,), w2 (H, W), b2 (H,).
+    Reference only.
+
+    See Also
+    --------
+    attention : The same without the network, the bias as `attn_mask`.
+    alibi_bias, kerple_bias, fire_bias : Biases that the paper takes.
+
+    References
+    ----------
+    Zheng et al., "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation"
+    (2024), arXiv:2405.14722.
+
+    Examples
+    --------
+    A network that takes the bias away again:
+
+    >>> x, bias = np.zeros((1, 2, 1)), np.array([[[0.0, 0.0], [5.0, 0.0]]])
+    >>> w1, w2 = [[0.0, 1.0]], [[-1.0]]
+    >>> dape_attention(x, x, np.eye(2)[None], bias, w1, [0.0], w2, [0.0])
+    array([[[1. , 0. ],
+            [0.5, 0.5]]])
+    """
+    q, k, v, b = float64(query, key, value, bias)
+    first, c1, second, c2 = float64(w1, b1, w2, b2)
+    a = default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2))
+    a, b = np.broadcast_arrays(a, b)
+    both = np.concatenate([a, b], axis=-3)
+    hidden = np.einsum("wh,...hij->...wij", first, both) + c1[:, None, None]
+    hidden = np.maximum(hidden, hidden / 100)
+    s = a + b + np.einsum("hw,...wij->...hij", second, hidden) + c2[:, None, None]
+    see = allowed(relative(*s.shape[-2:]), is_causal)
+    values = v[..., None, :, :]
+    return attend(s, values, see, return_weights=return_weights)
+
+
+def selective_rotary(
+    x: ArrayLike,
+    increments: ArrayLike,
+    *,
+    inv_freq: ArrayLike | None = None,
+    interleaved: bool = False,
+) -> Floats:
+    """y_t = R(θ_t) x_t, θ_t = ω·Σ_{s<=t} φ_s: each token says how far it moves on.
+
+    A score of two rows so turned knows Σ φ of the tokens between them, t = j+1..i, as
+    RoPE's knows their number. x (..., L, D), increments: φ, (..., L, D/2), in the paper
+    made from the token; inv_freq: ω, (D/2,), 1 unless given. Reference only; by the
+    kernels, it is `relpos.apply_rotary` with these θ as `angles`.
+
+    See Also
+    --------
+    apply_rotary : The same where every φ is 1.
+
+    References
+    ----------
+    Movahedi et al., "Selective Rotary Position Embedding" (2025), arXiv:2511.17388.
+
+    Examples
+    --------
+    A quarter turn, none, a quarter turn:
+
+    >>> x = np.array([[1.0, 0.0]] * 3)
+    >>> selective_rotary(x, np.array([[0.5], [0.0], [0.5]]) * np.pi).round(2)
+    array([[ 0.,  1.],
+           [ 0.,  1.],
+           [-1.,  0.]])
+    """
+    angles = np.cumsum(np.asarray(increments, dtype=np.float64), axis=-2)
+    if inv_freq is not None:
+        angles = angles * np.asarray(inv_freq, dtype=np.float64)
+    return apply_rotary(x, angles=angles, interleaved=interleaved)
+
+
+def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Floats:
+    """y = R(p) x, R(p) = exp(Σ_a p_a·G_a): a dense rotation of the whole head. LieRE.
+
+    x (..., L, D), positions: p, (..., L, A), points of any number of axes; generators
+    (A, D, D), of which what lies below the diagonal makes G_a, and -G_aᵀ above. R is
+    exp of a skew matrix S, that is V·exp(-iλ)·V* with V, λ of the Hermitian iS. With
+    one axis a score of two rows knows the difference of their positions alone; with
+    more, it does where the G_a commute. Reference only.
+
+    See Also
+    --------
+    apply_rotary : The same with blocks of two by two.
+
+    References
+    ----------
+    Ostmeier, Axelrod, Varma, Moseley, Chaudhari, Langlotz, "LieRE: Lie Rotational
+    Positional Encodings" (2024), arXiv:2406.10322.
+
+    Examples
+    --------
+    >>> turn = [[[0.0, 0.0], [np.pi / 2, 0.0]]]
+    >>> lie_rotary([[1.0, 0.0], [1.0, 0.0]], [[1.0], [2.0]], turn).round(2) + 0.0
+    array([[ 0.,  1.],
+           [-1.,  0.]])
+    """
+    rows, points, below = float64(x, positions, generators)
+    below = np.tril(below, -1)
+    skew = np.einsum("...a,ade->...de", points, below - np.swapaxes(below, -1, -2))
+    values, vectors = np.linalg.eigh(1j * skew)
+    along = np.einsum("...de,...d->...e", vectors.conj(), rows)
+    turned = np.einsum("...de,...e->...d", vectors, np.exp(-1j * values) * along)
+    y: Floats = turned.real
+    return y
