@@ -25,8 +25,8 @@ FEWEST_ROUNDS = 3
 FAR = 1.3
 #: A sample takes at least this long, of several calls if need be.
 SAMPLE_SECONDS = 0.004
-#: Threads that have run out of work stay awake for so long, 0.2 s by OpenMP's habit: on a
-#: core that the next work then has to share.
+#: Threads that have run out of work stay awake for so long, 0.2 s by OpenMP's habit: on
+#: a core that the next work then has to share.
 AWAKE_SECONDS = 0.3
 
 Work = Callable[[], object]
@@ -82,8 +82,8 @@ def alternate(
     """Samples of each work: round by round, each second round in the other order.
 
     `first` are the seconds of a call that has been. Ends after ROUNDS, or when `budget`
-    seconds are over. Several threads of one work are asleep before the next comes, whose
-    own have been woken by a call when its time is taken.
+    seconds are over. Several threads of one work are asleep before the next comes,
+    whose own have been woken by a call when its time is taken.
     """
     far = far_off(first, kinds)
     calls = {
