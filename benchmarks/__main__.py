@@ -9,11 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compare, grid, memory, report, text, worker
+from benchmarks import compare, grid, memory, prices, report, text, worker
 from benchmarks.case import MODES
 from benchmarks.peers import PEERS
 from benchmarks.results import Results, stored_path
 from benchmarks.rows import Spec
+from relpos._bench import price
 from relpos._bench.problems import SCHEMES
 
 DESCRIPTION = """\
@@ -27,6 +28,7 @@ examples:
   python -m benchmarks --peers none --threads 1 2
   python -m benchmarks --grid --missing --json out.json   go on where a run was cut
   python -m benchmarks --grid --report                    measure, then write README.md
+  python -m benchmarks --prices --missing --report        schemes over plain attention
   python -m benchmarks --report out.json                  write it from a file
 """
 
@@ -87,6 +89,8 @@ def add_rows(group: argparse._ArgumentGroup) -> None:
         **many)  # fmt: skip
     add("--grid", action="store_true", help="the rows of the report instead")
     add("--memory", action="store_true", help="then extra memory, too")
+    positions = "instead, relpos alone: every scheme over plain attention"
+    add("--prices", action="store_true", help=positions)
 
 
 def chosen(options: argparse.Namespace) -> list[Spec]:
@@ -134,14 +138,30 @@ def measure(options: argparse.Namespace, path: Path | None) -> Results:
     return results
 
 
+def measure_prices(options: argparse.Namespace, path: Path | None) -> None:
+    """The same of the price of positions."""
+    results = Results.read(path) if path and path.exists() else Results()
+    wanted = price.prices(full=True)
+    if options.missing:
+        wanted = [each for each in wanted if each.label not in results.prices]
+    for row in prices.records(wanted):
+        print(text.of_price(row), flush=True)
+        results.prices[row["label"]] = row
+        if path:
+            results.write(path)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for, and return the exit status."""
     options = parser().parse_args(arguments)
     if options.quick:
         compare.run(options.seconds)
         return 0
-    path = options.json or (stored_path() if options.grid else None)
-    if options.grid or options.report is False:
+    stored = options.grid or options.prices
+    path = options.json or (stored_path() if stored else None)
+    if options.prices:
+        measure_prices(options, path)
+    elif options.grid or options.report is False:
         measure(options, path)
     if options.report is not False:
         source = options.report or path or stored_path()

@@ -12,7 +12,6 @@ __all__ = [
     "Record",
     "fastest",
     "is_long",
-    "prices",
     "ratio",
     "share_of_ours",
 ]
@@ -66,23 +65,6 @@ def fastest(row: Record, ready_made: bool = False) -> Fastest | None:
         return None
     best = max(timed, key=lambda x: float(x["share"]))
     return Fastest(best["name"], best["seconds"], ratio(best, ours))
-
-
-def prices(rows: Iterable[Record]) -> dict[str, float]:
-    """By label, the time of relpos over its time for plain attention of that shape.
-
-    The two rows were measured one after the other, each at the clock that it saw.
-    """
-    costs = {}
-    for row in rows:
-        if share := share_of_ours(row):
-            what = row["is_causal"], row["mode"], *row["shape"], row["threads"]
-            costs[row["scheme"], what] = row["useful"] / share, str(row["label"])
-    return {
-        label: cost / costs["plain", what][0]
-        for (scheme, what), (cost, label) in costs.items()
-        if scheme != "plain" and ("plain", what) in costs
-    }
 
 
 def is_long(row: Record, *schemes: str) -> bool:

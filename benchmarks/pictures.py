@@ -1,4 +1,4 @@
-"""The report's pictures: lines against the length, readable at the width of a page."""
+"""The report's pictures: lines against the length and bars, as wide as a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import Record, fastest, prices, share_of_ours
+from benchmarks.goals import Record, fastest, share_of_ours
 from benchmarks.results import Results
 
 __all__ = ["draw"]
@@ -21,6 +21,11 @@ STYLES = {
 }
 NAMES = {"plain": "plain", "music": "Music", "xl": "Transformer-XL", "shaw": "Shaw"}
 MODES = {"fwd": "forward", "fwdbwd": "forward and backward"}
+#: Label and colour of a bar, by the way that is priced.
+BARS = {
+    "forward": ("forward", "#56b4e9"),
+    "forward+backward": ("forward and backward", "#0072b2"),
+}
 PAPER: dict[Any, Any] = {
     "figure.figsize": (8.4, 3.4),
     "font.size": 9,
@@ -49,11 +54,10 @@ def draw(results: Results, folder: Path) -> dict[str, str]:
         ),
         "times.svg": (times, "Time and extra memory against the length"),
         "peak.svg": (shares, "Fraction of the core's multiply-add peak"),
-        "price.svg": (
-            price_of_positions,
-            "Time of each scheme over that of plain attention",
-        ),
+        "price.svg": (price_of_positions, "The price of positions"),
     }
+    if not results.prices:
+        del painters["price.svg"]
     drawn = {}
     for name, (paint, text) in painters.items():
         with matplotlib.rc_context(PAPER):
@@ -138,16 +142,27 @@ def shares(sheet: Any, results: Results) -> None:
 
 
 def price_of_positions(sheet: Any, results: Results) -> None:
-    """Each scheme over plain attention."""
-    found = prices(results.rows.values())
-    schemes = [name for name in STYLES if name != "plain"]
-    label = "time / plain attention"
-    panels = lines_of_schemes(
-        sheet, results, schemes, lambda row: found.get(row["label"]), label
-    )
-    for axes in panels:
-        axes.axhline(1, color="black", lw=1)
-        axes.set_ylim(bottom=0)
+    """Bars: time of each scheme over what it costs more than, at the longest length."""
+    rows = [row for row in results.prices.values() if row["figure"] is not None]
+    longest = max(row["length"] for row in rows)
+    rows = [row for row in rows if row["length"] == longest]
+    bars: dict[str, dict[str, float]] = {}
+    for row in rows:  # the causal direction comes after both, and stays
+        bars.setdefault(f"{row['name']} / {row['over']}", {})[row["way"]] = row[
+            "figure"
+        ]
+    names = sorted(bars, key=lambda name: max(bars[name].values()), reverse=True)
+    sheet.set_size_inches(8.4, 1.2 + 0.3 * len(names))
+    axes = sheet.subplots()
+    for turn, (way, (label, colour)) in enumerate(BARS.items()):
+        at = [n + 0.2 - 0.4 * turn for n, name in enumerate(names) if way in bars[name]]
+        widths = [bars[name][way] for name in names if way in bars[name]]
+        drawn = axes.barh(at, widths, 0.38, color=colour, label=label)
+        axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=7)
+    axes.axvline(1, color="black", lw=1)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel(f"time / what comes after the slash, L = {longest}")
+    axes.legend(fontsize=8)
 
 
 def times(sheet: Any, results: Results) -> None:

@@ -12,7 +12,6 @@ from benchmarks.goals import (
     Record,
     fastest,
     is_long,
-    prices,
     ratio,
     share_of_ours,
 )
@@ -32,6 +31,8 @@ MODES = {
     "fwdbwd": "Forward and backward",
     "decode": "Decoding: one query against a cache",
 }
+#: What prices are of.
+WAYS = {"forward": "forward", "forward+backward": "and backward"}
 #: What the README says, by schemes.
 SAID = {
     ("music", "xl"): "Music Transformer and Transformer-XL",
@@ -93,8 +94,9 @@ def page(results: Results, drawn: dict[str, str]) -> str:
         goals_table(rows),
         *(f"![{text}](pictures/{name})" for name, text in drawn.items()),
     ]
-    if prices(rows):
-        parts += ["## The price of positions", PRICE, prices_table(rows)]
+    if results.prices:
+        parts += ["## The price of positions", PRICE]
+        parts += [prices_table(results.prices.values())]
     for mode, title in MODES.items():
         found = [row for row in rows if row["mode"] == mode and row["threads"] == 1]
         parts += [f"## {title}", times_table(found)] if found else []
@@ -107,7 +109,10 @@ def page(results: Results, drawn: dict[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PRICE = "Time of relpos over its time for plain attention, eight heads of 64."
+PRICE = """\
+Time of relpos over its time for what comes after the slash, in one run, one thread: 8
+heads of 64 up to length 2048, 2 at 4096. `plain` is attention without positions in the
+same direction, `apart` are 16 documents as calls of their own."""
 
 THREADS = """\
 Of eight heads of 64, by the clock on the wall; *of one thread* is the rate of each
@@ -120,7 +125,8 @@ inputs and results, in MB."""
 AGAIN = """\
 ```sh
 python -m pip install -e ".[plot]" torch jax
-python -m benchmarks --grid --memory --report
+python -m benchmarks --grid --memory
+python -m benchmarks --prices --report
 ```
 
 It writes `benchmarks/measured/`, a file for each model of CPU, row by row (`--missing`
@@ -244,20 +250,21 @@ def threads_table(several: list[Record], rows: dict[str, Record]) -> str:
     return table((*head, "ready-made", TIMES), lines)
 
 
-def prices_table(rows: list[Record]) -> str:
-    """A column for each length, a line for each scheme, direction and mode."""
-    found = prices(rows)
-    columns = sorted({row["shape"][2] for row in rows if is_long(row, *NAMES)})
-    lines: dict[tuple[str, str], dict[int, str]] = {}
-    for row in sorted(rows, key=order):
-        if is_long(row, *NAMES) and row["label"] in found:
-            name = NAMES[row["scheme"]] + ", causal" * row["is_causal"]
-            line = lines.setdefault((name, MODES[row["mode"]].lower()), {})
-            line[row["shape"][2]] = f"{found[row['label']]:.2f}"
-    return table(
-        ["", "", *(f"L = {length}" for length in columns)],
-        [[*what, *(line.get(n, "") for n in columns)] for what, line in lines.items()],
-    )
+def prices_table(rows: Iterable[Record]) -> str:
+    """A line for each scheme and direction, a column for each length and way."""
+    cells: dict[tuple[str, str], dict[tuple[int, str], str]] = {}
+    for row in rows:
+        if row["figure"] is not None:
+            name = f"{row['name']} / {row['over']}"
+            line = cells.setdefault((name, row["direction"]), {})
+            aim = f" (≤ {row['target']:.2f})" if row["target"] else ""
+            line[row["length"], row["way"]] = f"{row['figure']:.2f}{aim}"
+    columns = sorted({column for line in cells.values() for column in line})
+    head = [f"L = {length}, {WAYS[way]}" for length, way in columns]
+    lines = [
+        [*what, *(line.get(n, "") for n in columns)] for what, line in cells.items()
+    ]
+    return table(["", "", *head], lines)
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The JSON file: facts of the machine, and a line for each row, of time or memory."""
+"""The JSON file: facts of the machine, a line for each row of time, memory, price."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ def facts() -> Record:
 
 
 class Results:
-    """Rows and memory rows by label; a row measured again takes the old one's place."""
+    """Rows of each kind by label; one measured again takes the old one's place."""
 
     def __init__(self, about: Record | None = None) -> None:
         self.facts = facts() if about is None else about
         self.rows: dict[str, Record] = {}
         self.memory: dict[str, Record] = {}
+        self.prices: dict[str, Record] = {}
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -60,6 +61,7 @@ class Results:
         results = cls(found["facts"])
         results.rows = {row["label"]: row for row in found["rows"]}
         results.memory = {row["label"]: row for row in found["memory"]}
+        results.prices = {row["label"]: row for row in found.get("prices", [])}
         return results
 
     def write(self, path: Path) -> None:
@@ -70,7 +72,8 @@ class Results:
             '{\n"facts": '
             + json.dumps(self.facts)
             + f',\n"rows": {lines(self.rows.values())},'
-            + f'\n"memory": {lines(self.memory.values())}\n}}\n',
+            + f'\n"memory": {lines(self.memory.values())},'
+            + f'\n"prices": {lines(self.prices.values())}\n}}\n',
             encoding="utf-8",
         )
         unfinished.replace(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.goals import Record, ratio
 
-__all__ = ["of_memory", "of_row"]
+__all__ = ["of_memory", "of_price", "of_row"]
 
 
 def of_row(row: Record) -> str:
@@ -34,3 +34,14 @@ def of_memory(row: Record) -> str:
         said = f"{x['bytes'] / 1e6:10.1f} MB" if known else x.get("skipped", "unknown")
         lines.append(f"  {x['name']:<28}{said}")
     return "\n".join(lines)
+
+
+def of_price(row: Record) -> str:
+    """One line: the ratio and how far its repeats lie apart."""
+    if row["figure"] is None:
+        return f"{row['label']}: no repeat was kept"
+    target = f", at most {row['target']:.2f}" if row["target"] else ""
+    return (
+        f"{row['label']:<58}{row['figure']:7.3f} ({row['lowest']:.3f} to "
+        f"{row['highest']:.3f}, {row['kept']} of {row['tried']} kept{target})"
+    )

@@ -4,8 +4,7 @@
 Python functions, tables and packing included: plain, music (relative_global_attention),
 xl (transformer_xl_attention) and shaw (keys and values, k = 16), both directions and
 causal, forward and backward. For comparison: ragged and long sequences, other sizes of
-heads, float64, and the time over that of plain attention of shaw, alibi, whose bias
-stands for every bias by offset, and fire, width 32.
+heads, float64.
 
 Useful operations of N visible pairs: 4·N·D plain, 6·N·D with a long table; backward,
 which computes the scores again, 10·N·D and 16·N·D. Shaw's are plain's, with a pair more
@@ -57,9 +56,6 @@ OTHER_SIZES: dict[str, tuple[dict[str, Any], float]] = {
 #: Rate of long sequences over that at 2048, one head.
 LONG = {8192: 0.97, 16384: 0.97}
 LONG_BASE = 2048
-#: Time over plain attention's, both directions: shaw, forward and backward together.
-SHAW_OVER_PLAIN = {32: 1.25, 128: 1.20, 2048: 1.08}
-OVER_PLAIN = {"forward": ("alibi", "fire"), "backward": ("alibi",)}
 LONG_TABLES = ("music", "xl", "plain")
 
 # The one length of rows that have no table of lengths.
@@ -121,16 +117,14 @@ def fraction_row(
     return row.aimed_at(target)
 
 
-def ratio_row(
+def rate_row(
     label: str,
-    unit: str,
     works: Iterable[tuple[Key, Size]],
     isa: str,
-    target: float | None,
+    target: float,
     repeats: int,
 ) -> Row:
-    """Time of the first of two works over the second's, or its rate: `unit` says."""
-    per_rate = unit.startswith("of the rate")
+    """Rate of the first of two works over that of the second, at LONG_BASE."""
     calls, flops, errors = [], [], []
     with use_isa(isa):
         for (way, name, direction), size in works:
@@ -144,11 +138,10 @@ def ratio_row(
     more = flops[0] / flops[1]
     return Row(
         label,
-        unit,
-        [more / ratio if per_rate else ratio for ratio in timing.ratios()],
+        f"of the rate at {LONG_BASE}",
+        [more / ratio for ratio in timing.ratios()],
         timing.tried,
         target,
-        at_most=not per_rate,
         seconds=timing.seconds(),
         flops=flops[0],
         error=errors[0],
@@ -191,26 +184,7 @@ class Rows:
                 for length, target in LONG.items():
                     works = [(key, Size(n, heads=1)) for n in (length, LONG_BASE)]
                     label = f"{' '.join(key)} L={length} H=1 {isa}"
-                    unit = f"of the rate at {LONG_BASE}"
-                    self.add(label, ratio_row, unit, works, isa, target)
-
-    def over_plain(self, isa: str) -> None:
-        """The price of positions."""
-        wanted = [
-            (("forward+backward", "shaw", "both"), length, target)
-            for length, target in SHAW_OVER_PLAIN.items()
-        ]
-        others: list[tuple[Key, int, None]] = [
-            ((way, name, direction), LENGTH, None)
-            for way, names in OVER_PLAIN.items()
-            for name in names
-            for direction in DIRECTIONS
-        ]
-        for key, length, target in [*wanted, *others]:
-            way, name, direction = key
-            works = [((way, n, direction), Size(length)) for n in (name, "plain")]
-            label = f"{way} {name} / plain {direction} L={length} {isa}"
-            self.add(label, ratio_row, "x plain", works, isa, target)
+                    self.add(label, rate_row, works, isa, target)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
@@ -220,7 +194,6 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         rows.fractions(isa)
     if full:
         rows.other_sizes(isas[0])
-        rows.over_plain(isas[0])
     return rows.plan
 
 

@@ -104,10 +104,9 @@ class Problem:
 
     def of_row(self, row: int) -> dict[str, Any]:
         """Arguments in float64 of a call with one of the queries."""
-        exact = {name: array.astype(np.float64) for name, array in self.arrays.items()}
-        exact["query"] = exact["query"][..., row : row + 1, :]
-        start = self.options.get("query_offset", 0)
-        return exact | self.options | {"query_offset": start + row}
+        given = {name: x.astype(np.float64) for name, x in self.arrays.items()}
+        asked = {n: of_query(n, x, row) for n, x in (given | self.options).items()}
+        return asked | {"query_offset": self.options.get("query_offset", 0) + row}
 
     def check(self, out: Array, what: str) -> float:
         """Error of some rows of `out` by the reference."""
@@ -131,30 +130,36 @@ class Problem:
         expected = [
             reference.attention_backward(
                 grad_out[..., row : row + 1, :].astype(np.float64),
-                **self.of_row(int(row)),
-                min_relative_position=self.table_start,
+                **{"min_relative_position": self.table_start} | self.of_row(int(row)),
             )
             for row in rows
         ]
-        dense = self.bind_backward(threads, grad_out)()["query"][..., rows, :]
+        dense = self.bind_backward(threads, grad_out)()
         sparse = self.bind_backward(threads, few)()
-        pairs = {
-            name: (sparse[name], sum_of(expected, name))
-            for name in self.arrays
-            if name != "query"
-        }
-        of_query = np.concatenate([each.query for each in expected], axis=-2)
-        pairs["query"] = dense, of_query
+        pairs = {}
+        for name in self.arrays:
+            found = [getattr(each, name) for each in expected]
+            if (axis := query_axis(name)) is None:
+                pairs[name] = sparse[name], np.sum(found, axis=0)
+            else:
+                whole = dense[name].take(rows, axis)
+                pairs[name] = whole, np.concatenate(found, axis)
         return max(
             harness.check_error(*pair, f"{what}, {name}", harness.GRADIENT_LIMIT)
             for name, pair in pairs.items()
         )
 
 
-def sum_of(gradients: list[Any], name: str) -> Array:
-    """One gradient of several calls together."""
-    total: Array = np.sum([getattr(each, name) for each in gradients], axis=0)
-    return total
+def query_axis(name: str) -> int | None:
+    """Where an argument has the queries, counted from its end; None: nowhere."""
+    letters = OPERANDS[name].letters.replace("1", "") if name in OPERANDS else ""
+    return letters.index("q") - len(letters) if "q" in letters else None
+
+
+def of_query(name: str, value: Any, row: int) -> Any:
+    """An argument of one of the queries."""
+    axis = query_axis(name)
+    return value if axis is None else value.take([row], axis)
 
 
 def tokens(

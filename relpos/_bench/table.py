@@ -75,7 +75,7 @@ class Row:
         )
         bound = "<=" if self.at_most else ">="
         cells = (
-            f"{self.label:<50}",
+            f"{self.label:<58}",
             f"{self.figure:7.3f}" if self.figure is not None else f"{'':7}",
             f"{self.unit:<24}",
             f"{spread:<15}",
@@ -96,7 +96,7 @@ class Row:
 
 
 HEADER = (
-    f"{'row':<50} {'figure':>7} {'':<24} {'lowest - highest':<15} kept "
+    f"{'row':<58} {'figure':>7} {'':<24} {'lowest - highest':<15} kept "
     f"{'ms':>9} {'GF/s':>7} {'error':>7} {'target':<7}"
 )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from relpos import __main__, _core
-from relpos._bench import harness, problems, table, tables
+from relpos._bench import harness, price, problems, table, tables
 
 
 @pytest.fixture
@@ -88,6 +89,60 @@ def test_few_queries_are_the_last_ones():
     problem = problems.decode(10, queries=2)
     assert problem.options["query_offset"] == 8
     assert problem.pairs == 8 * (9 + 10)
+
+
+# ---- the price of positions ----------------------------------------------------------
+
+
+def places(name):
+    """A small one for every way and direction."""
+    length = 3 * price.DOCUMENTS  # a document has a token, at least
+    return [
+        price.Place(way, direction, length, 2)
+        for way in price.WAYS
+        for direction in price.PRICED[name].directions
+    ]
+
+
+@pytest.mark.parametrize("name", price.PRICED)
+def test_what_is_priced_is_held_to_the_definitions(name):
+    for place in places(name):
+        each = price.Price(name, place)
+        for make in (price.PRICED[name].make, price.BASES[each.over]):
+            call, error = make(place, each.label)
+            call()
+            assert 0 < error < 2e-6
+
+
+def test_documents_are_all_of_the_sequence():
+    place = price.Place("forward", "both", 1024, 2)
+    found = price.documents(place)
+    assert len(found) == price.DOCUMENTS
+    assert [begin for begin, _ in found[1:]] == [end for _, end in found[:-1]]
+    assert (found[0][0], found[-1][1]) == (0, 1024)
+    assert min(end - begin for begin, end in found) > 10
+
+
+def test_a_mask_is_checked_row_by_row():
+    """An option with an axis of queries is cut as the query is."""
+    options = {"is_causal": False, "attn_mask": np.tri(6, dtype=bool)}
+    plain = problems.SCHEMES["plain"].build(6, "float32", False, 2, dim=4)
+    masked = dataclasses.replace(plain, options=options)
+    causal = problems.SCHEMES["plain"].build(6, "float32", True, 2, dim=4)
+    call, out = masked.bind(1)
+    call()
+    assert causal.check(out, "a mask") < 1e-6
+    with pytest.raises(SystemExit, match="wrong result"):
+        plain.check(out, "a mask")
+    assert masked.prepared("forward+backward", 1, "a mask")[1] < 1e-6
+
+
+def test_a_price_is_a_row():
+    place = price.Place("forward", "both", 48, 2)
+    row = price.Price("Shaw", place, 99.0).measure(_core.isa, 3)
+    assert row.label == "forward Shaw / plain both L=48"
+    assert (row.unit, row.at_most, row.target) == ("x plain", True, 99.0)
+    assert row.verdict in ("PASS", "noisy")
 
 
 @pytest.mark.devmode

@@ -16,6 +16,7 @@ sys.path.append(str(ROOT))
 from benchmarks import __main__, compare, goals, grid, pictures, report  # noqa: E402
 from benchmarks.results import MEASURED, Results  # noqa: E402
 from benchmarks.rows import Spec  # noqa: E402
+from relpos._bench import price, table  # noqa: E402
 
 
 def entrant(name, share, ready_made=False):
@@ -36,6 +37,14 @@ def made(spec, ours=0.8, loop=0.4, ready=0.2):
     return fields | {"useful": 1e9, "date": "2026-01-02 03:04", "entrants": said}
 
 
+def priced(each, figure=1.25):
+    """A scheme that takes a quarter more."""
+    place = {n: getattr(each.place, n) for n in ("way", "direction", "length", "heads")}
+    said = {"name": each.name, "over": each.over, "label": each.label, **place}
+    figures = {"figure": figure, "lowest": figure, "highest": figure, "seconds": 0.01}
+    return said | figures | {"kept": 5, "tried": 6, "target": each.target}
+
+
 @pytest.fixture
 def results():
     found = Results({"cpu": "a CPU", "isa": "avx2", "relpos": "1.0", "numpy": "2.0"})
@@ -49,6 +58,7 @@ def results():
             ]
         }
         found.memory[each.label] = fields
+    found.prices = {each.label: priced(each) for each in price.prices(full=True)}
     return found
 
 
@@ -80,7 +90,7 @@ def test_the_page_has_every_row_and_says_who_was_left_out(results):
     lines = re.findall(r"^\| .* \|$", page, re.M)
     assert "| Music Transformer | forward | 12.5 ms | 0.80 | 1.00 | blocks" in page
     shapes = [line for line in lines if re.search(r"\d+, \d, \d+, 64", line)]
-    assert "| Shaw, keys and values, causal | forward | 1.00 |" in page
+    assert "| Shaw / plain | causal |" in page
     assert len(shapes) == sum(row["threads"] == 1 for row in results.rows.values())
     assert "| **0.75** |" in page
     assert f"{slow.label} |" in page
@@ -92,6 +102,7 @@ def test_the_page_has_every_row_and_says_who_was_left_out(results):
 def test_a_page_of_few_rows_is_a_page(results):
     first, *_ = results.rows.values()
     results.rows, results.memory = {first["label"]: first}, {}
+    results.prices = {}
     first["entrants"][0] = {"name": "relpos", "ready_made": False, "skipped": "failed"}
     page = report.page(results, {})
     assert "failed" in page
@@ -123,13 +134,17 @@ def test_the_readme_has_the_marks():
     assert 0 < text.index(report.BEGIN) < text.index(report.END)
 
 
-def test_the_price_of_a_scheme_is_that_over_plain_attention():
-    shape = (1, 8, 1024, 64)
-    plain = made(Spec("plain", True, "fwd", shape), ours=0.8)
-    music = made(Spec("music", True, "fwd", shape), ours=0.9) | {"useful": 1.5e9}
-    alone = made(Spec("xl", False, "fwd", shape))
-    (found,) = goals.prices([plain, music, alone]).items()
-    assert found == (music["label"], pytest.approx(1.5 * 0.8 / 0.9))
+def test_prices_are_a_table_with_their_targets(results):
+    head, _, *lines = report.prices_table(results.prices.values()).splitlines()
+    assert "| L = 1024, forward | L = 1024, and backward | L = 2048, and" in head
+    assert len(lines) == sum(len(each.directions) for each in price.PRICED.values())
+    (shaw,) = [x for x in lines if x.startswith("| Shaw / plain | both")]
+    assert shaw.split(" | ")[2:] == [
+        *("1.25 (≤ 1.25)", "1.25 (≤ 1.20)", "1.25", "1.25", "1.25 (≤ 1.08)"),
+        *("1.25", "1.25 |"),
+    ]
+    results.prices = {}
+    assert "The price of positions" not in report.page(results, {})
 
 
 def test_pictures_are_the_same_each_time(results, tmp_path):
@@ -155,6 +170,33 @@ def test_what_fell_behind_is_said():
     broken = made(spec)
     broken["entrants"][0] = {"name": "relpos", "skipped": "failed"}
     assert [*compare.fallen(broken, before)] == ["relpos was not timed"]
+
+
+def test_prices_are_measured_and_kept_as_they_come(monkeypatch, tmp_path, capsys):
+    first, second = price.prices(full=True)[:2]
+    monkeypatch.setattr(__main__.price, "prices", lambda full: [first, second])
+    measured = []
+
+    def measure(self, isa, repeats):
+        measured.append(self.label)
+        return table.Row(self.label, "x", [1.2, 1.1, 1.3], 4, seconds=0.01, error=1e-7)
+
+    monkeypatch.setattr(price.Price, "measure", measure)
+    run = ["--prices", "--json", str(tmp_path / "a.json")]
+    assert __main__.main(run) == 0
+    assert "1.200 (1.100 to 1.300, 3 of 4 kept)" in capsys.readouterr().out
+    found = Results.read(tmp_path / "a.json")
+    assert found.rows == {} and [*found.prices] == [first.label, second.label]
+    assert found.prices[first.label]["figure"] == 1.2
+    del found.prices[first.label]
+    found.write(tmp_path / "a.json")
+    assert __main__.main([*run, "--missing"]) == 0
+    assert measured == [first.label, second.label, first.label]
+    monkeypatch.setattr(
+        price.Price, "measure", lambda self, isa, n: table.Row(self.label, "x", [], 12)
+    )
+    assert __main__.main(run) == 0
+    assert "no repeat was kept" in capsys.readouterr().out
 
 
 def test_the_quick_comparison_needs_stored_results(monkeypatch, tmp_path, capsys):

@@ -1,0 +1,251 @@
+"""The price of positions: time of a scheme over that of what it costs more than.
+
+Mostly that is plain attention of the same shape and direction: 8 heads of 64 at length
+1024, 2 at 4096, float32, one thread, both within one repeat, each result checked first.
+`forward+backward` has the gradients of all inputs. `documents` are 16 in one sequence,
+over as many calls of their own; a causal mask is over is_causal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import relpos
+from relpos._bench import harness
+from relpos._bench.harness import Array
+from relpos._bench.problems import DIM, DIRECTIONS, SCHEMES, Problem
+from relpos._bench.schemes import check
+from relpos._bench.table import Plan, Row
+from relpos._catalogue.rows import ROWS
+from relpos._settings import use_isa
+
+__all__ = ["PRICED", "WAYS", "Price", "make_plan", "prices"]
+
+WAYS = ("forward", "forward+backward")
+#: Heads at each length.
+LENGTHS = {1024: 8, 4096: 2}
+DOCUMENTS = 16
+BUCKETS = 32  # of T5
+
+#: A call that gave the right result, and its error.
+Ready = tuple[Callable[[], object], float]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where two calls are compared."""
+
+    way: str
+    direction: str
+    length: int
+    heads: int
+
+    def problem(self, scheme: str) -> Problem:
+        """One of SCHEMES here."""
+        is_causal = DIRECTIONS[self.direction]
+        return SCHEMES[scheme].build(self.length, "float32", is_causal, self.heads)
+
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this length."""
+        return np.random.default_rng([self.length, 1])
+
+    def draw(self, *shape: int) -> Array:
+        """Standard normal numbers."""
+        return self.rng().standard_normal(shape, dtype=np.float32)
+
+
+Maker = Callable[[Place, str], Ready]
+#: (place) to operands that have a gradient, and to other arguments.
+Operands = Callable[[Place], tuple[dict[str, Array], dict[str, Any]]]
+
+
+# ---- what is timed -------------------------------------------------------------------
+
+
+def of_scheme(name: str) -> Maker:
+    """One of SCHEMES."""
+    return lambda place, what: place.problem(name).prepared(place.way, 1, what)
+
+
+def of_operands(operands: Operands, is_causal: bool | None = None) -> Maker:
+    """Plain attention and these arguments, in the place's direction or another."""
+
+    def make(place: Place, what: str) -> Ready:
+        plain, (arrays, options) = place.problem("plain"), operands(place)
+        if is_causal is not None:
+            options = {**options, "is_causal": is_causal}
+        made = replace(
+            plain, arrays=plain.arrays | arrays, options=plain.options | options
+        )
+        return made.prepared(place.way, 1, what)
+
+    return make
+
+
+def of_row(name: str) -> Maker:
+    """A row of the catalogue, which is checked at the size of the demo."""
+
+    def make(place: Place, what: str) -> Ready:
+        row = next(row for row in ROWS if row.name == name)
+        error = check(row, what)
+        inputs = row.inputs(np.float32, place.heads, place.length, DIM)
+        if place.way == "forward":
+            return partial(row.relpos, **inputs), error
+        assert row.gradients is not None
+        grad_out = place.draw(*inputs["query"].shape)
+        return partial(row.gradients.relpos, grad_out, **inputs), error
+
+    return make
+
+
+def apart(place: Place, what: str) -> Ready:
+    """Each document as a call of its own."""
+    plain = place.problem("plain")
+    ready = []
+    for begin, end in documents(place):
+        tokens = {name: x[..., begin:end, :] for name, x in plain.arrays.items()}
+        ready.append(replace(plain, arrays=tokens).prepared(place.way, 1, what))
+    return lambda: [call() for call, _ in ready], max(error for _, error in ready)
+
+
+def documents(place: Place) -> list[tuple[int, int]]:
+    """Where each begins and ends: lengths differ up to threefold."""
+    shares = np.cumsum(1 + 2 * place.rng().random(DOCUMENTS))
+    ends = np.rint(shares / shares[-1] * place.length).astype(int)
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+# ---- operands ------------------------------------------------------------------------
+
+
+def t5(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """T5's bias: KERPLE's and learned ones by offset are the same work."""
+    weight = place.draw(BUCKETS, place.heads)
+    return {"rel_bias": relpos.t5_bias(weight, place.length)}, {}
+
+
+def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The mask that is_causal stands for."""
+    seen = np.ones((place.length, place.length), dtype=bool)
+    return {}, {"attn_mask": np.tril(seen)}
+
+
+def document_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """True within a document."""
+    seen = np.zeros((place.length, place.length), dtype=bool)
+    for begin, end in documents(place):
+        seen[begin:end, begin:end] = True
+    return {}, {"attn_mask": seen}
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What is timed, over what, in which directions; targets by way."""
+
+    make: Maker
+    over: str = "plain"
+    directions: tuple[str, ...] = ("both", "causal")
+    targets: tuple[float | None, float | None] = (None, None)
+
+
+BOTH, CAUSAL = ("both",), ("causal",)
+#: What prices are over.
+BASES: dict[str, Maker] = {
+    "plain": of_scheme("plain"),
+    "both ways": of_operands(lambda place: ({}, {}), is_causal=False),
+    "is_causal": of_scheme("plain"),
+    "apart": apart,
+}
+PRICED = {
+    "causal": Priced(of_scheme("plain"), "both ways", CAUSAL),
+    "RoPE": Priced(of_row("RoPE"), directions=BOTH),
+    "ALiBi": Priced(of_scheme("alibi")),
+    "T5": Priced(of_operands(t5)),
+    "FIRE": Priced(of_row("FIRE, width 32"), directions=BOTH),
+    "Shaw": Priced(of_scheme("shaw")),
+    "Music": Priced(of_scheme("music")),
+    "Transformer-XL": Priced(of_scheme("xl")),
+    "causal mask": Priced(
+        of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
+    ),
+    "documents by mask": Priced(
+        of_operands(document_mask), "apart", targets=(1.5, 1.5)
+    ),
+}
+#: Shaw's at other lengths, eight heads, forward and backward, both directions.
+SHAW = {32: 1.25, 128: 1.20, 2048: 1.08}
+
+
+# ---- rows ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Price:
+    """One of PRICED at a place."""
+
+    name: str
+    place: Place
+    target: float | None = None
+
+    @property
+    def over(self) -> str:
+        """What the time is over."""
+        return PRICED[self.name].over
+
+    @property
+    def label(self) -> str:
+        """As tables say it."""
+        place = self.place
+        direction = f"{place.direction} L={place.length}"
+        return f"{place.way} {self.name} / {self.over} {direction}"
+
+    def measure(self, isa: str, repeats: int) -> Row:
+        """Time of the one over that of the other."""
+        makers = PRICED[self.name].make, BASES[self.over]
+        with use_isa(isa):
+            works = [make(self.place, self.label) for make in makers]
+            yardstick = harness.fma_yardstick(isa, "float32")
+            calls = [call for call, _ in works]
+            timing = harness.interleave(calls, yardstick, repeats)
+        return Row(
+            self.label,
+            f"x {self.over}",
+            timing.ratios(),
+            timing.tried,
+            self.target,
+            at_most=True,
+            seconds=timing.seconds(),
+            error=works[0][1],
+        )
+
+
+def prices(full: bool) -> list[Price]:
+    """All of them; if not in full, of the shorter length."""
+    found = [
+        Price(name, Place(way, direction, length, heads), target)
+        for length, heads in LENGTHS.items()
+        if full or length == min(LENGTHS)
+        for name, each in PRICED.items()
+        for way, target in zip(WAYS, each.targets, strict=True)
+        for direction in each.directions
+    ]
+    if full:
+        heads = LENGTHS[min(LENGTHS)]
+        for length, target in SHAW.items():
+            place = Place("forward+backward", "both", length, heads)
+            found.append(Price("Shaw", place, target))
+    return found
+
+
+def make_plan(isas: list[str], full: bool) -> Plan:
+    """Every row as (label, function that measures it)."""
+    repeats = 15 if full else 5
+    return [
+        (price.label, partial(price.measure, isas[0], repeats))
+        for price in prices(full)
+    ]
