@@ -24,15 +24,20 @@ TERMS = (
 )
 
 
-def softmax(logits):
-    """Weights and lse in float64; nothing where a row is hidden."""
+def softmax(logits, sinks=-np.inf):
+    """Weights and lse in float64; nothing where a row is hidden.
+
+    sinks: a logit of each head beside those of the keys, whose weight is not told.
+    """
     logits = logits.astype(np.float64)
-    top = logits.max(-1, keepdims=True, initial=-np.inf)
+    sinks = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*logits.shape[:-1], 1))
+    logits = np.concatenate([logits, sinks], axis=-1)
+    top = logits.max(-1, keepdims=True)
     parts = np.exp(logits - np.where(np.isinf(top), 0.0, top))
     sums = parts.sum(-1, keepdims=True)
     with np.errstate(divide="ignore"):
         lse = np.where(np.isinf(top), 0.0, top) + np.log(sums)
-    return parts / np.where(sums == 0, 1.0, sums), lse[..., 0]
+    return (parts / np.where(sums == 0, 1.0, sums))[..., :-1], lse[..., 0]
 
 
 def asked(given_inputs, others):
@@ -54,7 +59,8 @@ def check(run):
     parts = relpos.scores(**arguments, terms=True)
     assert [*parts] == [name for name in TERMS if name in parts]
     assert {x.dtype for x in (logits, *parts.values())} == {np.dtype(run.dtype)}
-    weights, lse = softmax(np.broadcast_to(logits, want.weights.shape))
+    logits_of_all = np.broadcast_to(logits, want.weights.shape)
+    weights, lse = softmax(logits_of_all, inputs.get("sinks", -np.inf))
     assert_close(want.weights, weights, "forward")
     assert_lse_close(want.lse, lse)
     for part in parts.values():
