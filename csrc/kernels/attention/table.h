@@ -297,23 +297,6 @@ fill_dots(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
 
 /* ---- the pairs of a row to the table --------------------------------------------- */
 
-/* The sum of p[first] to p[end - 1] in a row of a tile, which may be read a vector on. */
-RP_INLINE T
-sum_run(const T *p, int64_t first, int64_t end)
-{
-    V sums[4] = {{0}};
-    if (first >= end)
-        return 0;
-    for (; first + 4 * VL <= end; first += 4 * VL)
-#pragma GCC unroll 4
-        for (int c = 0; c < 4; c++)
-            sums[c] += load(p + first + c * VL);
-    for (; first + VL <= end; first += VL)
-        sums[0] += load(p + first);
-    sums[1] += first_lanes(load(p + first), (int)(end - first));
-    return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0];
-}
-
 /* sums[m, table row of the pair] += a[m, n] over the tile, by clipping: every row inside
  * the table has one key, its two ends take all keys beyond: of a tile that lies beyond one
  * of them as a whole, `totals`, the sums of its rows, unless they are NULL. */

@@ -115,6 +115,23 @@ add_scaled(T *acc, T weight, const T *row, ptrdiff_t count)
         acc[k] += weight * row[k];
 }
 
+/* The sum of p[first] to p[end - 1], whose last vector can be read whole. Zeros behind them change
+ * no bit: each vector has its place. */
+RP_INLINE T
+sum_run(const T *p, int64_t first, int64_t end)
+{
+    V sums[4] = {{0}};
+    for (; first + 4 * VL <= end; first += 4 * VL)
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++)
+            sums[c] += load(p + first + c * VL);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++, first += VL)
+        if (first < end)
+            sums[c] += first_lanes(load(p + first), (int)(end - first));
+    return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0];
+}
+
 RP_INLINE T
 dot(const T *a, const T *b, ptrdiff_t count)
 {

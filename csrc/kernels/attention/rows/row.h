@@ -83,22 +83,35 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
 /* ---- logits ---------------------------------------------------------------------- */
 
 /* The rel_key term of the keys [j0, end), whose rows of the table follow each other from row l
- * on or are all that one. */
+ * on. */
 static void
-dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int repeated,
-         int64_t j0, int64_t end, int fetch)
+dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
+         int64_t end, int fetch)
 {
     const rp_attention *p = rows->p;
     if (j0 >= end)
         return;
-    lines_t lines = lines_of(&p->rel_key.array, q->b, q->h, l, repeated ? 1 : end - j0,
-                             p->D, rows->buffer);
-    if (repeated)
-        lines.step = 0;
+    lines_t lines =
+        lines_of(&p->rel_key.array, q->b, q->h, l, end - j0, p->D, rows->buffer);
     if (!fetch)
         lines.ahead = 0;
     add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
              q->s + j0 - rows->first, 0);
+}
+
+/* The same where row l is that of all of them. */
+static void
+dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
+        int64_t end)
+{
+    const rp_attention *p = rows->p;
+    T *s = q->s - rows->first;
+    if (j0 >= end)
+        return;
+    const T *row = operand_row(&p->rel_key.array, q->b, q->h, l, p->D, rows->line);
+    const T product = dot(q->relative, row, p->D);
+    for (int64_t j = j0; j < end; j++)
+        s[j] += product;
 }
 
 /* The same of all keys [j0, end) of a piece. */
@@ -116,10 +129,10 @@ score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_
         return;
     }
     rp_interval run = run_in_table(p, q->b, q->i, j0, end, table, &shift);
-    dot_rows(rows, q, run.begin + shift, 0, run.begin, run.end, fetch);
+    dot_rows(rows, q, run.begin + shift, run.begin, run.end, fetch);
     if (p->beyond == RP_CLIP) {
-        dot_rows(rows, q, 0, 1, j0, run.begin, 0);
-        dot_rows(rows, q, table->rows - 1, 1, run.end, end, 0);
+        dot_row(rows, q, 0, j0, run.begin);
+        dot_row(rows, q, table->rows - 1, run.end, end);
     }
 }
 
@@ -208,14 +221,11 @@ weigh_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
           int64_t end)
 {
     const rp_attention *p = rows->p;
-    T sum = 0;
-    for (int64_t j = j0; j < end; j++)
-        sum += q->s[j - rows->first];
+    const T sum = sum_run(q->s - rows->first, j0, end);
     if (sum != 0)
-        weigh_lines(
-            &sum, 0, 1,
-            lines_of(&p->rel_value.array, q->b, q->h, l, 1, p->Dv, rows->buffer), 1,
-            rows->width, q->out, 0);
+        add_scaled(q->out, sum,
+                   operand_row(&p->rel_value.array, q->b, q->h, l, p->Dv, rows->line),
+                   p->Dv);
 }
 
 /* The same of the rows of the keys [j0, end) of a piece. */
