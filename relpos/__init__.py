@@ -7,7 +7,8 @@ schemes by name    shaw_attention, relative_global_attention, transformer_xl_att
 their scores       scores, shaw_scores, skewed_scores, transformer_xl_scores
 biases             alibi_bias, alibi_slopes, t5_bias, t5_bucket, deberta_bucket,
                    kerple_bias, fire_bias
-rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magnitude
+rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magnitude,
+                   rotary_from_config, mrope_angles, axial_angles
 added encodings    sinusoidal, sinusoidal_shift_matrix, learned, conv_encoding,
                    index_encoding, normalized_index_encoding, random_encoding
 positions          relative_positions, grid_labels, skew, unskew, rel_shift
@@ -17,8 +18,8 @@ gradients          AttentionContext, alibi_bias_backward, t5_bias_backward,
 before a call      plan, audit_encoding
 the process        set_num_threads, get_num_threads, threads, show_config, demo
 results            AttentionOutput, AttentionGradients, FireAttentionGradients,
-                   FireGradients, KerpleGradients, RotaryGradients, ConvGradients,
-                   Plan, EncodingAudit
+                   FireGradients, KerpleGradients, RotaryGradients, RotaryParameters,
+                   ConvGradients, Plan, EncodingAudit
 =================  =====================================================================
 
 Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
@@ -150,6 +151,14 @@ from relpos._encodings.rotary import (
     RotaryGradients as RotaryGradients,
     apply_rotary as apply_rotary,
     apply_rotary_backward as apply_rotary_backward,
+)
+from relpos._encodings.rotary_axes import (
+    axial_angles as axial_angles,
+    mrope_angles as mrope_angles,
+)
+from relpos._encodings.rotary_config import (
+    RotaryParameters as RotaryParameters,
+    rotary_from_config as rotary_from_config,
 )
 from relpos._encodings.rotary_scaling import (
     rotary_frequencies as rotary_frequencies,

@@ -62,6 +62,15 @@ TRIED = {
         rope_scaling rope_frequencies rope_init inv_freq precompute_freqs_cis
         position_interpolation""",
     "rotary_magnitude": "attention_factor mscale yarn_magnitude",
+    "rotary_from_config": """
+        rope_parameters rope_from_config rope_init_functions rope_theta
+        partial_rotary_factor proportional_rope p_rope gemma3 gemma4 modernbert""",
+    "mrope_angles": """
+        mrope mrope_section multimodal_rope interleaved_mrope
+        apply_multimodal_rotary_pos_emb qwen2_vl qwen3_vl""",
+    "axial_angles": """
+        axial_rope axial_rotary rope_2d rotary_2d rope_3d vision_rotary_embedding dinov3
+        v_jepa2 pixtral""",
     "xpos_magnitude": "xpos xpos_scale",
     # ---- encodings that are added
     "sinusoidal": """
@@ -86,7 +95,11 @@ TRIED = {
     "recipes.mpnet": "mpnet mpnet_attention",
     "recipes.parakeet": "parakeet parakeet_attention fast_conformer",
     "recipes.parakeet_backward": "parakeet_backward",
+    "recipes.pope": "pope polar_embedding apply_polar_pos_emb",
+    "recipes.pope_backward": "pope_backward",
     "recipes.recurrent_gemma": "recurrent_gemma griffin",
+    "recipes.rope_vit": "rope_vit rope_mixed mixed_rope compute_mixed_cis",
+    "recipes.rope_vit_backward": "rope_vit_backward",
     "recipes.swin": "swin swin_attention swin_transformer swin_bias window_attention",
     "recipes.swin_v2": "swin_v2 swin_v2_attention continuous_position_bias",
     "recipes.swin_v2_backward": "swin_v2_backward",

@@ -136,6 +136,9 @@ SCHEMES = (
         (
             *("apply_rotary", "apply_rotary_backward"),
             *("rotary_frequencies", "rotary_magnitude", "xpos_magnitude"),
+            *("rotary_from_config", "mrope_angles", "axial_angles"),
+            *("recipes.pope", "recipes.pope_backward"),
+            *("recipes.rope_vit", "recipes.rope_vit_backward"),
         ),
         "rotary (RoPE)",
         models=("RoFormer", "GPT-J", "GPT-NeoX", "Llama", "TorchScale (xPos)"),

@@ -44,20 +44,20 @@ def check_exact(name: str, lowest: float, highest: float) -> None:
             )
 
 
-def as_positions(positions: ArrayLike, offset: float = 0) -> Array:
+def as_positions(
+    positions: ArrayLike, offset: float = 0, name: str = "positions"
+) -> Array:
     """Return an array of positions, a number being one of them, as float64.
 
     What `offset` will move is checked there.
     """
-    array = as_array("positions", positions)
+    array = as_array(name, positions)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(
-            f"positions: got dtype {array.dtype}; expected integers or floats"
-        )
+        raise TypeError(f"{name}: got dtype {array.dtype}; expected integers or floats")
     if array.dtype.kind in "iu" and array.size:
         kept = stored(array)
         lowest, highest = int(kept.min()), int(kept.max())
-        check_exact("positions", lowest, highest)
+        check_exact(name, lowest, highest)
         check_exact("offset", lowest + offset, highest + offset)
     return native(array, np.dtype(np.float64))
 

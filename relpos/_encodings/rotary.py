@@ -105,7 +105,7 @@ def apply_rotary(
         `rotary_frequencies`, or learned ones.
     angles : array_like of float, optional
         The angles in radians, instead of positions times frequencies; broadcasts to
-        (..., L, rotary_dim / 2). For several axes: those of each axis side by side.
+        (..., L, rotary_dim / 2). For several axes: `axial_angles`, `mrope_angles`.
     magnitude : float or array_like of float, optional
         The m that multiplies turned pairs; broadcasts to (..., L, rotary_dim / 2):
         `rotary_magnitude`, or `xpos_magnitude`.
@@ -141,6 +141,8 @@ def apply_rotary(
     See Also
     --------
     rotary_frequencies : Frequencies of models for long sequences.
+    rotary_from_config : What a model passes here.
+    axial_angles, mrope_angles : Angles of tokens of images and videos.
     xpos_magnitude : The magnitudes of xPos.
     apply_rotary_backward : Gradients of x, learned frequencies and angles.
     sinusoidal : An encoding that is added instead.
@@ -171,9 +173,8 @@ def apply_rotary(
 
     Cells of a 2 x 3 grid, half of the pairs turned by the row and half by the column:
 
-    >>> axes = np.divmod(np.arange(6), 3)
-    >>> inv_freq = relpos.rotary_frequencies(4)
-    >>> angles = np.hstack([np.multiply.outer(at, inv_freq) for at in axes])
+    >>> cells = np.argwhere(np.ones((2, 3)))
+    >>> angles = relpos.axial_angles(cells, relpos.rotary_frequencies(4))
     >>> relpos.apply_rotary(np.ones((6, 8)), angles=angles).shape
     (6, 8)
     """

@@ -9,6 +9,7 @@ With ω_c = base^(-2c/dim) and h = dim/2, c < h:
               that turn beta_fast and beta_slow times within n₀
     llama3    the same, the ramp being linear in the number of turns, from high to low
     longrope  ω_c / f_c,  f one list of factors up to n₀ and another past it
+    proportional  ω_c / s for c < f·h, 0 for the others      (Gemma 4's full attention)
 """
 
 from __future__ import annotations
@@ -19,121 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from relpos._checks import (
-    Array,
-    as_array,
-    as_choice,
-    as_flag,
-    as_int,
-    as_real,
-    kind_of,
-    quiet,
+from relpos._checks import Array, quiet
+from relpos._encodings.rotary_settings import (
+    LENGTH,
+    Settings,
+    as_settings,
+    even_dim,
+    positive,
+    stretch,
 )
-from relpos._encodings.sinusoidal import MAX_DIM, frequency_parts
-
-Settings = dict[str, Any]
-
-_LENGTH = "original_max_position_embeddings"
-#: Keys that a dict must and may have; what only says which scaling it is stands below.
-_REQUIRED = {
-    "dynamic": ("factor", _LENGTH),
-    "yarn": (_LENGTH,),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", _LENGTH),
-    "longrope": ("short_factor", "long_factor", _LENGTH),
-}
-_OPTIONAL = {
-    "dynamic": ("seq_len",),
-    "yarn": (
-        "factor",
-        "max_position_embeddings",
-        "attention_factor",
-        "beta_fast",
-        "beta_slow",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    ),
-    "llama3": (),
-    "longrope": ("factor", "max_position_embeddings", "attention_factor", "seq_len"),
-}
-_LABELS = ("rope_type", "type")
-_NUMBERS = ("linear", "ntk")  # scalings that are a factor alone
-
-
-def even_dim(dim: object, low: int = 2) -> int:
-    """`dim` as an even number of at least `low`."""
-    columns = as_int("dim", dim, low, MAX_DIM)
-    if columns % 2:
-        raise ValueError(f"dim: got {columns}; expected an even number, of pairs")
-    return columns
-
-
-def positive(name: str, value: object) -> float:
-    number = as_real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name}: got {number}; expected a positive number")
-    return number
-
-
-def _settings(scaling: object) -> tuple[str, Settings]:
-    """Name and values of `scaling`, all keys known and none missing."""
-    if not isinstance(scaling, (tuple, list)) or len(scaling) != 2:
-        raise TypeError(
-            f"scaling: got {kind_of(scaling)}; expected None or a pair of a name and "
-            'its values, as in ("linear", 2.0)'
-        )
-    name = as_choice("scaling", scaling[0], (*_NUMBERS, *_REQUIRED))
-    if name in _NUMBERS:
-        return name, {"factor": positive(f"scaling: factor of {name}", scaling[1])}
-    if not isinstance(scaling[1], Mapping):
-        raise TypeError(
-            f"scaling: got {kind_of(scaling[1])} with {name!r}; expected a dict with "
-            f"{', '.join(map(repr, _REQUIRED[name]))}"
-        )
-    values = {key: value for key, value in scaling[1].items() if value is not None}
-    for label in _LABELS:
-        if values.pop(label, name) != name:
-            raise ValueError(
-                f"scaling: its {label} is {scaling[1][label]!r}; expected {name!r}"
-            )
-    known = _REQUIRED[name] + _OPTIONAL[name]
-    for key in values:
-        if key not in known:
-            raise ValueError(
-                f"scaling: {name!r} has no key {key!r}; expected some of "
-                f"{', '.join(map(repr, known))}"
-            )
-    for key in _REQUIRED[name]:
-        if key not in values:
-            raise ValueError(f"scaling: got no {key!r}; {name!r} needs it")
-    return name, {key: _value(key, value) for key, value in values.items()}
-
-
-def _value(key: str, value: object) -> Any:
-    """One entry of the dict, checked."""
-    name = f"scaling: {key}"
-    if key == "truncate":
-        return as_flag(name, value)
-    if key in ("mscale", "mscale_all_dim"):
-        return as_real(name, value)
-    if key not in ("short_factor", "long_factor"):
-        return positive(name, value)
-    factors = as_array(name, value)
-    if factors.dtype.kind not in "iuf" or not (factors > 0).all():
-        raise ValueError(f"{name}: expected positive numbers")
-    return factors.astype(np.float64)
-
-
-def _factor(name: str, settings: Settings) -> float:
-    """How many times longer than the original sequences are to be."""
-    if "factor" in settings:
-        return float(settings["factor"])
-    if "max_position_embeddings" not in settings:
-        raise ValueError(
-            f"scaling: got neither 'factor' nor 'max_position_embeddings'; {name!r} "
-            "needs one of them here"
-        )
-    return float(settings["max_position_embeddings"] / settings[_LENGTH])
+from relpos._encodings.sinusoidal import frequency_parts
 
 
 def _frequencies(dim: int, base: float) -> Array:
@@ -154,7 +50,7 @@ def _ntk(dim: int, base: float, settings: Settings) -> Array:
 
 
 def _dynamic(dim: int, base: float, settings: Settings) -> Array:
-    factor, original = settings["factor"], settings[_LENGTH]
+    factor, original = settings["factor"], settings[LENGTH]
     length = max(settings.get("seq_len", original), original)
     return _ntk(dim, base, {"factor": factor * length / original - (factor - 1)})
 
@@ -165,7 +61,7 @@ def _yarn(dim: int, base: float, settings: Settings) -> Array:
 
     def pair_that_turns(times: float) -> float:
         """c with times · 2π / ω_c = the original length."""
-        turns = settings[_LENGTH] / (times * 2 * math.pi)
+        turns = settings[LENGTH] / (times * 2 * math.pi)
         return dim * math.log(turns) / (2 * math.log(base))
 
     low = pair_that_turns(settings.get("beta_fast", 32))
@@ -177,7 +73,7 @@ def _yarn(dim: int, base: float, settings: Settings) -> Array:
         high += 0.001  # a step
     ramp = np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
     frequencies = _frequencies(dim, base)
-    slow = frequencies / _factor("yarn", settings)
+    slow = frequencies / stretch("yarn", settings)
     result: Array = frequencies * (1 - ramp) + slow * ramp
     return result
 
@@ -190,7 +86,7 @@ def _llama3(dim: int, base: float, settings: Settings) -> Array:
             "second to be larger"
         )
     frequencies = _frequencies(dim, base)
-    turns = settings[_LENGTH] * frequencies / (2 * math.pi)
+    turns = settings[LENGTH] * frequencies / (2 * math.pi)
     share = np.clip((turns - low) / (high - low), 0, 1)
     slow = frequencies / settings["factor"]
     result: Array = frequencies * share + slow * (1 - share)
@@ -198,7 +94,7 @@ def _llama3(dim: int, base: float, settings: Settings) -> Array:
 
 
 def _longrope(dim: int, base: float, settings: Settings) -> Array:
-    past = settings.get("seq_len", 0) > settings[_LENGTH]
+    past = settings.get("seq_len", 0) > settings[LENGTH]
     key = "long_factor" if past else "short_factor"
     if settings[key].shape != (dim // 2,):
         raise ValueError(
@@ -209,6 +105,12 @@ def _longrope(dim: int, base: float, settings: Settings) -> Array:
     return result
 
 
+def _proportional(dim: int, base: float, settings: Settings) -> Array:
+    frequencies: Array = _frequencies(dim, base) / settings.get("factor", 1.0)
+    frequencies[int(settings.get("partial_rotary_factor", 1.0) * dim // 2) :] = 0.0
+    return frequencies
+
+
 _SCALINGS = {
     "linear": _linear,
     "ntk": _ntk,
@@ -216,6 +118,7 @@ _SCALINGS = {
     "yarn": _yarn,
     "llama3": _llama3,
     "longrope": _longrope,
+    "proportional": _proportional,
 }
 
 
@@ -257,6 +160,10 @@ def rotary_frequencies(
           over the turns [3]_.
         - ``("longrope", {"short_factor", "long_factor", n₀, "seq_len"})``: each pair
           divided by a factor of its own, from the second list past n₀ [4]_.
+        - ``("proportional", {"partial_rotary_factor", "factor"})``: f and s, both 1 by
+          default. The first int(f·dim/2) pairs turn by ω / s, the others by 0, and all
+          of `dim` is turned: unlike `rotary_dim` of `apply_rotary` this leaves both the
+          exponents and the pairs (c, dim/2 + c) those of the whole width [5]_.
 
     Returns
     -------
@@ -274,6 +181,7 @@ def rotary_frequencies(
     See Also
     --------
     rotary_magnitude : What "yarn" and "longrope" multiply by besides.
+    rotary_from_config : Both from the configuration of a model.
     apply_rotary : Takes the frequencies as `inv_freq`.
 
     References
@@ -285,6 +193,8 @@ def rotary_frequencies(
     .. [3] Grattafiori et al., "The Llama 3 Herd of Models", 2024, arXiv:2407.21783.
     .. [4] Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million
        Tokens", 2024, arXiv:2402.13753.
+    .. [5] Barbero et al., "Round and Round We Go! What makes Rotary Positional
+       Encodings useful?", 2024, arXiv:2410.06205: p-RoPE, as Gemma 4 has it.
 
     Examples
     --------
@@ -295,12 +205,14 @@ def rotary_frequencies(
     array([0.5  , 0.005])
     >>> relpos.rotary_frequencies(4, scaling=("ntk", 2))
     array([1.   , 0.005])
+    >>> relpos.rotary_frequencies(8, scaling=("proportional", {"factor": 2.0}))
+    array([0.5   , 0.05  , 0.005 , 0.0005])
     """
     columns = even_dim(dim)
     number = positive("base", base)
     if scaling is None:
         return _frequencies(columns, number)
-    name, settings = _settings(scaling)
+    name, settings = as_settings(scaling)
     return _SCALINGS[name](columns, number, settings)
 
 
@@ -363,21 +275,21 @@ def rotary_magnitude(
     """
     if scaling is None:
         return 1.0
-    name, settings = _settings(scaling)
+    name, settings = as_settings(scaling)
     if "attention_factor" in settings:
         return float(settings["attention_factor"])
     if name == "yarn":
-        factor = _factor(name, settings)
+        factor = stretch(name, settings)
         above, below = (settings.get(key, 0.0) for key in ("mscale", "mscale_all_dim"))
         if above and below:
             return _yarn_growth(factor, above) / _yarn_growth(factor, below)
         return _yarn_growth(factor)
     if name == "longrope":
-        factor = _factor(name, settings)
+        factor = stretch(name, settings)
         if factor > 1:
-            if settings[_LENGTH] <= 1:
+            if settings[LENGTH] <= 1:
                 raise ValueError(
-                    f"scaling: {_LENGTH} is {settings[_LENGTH]}; expected more than 1"
+                    f"scaling: {LENGTH} is {settings[LENGTH]}; expected more than 1"
                 )
-            return math.sqrt(1 + math.log(factor) / math.log(settings[_LENGTH]))
+            return math.sqrt(1 + math.log(factor) / math.log(settings[LENGTH]))
     return 1.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from relpos._checks import Array, as_flag, quiet
 from relpos._encodings.positions import real_positions
-from relpos._encodings.rotary_scaling import even_dim, positive
+from relpos._encodings.rotary_settings import even_dim, positive
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -46,6 +46,12 @@ from relpos.recipes.grids import (
     botnet as botnet,
     swin as swin,
 )
+from relpos.recipes.rotary import (
+    pope as pope,
+    pope_backward as pope_backward,
+    rope_vit as rope_vit,
+    rope_vit_backward as rope_vit_backward,
+)
 from relpos.recipes.sequences import (
     bert as bert,
     deberta as deberta,

@@ -69,6 +69,8 @@ from relpos.reference.rotary import (
     rotary_magnitude,
     xpos_magnitude,
 )
+from relpos.reference.rotary_axes import axial_angles, mrope_angles
+from relpos.reference.rotary_config import RotaryParameters, rotary_from_config
 from relpos.reference.schemes import (
     relative_global_attention,
     shaw_attention,
@@ -83,6 +85,7 @@ __all__ = [
     "AttentionGradients",
     "AttentionOutput",
     "RotaryGradients",
+    "RotaryParameters",
     "alibi_bias",
     "alibi_bias_backward",
     "alibi_slopes",
@@ -90,6 +93,7 @@ __all__ = [
     "apply_rotary_backward",
     "attention",
     "attention_backward",
+    "axial_angles",
     "brute_force_attention",
     "conv_encoding",
     "conv_encoding_backward",
@@ -109,6 +113,7 @@ __all__ = [
     "learned_backward",
     "lie_rotary",
     "merge_attention",
+    "mrope_angles",
     "normalized_index_encoding",
     "path_attention",
     "philox4x32",
@@ -117,6 +122,7 @@ __all__ = [
     "relative_global_attention",
     "relative_positions",
     "rotary_frequencies",
+    "rotary_from_config",
     "rotary_magnitude",
     "selective_rotary",
     "shaw_attention",

@@ -166,7 +166,8 @@ def rotary_frequencies(
     linear: ω/s. ntk: base·s^(dim/(dim-2)). dynamic: ntk by s·N/n - (s - 1) at length
     N ≥ n. yarn: ω·(1 - r_c) + (ω/s)·r_c, r a ramp over c between the pairs that turn
     beta_fast and beta_slow times in n. llama3: the same with r a ramp over the turns
-    from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c.
+    from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c. proportional:
+    ω_c / s of the first f·dim/2 pairs, 0 of the others.
 
     See Also
     --------
@@ -191,6 +192,9 @@ def rotary_frequencies(
         if name == "linear":
             return stretched(omega, values, np.ones(dim // 2))
         return frequencies(dim, base * values ** (dim / (dim - 2)), "concat")
+    if name == "proportional":
+        turned = np.arange(dim // 2) < values.get("partial_rotary_factor", 1) * dim // 2
+        return np.where(turned, omega / values.get("factor", 1), 0.0)
     n = values["original_max_position_embeddings"]
     s = values.get("factor") or values.get("max_position_embeddings", n) / n
     if name == "dynamic":

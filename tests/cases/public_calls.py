@@ -82,6 +82,11 @@ def magnitude(f, x):
     f(("yarn", {"factor": 1e300, "original_max_position_embeddings": 8}))
 
 
+def config(f, x):
+    for base in (1e-300, 1e4, 1e300):
+        f({"head_dim": 8, "rope_theta": base, "rope_scaling": None})
+
+
 def audit(f, x):
     f(lambda length, dim: x(length, dim), lengths=(4, 8), dim=4)
 
@@ -127,6 +132,9 @@ PUBLIC |= {
     "relative_positions": lambda f, x: f(L, max_relative_position=2),
     "rotary_frequencies": frequencies,
     "rotary_magnitude": magnitude,
+    "rotary_from_config": config,
+    "mrope_angles": lambda f, x: f(x(3, L), x(D // 2), (1, 0, 1)),
+    "axial_angles": lambda f, x: f(x(L, 2), x(D // 4)),
     "scores": scores,
     "shaw_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), scale=1e-30),
     "sinusoidal": sinusoids,

@@ -67,7 +67,11 @@ RECIPES = {
     "parakeet_backward": backward(
         [(H, 9, D), (H, D), (H, D)], (H, D), (H, D), (H * D, 6), L
     ),
+    "pope": lambda f, x: f(x(*Q), bias=x(H, D), inv_freq=x(D), offset=9),
+    "pope_backward": lambda f, x: f(x(H, L, 2 * D), x(*Q), bias=x(D), inv_freq=x(D)),
     "recurrent_gemma": lambda f, x: use(f(2), x),
+    "rope_vit": lambda f, x: f(x(2, H, D), x(L, 2)),
+    "rope_vit_backward": lambda f, x: f(x(H, L, D), x(L, 2)),
     "swin": swin,
     "swin_v2": recipe(6, (5, 2), (5,), (H, 5), [2, 3]),
     "swin_v2_backward": backward(

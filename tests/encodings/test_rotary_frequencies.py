@@ -60,6 +60,15 @@ def scalings(dim):
             {"factor": 4.0, "attention_factor": 1.19},
         )
     ]
+    found += [
+        ("proportional", values)
+        for values in (
+            {},
+            {"partial_rotary_factor": 0.25},
+            {"partial_rotary_factor": 0.1, "factor": 8.0},
+            {"partial_rotary_factor": 0, "rope_type": "proportional"},
+        )
+    ]
     return found
 
 
@@ -150,6 +159,21 @@ def test_longrope_changes_lists_past_the_original_length():
         np.testing.assert_allclose(got, plain / long[f"{key}_factor"], rtol=1e-15)
         want = math.sqrt(1 + math.log(4) / math.log(4096))
         assert relpos.rotary_magnitude(scaling) == want
+
+
+def test_proportional_keeps_the_exponents_of_the_whole_width():
+    """The first pairs turn, divided by the factor; the others are still."""
+    plain = relpos.rotary_frequencies(32, base=1e6)
+    values = {"partial_rotary_factor": 0.3, "factor": 2.0}  # 0.3 * 16 pairs: 4.8
+    got = relpos.rotary_frequencies(32, base=1e6, scaling=("proportional", values))
+    np.testing.assert_array_equal(got, np.where(np.arange(16) < 4, plain / 2, 0.0))
+    assert relpos.rotary_magnitude(("proportional", values)) == 1
+    plain[0] = 0  # a result is the caller's own
+    assert relpos.rotary_frequencies(32, base=1e6)[0] == 1
+    x = np.random.default_rng(0).standard_normal((5, 32))
+    turned = relpos.apply_rotary(x, inv_freq=got)
+    assert (turned[:, 4:16] == x[:, 4:16]).all() and (turned[:, 20:] == x[:, 20:]).all()
+    assert (turned[1:, :4] != x[1:, :4]).all()
 
 
 # ---- the functions of the transformers package -------------------------------------
@@ -269,6 +293,31 @@ BAD = [
         {"scaling": ("llama3", LLAMA3 | {"low_freq_factor": 4.0})},
         ValueError,
         r"^scaling: low_freq_factor is 4.0, high_freq_factor 4.0; expected the second",
+    ),
+    (
+        {"scaling": ("proportional", 0.25)},
+        TypeError,
+        r"^scaling: got float with 'proportional'; expected a dict with 'factor', 'par",
+    ),
+    (
+        {"scaling": ("proportional", {"partial_rotary_factor": 1.5})},
+        ValueError,
+        r"^scaling: partial_rotary_factor: got 1.5; expected a number from 0 to 1",
+    ),
+    (
+        {"scaling": ("proportional", {"partial_rotary_factor": "all"})},
+        TypeError,
+        r"^scaling: partial_rotary_factor: got str; expected a real number",
+    ),
+    (
+        {"scaling": ("proportional", {"factor": 0})},
+        ValueError,
+        r"^scaling: factor: got 0.0; expected a positive number",
+    ),
+    (
+        {"scaling": ("proportional", {"seq_len": 5})},
+        ValueError,
+        r"^scaling: 'proportional' has no key 'seq_len'; expected some of 'factor', 'p",
     ),
     (
         {"scaling": ("longrope", long_factors(6))},

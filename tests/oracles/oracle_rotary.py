@@ -124,3 +124,32 @@ def xpos_magnitude(positions, dim, *, scale_base=512.0, inverse=False):
         power = positions[tuple(row)] / scale_base
         result[(*row, c)] = zeta ** (-power if inverse else power)
     return result
+
+
+def mrope_angles(positions, inv_freq, sections, *, interleaved=False):
+    """Which axis a pair has is counted off pair by pair."""
+    positions = np.asarray(positions, np.float64)
+    result = np.zeros((*positions.shape[1:], len(inv_freq)))
+    axis, left = 0, sections[0]
+    for c, frequency in enumerate(inv_freq):
+        if interleaved:
+            height = c % 3 == 1 and c < 3 * sections[1]
+            width = c % 3 == 2 and c < 3 * sections[2]
+            chosen = 1 if height else 2 if width else 0
+        else:
+            while left == 0:
+                axis, left = axis + 1, sections[axis + 1]
+            chosen, left = axis % 3, left - 1
+        for row in np.ndindex(*result.shape[:-1]):
+            result[(*row, c)] = positions[(chosen, *row)] * frequency
+    return result
+
+
+def axial_angles(coordinates, inv_freq):
+    coordinates = np.asarray(coordinates, np.float64)
+    *rows, axes = coordinates.shape
+    result = np.zeros((*rows, axes * len(inv_freq)))
+    for *row, column in np.ndindex(*result.shape):
+        axis, c = divmod(column, len(inv_freq))
+        result[(*row, column)] = coordinates[(*row, axis)] * inv_freq[c]
+    return result

@@ -18,6 +18,7 @@ import oracle_biases
 import oracle_fire
 import oracle_positions
 import oracle_rotary
+import oracle_rotary_config
 
 from relpos import recipes
 
@@ -46,13 +47,6 @@ WAITING = {
     "longt5_local": "recipes.longt5_local",
     "llama4": "attention(key_ranges)",
     "packed": "segment_ranges",
-    "rope_gemma4_text": "rotary_from_config",
-    "rope_qwen2_vl": "mrope_angles",
-    "rope_qwen3_vl": "mrope_angles",
-    "rope_dinov3": "axial_angles",
-    "rope_vjepa2": "axial_angles",
-    "rope_gemma4_vision": "axial_angles",
-    "rope_config": "rotary_from_config",
 }
 NOT_EXPRESSED = ELSEWHERE | WAITING
 
@@ -227,6 +221,9 @@ def oracle_library(attention=dense_attention):
         apply_rotary=oracle_rotary.apply_rotary,
         apply_rotary_backward=oracle_rotary.apply_rotary_backward,
         xpos_magnitude=oracle_rotary.xpos_magnitude,
+        mrope_angles=oracle_rotary.mrope_angles,
+        axial_angles=oracle_rotary.axial_angles,
+        rotary_from_config=oracle_rotary_config.rotary_from_config,
         **{
             name: getattr(oracle_biases, name)
             for name in ("alibi_slopes", "alibi_bias", "t5_bucket", "deberta_bucket")

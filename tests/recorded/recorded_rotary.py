@@ -118,6 +118,114 @@ def onmt_rotary(lib, case):
     yield from compare(case, attend(lib, case, q, k, v, **keywords))
 
 
+# ---- several axes, and frequencies of a configuration -------------------------------
+
+
+def frequencies(lib, dim, base):
+    """Those of a head of `dim` columns, unscaled."""
+    rope = {"rope_type": "default", "rope_theta": base}
+    return lib.rotary_from_config({"head_dim": dim, "rope_parameters": rope}).inv_freq
+
+
+def rope_gemma4_text(lib, case):
+    """Wider heads where attention is full, of which a quarter of the pairs turns."""
+    config = {name: case.flags[name] for name in ("global_head_dim",)}
+    config |= {"head_dim": case.flags["d_head"], "rope_parameters": case.flags["rope"]}
+    positions = case.true("in_position_ids")[:, None] + case.flags["offset"]
+    for kind in case.flags["rope"]:
+        found = lib.rotary_from_config(config, layer_type=kind)
+        recorded = case.true(f"out_inv_freq_{kind}")
+        yield f"inv_freq {kind}", case.cast(found.inv_freq), recorded
+        y = lib.apply_rotary(
+            case[f"in_{kind}"],
+            positions,
+            inv_freq=found.inv_freq,
+            magnitude=found.magnitude,
+            rotary_dim=found.rotary_dim,
+        )
+        yield kind, y, case.true(f"out_{kind}")
+
+
+def multimodal(lib, case, **options):
+    """Queries and keys turned by time, height and width."""
+    inv_freq = frequencies(lib, case.flags["d_head"], case.flags["theta"])
+    yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
+    positions, sections = case.true("in_position_ids"), case.flags["sections"]
+    angles = lib.mrope_angles(positions, inv_freq, sections, **options)
+    both = np.concatenate([angles, angles], axis=-1)
+    yield "cos", case.cast(np.cos(both)), case.true("out_cos")
+    yield "sin", case.cast(np.sin(both)), case.true("out_sin")
+    for name in ("q", "k"):
+        y = lib.apply_rotary(case["in_" + name], angles=angles[:, None])
+        yield name, y, case.true("out_" + name)
+
+
+def rope_qwen2_vl(lib, case):
+    yield from multimodal(lib, case)
+
+
+def rope_qwen3_vl(lib, case):
+    yield from multimodal(lib, case, interleaved=True)
+
+
+def cells(sides):
+    """Row, column, .. of the cells of a grid."""
+    return np.argwhere(np.ones(sides))
+
+
+def rope_dinov3(lib, case):
+    """Centres of patches in [-1, 1]; tokens before the patches are not turned."""
+    sides, prefix = case.flags["grid"], case.flags["prefix"]
+    inv_freq = frequencies(lib, case.flags["d_head"] // 2, case.flags["theta"])
+    yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
+    centres = 2 * (cells(sides) + 0.5) / sides - 1
+    angles = lib.axial_angles(2 * np.pi * centres, inv_freq)
+    both = np.concatenate([angles, angles], axis=-1)
+    yield "cos", case.cast(np.cos(both)), case.true("out_cos")
+    yield "sin", case.cast(np.sin(both)), case.true("out_sin")
+    still = np.concatenate([np.zeros((prefix, angles.shape[-1])), angles])
+    for name in ("q", "k"):
+        y = lib.apply_rotary(case["in_" + name], angles=still)
+        yield name, y, case.true("out_" + name)
+
+
+def rope_vjepa2(lib, case):
+    """Frame, row and column; the columns of a pair have angles of their own."""
+    frames, side = case.flags["grid"]
+    width = 2 * (case.flags["d_head"] // 6)
+    inv_freq = frequencies(lib, width, 10000.0)
+    where = cells((frames, side, side))
+    y = 0.0
+    for first in (0, 1):
+        columns = np.arange(first, width, 2)
+        angles = lib.axial_angles(where, inv_freq[columns % (width // 2)])
+        options = {"rotary_dim": 3 * width, "interleaved": True}
+        turned = lib.apply_rotary(case["in_x"], angles=angles, **options)
+        own = np.arange(case.flags["d_head"]) % 2 == first
+        y = y + turned * case.cast(own.astype(float))
+    yield "x", y, case.true("out_x")
+
+
+def rope_gemma4_vision(lib, case):
+    """Half of the columns by the first coordinate, half by the other."""
+    x, where = case["in_x"], case.true("in_position_ids")
+    *rows, heads, columns = x.shape
+    inv_freq = frequencies(lib, columns // 2, 100.0)
+    yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
+    angles = lib.axial_angles(where, inv_freq).reshape(*rows, 1, 2, columns // 4)
+    halves = x.reshape(*rows, heads, 2, columns // 2)
+    y = lib.apply_rotary(halves, angles=angles)
+    yield "x", y.reshape(*x.shape), case.true("out_x")
+
+
+def rope_config(lib, case):
+    for n, (config, seq_len) in enumerate(case.flags["configs"]):
+        found = lib.rotary_from_config(config, seq_len=seq_len)
+        yield f"{n}", case.cast(found.inv_freq), case.true(f"out_inv_freq_{n}")
+        magnitude = case.cast(np.asarray(found.magnitude))
+        yield f"magnitude {n}", magnitude, case.true(f"out_magnitude_{n}")
+
+
 FAMILIES = {
     function.__name__: function
     for function in (
@@ -129,5 +237,12 @@ FAMILIES = {
         roformer_att,
         rot_before_proj,
         onmt_rotary,
+        rope_gemma4_text,
+        rope_qwen2_vl,
+        rope_qwen3_vl,
+        rope_dinov3,
+        rope_vjepa2,
+        rope_gemma4_vision,
+        rope_config,
     )
 }

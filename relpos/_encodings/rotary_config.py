@@ -1,0 +1,339 @@
+"""The rotary encoding of a model, from its Hugging Face configuration.
+
+Configurations say the same in several spellings: `_of_layer` brings what they say of
+one type of layer to today's, a dict with ``rope_type`` and ``rope_theta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from relpos._checks import Array, as_flag, as_int, kind_of, reject_foreign
+from relpos._encodings.rotary_scaling import rotary_frequencies, rotary_magnitude
+from relpos._encodings.rotary_settings import LENGTH, OPTIONAL, REQUIRED, share
+from relpos._encodings.sinusoidal import MAX_DIM
+from relpos._text import in_short
+
+Values = Mapping[str, Any]
+
+#: Keys of which a configuration with a rotary encoding has at least one.
+_ROTARY = {
+    *("rope_parameters", "rope_scaling", "rope_theta", "global_rope_theta"),
+    *("rotary_dim", "rotary_pct", "rotary_emb_base", "partial_rotary_factor"),
+}
+_HEADS = "num_attention_heads", "n_head", "n_heads", "encoder_num_attention_heads"
+_SCALINGS = ("default", "linear", *REQUIRED)
+#: What some models call them, and what that means.
+_OTHER_NAMES = {"su": "longrope", "mrope": "default"}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+#: Models whose scaling is of the layers of full attention alone.
+_SCALED_WHERE_FULL = {"olmo3"}
+#: Models whose pairs are neighbours, by ``model_type``: configurations rarely say it.
+_INTERLEAVED = {
+    *("axk1", "axk2", "bailing_hybrid", "blt_global_transformer", "blt_local_decoder"),
+    *("blt_local_encoder", "blt_patcher", "codegen", "cohere", "cohere2"),
+    *("cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4"),
+    *("dots3_note_text", "ernie4_5", "ernie4_5_moe", "ernie4_5_vl_moe_text", "glm"),
+    *("glm4", "glm4_moe_lite", "glm4v_text", "glm_moe_dsa", "glm_ocr_text", "gptj"),
+    *("helium", "llama4_text", "longcat_flash", "mistral4", "mistral_large4_text"),
+    *("moonshine", "moonshine_streaming", "youtu"),
+}
+
+
+@in_short
+class RotaryParameters(NamedTuple):
+    """What a model gives `apply_rotary`, under the names of its arguments.
+
+    Attributes
+    ----------
+    inv_freq : ndarray of float64, (rotary_dim / 2,)
+    magnitude : float
+    rotary_dim : int
+    interleaved : bool
+
+    See Also
+    --------
+    rotary_from_config : Returns it.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> found = relpos.rotary_from_config({"head_dim": 4, "rope_theta": 100.0})
+    >>> relpos.apply_rotary([[0.0] * 4, [1.0] * 4], **found._asdict()).round(2)[1]
+    array([-0.3 ,  0.9 ,  1.38,  1.09])
+    """
+
+    inv_freq: Array
+    magnitude: float
+    rotary_dim: int
+    interleaved: bool
+
+
+def _as_values(config: object) -> Values:
+    """The configuration of the text as a mapping."""
+    reject_foreign("config", config)
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    elif not isinstance(config, Mapping) and hasattr(config, "__dict__"):
+        config = vars(config)
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            f"config: got {kind_of(config)}; expected a dict, such as that of "
+            "config.json, or a configuration of transformers"
+        )
+    text = config.get("text_config")
+    return config if text is None else _as_values(text)
+
+
+def _first(values: Values, *names: str) -> Any:
+    """The first of several spellings that says something."""
+    return next((values[name] for name in names if values.get(name) is not None), None)
+
+
+def _as_rope(config: Values) -> Values:
+    """What stands under ``rope_parameters``, once ``rope_scaling``."""
+    rope = _first(config, "rope_scaling", "rope_parameters")
+    if rope is None:
+        return {}
+    if not isinstance(rope, Mapping):
+        raise TypeError(
+            f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
+        )
+    return rope
+
+
+def _choose(layer_type: str | None, types: list[str]) -> str:
+    if layer_type not in types:
+        raise ValueError(
+            f"layer_type: got {layer_type!r}; expected one of "
+            f"{', '.join(map(repr, types))}, as the layers of this config differ"
+        )
+    return layer_type
+
+
+def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
+    """``rope_parameters`` of one type of layer, with the base that it has."""
+    rope = _as_rope(config)
+    base = _first(config, "rope_theta", "global_rope_theta", "rotary_emb_base")
+    nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
+    local = _first(config, "rope_local_base_freq", "local_rope_theta")
+    if local is None and config.get("model_type") in _SCALED_WHERE_FULL:
+        local = base
+    if nested:
+        values = dict(rope[_choose(layer_type, nested)])
+    elif local is not None:
+        full = _choose(layer_type, [_FULL, _SLIDING]) == _FULL
+        values = dict(rope) if full else {"rope_theta": local}
+    else:
+        values = dict(rope)
+        if layer_type is not None:
+            _choose(layer_type, _layer_types(config) or [layer_type])
+        if config.get(LENGTH) is not None:
+            values[LENGTH] = config[LENGTH]
+    if values.get("rope_theta") is None:
+        values["rope_theta"] = 10000.0 if base is None else base
+    return values
+
+
+def _layer_types(config: Values) -> list[str]:
+    types = config.get("layer_types")
+    return [*types] if isinstance(types, (list, tuple)) else []
+
+
+def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
+    """Columns of a head where those of that type differ from the others'."""
+    types, layers = _layer_types(config), config.get("per_layer_config")
+    if layer_type in types and isinstance(layers, Mapping):
+        for number, values in layers.items():  # numbers as text, such as "05"
+            if str(number).lstrip("0") == str(types.index(layer_type)).lstrip("0"):
+                return values.get("head_dim") if isinstance(values, Mapping) else None
+    return config.get("global_head_dim") if layer_type == _FULL else None
+
+
+def _head_dim(config: Values, layer_type: str | None) -> int:
+    """Columns of a head of that type of layer."""
+    own = _wide_head_dim(config, layer_type)
+    if own is None:
+        own = _first(config, "head_dim", "attention_head_dim", "kv_channels")
+    if own is not None:
+        return as_int("config: its head_dim", own, 1, MAX_DIM)
+    width = _first(config, "hidden_size", "n_embd", "d_model")
+    heads = _first(config, *_HEADS)
+    if width is None or heads is None:
+        raise ValueError(
+            "config: says neither head_dim nor both hidden_size and "
+            "num_attention_heads; expected one of them"
+        )
+    count = as_int("config: its num_attention_heads", heads, 1)
+    return as_int("config: its hidden_size", width, 1) // count
+
+
+def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
+    """How many columns are turned."""
+    columns = config.get("qk_rope_head_dim")  # apart from the others of a head
+    part = _first(values, "partial_rotary_factor")
+    if part is None:
+        columns = _first(config, "qk_rope_head_dim", "rotary_dim")
+        part = _first(config, "partial_rotary_factor", "rotary_pct")
+    if columns is not None:
+        return as_int("config: its rotary_dim", columns, 2, MAX_DIM)
+    part = 1.0 if part is None else share("config: its partial_rotary_factor", part)
+    return int(head_dim * part)
+
+
+def _kind_of_scaling(values: Values) -> str:
+    name = _first(values, "rope_type", "type") or "default"
+    name = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
+    if name == "yarn" and "short_factor" in values:  # Phi-3's first configurations
+        return "longrope"
+    if name == "axial":
+        raise ValueError(
+            "config: its rope_type is 'axial', of a grid; expected one of a sequence "
+            "(axial_angles has the angles, of rotary_frequencies(head_dim // 2, "
+            "base=rope_theta))"
+        )
+    if name not in _SCALINGS:
+        raise ValueError(
+            f"config: its rope_type is {name!r}; expected one of "
+            f"{', '.join(map(repr, _SCALINGS))}"
+        )
+    return str(name)
+
+
+def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
+    """`scaling` of `rotary_frequencies`: what it reads, and no other keys."""
+    name = _kind_of_scaling(values)
+    if name == "default":
+        return None
+    if name == "linear":
+        return name, values.get("factor")
+    if (
+        name == "dynamic" and values.get("alpha") is not None
+    ):  # HunYuan's, of any length
+        return "ntk", values["alpha"]
+    longest = _first(config, "max_position_embeddings", "n_positions")
+    known = {"max_position_embeddings": longest, LENGTH: longest, "seq_len": seq_len}
+    if name == "dynamic":  # measures against what the model was made for
+        values = {"factor": values.get("factor")}
+    given = {**known, **{key: x for key, x in values.items() if x is not None}}
+    if name == "longrope":  # Phi-3.5-MoE's magnitudes, of either length
+        far = seq_len is not None and given[LENGTH] and seq_len > given[LENGTH]
+        factor = values.get("long_mscale" if far else "short_mscale")
+        given["attention_factor"] = factor or given.get("attention_factor")
+    wanted = REQUIRED[name] + OPTIONAL[name]
+    return name, {key: given[key] for key in wanted if key in given}
+
+
+def rotary_from_config(
+    config: Mapping[str, Any] | object,
+    *,
+    layer_type: str | None = None,
+    seq_len: int | None = None,
+) -> RotaryParameters:
+    r"""Rotary encoding of a model, from its Hugging Face configuration.
+
+    .. math:: \omega_c = base^{-2c/rotary\_dim}, \quad c < rotary\_dim / 2
+
+    or what the scaling that it names makes of them (`rotary_frequencies`):
+
+    ``apply_rotary(query, **rotary_from_config(config)._asdict())``
+
+    Parameters
+    ----------
+    config : dict or configuration of transformers
+        What config.json says, in today's spelling (``rope_parameters`` with
+        ``rope_type`` and ``rope_theta``, one dict or one for each type of layer) or any
+        older one (``rope_scaling`` with ``type``, ``rope_theta``, ``rotary_pct``,
+        ``rotary_dim``, ``rope_local_base_freq``, ..). Of several parts the
+        ``text_config`` counts.
+    layer_type : str, optional
+        Which layers, where they differ: ``"full_attention"`` or
+        ``"sliding_attention"`` in Gemma 3 and 4, ModernBERT and others.
+    seq_len : int, optional
+        The length of the sequence, for "dynamic" and "longrope", whose frequencies
+        change with it. Default: one that the model was trained for.
+
+    Returns
+    -------
+    RotaryParameters
+        The named tuple (inv_freq, magnitude, rotary_dim, interleaved). `interleaved` is
+        told by ``rope_interleave`` or, as configurations rarely say it, by
+        ``model_type``. Where the columns to be turned stand apart
+        (``qk_rope_head_dim``), `rotary_dim` is their number.
+
+    Raises
+    ------
+    TypeError
+        If an argument, or something in `config`, is of the wrong kind.
+    ValueError
+        If `config` says nothing of a rotary encoding, names an unknown ``rope_type`` or
+        lacks what it takes, or `layer_type` names none of layers that differ.
+
+    See Also
+    --------
+    apply_rotary : Takes the result as keywords.
+    rotary_frequencies, rotary_magnitude : The formulas of the scalings.
+    mrope_angles : For models whose ``rope_parameters`` have an ``mrope_section``.
+
+    Notes
+    -----
+    As transformers reads it: "dynamic" measures `seq_len` against
+    ``max_position_embeddings``; "yarn", "llama3" and "longrope" against
+    ``original_max_position_embeddings``, which may stand outside the dict. Keys that no
+    formula reads are passed over. Interleaved models of transformers that sort columns
+    first have theirs in another order, which queries and keys share.
+
+    References
+    ----------
+    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+       2021, arXiv:2104.09864.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> llama = {"hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
+    >>> relpos.rotary_from_config(llama).rotary_dim
+    128
+    >>> gemma = {
+    ...     "head_dim": 256,
+    ...     "global_head_dim": 512,
+    ...     "rope_parameters": {
+    ...         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    ...         "full_attention": {
+    ...             "rope_type": "proportional",
+    ...             "partial_rotary_factor": 0.25,
+    ...             "rope_theta": 1e6,
+    ...         },
+    ...     },
+    ... }
+    >>> found = relpos.rotary_from_config(gemma, layer_type="full_attention")
+    >>> found.rotary_dim, int((found.inv_freq > 0).sum())
+    (512, 64)
+    """
+    given = _as_values(config)
+    if layer_type is not None and not isinstance(layer_type, str):
+        raise TypeError(f"layer_type: got {kind_of(layer_type)}; expected a str")
+    length = None if seq_len is None else as_int("seq_len", seq_len, 1)
+    if not _ROTARY & given.keys():
+        raise ValueError(
+            "config: says nothing of a rotary encoding; expected some of "
+            f"{', '.join(sorted(_ROTARY))}"
+        )
+    values = _of_layer(given, layer_type)
+    scaling = _scaling(given, values, length)
+    columns = _head_dim(given, layer_type)
+    if scaling is None or scaling[0] != "proportional":  # that one turns whole heads
+        columns = _rotary_dim(given, values, columns)
+    try:
+        inv_freq = rotary_frequencies(
+            columns, base=values["rope_theta"], scaling=scaling
+        )
+        magnitude = rotary_magnitude(scaling)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"config: {error}") from None
+    neighbours = given.get("rope_interleave")
+    if neighbours is None:
+        neighbours = given.get("model_type") in _INTERLEAVED
+    interleaved = as_flag("config: its rope_interleave", neighbours)
+    return RotaryParameters(inv_freq, magnitude, columns, interleaved)

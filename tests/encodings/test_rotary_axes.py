@@ -1,0 +1,200 @@
+"""mrope_angles and axial_angles: loops, definitions and special cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle_rotary as oracle
+import pytest
+from bad_kinds import Tensor, ones
+from tolerances import assert_bitwise
+
+import relpos
+from relpos import reference
+
+SECTIONS = {
+    "one run each": (2, 3, 3),
+    "more runs than axes": (1, 2, 1, 2, 2),
+    "an empty run": (0, 5, 3),
+    "one axis": (8,),
+}
+IN_TURN = [(4, 2, 2), (0, 3, 3), (8, 0, 0), (0, 0, 9), (1, 99, 1)]
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (3, 2, 5), (3, 2, 1, 4), (3, 0), (3, 2, 0)])
+@pytest.mark.parametrize("name", SECTIONS)
+def test_runs_against_the_loops(name, shape):
+    positions, inv_freq = normal(*shape) * 50, normal(8, seed=1)
+    got = relpos.mrope_angles(positions, inv_freq, SECTIONS[name])
+    assert got.dtype == np.float64 and got.shape == (*shape[1:], 8)
+    assert_bitwise(got, oracle.mrope_angles(positions, inv_freq, SECTIONS[name]))
+    assert_bitwise(got, reference.mrope_angles(positions, inv_freq, SECTIONS[name]))
+
+
+@pytest.mark.parametrize("sections", IN_TURN)
+def test_axes_in_turn_against_the_loops(sections):
+    positions, inv_freq = normal(3, 2, 6) * 50, normal(8, seed=1)
+    options = {"interleaved": True}
+    got = relpos.mrope_angles(positions, inv_freq, sections, **options)
+    want = oracle.mrope_angles(positions, inv_freq, sections, **options)
+    assert_bitwise(got, want)
+    exact = reference.mrope_angles(positions, inv_freq, sections, **options)
+    assert_bitwise(exact, want)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_text_is_turned_as_ever(interleaved):
+    """Three equal positions: the plain encoding."""
+    x = normal(2, 3, 9, 16)
+    inv_freq = relpos.rotary_frequencies(16)
+    positions = np.broadcast_to(np.arange(9), (3, 2, 9))
+    angles = relpos.mrope_angles(
+        positions, inv_freq, (4, 2, 2), interleaved=interleaved
+    )
+    got = relpos.apply_rotary(x, angles=angles[:, None])
+    np.testing.assert_allclose(got, relpos.apply_rotary(x), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (2, 7, 3), (6, 1), (0, 2), (4, 0)])
+def test_axial_angles_against_the_loops(shape):
+    where, inv_freq = normal(*shape) * 20, normal(4, seed=2)
+    got = relpos.axial_angles(where, inv_freq)
+    assert got.dtype == np.float64 and got.shape == (*shape[:-1], shape[-1] * 4)
+    assert_bitwise(got, oracle.axial_angles(where, inv_freq))
+    if shape[-1]:
+        assert_bitwise(got, reference.axial_angles(where, inv_freq))
+
+
+def test_one_axis_is_a_sequence():
+    x, inv_freq = normal(7, 8), relpos.rotary_frequencies(8)
+    angles = relpos.axial_angles(np.arange(7)[:, None], inv_freq)
+    got = relpos.apply_rotary(x, angles=angles)
+    np.testing.assert_allclose(got, relpos.apply_rotary(x), rtol=0, atol=1e-14)
+
+
+def test_scores_of_a_grid_depend_on_the_distance_alone():
+    """q.k of two cells is that of any two cells as far apart, along both axes."""
+    cells = np.argwhere(np.ones((4, 5)))
+    angles = relpos.axial_angles(cells, relpos.rotary_frequencies(6, base=30.0))
+    q, k = (np.broadcast_to(normal(12, seed=n), (20, 12)) for n in (3, 4))
+    turned = (relpos.apply_rotary(x, angles=angles) for x in (q, k))
+    scores = np.einsum("id,jd->ij", *turned)
+    labels, found = relpos.grid_labels((4, 5)), {}
+    for label, score in zip(labels.flat, scores.flat, strict=True):
+        assert abs(found.setdefault(label, score) - score) < 1e-12
+    assert len(found) == labels.max() + 1
+
+
+def test_integers_floats_and_lists_are_the_same():
+    inv_freq = relpos.rotary_frequencies(6)
+    positions = np.arange(12).reshape(3, 4)
+    want = relpos.mrope_angles(positions, inv_freq, (1, 1, 1))
+    for given in (positions.tolist(), positions.astype(np.float32), positions[:, ::1]):
+        assert_bitwise(relpos.mrope_angles(given, inv_freq.tolist(), [1, 1, 1]), want)
+    got = relpos.axial_angles(positions.T, inv_freq.astype(np.float32))
+    np.testing.assert_allclose(
+        got, relpos.axial_angles(positions.T.tolist(), inv_freq), rtol=1e-7
+    )
+
+
+@pytest.mark.usefixtures("strict_floats")
+def test_what_overflows_is_inf_without_a_warning():
+    with np.errstate(all="raise"):
+        got = relpos.axial_angles([[1e300]], [1e300])
+        assert np.isinf(got).all()
+        got = relpos.mrope_angles([[1e300]] * 3, [1e300], (1,))
+        assert np.isinf(got).all()
+
+
+# ---- bad input -----------------------------------------------------------------------
+
+MROPE = {"positions": ones(3, 5), "inv_freq": ones(6), "sections": (2, 2, 2)}
+BAD_MROPE = [
+    (
+        {"positions": ones(2, 5)},
+        ValueError,
+        r"^positions: got shape \(2, 5\); expected",
+    ),
+    (
+        {"positions": ones(3)},
+        ValueError,
+        r"^positions: got shape \(3,\); .*\(3, \.\.\.",
+    ),
+    (
+        {"positions": 7},
+        ValueError,
+        r"^positions: got shape \(\); expected \(3, \.\.\.,",
+    ),
+    (
+        {"positions": [["a"]]},
+        TypeError,
+        r"^positions: got dtype <U1; expected integers",
+    ),
+    ({"positions": Tensor()}, TypeError, r"^positions: got a torch Tensor"),
+    ({"positions": [[2**53]] * 3}, ValueError, r"^positions: .*float64 rounds"),
+    ({"inv_freq": [1, 2]}, TypeError, r"^inv_freq: got dtype int64; expected float16"),
+    (
+        {"inv_freq": ones(2, 3)},
+        ValueError,
+        r"^inv_freq: got shape \(2, 3\); expected one",
+    ),
+    ({"inv_freq": 1.0}, ValueError, r"^inv_freq: got shape \(\); expected one axis"),
+    ({"inv_freq": Tensor()}, TypeError, r"^inv_freq: got a torch Tensor"),
+    ({"sections": (2, 2)}, ValueError, r"^sections: .* 4 pairs in all; .* has, 6"),
+    (
+        {"sections": (2, -2, 6)},
+        ValueError,
+        r"^sections: got -2; expected an integer fr",
+    ),
+    ({"sections": 2.0}, TypeError, r"^sections: got float; expected an integer"),
+    ({"sections": "222"}, TypeError, r"^sections: got str; expected an integer or a s"),
+    ({"sections": None}, TypeError, r"^sections: got NoneType; expected an integer"),
+    (
+        {"sections": (3, 3), "interleaved": True},
+        ValueError,
+        r"^sections: got \[3, 3\]; expected three numbers .*time, height, width",
+    ),
+    ({"interleaved": 1}, TypeError, r"^interleaved: got int; expected True or False"),
+]
+BAD_AXIAL = [
+    (
+        {"coordinates": ones(5)},
+        ValueError,
+        r"^coordinates: shape \(5,\) has 1 axes; exp",
+    ),
+    (
+        {"coordinates": 1.0},
+        ValueError,
+        r"^coordinates: shape \(\) has 0 axes; .*L, A\)",
+    ),
+    (
+        {"coordinates": [[True]]},
+        TypeError,
+        r"^coordinates: got dtype bool; expected int",
+    ),
+    ({"coordinates": Tensor()}, TypeError, r"^coordinates: got a torch Tensor"),
+    ({"coordinates": [[2**53]]}, ValueError, r"^coordinates: .*float64 rounds"),
+    ({"inv_freq": ones(2, 2)}, ValueError, r"^inv_freq: got shape \(2, 2\); expected"),
+    ({"inv_freq": [1]}, TypeError, r"^inv_freq: got dtype int64; expected float16"),
+    (
+        {"coordinates": np.broadcast_to(1.0, (2**40, 2**10)), "inv_freq": ones(2**10)},
+        ValueError,
+        r"^coordinates: .* more bytes than memory can address",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, error, pattern", BAD_MROPE)
+def test_bad_mrope(changes, error, pattern):
+    with pytest.raises(error, match=pattern):
+        relpos.mrope_angles(**(MROPE | changes))
+
+
+@pytest.mark.parametrize("changes, error, pattern", BAD_AXIAL)
+def test_bad_axial(changes, error, pattern):
+    good = {"coordinates": ones(5, 2), "inv_freq": ones(3)}
+    with pytest.raises(error, match=pattern):
+        relpos.axial_angles(**(good | changes))

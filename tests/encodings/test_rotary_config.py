@@ -1,0 +1,446 @@
+"""rotary_from_config: definitions, older spellings, and the models of transformers."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from bad_kinds import Tensor
+from tolerances import assert_bitwise
+
+import relpos
+from relpos import reference
+
+ORIGINAL = "original_max_position_embeddings"
+SIZES = {
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 4096,
+}
+FACTORS = {
+    "short_factor": (1 + np.arange(32) / 50).tolist(),
+    "long_factor": (1 + np.arange(32) / 3).tolist(),
+}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 512}
+#: name -> (rope_parameters without the base, seq_len)
+ROPES = {
+    "default": ({"rope_type": "default"}, None),
+    "linear": ({"rope_type": "linear", "factor": 4.0}, None),
+    "dynamic, untold": ({"rope_type": "dynamic", "factor": 2.0}, None),
+    "dynamic, short": ({"rope_type": "dynamic", "factor": 2.0}, 100),
+    "dynamic, long": ({"rope_type": "dynamic", "factor": 2.0}, 9000),
+    "yarn": ({"rope_type": "yarn", "factor": 4.0, ORIGINAL: 1024}, None),
+    "yarn, settings": (
+        {
+            "rope_type": "yarn",
+            "factor": 40.0,
+            "mscale": 0.7,
+            "mscale_all_dim": 1.0,
+            "beta_fast": 16.0,
+            "truncate": False,
+            ORIGINAL: 1024,
+        },
+        None,
+    ),
+    "llama3": ({"rope_type": "llama3", **LLAMA3}, None),
+    "longrope": ({"rope_type": "longrope", **FACTORS, ORIGINAL: 1024}, None),
+    "longrope, short": (
+        {"rope_type": "longrope", "factor": 8.0, **FACTORS, ORIGINAL: 1024},
+        1024,
+    ),
+    "longrope, long": ({"rope_type": "longrope", **FACTORS, ORIGINAL: 1024}, 1025),
+    "proportional": ({"rope_type": "proportional", "partial_rotary_factor": 0.3}, None),
+    "proportional, slower": ({"rope_type": "proportional", "factor": 8.0}, None),
+    "partial": ({"rope_type": "default", "partial_rotary_factor": 0.25}, None),
+    "partial yarn": (
+        {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "partial_rotary_factor": 0.5,
+            ORIGINAL: 99,
+        },
+        None,
+    ),
+}
+
+
+def config_of(name, base=10000.0, **more):
+    rope, seq_len = ROPES[name]
+    return {**SIZES, "rope_parameters": {**rope, "rope_theta": base}, **more}, seq_len
+
+
+def same(got, want):
+    assert_bitwise(got.inv_freq, want.inv_freq)
+    assert got[1:] == want[1:]
+
+
+@pytest.mark.parametrize("base", [10000.0, 500000])
+@pytest.mark.parametrize("name", ROPES)
+def test_against_the_definitions(name, base):
+    config, seq_len = config_of(name, base)
+    got = relpos.rotary_from_config(config, seq_len=seq_len)
+    want = reference.rotary_from_config(config, seq_len=seq_len)
+    assert got.inv_freq.dtype == np.float64
+    np.testing.assert_allclose(got.inv_freq, want.inv_freq, rtol=1e-13)
+    assert got.magnitude == pytest.approx(want.magnitude, rel=1e-15)
+    assert got[2:] == want[2:] and type(got.rotary_dim) is int
+    assert type(got.interleaved) is bool and type(got.magnitude) is float
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_apply_rotary_takes_it_as_keywords(name):
+    config, seq_len = config_of(name)
+    found = relpos.rotary_from_config(config, seq_len=seq_len)
+    x = np.random.default_rng(0).standard_normal((4, 7, 64))
+    got = relpos.apply_rotary(x, **found._asdict())
+    want = reference.apply_rotary(x, **found._asdict())
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
+
+
+# ---- one thing in many spellings ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROPES)
+def test_older_spellings_say_the_same(name):
+    config, seq_len = config_of(name, 5e5)
+    rope = dict(config["rope_parameters"])
+    want = relpos.rotary_from_config(config, seq_len=seq_len)
+    del rope["rope_theta"]
+    part = rope.pop("partial_rotary_factor", None)
+    if rope["rope_type"] == "proportional":  # is younger
+        rope["partial_rotary_factor"] = part
+    elif part:
+        config["partial_rotary_factor"] = part
+    kind = rope.pop("rope_type")
+    for spelled in ({"type": kind}, {"rope_type": kind}):
+        old = {**SIZES, **config, "rope_theta": 5e5, "rope_scaling": rope | spelled}
+        del old["rope_parameters"]
+        same(relpos.rotary_from_config(old, seq_len=seq_len), want)
+        there = SimpleNamespace(**old)
+        same(relpos.rotary_from_config(there, seq_len=seq_len), want)
+        inside = {"model_type": "x_vl", "text_config": old, "vision_config": {}}
+        same(relpos.rotary_from_config(inside, seq_len=seq_len), want)
+
+
+PLAIN = {"head_dim": 64, "rope_theta": 1e4}
+SAME_AS_PLAIN = {
+    "no scaling": {"rope_scaling": None},
+    "the default base": {"rope_theta": None, "rope_scaling": None},
+    "sizes": {"head_dim": None, "hidden_size": 256, "num_attention_heads": 4},
+    "sizes of GPT-2": {"head_dim": None, "n_embd": 256, "n_head": 4},
+    "mrope": {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
+    "a base of its own": {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 1e4}},
+    "GPT-NeoX": {"rope_theta": None, "rotary_emb_base": 1e4, "rotary_pct": 1.0},
+    "GPT-J": {"head_dim": 256, "rope_theta": None, "rotary_dim": 64},
+    "a part of it": {"head_dim": 256, "partial_rotary_factor": 0.25},
+    "DeepSeek": {"head_dim": 192, "qk_rope_head_dim": 64},
+    "one dict for all layers": {"layer_types": ["full_attention"]},
+}
+
+
+@pytest.mark.parametrize("name", SAME_AS_PLAIN)
+def test_other_ways_to_say_it(name):
+    want = relpos.rotary_from_config(PLAIN)
+    assert_bitwise(want.inv_freq, relpos.rotary_frequencies(64))
+    assert want[1:] == (1.0, 64, False)
+    same(relpos.rotary_from_config(PLAIN | SAME_AS_PLAIN[name]), want)
+
+
+def test_layers_that_differ():
+    """Gemma 3 as it was saved in both spellings, ModernBERT's first one, OLMo 3's."""
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    new = {
+        "full_attention": {**scaling, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    old = {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": scaling}
+    spelled = [{"rope_parameters": new}, old]
+    spelled.append(
+        {"global_rope_theta": 1e6, "local_rope_theta": 1e4, "rope_scaling": scaling}
+    )
+    for config in spelled:
+        config["head_dim"] = 32
+        for kind, base, factor in (
+            ("full_attention", 1e6, 8.0),
+            ("sliding_attention", 1e4, 1.0),
+        ):
+            got = relpos.rotary_from_config(config, layer_type=kind)
+            want = relpos.rotary_frequencies(32, base=base) / factor
+            np.testing.assert_allclose(got.inv_freq, want, rtol=1e-15)
+    olmo = {"head_dim": 32, "rope_theta": 1e6, "rope_scaling": scaling}
+    olmo["model_type"] = "olmo3"
+    got = relpos.rotary_from_config(olmo, layer_type="sliding_attention")
+    assert_bitwise(got.inv_freq, relpos.rotary_frequencies(32, base=1e6))
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        {"global_head_dim": 128},
+        {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "per_layer_config": {"01": {"head_dim": 128}},
+        },
+    ],
+)
+def test_heads_that_are_wider_where_attention_is_full(wide):
+    rope = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
+    ropes = {"full_attention": rope, "sliding_attention": {"rope_theta": 1e4}}
+    config = {"head_dim": 64, "rope_parameters": ropes, "rope_theta": 1e6, **wide}
+    found = relpos.rotary_from_config(config, layer_type="full_attention")
+    assert found.rotary_dim == 128 and (found.inv_freq > 0).sum() == 16
+    plain = relpos.rotary_frequencies(128, base=1e6)
+    assert_bitwise(found.inv_freq[:16], plain[:16])
+    found = relpos.rotary_from_config(config, layer_type="sliding_attention")
+    assert_bitwise(found.inv_freq, relpos.rotary_frequencies(64))
+
+
+def test_phi():
+    """Its name for longrope, lengths outside the dict, and Phi-3.5-MoE's magnitudes."""
+    long = {"type": "su", **FACTORS}
+    config = {**SIZES, ORIGINAL: 1024, "rope_theta": 1e4, "rope_scaling": long}
+    want, seq_len = config_of("longrope, long")
+    for kind in ("su", "yarn"):
+        config["rope_scaling"] = {**long, "type": kind}
+        same(
+            relpos.rotary_from_config(config, seq_len=seq_len),
+            relpos.rotary_from_config(want, seq_len=seq_len),
+        )
+    config["rope_scaling"] = {**long, "short_mscale": 1.25, "long_mscale": 1.5}
+    for length, magnitude in ((None, 1.25), (1024, 1.25), (1025, 1.5)):
+        found = relpos.rotary_from_config(config, seq_len=length)
+        assert found.magnitude == magnitude
+
+
+def test_hunyuan():
+    """A dynamic scaling by a fixed factor."""
+    rope = {"rope_type": "dynamic", "factor": 1.0, "alpha": 1000.0}
+    found = relpos.rotary_from_config({**PLAIN, "rope_scaling": rope}, seq_len=9)
+    want = relpos.rotary_frequencies(64, scaling=("ntk", 1000.0))
+    assert_bitwise(found.inv_freq, want)
+
+
+@pytest.mark.parametrize(
+    "said, interleaved",
+    [
+        ({"model_type": "llama"}, False),
+        ({"model_type": "gptj"}, True),
+        ({"model_type": "cohere2"}, True),
+        ({"model_type": "deepseek_v3"}, True),
+        ({"model_type": "deepseek_v3", "rope_interleave": False}, False),
+        ({"rope_interleave": True}, True),
+    ],
+)
+def test_which_columns_are_pairs(said, interleaved):
+    assert relpos.rotary_from_config(PLAIN | said).interleaved is interleaved
+
+
+# ---- the transformers package --------------------------------------------------------
+
+
+def transformers():
+    pytest.importorskip("torch")
+    return pytest.importorskip("transformers", minversion="5.0")
+
+
+SCALED = [n for n, (rope, _) in ROPES.items() if rope["rope_type"] != "default"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", SCALED)
+def test_every_rotary_type_of_transformers(name):
+    """Flat, and for one of two types of layers; frequencies there are float32."""
+    found = transformers()
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config, seq_len = config_of(name, 5e5)
+    rope = config["rope_parameters"]
+    assert {*ROPE_INIT_FUNCTIONS} <= {r["rope_type"] for r, _ in ROPES.values()}
+    theirs = found.LlamaConfig(**config)
+    want, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](theirs, "cpu", seq_len)
+    nested = {"full_attention": rope, "sliding_attention": {"rope_type": "default"}}
+    for given, layer_type in (
+        (config, None),
+        (theirs, None),
+        (theirs.to_dict(), None),
+        ({**config, "rope_parameters": nested}, "full_attention"),
+    ):
+        got = relpos.rotary_from_config(given, layer_type=layer_type, seq_len=seq_len)
+        np.testing.assert_allclose(got.inv_freq, want, rtol=1e-5)
+        assert got.magnitude == pytest.approx(factor, rel=1e-12)
+
+
+MODELS = {
+    "llama": "Llama",
+    "gpt_neox": "GPTNeoX",
+    "phi": "Phi",
+    "phi3": "Phi3",
+    "stablelm": "StableLm",
+    "persimmon": "Persimmon",
+    "qwen2": "Qwen2",
+    "qwen3_next": "Qwen3Next",
+    "gpt_oss": "GptOss",
+    "deepseek_v3": "DeepseekV3",
+    "cohere2": "Cohere2",
+    "glm4": "Glm4",
+    "gemma3": "Gemma3",
+    "gemma4": "Gemma4Text",
+    "modernbert": "ModernBert",
+    "olmo3": "Olmo3",
+    "llama4": "Llama4Text",
+    "zamba2": "Zamba2",
+    "moonshine": "Moonshine",
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("module", MODELS)
+def test_models_of_transformers(module):
+    """What each model's own module makes of its default configuration."""
+    transformers()
+    there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    kind = getattr(there, f"{MODELS[module]}RotaryEmbedding")
+    config = kind.__init__.__annotations__["config"]
+    config = (getattr(there, config) if isinstance(config, str) else config)()
+    rotary = kind(config)
+    types = getattr(rotary, "layer_types", None)
+    for layer_type in sorted(types) if types else [None]:
+        before = "" if layer_type is None else f"{layer_type}_"
+        for given in (config, config.to_dict()):
+            got = relpos.rotary_from_config(given, layer_type=layer_type)
+            want = getattr(rotary, f"{before}inv_freq")
+            np.testing.assert_allclose(got.inv_freq, want, rtol=2e-5)
+            assert got.magnitude == getattr(rotary, f"{before}attention_scaling")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("module", ["llama", "phi3", "cohere", "glm4", "ernie4_5"])
+def test_pairs_of_transformers(module):
+    """Half of the columns apart, or neighbours: by the functions that turn them."""
+    transformers()
+    import torch
+
+    there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    found = relpos.rotary_from_config(PLAIN | {"head_dim": 8, "model_type": module})
+    x = np.random.default_rng(0).standard_normal((1, 2, 5, 8))
+    angles = np.arange(5)[:, None] * found.inv_freq
+    if module == "cohere":  # gives each pair's angle twice in a row
+        angles = np.repeat(angles, 2, axis=-1)
+    else:
+        angles = np.concatenate([angles, angles], axis=-1)
+    turn = (
+        torch.from_numpy(np.cos(angles)[None]),
+        torch.from_numpy(np.sin(angles)[None]),
+    )
+    want, _ = there.apply_rotary_pos_emb(
+        torch.from_numpy(x), torch.from_numpy(x), *turn
+    )
+    got = relpos.apply_rotary(x, **found._asdict())
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+
+
+# ---- bad input -----------------------------------------------------------------------
+
+BAD = [
+    ({"config": None}, TypeError, r"^config: got NoneType; expected a dict"),
+    ({"config": "llama"}, TypeError, r"^config: got str; expected a dict"),
+    ({"config": [1]}, TypeError, r"^config: got list; expected a dict"),
+    ({"config": Tensor()}, TypeError, r"^config: got a torch Tensor"),
+    ({"config": {}}, ValueError, r"^config: says nothing of a rotary encoding; expect"),
+    ({"config": {"head_dim": 8}}, ValueError, r"^config: says nothing of .*rope_theta"),
+    ({"rope_theta": "1"}, TypeError, r"^config: base: got str; expected a real number"),
+    ({"rope_theta": 0}, ValueError, r"^config: base: got 0.0; expected a positive"),
+    (
+        {"head_dim": 8.0},
+        TypeError,
+        r"^config: its head_dim: got float; expected an int",
+    ),
+    ({"head_dim": 0}, ValueError, r"^config: its head_dim: got 0; expected an integer"),
+    ({"head_dim": 7}, ValueError, r"^config: dim: got 7; expected an even number"),
+    ({"head_dim": None}, ValueError, r"^config: says neither head_dim nor both hidden"),
+    (
+        {"head_dim": None, "hidden_size": 8, "num_attention_heads": 0},
+        ValueError,
+        r"^config: its num_attention_heads: got 0; expected an integer of at least 1",
+    ),
+    ({"rotary_dim": 3}, ValueError, r"^config: dim: got 3; expected an even number"),
+    (
+        {"partial_rotary_factor": 1.5},
+        ValueError,
+        r"^config: its partial_rotary_factor: got 1.5; expected a number from 0 to 1",
+    ),
+    (
+        {"rope_interleave": 1},
+        TypeError,
+        r"^config: its rope_interleave: got int; expec",
+    ),
+    (
+        {"rope_scaling": [1]},
+        TypeError,
+        r"^config: its rope_parameters are list; expect",
+    ),
+    (
+        {"rope_scaling": {"rope_type": "spiral"}},
+        ValueError,
+        r"^config: its rope_type is 'spiral'; expected one of 'default', 'linear', 'd",
+    ),
+    (
+        {"rope_scaling": {"rope_type": 7}},
+        ValueError,
+        r"^config: its rope_type is 7; expected one of 'default'",
+    ),
+    (
+        {"rope_scaling": {"rope_type": "axial"}},
+        ValueError,
+        r"^config: its rope_type is 'axial', of a grid; .*axial_angles",
+    ),
+    (
+        {"rope_scaling": {"type": "linear"}},
+        TypeError,
+        r"^config: scaling: factor of linear: got NoneType; expected a real number",
+    ),
+    (
+        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        ValueError,
+        r"^config: scaling: got no 'original_max_position_embeddings'; 'dynamic' needs",
+    ),
+    (
+        {"rope_scaling": {"type": "llama3", "factor": 2.0}},
+        ValueError,
+        r"^config: scaling: got no 'low_freq_factor'; 'llama3' needs it",
+    ),
+    (
+        {"rope_scaling": {"type": "yarn"}, "max_position_embeddings": -1},
+        ValueError,
+        r"^config: scaling: .*: got -1.0; expected a positive number",
+    ),
+    ({"layer_type": 3}, TypeError, r"^layer_type: got int; expected a str"),
+    (
+        {"layer_type": "slidin", "layer_types": ["full_attention"]},
+        ValueError,
+        r"^layer_type: got 'slidin'; expected one of 'full_attention', as the layers",
+    ),
+    (
+        {"rope_local_base_freq": 1e4},
+        ValueError,
+        r"^layer_type: got None; expected one of 'full_attention', 'sliding_attention'",
+    ),
+    (
+        {"rope_parameters": {"main": {}, "compress": {}, "none": None}},
+        ValueError,
+        r"^layer_type: got None; expected one of 'main', 'compress', as the layers",
+    ),
+    ({"seq_len": 0}, ValueError, r"^seq_len: got 0; expected an integer of at least 1"),
+    ({"seq_len": 9.0}, TypeError, r"^seq_len: got float; expected an integer"),
+]
+
+
+@pytest.mark.parametrize("changes, error, pattern", BAD)
+def test_bad_input(changes, error, pattern):
+    said = dict(changes)
+    options = {n: said.pop(n) for n in ("layer_type", "seq_len") if n in said}
+    config = said.pop("config", PLAIN | said)
+    with pytest.raises(error, match=pattern):
+        relpos.rotary_from_config(config, **options)
