@@ -1,0 +1,156 @@
+"""docs/models.md: every line of its tables runs, on small arrays of its shapes."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from documents import ROOT, blocks, text
+
+PAGE = "docs/models.md"
+if not (ROOT / PAGE).exists():
+    pytest.skip("no documents beside tests/", allow_module_level=True)
+
+LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.M)
+CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]
+ROWS = {model: (stored, call.strip("`")) for model, stored, call in CELLS}
+SIZES = {
+    "H": 4,
+    "L": 6,
+    "D": 12,
+    "E": 10,
+    "F": 5,
+    "K": 2,
+    "P": 8,
+    "R": 6,
+    "h": 2,
+    "w": 3,
+}
+LARGE = {"head_dim": 12, "max_position_embeddings": 4096}
+GEMMA = {**LARGE, "query_pre_attn_scalar": 8, "sliding_window": 4}
+
+#: What config.json says where it matters here, with small heads, by words of the model.
+CONFIGS = {
+    "Llama 2": {
+        "hidden_size": 48,
+        "num_attention_heads": 4,
+        "rope_theta": 5e5,
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    },
+    "Qwen2, ": {**LARGE, "rope_theta": 1e6},
+    "YaRN": {
+        **LARGE,
+        "rope_theta": 1e6,
+        "rope_scaling": {"type": "yarn", "factor": 4.0},
+    },
+    "Mistral": {**LARGE, "rope_theta": 1e4, "sliding_window": 4},
+    "Phi-3": {
+        **LARGE,
+        "original_max_position_embeddings": 4,
+        "rope_theta": 1e4,
+        "rope_scaling": {
+            "type": "su",
+            "short_factor": [1.0] * 6,
+            "long_factor": [2.0] * 6,
+        },
+    },
+    "GPT-NeoX": {**LARGE, "rotary_pct": 0.5, "rotary_emb_base": 10000},
+    "GPT-J": {"model_type": "gptj", "n_embd": 48, "n_head": 4, "rotary_dim": 8},
+    "Falcon": {"hidden_size": 48, "num_attention_heads": 4, "rope_theta": 1e4},
+    "Command R": {"model_type": "cohere", **LARGE, "rope_theta": 8e6},
+    "Gemma": {**LARGE, "rope_theta": 1e4},
+    "Gemma 3": {**GEMMA, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
+    "Gemma 4": {
+        "head_dim": 8,
+        "global_head_dim": 12,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {
+                "rope_type": "proportional",
+                "partial_rotary_factor": 0.25,
+                "rope_theta": 1e6,
+            },
+        },
+    },
+    "OLMo 3": {"model_type": "olmo3", **GEMMA, "rope_theta": 5e5},
+    "ModernBERT": {
+        **LARGE,
+        "global_rope_theta": 1.6e5,
+        "local_rope_theta": 1e4,
+        "local_attention": 4,
+    },
+    "DeepSeek": {
+        "model_type": "deepseek_v3",
+        "qk_rope_head_dim": 6,
+        "hidden_size": 48,
+        "num_attention_heads": 4,
+        "rope_theta": 1e4,
+    },
+    "Qwen2-VL": {
+        **LARGE,
+        "rope_theta": 1e6,
+        "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]},
+    },
+    "Qwen3-VL": {
+        **LARGE,
+        "rope_theta": 5e6,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [2, 2, 2]},
+    },
+}
+
+
+def config_of(model):
+    """The configuration of the longest words among the model's."""
+    words = [name for name in CONFIGS if name in model]
+    return CONFIGS[max(words, key=len)]
+
+
+def names_of(model, stored, call):
+    """What a line may name: heads, parameters beside it, sizes, the page's own."""
+    rng = np.random.default_rng(0)
+    names = {**SIZES, "np": np}
+    for block in blocks(text(PAGE), "python"):
+        exec(re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.M), names)
+    columns, length = SIZES["D"], SIZES["L"]
+    few = 2 if "enable_gqa" in call else SIZES["H"]
+    if "recurrent_gemma" in call:
+        few = 1
+    for name, heads in (("q", SIZES["H"]), ("k", few), ("v", few)):
+        names[name] = rng.standard_normal((heads, length, columns), dtype=np.float32)
+    names["q1"] = rng.standard_normal((SIZES["H"], length + 1, columns))
+    for name, shape in re.findall(r"`(\w+)` \((.*?)\)(?=,? ?`|$)", stored):
+        plain = shape.replace("\\", "")  # *, written for Markdown
+        sizes = eval(f"({plain},)" if plain else "()", {**SIZES})
+        names[name] = rng.standard_normal(sizes).astype(np.float32)
+    for name in ("cells", "position_ids"):
+        if name in names:
+            names[name] = rng.integers(0, 5, names[name].shape)
+    if "`config`" in stored:
+        names["config"] = config_of(model)
+    return names
+
+
+@pytest.mark.parametrize("model", ROWS)
+def test_a_line_runs(model):
+    stored, call = ROWS[model]
+    names = names_of(model, stored, call)
+    out = eval(call, names)
+    like = names["q1" if "q1" in call else "q"]
+    assert out.shape == like.shape and np.isfinite(out).all()
+    used = set(re.findall(r"\w+", call))
+    assert {*re.findall(r"`(\w+)`", stored)} <= used, "stored and not used"
+
+
+def test_there_are_lines_enough_and_each_model_has_one():
+    assert len(ROWS) == len(LINES) >= 40
+
+
+def test_the_readme_links_the_page():
+    assert f"({PAGE})" in text("README.md")
