@@ -64,9 +64,11 @@ typedef struct {
 } rp_results;
 
 /* The whole problem, one formula for every scheme (relpos/reference/formula.py).
- *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]) + b[l] + fire_ij + mask_ij
+ *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l])
+ *           + b[l] + fire_ij + decay_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
- * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels. */
+ * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
+ * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < Lk. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv;
     rp_array query, key, value; /* (B, H|Hk, Lq|Lk, D|Dv) */
@@ -74,6 +76,7 @@ typedef struct {
     rp_table rel_key, rel_query, rel_value; /* of D, D, Dv columns; one `first` */
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
     rp_table rel_bias;                      /* of one column */
+    rp_array log_decay; /* (B, H, Lk, 1); pairs with r > 0 are hidden */
     rp_labels labels;
     int beyond;
     rp_fire fire;
@@ -95,7 +98,7 @@ typedef struct {
     rp_array grad_query, grad_key, grad_value;
     rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
     rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
-    rp_array grad_pos_bias_u, grad_pos_bias_v;
+    rp_array grad_pos_bias_u, grad_pos_bias_v, grad_log_decay;
     /* Derivatives, in double, of fire.offsets by c and of fire.queries by (c, threshold);
      * (B, H, ranges + 1, 2): sums of dS and of dS x by range, which are the gradients of
      * intercepts and slopes, and in the last row those of c and threshold. */

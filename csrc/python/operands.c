@@ -36,6 +36,7 @@ operand_row operand_rows[] = {
     ROW("rel_bias", forward.rel_bias.array, "HB1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("labels", forward.labels.array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
     ROW("fire_lines", forward.fire.lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
     ROW("fire_offsets", forward.fire.offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
@@ -54,6 +55,7 @@ operand_row operand_rows[] = {
     GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1"),
     GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D"),
     GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1D"),
+    GRADIENT("log_decay", grad_log_decay, log_decay, "Hk1"),
     ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
 };
 

@@ -49,6 +49,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    log_decay: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
@@ -67,12 +68,13 @@ def attention(
     .. math::
 
         s_{ij} &= scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
-                  + b_l + mask_{ij} \\
+                  + b_l + \textstyle\sum_{t=j+1}^{i + query\_offset} g_t
+                  + mask_{ij} \\
         lse_i &= \log \sum_j e^{s_{ij}}, \quad p_{ij} = e^{s_{ij} - lse_i} \\
         out_i &= \sum_j p_{ij} (v_j + W_l)
 
-    A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, u and v are `pos_bias_u`
-    and `pos_bias_v`. A query that sees no key gets out 0 and lse -inf.
+    A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
+    are `pos_bias_u` and `pos_bias_v`. A query that sees no key gets out 0 and lse -inf.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D and Dv columns,
     R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy; heads never
@@ -127,6 +129,11 @@ def attention(
         Table row of each pair instead of its relative position, shared by heads; axes
         of length 1 broadcast. Negative: no position term. Each table may have its own
         R.
+    log_decay : array_like, (..., H, Lk), optional
+        Added to the score of a pair for each step from the key to its query: the sum
+        of ``log_decay[t]`` over the keys t after key j up to the query's own position,
+        in float64. Logarithms of forget gates [5]_; any finite numbers. Every key after
+        its query has to be hidden by `is_causal`, `window` or `key_lengths`.
     key_lengths : int or array_like of int, (...), optional
         Keys at and past it are hidden (padding); 0 to Lk.
     window : (int or None, int or None), optional
@@ -183,7 +190,8 @@ def attention(
     Logits are computed times log2(e). One below ``-finfo.max / log2(e)``, about
     -2.3e38 in float32, overflows to -inf and weighs nothing, as if it were hidden; one
     as large on the other side makes its row NaN. Finite numbers in `rel_bias` and
-    `attn_mask` alone never overflow.
+    `attn_mask` alone never overflow. Sums of `log_decay` begin at the first key: after
+    one of -1e12, those of later pairs are rounded to 1e-4.
 
     References
     ----------
@@ -193,6 +201,8 @@ def attention(
     .. [3] Dai et al., "Transformer-XL", 2019, arXiv:1901.02860.
     .. [4] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
        Text-to-Text Transformer", 2019, arXiv:1910.10683.
+    .. [5] Lin et al., "Forgetting Transformer: Softmax Attention with a Forget Gate",
+       2025, arXiv:2503.02130.
 
     Examples
     --------
@@ -221,6 +231,7 @@ def attention(
         rel_bias,
         pos_bias_u,
         pos_bias_v,
+        log_decay,
         labels,
         query_offset,
         key_lengths,

@@ -35,6 +35,7 @@ class Computed(TypedDict, total=False):
     buckets: ArrayLike | None
     beyond: str
     labels: ArrayLike | None
+    log_decay: ArrayLike | None
     key_lengths: ArrayLike | None
     window: tuple[int | None, int | None] | None
 

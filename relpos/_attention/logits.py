@@ -70,7 +70,8 @@ def scores(
     .. math::
 
         s_{ij} = scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
-                 + b_l + mask_{ij}, \quad p_{ij} = e^{s_{ij}} / \sum_j e^{s_{ij}}
+                 + b_l + \textstyle\sum_{t=j+1}^{i + query\_offset} g_t + mask_{ij},
+                 \quad p_{ij} = e^{s_{ij}} / \sum_j e^{s_{ij}}
 
     with the letters of `attention`, whose weights are these p: -inf where the pair is
     hidden. They take O(Lq Lk) memory, and are made by NumPy in the dtype in which
@@ -93,10 +94,10 @@ def scores(
     -------
     ndarray, (..., H, Lq, Lk), or dict of such by str
         The logits. With `terms`, those of the terms "content", "pos_bias_u", "rel_key",
-        "pos_bias_v", "rel_query", "rel_bias" and "mask" that the call has, in this
-        order, each times what it is multiplied by: they sum to the logits. "mask" has
-        all that hides, as -inf, beside the numbers of a floating `attn_mask`; where it
-        hides, what is not finite in other terms is 0.
+        "pos_bias_v", "rel_query", "rel_bias", "log_decay" and "mask" that the call
+        has, in this order, each times what it is multiplied by: they sum to the logits.
+        "mask" has all that hides, as -inf, beside the numbers of a floating
+        `attn_mask`; where it hides, what is not finite in other terms is 0.
 
     Raises
     ------
@@ -237,9 +238,20 @@ def _added(problem: Problem, relative: Array) -> dict[str, Array]:
     if "rel_bias" in x:
         bias = _cut(_turned(x["rel_bias"]), problem)
         found["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
+    if "log_decay" in x:
+        found["log_decay"] = _decay(_turned(x["log_decay"]), problem, relative)
     if "attn_mask" in x and x["attn_mask"].dtype.kind == "f":
         found["mask"] = _cut(x["attn_mask"], problem)
     return found
+
+
+def _decay(steps: Array, problem: Problem, relative: Array) -> Array:
+    """Sums of (..., H, 1, Lk) in float64, from each query's position backwards."""
+    passed = np.where(relative <= 0, steps.astype(np.float64), 0.0)
+    total = np.cumsum(passed[..., ::-1], axis=-1)[..., ::-1]
+    sums = np.zeros_like(total)  # of the steps after each key
+    sums[..., :-1] = total[..., 1:]
+    return _cut(sums, problem)
 
 
 def _cut(array: Array, problem: Problem) -> Array:

@@ -169,6 +169,30 @@ class Vector(Shared):
             )
 
 
+class Decay(Shared):
+    """A number of each query head and key."""
+
+    def read(self, value: object) -> Array:
+        array = as_floating(self.name, value)
+        finite = np.isfinite(array)
+        if not finite.all():
+            at = tuple(map(int, np.unravel_index(int(finite.argmin()), array.shape)))
+            raise ValueError(
+                f"{self.name}: {self.name}{list(at)} is {array[at]}; expected finite "
+                "numbers (to hide pairs, mask them)"
+            )
+        return array
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        at_least_ndim(self.name, array, 2, self.shown)
+        if array.shape[-2:] == (sizes.H, sizes.Lk):
+            return
+        raise ValueError(
+            f"{self.name}: shape {array.shape} does not match {sizes.H} query heads "
+            f"and {sizes.Lk} keys; expected (..., {sizes.H}, {sizes.Lk})"
+        )
+
+
 class Pairs(Operand):
     """Something for each pair of positions; axes of length 1 are repeated."""
 
@@ -275,6 +299,7 @@ OPERANDS: Mapping[str, Operand] = {
         Table("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)"),
         Vector("pos_bias_u", "H1D", "(D,) or (H, D)"),
         Vector("pos_bias_v", "H1D", "(D,) or (H, D)"),
+        Decay("log_decay", "Hk1", "(..., H, Lk)"),
         Labels("labels", "1qk", "(..., Lq, Lk)"),
         Items("query_offset", "", _EACH_ITEM),
         Items("key_lengths", "", _EACH_ITEM),

@@ -186,6 +186,17 @@ def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> Non
             )
 
 
+def check_decay(visible: tuple[int, int] | None) -> None:
+    """Raise where a query sees a later key: log_decay has no sum for such a pair."""
+    if visible is None or visible[1] <= 0:
+        return
+    raise ValueError(
+        f"log_decay: visible relative positions run up to {visible[1]}, but sums run "
+        "from a key to a later query; expected every key after its query to be hidden "
+        "by is_causal, window or key_lengths"
+    )
+
+
 def expand_tables(inputs: dict[str, Array], placement: Placement) -> dict[str, Array]:
     """Gather the rows of the tables that cannot be used as they are."""
     if not placement.rows:

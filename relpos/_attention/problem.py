@@ -25,6 +25,7 @@ from relpos._attention.operands import (
 from relpos._attention.placement import (
     UNPLACED,
     Placement,
+    check_decay,
     check_labels,
     check_reach,
     expand_tables,
@@ -81,7 +82,7 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
     graph = {} if edges is None else as_edges(edges, tables, sizes)
     placement = _place(call, inputs, {} if graph else tables, rule)
     window = _window(call.window, as_flag("is_causal", call.is_causal))
-    positional = _positional(placement, bool(call.is_causal), window)
+    positional = _positional(inputs, placement, bool(call.is_causal), window)
     if fire is not None:
         fire_network.check_heads(fire, sizes.H)
         positional.append("FIRE's bias")
@@ -89,6 +90,8 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
     batch = join_batches(inputs)
     if rule == "raise":
         check_reach(placement.spans, _visible(inputs, batch, sizes, window))
+    if "log_decay" in inputs:
+        check_decay(_visible(inputs, batch, sizes, window))
     dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
     operands: dict[str, Any] = {
         name: OPERANDS[name].as_kernel_takes(array, batch, sizes, dtype)
@@ -163,10 +166,15 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
 
 
 def _positional(
-    placement: Placement, is_causal: bool, window: tuple[int, int]
+    inputs: dict[str, Array],
+    placement: Placement,
+    is_causal: bool,
+    window: tuple[int, int],
 ) -> list[str]:
     """Names of the arguments given that depend on relative positions."""
     names = list(placement.spans)
+    if "log_decay" in inputs:
+        names.append("log_decay")
     if is_causal:
         names.append("is_causal")
     elif window != (UNBOUNDED, UNBOUNDED):

@@ -82,6 +82,7 @@ class AttentionGradients(NamedTuple):
     rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
     rel_bias : ndarray, (R,), (H, R) or (..., H, R)
     pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
+    log_decay : ndarray, (..., H, Lk)
 
     See Also
     --------
@@ -108,6 +109,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    log_decay: Array | None = None
 
 
 @in_short
@@ -119,7 +121,7 @@ class FireAttentionGradients(NamedTuple):
     Attributes
     ----------
     query, key, value, attn_mask, rel_key, rel_query, rel_value, rel_bias, pos_bias_u, \
-pos_bias_v : ndarray
+pos_bias_v, log_decay : ndarray
         As in `AttentionGradients`.
     w1, b1, w2, b2, c, threshold : ndarray
         As in `FireGradients`.
@@ -149,6 +151,7 @@ pos_bias_v : ndarray
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    log_decay: Array | None = None
     w1: Array | None = None
     b1: Array | None = None
     w2: Array | None = None

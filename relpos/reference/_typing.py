@@ -24,7 +24,7 @@ def names_alone(function: Function) -> Function:
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in signature.parameters.values()
     ]
-    function.__dict__["__signature__"] = signature.replace(
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=names, return_annotation=inspect.Signature.empty
     )
     return function

@@ -2,12 +2,14 @@
 
 With l(i, j) the row of a table that the pair (i, j) uses,
 
-    s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ] + b[l] + mask_ij
+    s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ] + b[l]
+            + Σ_{j < t ≤ i + o} g_t + mask_ij
     p_ij  = exp(s_ij - lse_i),    lse_i = log Σ_j exp(s_ij)
     out_i = Σ_j p_ij · z_ij · (v_j + W[l])
 
-A = rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u and
-pos_bias_v; z_ij is 1 without dropout, else keep_ij / (1 - dropout_p).
+A = rel_key, C = rel_query, W = rel_value, b = rel_bias, g = log_decay, u and v =
+pos_bias_u and pos_bias_v, o = query_offset; z_ij is 1 without dropout, else
+keep_ij / (1 - dropout_p).
 """
 
 from __future__ import annotations
@@ -33,10 +35,19 @@ from relpos.reference.pairs import (
     offset_of,
     relative,
     stay_finite,
+    table_or_none,
     table_rows,
 )
 
-__all__ = ["Terms", "attention", "merge_attention", "moved_values", "scores", "terms"]
+__all__ = [
+    "Terms",
+    "attention",
+    "decay",
+    "merge_attention",
+    "moved_values",
+    "scores",
+    "terms",
+]
 
 
 @names_alone
@@ -61,6 +72,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    log_decay: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
@@ -70,14 +82,16 @@ def attention(
     """out_i = Σ_j p_ij·z_ij·(v_j + W[l]), every array in it built in full.
 
     p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij),
-    s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij, with A =
-    rel_key, C = rel_query, W = rel_value, b = rel_bias, u and v = pos_bias_u and
-    pos_bias_v, l the row of the pair (i, j), and z the factor of dropout.
+    s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij
+    + Σ_{j < t ≤ i + query_offset} g_t, with A = rel_key, C = rel_query, W = rel_value,
+    b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, l the row of the
+    pair (i, j), and z the factor of dropout.
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
-    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D). Returns out
-    (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
+    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D), log_decay
+    (..., H, Lk). Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if
+    asked for more.
 
     See Also
     --------
@@ -109,6 +123,7 @@ def attention(
         buckets=buckets,
         beyond=beyond,
         labels=labels,
+        log_decay=log_decay,
         key_lengths=key_lengths,
         window=window,
     )
@@ -128,7 +143,7 @@ class Terms(NamedTuple):
     """What the formula names; k and v are those of each query head.
 
     tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows: for each,
-    l(i, j), and where there is one.
+    l(i, j), and where there is one. r: j - (i + o).
     """
 
     q: Floats
@@ -139,7 +154,9 @@ class Terms(NamedTuple):
     tables: dict[str, Floats]
     rows: dict[str, tuple[Ints, Bools]]
     scale: float
+    r: Ints
     see: Bools
+    g: Floats | None
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
@@ -165,6 +182,7 @@ def terms(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    log_decay: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
 ) -> Terms:
@@ -181,11 +199,15 @@ def terms(
     if enable_gqa:
         group = q.shape[-3] // k.shape[-3]
         k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
-    if (labels is None and tables) or is_causal or window is not None:
+    g = table_or_none(log_decay)
+    placed = (labels is None and tables) or g is not None
+    if placed or is_causal or window is not None:
         query_offset = offset_of(query_offset, q, k)
     o = 0 if query_offset is None else query_offset
     r = relative(q.shape[-2], k.shape[-2], o)
     see = allowed(r, is_causal, window, key_lengths)
+    if g is not None and np.any(see & (r > 0)):
+        raise ValueError("log_decay: a later key is visible; there is no sum for it")
     rows = {}
     for name, T in tables.items():
         if labels is None:
@@ -199,7 +221,7 @@ def terms(
     if scale is None:
         scale = 1.0 / np.sqrt(q.shape[-1])
     u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)
-    return Terms(q, k, v, u, w, tables, rows, scale, see)
+    return Terms(q, k, v, u, w, tables, rows, scale, r, see, g)
 
 
 def scores(x: Terms) -> Floats:
@@ -212,7 +234,18 @@ def scores(x: Terms) -> Floats:
     s = x.scale * s
     if "rel_bias" in x.tables:
         s = s + stay_finite(x.of_pairs("rel_bias")[..., 0])
-    return s
+    return s if x.g is None else s + decay(x.g, x.r)
+
+
+def decay(g: Floats, r: Ints) -> Floats:
+    """Σ_{j < t ≤ i + o} g_t, (..., H, Lk) -> (..., H, Lq, Lk).
+
+    Summed from the query's position backwards, so that what is far away does not round
+    what is near.
+    """
+    passed = np.where(r <= 0, g[..., None, :], 0.0)  # g_t, t ≤ i + o
+    total = np.cumsum(passed[..., ::-1], axis=-1)[..., ::-1]  # Σ_{t ≥ j}
+    return np.concatenate([total[..., 1:], np.zeros_like(total[..., :1])], axis=-1)
 
 
 def moved_values(x: Terms) -> Floats:

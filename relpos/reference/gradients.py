@@ -12,6 +12,7 @@ With dO and dl the gradients of out and lse, every line undoes one of the forwar
                                            dv    = scale·Σ_ij dS_ij·A[l]
           + scale·k_j·C[l]                 dk_j += scale·Σ_i dS_ij·C[l]
           + b[l] + mask_ij                 dmask_ij = dS_ij
+          + Σ_{j < t ≤ i + o} g_t          dg_t = Σ_i Σ_{j < t} dS_ij over i + o ≥ t
 
 and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for b,
 scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Bools, Floats, Rng
+from relpos.reference._typing import ArrayLike, Bools, Floats, Rng, names_alone
 from relpos.reference.formula import Terms, moved_values, scores, terms
 from relpos.reference.pairs import float64, weigh
 
@@ -34,6 +35,7 @@ __all__ = ["AttentionGradients", "attention_backward"]
 Gradient = Floats | None
 
 
+@names_alone
 class AttentionGradients(NamedTuple):
     """Gradients of the inputs of `attention`, None where there was no such input.
 
@@ -53,6 +55,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Gradient = None
     pos_bias_u: Gradient = None
     pos_bias_v: Gradient = None
+    log_decay: Gradient = None
 
 
 def attention_backward(
@@ -108,6 +111,10 @@ def attention_backward(
         found["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
     if attn_mask is not None and np.asarray(attn_mask).dtype != bool:
         found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
+    if x.g is not None:
+        before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
+        found["log_decay"] = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
+        found["log_decay"] = sum_to(found["log_decay"], np.shape(options["log_decay"]))
     for name in ("pos_bias_u", "pos_bias_v"):
         if options.get(name) is None:
             found.pop(name, None)

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from bad_biases import BIASES, GOOD as GOOD_BIASES
+from bad_decay import DECAY, NAMED
 from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
 from bad_shapes import OUTSIDE, SCHEMES, SHAPES
 
@@ -46,6 +47,18 @@ ATTENTION = [
 @pytest.mark.parametrize("name, error, changes, pattern", ATTENTION)
 def test_attention(name, error, changes, pattern):
     with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+        call(changes)
+
+
+@pytest.mark.parametrize("error, changes, pattern", DECAY)
+def test_log_decay(error, changes, pattern):
+    with pytest.raises(error, match=rf"^log_decay: .*({pattern})"):
+        call(changes)
+
+
+@pytest.mark.parametrize("error, changes, pattern", NAMED)
+def test_others_name_log_decay(error, changes, pattern):
+    with pytest.raises(error, match=rf"^{pattern}"):
         call(changes)
 
 
@@ -96,6 +109,7 @@ INPUTS = {
     "rel_bias": ones(3),
     "pos_bias_u": ones(D),
     "pos_bias_v": ones(D),
+    "log_decay": ones(H, L),
 }
 
 
@@ -107,6 +121,7 @@ def test_out_overlaps_an_input(name):
     shared = buffer[size - 1 :].reshape(INPUTS[name].shape)
     out = buffer[:size].reshape(3, H, L, DV)
     needed = {"rel_key": ones(3, D)} if name == "pos_bias_v" else {}
+    needed |= {"is_causal": True} if name == "log_decay" else {}
     with pytest.raises(ValueError, match=rf"^out: overlaps {name} in memory; expected"):
         call({**needed, name: shared, "out": out})
     assert (buffer == 1).all()

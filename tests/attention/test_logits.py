@@ -20,7 +20,7 @@ from relpos._attention import keywords as tables_of_keywords
 #: In the order of the mapping.
 TERMS = (
     *("content", "pos_bias_u", "rel_key", "pos_bias_v", "rel_query", "rel_bias"),
-    "mask",
+    *("log_decay", "mask"),
 )
 
 
@@ -94,6 +94,7 @@ def problem(rng, *, batch=(2,), heads=4, key_heads=2, lq=4, lk=6, d=3):
         "rel_bias": normal(rng, heads, 7),
         "pos_bias_u": normal(rng, heads, d),
         "pos_bias_v": normal(rng, d),
+        "log_decay": normal(rng, *batch, heads, lk),
         "attn_mask": normal(rng, lq, lk),
         "key_lengths": [6, 4],
         "window": (3, None),
@@ -124,6 +125,8 @@ def loops(x):
             found["rel_query"][at] = 0.3 * dot(k, c)
         if -3 <= r <= 3:
             found["rel_bias"][at] = x["rel_bias"][h, r + 3]
+        steps = x["log_decay"][b, h, j + 1 : j - r + 1]
+        found["log_decay"][at] = sum(map(float, steps))
         seen = -3 <= r <= 0 and j < x["key_lengths"][b]
         found["mask"][at] = x["attn_mask"][i, j] if seen else -np.inf
     return found

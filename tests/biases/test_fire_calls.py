@@ -59,7 +59,7 @@ def test_wrt_names_the_parameters():
     plain = relpos.attention(
         *qkv(np.random.default_rng(5), (), 2, 3, 3, 4), return_context=True
     )
-    with pytest.raises(ValueError, match=r"^wrt: 'w1' is no input with .*pos_bias_v$"):
+    with pytest.raises(ValueError, match=r"^wrt: 'w1' is no input with .*log_decay$"):
         plain.context.backward(np.ones((2, 3, 4)), wrt=["w1"])
 
 

@@ -57,12 +57,14 @@ def tables(rng, rows, bias_rows=None):
 
 
 def every_input(rng):
+    """Arrays of a causal call."""
     return {
         **square(rng, (2,)),
         "attn_mask": normal(rng, LQ, LQ),
         **tables(rng, 5),
         "pos_bias_u": normal(rng, D),
         "pos_bias_v": normal(rng, H, D),
+        "log_decay": normal(rng, 2, H, LQ),
     }
 
 

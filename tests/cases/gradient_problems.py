@@ -200,6 +200,12 @@ def scale(rng, shape, inputs, settings):
     return inputs
 
 
+def decay(rng, shape, inputs, settings):
+    settings["is_causal"] = True
+    steps = -np.abs(normal(rng, *shape.batch, shape.heads, shape.lk))
+    return inputs | {"log_decay": steps}
+
+
 VARIANTS = {
     function.__name__: function
     for function in (
@@ -220,6 +226,7 @@ VARIANTS = {
         batch_tables,
         broadcast,
         scale,
+        decay,
     )
 }
 SCHEMES = TERMS

@@ -129,6 +129,9 @@ def runs(draw):
         if needs in inputs and draw(st.booleans()):
             heads = draw(st.sampled_from([(), (sizes.heads,)]))
             inputs[name] = normal(rng, *heads, sizes.d)
+    if settings["is_causal"] and draw(st.booleans()):
+        steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
+        inputs["log_decay"] = steps
     if draw(st.booleans()):
         settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
     if draw(st.booleans()):
@@ -149,7 +152,8 @@ def runs(draw):
 
 def joined_batch(inputs, settings):
     """Batch axes of the call: those of its operands together."""
-    tails = {"rel_bias": 2, "labels": 2, "query_offset": 0, "key_lengths": 0}
+    tails = {"rel_bias": 2, "labels": 2, "log_decay": 2}
+    tails |= {"query_offset": 0, "key_lengths": 0}
     operands = {
         n: x for n, x in (inputs | settings).items() if isinstance(x, np.ndarray)
     }

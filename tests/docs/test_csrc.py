@@ -57,13 +57,14 @@ def test_a_file_is_short_and_says_what_it_is(path):
     assert lines[0].startswith(f"/* {path.name}: ")
 
 
-def test_fire_is_named_where_it_lives():
+@pytest.mark.parametrize("term", ["fire", "decay"])
+def test_a_bias_is_named_where_it_lives(term):
     """A term has a room: the problem, the operands, its file, and the biases."""
-    named = {str(p.relative_to(CSRC)) for p in SOURCES if "fire" in p.read_text()}
+    named = {str(p.relative_to(CSRC)) for p in SOURCES if term in p.read_text()}
     assert named == {
         "problems.h",
         "python/operands.c",
         "python/graph.c",
         "kernels/attention/terms/bias.h",
-        "kernels/attention/terms/fire.h",
+        f"kernels/attention/terms/{term}.h",
     }

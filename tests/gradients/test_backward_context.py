@@ -57,7 +57,7 @@ def calls(monkeypatch):
 
 def test_default_is_every_floating_input_but_the_mask(rng, calls):
     inputs = every_input(rng)
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     got = result.context.backward(np.ones_like(result.out))
     assert isinstance(got, AttentionGradients)
     assert set(given(got)) == set(inputs) - {"attn_mask"}
@@ -70,7 +70,7 @@ def test_default_is_every_floating_input_but_the_mask(rng, calls):
 @pytest.mark.parametrize("kind", [list, tuple, set, iter, np.array])
 def test_what_wrt_leaves_out_is_not_computed(rng, calls, kind):
     inputs = every_input(rng)
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     grad_out = normal(rng, *result.out.shape)
     everything = result.context.backward(grad_out, wrt=NAMES)
     for names in (["rel_bias"], ["attn_mask", "key"], ["key", "key"], NAMES[-2:]):
@@ -83,7 +83,7 @@ def test_what_wrt_leaves_out_is_not_computed(rng, calls, kind):
 
 
 def test_nothing_asked_for(rng, calls):
-    result = relpos.attention(**every_input(rng), return_context=True)
+    result = relpos.attention(**every_input(rng), is_causal=True, return_context=True)
     got = result.context.backward(np.ones_like(result.out), wrt=[])
     assert got == AttentionGradients() == (None,) * len(NAMES)
     assert not calls
@@ -91,15 +91,19 @@ def test_nothing_asked_for(rng, calls):
 
 def test_one_incoming_gradient_is_enough(rng):
     inputs = every_input(rng)
-    result = relpos.attention(**inputs, return_lse=True, return_context=True)
+    result = relpos.attention(
+        **inputs, is_causal=True, return_lse=True, return_context=True
+    )
     grads = {"grad_out": normal(rng, *result.out.shape), "grad_lse": None}
     one = result.context.backward(**grads)
     assert_close(
-        one.key, reference.attention_backward(**inputs, **grads).key, "gradient"
+        one.key,
+        reference.attention_backward(**inputs, is_causal=True, **grads).key,
+        "gradient",
     )
     grads = {"grad_out": None, "grad_lse": normal(rng, *result.lse.shape)}
     other = result.context.backward(**grads)
-    want = reference.attention_backward(**inputs, **grads)
+    want = reference.attention_backward(**inputs, is_causal=True, **grads)
     assert_close(other.key, want.key, "gradient")
     assert not other.value.any() and not other.rel_value.any()
 
@@ -109,7 +113,9 @@ def test_one_incoming_gradient_is_enough(rng):
 
 def test_a_context_can_be_used_again(rng):
     inputs = every_input(rng)
-    result = relpos.attention(**inputs, dropout_p=0.4, rng=3, return_context=True)
+    result = relpos.attention(
+        **inputs, is_causal=True, dropout_p=0.4, rng=3, return_context=True
+    )
     grad_out = normal(rng, *result.out.shape)
     first = result.context.backward(grad_out, wrt=NAMES)
     result.context.backward(-grad_out, num_threads=2)
@@ -124,7 +130,9 @@ def test_a_context_can_be_used_again(rng):
 )
 def test_a_copied_context_gives_the_same(rng, copied):
     inputs = every_input(rng)
-    result = relpos.attention(**inputs, dropout_p=0.4, rng=3, return_context=True)
+    result = relpos.attention(
+        **inputs, is_causal=True, dropout_p=0.4, rng=3, return_context=True
+    )
     grad_out = normal(rng, *result.out.shape)
     want = result.context.backward(grad_out, wrt=NAMES)
     twin = copied(result.context)
@@ -151,7 +159,9 @@ def test_inputs_and_incoming_gradients_stay_as_they_are(rng):
     for array in inputs.values():
         array.flags.writeable = False
     out = np.empty((2, H, LQ, DV))
-    result = relpos.attention(**inputs, return_lse=True, return_context=True, out=out)
+    result = relpos.attention(
+        **inputs, is_causal=True, return_lse=True, return_context=True, out=out
+    )
     assert result.out is out
     kept, lse = out.copy(), result.lse.copy()
     grad_out = normal(rng, *out.shape)
@@ -168,16 +178,18 @@ def test_inputs_and_incoming_gradients_stay_as_they_are(rng):
 def test_out_of_another_layout(rng):
     inputs = every_input(rng)
     grad_out = normal(rng, 2, H, LQ, DV)
-    plain = relpos.attention(**inputs, return_context=True)
+    plain = relpos.attention(**inputs, is_causal=True, return_context=True)
     want = plain.context.backward(grad_out)
     out = np.empty((2, LQ, H, 2 * DV)).swapaxes(1, 2)[..., ::-2]
-    got = relpos.attention(**inputs, return_context=True, out=out)
+    got = relpos.attention(**inputs, is_causal=True, return_context=True, out=out)
     assert_bitwise(got.context.backward(grad_out).key, want.key)
 
 
 def test_the_context_keeps_what_it_needs(rng):
     def made():
-        return relpos.attention(**every_input(rng), return_context=True).context
+        return relpos.attention(
+            **every_input(rng), is_causal=True, return_context=True
+        ).context
 
     context = made()
     got = context.backward(np.ones((2, H, LQ, DV)))
@@ -215,11 +227,13 @@ def test_queries_that_see_nothing(rng, isa):
     inputs = every_input(rng)
     inputs["attn_mask"][2] = -np.inf
     inputs["query"][..., 2, :] = np.nan
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     grad_out, grad_lse = np.ones_like(result.out), np.ones(result.out.shape[:-1])
     grad_out[..., 2, :], grad_lse[..., 2] = np.inf, np.nan
     got = result.context.backward(grad_out, grad_lse=grad_lse, wrt=NAMES)
-    want = reference.attention_backward(grad_out, **inputs, grad_lse=grad_lse)
+    want = reference.attention_backward(
+        grad_out, **inputs, is_causal=True, grad_lse=grad_lse
+    )
     assert not got.query[..., 2, :].any() and not got.attn_mask[2].any()
     assert_gradients_close(given(got), given(want))
 

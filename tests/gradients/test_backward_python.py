@@ -252,15 +252,16 @@ def test_each_gradient_has_its_inputs_dtype(rng, mask_dtype):
     """Computed in float64, as one input is; each then rounded to its own."""
     inputs = every_input(rng)
     kinds = ["<f8", "<f4", "<f2", mask_dtype, ">f4", ">f8", "<f4", ">f2", "<f2", "<f8"]
+    kinds += [">f4"]
     inputs = {
         name: array.astype(np.float16).astype(kind)
         for (name, array), kind in zip(inputs.items(), kinds, strict=True)
     }
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     grad_out = normal(rng, *result.out.shape).astype(np.float16)
     got = result.context.backward(grad_out, wrt=list(inputs))
     wide = {name: array.astype(np.float64) for name, array in inputs.items()}
-    want = reference.attention_backward(grad_out, **wide)
+    want = reference.attention_backward(grad_out, **wide, is_causal=True)
     for name, truth in given(want).items():
         gradient = getattr(got, name)
         assert gradient.dtype == inputs[name].dtype.newbyteorder("="), name
@@ -271,14 +272,14 @@ def test_each_gradient_has_its_inputs_dtype(rng, mask_dtype):
 
 def test_float16_is_computed_in_float32(rng):
     inputs = {n: x.astype(np.float16) for n, x in every_input(rng).items()}
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     grad_out = normal(rng, *result.out.shape).astype(np.float16)
     got = result.context.backward(grad_out, wrt=list(inputs))
     assert result.out.dtype == np.float16
     wide = {n: x.astype(np.float32) for n, x in inputs.items()}
-    want = relpos.attention(**wide, return_context=True).context.backward(
-        grad_out, wrt=list(inputs)
-    )
+    want = relpos.attention(
+        **wide, is_causal=True, return_context=True
+    ).context.backward(grad_out, wrt=list(inputs))
     for name, gradient in given(got).items():
         assert_bitwise(gradient, getattr(want, name).astype(np.float16))
 
@@ -291,7 +292,7 @@ def test_float16_gradients_too_large_are_infinite(strict_floats):
 
 def test_gradients_of_any_floating_dtype(rng):
     inputs = {n: x.astype(np.float32) for n, x in every_input(rng).items()}
-    result = relpos.attention(**inputs, return_context=True)
+    result = relpos.attention(**inputs, is_causal=True, return_context=True)
     grad = normal(rng, *result.out.shape).astype(np.float16)
     want = result.context.backward(grad)
     for kind in ("<f4", ">f4", "<f8", ">f2"):

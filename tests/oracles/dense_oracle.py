@@ -97,6 +97,14 @@ def _logits(q, k, tables, where, u, v, scale):
     return scores
 
 
+def _decay(log_decay, relative):
+    """C(i + query_offset) - C(j), C the sums from the start, with more digits."""
+    sums = np.zeros((len(log_decay), log_decay.shape[1] + 1), np.longdouble)
+    np.cumsum(log_decay, axis=1, dtype=np.longdouble, out=sums[:, 1:])
+    positions = np.clip(1 - relative[:, 0], 0, log_decay.shape[1])
+    return (sums[:, positions][..., None] - sums[:, None, 1:]).astype(float)
+
+
 def _output(factors, v, tables, where):
     out = np.einsum("hij,hjd->hid", factors, v)
     if "rel_value" in tables:
@@ -145,6 +153,8 @@ class Operands:
         offset, lengths = options["query_offset"], options["key_lengths"]
         self.offsets = _full(0 if offset is None else offset, batch, ()).astype(int)
         self.lengths = _full(lk if lengths is None else lengths, batch, ()).astype(int)
+        decay = options["log_decay"]
+        self.decay = None if decay is None else _full(decay, batch, (heads, lk))
         self.labels = options["labels"]
         if self.labels is not None:
             self.labels = _full(self.labels, batch, (lq, lk)).astype(int)
@@ -197,6 +207,8 @@ def attention(
         }
         tables = {name: table[b] for name, table in given.tables.items()}
         scores = _logits(given.q[b], given.k[b], tables, where, given.u, given.w, scale)
+        if given.decay is not None and lk:
+            scores = scores + _decay(given.decay[b], relative)
         hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)
         lse, weights = _softmax(np.where(hidden, -np.inf, scores + given.mask[b]))
         results.append(

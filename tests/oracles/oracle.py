@@ -4,6 +4,7 @@ Nothing here is shared with ``relpos.reference`` or with the kernels, and nothin
 vectorised over queries or keys: one pair at a time, in the order of the formula
 
     s_ij  = scale * [(q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]] + b[l] + mask_ij
+            + sum of log_decay[t] over t = j + 1 .. i + query_offset, t < Lk
     out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
 
 Arguments mean what they mean in ``relpos``. Complex inputs stay complex, so that a
@@ -70,6 +71,7 @@ DEFAULTS = {
     "buckets": None,
     "beyond": "clip",
     "labels": None,
+    "log_decay": None,
     "key_lengths": None,
     "window": None,
     "rng": None,
@@ -126,7 +128,7 @@ def batch_shape(arrays, mask, options):
     shapes = [x.shape[:-3] for x in arrays]
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
     shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
-    shapes += [np.shape(options["labels"])[:-2]]
+    shapes += [np.shape(options[name])[:-2] for name in ("labels", "log_decay")]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
     return np.broadcast_shapes(*shapes)
 
@@ -136,7 +138,7 @@ class _Problem:
 
     def __init__(self, query, key, value, attn_mask, is_causal, options):
         arrays = [np.asarray(x) for x in (query, key, value)]
-        names = (*TABLES, "pos_bias_u", "pos_bias_v")
+        names = (*TABLES, "pos_bias_u", "pos_bias_v", "log_decay")
         kind = _float_kind([*arrays, attn_mask, *(options[name] for name in names)])
         self.kind, self.is_causal, self.options = kind, is_causal, options
         self.batch = batch = batch_shape(arrays, attn_mask, options)
@@ -163,6 +165,8 @@ class _Problem:
             )
             for x in (options["pos_bias_u"], options["pos_bias_v"])
         )
+        decay = np.zeros(()) if options["log_decay"] is None else options["log_decay"]
+        self.decay = np.broadcast_to(decay, (*batch, heads, lk)).astype(kind)
         self._place_tables()
 
     def _per_batch(self, name, default):
@@ -231,6 +235,8 @@ class _Problem:
         total = total * self.scale
         if bias is not None:
             total = total + _clamped(bias[0])
+        for t in range(j + 1, min(i + int(self.offsets[b]) + 1, self.shape[-1])):
+            total = total + self.decay[b][h, t]
         if self.mask is not None and self.mask.dtype != np.bool_:
             total = total + _clamped(self.kind.type(self.mask[b][h, i, j]))
         return total

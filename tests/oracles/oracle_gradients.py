@@ -11,6 +11,7 @@ of out and lse, and sums over all pairs that use row l of a table,
     du = scale sum dS_ij k_j               dv = scale sum dS_ij A[l]
     dV = (z p)' G                          dW_l = sum z_ij p_ij G_i
     dmask = dS                             db_l = sum dS_ij
+    dlog_decay_t = sum of dS_ij over j < t <= i + query_offset
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ NAMES = (
     "rel_bias",
     "pos_bias_u",
     "pos_bias_v",
+    "log_decay",
 )
 
 
@@ -59,12 +61,13 @@ class _Item:
         self.q, self.k, self.v, self.u, self.w = (
             size(x) for x in (given.q[b], given.k[b], given.v[b], given.u, given.w)
         )
+        self.decayed = given.decay is not None
         self.tables = {name: size(table[b]) for name, table in given.tables.items()}
         lq, lk = given.shape[1:]
-        relative = np.arange(lk) - (np.arange(lq)[:, None] + given.offsets[b])
+        self.relative = np.arange(lk) - (np.arange(lq)[:, None] + given.offsets[b])
         here = options | {"labels": None if given.labels is None else given.labels[b]}
         self.where = {
-            name: table_rows(name, given.tables, here, relative)
+            name: table_rows(name, given.tables, here, self.relative)
             for name in given.tables
         }
 
@@ -106,6 +109,10 @@ class _Item:
             dk = dk + np.einsum("hjr,hrd->hjd", sums, self.tables["rel_query"])
         if "rel_bias" in self.tables:
             grads["rel_bias"] = self.by_query("rel_bias", ds).sum(1)
+        if self.decayed:
+            before = np.zeros_like(ds)  # by t: the keys before it
+            before[..., 1:] = np.cumsum(ds, -1)[..., :-1]
+            grads["log_decay"] = np.where(self.relative <= 0, before, 0.0).sum(1)
         return grads | {"query": dq, "key": dk}
 
     def of_weights(self, weights, grad_out):

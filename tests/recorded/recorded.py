@@ -39,7 +39,6 @@ WAITING = {
     "gemma3n_audio": "recipes.gemma3n_audio",
     "gemma4_audio": "recipes.gemma4_audio",
     "wavlm": "recipes.wavlm",
-    "fox": "attention(log_decay)",
     "zipformer": "attention(position_query)",
     "zip_table": "recipes.zipformer_positions",
     "sam": "recipes.sam",

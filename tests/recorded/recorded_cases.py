@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import recorded_biases
+import recorded_decay
 import recorded_families
 import recorded_helpers
 import recorded_models
@@ -18,6 +19,7 @@ FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.
 FAMILIES |= recorded_rotary.FAMILIES
 FAMILIES |= recorded_biases.FAMILIES
 FAMILIES |= recorded_models.FAMILIES
+FAMILIES |= recorded_decay.FAMILIES
 
 
 def pytest_generate_tests(metafunc):

@@ -31,7 +31,7 @@ typedef struct {
     int64_t first, count, wave; /* query rows in work, and how many at most */
     T *ds, *kept;               /* of each, and each key: dS, probability times z */
     ptrdiff_t ld;
-    double *bias_sums; /* of one row */
+    double *bias_sums; /* of one head */
 } rows_gradients_t;
 
 /* A query row, and some columns of a gradient. */
@@ -211,17 +211,20 @@ add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T ke
     }
 }
 
-/* What the keys `seen` of a row add to the sums that a bias keeps. */
+/* What the keys `seen` of a row add to the sums that a bias keeps of a head, whose rows
+ * follow each other, whatever the waves. */
 static void
 add_row_sums(const rows_gradients_t *rg, const row_columns_t *x, rp_interval seen,
              const T *ds)
 {
-    memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
+    if (x->i == 0)
+        memset(rg->bias_sums, 0, (size_t)bias_sums_count(rg->g) * sizeof(double));
     for (int64_t j0 = seen.begin; j0 < seen.end; j0 += RP_STRETCH_KEYS)
         sum_bias_run(&rg->plan.bias, rg->g, x->b, x->h, x->i, j0,
                      (int)RP_MIN(RP_STRETCH_KEYS, seen.end - j0), ds + j0,
                      rg->bias_sums);
-    add_bias_sums(rg->g, x->b, x->h, rg->bias_sums);
+    if (x->i == rg->plan.p->Lq - 1)
+        add_bias_sums(rg->g, x->b, x->h, rg->bias_sums, 1);
 }
 
 /* Some columns of one of them, from all pairs of the wave. */

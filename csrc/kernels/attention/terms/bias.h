@@ -1,20 +1,22 @@
 /* bias.h: what is added to a logit by the positions of its pair alone, b[l] of a table by
- * offset or label, and FIRE's bias (fire.h); and the way back to them. */
+ * offset or label, FIRE's bias (fire.h) and decay (decay.h); and the way back to them. */
 #ifndef RELPOS_ATTENTION_TERMS_BIAS_H
 #define RELPOS_ATTENTION_TERMS_BIAS_H
 
 #include "../table.h"
+#include "decay.h"
 #include "fire.h"
 
 typedef struct {
     const rp_attention *p;
     fire_t fire;
+    decay_t decay;
 } bias_t;
 
 RP_INLINE int
 has_bias(const rp_attention *p)
 {
-    return p->rel_bias.array.data || p->fire.lines.data;
+    return p->rel_bias.array.data || p->fire.lines.data || has_decay(p);
 }
 
 /* g: of a backward, else NULL. */
@@ -23,18 +25,21 @@ plan_bias(bias_t *bias, const rp_attention *p, const rp_gradients *g)
 {
     bias->p = p;
     plan_fire(&bias->fire, p, g && g->grad_fire.data ? &g->fire_offset_slopes : NULL);
+    plan_decay(&bias->decay, p);
 }
 
 static void
 lay_out_bias(bias_t *bias, arena_t *arena)
 {
     lay_out_fire(&bias->fire, arena);
+    lay_out_decay(&bias->decay, arena);
 }
 
 static rp_status
 start_bias(bias_t *bias)
 {
-    return start_fire(&bias->fire);
+    rp_status status = start_fire(&bias->fire);
+    return status ? status : start_decay(&bias->decay);
 }
 
 /* ---- forward --------------------------------------------------------------------- */
@@ -50,22 +55,31 @@ bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
 RP_INLINE int
 bias_can_fill(const bias_t *bias)
 {
-    return bias->p->fire.lines.data && !bias->fire.hides;
+    int fire = bias->p->fire.lines.data != NULL;
+    return (fire || has_decay(bias->p)) && !(fire && bias->fire.hides);
 }
 
 static void
 fill_bias(const bias_t *bias, const queries_t *q, const tile_t *t)
 {
-    for (int m = 0; m < q->rows; m++)
-        fill_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
-                      t->s + m * t->ld);
+    int fire = bias->p->fire.lines.data != NULL;
+    for (int m = 0; m < q->rows; m++) {
+        T *s = t->s + m * t->ld;
+        if (fire)
+            fill_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
+        if (!fire)
+            fill_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
+        else if (has_decay(bias->p))
+            add_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
+    }
 }
 
 /* Whether anything is to be added on top of the scores; filled: fill_bias was called. */
 RP_INLINE int
 adds_bias(const bias_t *bias, int filled)
 {
-    return bias->p->rel_bias.array.data || (bias->p->fire.lines.data && !filled);
+    int others = bias->p->fire.lines.data || has_decay(bias->p);
+    return bias->p->rel_bias.array.data || (others && !filled);
 }
 
 /* The band of a tile, for its rows: b over its offsets. */
@@ -110,6 +124,9 @@ add_bias(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_
     if (bias->p->fire.lines.data && !filled)
         add_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns,
                      t->s + m * t->ld);
+    if (has_decay(bias->p) && !filled)
+        add_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0, t->columns,
+                      t->s + m * t->ld);
 }
 
 /* s[n] + b of the pairs (i, j0 + n), by offset. */
@@ -152,25 +169,42 @@ add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
             s[n], bias_of_row(p, b, h, pair_row(p, b, i, j0 + n, &p->rel_bias)));
     if (p->fire.lines.data)
         add_fire_row(&bias->fire, b, h, i, j0, (int)count, s);
+    if (has_decay(p) && count > 0)
+        add_decay_row(&bias->decay, b, h, i, j0, (int)count, s);
 }
 
 /* ---- backward -------------------------------------------------------------------- */
 
-/* Sums that one head keeps beside those of its table. */
+/* Sums of FIRE that one head keeps beside those of its table; those of decay follow. */
 RP_INLINE int64_t
-bias_sums_count(const rp_gradients *g)
+fire_sums(const rp_gradients *g)
 {
     return g->grad_fire.data ? fire_sums_count(&g->forward) : 0;
 }
 
-/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n), 0 where a tile's whole panels go on
- * beyond the last key. */
+/* All of them. */
+RP_INLINE int64_t
+bias_sums_count(const rp_gradients *g)
+{
+    return fire_sums(g) + (g->grad_log_decay.data ? decay_sums_count(&g->forward) : 0);
+}
+
+/* Row (b, h, i): d[n] = dS of the pair (i, j0 + n). */
 static void
 sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, int64_t i,
              int64_t j0, int count, const T *d, double *sums)
 {
     if (g->grad_fire.data)
         sum_fire_row(&bias->fire, g, b, h, i, j0, count, d, sums);
+    if (g->grad_log_decay.data)
+        sum_decay_row(&bias->decay, b, i, j0, count, d, sums + fire_sums(g));
+}
+
+/* Whether the next function is wanted for the head's sums. */
+RP_INLINE int
+sums_bias_runs(const rp_gradients *g)
+{
+    return g->grad_fire.data != NULL;
 }
 
 /* A tile of dS, row m at d + m * t->ld: by label into label_sums, unless that is NULL, and
@@ -186,16 +220,38 @@ sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const ti
             if (l >= 0)
                 label_sums[l] += d[n];
         }
-        sum_bias_run(bias, g, q->b, q->h, q->i0 + m, t->j0, t->columns, d, sums);
+        if (g->grad_fire.data)
+            sum_fire_row(&bias->fire, g, q->b, q->h, q->i0 + m, t->j0, t->columns, d,
+                         sums);
     }
 }
 
-/* The gradient of one head += its sums. */
-static void
-add_bias_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums)
+/* Whether the next function is. */
+RP_INLINE int
+sums_bias_lines(const rp_gradients *g)
 {
-    if (g->grad_fire.data)
-        add_fire_sums(g, b, h, sums);
+    return g->grad_log_decay.data != NULL;
+}
+
+/* A tile whose dS sums up to rows[m] by row and columns[n] by key, into the head's sums. */
+static void
+sum_bias_lines(const bias_t *bias, const rp_gradients *g, const queries_t *q,
+               const tile_t *t, const T *rows, const T *columns, double *sums)
+{
+    if (g->grad_log_decay.data)
+        sum_decay_tile(&bias->decay, q, t, rows, columns, sums + fire_sums(g));
+}
+
+/* The gradient of one head += its sums, in `parts`. */
+static void
+add_bias_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
+              int64_t parts)
+{
+    const int64_t step = bias_sums_count(g);
+    for (int64_t part = 0; g->grad_fire.data && part < parts; part++)
+        add_fire_sums(g, b, h, sums + part * step);
+    if (g->grad_log_decay.data)
+        add_decay_sums(g, b, h, sums + fire_sums(g), parts, step);
 }
 
 #endif

@@ -141,7 +141,7 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
                     width);
 }
 
-/* The bias of a pair, and sums of dS that u and v are made of. */
+/* The bias of a pair, and sums of dS by offset, by key and by row. */
 static void
 bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
@@ -149,9 +149,12 @@ bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
     if (!by_label && (sums || wants(gp, RP_GRAD_V)))
         sum_offsets(gp, w, x);
-    if (wants(gp, RP_GRAD_U))
+    if (wants(gp, RP_GRAD_U) || sums_bias_lines(gp->g))
         sum_columns(gp, w, x);
-    if ((sums && by_label) || bias_sums_count(gp->g))
+    if (sums_bias_lines(gp->g))
+        sum_bias_lines(&gp->plan.bias, gp->g, &x->q, &x->t, w->totals, w->tile_sums,
+                       bias_sums_of(gp, x->index, x->chunk));
+    if ((sums && by_label) || sums_bias_runs(gp->g))
         sum_bias(&gp->plan.bias, gp->g, &x->q, &x->t, x->d, by_label ? sums : NULL,
                  bias_sums_of(gp, x->index, x->chunk));
 }

@@ -172,18 +172,28 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
 
 /* ---- adding them up -------------------------------------------------------------- */
 
-/* Adds the sums of the wave's heads to the gradient of their bias: few, so one after the
- * other. */
+/* Adds the sums of one head of each of the wave's batch items to the gradient of the bias. */
 static void
-sum_bias_gradient(const gradients_t *gp)
+sum_bias_unit(void *context, int64_t unit, int worker)
 {
+    const gradients_t *gp = context;
     const plan_t *plan = &gp->plan;
+    (void)worker;
     for (int64_t index = 0; index < plan->slices * plan->group; index++) {
         int64_t b, h;
         head_at(plan, index, &b, &h);
-        for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
-            add_bias_sums(gp->g, b, h, bias_sums_of(gp, index, chunk));
+        if (h == unit)
+            add_bias_sums(gp->g, b, h, bias_sums_of(gp, index, 0), gp->chunks);
     }
+}
+
+static rp_status
+sum_bias_gradient(gradients_t *gp)
+{
+    const rp_attention *p = gp->plan.p;
+    if (bias_sums_count(gp->g) == 0)
+        return RP_OK;
+    return rp_parallel(p->H, sum_bias_unit, gp, p->threads);
 }
 
 typedef struct {

@@ -146,7 +146,7 @@ sum_offsets(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
         w->offset_sums[first + c] += w->tile_sums[c];
 }
 
-/* column_sums[key] += dS, for the gradient of u. */
+/* column_sums[key] += dS, for the gradient of u; those of the tile stay in tile_sums. */
 static void
 sum_columns(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 {

@@ -173,9 +173,7 @@ run_backward_wave(gradients_t *gp)
         status = rp_parallel(heads * tiles, write_query_unit, gp, threads);
     for (int which = 0; !status && which < RP_PARTIALS; which++)
         status = sum_partial(gp, which);
-    if (!status)
-        sum_bias_gradient(gp);
-    return status;
+    return status ? status : sum_bias_gradient(gp);
 }
 
 /* Runs the problem, or only counts: see `reserve`. */

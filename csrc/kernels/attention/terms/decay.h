@@ -1,0 +1,194 @@
+/* decay.h: log_decay, which is summed up along the way from a key to its query:
+ *   decay_ij = sum of log_decay[t], t = j + 1 .. p_i     p_i = i + query_offset, t < Lk
+ *            = C(p_i) - C(j)                             C(s) = sum over t <= s
+ * and the way back. Keys after their query are hidden by whoever calls.
+ *
+ * C, in double, grows with the length, and T would round it, and so the decay of a near
+ * pair, to what is left of it. Instead the sum is cut at the end of the key's panel,
+ * which lies between the two: both parts are differences of C formed in double, and no
+ * larger than the sum of |log_decay[t]|. In the query's own panel there is one part. */
+#ifndef RELPOS_ATTENTION_TERMS_DECAY_H
+#define RELPOS_ATTENTION_TERMS_DECAY_H
+
+#include "../../ground/arena.h"
+#include "../../ground/micro.h"
+#include "../logits.h"
+#include "../tiles/tile.h"
+
+typedef struct {
+    const rp_attention *p;
+    int64_t copies;  /* one for each head, or for each batch item and head */
+    ptrdiff_t width; /* of a copy: the keys in whole panels */
+    double *sums;    /* (copies, width): C, and C(Lk - 1) beyond */
+    T *rest;         /* (copies, width): C(j) - C(end of its panel), units of log 2 */
+} decay_t;
+
+RP_INLINE int
+has_decay(const rp_attention *p)
+{
+    return p->log_decay.data != NULL;
+}
+
+static void
+plan_decay(decay_t *d, const rp_attention *p)
+{
+    *d = (decay_t){.p = p};
+    if (!has_decay(p))
+        return;
+    d->copies = (p->log_decay.batch ? p->B : 1) * p->H;
+    d->width = RP_ROUND_UP(p->Lk, NR);
+}
+
+static void
+lay_out_decay(decay_t *d, arena_t *arena)
+{
+    if (!has_decay(d->p))
+        return;
+    d->sums = take(arena, d->copies, (size_t)d->width * sizeof(double));
+    d->rest = take(arena, d->copies, (size_t)d->width * sizeof(T));
+}
+
+RP_INLINE ptrdiff_t
+decay_copy(const decay_t *d, int64_t b, int64_t h)
+{
+    return ((d->p->log_decay.batch ? b : 0) * d->p->H + h) * d->width;
+}
+
+/* Where the sums of query i end. A query before the first key sees none. */
+RP_INLINE int64_t
+decay_position(const decay_t *d, int64_t b, int64_t i)
+{
+    return RP_MAX(0, RP_MIN(i + rp_query_offset(d->p, b), d->p->Lk - 1));
+}
+
+/* A difference of C in units of log 2. Two of them are as large as one other term, cut. */
+RP_INLINE T
+decay_units(double x)
+{
+    const double limit = RP_LARGEST_TERM / 2;
+    x *= RP_LOG2E;
+    return (T)(x > limit ? limit : x < -limit ? -limit : x);
+}
+
+static void
+sum_decay_unit(void *context, int64_t copy, int worker)
+{
+    const decay_t *d = context;
+    const rp_attention *p = d->p;
+    const double limit = 0x1p1021; /* differences stay finite */
+    double sum = 0, *sums = d->sums + copy * d->width;
+    T *rest = d->rest + copy * d->width;
+    (void)worker;
+    const char *at = rp_at(&p->log_decay, copy / p->H, copy % p->H, 0);
+    for (ptrdiff_t j = 0; j < d->width; j++, at += p->log_decay.row) {
+        sum += j < p->Lk ? *(const T *)at : 0;
+        sum = sum > limit ? limit : sum < -limit ? -limit : sum;
+        sums[j] = sum;
+    }
+    for (ptrdiff_t j = 0; j < d->width; j++)
+        rest[j] = decay_units(sums[j] - sums[j / NR * NR + NR - 1]);
+}
+
+static rp_status
+start_decay(decay_t *d)
+{
+    if (!has_decay(d->p))
+        return RP_OK;
+    return rp_parallel(d->copies, sum_decay_unit, d, d->p->threads);
+}
+
+/* ---- one row of one tile --------------------------------------------------------- */
+
+/* s[n] = decay of the pair (i, j0 + n), n < columns: whole panels. */
+static void
+fill_decay_row(const decay_t *d, int64_t b, int64_t h, int64_t i, int64_t j0,
+               int columns, T *s)
+{
+    const ptrdiff_t copy = decay_copy(d, b, h);
+    const double *sums = d->sums + copy + j0;
+    const T *rest = d->rest + copy + j0;
+    const int64_t own = decay_position(d, b, i) - j0;
+    const double end = sums[own];
+    for (int n = 0; n < columns; n += NR) {
+        V base = splat(decay_units(end - sums[n + NR - 1]));
+        store(s + n, base - load(rest + n));
+        store(s + n + VL, base - load(rest + n + VL));
+    }
+    if (own < 0 || own >= columns)
+        return;
+    for (int64_t n = own / NR * NR, k = 0; k < NR; k++)
+        s[n + k] = decay_units(end - sums[n + k]);
+}
+
+/* s[n] += decay of the pair (i, j0 + n), n < count <= RP_STRETCH_KEYS. */
+static void
+add_decay_row(const decay_t *d, int64_t b, int64_t h, int64_t i, int64_t j0, int count,
+              T *s)
+{
+    T decay[RP_STRETCH_KEYS + 2 * NR];
+    int before = (int)(j0 % NR);
+    fill_decay_row(d, b, h, i, j0 - before, RP_ROUND_UP(before + count, NR), decay);
+    for (int n = 0; n < count; n++)
+        s[n] += decay[before + n];
+}
+
+/* ---- gradients ------------------------------------------------------------------- */
+
+/* Of one head, in double: the gradients dC of C(0) .. C(Lk - 1). */
+RP_INLINE int64_t
+decay_sums_count(const rp_attention *p)
+{
+    return p->Lk;
+}
+
+/* Adds row i, d_row[n] = dS of the pair (i, j0 + n). */
+static void
+sum_decay_row(const decay_t *d, int64_t b, int64_t i, int64_t j0, int count,
+              const T *d_row, double *sums)
+{
+    double total = 0;
+    for (int n = 0; n < count; n++) {
+        sums[j0 + n] -= d_row[n];
+        total += d_row[n];
+    }
+    if (count > 0)
+        sums[decay_position(d, b, i)] += total;
+}
+
+/* Adds a tile whose dS sums up to rows[m] by row and to columns[n] by key, in T. Both are
+ * rounded, and every t before the tile gets the difference of their totals, which should
+ * be none: the first row has to make up for it. */
+static void
+sum_decay_tile(const decay_t *d, const queries_t *q, const tile_t *t, const T *rows,
+               const T *columns, double *sums)
+{
+    double rest = 0;
+#pragma omp simd reduction(+ : rest)
+    for (int n = 0; n < t->keys; n++) {
+        sums[t->j0 + n] -= columns[n];
+        rest += columns[n];
+    }
+    for (int m = 0; m < q->rows; m++) {
+        sums[decay_position(d, q->b, q->i0 + m)] += rows[m];
+        rest -= rows[m];
+    }
+    sums[decay_position(d, q->b, q->i0)] += rest;
+}
+
+/* The gradient of one head += that of its sums, in `parts` that lie `step` apart:
+ * dlog_decay[t] = sum of dC(s) over s >= t. No sum takes log_decay[0]. */
+static void
+add_decay_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
+               int64_t parts, int64_t step)
+{
+    double total = 0;
+    for (int64_t t = g->forward.Lk - 1; t > 0; t--) {
+        double here = 0;
+        for (int64_t part = 0; part < parts; part++)
+            here += sums[part * step + t];
+        total += here;
+        *(T *)rp_at(&g->grad_log_decay, b, h, t) += (T)total;
+    }
+}
+
+#endif

@@ -1,0 +1,361 @@
+"""log_decay: sums along the way from a key to its query, at any length and place."""
+
+from __future__ import annotations
+
+import functools
+
+import dense_oracle
+import numpy as np
+import oracle
+import pytest
+from gradient_problems import Problem, assert_gradients_close
+from layouts import LAYOUTS
+from problems import DTYPES, cast, check, normal, qkv, run, terms
+from tolerances import (
+    assert_bitwise,
+    assert_close,
+    assert_results_bitwise,
+    assert_results_close,
+)
+
+import relpos
+from relpos import _core, reference
+from relpos._settings import use_isa
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+# few queries, one tile, ragged tiles and panels, several tiles and chunks
+LENGTHS = [(1, 1), (1, 700), (8, 40), (40, 40), (97, 131), (300, 1100)]
+
+
+def gates(rng, *shape, scale=1.0):
+    """Logarithms of forget gates."""
+    return -np.abs(normal(rng, *shape, scale=scale))
+
+
+def named(arrays):
+    return dict(zip(("query", "key", "value"), arrays, strict=True))
+
+
+@functools.cache
+def problem(kind, lq, lk):
+    rng = np.random.default_rng([lq, lk])
+    inputs = qkv(rng, (2,), 2, lq, lk, 16, 24)
+    keywords = terms(rng, kind, 2, lq, lk, 16, 24, offset=lk - lq, k=9)
+    keywords |= {"log_decay": gates(rng, 2, 2, lk), "is_causal": True}
+    return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
+
+
+def check_all(inputs, keywords, want):
+    for dtype in DTYPES:
+        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
+        assert_results_close(got, want)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("lq, lk", LENGTHS)
+@pytest.mark.parametrize("kind", ["plain", "shaw", "music", "bias", "everything"])
+def test_on_top_of_every_term(isa, kind, lq, lk):
+    check_all(*problem(kind, lq, lk))
+
+
+@pytest.mark.parametrize("offset", [-3, 0, 2, 5, 40, 2**59])
+def test_wherever_the_queries_stand(isa, offset):
+    """Before the first key they see none; past the last one sums end with the keys."""
+    rng = np.random.default_rng(3)
+    q, k, v = qkv(rng, (), 2, 5, 7, 4)
+    keywords = {"log_decay": gates(rng, 2, 7), "query_offset": offset}
+    keywords["is_causal"] = True
+    check_all((q, k, v), keywords, oracle.attention(q, k, v, **keywords))
+
+
+def test_each_item_stands_elsewhere(isa):
+    rng = np.random.default_rng(4)
+    q, k, v = qkv(rng, (3,), 2, 20, 30, 8)
+    keywords = {"log_decay": gates(rng, 3, 2, 30), "query_offset": [-4, 10, 33]}
+    keywords |= {"is_causal": True, "key_lengths": [30, 11, 0], "window": (12, None)}
+    check_all((q, k, v), keywords, oracle.attention(q, k, v, **keywords))
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"window": (None, 0)},
+        {"window": (9, 0)},
+        {"query_offset": 19, "key_lengths": 20},
+        {"query_offset": [19, 25], "key_lengths": [20, 26]},
+        {"query_offset": 39},
+    ],
+)
+@pytest.mark.parametrize("lq", [3, 20])
+def test_later_keys_are_hidden_by_any_rule(hidden, lq):
+    rng = np.random.default_rng(5)
+    q, k, v = qkv(rng, (2,), 2, lq, 40, 8)
+    keywords = {"query_offset": 5, "log_decay": gates(rng, 2, 40), **hidden}
+    check((q, k, v), keywords, "float64")
+
+
+def test_labels_that_tiles_do_not_take(isa):
+    """A term of keys by label: one row after the other, forward and back."""
+    rng = np.random.default_rng(6)
+    inputs = named(qkv(rng, (2,), 2, 37, 37, 8, 6))
+    inputs |= {"rel_query": normal(rng, 5, 8), "log_decay": gates(rng, 2, 37)}
+    settings = {"labels": rng.integers(-1, 5, (37, 37)), "is_causal": True}
+    call = Problem(inputs, settings, normal(rng, 2, 2, 37, 6), normal(rng, 2, 2, 37))
+    want = dense_oracle.attention(**inputs, **settings)
+    sizes = functools.cache(lambda: call.truth(magnitude=True))
+    for dtype in DTYPES:
+        given = call.cast(dtype)
+        assert_results_close(run(**given.inputs, **settings), want)
+        one = given.gradients(num_threads=1)
+        assert_gradients_close(one, call.truth(), sizes)
+        for name, gradient in given.gradients(num_threads=3).items():
+            assert_bitwise(gradient, one[name])
+
+
+# ---- digits --------------------------------------------------------------------------
+
+LONG = 4096
+
+
+@functools.cache
+@np.errstate(all="ignore")  # weights underflow
+def long_problem(strength):
+    """Sums reach -strength at the end; (problem, forward, gradients, their sizes)."""
+    rng = np.random.default_rng(7)
+    inputs = named(qkv(rng, (), 1, LONG, LONG, 16))
+    inputs["log_decay"] = gates(rng, 1, LONG, scale=1.25 * strength / LONG)
+    outs = normal(rng, 1, LONG, 16), normal(rng, 1, LONG)
+    call = Problem(inputs, {"is_causal": True}, *outs)
+    want = dense_oracle.attention(**inputs, is_causal=True)
+    return call, want, call.truth(), call.truth(magnitude=True)
+
+
+@both_dtypes
+@pytest.mark.parametrize("strength", [4.0, 400.0, 4000.0])
+def test_digits_at_length_4096(isa, strength, dtype):
+    """What sums of C would lose: 4e-5 in float32, as a column of query and key."""
+    call, want, truth, sizes = long_problem(strength)
+    given = call.cast(dtype)
+    assert_close(given.forward(), want.out, "forward")
+    if dtype == "float32" or strength < 4000:  # where sums in float64 end in 2e-13
+        assert_gradients_close(given.gradients(), truth, lambda: sizes)
+
+
+@pytest.mark.parametrize("lq", [1, 64])
+def test_a_logit_is_as_exact_as_its_own_decay(isa, lq):
+    """Weights where all products are zero: a logit of 60 is 4e-6 off."""
+    rng, lk = np.random.default_rng(8), 3000
+    steps = gates(rng, 1, lk, scale=2.0).astype(np.float32)
+    zeros = np.zeros((1, lq, 4), np.float32), np.zeros((1, lk, 4), np.float32)
+    keywords = {"query_offset": lk - lq, "is_causal": True, "return_weights": True}
+    weights = relpos.attention(
+        zeros[0], zeros[1], zeros[1], log_decay=steps, **keywords
+    ).weights
+    after = np.append(np.cumsum(steps[0, :0:-1].astype(np.float64))[::-1], 0.0)
+    with np.errstate(under="ignore"):
+        want = np.exp(after) / np.exp(after).sum()
+    near = slice(-40, None)
+    error = np.abs(weights[0, -1, near] / want[near] - 1)
+    assert (error <= 2e-7 * (1 - after[near])).all()
+
+
+# ---- bits ----------------------------------------------------------------------------
+
+
+def forgetting(dtype, batch=(2,), lq=130, lk=700):
+    rng = np.random.default_rng(9)
+    inputs = named(qkv(rng, batch, 4, lq, lk, 16, key_heads=2))
+    inputs["log_decay"] = gates(rng, *batch, 4, lk)
+    settings = {"is_causal": True, "enable_gqa": True, "query_offset": lk - lq}
+    outs = normal(rng, *batch, 4, lq, 16), normal(rng, *batch, 4, lq)
+    with np.errstate(under="ignore"):
+        return Problem(inputs, settings, *outs).cast(dtype)
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq", [5, 130])
+def test_threads_change_no_bit(isa, dtype, lq):
+    call = forgetting(dtype, lq=lq)
+    want = call.forward(return_lse=True, return_weights=True, num_threads=1)
+    back = call.gradients(num_threads=1)
+    for threads in (2, 5):
+        got = call.forward(return_lse=True, return_weights=True, num_threads=threads)
+        assert_results_bitwise(got, want)
+        for name, gradient in call.gradients(num_threads=threads).items():
+            assert_bitwise(gradient, back[name])
+
+
+@both_dtypes
+def test_an_item_alone_has_the_same_bits(isa, dtype):
+    call = forgetting(dtype)
+    want = call.gradients()
+    out = call.forward(return_lse=True)
+    for item in range(2):
+        alone = call._replace(
+            inputs={name: x[item] for name, x in call.inputs.items()},
+            grad_out=call.grad_out[item],
+            grad_lse=call.grad_lse[item],
+        )
+        got = alone.forward(return_lse=True)
+        assert_bitwise(got.out, out.out[item])
+        assert_bitwise(got.lse, out.lse[item])
+        for name, gradient in alone.gradients().items():
+            assert_bitwise(gradient, want[name][item])
+
+
+@both_dtypes
+def test_shared_by_items_it_is_as_repeated(isa, dtype):
+    call = forgetting(dtype)
+    shared = call.inputs["log_decay"][:1]
+    repeated = call._replace(
+        inputs=call.inputs | {"log_decay": np.repeat(shared, 2, axis=0)}
+    )
+    for steps in (shared, shared[0]):
+        one = call._replace(inputs=call.inputs | {"log_decay": steps})
+        assert_bitwise(one.forward(), repeated.forward())
+        got, each = one.gradients(), repeated.gradients()
+        total = each["log_decay"].astype(float).sum(0).reshape(steps.shape)
+        assert got["log_decay"].shape == steps.shape
+        assert_close(got["log_decay"], total, "same_formula")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(isa, layout):
+    call = forgetting("float32")
+    want = call.gradients()
+    steps = LAYOUTS[layout](call.inputs["log_decay"])
+    laid = call._replace(inputs=call.inputs | {"log_decay": steps})
+    for name, gradient in laid.gradients().items():
+        assert_bitwise(gradient, want[name])
+
+
+def test_float16_is_computed_in_float32(isa):
+    call = forgetting("float16")
+    wide = call.cast("float32").forward()
+    with np.errstate(under="ignore"):
+        assert_bitwise(call.forward(), wide.astype(np.float16))
+
+
+def test_used_twice_with_dropout_and_some_names(isa):
+    call = forgetting("float64")
+    settings = call.settings | {"dropout_p": 0.3, "rng": 4}
+    call = call._replace(settings=settings)
+    context = call.forward(return_context=True).context
+    once = context.backward(call.grad_out, grad_lse=call.grad_lse)
+    again = context.backward(call.grad_out, grad_lse=call.grad_lse, wrt=["log_decay"])
+    assert_bitwise(again.log_decay, once.log_decay)
+    assert again.query is None
+    assert_gradients_close(call.gradients(), call.truth())
+
+
+# ---- what is hidden, and what is extreme ---------------------------------------------
+
+
+@both_dtypes
+def test_hidden_keys_may_be_nan(isa, dtype):
+    call = forgetting(dtype, batch=(), lq=130, lk=130)
+    settings = {"is_causal": True, "enable_gqa": True, "key_lengths": 100}
+    call = call._replace(settings=settings)
+    want, back = call.forward(), call.gradients()
+    for name in ("key", "value"):
+        call.inputs[name][:, 100:] = np.nan
+    assert_bitwise(call.forward(), want)
+    for name, gradient in call.gradients().items():
+        assert_bitwise(gradient, back[name])
+    assert not back["log_decay"][:, 129].any() or back["log_decay"][:, 99].any()
+
+
+def test_the_first_step_and_those_nobody_passes_get_nothing(isa):
+    call = forgetting("float64", batch=(), lq=6, lk=40)
+    gradients = call._replace(settings=call.settings | {"query_offset": 10})
+    got = gradients.gradients()["log_decay"]
+    assert not got[:, 0].any()
+    assert got[:, 1:16].all()
+    assert not got[:, 16:].any()
+
+
+@both_dtypes
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("lq", [2, 40])
+def test_the_largest_numbers_are_no_nan(isa, dtype, sign, lq):
+    """Sums stay finite: only -inf hides."""
+    steps = np.full((1, 40), sign * np.finfo(dtype).max, dtype)
+    zeros = np.zeros((1, lq, 4), dtype), np.zeros((1, 40, 4), dtype)
+    result = relpos.attention(
+        zeros[0],
+        zeros[1],
+        zeros[1],
+        np.full((lq, 40), sign * np.finfo(dtype).max, dtype),
+        is_causal=True,
+        log_decay=steps,
+        rel_bias=np.full(1, sign * np.finfo(dtype).max, dtype),
+        query_offset=40 - lq,
+        return_weights=True,
+        return_context=True,
+    )
+    assert np.isfinite(result.weights).all()
+    assert_close(result.weights.sum(-1), np.ones((1, lq)), "forward")
+    gradients = result.context.backward(np.ones((1, lq, 4), dtype))
+    assert all(np.isfinite(g).all() for g in gradients if g is not None)
+
+
+def test_nothing_to_decay(isa):
+    for lq, lk in ((0, 3), (3, 0), (0, 0)):
+        q, k = np.ones((2, lq, 4)), np.ones((2, lk, 4))
+        keywords = {"log_decay": np.zeros((2, lk)), "is_causal": True}
+        result = relpos.attention(
+            q, k, k, **keywords, query_offset=0, return_context=True
+        )
+        assert not result.out.any()
+        assert not result.context.backward(np.ones(q.shape)).log_decay.any()
+
+
+def test_with_fire(isa):
+    """Two biases that are made in the tiles: FIRE's first, then the decay."""
+    rng = np.random.default_rng(10)
+    q, k, v = qkv(rng, (), 2, 60, 60, 8)
+    network = normal(rng, 4), normal(rng, 4), normal(rng, 2, 4), normal(rng, 2)
+    fire = (*network, 0.5, 9.0)
+    steps = gates(rng, 2, 60)
+    keywords = {"is_causal": True, "log_decay": steps}
+    mask = reference.fire_bias(*fire, 60)
+    want = dense_oracle.attention(q, k, v, mask, **keywords)
+    result = relpos.fire_attention(q, k, v, *fire, **keywords, return_context=True)
+    assert_close(result.out, want.out, "forward")
+    grad = normal(rng, *q.shape)
+    got = result.context.backward(grad)
+    plain = relpos.attention(q, k, v, mask, **keywords, return_context=True).context
+    truth = plain.backward(grad, wrt=["attn_mask", "log_decay", "query"])
+    assert_close(got.log_decay, truth.log_decay, "gradient")
+    assert_close(got.query, truth.query, "gradient")
+    of_fire = relpos.fire_bias_backward(truth.attn_mask, *fire)
+    assert_close(got.w2, of_fire.w2, "same_formula")
+
+
+def test_ones_step_is_a_slope():
+    """Steps of one size are ALiBi."""
+    rng = np.random.default_rng(11)
+    q, k, v = qkv(rng, (), 4, 50, 50, 8)
+    slopes = relpos.alibi_slopes(4, dtype=np.float64)
+    steps = np.repeat(-slopes[:, None], 50, axis=1)
+    got = relpos.attention(q, k, v, is_causal=True, log_decay=steps)
+    bias = relpos.alibi_bias(slopes, 50)
+    want = relpos.attention(q, k, v, is_causal=True, rel_bias=bias)
+    assert_close(got, want, "same_formula")
+
+
+def test_the_definition_refuses_a_later_key():
+    x = np.ones((1, 3, 2))
+    with pytest.raises(ValueError, match="log_decay: a later key is visible"):
+        reference.attention(x, x, x, log_decay=np.zeros((1, 3)))
+
+
+def test_every_instruction_set_agrees():
+    call = forgetting("float64")
+    found = []
+    for isa in _core.by_isa:
+        with use_isa(isa):
+            found.append(call.gradients()["log_decay"])
+    for other in found[1:]:
+        assert_close(other, found[0], "gradient")
