@@ -1,0 +1,123 @@
+"""Recorded cores of published models, by their recipes, and rotary encodings."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import relpos
+from relpos import recipes
+from relpos._catalogue.row import Array, Named
+from relpos._demo.cores import Call, Case, Core, inputs
+
+__all__ = ["CORES"]
+
+
+def umt5(case: Case) -> Call:
+    """Buckets up to a distance of 12, where the recorded model's end."""
+    return relpos.attention, {
+        **inputs(case),
+        **recipes.umt5(case["weight"], max_distance=12),
+    }
+
+
+def umt5_gradients(found: Named, case: Case) -> Named:
+    """Back to (bucket, head)."""
+    return {**found, "weight": found["rel_bias"].T}
+
+
+def beit(case: Case) -> Call:
+    """3 x 3 patches after a class token."""
+    keywords = recipes.beit(case["relative_position_bias_table"], (3, 3))
+    return relpos.attention, {**inputs(case), **keywords}
+
+
+def beit_gradients(found: Named, case: Case) -> Named:
+    """Through the labels to the table."""
+    table = case["relative_position_bias_table"]
+    grad = recipes.beit_backward(found["rel_bias"], table, (3, 3))
+    return {**found, "relative_position_bias_table": grad}
+
+
+def parakeet_parameters(case: Case) -> tuple[Any, ...]:
+    """What is stored, and the length."""
+    stored = (case[name] for name in ("bias_u", "bias_v", "relative_k_proj"))
+    return *stored, case["query"].shape[-2]
+
+
+def parakeet(case: Case) -> Call:
+    """Positions projected by the model's weight."""
+    return relpos.attention, {
+        **inputs(case),
+        **recipes.parakeet(*parakeet_parameters(case)),
+    }
+
+
+def parakeet_gradients(found: Named, case: Case) -> Named:
+    """Through the projection to its weight."""
+    grads = found["rel_key"], found["pos_bias_u"], found["pos_bias_v"]
+    back = recipes.parakeet_backward(*grads, *parakeet_parameters(case))
+    return {**found, **back._asdict()}
+
+
+def recurrent_gemma(case: Case) -> Call:
+    """One key head and a window; queries and keys are recorded turned."""
+    window = int(case["attention_window_size"])
+    return relpos.attention, {**inputs(case), **recipes.recurrent_gemma(window)}
+
+
+# ---- rotary --------------------------------------------------------------------------
+
+
+def turn(x: Array, return_context: bool, **keywords: Any) -> Any:
+    """`apply_rotary` in the manner of `attention`: a result with a way back."""
+
+    def backward(grad_out: Array) -> relpos.RotaryGradients:
+        return relpos.apply_rotary_backward(grad_out, x, **keywords)
+
+    context = SimpleNamespace(backward=backward)
+    return SimpleNamespace(out=relpos.apply_rotary(x, **keywords), context=context)
+
+
+def gemma4(case: Case) -> Call:
+    """Full attention: a quarter of the pairs turns, over the whole width."""
+    rope = {
+        "rope_type": "proportional",
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 1e6,
+    }
+    config = {"head_dim": case["x"].shape[-1], "rope_parameters": rope}
+    return turn, {"x": case["x"], **relpos.rotary_from_config(config)._asdict()}
+
+
+def qwen3_vl(case: Case) -> Call:
+    """Pairs that take turns in time, height and width."""
+    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1])
+    sections = 4, 2, 2
+    angles = relpos.mrope_angles(
+        case["positions"], inv_freq, sections, interleaved=True
+    )
+    return turn, {"x": case["x"], "angles": angles[:, None]}
+
+
+def dinov3(case: Case) -> Call:
+    """Centres of patches in [-1, 1], and five tokens before them that stay."""
+    sides, x = case["grid"], case["x"]
+    centres = 2 * (np.argwhere(np.ones(sides)) + 0.5) / sides - 1
+    inv_freq = relpos.rotary_frequencies(x.shape[-1] // 2, base=100.0)
+    angles = relpos.axial_angles(2 * np.pi * centres, inv_freq)
+    before = np.zeros((x.shape[-2] - len(angles), angles.shape[-1]))
+    return turn, {"x": x, "angles": np.concatenate([before, angles])}
+
+
+CORES = {
+    "umt5": Core("UMT5 encoder, 8 buckets", umt5, umt5_gradients),
+    "beit": Core("BEiT, class token", beit, beit_gradients),
+    "parakeet": Core("Parakeet", parakeet, parakeet_gradients),
+    "recurrent_gemma": Core("RecurrentGemma, window", recurrent_gemma),
+    "gemma4_rotary": Core("Gemma 4, rotary", gemma4),
+    "qwen3_vl_rotary": Core("Qwen3-VL, rotary", qwen3_vl),
+    "dinov3_rotary": Core("DINOv3, rotary", dinov3),
+}
