@@ -129,6 +129,12 @@ def t5(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     return {"rel_bias": relpos.t5_bias(weight, place.length)}, {}
 
 
+def decay(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Logarithms of gates around a half, as a Forgetting Transformer has them."""
+    gates = place.draw(place.heads, place.length)
+    return {"log_decay": -np.logaddexp(np.float32(0), gates)}, {}
+
+
 def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     """The mask that is_causal stands for."""
     seen = np.ones((place.length, place.length), dtype=bool)
@@ -170,6 +176,7 @@ PRICED = {
     "Shaw": Priced(of_scheme("shaw")),
     "Music": Priced(of_scheme("music")),
     "Transformer-XL": Priced(of_scheme("xl")),
+    "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),
