@@ -213,7 +213,11 @@ SCHEMES = (
     ),
     Scheme(
         "alibi",
-        ("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
+        (
+            *("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
+            "recipes.forgetting_transformer",
+            "recipes.forgetting_transformer_backward",
+        ),
         "linear biases (ALiBi)",
         models=("BLOOM", "MPT"),
         operands=("rel_bias",),

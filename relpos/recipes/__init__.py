@@ -42,6 +42,10 @@ from relpos.recipes.enformer import (
     enformer_backward as enformer_backward,
     enformer_positions as enformer_positions,
 )
+from relpos.recipes.forgetting import (
+    forgetting_transformer as forgetting_transformer,
+    forgetting_transformer_backward as forgetting_transformer_backward,
+)
 from relpos.recipes.grids import (
     botnet as botnet,
     swin as swin,

@@ -5,7 +5,12 @@ from typing import NamedTuple
 from relpos._checks import Array
 from relpos._text import in_short
 
-__all__ = ["EnformerGradients", "ParakeetGradients", "SwinV2Gradients"]
+__all__ = [
+    "EnformerGradients",
+    "ForgettingTransformerGradients",
+    "ParakeetGradients",
+    "SwinV2Gradients",
+]
 
 
 @in_short
@@ -25,6 +30,26 @@ class EnformerGradients(NamedTuple):
     rel_content_bias: Array
     rel_pos_bias: Array
     to_rel_k: Array
+
+
+@in_short
+class ForgettingTransformerGradients(NamedTuple):
+    """Gradients of the gate of `forgetting_transformer`, and of its input.
+
+    Attributes
+    ----------
+    f_proj_weight : ndarray, (H, E)
+    f_proj_bias : ndarray, (H,)
+    hidden_states : ndarray, (..., L, E)
+
+    See Also
+    --------
+    forgetting_transformer_backward : Returns it.
+    """
+
+    f_proj_weight: Array
+    f_proj_bias: Array
+    hidden_states: Array
 
 
 @in_short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bad_recipes_scores
 import numpy as np
 from bad_kinds import D, H, L, Tensor, broadcast, ones
 
@@ -42,6 +43,7 @@ GOOD = {
     "enformer_positions": {"length": L, "dim": 12},
     "recurrent_gemma": {"attention_window_size": 4},
 }
+GOOD |= bad_recipes_scores.GOOD
 TABLE = "relative_position_bias_table"
 LEFT, RIGHT = "left_max_position_embeddings", "right_max_position_embeddings"
 
@@ -238,4 +240,4 @@ PROJECTED = [
     ),
 ]
 
-RECIPES = [*SEQUENCES, *GRIDS, *PROJECTED]
+RECIPES = [*SEQUENCES, *GRIDS, *PROJECTED, *bad_recipes_scores.RECIPES]

@@ -88,4 +88,6 @@ RECIPES = {
     "xlnet_segments_backward": lambda f, x: f(
         x(H, L, L), *(x(*s) for s in SEGMENTS), DIFFERENT
     ),
+    "forgetting_transformer": recipe(L, (H, 3), (H,), (L, 3), window_size=3),
+    "forgetting_transformer_backward": backward([(H, L)], (H, 3), (H,), (L, 3)),
 }

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 import recorded_biases
-import recorded_decay
 import recorded_families
 import recorded_helpers
 import recorded_models
+import recorded_models_late
 import recorded_rotary
 import recorded_xl
 from recorded import SUBSET
@@ -19,7 +19,7 @@ FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.
 FAMILIES |= recorded_rotary.FAMILIES
 FAMILIES |= recorded_biases.FAMILIES
 FAMILIES |= recorded_models.FAMILIES
-FAMILIES |= recorded_decay.FAMILIES
+FAMILIES |= recorded_models_late.FAMILIES
 
 
 def pytest_generate_tests(metafunc):
