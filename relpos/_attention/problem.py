@@ -14,14 +14,7 @@ import numpy as np
 from relpos._attention import fire_network
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges, as_edges
-from relpos._attention.operands import (
-    OPERANDS,
-    TABLES,
-    Sizes,
-    check_shapes,
-    join_batches,
-    read_sizes,
-)
+from relpos._attention.operands import OPERANDS, TABLES, Sizes
 from relpos._attention.placement import (
     UNPLACED,
     Placement,
@@ -31,6 +24,7 @@ from relpos._attention.placement import (
     expand_tables,
     place_tables,
 )
+from relpos._attention.shapes import check_shapes, join_batches, read_sizes
 from relpos._checks import (
     POSITION_LIMIT,
     Array,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.operands import check_shapes, join_batches, read_sizes
 from relpos._attention.placement import place_tables, transformer_xl_origin
 from relpos._attention.problem import as_scale, check_items, common_dtypes
+from relpos._attention.shapes import check_shapes, join_batches, read_sizes
 from relpos._checks import Array, as_flag, as_floating, as_integers, quiet
 from relpos._settings import kernels
 
