@@ -24,7 +24,9 @@ typedef struct {
 typedef struct {
     const int64_t *query_offset, *key_lengths; /* (B,), NULL: 0 and Lk */
     int64_t window_left, window_right;         /* r outside [-left, right] is hidden */
-    rp_array mask;                             /* (B, H, Lq, Lk) */
+    rp_array
+        key_ranges; /* (B, 1, Lq, 2), int64: query i sees only keys in [begin, end) */
+    rp_array mask;  /* (B, H, Lq, Lk) */
     int mask_type;
 } rp_sight;
 
@@ -83,6 +85,7 @@ typedef struct {
     rp_sight sight;
     rp_dropout dropout;
     rp_results results;
+    int weigh_all; /* tiles in which every weight is 0, too: the bits are the same */
     int threads;
 } rp_attention;
 

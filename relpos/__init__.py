@@ -11,7 +11,8 @@ rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magn
                    rotary_from_config, mrope_angles, axial_angles
 added encodings    sinusoidal, sinusoidal_shift_matrix, learned, conv_encoding,
                    index_encoding, normalized_index_encoding, random_encoding
-positions          relative_positions, grid_labels, skew, unskew, rel_shift
+positions          relative_positions, grid_labels, segment_ranges, skew, unskew,
+                   rel_shift
 gradients          AttentionContext, alibi_bias_backward, t5_bias_backward,
                    kerple_bias_backward, fire_bias_backward, apply_rotary_backward,
                    learned_backward, conv_encoding_backward
@@ -96,6 +97,9 @@ from relpos._attention.scores import (
     shaw_scores as shaw_scores,
     skewed_scores as skewed_scores,
     transformer_xl_scores as transformer_xl_scores,
+)
+from relpos._attention.segments import (
+    segment_ranges as segment_ranges,
 )
 from relpos._attention.skew import (
     rel_shift as rel_shift,

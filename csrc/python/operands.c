@@ -9,7 +9,7 @@
 
 #include "module.h"
 
-enum { KIND_T, KIND_F64, KIND_MASK, KIND_LABELS };
+enum { KIND_T, KIND_F64, KIND_I64, KIND_MASK, KIND_LABELS };
 static const char *const direction_names[] = {"attention_forward",
                                               "attention_backward"};
 
@@ -38,6 +38,7 @@ operand_row operand_rows[] = {
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("labels", forward.labels.array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    ROW("key_ranges", forward.sight.key_ranges, "1q2", KIND_I64, OPTIONAL, OPTIONAL),
     ROW("fire_lines", forward.fire.lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
     ROW("fire_offsets", forward.fire.offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
     ROW("fire_queries", forward.fire.queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
@@ -92,6 +93,7 @@ static struct {
     SCALAR("window_right", sight.window_right, 'l', 0, WINDOW)
     SCALAR("fire_signed", fire.is_signed, 'i', 0, 0, 1, 0)
     SCALAR("beyond", beyond, 'i', 0, RP_CLIP, RP_ZERO, RP_CLIP)
+    SCALAR("weigh_all", weigh_all, 'i', 0, 0, 1, 0)
     SCALAR("num_threads", threads, 'i', 1, 1, RP_MAX_THREADS, 1)
     /* clang-format on */
 };
@@ -138,6 +140,8 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
                       "must have query's dtype");
     } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
         return reject(call, PyExc_TypeError, row->entry.name, "must be float64");
+    } else if (row->kind == KIND_I64 && type != NPY_INT64) {
+        return reject(call, PyExc_TypeError, row->entry.name, "must be int64");
     } else if (row->kind == KIND_MASK) {
         call->problem.forward.sight.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
                                                 : type == NPY_FLOAT  ? RP_MASK_F32

@@ -50,6 +50,7 @@ def attention(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
+    key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
@@ -124,7 +125,8 @@ def attention(
         n takes the place of R in the line above; all tables have equal R.
     beyond : {"clip", "zero", "raise"}, default "clip"
         For relative positions outside a table: its end row, no term at all, or an error
-        if `is_causal`, `window` and `key_lengths` leave such a pair visible.
+        if `is_causal`, `window`, `key_ranges` and `key_lengths` leave such a pair
+        visible.
     labels : array_like of int8 to int64, (..., Lq, Lk), optional
         Table row of each pair instead of its relative position, shared by heads; axes
         of length 1 broadcast. Negative: no position term. Each table may have its own
@@ -134,6 +136,11 @@ def attention(
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,
         in float64. Logarithms of forget gates [5]_; any finite numbers. Every key after
         its query has to be hidden by `is_causal`, `window` or `key_lengths`.
+    key_ranges : array_like of int, (..., Lq, 2), optional
+        Query i sees only the keys ``key_ranges[i, 0] <= j < key_ranges[i, 1]``, counted
+        from key 0 whatever `query_offset` is; shared by heads. Ends beyond the keys are
+        moved to 0 and Lk, an end at or before its begin leaves nothing. Combines with
+        every other rule. Packed documents: `segment_ranges`.
     key_lengths : int or array_like of int, (...), optional
         Keys at and past it are hidden (padding); 0 to Lk.
     window : (int or None, int or None), optional
@@ -233,6 +240,7 @@ def attention(
         pos_bias_v,
         log_decay,
         labels,
+        key_ranges,
         query_offset,
         key_lengths,
         dropout_p,

@@ -18,6 +18,7 @@ class Call(NamedTuple):
     pos_bias_v: object = None
     log_decay: object = None
     labels: object = None
+    key_ranges: object = None
     query_offset: object = None
     key_lengths: object = None
     dropout_p: object = 0.0

@@ -36,6 +36,7 @@ class Computed(TypedDict, total=False):
     beyond: str
     labels: ArrayLike | None
     log_decay: ArrayLike | None
+    key_ranges: ArrayLike | None
     key_lengths: ArrayLike | None
     window: tuple[int | None, int | None] | None
 

@@ -268,6 +268,10 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
     rules = []
     if (left, right) != (UNBOUNDED, UNBOUNDED):
         rules.append((relative < -left) | (relative > right))
+    if "key_ranges" in x:
+        begin, end = x["key_ranges"][..., :1], x["key_ranges"][..., 1:]
+        at = np.arange(problem.sizes.Lk)
+        rules.append((at < begin) | (at >= end))
     if "key_lengths" in x:
         rules.append(np.arange(problem.sizes.Lk) >= _for_items(problem, "key_lengths"))
     if "rel_bias" in x and (bias := np.isneginf(x["rel_bias"])).any():

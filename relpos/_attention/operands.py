@@ -260,6 +260,28 @@ class Labels(Pairs):
         return array.dtype.newbyteorder("=")
 
 
+class Ranges(Operand):
+    """First key that each query sees, and the one after the last."""
+
+    has_gradient = False
+    promotes = False
+
+    def read(self, value: object) -> Array:
+        return as_integers(self.name, value)
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        shape = array.shape
+        if len(shape) >= 2 and shape[-1] == 2 and shape[-2] in (1, sizes.Lq):
+            return
+        raise ValueError(
+            f"{self.name}: got shape {shape}; expected (..., {sizes.Lq}, 2), begin and "
+            "end of the keys that each query sees"
+        )
+
+    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+
 class Items(Operand):
     """An integer for each batch item; a private copy, so that it stays checked."""
 
@@ -298,6 +320,7 @@ OPERANDS: Mapping[str, Operand] = {
         Vector("pos_bias_v", "H1D", "(D,) or (H, D)"),
         Decay("log_decay", "Hk1", "(..., H, Lk)"),
         Labels("labels", "1qk", "(..., Lq, Lk)"),
+        Ranges("key_ranges", "1q2", "(..., Lq, 2)"),
         Items("query_offset", "", _EACH_ITEM),
         Items("key_lengths", "", _EACH_ITEM),
     )

@@ -181,8 +181,8 @@ def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> Non
             raise IndexError(
                 f"{name}: visible relative positions run from {low} to {high}, but its "
                 f"{len(span)} rows cover {span.start} to {span.stop - 1}; expected a "
-                "longer table, fewer visible pairs (is_causal, window, key_lengths, "
-                'query_offset), or beyond="clip" or "zero"'
+                "longer table, fewer visible pairs (is_causal, window, key_ranges, "
+                'key_lengths, query_offset), or beyond="clip" or "zero"'
             )
 
 

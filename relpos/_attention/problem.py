@@ -104,7 +104,7 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 
 
-def offsets_of(inputs: dict[str, Array]) -> Array:
+def offsets_of(inputs: Mapping[str, Array]) -> Array:
     """`query_offset` as given, or 0."""
     return inputs.get("query_offset", _NO_OFFSET)
 
@@ -217,10 +217,12 @@ def _visible(
 ) -> tuple[int, int] | None:
     """Lowest and highest relative position that any query sees; None: none sees any.
 
-    All those between are seen too, so the Lq x Lk pairs need not be looked at.
+    The Lq x Lk pairs need not be looked at: each query sees all those between.
     """
     if not sizes.Lq or 0 in batch:
         return None
+    if "key_ranges" in inputs:
+        return _visible_in_ranges(inputs, sizes, window)
     offset: Any = inputs.get("query_offset", _NO_OFFSET)
     length: Any = inputs.get("key_lengths", np.array(sizes.Lk))
     one = offset.ndim == length.ndim == 0
@@ -232,6 +234,20 @@ def _visible(
     if one:
         return (low, high) if low <= high and length else None
     low, high, seen = np.broadcast_arrays(low, high, (low <= high) & (length > 0))
+    return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
+
+
+def _visible_in_ranges(
+    inputs: Mapping[str, Array], sizes: Sizes, window: tuple[int, int]
+) -> tuple[int, int] | None:
+    """`_visible` of the queries one by one, as each has a range of its own."""
+    begin, end = np.moveaxis(inputs["key_ranges"], -1, 0)
+    lengths = inputs.get("key_lengths", np.array(sizes.Lk))[..., None]
+    at = np.arange(sizes.Lq) + offsets_of(inputs)[..., None]
+    low = np.maximum(np.maximum(begin, 0) - at, -window[0])
+    high = np.minimum(np.minimum(end, lengths) - 1 - at, window[1])
+    low, high = np.broadcast_arrays(low, high)
+    seen = low <= high
     return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
 
 

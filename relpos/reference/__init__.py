@@ -58,6 +58,7 @@ from relpos.reference.positions import (
     grid_labels,
     rel_shift,
     relative_positions,
+    segment_ranges,
     skew,
     unskew,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "rotary_frequencies",
     "rotary_from_config",
     "rotary_magnitude",
+    "segment_ranges",
     "selective_rotary",
     "shaw_attention",
     "shaw_attention_split",

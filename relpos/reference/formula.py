@@ -73,6 +73,7 @@ def attention(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
+    key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
     return_lse: bool = False,
@@ -124,6 +125,7 @@ def attention(
         beyond=beyond,
         labels=labels,
         log_decay=log_decay,
+        key_ranges=key_ranges,
         key_lengths=key_lengths,
         window=window,
     )
@@ -183,6 +185,7 @@ def terms(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
+    key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
     window: tuple[int | None, int | None] | None = None,
 ) -> Terms:
@@ -205,7 +208,7 @@ def terms(
         query_offset = offset_of(query_offset, q, k)
     o = 0 if query_offset is None else query_offset
     r = relative(q.shape[-2], k.shape[-2], o)
-    see = allowed(r, is_causal, window, key_lengths)
+    see = allowed(r, is_causal, window, key_ranges, key_lengths)
     if g is not None and np.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")
     rows = {}

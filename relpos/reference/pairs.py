@@ -81,6 +81,7 @@ def allowed(
     r: Ints,
     is_causal: bool = False,
     window: tuple[int | None, int | None] | None = None,
+    key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
 ) -> Bools:
     """True where position alone lets query i see key j, (..., 1, Lq, Lk)."""
@@ -92,6 +93,10 @@ def allowed(
         see = see & (r >= -left)
     if right is not None:
         see = see & (r <= right)
+    if key_ranges is not None:
+        begin, end = np.moveaxis(np.asarray(key_ranges)[..., None, :, :], -1, 0)
+        j = np.arange(r.shape[-1])
+        see = see & (j >= begin[..., None]) & (j < end[..., None])
     if key_lengths is not None:
         lengths = np.asarray(key_lengths)[..., None, None, None]
         see = see & (np.arange(r.shape[-1]) < lengths)

@@ -8,7 +8,14 @@ import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats, Ints
 
-__all__ = ["grid_labels", "rel_shift", "relative_positions", "skew", "unskew"]
+__all__ = [
+    "grid_labels",
+    "rel_shift",
+    "relative_positions",
+    "segment_ranges",
+    "skew",
+    "unskew",
+]
 
 
 def relative_positions(
@@ -78,6 +85,33 @@ def grid_labels(shape: Sequence[int]) -> Ints:
     for n, x in zip(shape, cells, strict=True):
         label = label * (2 * n - 1) + (x[None, :] - x[:, None] + n - 1)
     return label
+
+
+def segment_ranges(
+    query_segments: ArrayLike, key_segments: ArrayLike | None = None
+) -> Ints:
+    """Begin and end of the keys whose segment is query i's: (..., Lq, 2) int64.
+
+    begin_i = |{j : key_j < query_i}| counts the keys of earlier segments, end_i =
+    |{j : key_j ≤ query_i}| those and the query's own; query_segments (..., Lq) and
+    key_segments (..., Lk) ascend along their last axis.
+
+    See Also
+    --------
+    relpos.segment_ranges : Describes the arguments.
+
+    Examples
+    --------
+    >>> segment_ranges([0, 1, 1])
+    array([[0, 1],
+           [1, 3],
+           [1, 3]])
+    """
+    query = np.asarray(query_segments)[..., :, None]
+    key = query_segments if key_segments is None else key_segments
+    key = np.asarray(key)[..., None, :]
+    begin, end = np.sum(key < query, axis=-1), np.sum(key <= query, axis=-1)
+    return np.stack([begin, end], axis=-1)
 
 
 def rel_shift(x: ArrayLike) -> Floats:

@@ -61,6 +61,23 @@ SHAPES = [
     ("rel_key", {"rel_key": ones(2, H, 3, D)}, r"batch axes \(2,\).* with \(3,\)"),
     ("query_offset", {"query_offset": [0, 1]}, r"batch axes \(2,\).* with \(3,\)"),
     ("key_lengths", {"key_lengths": [1, 2]}, r"batch axes \(2,\).* with \(3,\)"),
+    (
+        "key_ranges",
+        {"key_ranges": np.zeros((2, L, 2), int)},
+        r"batch axes \(2,\).* with \(3,\)",
+    ),
+    ("key_ranges", {"key_ranges": 3}, r"got shape \(\); expected \(\.\.\., 4, 2\)"),
+    ("key_ranges", {"key_ranges": [0, 4]}, r"got shape \(2,\); expected \(\.\.\., 4"),
+    ("key_ranges", {"key_ranges": np.zeros((3, 2), int)}, r"\(3, 2\); expected"),
+    ("key_ranges", {"key_ranges": np.zeros((L, 3), int)}, r"\(4, 3\); expected"),
+    ("key_ranges", {"key_ranges": np.zeros((L, 1), int)}, r"\(4, 1\); expected"),
+    ("key_ranges", {"key_ranges": np.zeros((2, L), int)}, r"\(2, 4\); expected"),
+    ("key_ranges", {"key_ranges": np.zeros((L, 0), int)}, r"\(4, 0\); expected"),
+    (
+        "key_ranges",
+        {"key_ranges": np.zeros((*[1] * 30, L, 2), int)},
+        r"30 batch axes; expected at most 29",
+    ),
     ("attn_mask", {"attn_mask": ones(2, 1, L, L)}, r"batch axes \(2,\).* with \(3,\)"),
     (
         "labels",

@@ -33,6 +33,7 @@ GOOD |= {
     "transformer_xl_scores": {**SCORES, **UV},
     "relative_positions": {"query_length": 4},
     "grid_labels": {"shape": (2, 3)},
+    "segment_ranges": {"query_segments": [0, 0, 1]},
     "skew": {"x": np.ones((L, 2 * L - 1)), "is_causal": False},
     "unskew": {"x": np.ones((L, L)), "is_causal": False},
     "rel_shift": {"x": np.ones((L, L))},

@@ -136,6 +136,7 @@ PUBLIC |= {
     "mrope_angles": lambda f, x: f(x(3, L), x(D // 2), (1, 0, 1)),
     "axial_angles": lambda f, x: f(x(L, 2), x(D // 4)),
     "scores": scores,
+    "segment_ranges": lambda f, x: f([0, 0, 2], [0, 1, 2, 2]),
     "shaw_scores": lambda f, x: f(x(*Q), x(*Q), x(*BOTH), scale=1e-30),
     "sinusoidal": sinusoids,
     "sinusoidal_shift_matrix": lambda f, x: f(x(), 6, base=1e300),

@@ -88,6 +88,13 @@ def hiding(draw, sizes, rng):
     if draw(st.booleans()):
         shape = draw(st.sampled_from([(), sizes.batch]))
         settings["key_lengths"] = rng.integers(0, sizes.lk + 1, shape)
+    if draw(st.booleans()):
+        shape = (
+            *draw(batch_axes(sizes.batch)),
+            draw(st.sampled_from([1, sizes.lq])),
+            2,
+        )
+        settings["key_ranges"] = rng.integers(-3, sizes.lk + 4, shape)
     kind = draw(st.sampled_from(["none", "bool", "float"]))
     axes = (sizes.heads, sizes.lq, sizes.lk)
     shape = tuple(1 if draw(st.booleans()) else size for size in axes)
@@ -152,7 +159,7 @@ def runs(draw):
 
 def joined_batch(inputs, settings):
     """Batch axes of the call: those of its operands together."""
-    tails = {"rel_bias": 2, "labels": 2, "log_decay": 2}
+    tails = {"rel_bias": 2, "labels": 2, "log_decay": 2, "key_ranges": 2}
     tails |= {"query_offset": 0, "key_lengths": 0}
     operands = {
         n: x for n, x in (inputs | settings).items() if isinstance(x, np.ndarray)

@@ -24,7 +24,7 @@ from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
 #: Public functions and layers that serve every scheme, or none.
 OF_NO_SCHEME = {
     *("merge_attention", "scores", "relative_positions", "grid_labels", "plan"),
-    "audit_encoding",
+    *("segment_ranges", "audit_encoding"),
     *("get_num_threads", "set_num_threads", "threads", "show_config"),
     *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
 }

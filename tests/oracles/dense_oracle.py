@@ -163,6 +163,14 @@ class Operands:
             for x in (options["pos_bias_u"], options["pos_bias_v"])
         )
         self.mask = _full(_additive(attn_mask), batch, self.shape)
+        if options["key_ranges"] is not None:
+            begin, end = np.moveaxis(
+                _full(options["key_ranges"], batch, (lq, 2)), -1, 0
+            )
+            inside = (np.arange(lk) >= begin[..., None]) & (
+                np.arange(lk) < end[..., None]
+            )
+            self.mask = np.where(inside[:, None], self.mask, -np.inf)
 
 
 def _additive(mask):

@@ -72,6 +72,7 @@ DEFAULTS = {
     "beyond": "clip",
     "labels": None,
     "log_decay": None,
+    "key_ranges": None,
     "key_lengths": None,
     "window": None,
     "rng": None,
@@ -128,7 +129,8 @@ def batch_shape(arrays, mask, options):
     shapes = [x.shape[:-3] for x in arrays]
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
     shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
-    shapes += [np.shape(options[name])[:-2] for name in ("labels", "log_decay")]
+    names = ("labels", "log_decay", "key_ranges")
+    shapes += [np.shape(options[name])[:-2] for name in names]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
     return np.broadcast_shapes(*shapes)
 
@@ -153,6 +155,8 @@ class _Problem:
         self.scale = 1.0 / np.sqrt(dim) if scale is None else scale
         self.offsets = self._per_batch("query_offset", 0)
         self.lengths = self._per_batch("key_lengths", lk)
+        ranges = [[0, lk]] if options["key_ranges"] is None else options["key_ranges"]
+        self.ranges = np.broadcast_to(ranges, (*batch, lq, 2))
         labels, self.mask = options["labels"], attn_mask
         self.labels = (
             None if labels is None else np.broadcast_to(labels, (*batch, lq, lk))
@@ -217,7 +221,8 @@ class _Problem:
             return False
         if self.is_causal and relative > 0:
             return False
-        return j < self.lengths[b]
+        begin, end = self.ranges[b][i]
+        return begin <= j < end and j < self.lengths[b]
 
     def logit(self, b, h, i, j):
         """s_ij, -inf where the pair is hidden."""

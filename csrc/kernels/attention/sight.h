@@ -1,4 +1,5 @@
-/* sight.h: which keys a query may attend to by its window, causality and the keys' length. */
+/* sight.h: which keys a query may attend to by its window, causality, the keys' length and a
+ * range of its own. */
 #ifndef RELPOS_ATTENTION_SIGHT_H
 #define RELPOS_ATTENTION_SIGHT_H
 
@@ -17,7 +18,7 @@ rp_query_offset(const rp_attention *p, int64_t b)
 /* Keys that query i may attend to by window, causality and length: [begin, end). Both
  * ends never fall as i rises. */
 RP_INLINE rp_interval
-rp_visible(const rp_attention *p, int64_t b, int64_t i)
+rp_in_window(const rp_attention *p, int64_t b, int64_t i)
 {
     int64_t at = i + rp_query_offset(p, b);
     int64_t length = p->sight.key_lengths ? p->sight.key_lengths[b] : p->Lk;
@@ -29,12 +30,26 @@ rp_visible(const rp_attention *p, int64_t b, int64_t i)
     return v;
 }
 
-/* Whether rows that see the keys [begin, end) see any of a tile's `count` keys from j0 on.
- * Rows that see nothing have begin = end: their tile may lie outside every band. */
-RP_INLINE int
-rp_overlaps(int64_t begin, int64_t end, int64_t j0, int64_t count)
+RP_INLINE rp_interval
+rp_overlap(rp_interval a, rp_interval b)
 {
-    return begin < end && begin < j0 + count && end > j0;
+    rp_interval both = {RP_MAX(a.begin, b.begin), RP_MIN(a.end, b.end)};
+    both.end = RP_MAX(both.begin, both.end);
+    return both;
+}
+
+/* Keys that query i may attend to, but for the mask: those of its window in its own range. */
+RP_INLINE rp_interval
+rp_visible(const rp_attention *p, int64_t b, int64_t i)
+{
+    const rp_array *ranges = &p->sight.key_ranges;
+    rp_interval v = rp_in_window(p, b, i);
+    if (!ranges->data)
+        return v;
+    const char *range = rp_at(ranges, b, 0, i);
+    rp_interval own = {*(const int64_t *)range,
+                       *(const int64_t *)(range + ranges->col)};
+    return rp_overlap(v, own);
 }
 
 #endif

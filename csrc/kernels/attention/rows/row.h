@@ -181,7 +181,7 @@ finish_logits(const query_rows_t *rows, const query_row_t *q)
     if (p->rel_query.array.data)
         score_rel_query(rows, q, j0, end);
     add_bias_run(rows->bias, q->b, q->h, q->i, j0, end - j0, s);
-    add_mask(p, q->b, q->h, q->i, j0, (int)(end - j0), s);
+    add_mask(p, q->b, q->h, q->i, j0, end - j0, s);
     if (weights->data && j0 < end)
         unpack_row(rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, weights->col,
                    s, end - j0);

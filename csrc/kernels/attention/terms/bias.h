@@ -19,6 +19,14 @@ has_bias(const rp_attention *p)
     return p->rel_bias.array.data || p->fire.lines.data || has_decay(p);
 }
 
+/* Whether the bias is b by offset and nothing else. */
+RP_INLINE int
+is_bias_by_offset(const rp_attention *p)
+{
+    return p->rel_bias.array.data && !p->labels.array.data && !p->fire.lines.data &&
+           !has_decay(p);
+}
+
 /* g: of a backward, else NULL. */
 static void
 plan_bias(bias_t *bias, const rp_attention *p, const rp_gradients *g)

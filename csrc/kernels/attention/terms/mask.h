@@ -6,23 +6,23 @@
 
 /* Row (b, h, i), keys [j0, j0 + count). */
 static void
-add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0, int count,
-         T *s)
+add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
+         int64_t count, T *s)
 {
     const ptrdiff_t step = p->sight.mask.col;
     if (p->sight.mask_type == RP_MASK_NONE)
         return;
     const char *mask = rp_at(&p->sight.mask, b, h, i) + j0 * step;
     if (p->sight.mask_type == RP_MASK_BOOL)
-        for (int n = 0; n < count; n++, mask += step)
+        for (int64_t n = 0; n < count; n++, mask += step)
             s[n] = *(const unsigned char *)mask ? s[n] : -(T)INFINITY;
     else if (p->sight.mask_type == RP_MASK_F32)
-        for (int n = 0; n < count; n++, mask += step) {
+        for (int64_t n = 0; n < count; n++, mask += step) {
             T x = log2_units(*(const float *)mask);
             s[n] = add_or_hide(s[n], x);
         }
     else
-        for (int n = 0; n < count; n++, mask += step) {
+        for (int64_t n = 0; n < count; n++, mask += step) {
             T x = log2_units(*(const double *)mask);
             s[n] = add_or_hide(s[n], x);
         }

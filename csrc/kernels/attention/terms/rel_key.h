@@ -40,10 +40,10 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
     if (end > first)
         gemm_set(q->relative, plan->D_pad, table + (t->w0 + first) * p->D, q->rows_pad,
                  end - first, p->D, p->D, w->scores + first, plan->lds);
-    q->saved_column = t->w0 + plan->key_tile;
-    if (q->saved && end == plan->lds && t->j0 + plan->key_tile < q->end)
+    q->saved_column = t->w0 + t->columns;
+    if (q->saved && end == t->columns + BQ && t->j0 + t->columns < q->seen.end)
         for (int m = 0; m < q->rows_pad; m++)
-            memcpy(q->saved + m * BQ, w->scores + m * plan->lds + plan->key_tile,
+            memcpy(q->saved + m * BQ, w->scores + m * plan->lds + t->columns,
                    BQ * sizeof(T));
     else
         q->saved_column = -1;

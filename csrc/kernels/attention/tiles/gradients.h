@@ -65,9 +65,10 @@ typedef struct {
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
     int64_t chunk_keys, chunks;
-    rp_interval queries[RP_CHUNKS]; /* tiles that see a key of the chunk, in any item */
+    rp_interval queries[RP_CHUNKS]; /* tiles that may see a key of it, in any item */
     int64_t starts[RP_CHUNKS + 1];  /* rows of a head that come before theirs; all */
-    char *heads;                    /* per head of the wave: its operands */
+    rp_interval *met; /* (B, chunks): those of an item that do; NULL: by window alone */
+    char *heads;      /* per head of the wave: its operands */
     T *grad_query;    /* per head and chunk: partial sums; NULL: not asked for */
     row_ends_t *ends; /* per head and chunk, all rows; NULL: not corrected */
     size_t head_size; /* bytes */

@@ -9,9 +9,9 @@ enum {
     RP_SUM_ROWS = 32, /* rows of a gradient that a unit adds partial sums to */
 };
 
-/* Query tiles that see any key of a chunk: [begin, end). */
+/* Query tiles that may see a key of a chunk by window and length: [begin, end). */
 static rp_interval
-chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
+window_queries(const gradients_t *gp, int64_t b, int64_t chunk)
 {
     const rp_attention *p = gp->plan.p;
     int64_t first = chunk * gp->chunk_keys, end = first + gp->chunk_keys;
@@ -19,7 +19,7 @@ chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
     rp_interval tiles = {0, 0};
     while (low < high) { /* what a row sees never moves back as rows go on */
         middle = low + (high - low) / 2;
-        if (rp_visible(p, b, RP_MIN(p->Lq, (middle + 1) * BQ) - 1).end <= first)
+        if (rp_in_window(p, b, RP_MIN(p->Lq, (middle + 1) * BQ) - 1).end <= first)
             low = middle + 1;
         else
             high = middle;
@@ -28,13 +28,44 @@ chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
     high = query_tiles(gp);
     while (low < high) {
         middle = low + (high - low) / 2;
-        if (rp_visible(p, b, middle * BQ).begin < end)
+        if (rp_in_window(p, b, middle * BQ).begin < end)
             low = middle + 1;
         else
             high = middle;
     }
     tiles.end = low;
     return tiles;
+}
+
+/* Query tiles that see a key of a chunk, by range. */
+static rp_interval
+range_queries(const gradients_t *gp, int64_t b, int64_t chunk)
+{
+    rp_interval keys = {chunk * gp->chunk_keys, (chunk + 1) * gp->chunk_keys};
+    rp_interval within = window_queries(gp, b, chunk), tiles = {within.end, within.end};
+    for (int64_t tile = within.begin; tile < within.end; tile++) {
+        rp_interval any = sight_of(&gp->plan.shown, b, tile * BQ, 1).any;
+        any = rp_overlap(any, keys);
+        if (any.begin == any.end)
+            continue;
+        tiles.begin = RP_MIN(tiles.begin, tile);
+        tiles.end = tile + 1;
+    }
+    return tiles;
+}
+
+static void
+start_queries_met(gradients_t *gp)
+{
+    for (int64_t n = 0; gp->met && n < gp->plan.p->B * gp->chunks; n++)
+        gp->met[n] = range_queries(gp, n / gp->chunks, n % gp->chunks);
+}
+
+/* Query tiles that see a key of a chunk: [begin, end). */
+RP_INLINE rp_interval
+chunk_queries(const gradients_t *gp, int64_t b, int64_t chunk)
+{
+    return gp->met ? gp->met[b * gp->chunks + chunk] : window_queries(gp, b, chunk);
 }
 
 /* The query tiles of each chunk, in any batch item. */
@@ -45,12 +76,12 @@ plan_queries(gradients_t *gp)
     const int64_t *lengths = p->sight.key_lengths;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval *all = &gp->queries[chunk];
-        *all = chunk_queries(gp, 0, chunk);
+        *all = window_queries(gp, 0, chunk);
         for (int64_t b = 1; b < p->B; b++) {
             if (rp_query_offset(p, b) == rp_query_offset(p, b - 1) &&
                 (!lengths || lengths[b] == lengths[b - 1]))
                 continue;
-            rp_interval tiles = chunk_queries(gp, b, chunk);
+            rp_interval tiles = window_queries(gp, b, chunk);
             if (tiles.begin == tiles.end)
                 continue;
             all->begin =

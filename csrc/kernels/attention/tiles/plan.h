@@ -12,6 +12,8 @@
 #define RELPOS_ATTENTION_TILES_PLAN_H
 
 #include "../terms/bias.h"
+#include "shown.h"
+#include "weightless.h"
 
 enum {
     RP_MOST_TABLES = 5, /* packed for one call: by the backward */
@@ -26,6 +28,8 @@ typedef struct {
     ptrdiff_t lds; /* row length of the score buffer: key_tile keys plus the skew */
     int64_t Lq_pad, Lk_pad, D_pad, Dv_pad, key_tiles;
     band_t band;
+    shown_t shown;
+    weightless_t weightless;
     packed_t rel_key, rel_query, rel_value;
     packed_t *tables[RP_MOST_TABLES]; /* those of them, and others, that are packed */
     int table_count;
@@ -76,10 +80,11 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->rel_query.path = p->rel_query.array.data ? RP_BAND : RP_ABSENT;
     plan->rel_value.path = choose_path(p, &p->rel_value, most_rows);
     plan->rel_value.stride = RP_ROUND_UP(p->rel_value.rows, VL);
+    plan_shown(&plan->shown, p);
     plan->skew = by_band(&plan->rel_key) || by_band(&plan->rel_value);
-    plan->may_hide = p->sight.window_left != RP_UNBOUNDED ||
-                     p->sight.window_right != RP_UNBOUNDED ||
-                     p->sight.mask_type != RP_MASK_NONE || has_bias(p);
+    plan->may_hide =
+        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED ||
+        p->sight.mask_type != RP_MASK_NONE || p->sight.key_ranges.data || has_bias(p);
     plan->Lq_pad = RP_ROUND_UP(p->Lq, BQ);
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->D_pad = RP_ROUND_UP(p->D, VL);
@@ -96,6 +101,7 @@ plan_tiles(plan_t *plan, int keys)
     plan->key_tiles = (plan->p->Lk + keys - 1) / keys;
     plan->lds = keys + BQ;
     plan_band(plan);
+    plan_weightless(&plan->weightless, plan->p, plan->key_tiles);
 }
 
 /* ---- slices ---------------------------------------------------------------------- */

@@ -8,21 +8,13 @@
 #include "../terms/rel_key.h"
 #include "../terms/rel_query.h"
 
-/* Columns that all rows of the tile see, in whole panels, and that nothing is added to after
- * the products. */
+/* Columns that all rows of the tile see and that nothing is added to after the products. */
 static rp_interval
-open_columns(const plan_t *plan, const queries_t *q, const tile_t *t)
+open_columns(const plan_t *plan, const tile_t *t)
 {
-    const rp_attention *p = plan->p;
-    rp_interval none = {0, 0}, open;
-    if (adds_bias(&plan->bias, plan->bias_first) || is_used(&plan->rel_query) ||
-        p->sight.mask_type != RP_MASK_NONE)
-        return none;
-    int64_t begin = rp_visible(p, q->b, q->i0 + q->rows - 1).begin - t->j0;
-    int64_t end = rp_visible(p, q->b, q->i0).end - t->j0;
-    open.begin = RP_ROUND_UP(RP_MAX(begin, 0), NR);
-    open.end = RP_MIN(end, t->columns) / NR * NR;
-    return open.begin < open.end ? open : none;
+    const rp_interval none = {0, 0};
+    int added = adds_bias(&plan->bias, plan->bias_first) || is_used(&plan->rel_query);
+    return added ? none : t->shown;
 }
 
 /* The largest of s[first] to s[end - 1], whole vectors, and top, by lane. */
@@ -41,7 +33,9 @@ finish_row(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t
     rp_interval visible = rp_visible(plan->p, q->b, q->i0 + m);
     T *s = t->s + m * t->ld, *top = w->lane_max;
     add_bias(&plan->bias, w, q, t, m, plan->bias_first);
-    add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0, t->keys, s);
+    add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0, t->shown.begin, s);
+    add_mask(plan->p, q->b, q->h, q->i0 + m, t->j0 + t->shown.end,
+             t->keys - t->shown.end, s + t->shown.end);
     hide(s, 0, RP_MIN(t->columns, visible.begin - t->j0));
     hide(s, RP_MAX(0, visible.end - t->j0), t->columns);
     if (!top)
@@ -68,7 +62,7 @@ score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *k
         fill_bias(&plan->bias, q, t);
     else
         constant = fill_rel_key(plan, w, q, t, &step);
-    t->open = open_columns(plan, q, t);
+    t->open = open_columns(plan, t);
     add_content(plan, q, t, keys, constant, step, w->lane_max);
     add_rel_query(plan, w, q, t);
     if (!all_open(t)) {

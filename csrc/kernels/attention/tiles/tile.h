@@ -11,9 +11,11 @@
 typedef struct {
     int64_t b, h, i0;
     int rows, rows_pad;    /* valid rows, and rounded up to whole micro-tiles */
-    int64_t begin, end;    /* keys that any of its rows may see */
+    rp_interval seen;      /* keys that any of its rows may see */
+    rp_interval common;    /* keys that all of them see, but for the mask */
     int64_t saved_column;  /* w of the first saved band column; -1: none */
     T *content, *relative; /* packed (q + u) and (q + v), times scale * log2e */
+    T norm, floor;         /* weightless.h: the longest row; below the rows' maxima */
     T *saved;           /* (BQ, BQ): band columns for the next key tile; NULL: none */
     T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */
     T *key_dots;        /* (BQ, rows of rel_key): (q + v).A, paths ROWS and LABELS */
@@ -31,12 +33,13 @@ typedef struct {
 
 /* The part of a key tile that one query tile works on. */
 typedef struct {
-    int64_t j0;        /* first key */
-    int keys, columns; /* visible keys, and rounded up to whole panels */
+    int64_t j0; /* first key: a panel's, at most NR - 1 before one that is seen */
+    int keys, columns; /* up to the last that any row sees, and in whole panels */
     int64_t w0;        /* first band column */
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;
-    rp_interval open; /* columns that every row sees, in whole panels */
+    rp_interval shown; /* columns that every row sees as they are, in whole panels */
+    rp_interval open;  /* the same, where nothing is added after the products */
 } tile_t;
 
 /* Whether no pair of the tile is hidden. */

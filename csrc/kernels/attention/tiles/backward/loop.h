@@ -25,23 +25,38 @@ start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t i0,
     q->i0 = i0;
     q->rows = (int)RP_MIN(BQ, p->Lq - i0);
     q->rows_pad = RP_ROUND_UP(q->rows, MR);
-    q->begin = rp_visible(p, q->b, i0).begin;
-    q->end = rp_visible(p, q->b, i0 + q->rows - 1).end;
-    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
+    see_keys(&plan->shown, q);
+    if (!start_tile(&plan->shown, q, t, j0, plan->key_tile))
         return 0;
     q->content = x->head->rows_u + i0 * plan->D_pad;
     q->relative = x->head->rows_v + i0 * plan->D_pad;
     q->key_dots =
         x->head->key_dots ? x->head->key_dots + i0 * plan->rel_key.stride : NULL;
     q->saved_column = -1;
-    *t = (tile_t){.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
-    t->columns = RP_ROUND_UP(t->keys, NR);
-    t->w0 = j0 - i0 + plan->Lq_pad - BQ;
+    t->w0 = t->j0 - i0 + plan->Lq_pad - BQ;
     t->ld = plan->lds - plan->skew;
     t->s = w->forward.scores + plan->skew * (BQ - 1);
     x->d = w->grads + plan->skew * (BQ - 1);
     x->selected = x->head->bad[i0 / BQ];
     return 1;
+}
+
+/* Whether every weight of the tile is 0, so that it adds to no gradient. */
+static int
+visits_nothing(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *norms)
+{
+    const plan_t *plan = &gp->plan;
+    queries_t *q = &x->q;
+    if (!may_weigh_nothing(&plan->weightless, q, norms, plan->key_tiles, plan->D_pad))
+        return 0;
+    q->floor = (T)INFINITY;
+    for (int m = 0; m < q->rows; m++) {
+        T max = x->head->max[q->i0 + m];
+        if (x->head->norm[q->i0 + m] != 0 && (max < q->floor || max != max))
+            q->floor = max;
+    }
+    start_bias_tile(&plan->bias, &w->forward, q, &x->t);
+    return weighs_nothing(q, &x->t, w->forward.bias, norms[x->t.j0 / plan->key_tile]);
 }
 
 /* One query head over the chunk. */
@@ -54,6 +69,7 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
     int64_t end = RP_MIN(p->Lk, (x->chunk + 1) * gp->chunk_keys);
     const T *keys = plan->keys + slice * plan->Lk_pad * p->D;
     const T *values = gp->value_panel + slice * plan->Lk_pad * p->Dv;
+    const T *norms = norms_of(&plan->weightless, slice, plan->key_tiles);
     head_t head = head_of(gp, x->index);
     rp_interval tiles = chunk_queries(gp, x->q.b, x->chunk);
     x->head = &head;
@@ -65,7 +81,8 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
         for (int64_t tile = tiles.begin; tile < tiles.end; tile++) {
             if (rp_stopping())
                 return;
-            if (start_visit(gp, w, x, tile * BQ, j0))
+            if (start_visit(gp, w, x, tile * BQ, j0) &&
+                !visits_nothing(gp, w, x, norms))
                 backward_tile(gp, w, x, keys, values, keys_bad);
         }
     }

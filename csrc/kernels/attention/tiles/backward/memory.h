@@ -105,9 +105,13 @@ lay_out_backward(void *context, arena_t *arena)
     gp->keys_bad = take(arena, plan->slices, (size_t)plan->key_tiles);
     gp->heads_bad = take(arena, heads, (size_t)query_tiles(gp));
     gp->heads = take(arena, heads, gp->head_size);
+    if (p->sight.key_ranges.data)
+        gp->met = take(arena, p->B, (size_t)gp->chunks * sizeof(rp_interval));
     lay_out_partials(gp, arena);
     plan->scratch = take(arena, p->threads, plan->scratch_size);
     lay_out_tables(plan, arena);
+    lay_out_shown(&plan->shown, arena);
+    lay_out_weightless(&plan->weightless, arena, plan->slices * plan->key_tiles);
     lay_out_bias(&plan->bias, arena);
 }
 

@@ -6,6 +6,7 @@
 #include "../../terms/rel_key.h"
 #include "../../terms/rel_value.h"
 #include "../forward/pack.h"
+#include "../partials.h"
 #include "memory.h"
 
 /* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
@@ -144,7 +145,13 @@ start_backward(gradients_t *gp)
     plan_t *plan = &gp->plan;
     rp_status status = start_bias(&plan->bias);
     if (!status)
+        status = start_shown(&plan->shown);
+    if (!status)
+        status = start_weightless(&plan->weightless);
+    if (!status)
         status = pack_tables(plan);
+    if (!status)
+        start_queries_met(gp);
     gp->key_rows_bad =
         table_not_finite(&gp->key_rows) || table_not_finite(&gp->query_rows);
     plan->bias_first = bias_can_fill(&plan->bias) && !is_used(&plan->rel_key);

@@ -21,8 +21,9 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
     q->i0 = i0;
     q->rows = (int)RP_MIN(BQ, p->Lq - i0);
     q->rows_pad = RP_ROUND_UP(q->rows, MR);
-    q->begin = rp_visible(p, b, i0).begin;
-    q->end = rp_visible(p, b, i0 + q->rows - 1).end;
+    see_keys(&plan->shown, q);
+    if (plan->shown.classes)
+        q->seen = without_hidden(&plan->shown, q, q->seen);
     q->saved_column = -1;
     pack_queries(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
     memset(q->out, 0, (size_t)(q->rows_pad * plan->Dv_pad) * sizeof(T));
@@ -38,24 +39,45 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
         hide_weights(&p->results.weights, b, h, i0 + m, p->Lk);
 }
 
+/* What the maximum of each row will be at least, where that lets tiles be left out. */
+static void
+find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
+{
+    const int64_t slice = slice_of(plan, q->b, q->h / plan->group);
+    const T *norms = norms_of(&plan->weightless, slice, plan->key_tiles);
+    tile_t t;
+    if (!may_weigh_nothing(&plan->weightless, q, norms, plan->key_tiles, plan->D_pad))
+        return;
+    for (int64_t tile = 0; tile < plan->key_tiles; tile++) {
+        if (!start_tile(&plan->shown, q, &t, tile * plan->key_tile, plan->key_tile))
+            continue;
+        start_bias_tile(&plan->bias, w, q, &t);
+        raise_floor(q, &t, w->bias, norms[tile]);
+    }
+}
+
 static void
 visit_tile(const plan_t *plan, scratch_t *w, queries_t *q, int64_t j0)
 {
     const rp_attention *p = plan->p;
-    if (!rp_overlaps(q->begin, q->end, j0, plan->key_tile))
+    tile_t t;
+    if (!start_tile(&plan->shown, q, &t, j0, plan->key_tile))
         return;
-    tile_t t = {.j0 = j0, .keys = (int)RP_MIN(plan->key_tile, q->end - j0)};
-    t.columns = RP_ROUND_UP(t.keys, NR);
-    t.w0 = j0 - q->i0 + plan->Lq_pad - BQ;
+    t.w0 = t.j0 - q->i0 + plan->Lq_pad - BQ;
     t.ld = plan->lds - plan->skew;
     t.s = w->scores + plan->skew * (BQ - 1);
     int64_t hk = q->h / plan->group, slice = slice_of(plan, q->b, hk);
+    int64_t tile = slice * plan->key_tiles + j0 / plan->key_tile;
+    int bad = plan->may_hide && plan->values_bad[tile];
     ptrdiff_t stride;
     const T *values = slice_values(plan, q->b, hk, &stride);
+    if (q->floor > -(T)INFINITY && !bad) {
+        start_bias_tile(&plan->bias, w, q, &t);
+        if (weighs_nothing(q, &t, w->bias, plan->weightless.norms[tile]))
+            return;
+    }
     score_tile(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
-    value_tile(plan, w, q, &t, values, stride,
-               plan->may_hide &&
-                   plan->values_bad[slice * plan->key_tiles + j0 / plan->key_tile]);
+    value_tile(plan, w, q, &t, values, stride, bad);
 }
 
 static void
@@ -88,8 +110,11 @@ forward_unit(void *context, int64_t unit, int worker)
     for (; tiles < plan->block_tiles && i0 + tiles * BQ < p->Lq; tiles++) {
         queries_t *q = &w.queries[tiles];
         start_queries(plan, q, b, h, i0 + tiles * BQ);
-        begin = RP_MIN(begin, q->begin);
-        end = RP_MAX(end, q->end);
+        find_floor(plan, &w, q);
+        if (q->seen.begin == q->seen.end)
+            continue;
+        begin = RP_MIN(begin, q->seen.begin);
+        end = RP_MAX(end, q->seen.end);
     }
     for (int64_t j0 = begin / plan->key_tile * plan->key_tile; j0 < end;
          j0 += plan->key_tile)

@@ -49,6 +49,8 @@ lay_out_forward(void *context, arena_t *arena)
     plan->values_bad = take(arena, plan->slices, (size_t)plan->key_tiles);
     plan->scratch = take(arena, p->threads, plan->scratch_size);
     lay_out_tables(plan, arena);
+    lay_out_shown(&plan->shown, arena);
+    lay_out_weightless(&plan->weightless, arena, plan->slices * plan->key_tiles);
     lay_out_bias(&plan->bias, arena);
 }
 

@@ -37,6 +37,8 @@ pack_slice_unit(void *context, int64_t unit, int worker)
             rows[i] = j + i < p->Lk ? rp_at(&p->key, b, hk, j + i) : NULL;
         pack_panel(keys + j * p->D, rows, p->key.col, p->D, 1, NR * p->key.row);
     }
+    if (plan->weightless.used)
+        plan->weightless.norms[unit] = longest_key(keys + j0 * p->D, end - j0, p->D);
     end = RP_MIN(end, p->Lk);
     if (plan->copy_values) {
         T *values = plan->values + slice * p->Lk * plan->Dv_pad;
@@ -69,6 +71,10 @@ start_forward(plan_t *plan)
 {
     const packed_t *values = &plan->rel_value;
     rp_status status = start_bias(&plan->bias);
+    if (!status)
+        status = start_shown(&plan->shown);
+    if (!status)
+        status = start_weightless(&plan->weightless);
     if (!status)
         status = pack_tables(plan);
     if (!status && is_used(values) && plan->Dv_pad)

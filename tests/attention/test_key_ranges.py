@@ -1,0 +1,307 @@
+"""Ranges of keys, packed documents, and masks that show or hide whole tiles."""
+
+from __future__ import annotations
+
+import itertools
+
+import dense_oracle
+import numpy as np
+import pytest
+from tolerances import assert_bitwise
+
+import relpos
+
+LENGTHS = [(5, 9), (40, 70), (150, 700)]
+PATHS = ["tiles", "band", "rows"]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def assert_near(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
+
+
+def problem(rng, lq, lk, path="tiles", dtype=np.float64, batch=(2,)):
+    shapes = {"query": (3, lq, 8), "key": (3, lk, 8), "value": (3, lk, 5)}
+    given = {
+        n: rng.standard_normal((*batch, *s)).astype(dtype) for n, s in shapes.items()
+    }
+    given["query_offset"] = lk - lq
+    if path == "band":
+        given["rel_key"] = rng.standard_normal((2 * lk + 1, 8)).astype(dtype)
+        given["rel_value"] = rng.standard_normal((2 * lk + 1, 5)).astype(dtype)
+    if path == "rows":
+        given["labels"] = rng.integers(-1, 7, (lq, lk))
+        given["rel_query"] = rng.standard_normal((7, 8)).astype(dtype)
+    return given
+
+
+def differentiate(given, **more):
+    result = relpos.attention(
+        **given, **more, return_lse=True, return_weights=True, return_context=True
+    )
+    rng = np.random.default_rng(1)
+    grads = result.context.backward(
+        rng.standard_normal(result.out.shape),
+        grad_lse=rng.standard_normal(result.lse.shape),
+    )
+    return [
+        result.out,
+        result.lse,
+        result.weights,
+        *(g for g in grads if g is not None),
+    ]
+
+
+def as_mask(ranges, lk):
+    begin, end = np.moveaxis(np.asarray(ranges)[..., None, :, :], -1, 0)
+    j = np.arange(lk)
+    return (j >= begin[..., None]) & (j < end[..., None])
+
+
+def random_ranges(rng, lq, lk):
+    """Rows at random, some empty, some beyond the keys, some inside out."""
+    return rng.integers(-4, lk + 5, (2, lq, 2))
+
+
+def documents(rng, lq, lk):
+    """As a decoder meets them: the queries are the last tokens of packed documents."""
+    ids = np.sort(rng.integers(0, 5, (2, lk)))
+    return relpos.segment_ranges(ids[:, lk - lq :], ids)
+
+
+def prefix(rng, lq, lk):
+    """A prefix that all see, then causal: ends never fall."""
+    at = np.arange(lq) + lk - lq
+    return np.stack([np.zeros(lq, int), np.maximum(at + 1, lk // 2)], -1)
+
+
+RANGES = [random_ranges, documents, prefix]
+
+
+@pytest.mark.parametrize("make", RANGES)
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("lq", "lk"), LENGTHS)
+def test_ranges_are_the_mask_they_say(isa, rng, lq, lk, path, make):
+    given, ranges = problem(rng, lq, lk, path), make(rng, lq, lk)
+    masked = differentiate(given, attn_mask=as_mask(ranges, lk))
+    for mine, dense in zip(
+        differentiate(given, key_ranges=ranges), masked, strict=True
+    ):
+        assert_near(mine, dense)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ranges_combine_with_every_rule(rng, path):
+    lq, lk = 60, 130
+    given, ranges = problem(rng, lq, lk, path), random_ranges(rng, lq, lk)
+    rules = {
+        "is_causal": True,
+        "window": (70, None),
+        "key_lengths": [lk, 90],
+        "attn_mask": rng.random((lq, lk)) < 0.8,
+    }
+    out, lse, weights, *_ = differentiate(given, key_ranges=ranges, **rules)
+    want = dense_oracle.attention(**given, key_ranges=ranges, **rules)
+    for mine, dense in zip((out, lse, weights), want, strict=True):
+        assert_near(mine, dense)
+
+
+def causal_ranges(lq, lk):
+    return np.stack([np.zeros(lq, int), np.arange(lq) + lk - lq + 1], -1)
+
+
+SAYS = {
+    "causal": (lambda lq, lk: {"is_causal": True}, causal_ranges),
+    "window": (
+        lambda lq, lk: {"window": (33, 20)},
+        lambda lq, lk: np.arange(lq)[:, None] + lk - lq + np.array([-33, 21]),
+    ),
+    "lengths": (
+        lambda lq, lk: {"key_lengths": lk - 3},
+        lambda lq, lk: np.broadcast_to([0, lk - 3], (lq, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", SAYS)
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ranges_that_say_a_rule_give_its_bits(isa, rng, path, dtype, rule):
+    """What is computed follows from what is seen, not from how that was said."""
+    lq, lk = 100, 650
+    by_rule, by_range = SAYS[rule]
+    given = problem(rng, lq, lk, path, dtype)
+    mine = differentiate(given, key_ranges=by_range(lq, lk))
+    for x, y in zip(mine, differentiate(given, **by_rule(lq, lk)), strict=True):
+        assert_bitwise(x, y)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_causal_mask_gives_the_bits_of_is_causal(isa, rng, dtype, floating):
+    lq, lk = 200, 700
+    given = problem(rng, lq, lk, dtype=dtype)
+    mask = as_mask(causal_ranges(lq, lk), lk)
+    if floating:
+        mask = np.where(mask, np.float32(0), np.float32(-np.inf))
+    for x, y in zip(
+        differentiate(given, attn_mask=mask), differentiate(given, is_causal=True),
+        strict=True,
+    ):  # fmt: skip
+        assert_bitwise(x, y)
+
+
+def blocks(rng, lq, lk):
+    """Whole blocks shown and hidden, some of them in the middle of a row of blocks."""
+    coarse = rng.random((-(-lq // 32), -(-lk // 64))) < 0.5
+    return coarse.repeat(32, 0).repeat(64, 1)[:lq, :lk]
+
+
+def mixed(rng, lq, lk):
+    return blocks(rng, lq, lk) ^ (rng.random((lq, lk)) < 0.001)
+
+
+def padding(rng, lq, lk):
+    return np.arange(lk) < lk // 3
+
+
+MASKS = [blocks, mixed, padding, lambda rng, lq, lk: np.zeros((lq, lk), bool)]
+
+
+@pytest.mark.parametrize("make", MASKS)
+@pytest.mark.parametrize(
+    "kind", ["bool", "strided bool", "float32", "float64", "added"]
+)
+@pytest.mark.parametrize("path", PATHS[:2])
+def test_masks_of_whole_tiles_are_the_definition(isa, rng, make, kind, path):
+    lq, lk = 150, 1100
+    given, seen = problem(rng, lq, lk, path), make(rng, lq, lk)
+    mask = seen
+    if kind == "strided bool":
+        mask = np.repeat(seen, 3, axis=-1)[..., ::3]
+    if kind in ("float32", "float64"):
+        mask = np.where(seen, 0.0, -np.inf).astype(kind)
+    if kind == "added":
+        mask = np.where(seen, rng.standard_normal(seen.shape), -np.inf)
+    out, lse, weights, *grads = differentiate(given, attn_mask=mask)
+    want = dense_oracle.attention(**given, attn_mask=mask)
+    for mine, dense in zip((out, lse, weights), want, strict=True):
+        assert_near(mine, dense)
+    assert all(np.isfinite(g).all() for g in grads)
+
+
+@pytest.mark.parametrize("axes", [(), (0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
+def test_masks_repeated_along_any_axis_give_the_same_bits(rng, axes):
+    given = problem(rng, 100, 300)
+    mask = rng.random((2, 3, 100, 300)) < 0.6
+    for axis in axes:
+        mask = mask.take([0], axis=axis)
+    whole = np.broadcast_to(mask, (2, 3, 100, 300)).copy()
+    for x, y in zip(
+        differentiate(given, attn_mask=mask), differentiate(given, attn_mask=whole),
+        strict=True,
+    ):  # fmt: skip
+        assert_bitwise(x, y)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("lq", [6, 90])
+def test_what_no_query_sees_may_be_nan(rng, path, lq):
+    lk = 400
+    given = problem(rng, lq, lk, path)
+    ranges = np.broadcast_to([100, 300], (lq, 2))
+    clean = differentiate(given, key_ranges=ranges)
+    for name in ("key", "value"):
+        given[name] = given[name].copy()
+        given[name][..., :100, :] = np.nan
+        given[name][..., 300:, :] = np.inf
+    for x, y in zip(differentiate(given, key_ranges=ranges), clean, strict=True):
+        assert_bitwise(x, y)
+
+
+def test_packed_documents_are_separate_calls(rng):
+    lengths = [3, 70, 1, 200, 64]
+    ids = np.repeat(np.arange(len(lengths)), lengths)
+    q, k, v = rng.standard_normal((3, 2, len(ids), 8))
+    table = rng.standard_normal((9, 8))
+    ranges = relpos.segment_ranges(ids)
+    packed = relpos.attention(q, k, v, rel_key=table, key_ranges=ranges, is_causal=True)
+    starts = np.cumsum([0, *lengths])
+    for start, end in itertools.pairwise(starts):
+        part = (x[:, start:end] for x in (q, k, v))
+        alone = relpos.attention(*part, rel_key=table, is_causal=True)
+        assert_near(packed[:, start:end], alone)
+
+
+def test_threads_and_slices_of_the_batch_leave_every_bit(rng):
+    given = problem(rng, 300, 900, "band")
+    ranges = random_ranges(rng, 300, 900)
+    whole = differentiate(given, key_ranges=ranges, num_threads=1)
+    for x, y in zip(
+        whole, differentiate(given, key_ranges=ranges, num_threads=3), strict=True
+    ):
+        assert_bitwise(x, y)
+    part = {n: x[1:] if n in ("query", "key", "value") else x for n, x in given.items()}
+    mine = relpos.attention(**part, key_ranges=ranges[1:])
+    assert_bitwise(mine, whole[0][1:])
+
+
+def test_beyond_raise_counts_ranges(rng):
+    q, k, v = rng.standard_normal((3, 1, 6, 4))
+    table = rng.standard_normal((5, 4))  # -2 .. 2
+    near = np.clip(np.arange(6)[:, None] + [-2, 3], 0, 6)
+    relpos.attention(q, k, v, rel_key=table, beyond="raise", key_ranges=near)
+    near[3, 1] = 7  # past the keys: still only key 5
+    relpos.attention(q, k, v, rel_key=table, beyond="raise", key_ranges=near)
+    near[1, 1] = 5
+    with pytest.raises(IndexError, match=r"run from -2 to 3.*key_ranges"):
+        relpos.attention(q, k, v, rel_key=table, beyond="raise", key_ranges=near)
+
+
+SEGMENTS = [
+    ([0, 0, 1, 3, 3], None),
+    ([1, 2, 2, 9], [0, 1, 1, 9, 9, 9]),
+    ([], [0, 1]),
+    ([[0, 1], [1, 1]], [[0, 0, 1]]),
+]
+
+
+@pytest.mark.parametrize(("queries", "keys"), SEGMENTS)
+def test_segment_ranges_are_the_count(queries, keys):
+    queries = np.array(queries, int)
+    mine = relpos.segment_ranges(queries, keys)
+    assert_bitwise(mine, relpos.reference.segment_ranges(queries, keys))
+    keys = queries if keys is None else np.array(keys)
+    same = queries[..., :, None] == keys[..., None, :]
+    assert_bitwise(as_mask(mine, keys.shape[-1])[..., 0, :, :], same)
+
+
+BAD_SEGMENTS = [
+    (TypeError, "query_segments", ([0.0, 1.0],), r"float64; expected integers"),
+    (TypeError, "query_segments", ("text",), r"expected integers"),
+    (TypeError, "key_segments", ([0], [True]), r"bool; expected integers"),
+    (ValueError, "query_segments", (3,), r"expected \(\.\.\., L\)"),
+    (
+        ValueError,
+        "query_segments",
+        ([0, 2, 1],),
+        r"1 comes after 2 at .*\[2\]; expected asc",
+    ),
+    (
+        ValueError,
+        "key_segments",
+        ([0], [[0, 1], [5, 4]]),
+        r"4 comes after 5 at .*\[1, 1\]",
+    ),
+    (ValueError, "key_segments", ([[0]] * 2, [[0]] * 3), r"\(3, 1\) do not broadcast"),
+]
+
+
+@pytest.mark.parametrize(("error", "name", "args", "pattern"), BAD_SEGMENTS)
+def test_bad_segments(error, name, args, pattern):
+    with pytest.raises(error, match=rf"^{name}: .*{pattern}"):
+        relpos.segment_ranges(*args)

@@ -1,0 +1,118 @@
+"""Tiles in which every weight is 0 are left out, and nobody can tell."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tolerances import assert_bitwise
+
+import relpos
+from relpos._attention import attention, context
+
+STEEP = {np.float32: 1.0, np.float64: 9.0}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def weigh_all(monkeypatch):
+    """A switch that makes the kernels look at every tile."""
+
+    def switch():
+        for module in (attention, context):
+            run = module.kernels()
+
+            def through(name, run=run):
+                return lambda operands: getattr(run, name)({**operands, "weigh_all": 1})
+
+            names = ("attention_forward", "attention_backward")
+            table = SimpleNamespace(**{name: through(name) for name in names})
+            monkeypatch.setattr(module, "kernels", lambda table=table: table)
+
+    return switch
+
+
+def problem(rng, dtype, lq=300, lk=1500):
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    slopes = STEEP[dtype] * np.array([2.0, 1.0, 0.25, 1e-3])
+    return {
+        "query": normal(2, 4, lq, 8),
+        "key": normal(2, 2, lk, 8),
+        "value": normal(2, 2, lk, 5),
+        "enable_gqa": True,
+        "rel_bias": relpos.alibi_bias(slopes, lk + 40).astype(dtype),
+        "query_offset": np.array([lk - lq, 30]),
+        "pos_bias_u": normal(8),
+    }
+
+
+def differentiate(given):
+    result = relpos.attention(**given, return_lse=True, return_context=True)
+    rng = np.random.default_rng(1)
+    grads = result.context.backward(
+        rng.standard_normal(result.out.shape),
+        grad_lse=rng.standard_normal(result.lse.shape),
+    )
+    return [result.out, result.lse, *(g for g in grads if g is not None)]
+
+
+RULES = {
+    "both directions": {},
+    "causal": {"is_causal": True},
+    "window": {"window": (900, 700)},
+    "ranges": {"key_ranges": [[700, 1300]]},
+    "dropout": {"dropout_p": 0.3, "rng": 1},
+    "scale": {"scale": 0.01, "is_causal": True},
+    "lengths": {"key_lengths": [1500, 1100]},
+}
+
+
+@pytest.mark.parametrize("dtype", STEEP)
+@pytest.mark.parametrize("rule", RULES)
+def test_left_out_or_not_the_bits_are_the_same(isa, rng, weigh_all, dtype, rule):
+    given = {**problem(rng, dtype), **RULES[rule]}
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(x, y)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["query", "key", "value", "rel_bias"])
+def test_no_number_that_is_none_gets_lost(rng, weigh_all, name, bad):
+    given = problem(rng, np.float32)
+    given[name].reshape(-1)[[3, -3]] = bad
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(np.isnan(x), np.isnan(y))
+        assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.5])
+def test_a_mask_hides_before_anything_is_left_out(rng, weigh_all, hidden):
+    """What a query would see best may be hidden from it."""
+    given = problem(rng, np.float32)
+    given["attn_mask"] = rng.random((300, 1500)) >= hidden
+    given["attn_mask"][:, 700:] = False
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(x, y)
+
+
+def test_far_tiles_are_not_read(rng, weigh_all):
+    """Their values would overflow before the maximum of the row comes."""
+    given = problem(rng, np.float32, 300, 1500) | {"query_offset": 1200}
+    given["rel_bias"] = given["rel_bias"][:2].repeat(2, axis=0)
+    given["value"][..., :512, :] = 3e38
+    assert np.isfinite(relpos.attention(**given)).all()
+    weigh_all()
+    assert not np.isfinite(relpos.attention(**given)).all()
