@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._attention.operands import broadcast_shapes
+from relpos._attention.shapes import broadcast_shapes
 from relpos._checks import Array, as_integers, at_least_ndim, check_bytes
 
 if TYPE_CHECKING:
