@@ -35,6 +35,7 @@ def test_c_has_no_other_operands():
 
 def test_letters_are_those_of_the_shape_that_messages_show():
     shown = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "1": ""}
+    shown["2"] = "2"  # begin and end of a range
     for operand in ARRAYS.values():
         axes = [shown.get(letter, "R") for letter in operand.letters]
         assert f"{', '.join(filter(None, axes))})" in operand.shown
