@@ -179,15 +179,16 @@ def plan(
         "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
         network of 32 units) or "graph_attention". Or of arguments of `attention`:
         "shaw_keys", "bert", "deberta", "rel_bias" (one number for each head and
-        offset), "alibi", "t5", "kerple". Or of an encoding, which leaves a plain
-        attention to be done: "sinusoidal", "naive", "learned", "rotary",
+        offset), "alibi", "t5", "kerple", "forgetting". Or of an encoding, which leaves
+        a plain attention to be done: "sinusoidal", "naive", "learned", "rotary",
         "conv_encoding". Tables of vectors are shared by the heads: "shaw_attention" has
         one for keys and one for values, "bert" and "deberta" one for queries and one
         for keys; where nothing clips, they have a row for each offset that occurs.
         Other names that people use are known as well: "plain", "shaw", "music",
         "transformer_xl", "bias", "fire", "graph".
     is_causal : bool, default False
-        Whether keys after the query are hidden. A graph tells that itself.
+        Whether keys after the query are hidden. A graph tells that itself, and
+        "forgetting" always hides them.
     dtype : {float32, float64}
     max_relative_position : int, default 16
         Shaw's k, for tables of 2 k + 1 rows, and DeBERTa's, of 2 k; a query of a graph
@@ -254,7 +255,7 @@ def plan(
         for name, size in zip(names, given, strict=True)
     )
     known = _scheme(scheme)
-    causal = as_flag("is_causal", is_causal)
+    causal = as_flag("is_causal", is_causal) or known.hides_future
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
     number = as_float_dtype(dtype)
     threads = choose_num_threads(num_threads)

@@ -92,7 +92,7 @@ TRIED = {
     "recipes.enformer": "enformer enformer_attention borzoi",
     "recipes.enformer_backward": "enformer_backward",
     "recipes.enformer_positions": "enformer_positions get_positional_embed",
-    "recipes.forgetting_transformer": "forgetting_transformer fox forget_gate",
+    "recipes.forgetting_transformer": "forget_gate forgetting_attention",
     "recipes.forgetting_transformer_backward": "forgetting_transformer_backward",
     "recipes.mpnet": "mpnet mpnet_attention",
     "recipes.parakeet": "parakeet parakeet_attention fast_conformer",

@@ -16,6 +16,7 @@ __all__ = [
     "attention",
     "deberta",
     "fire",
+    "forgetting",
     "index",
     "kerple",
     "keys_and_queries",
@@ -58,6 +59,14 @@ def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -
     """No positions."""
     s = (query @ transposed(key)) * root(query)
     return softmax(s, is_causal) @ value
+
+
+def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
+    """Differences of sums over all steps before, in the query's own precision."""
+    sums = np.cumsum(log_decay, axis=-1)
+    s = (query @ transposed(key)) * root(query)
+    s += sums[..., :, None] - sums[..., None, :]
+    return softmax(s, is_causal=True) @ value
 
 
 def rotary(x: Array) -> Array:

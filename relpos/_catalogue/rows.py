@@ -52,7 +52,7 @@ from relpos._catalogue.row import (
     of_attention,
     rows_of,
 )
-from relpos._catalogue.schemes import scheme_called
+from relpos._catalogue.schemes import Scheme, scheme_called
 
 __all__ = ["PAIRS_ROW", "ROWS"]
 
@@ -64,17 +64,25 @@ def causal_table(inputs: Inputs) -> dict[str, Any]:
     return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
 
 
+def call_of(room: Any, scheme: Scheme) -> Callable[..., Any]:
+    """The function of a scheme that is one call, in relpos or in relpos.reference."""
+    function: Callable[..., Any] = getattr(room, scheme.call)
+    return partial(function, is_causal=True) if scheme.hides_future else function
+
+
 def one_call(scheme: str, title: str, in_numpy: Callable[..., Any]) -> Row:
     """The row of a scheme that is one call with its operands."""
-    name = scheme_called(scheme).call
+    known = scheme_called(scheme)
+    function = call_of(relpos, known)
+    settings = {"is_causal": True} if known.hides_future else {}
     return Row(
         scheme,
         title,
         arguments_of(scheme),
-        getattr(relpos, name),
+        function,
         in_numpy,
-        getattr(reference, name),
-        gradients=of_attention(getattr(relpos, name)),
+        call_of(reference, known),
+        gradients=of_attention(function, lambda inputs: settings),
     )
 
 
@@ -164,6 +172,7 @@ ROWS = [
     ),
     one_call("bert", "BERT, keys and queries", numpy_forms.keys_and_queries),
     one_call("rel_bias", "rel_bias per head", numpy_forms.relative_bias),
+    one_call("forgetting", "Forgetting Transformer", numpy_forms.forgetting),
     *biases.ROWS,
     *neighbours.ROWS,
     *fire.ROWS,

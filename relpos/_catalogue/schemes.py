@@ -67,6 +67,8 @@ class Scheme(NamedTuple):
     listed : callable, optional
         The same to the relative positions for which buckets list those rows; None where
         there are no buckets.
+    hides_future : bool
+        Whether its every call is causal, as there is no formula for later keys.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Scheme(NamedTuple):
     operands: tuple[str, ...] = ()
     rows: Rows = centred
     listed: Rows | None = None
+    hides_future: bool = False
 
     @property
     def call(self) -> str:
@@ -93,6 +96,7 @@ class Scheme(NamedTuple):
         known = {
             **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, dim)),
             "rel_bias": (heads, rows),
+            "log_decay": (heads, lk),
             **dict.fromkeys(("pos_bias_u", "pos_bias_v"), (heads, dim)),
             **dict.fromkeys(("w1", "b1"), (FIRE_WIDTH,)),
             "w2": (heads, FIRE_WIDTH),
@@ -213,14 +217,19 @@ SCHEMES = (
     ),
     Scheme(
         "alibi",
-        (
-            *("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
-            "recipes.forgetting_transformer",
-            "recipes.forgetting_transformer_backward",
-        ),
+        ("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
         "linear biases (ALiBi)",
         models=("BLOOM", "MPT"),
         operands=("rel_bias",),
+    ),
+    Scheme(
+        "forgetting",
+        ("recipes.forgetting_transformer", "recipes.forgetting_transformer_backward"),
+        "linear biases (ALiBi)",
+        models=("Forgetting Transformer",),
+        synonyms=("fox", "data_dependent_alibi"),
+        operands=("log_decay",),
+        hides_future=True,
     ),
     Scheme(
         "t5",

@@ -68,6 +68,16 @@ def recurrent_gemma(case: Case) -> Call:
     return relpos.attention, {**inputs(case), **recipes.recurrent_gemma(window)}
 
 
+def forgetting(case: Case) -> Call:
+    """Two query heads for each key head, and the decay of each."""
+    settings = {"is_causal": True, "enable_gqa": True}
+    return relpos.attention, {
+        **inputs(case),
+        "log_decay": case["log_decay"],
+        **settings,
+    }
+
+
 # ---- rotary --------------------------------------------------------------------------
 
 
@@ -117,6 +127,7 @@ CORES = {
     "beit": Core("BEiT, class token", beit, beit_gradients),
     "parakeet": Core("Parakeet", parakeet, parakeet_gradients),
     "recurrent_gemma": Core("RecurrentGemma, window", recurrent_gemma),
+    "forgetting": Core("Forgetting Transformer", forgetting),
     "gemma4_rotary": Core("Gemma 4, rotary", gemma4),
     "qwen3_vl_rotary": Core("Qwen3-VL, rotary", qwen3_vl),
     "dinov3_rotary": Core("DINOv3, rotary", dinov3),
