@@ -130,7 +130,12 @@ SCHEMES = (
     ),
     Scheme(
         "attention",
-        ("attention", "recipes.recurrent_gemma"),
+        (
+            "attention",
+            "recipes.llama4",
+            "recipes.llama4_temperature",
+            "recipes.recurrent_gemma",
+        ),
         "none (NoPE)",
         models=("Llama 4, every fourth layer",),
         synonyms=("plain", "nope"),
@@ -235,10 +240,10 @@ SCHEMES = (
         "t5",
         (
             *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket"),
-            *("recipes.mpnet", "recipes.umt5"),
+            *("recipes.mpnet", "recipes.umt5", "recipes.longt5_local"),
         ),
         "relative",
-        models=("T5", "Flan-T5", "mT5", "UMT5", "MPNet"),
+        models=("T5", "Flan-T5", "mT5", "UMT5", "LongT5", "MPNet"),
         operands=("rel_bias",),
     ),
     Scheme(

@@ -31,6 +31,7 @@ from relpos.recipes.beit import (
     beit_backward as beit_backward,
 )
 from relpos.recipes.buckets import (
+    longt5_local as longt5_local,
     mpnet as mpnet,
     umt5 as umt5,
 )
@@ -49,6 +50,10 @@ from relpos.recipes.forgetting import (
 from relpos.recipes.grids import (
     botnet as botnet,
     swin as swin,
+)
+from relpos.recipes.llama4 import (
+    llama4 as llama4,
+    llama4_temperature as llama4_temperature,
 )
 from relpos.recipes.rotary import (
     pope as pope,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bad_recipes_queries
 import bad_recipes_scores
 import numpy as np
 from bad_kinds import D, H, L, Tensor, broadcast, ones
@@ -44,6 +45,7 @@ GOOD = {
     "recurrent_gemma": {"attention_window_size": 4},
 }
 GOOD |= bad_recipes_scores.GOOD
+GOOD |= bad_recipes_queries.GOOD
 TABLE = "relative_position_bias_table"
 LEFT, RIGHT = "left_max_position_embeddings", "right_max_position_embeddings"
 
@@ -240,4 +242,10 @@ PROJECTED = [
     ),
 ]
 
-RECIPES = [*SEQUENCES, *GRIDS, *PROJECTED, *bad_recipes_scores.RECIPES]
+RECIPES = [
+    *SEQUENCES,
+    *GRIDS,
+    *PROJECTED,
+    *bad_recipes_scores.RECIPES,
+    *bad_recipes_queries.RECIPES,
+]

@@ -90,4 +90,7 @@ RECIPES = {
     ),
     "forgetting_transformer": recipe(L, (H, 3), (H,), (L, 3), window_size=3),
     "forgetting_transformer_backward": backward([(H, L)], (H, 3), (H,), (L, 3)),
+    "llama4_temperature": lambda f, x: f(x(3, 4), floor_scale=1e-300),
+    "llama4": lambda f, x: use(f(L, attention_chunk_size=2, start=1), x),
+    "longt5_local": recipe(L, (32, H), 2),
 }

@@ -101,7 +101,8 @@ def recipes_that_the_readme_leaves_out(schemes):
     names = {name.split(".")[1] for name in functions_of(schemes)
              if name.startswith("recipes.")}  # fmt: skip
     whole = {n for n in names if not any(n.startswith(f"{m}_") for m in names)}
-    words = {name: r"[\W_]?".join(name.split("_")) for name in whole}
+    apart = r"(?<=[a-z])(?=\d)|_"
+    words = {name: r"[\W_]?".join(re.split(apart, name)) for name in whole}
     return {name for name in whole if not re.search(rf"\b{words[name]}\b", text)}
 
 

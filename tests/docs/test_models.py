@@ -61,6 +61,12 @@ CONFIGS = {
             "long_factor": [2.0] * 6,
         },
     },
+    "Llama 4": {
+        "model_type": "llama4_text",
+        **LARGE,
+        "rope_theta": 5e5,
+        "attention_chunk_size": 4,
+    },
     "GPT-NeoX": {**LARGE, "rotary_pct": 0.5, "rotary_emb_base": 10000},
     "GPT-J": {"model_type": "gptj", "n_embd": 48, "n_head": 4, "rotary_dim": 8},
     "Falcon": {"hidden_size": 48, "num_attention_heads": 4, "rope_theta": 1e4},

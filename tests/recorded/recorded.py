@@ -43,9 +43,6 @@ WAITING = {
     "zip_table": "recipes.zipformer_positions",
     "sam": "recipes.sam",
     "layoutlmv3": "recipes.layoutlmv3",
-    "longt5_local": "recipes.longt5_local",
-    "llama4": "attention(key_ranges)",
-    "packed": "segment_ranges",
 }
 NOT_EXPRESSED = ELSEWHERE | WAITING
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL
+from recorded import WITH_ALL, compare, linear
+from recorded_models import module
+
+from relpos import recipes, segment_ranges
 
 
 def fox(lib, case):
@@ -24,4 +27,74 @@ def fox(lib, case):
     yield "out", result.out.swapaxes(1, 2), case.true("out_out")
 
 
-FAMILIES = {function.__name__: function for function in (fox,)}
+def llama4(lib, case):
+    """Chunks on layers with rotary encoding, a temperature on those without."""
+    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    mask = case.true("core_allowed")
+    if flags["mask"] == "chunked":
+        keywords = recipes.llama4(
+            q.shape[-2], k.shape[-2], attention_chunk_size=flags["chunk"]
+        )
+        yield "offset", keywords["query_offset"], k.shape[-2] - q.shape[-2]
+    else:
+        keywords = {"enable_gqa": True}
+        x = case.constant(case.true("in_hidden_states"))
+        config, places = flags["config"], np.arange(q.shape[-2])
+        tau = recipes.llama4_temperature(
+            places, floor_scale=config["floor_scale"], attn_scale=config["attn_scale"]
+        )
+        query = linear(case, x, "q_proj", flags["n_head"]) * tau[:, None]
+        yield "query", case.cast(case.constant(query)), case.true("core_q")
+    yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
+
+
+def longt5_local(lib, case):
+    """Without a mask whole blocks are seen, and keys of zeros beyond the ends."""
+    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    radius, length = flags["radius"], q.shape[-2]
+    keywords = recipes.longt5_local(
+        case["w_relative_attention_bias.weight"],
+        radius,
+        length=None if flags["masked"] else length,
+        max_distance=flags["max_distance"],
+    )
+    if flags["masked"]:
+        mask = case.true("core_allowed")
+        result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
+        yield from compare(case, result, v)
+    else:
+        block = radius + 1
+        behind = (-length) % block + block
+        before, after = (np.zeros((*k.shape[:-2], n, k.shape[-1]), case.dtype)
+                         for n in (block, behind))  # fmt: skip
+        k, v = (np.concatenate([before, x, after], axis=-2) for x in (k, v))
+        result = lib.attention(q, k, v, **keywords, **WITH_ALL)
+    yield module(case, result.out, "o")
+
+
+def packed(lib, case):
+    """Documents whose positions start again, or blocks that see all of themselves."""
+    q, k, v = case.core("q", "k", "v")
+    if "in_position_ids" in case:
+        documents = np.cumsum(case.true("in_position_ids") == 0, axis=-1)
+        rules = {"key_ranges": segment_ranges(documents), "is_causal": True}
+    else:
+        blocks = case.true("in_block_ids")
+        same = (blocks[:, :, None] == blocks[:, None, :]) & (blocks[:, None, :] >= 0)
+        last = np.where(same, np.arange(blocks.shape[-1]) + 1, 0).max(-1)
+        end = np.maximum(last, np.arange(blocks.shape[-1]) + 1)
+        rules = {"key_ranges": np.stack([0 * end, end], axis=-1)}
+    yield from compare(
+        case, lib.attention(q, k, v, enable_gqa=True, **rules, **WITH_ALL)
+    )
+
+
+FAMILIES = {
+    function.__name__: function
+    for function in (
+        fox,
+        llama4,
+        longt5_local,
+        packed,
+    )
+}
