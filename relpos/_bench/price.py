@@ -176,6 +176,8 @@ PRICED = {
     "Shaw": Priced(of_scheme("shaw")),
     "Music": Priced(of_scheme("music")),
     "Transformer-XL": Priced(of_scheme("xl")),
+    "BERT": Priced(of_row("BERT, keys and queries"), directions=BOTH),
+    "DeBERTa": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
