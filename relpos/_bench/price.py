@@ -149,6 +149,13 @@ def document_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     return {}, {"attn_mask": seen}
 
 
+def document_ranges(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The same as the first and the last key of each query."""
+    lengths = [end - begin for begin, end in documents(place)]
+    segments = np.repeat(np.arange(DOCUMENTS), lengths)
+    return {}, {"key_ranges": relpos.segment_ranges(segments)}
+
+
 @dataclass(frozen=True)
 class Priced:
     """What is timed, over what, in which directions; targets by way."""
@@ -181,6 +188,9 @@ PRICED = {
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
+    ),
+    "documents by key_ranges": Priced(
+        of_operands(document_ranges), "apart", targets=(1.15, 1.15)
     ),
     "documents by mask": Priced(
         of_operands(document_mask), "apart", targets=(1.5, 1.5)
