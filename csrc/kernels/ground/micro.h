@@ -293,7 +293,7 @@ gemm_add_rows(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, ptrdiff_t ro
                     tile_add_rows(left, lda, right, ldb, terms, ahead, cell, ldc, 2);
                 else
                     tile_add_rows(left, lda, right, ldb, terms, ahead, cell, ldc, 1);
-                ahead.at += (uintptr_t)(DEPTH_BLOCK * step);
+                ahead.at += (uintptr_t)(terms * step); /* their own share, if few */
             }
     }
 }
