@@ -63,6 +63,14 @@ def differentiate(given):
     return [result.out, result.lse, *(g for g in grads if g is not None)]
 
 
+def decays(dtype):
+    """Steps of each head from none to steep, and some upwards."""
+    steps = np.random.default_rng(2).standard_normal((4, 1500))
+    return (STEEP[dtype] * np.array([[-1.0], [0.5], [0.1], [0.0]]) * steps**2).astype(
+        dtype
+    )
+
+
 RULES = {
     "both directions": {},
     "causal": {"is_causal": True},
@@ -78,6 +86,18 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_left_out_or_not_the_bits_are_the_same(isa, rng, weigh_all, dtype, rule):
     given = {**problem(rng, dtype), **RULES[rule]}
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(x, y)
+
+
+@pytest.mark.parametrize("dtype", STEEP)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_nor_by_decay(isa, rng, weigh_all, dtype, with_bias):
+    given = problem(rng, dtype) | {"log_decay": decays(dtype), "is_causal": True}
+    if not with_bias:
+        del given["rel_bias"]
     mine = differentiate(given)
     weigh_all()
     for x, y in zip(mine, differentiate(given), strict=True):

@@ -19,12 +19,12 @@ has_bias(const rp_attention *p)
     return p->rel_bias.array.data || p->fire.lines.data || has_decay(p);
 }
 
-/* Whether the bias is b by offset and nothing else. */
+/* Whether there is a bias whose reach over a tile is told by bias_reach. */
 RP_INLINE int
-is_bias_by_offset(const rp_attention *p)
+has_reach(const rp_attention *p)
 {
-    return p->rel_bias.array.data && !p->labels.array.data && !p->fire.lines.data &&
-           !has_decay(p);
+    int by_label = p->rel_bias.array.data && p->labels.array.data;
+    return has_bias(p) && !by_label && !p->fire.lines.data;
 }
 
 /* g: of a backward, else NULL. */
@@ -102,6 +102,41 @@ start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile
     for (int c = 0; c < t->columns + BQ - 1; c++)
         w->bias[c] = bias_of_row(
             p, q->b, q->h, rp_table_row(r0 + c, table->first, table->rows, p->beyond));
+}
+
+/* From the least to the largest number that the bias adds to the columns [first, end) of a
+ * tile. */
+static void
+bias_reach(const bias_t *bias, const scratch_t *w, const queries_t *q, const tile_t *t,
+           int64_t first, int64_t end, T reach[2])
+{
+    reach[0] = reach[1] = 0;
+    if (bias->p->rel_bias.array.data) {
+        reach[0] = reach[1] = w->bias[first];
+        for (int64_t c = first; c < end + BQ - 1; c++) {
+            reach[0] = w->bias[c] < reach[0] ? w->bias[c] : reach[0];
+            reach[1] = w->bias[c] > reach[1] ? w->bias[c] : reach[1];
+        }
+    }
+    if (has_decay(bias->p))
+        add_decay_reach(&bias->decay, q, t->j0 + first, t->j0 + end, reach);
+}
+
+/* How far the numbers lie apart that it adds for one head; 0 where one is none. */
+static T
+bias_spread(const bias_t *bias, int64_t b, int64_t h)
+{
+    const rp_attention *p = bias->p;
+    T low = (T)INFINITY, high = -(T)INFINITY;
+    T decay = has_decay(p) ? decay_spread(&bias->decay, b, h) : 0;
+    for (int64_t row = 0; row < p->rel_bias.rows; row++) {
+        T x = bias_of_row(p, b, h, row);
+        if (x != x)
+            return 0;
+        low = x < low && x != -(T)INFINITY ? x : low;
+        high = x > high ? x : high;
+    }
+    return high >= low ? decay + (high - low) : decay;
 }
 
 /* s + b over row m of a tile. */

@@ -132,6 +132,41 @@ add_decay_row(const decay_t *d, int64_t b, int64_t h, int64_t i, int64_t j0, int
         s[n] += decay[before + n];
 }
 
+/* Widens reach, from the least to the largest number, by those that decay has between the
+ * rows of q and the keys [j0, end). */
+static void
+add_decay_reach(const decay_t *d, const queries_t *q, int64_t j0, int64_t end,
+                T reach[2])
+{
+    const double *sums = d->sums + decay_copy(d, q->b, q->h);
+    double low = INFINITY, high = -INFINITY, first = INFINITY, last = -INFINITY;
+    for (int64_t j = j0; j < end; j++) {
+        low = sums[j] < low ? sums[j] : low;
+        high = sums[j] > high ? sums[j] : high;
+    }
+    for (int m = 0; m < q->rows; m++) {
+        double at = sums[decay_position(d, q->b, q->i0 + m)];
+        first = at < first ? at : first;
+        last = at > last ? at : last;
+    }
+    reach[0] += decay_units(first - high);
+    reach[1] += decay_units(last - low);
+}
+
+/* The largest minus the least of the sums of a head; 0 where one is no number. */
+static T
+decay_spread(const decay_t *d, int64_t b, int64_t h)
+{
+    const double *sums = d->sums + decay_copy(d, b, h);
+    double low = 0, high = 0;
+    for (ptrdiff_t j = 0; j < d->width; j++) {
+        low = sums[j] < low ? sums[j] : low;
+        high = sums[j] > high ? sums[j] : high;
+    }
+    double last = sums[d->width - 1];
+    return last == last ? decay_units(high - low) : 0;
+}
+
 /* ---- gradients ------------------------------------------------------------------- */
 
 /* Of one head, in double: the gradients dC of C(0) .. C(Lk - 1). */

@@ -101,7 +101,7 @@ plan_tiles(plan_t *plan, int keys)
     plan->key_tiles = (plan->p->Lk + keys - 1) / keys;
     plan->lds = keys + BQ;
     plan_band(plan);
-    plan_weightless(&plan->weightless, plan->p, plan->key_tiles);
+    plan_weightless(&plan->weightless, plan->p, &plan->bias, plan->key_tiles);
 }
 
 /* ---- slices ---------------------------------------------------------------------- */

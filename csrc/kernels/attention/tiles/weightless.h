@@ -17,26 +17,26 @@
 #define RP_LARGEST_BOUND ((T)(RP_IS_F32 ? 0x1p20 : 0x1p40))
 
 typedef struct {
-    const rp_attention *p;
+    const bias_t *bias;
     int used;
-    int64_t batches, heads; /* of rel_bias: 1 where it is the same for all */
+    int64_t batches, heads; /* of the bias: 1 where it is the same for all */
     T *spreads;             /* of each: largest number minus least; 0 with a NaN */
     T *norms;               /* per slice of the wave and key tile: the largest |k| */
 } weightless_t;
 
 /* ---- once per call, once per key tile --------------------------------------------- */
 
-/* The bias is all that says how far below the others a pair is. */
+/* Where the bias is all that says how far below the others a pair is. */
 static void
-plan_weightless(weightless_t *less, const rp_attention *p, int64_t key_tiles)
+plan_weightless(weightless_t *less, const rp_attention *p, const bias_t *bias,
+                int64_t key_tiles)
 {
-    const rp_array *bias = &p->rel_bias.array;
-    *less = (weightless_t){.p = p};
-    less->used = is_bias_by_offset(p) && !p->rel_key.array.data &&
-                 !p->rel_query.array.data && p->sight.mask_type <= RP_MASK_BOOL &&
-                 key_tiles > 1 && !p->weigh_all;
-    less->batches = bias->batch ? p->B : 1;
-    less->heads = bias->head ? p->H : 1;
+    const rp_array *table = &p->rel_bias.array, *decay = &p->log_decay;
+    *less = (weightless_t){.bias = bias};
+    less->used = has_reach(p) && !p->rel_key.array.data && !p->rel_query.array.data &&
+                 p->sight.mask_type <= RP_MASK_BOOL && key_tiles > 1 && !p->weigh_all;
+    less->batches = table->batch || decay->batch ? p->B : 1;
+    less->heads = table->head || decay->data ? p->H : 1;
 }
 
 static void
@@ -52,25 +52,16 @@ static void
 find_spread(void *context, int64_t unit, int worker)
 {
     const weightless_t *less = context;
-    const rp_attention *p = less->p;
-    T low = (T)INFINITY, high = -(T)INFINITY;
     (void)worker;
-    less->spreads[unit] = 0;
-    for (int64_t row = 0; row < p->rel_bias.rows; row++) {
-        T bias = bias_of_row(p, unit / less->heads, unit % less->heads, row);
-        if (bias != bias)
-            return;
-        low = bias < low && bias != -(T)INFINITY ? bias : low;
-        high = bias > high ? bias : high;
-    }
-    less->spreads[unit] = high - low;
+    less->spreads[unit] =
+        bias_spread(less->bias, unit / less->heads, unit % less->heads);
 }
 
 static rp_status
 start_weightless(weightless_t *less)
 {
     return less->used ? rp_parallel(less->batches * less->heads, find_spread, less,
-                                    less->p->threads)
+                                    less->bias->p->threads)
                       : RP_OK;
 }
 
@@ -138,27 +129,27 @@ may_weigh_nothing(const weightless_t *less, queries_t *q, const T *norms, int64_
 }
 
 /* Forward: what the maximum of each row will be at least, by the columns of tile t that all
- * rows see. bias: b over its band. */
+ * rows see. norm: of its longest key. */
 static void
-raise_floor(queries_t *q, const tile_t *t, const T *bias, T norm)
+raise_floor(const weightless_t *less, const scratch_t *w, queries_t *q, const tile_t *t,
+            T norm)
 {
+    T reach[2];
     for (int64_t n = t->shown.begin; n < t->shown.end; n += NR) {
-        T low = (T)INFINITY;
-        for (int64_t c = n; c < n + NR + BQ - 1; c++)
-            low = bias[c] < low ? bias[c] : low;
-        low -= q->norm * norm;
+        bias_reach(less->bias, w, q, t, n, n + NR, reach);
+        T low = reach[0] - q->norm * norm;
         q->floor = low > q->floor ? low : q->floor;
     }
 }
 
 /* Whether tile t adds nothing to rows whose maxima are at least q->floor. */
 static int
-weighs_nothing(const queries_t *q, const tile_t *t, const T *bias, T norm)
+weighs_nothing(const weightless_t *less, const scratch_t *w, const queries_t *q,
+               const tile_t *t, T norm)
 {
-    T high = -(T)INFINITY;
-    for (int c = 0; c < t->columns + BQ - 1; c++)
-        high = bias[c] > high ? bias[c] : high;
-    high += q->norm * norm;
+    T reach[2];
+    bias_reach(less->bias, w, q, t, 0, t->columns, reach);
+    T high = reach[1] + q->norm * norm;
     return high < q->floor - RP_NO_WEIGHT && high > -RP_LARGEST_BOUND &&
            q->floor < RP_LARGEST_BOUND;
 }

@@ -51,12 +51,16 @@ visits_nothing(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *no
         return 0;
     q->floor = (T)INFINITY;
     for (int m = 0; m < q->rows; m++) {
-        T max = x->head->max[q->i0 + m];
-        if (x->head->norm[q->i0 + m] != 0 && (max < q->floor || max != max))
-            q->floor = max;
+        T max = x->head->max[q->i0 + m], delta = x->head->delta[q->i0 + m];
+        if (x->head->norm[q->i0 + m] == 0)
+            continue;
+        if (!(delta - delta == 0) || max != max) /* what is no number spreads */
+            return 0;
+        q->floor = max < q->floor ? max : q->floor;
     }
     start_bias_tile(&plan->bias, &w->forward, q, &x->t);
-    return weighs_nothing(q, &x->t, w->forward.bias, norms[x->t.j0 / plan->key_tile]);
+    return weighs_nothing(&plan->weightless, &w->forward, q, &x->t,
+                          norms[x->t.j0 / plan->key_tile]);
 }
 
 /* One query head over the chunk. */

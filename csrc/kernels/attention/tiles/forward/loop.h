@@ -52,7 +52,7 @@ find_floor(const plan_t *plan, scratch_t *w, queries_t *q)
         if (!start_tile(&plan->shown, q, &t, tile * plan->key_tile, plan->key_tile))
             continue;
         start_bias_tile(&plan->bias, w, q, &t);
-        raise_floor(q, &t, w->bias, norms[tile]);
+        raise_floor(&plan->weightless, w, q, &t, norms[tile]);
     }
 }
 
@@ -73,7 +73,7 @@ visit_tile(const plan_t *plan, scratch_t *w, queries_t *q, int64_t j0)
     const T *values = slice_values(plan, q->b, hk, &stride);
     if (q->floor > -(T)INFINITY && !bad) {
         start_bias_tile(&plan->bias, w, q, &t);
-        if (weighs_nothing(q, &t, w->bias, plan->weightless.norms[tile]))
+        if (weighs_nothing(&plan->weightless, w, q, &t, plan->weightless.norms[tile]))
             return;
     }
     score_tile(plan, w, q, &t, plan->keys + slice * plan->Lk_pad * p->D);
