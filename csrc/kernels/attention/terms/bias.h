@@ -27,6 +27,14 @@ has_reach(const rp_attention *p)
     return has_bias(p) && !by_label && !p->fire.lines.data;
 }
 
+/* How many batch items and heads it tells apart: 1 where it is the same for all. */
+RP_INLINE void
+bias_copies(const rp_attention *p, int64_t *batches, int64_t *heads)
+{
+    *batches = p->rel_bias.array.batch || p->log_decay.batch ? p->B : 1;
+    *heads = p->rel_bias.array.head || has_decay(p) ? p->H : 1;
+}
+
 /* g: of a backward, else NULL. */
 static void
 plan_bias(bias_t *bias, const rp_attention *p, const rp_gradients *g)

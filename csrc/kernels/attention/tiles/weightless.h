@@ -31,12 +31,10 @@ static void
 plan_weightless(weightless_t *less, const rp_attention *p, const bias_t *bias,
                 int64_t key_tiles)
 {
-    const rp_array *table = &p->rel_bias.array, *decay = &p->log_decay;
     *less = (weightless_t){.bias = bias};
     less->used = has_reach(p) && !p->rel_key.array.data && !p->rel_query.array.data &&
                  p->sight.mask_type <= RP_MASK_BOOL && key_tiles > 1 && !p->weigh_all;
-    less->batches = table->batch || decay->batch ? p->B : 1;
-    less->heads = table->head || decay->data ? p->H : 1;
+    bias_copies(p, &less->batches, &less->heads);
 }
 
 static void
