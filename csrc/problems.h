@@ -30,11 +30,19 @@ typedef struct {
     int mask_type;
 } rp_sight;
 
-/* The table row of a pair in place of its relative position: (B, 1, Lq, Lk), integers of
- * `size` bytes. */
+enum { RP_MOST_LABELS = 8 };
+
+/* Integers of `size` bytes, (B, 1, Lq, Lk). */
 typedef struct {
     rp_array array;
     int size;
+} rp_label_array;
+
+/* Table rows of a pair in place of that of its relative position: one by each of `count`
+ * arrays, whose sum it has. */
+typedef struct {
+    rp_label_array of[RP_MOST_LABELS];
+    int count;
 } rp_labels;
 
 typedef struct {

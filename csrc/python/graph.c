@@ -43,11 +43,11 @@ check_company(const attention_call *call)
                       "must be as long as indices");
     if (p->H != p->Hk || p->sight.mask.data || p->rel_query.array.data ||
         p->rel_bias.array.data || p->pos_bias_u.data || p->pos_bias_v.data ||
-        p->log_decay.data || p->labels.array.data || p->fire.lines.data ||
+        p->log_decay.data || p->labels.count > 0 || p->fire.lines.data ||
         p->results.weights.data || p->sight.key_ranges.data ||
-        call->problem.grad_mask.data || p->dropout.p > 0 ||
-        call->items[0] != NULL || call->items[1] != NULL ||
-        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED)
+        call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
+        call->items[1] != NULL || p->sight.window_left != RP_UNBOUNDED ||
+        p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key and rel_value only");
     return 0;

@@ -19,6 +19,8 @@ static const char *const direction_names[] = {"attention_forward",
 #define GRADIENT(key, grad, field, shape)                                              \
     {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, KIND_T,         \
      {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
+#define LABELS(key, n)                                                                 \
+    ROW(key, forward.labels.of[n].array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL)
 
 operand_row operand_rows[] = {
     ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
@@ -37,7 +39,14 @@ operand_row operand_rows[] = {
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("labels", forward.labels.array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL),
+    LABELS("labels", 0),
+    LABELS("labels[1]", 1),
+    LABELS("labels[2]", 2),
+    LABELS("labels[3]", 3),
+    LABELS("labels[4]", 4),
+    LABELS("labels[5]", 5),
+    LABELS("labels[6]", 6),
+    LABELS("labels[7]", 7),
     ROW("key_ranges", forward.sight.key_ranges, "1q2", KIND_I64, OPTIONAL, OPTIONAL),
     ROW("fire_lines", forward.fire.lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
     ROW("fire_offsets", forward.fire.offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
@@ -62,6 +71,7 @@ operand_row operand_rows[] = {
 
 #undef ROW
 #undef GRADIENT
+#undef LABELS
 
 _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
 
@@ -154,7 +164,8 @@ check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
         if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
             return reject(call, PyExc_TypeError, row->entry.name,
                           "must be int8, .., int64");
-        call->problem.forward.labels.size = (int)PyArray_ITEMSIZE(array);
+        rp_labels *labels = &call->problem.forward.labels;
+        labels->of[labels->count++].size = (int)PyArray_ITEMSIZE(array);
     }
     return 0;
 }
@@ -211,7 +222,12 @@ take_array(attention_call *call, int index, PyObject *operands)
 {
     const operand_row *row = &operand_rows[index];
     int role = row->roles[call->direction];
+    const rp_labels *labels = &call->problem.forward.labels;
     if (role == UNKNOWN)
+        return 0;
+    if (row->kind ==
+            KIND_LABELS && /* most calls have none of them: no look at the rest */
+        row->array != offsetof(rp_gradients, forward.labels.of[labels->count].array))
         return 0;
     PyObject *value = take_entry(call, operands, &row->entry,
                                  role == REQUIRED || role == REQUIRED_OUTPUT);
@@ -231,54 +247,6 @@ take_array(attention_call *call, int index, PyObject *operands)
     view->row = strides[1];
     view->col = strides[2];
     return 0;
-}
-
-/* The tables of FIRE's bias, which come all or none, and those of its gradient. */
-static int
-check_fire(const attention_call *call)
-{
-    const rp_gradients *g = &call->problem;
-    const rp_attention *p = &g->forward;
-    const int64_t *dims = call->dims;
-    int given = p->fire.lines.data != NULL, wanted = g->grad_fire.data != NULL;
-    if ((p->fire.offsets.data != NULL) != given ||
-        (p->fire.queries.data != NULL) != given ||
-        (wanted && (!given || g->fire_offset_slopes.data == NULL ||
-                    g->fire_query_slopes.data == NULL)))
-        return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
-    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
-                  (dims['o'] > 1 && p->fire.offsets.row != sizeof(double))))
-        return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
-    if (wanted && dims['G'] != dims['F'] + 1)
-        return reject(call, PyExc_ValueError, "grad_fire", "does not fit");
-    return 0;
-}
-
-int
-take_dimensions(attention_call *call)
-{
-    rp_attention *p = &call->problem.forward;
-    const int64_t *dims = call->dims;
-    size_t batch = 1;
-    for (int axis = 0; axis < call->batch_ndim; axis++)
-        if (!rp_multiply(batch, (size_t)call->batch_shape[axis], &batch))
-            return reject(call, PyExc_ValueError, "query", "has too many batch items");
-    p->B = (int64_t)batch;
-    p->H = dims['H'];
-    p->Hk = dims['K'];
-    p->Lq = dims['q'];
-    p->Lk = dims['k'];
-    p->D = dims['D'];
-    p->Dv = dims['V'];
-    p->rel_key.rows = dims['A'] < 0 ? 0 : dims['A'];
-    p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
-    p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
-    p->rel_bias.rows = dims['B'] < 0 ? 0 : dims['B'];
-    p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
-    p->rel_query.first = p->rel_value.first = p->rel_key.first;
-    if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
-        return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
-    return check_fire(call);
 }
 
 static int

@@ -127,15 +127,17 @@ def attention(
         For relative positions outside a table: its end row, no term at all, or an error
         if `is_causal`, `window`, `key_ranges` and `key_lengths` leave such a pair
         visible.
-    labels : array_like of int8 to int64, (..., Lq, Lk), optional
+    labels : array_like of int8 to int64, (..., Lq, Lk), or tuple of such, optional
         Table row of each pair instead of its relative position, shared by heads; axes
         of length 1 broadcast. Negative: no position term. Each table may have its own
-        R.
+        R. Of a tuple of up to 8 arrays a pair has the sum of the rows that they name,
+        as of the axes of a grid; tables hold the rows of all, one after the other.
     log_decay : array_like, (..., H, Lk), optional
         Added to the score of a pair for each step from the key to its query: the sum
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,
         in float64. Logarithms of forget gates [5]_; any finite numbers. Every key after
-        its query has to be hidden by `is_causal`, `window` or `key_lengths`.
+        its query has to be hidden by `is_causal`, `window`, `key_ranges` or
+        `key_lengths`.
     key_ranges : array_like of int, (..., Lq, 2), optional
         Query i sees only the keys ``key_ranges[i, 0] <= j < key_ranges[i, 1]``, counted
         from key 0 whatever `query_offset` is; shared by heads. Ends beyond the keys are

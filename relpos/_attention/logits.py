@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from relpos._attention.call import Call
+from relpos._attention.operands import LABELS
 from relpos._attention.problem import UNBOUNDED, Problem, prepare
 from relpos._attention.schemes import KEYWORDS, shows_keywords
 from relpos._checks import (
@@ -188,22 +189,26 @@ def _relative(problem: Problem) -> Array:
     return relative
 
 
-def _rows(problem: Problem, name: str, relative: Array) -> Array:
-    """Row of a table for each pair, negative where it has none."""
+def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
+    """Rows of a table for each pair, negative where it has none."""
     operands = problem.operands
     if "labels" in operands:
-        labels: Array = operands["labels"].astype(np.int64)
-        return labels
+        names = ("labels", *LABELS)
+        return [operands[n].astype(np.int64) for n in names if n in operands]
     of = "min_bias_position" if name == "rel_bias" else "min_relative_position"
     rows = relative - operands[of]
     inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
-    return np.where(rows == inside, rows, -1) if operands["beyond"] else inside
+    return [np.where(rows == inside, rows, -1) if operands["beyond"] else inside]
 
 
-def _gather(by_row: Array, rows: Array) -> Array:
-    """Of (..., H, Lq or 1, R) what each pair's row says, 0 where it has none."""
-    found = np.take_along_axis(by_row, np.maximum(rows, 0), axis=-1)
-    return np.where(rows < 0, by_row.dtype.type(0), found)
+def _gather(by_row: Array, rows: list[Array]) -> Array:
+    """Of (..., H, Lq or 1, R) the sum of what each pair's rows say."""
+    none = by_row.dtype.type(0)
+    parts = (
+        np.where(r < 0, none, np.take_along_axis(by_row, np.maximum(r, 0), axis=-1))
+        for r in rows
+    )
+    return reduce(np.add, parts)
 
 
 def _turned(array: Array) -> Array:
@@ -227,7 +232,7 @@ def _products(problem: Problem, relative: Array) -> dict[str, Array]:
             found["pos_bias_v"] = _gather(x["pos_bias_v"] @ table, rows)
     if "rel_query" in x:
         rows = _rows(problem, "rel_query", relative)
-        by_key = _gather(key @ _turned(x["rel_query"]), _turned(rows))
+        by_key = _gather(key @ _turned(x["rel_query"]), [_turned(r) for r in rows])
         found["rel_query"] = _turned(by_key)
     return {name: x["scale"] * product for name, product in found.items()}
 

@@ -325,4 +325,12 @@ OPERANDS: Mapping[str, Operand] = {
         Items("key_lengths", "", _EACH_ITEM),
     )
 }
+#: A tuple of labels, an array of each name: the kernels' names but for the first.
+MOST_LABELS = 8
+LABELS = {
+    name: Labels(name, "1qk", "(..., Lq, Lk)")
+    for name in (f"labels[{n}]" for n in range(MOST_LABELS))
+}
+#: Of any array of a call.
+ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}

@@ -154,7 +154,7 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
     return table
 
 
-def check_labels(labels: Array, tables: dict[str, Array]) -> None:
+def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:
     """Raise if a label is outside a table; a caller changing it later does no harm."""
     array = stored(labels)
     largest = int(array.max()) if array.size else -1
@@ -163,7 +163,7 @@ def check_labels(labels: Array, tables: dict[str, Array]) -> None:
         if largest >= count:
             at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
             raise IndexError(
-                f"labels: labels{list(at)} is {largest}, outside {name} of {count} "
+                f"{called}: {called}{list(at)} is {largest}, outside {name} of {count} "
                 f"rows; expected at most {count - 1} (negative: no position term)"
             )
 
@@ -193,7 +193,7 @@ def check_decay(visible: tuple[int, int] | None) -> None:
     raise ValueError(
         f"log_decay: visible relative positions run up to {visible[1]}, but sums run "
         "from a key to a later query; expected every key after its query to be hidden "
-        "by is_causal, window or key_lengths"
+        "by is_causal, window, key_ranges or key_lengths"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from relpos._attention import fire_network
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges, as_edges
-from relpos._attention.operands import OPERANDS, TABLES, Sizes
+from relpos._attention.operands import LABELS, OPERANDS, ROWS, TABLES, Sizes
 from relpos._attention.placement import (
     UNPLACED,
     Placement,
@@ -88,7 +88,7 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
         check_decay(_visible(inputs, batch, sizes, window))
     dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
     operands: dict[str, Any] = {
-        name: OPERANDS[name].as_kernel_takes(array, batch, sizes, dtype)
+        name.removesuffix("[0]"): ROWS[name].as_kernel_takes(array, batch, sizes, dtype)
         for name, array in expand_tables(inputs, placement).items()
     }
     operands |= graph
@@ -111,9 +111,11 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
 
 def _read(call: Call) -> dict[str, Array]:
     """Check the kinds of the arrays; absent ones drop out."""
-    inputs = {}
+    inputs: dict[str, Array] = {}
     for operand, value in zip(OPERANDS.values(), call, strict=False):
-        if value is not None or operand.is_required:
+        if operand.name == "labels" and isinstance(value, tuple):
+            inputs |= _read_labels(value)
+        elif value is not None or operand.is_required:
             inputs[operand.name] = operand.read(value)
     if "pos_bias_v" in inputs and "rel_key" not in inputs:
         raise ValueError(
@@ -121,6 +123,17 @@ def _read(call: Call) -> dict[str, Array]:
             "pass rel_key or leave pos_bias_v out"
         )
     return inputs
+
+
+def _read_labels(labels: tuple[object, ...]) -> dict[str, Array]:
+    """Check the kinds of several arrays of labels."""
+    if not 1 <= len(labels) <= len(LABELS):
+        raise ValueError(
+            f"labels: got a tuple of {len(labels)}; expected an array, or a tuple of 1 "
+            f"to {len(LABELS)} arrays"
+        )
+    rows = zip(LABELS.items(), labels, strict=False)
+    return {name: row.read(array) for (name, row), array in rows}
 
 
 def _place(
@@ -135,7 +148,9 @@ def _place(
                 f"labels: given together with {name}; labels are table rows already, "
                 "expected one of the two"
             )
-    check_labels(inputs["labels"], tables)
+    for name in ("labels", *LABELS):
+        if name in inputs:
+            check_labels(name, inputs[name], tables)
     return UNPLACED
 
 
@@ -263,7 +278,7 @@ def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[
 
 def _promotes(name: str) -> bool:
     """Whether an input counts for the dtype of the result: FIRE's parameters do."""
-    return name not in OPERANDS or OPERANDS[name].promotes
+    return name not in ROWS or ROWS[name].promotes
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:

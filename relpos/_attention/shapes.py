@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import zip_longest
 
-from relpos._attention.operands import OPERANDS, Sizes
+from relpos._attention.operands import OPERANDS, ROWS, Sizes
 from relpos._checks import Array, at_least_ndim
 
 _MAX_AXES = 32  # the most that NumPy 1 allows
@@ -56,14 +56,14 @@ def _check_heads(sizes: Sizes, enable_gqa: bool) -> None:
 def check_shapes(arrays: Mapping[str, Array], sizes: Sizes) -> None:
     """Check the axes after the batch axes."""
     for name, array in arrays.items():
-        OPERANDS[name].check(array, sizes)
+        ROWS[name].check(array, sizes)
 
 
 def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
     """Broadcast the batch axes of all arguments; a message names the one that fails."""
     batch = arrays["query"].shape[:-3]
     for name, array in arrays.items():
-        axes = OPERANDS[name].axes
+        axes = ROWS[name].axes
         own = array.shape[:-axes] if axes else array.shape
         if len(own) + 3 > _MAX_AXES:
             raise ValueError(
@@ -77,7 +77,7 @@ def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
             raise ValueError(
                 f"{name}: batch axes {own} of shape {array.shape} do not broadcast "
                 f"with {batch} of the arguments before it; expected "
-                f"{OPERANDS[name].shown}"
+                f"{ROWS[name].shown}"
             )
         batch = joined
     return batch

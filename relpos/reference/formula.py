@@ -91,8 +91,8 @@ def attention(
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
     (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D), log_decay
-    (..., H, Lk). Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if
-    asked for more.
+    (..., H, Lk); of a tuple of labels T[l] is the sum of the rows. Returns out
+    (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
 
     See Also
     --------
@@ -145,7 +145,7 @@ class Terms(NamedTuple):
     """What the formula names; k and v are those of each query head.
 
     tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows: for each,
-    l(i, j), and where there is one. r: j - (i + o).
+    l(i, j), and where there is one, of each array of labels. r: j - (i + o).
     """
 
     q: Floats
@@ -154,7 +154,7 @@ class Terms(NamedTuple):
     u: Floats | float
     w: Floats | float
     tables: dict[str, Floats]
-    rows: dict[str, tuple[Ints, Bools]]
+    rows: dict[str, list[tuple[Ints, Bools]]]
     scale: float
     r: Ints
     see: Bools
@@ -162,7 +162,9 @@ class Terms(NamedTuple):
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
-        return gather(self.tables[name], *self.rows[name])
+        parts = [gather(self.tables[name], *rows) for rows in self.rows[name]]
+        total: Floats = np.sum(parts, axis=0)
+        return total
 
 
 def terms(
@@ -215,12 +217,14 @@ def terms(
     for name, T in tables.items():
         if labels is None:
             of_table = (T.shape[-2], first[name], buckets, beyond, see)
-            rows[name] = table_rows(r, *of_table)
+            rows[name] = [table_rows(r, *of_table)]
         else:
-            label = np.asarray(labels)[..., None, :, :]
-            rows[name] = label, label >= 0
+            several = labels if isinstance(labels, tuple) else (labels,)
+            each = [np.asarray(label)[..., None, :, :] for label in several]
+            rows[name] = [(label, label >= 0) for label in each]
     if rel_bias is not None:
-        see = see & (gather(b, *rows["rel_bias"])[..., 0] != -np.inf)
+        for row in rows["rel_bias"]:
+            see = see & (gather(b, *row)[..., 0] != -np.inf)
     if scale is None:
         scale = 1.0 / np.sqrt(q.shape[-1])
     u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)

@@ -164,12 +164,13 @@ def of_key_heads(gradient: Floats, shape: tuple[int, ...]) -> Floats:
 
 def to_rows(x: Terms, name: str, sent: Floats) -> Floats:
     """Adjoint of `gather`: row t of the table gets Σ of sent_ij where l(i, j) = t."""
-    table, (row, inside) = x.tables[name], x.rows[name]
-    row = np.broadcast_to(row, sent.shape[:-1])
-    pairs = np.nonzero(np.broadcast_to(inside, sent.shape[:-1]))
-    *lead, _, _ = pairs
+    table = x.tables[name]
     total = np.zeros((*sent.shape[:-3], *table.shape[-2:]))
-    np.add.at(total, (*lead, row[pairs]), sent[pairs])
+    for row, inside in x.rows[name]:
+        row = np.broadcast_to(row, sent.shape[:-1])
+        pairs = np.nonzero(np.broadcast_to(inside, sent.shape[:-1]))
+        *lead, _, _ = pairs
+        np.add.at(total, (*lead, row[pairs]), sent[pairs])
     return sum_to(total, table.shape)
 
 

@@ -13,6 +13,7 @@ import pytest
 from bad_biases import BIASES, GOOD as GOOD_BIASES
 from bad_decay import DECAY, NAMED
 from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
+from bad_labels import GOOD as GOOD_LABELS, LABELS
 from bad_shapes import OUTSIDE, SCHEMES, SHAPES
 
 import relpos
@@ -54,6 +55,18 @@ def test_attention(name, error, changes, pattern):
 def test_log_decay(error, changes, pattern):
     with pytest.raises(error, match=rf"^log_decay: .*({pattern})"):
         call(changes)
+
+
+@pytest.mark.parametrize("error, name, labels, pattern", LABELS)
+def test_a_tuple_of_labels(error, name, labels, pattern):
+    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+        call({"labels": labels, "rel_bias": ones(3)})
+
+
+@pytest.mark.parametrize("other", [{"buckets": [0]}, {"min_relative_position": 0}])
+def test_a_tuple_of_labels_beside_another_origin(other):
+    with pytest.raises(ValueError, match=r"^labels: given together with .* one of the"):
+        call({"labels": (GOOD_LABELS, GOOD_LABELS), "rel_bias": ones(3), **other})
 
 
 @pytest.mark.parametrize("error, changes, pattern", NAMED)

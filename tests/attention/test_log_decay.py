@@ -85,6 +85,7 @@ def test_each_item_stands_elsewhere(isa):
         {"query_offset": 19, "key_lengths": 20},
         {"query_offset": [19, 25], "key_lengths": [20, 26]},
         {"query_offset": 39},
+        {"key_ranges": "packed"},
     ],
 )
 @pytest.mark.parametrize("lq", [3, 20])
@@ -92,6 +93,9 @@ def test_later_keys_are_hidden_by_any_rule(hidden, lq):
     rng = np.random.default_rng(5)
     q, k, v = qkv(rng, (2,), 2, lq, 40, 8)
     keywords = {"query_offset": 5, "log_decay": gates(rng, 2, 40), **hidden}
+    if "key_ranges" in hidden:
+        ends = np.arange(6, 6 + lq)
+        keywords["key_ranges"] = np.stack([ends // 7 * 7, ends], axis=-1)
     check((q, k, v), keywords, "float64")
 
 

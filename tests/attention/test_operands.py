@@ -10,12 +10,13 @@ import relpos
 from relpos import _core
 from relpos._attention.call import Call
 from relpos._attention.fire_network import NAMES as FIRE
-from relpos._attention.operands import OPERANDS
+from relpos._attention.operands import LABELS, OPERANDS
 
 ARRAYS = {name: operand for name, operand in OPERANDS.items() if operand.letters}
 #: What C takes beside the inputs: outputs, FIRE's tables, and gradients that come in.
 MADE = {"out", "lse", "row_max", "row_sum", "weights", "grad_out", "grad_lse"}
 MADE |= {name for name in _core.operands if "fire" in name}
+MADE |= {*LABELS} - {"labels[0]"}
 
 
 @pytest.mark.parametrize("name", ARRAYS)

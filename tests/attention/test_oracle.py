@@ -36,14 +36,24 @@ def test_dense_equals_loops(kind, beyond):
         )
 
 
-@pytest.mark.parametrize("source", ["labels", "buckets"])
+def several_labels(rng):
+    return (
+        rng.integers(-1, 5, (2, 5, 6)),
+        rng.integers(-1, 5, (1, 6)).astype("int8"),
+        rng.integers(-1, 5, (5, 6)),
+    )
+
+
+@pytest.mark.parametrize("source", ["labels", "several", "buckets"])
 def test_dense_equals_loops_for_rows_named_outright(source):
     rng = np.random.default_rng(12)
     q, k, v = qkv(rng, (2,), 2, 5, 6, 4)
     rows = {"labels": rng.integers(-1, 5, (2, 5, 6)), "buckets": rng.integers(0, 5, 9)}
+    rows["several"] = several_labels(rng)
+    called = "labels" if source == "several" else source
     keywords = {"rel_key": normal(rng, 5, 4), "rel_query": normal(rng, 2, 2, 5, 4)}
     keywords |= {"rel_value": normal(rng, 5, 4), "rel_bias": normal(rng, 2, 5)}
-    keywords |= {source: rows[source], "query_offset": np.array([1, -2])}
+    keywords |= {called: rows[source], "query_offset": np.array([1, -2])}
     mask = rng.random((2, 2, 5, 6)) < 0.6
     mask[0, 0, 2] = False
     assert_results_close(

@@ -69,6 +69,7 @@ DECAY = [
     (ValueError, {"log_decay": STEPS, "window": (2, None)}, HIDDEN.format(3)),
     (ValueError, {"log_decay": STEPS, "window": (None, 1)}, HIDDEN.format(1)),
     (ValueError, {"log_decay": STEPS, "key_lengths": 2}, HIDDEN.format(1)),
+    (ValueError, {"log_decay": STEPS, "key_ranges": [[0, 3]]}, HIDDEN.format(2)),
     (ValueError, {"log_decay": STEPS, "key_lengths": [1, 1, 4]}, HIDDEN.format(3)),
     (ValueError, {"log_decay": STEPS, "query_offset": 2}, HIDDEN.format(1)),
     (ValueError, {"log_decay": STEPS, "query_offset": [3, 3, -1]}, HIDDEN.format(4)),

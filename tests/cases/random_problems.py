@@ -62,6 +62,9 @@ def tables(draw, sizes, rng):
         whole = draw(batch_axes(sizes.batch)) + shape
         kind = draw(st.sampled_from(["int8", "int16", "int32", "int64"]))
         settings["labels"] = rng.integers(-1, rows, whole).astype(kind)
+        if draw(st.booleans()):
+            other = rng.integers(-1, rows, (sizes.lq, sizes.lk)).astype("int16")
+            settings["labels"] = settings["labels"], other
     inputs = {}
     for name in names:
         lead = draw(st.sampled_from([(), (sizes.heads,), None]))
@@ -161,9 +164,10 @@ def joined_batch(inputs, settings):
     """Batch axes of the call: those of its operands together."""
     tails = {"rel_bias": 2, "labels": 2, "log_decay": 2, "key_ranges": 2}
     tails |= {"query_offset": 0, "key_lengths": 0}
-    operands = {
-        n: x for n, x in (inputs | settings).items() if isinstance(x, np.ndarray)
-    }
+    arguments = inputs | settings
+    if isinstance(arguments.get("labels"), tuple):  # the others have no batch axes
+        arguments["labels"] = arguments["labels"][0]
+    operands = {n: x for n, x in arguments.items() if isinstance(x, np.ndarray)}
     for name in ("pos_bias_u", "pos_bias_v", "buckets"):
         operands.pop(name, None)
     shapes = [

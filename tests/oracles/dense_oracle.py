@@ -45,6 +45,45 @@ def dropout_factors(shape, dropout_p, rng):
     return (words >= int(dropout_p * 2**32)) / (1.0 - dropout_p)
 
 
+def joined(options):
+    """The options of a call with a tuple of labels as those of one array, and how.
+
+    A table gets a row for whatever rows the arrays name together somewhere; row n of
+    the second result lists these, -1 where one names none.
+    """
+    labels = options["labels"]
+    if not isinstance(labels, tuple):
+        return options, None
+    base = 2 + max(int(np.max(x, initial=-1)) for x in labels)
+    codes = sum(
+        (np.maximum(x, -1).astype(int) + 1) * base**n for n, x in enumerate(labels)
+    )
+    used, index = np.unique(codes, return_inverse=True)
+    named = used[:, None] // base ** np.arange(len(labels)) % base - 1
+    found = options | {"labels": index.reshape(codes.shape)}
+    for name in TABLES:
+        if options[name] is not None:
+            table = np.moveaxis(options[name], row_axis(name), 0)
+            rows = [table[n[n >= 0]].sum(0) for n in named]
+            rows = np.array(rows).reshape(len(named), *table.shape[1:])
+            found[name] = np.moveaxis(rows, 0, row_axis(name))
+    return found, named
+
+
+def parted(name, gradient, named, shape):
+    """The gradient of a table from that of its joined rows."""
+    table = np.moveaxis(np.zeros(shape), row_axis(name), 0)
+    pairs = zip(np.moveaxis(gradient, row_axis(name), 0), named, strict=True)
+    for row, places in pairs:
+        for place in places[places >= 0]:
+            table[place] += row
+    return np.moveaxis(table, 0, row_axis(name))
+
+
+def row_axis(name):
+    return -1 if name == "rel_bias" else -2
+
+
 def _rows(relative, length, first, beyond):
     """Table rows and where they count, for a matrix of relative positions."""
     index = relative - first
@@ -197,7 +236,7 @@ def attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options
 ):
     """(out, lse, weights) of relpos.attention."""
-    options = with_defaults(options)
+    options, _ = joined(with_defaults(options))
     given = Operands(query, key, value, attn_mask, options)
     heads, lq, lk = given.shape
     scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]

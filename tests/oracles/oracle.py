@@ -124,12 +124,20 @@ def _float_kind(arrays):
     return np.result_type(np.float64, *(x for x in present if x.dtype != np.bool_))
 
 
+def several(labels):
+    """The arrays of labels of a call."""
+    if labels is None:
+        return ()
+    return labels if isinstance(labels, tuple) else (labels,)
+
+
 def batch_shape(arrays, mask, options):
     """Common batch axes of all operands; each counts its axes left of the heads."""
     shapes = [x.shape[:-3] for x in arrays]
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
     shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
-    names = ("labels", "log_decay", "key_ranges")
+    shapes += [np.shape(labels)[:-2] for labels in several(options["labels"])]
+    names = ("log_decay", "key_ranges")
     shapes += [np.shape(options[name])[:-2] for name in names]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
     return np.broadcast_shapes(*shapes)
@@ -157,10 +165,10 @@ class _Problem:
         self.lengths = self._per_batch("key_lengths", lk)
         ranges = [[0, lk]] if options["key_ranges"] is None else options["key_ranges"]
         self.ranges = np.broadcast_to(ranges, (*batch, lq, 2))
-        labels, self.mask = options["labels"], attn_mask
-        self.labels = (
-            None if labels is None else np.broadcast_to(labels, (*batch, lq, lk))
-        )
+        self.mask = attn_mask
+        self.labels = [
+            np.broadcast_to(x, (*batch, lq, lk)) for x in several(options["labels"])
+        ]
         if attn_mask is not None:
             self.mask = np.broadcast_to(attn_mask, self.shape)
         self.u, self.v = (
@@ -199,9 +207,9 @@ class _Problem:
         if name not in self.tables:
             return None
         rows = self.tables[name][b][h]
-        if self.labels is not None:
-            label = int(self.labels[b][i, j])
-            return None if label < 0 else rows[label]
+        if self.labels:
+            named = [int(labels[b][i, j]) for labels in self.labels]
+            return sum([rows[row] for row in named if row >= 0], np.zeros_like(rows[0]))
         relative = j - (i + int(self.offsets[b]))
         beyond, buckets = self.options["beyond"], self.options["buckets"]
         row = table_row(relative, self.first[name], self.length[name], beyond)

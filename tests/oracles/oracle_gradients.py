@@ -18,8 +18,15 @@ from __future__ import annotations
 
 import dense_oracle
 import numpy as np
-from dense_oracle import Operands, dropout_factors, gather, table_rows
-from oracle import with_defaults
+from dense_oracle import (
+    Operands,
+    dropout_factors,
+    gather,
+    joined,
+    parted,
+    table_rows,
+)
+from oracle import TABLES, with_defaults
 
 #: Arguments that have a gradient, in the order of ``AttentionGradients``.
 NAMES = (
@@ -160,7 +167,8 @@ def gradients(
     """
     arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     forward = dense_oracle.attention(*arguments, **options)
-    options = with_defaults(options)
+    whole = with_defaults(options)
+    options, named = joined(whole)
     given = Operands(query, key, value, attn_mask, options)
     size = np.abs if magnitude else np.asarray
     heads, lq, _ = given.shape
@@ -188,7 +196,12 @@ def gradients(
         for name, x in (inputs | options).items()
         if name in NAMES and x is not None and np.asarray(x).dtype != np.bool_
     }
-    return {
+    found = {
         name: _fold(name, np.array([x[name] for x in items]), given.batch, shape)
         for name, shape in shapes.items()
     }
+    if named is not None:
+        for name in found.keys() & {*TABLES}:
+            shape = np.shape(whole[name])
+            found[name] = parted(name, found[name], named, shape)
+    return found

@@ -15,7 +15,7 @@ enum {
 static int
 labels_beyond_tiles(const rp_attention *p)
 {
-    return p->labels.array.data &&
+    return has_labels(p) &&
            (p->rel_query.array.data || p->rel_key.rows > RP_MANY_LABELS ||
             p->rel_value.rows > RP_MANY_LABELS);
 }

@@ -10,7 +10,7 @@
 #define RELPOS_ATTENTION_TABLE_H
 
 #include "../ground/pack.h"
-#include "tiles/tile.h"
+#include "labels.h"
 
 enum { RP_ABSENT, RP_BAND, RP_ROWS, RP_LABELS };
 
@@ -32,27 +32,15 @@ rp_table_row(int64_t r, int64_t min_position, int64_t rows, int beyond)
     return t;
 }
 
-/* The label of a pair as a row of a table with `rows` rows; -1 outside. Labels were
- * checked before the call; checking each again keeps a caller who changes them during
- * the call from reading outside the table. */
+/* Row n < rows_of_pair(p) of those of a table that the pair (i, j) uses; -1: none. */
 RP_INLINE int64_t
-rp_label(const char *at, int size, int64_t rows)
+pair_row(const rp_attention *p, int n, int64_t b, int64_t i, int64_t j,
+         const rp_table *table)
 {
-    int64_t label = size == 1   ? *(const int8_t *)at
-                    : size == 2 ? *(const int16_t *)at
-                    : size == 4 ? *(const int32_t *)at
-                                : *(const int64_t *)at;
-    return label >= 0 && label < rows ? label : -1;
-}
-
-/* The row of a table that the pair (i, j) uses; -1: none. */
-RP_INLINE int64_t
-pair_row(const rp_attention *p, int64_t b, int64_t i, int64_t j, const rp_table *table)
-{
-    const rp_array *labels = &p->labels.array;
-    if (labels->data)
-        return rp_label(rp_at(labels, b, 0, i) + j * labels->col, p->labels.size,
-                        table->rows);
+    const rp_label_array *labels = &p->labels.of[n];
+    if (has_labels(p))
+        return rp_label(rp_at(&labels->array, b, 0, i) + j * labels->array.col,
+                        labels->size, table->rows);
     return rp_table_row(j - i - rp_query_offset(p, b), table->first, table->rows,
                         p->beyond);
 }
@@ -122,7 +110,7 @@ choose_path(const rp_attention *p, const rp_table *table, int64_t most_rows)
 {
     if (!table->array.data)
         return RP_ABSENT;
-    if (p->labels.array.data)
+    if (has_labels(p))
         return RP_LABELS;
     int few = table->rows <= most_rows && 2 * table->rows <= p->Lk + 64;
     return few ? RP_ROWS : RP_BAND;
@@ -258,21 +246,6 @@ fill_clipped(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
     }
 }
 
-/* The same by label. */
-static void
-fill_labels(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
-            const T *dots, ptrdiff_t stride, const rp_table *table)
-{
-    for (int m = 0; m < q->rows; m++, s += t->ld, dots += stride) {
-        const char *label =
-            rp_at(&p->labels.array, q->b, 0, q->i0 + m) + t->j0 * p->labels.array.col;
-        for (int n = 0; n < t->columns; n++, label += p->labels.array.col) {
-            int64_t l = n < t->keys ? rp_label(label, p->labels.size, table->rows) : -1;
-            s[n] = l < 0 ? 0 : dots[l];
-        }
-    }
-}
-
 /* Spreads the products of queries and table rows over the tile at s and returns NULL; or
  * returns the one value that they have in each row of the tile, a row's `*step` from the
  * next (ROWS, all keys on one side of the table). */
@@ -281,8 +254,8 @@ fill_dots(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
           const T *dots, ptrdiff_t stride, const rp_table *table, ptrdiff_t *step)
 {
     static const T zero = 0;
-    if (p->labels.array.data) {
-        fill_labels(p, q, t, s, dots, stride, table);
+    if (has_labels(p)) {
+        fill_labels(p, q, t, s, dots, stride, table->rows);
         return NULL;
     }
     int before = position_of(p, q, t, 0, t->columns - 1) < table->first;
@@ -328,28 +301,12 @@ sum_by_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *
     }
 }
 
-/* The same by label. */
-static void
-sum_by_label(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
-             T *sums, ptrdiff_t stride, const rp_table *table)
-{
-    for (int m = 0; m < q->rows; m++, a += t->ld, sums += stride) {
-        const char *label =
-            rp_at(&p->labels.array, q->b, 0, q->i0 + m) + t->j0 * p->labels.array.col;
-        for (int n = 0; n < t->keys; n++, label += p->labels.array.col) {
-            int64_t l = rp_label(label, p->labels.size, table->rows);
-            if (l >= 0)
-                sums[l] += a[n];
-        }
-    }
-}
-
 static void
 sum_by_table_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
                  const T *totals, T *sums, ptrdiff_t stride, const rp_table *table)
 {
-    if (p->labels.array.data)
-        sum_by_label(p, q, t, a, sums, stride, table);
+    if (has_labels(p))
+        sum_by_label(p, q, t, a, sums, stride, table->rows);
     else
         sum_by_row(p, q, t, a, totals, sums, stride, table);
 }

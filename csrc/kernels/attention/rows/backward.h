@@ -110,15 +110,17 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
             continue;
         if (p->dropout.p > 0)
             z = keep[j - j0] ? (T)(1 / (1 - p->dropout.p)) : 0;
-        int64_t v = pair_row(p, q->b, q->i, j, &p->rel_value);
-        int64_t a = pair_row(p, q->b, q->i, j, &p->rel_key);
-        T grad = grad_dot(g, q, &p->value, rows->hk, j) +
-                 grad_dot(g, q, &p->rel_value.array, q->h, v);
+        T grad = grad_dot(g, q, &p->value, rows->hk, j);
+        for (int n = 0; n < rows_of_pair(p); n++)
+            grad += grad_dot(g, q, &p->rel_value.array, q->h,
+                             pair_row(p, n, q->b, q->i, j, &p->rel_value));
         kept[j] = prob * z;
         ds[j] = prob * (z * grad - delta);
         const T f = ds[j] * (T)p->scale;
         add_grad(&g->grad_query, &x, q->h, q->i, f, &p->key, rows->hk, j);
-        add_grad(&g->grad_query, &x, q->h, q->i, f, &p->rel_key.array, q->h, a);
+        for (int n = 0; n < rows_of_pair(p); n++)
+            add_grad(&g->grad_query, &x, q->h, q->i, f, &p->rel_key.array, q->h,
+                     pair_row(p, n, q->b, q->i, j, &p->rel_key));
         if (g->grad_mask.data)
             *(T *)(rp_at(&g->grad_mask, q->b, q->h, q->i) + j * g->grad_mask.col) =
                 ds[j];
@@ -166,49 +168,63 @@ shared_columns(const rp_gradients *g, int sum)
                                                           : g->forward.D;
 }
 
-/* What the pair of row x and key j adds to one of them: kept is prob z, ds is dS. */
+/* What row n of those that the pair of row x and key j has of a table adds to one of them:
+ * kept is prob z, ds is dS. */
+static void
+add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, int n,
+             T kept, T ds)
+{
+    const rp_attention *p = &g->forward;
+    const rp_table *tables[] = {
+        [RP_SUM_KEY] = &p->rel_query,       [RP_SUM_REL_QUERY] = &p->rel_query,
+        [RP_SUM_REL_KEY] = &p->rel_key,     [RP_SUM_V] = &p->rel_key,
+        [RP_SUM_REL_VALUE] = &p->rel_value, [RP_SUM_BIAS] = &p->rel_bias};
+    const T f = ds * (T)p->scale;
+    const int64_t l = pair_row(p, n, x->b, x->i, j, tables[sum]);
+    switch (sum) {
+    case RP_SUM_KEY:
+        add_grad(&g->grad_key, x, x->hk, j, f, &p->rel_query.array, x->h, l);
+        break;
+    case RP_SUM_REL_KEY:
+        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->query, x->h, x->i);
+        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->pos_bias_v, x->h, 0);
+        break;
+    case RP_SUM_REL_QUERY:
+        add_grad(&g->grad_rel_query, x, x->h, l, f, &p->key, x->hk, j);
+        break;
+    case RP_SUM_REL_VALUE:
+        add_grad(&g->grad_rel_value, x, x->h, l, kept, &g->grad_out, x->h, x->i);
+        break;
+    case RP_SUM_V:
+        add_grad(&g->grad_pos_bias_v, x, x->h, 0, f, &p->rel_key.array, x->h, l);
+        break;
+    default:
+        if (g->grad_rel_bias.data && l >= 0)
+            *(T *)rp_at(&g->grad_rel_bias, x->b, x->h, l) += ds;
+    }
+}
+
+/* What the pair adds to one of them. */
 static void
 add_pair(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, T kept,
          T ds)
 {
     const rp_attention *p = &g->forward;
     const T f = ds * (T)p->scale;
-    int64_t l = -1;
-    switch (sum) {
-    case RP_SUM_KEY:
-        l = pair_row(p, x->b, x->i, j, &p->rel_query);
+    if (sum == RP_SUM_VALUE) {
+        add_grad(&g->grad_value, x, x->hk, j, kept, &g->grad_out, x->h, x->i);
+        return;
+    }
+    if (sum == RP_SUM_U) {
+        add_grad(&g->grad_pos_bias_u, x, x->h, 0, f, &p->key, x->hk, j);
+        return;
+    }
+    if (sum == RP_SUM_KEY) {
         add_grad(&g->grad_key, x, x->hk, j, f, &p->query, x->h, x->i);
         add_grad(&g->grad_key, x, x->hk, j, f, &p->pos_bias_u, x->h, 0);
-        add_grad(&g->grad_key, x, x->hk, j, f, &p->rel_query.array, x->h, l);
-        break;
-    case RP_SUM_VALUE:
-        add_grad(&g->grad_value, x, x->hk, j, kept, &g->grad_out, x->h, x->i);
-        break;
-    case RP_SUM_REL_KEY:
-        l = pair_row(p, x->b, x->i, j, &p->rel_key);
-        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->query, x->h, x->i);
-        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->pos_bias_v, x->h, 0);
-        break;
-    case RP_SUM_REL_QUERY:
-        l = pair_row(p, x->b, x->i, j, &p->rel_query);
-        add_grad(&g->grad_rel_query, x, x->h, l, f, &p->key, x->hk, j);
-        break;
-    case RP_SUM_REL_VALUE:
-        l = pair_row(p, x->b, x->i, j, &p->rel_value);
-        add_grad(&g->grad_rel_value, x, x->h, l, kept, &g->grad_out, x->h, x->i);
-        break;
-    case RP_SUM_U:
-        add_grad(&g->grad_pos_bias_u, x, x->h, 0, f, &p->key, x->hk, j);
-        break;
-    case RP_SUM_V:
-        l = pair_row(p, x->b, x->i, j, &p->rel_key);
-        add_grad(&g->grad_pos_bias_v, x, x->h, 0, f, &p->rel_key.array, x->h, l);
-        break;
-    default:
-        l = pair_row(p, x->b, x->i, j, &p->rel_bias);
-        if (g->grad_rel_bias.data && l >= 0)
-            *(T *)rp_at(&g->grad_rel_bias, x->b, x->h, l) += ds;
     }
+    for (int n = 0; n < rows_of_pair(p); n++)
+        add_pair_row(g, sum, x, j, n, kept, ds);
 }
 
 /* What the keys `seen` of a row add to the sums that a bias keeps of a head, whose rows

@@ -50,7 +50,7 @@ RP_INLINE int
 piece_keys(const rp_attention *p, int rows)
 {
     int whole = rows == 1 && lie_in_place(&p->key, p->D) &&
-                lie_in_place(&p->value, p->Dv) && !p->labels.array.data &&
+                lie_in_place(&p->value, p->Dv) && !has_labels(p) &&
                 !p->rel_value.array.data &&
                 (!p->rel_key.array.data || lie_in_place(&p->rel_key.array, p->D));
     return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
@@ -65,17 +65,22 @@ reads_first(const query_rows_t *rows, int r, const rp_array *table)
 
 /* ---- tables ---------------------------------------------------------------------- */
 
-/* The table's rows of the pairs of the keys [j0, end), by label; zeros for none. */
+/* The sums of the table's rows of the pairs of the keys [j0, end), by label. */
 static lines_t
 labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *table,
                ptrdiff_t columns, int64_t j0, int64_t end, T *buffer)
 {
     ptrdiff_t padded = RP_ROUND_UP(columns, VL);
     for (int64_t j = j0; j < end; j++) {
-        int64_t l = pair_row(p, q->b, q->i, j, table);
-        pack_row(buffer + (j - j0) * padded,
-                 l < 0 ? NULL : rp_at(&table->array, q->b, q->h, l), table->array.col,
-                 columns, padded);
+        T *line = buffer + (j - j0) * padded;
+        for (int n = 0; n < p->labels.count; n++) {
+            int64_t l = pair_row(p, n, q->b, q->i, j, table);
+            const char *row = l < 0 ? NULL : rp_at(&table->array, q->b, q->h, l);
+            if (n == 0)
+                pack_row(line, row, table->array.col, columns, padded);
+            for (ptrdiff_t k = 0; n > 0 && row && k < columns; k++)
+                line[k] += *(const T *)(row + k * table->array.col);
+        }
     }
     return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0};
 }
@@ -122,7 +127,7 @@ score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_
     const rp_attention *p = rows->p;
     const rp_table *table = &p->rel_key;
     int64_t shift;
-    if (p->labels.array.data) {
+    if (has_labels(p)) {
         lines_t lines = labelled_lines(p, q, table, p->D, j0, end, rows->buffer);
         add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
                  q->s + j0 - rows->first, 0);
@@ -142,13 +147,15 @@ score_rel_query(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     const rp_attention *p = rows->p;
     const T factor = (T)(p->scale * RP_LOG2E);
     for (int64_t j = j0; j < end; j++) {
-        int64_t l = pair_row(p, q->b, q->i, j, &p->rel_query);
-        if (l < 0)
-            continue;
         const T *key = operand_row(&p->key, q->b, rows->hk, j, p->D, rows->line);
-        const T *row =
-            operand_row(&p->rel_query.array, q->b, q->h, l, p->D, rows->line + p->D);
-        q->s[j - rows->first] += dot(key, row, p->D) * factor;
+        for (int n = 0; n < rows_of_pair(p); n++) {
+            int64_t l = pair_row(p, n, q->b, q->i, j, &p->rel_query);
+            if (l < 0)
+                continue;
+            const T *row = operand_row(&p->rel_query.array, q->b, q->h, l, p->D,
+                                       rows->line + p->D);
+            q->s[j - rows->first] += dot(key, row, p->D) * factor;
+        }
     }
 }
 
@@ -237,7 +244,7 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
     const rp_table *table = &p->rel_value;
     const T *w = q->s - rows->first;
     int64_t shift;
-    if (p->labels.array.data) {
+    if (has_labels(p)) {
         lines_t lines = labelled_lines(p, q, table, p->Dv, j0, end, rows->buffer);
         weigh_lines(w + j0, 0, 1, lines, end - j0, rows->width, q->out, 0);
         return;

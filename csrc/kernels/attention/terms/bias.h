@@ -23,7 +23,7 @@ has_bias(const rp_attention *p)
 RP_INLINE int
 has_reach(const rp_attention *p)
 {
-    int by_label = p->rel_bias.array.data && p->labels.array.data;
+    int by_label = p->rel_bias.array.data && has_labels(p);
     return has_bias(p) && !by_label && !p->fire.lines.data;
 }
 
@@ -66,6 +66,18 @@ bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
     return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias.array, b, h, row));
 }
 
+/* The same of a pair by its labels. */
+static T
+bias_of_labels(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    T sum = 0;
+    for (int n = 0; n < p->labels.count; n++) {
+        int64_t row = pair_row(p, n, b, i, j, &p->rel_bias);
+        sum = add_or_hide(sum, bias_of_row(p, b, h, row));
+    }
+    return sum;
+}
+
 /* Whether a bias can go into an empty tile, for products to be added to it for nothing: it
  * hides no pair. */
 RP_INLINE int
@@ -105,7 +117,7 @@ start_bias_tile(const bias_t *bias, scratch_t *w, const queries_t *q, const tile
     const rp_attention *p = bias->p;
     const rp_table *table = &p->rel_bias;
     int64_t r0 = position_of(p, q, t, BQ - 1, 0);
-    if (!table->array.data || p->labels.array.data)
+    if (!table->array.data || has_labels(p))
         return;
     for (int c = 0; c < t->columns + BQ - 1; c++)
         w->bias[c] = bias_of_row(
@@ -153,16 +165,14 @@ add_rel_bias(const rp_attention *p, const scratch_t *w, const queries_t *q,
              const tile_t *t, int m)
 {
     T *s = t->s + m * t->ld;
-    if (!p->labels.array.data) {
+    if (!has_labels(p)) {
         const T *bias = w->bias + BQ - 1 - m;
         for (int n = 0; n < t->columns; n++)
             s[n] = add_or_hide(s[n], bias[n]);
         return;
     }
-    for (int n = 0; n < t->keys; n++) {
-        int64_t row = pair_row(p, q->b, q->i0 + m, t->j0 + n, &p->rel_bias);
-        s[n] = add_or_hide(s[n], bias_of_row(p, q->b, q->h, row));
-    }
+    for (int n = 0; n < t->keys; n++)
+        s[n] = add_or_hide(s[n], bias_of_labels(p, q->b, q->h, q->i0 + m, t->j0 + n));
 }
 
 /* Row m of a tile. */
@@ -189,8 +199,8 @@ add_bias_by_offset(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64
     const ptrdiff_t step = table->array.row;
     int64_t shift, end = j0 + count;
     rp_interval run = run_in_table(p, b, i, j0, end, table, &shift);
-    T first = bias_of_row(p, b, h, pair_row(p, b, i, j0, table));
-    T last = bias_of_row(p, b, h, pair_row(p, b, i, end - 1, table));
+    T first = bias_of_row(p, b, h, pair_row(p, 0, b, i, j0, table));
+    T last = bias_of_row(p, b, h, pair_row(p, 0, b, i, end - 1, table));
     for (int64_t j = j0; j < run.begin; j++, s++)
         *s = add_or_hide(*s, first);
     const char *at = rp_at(&table->array, b, h, run.begin + shift);
@@ -212,12 +222,10 @@ add_bias_run(const bias_t *bias, int64_t b, int64_t h, int64_t i, int64_t j0,
              int64_t count, T *s)
 {
     const rp_attention *p = bias->p;
-    if (p->rel_bias.array.data && !p->labels.array.data && count > 0)
+    if (p->rel_bias.array.data && !has_labels(p) && count > 0)
         add_bias_by_offset(p, b, h, i, j0, count, s);
-    for (int64_t n = 0; p->rel_bias.array.data && p->labels.array.data && n < count;
-         n++)
-        s[n] = add_or_hide(
-            s[n], bias_of_row(p, b, h, pair_row(p, b, i, j0 + n, &p->rel_bias)));
+    for (int64_t n = 0; p->rel_bias.array.data && has_labels(p) && n < count; n++)
+        s[n] = add_or_hide(s[n], bias_of_labels(p, b, h, i, j0 + n));
     if (p->fire.lines.data)
         add_fire_row(&bias->fire, b, h, i, j0, (int)count, s);
     if (has_decay(p) && count > 0)
@@ -266,11 +274,12 @@ sum_bias(const bias_t *bias, const rp_gradients *g, const queries_t *q, const ti
 {
     const rp_attention *p = bias->p;
     for (int m = 0; m < q->rows; m++, d += t->ld) {
-        for (int n = 0; label_sums && n < t->keys; n++) {
-            int64_t l = pair_row(p, q->b, q->i0 + m, t->j0 + n, &p->rel_bias);
-            if (l >= 0)
-                label_sums[l] += d[n];
-        }
+        for (int n = 0; label_sums && n < t->keys; n++)
+            for (int a = 0; a < p->labels.count; a++) {
+                int64_t l = pair_row(p, a, q->b, q->i0 + m, t->j0 + n, &p->rel_bias);
+                if (l >= 0)
+                    label_sums[l] += d[n];
+            }
         if (g->grad_fire.data)
             sum_fire_row(&bias->fire, g, q->b, q->h, q->i0 + m, t->j0, t->columns, d,
                          sums);

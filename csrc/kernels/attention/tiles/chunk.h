@@ -14,7 +14,7 @@ finish_bias(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
             rp_interval tiles)
 {
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
-    int by_label = gp->plan.p->labels.array.data != NULL;
+    int by_label = has_labels(gp->plan.p);
     rp_interval span = partial_span(gp, &gp->partials[RP_GRAD_BIAS], tiles);
     for (int64_t n = span.begin; sums && !by_label && n < span.end; n++)
         sums[n] = (T)w->offset_sums[n];

@@ -145,7 +145,7 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 static void
 bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
-    int by_label = gp->plan.p->labels.array.data != NULL;
+    int by_label = has_labels(gp->plan.p);
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
     if (!by_label && (sums || wants(gp, RP_GRAD_V)))
         sum_offsets(gp, w, x);

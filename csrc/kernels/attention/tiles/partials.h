@@ -157,7 +157,7 @@ plan_partials(gradients_t *gp)
     const rp_attention *p = &g->forward;
     const plan_t *plan = &gp->plan;
     const rp_table *key = &p->rel_key, *query = &p->rel_query, *value = &p->rel_value;
-    int bias = p->labels.array.data ? RP_LABELS : RP_BAND;
+    int bias = has_labels(p) ? RP_LABELS : RP_BAND;
     plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->rel_key.path, key->rows,
                  key->first, p->D, RP_LN2);
     plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->rel_query.path,

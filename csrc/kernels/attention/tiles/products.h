@@ -181,7 +181,7 @@ rows_met(const gradients_t *gp, const visit_t *x, int64_t i, const rp_table *tab
     int64_t j0 = x->chunk * gp->chunk_keys, j1 = RP_MIN(p->Lk, j0 + gp->chunk_keys) - 1;
     int64_t at = i + rp_query_offset(p, x->q.b) + table->first, rows = table->rows;
     rp_interval met = {0, rows};
-    if (p->labels.array.data || rows == 0)
+    if (has_labels(p) || rows == 0)
         return met;
     met.begin = RP_MIN(rows - 1, RP_MAX(0, j0 - at - BQ + 1));
     met.end = RP_MIN(rows - 1, RP_MAX(0, j1 - at)) + 1;

@@ -31,7 +31,7 @@ corrects_ends(const gradients_t *gp)
     const rp_gradients *g = gp->g;
     const plan_t *plan = &gp->plan;
     return is_used(&plan->rel_value) && is_used(&plan->rel_key) &&
-           !g->forward.labels.array.data && g->forward.beyond == RP_CLIP &&
+           !has_labels(&g->forward) && g->forward.beyond == RP_CLIP &&
            (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
 }
 
@@ -86,7 +86,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     plan_chunks(gp);
     plan_bias(&plan->bias, p, g);
     /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
-    plan->skew = plan->skew || (g->grad_rel_bias.data && !p->labels.array.data) ||
+    plan->skew = plan->skew || (g->grad_rel_bias.data && !has_labels(p)) ||
                  g->grad_pos_bias_v.data;
     plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
     gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||

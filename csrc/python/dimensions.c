@@ -1,0 +1,50 @@
+/* dimensions.c: what the letters of operands.c have met becomes the sizes of the problem. */
+#include "module.h"
+
+/* The tables of FIRE's bias, which come all or none, and those of its gradient. */
+static int
+check_fire(const attention_call *call)
+{
+    const rp_gradients *g = &call->problem;
+    const rp_attention *p = &g->forward;
+    const int64_t *dims = call->dims;
+    int given = p->fire.lines.data != NULL, wanted = g->grad_fire.data != NULL;
+    if ((p->fire.offsets.data != NULL) != given ||
+        (p->fire.queries.data != NULL) != given ||
+        (wanted && (!given || g->fire_offset_slopes.data == NULL ||
+                    g->fire_query_slopes.data == NULL)))
+        return reject(call, PyExc_ValueError, "fire_lines", "lacks other operands");
+    if (given && (dims['o'] != p->Lq + p->Lk || dims['F'] < 1 ||
+                  (dims['o'] > 1 && p->fire.offsets.row != sizeof(double))))
+        return reject(call, PyExc_ValueError, "fire_offsets", "does not fit");
+    if (wanted && dims['G'] != dims['F'] + 1)
+        return reject(call, PyExc_ValueError, "grad_fire", "does not fit");
+    return 0;
+}
+
+int
+take_dimensions(attention_call *call)
+{
+    rp_attention *p = &call->problem.forward;
+    const int64_t *dims = call->dims;
+    size_t batch = 1;
+    for (int axis = 0; axis < call->batch_ndim; axis++)
+        if (!rp_multiply(batch, (size_t)call->batch_shape[axis], &batch))
+            return reject(call, PyExc_ValueError, "query", "has too many batch items");
+    p->B = (int64_t)batch;
+    p->H = dims['H'];
+    p->Hk = dims['K'];
+    p->Lq = dims['q'];
+    p->Lk = dims['k'];
+    p->D = dims['D'];
+    p->Dv = dims['V'];
+    p->rel_key.rows = dims['A'] < 0 ? 0 : dims['A'];
+    p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
+    p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
+    p->rel_bias.rows = dims['B'] < 0 ? 0 : dims['B'];
+    p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
+    p->rel_query.first = p->rel_value.first = p->rel_key.first;
+    if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
+        return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
+    return check_fire(call);
+}

@@ -1,0 +1,190 @@
+"""A tuple of labels: a pair has the sum of the rows that they name."""
+
+from __future__ import annotations
+
+import functools
+
+import dense_oracle
+import numpy as np
+import pytest
+from gradient_problems import Problem, assert_gradients_close, check_everywhere
+from problems import DTYPES, cast, normal, qkv, run
+from tolerances import assert_bitwise, assert_close, assert_results_close
+
+import relpos
+from relpos._attention.call import Call
+from relpos._attention.problem import prepare
+from relpos._settings import kernels
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+H, D, DV = 2, 16, 12
+
+
+def axes(height, width):
+    """Labels of the two axes of a grid, the second behind the first: SAM's."""
+    rows, columns = np.divmod(np.arange(height * width), width)
+    down = rows - rows[:, None] + height - 1
+    across = columns - columns[:, None] + width - 1 + 2 * height - 1
+    return down.astype(np.int16), across.astype(np.int32)
+
+
+def tables(rng, names, rows):
+    shapes = {
+        "rel_key": (rows, D),
+        "rel_query": (H, rows, D),
+        "rel_value": (H, rows, DV),
+        "rel_bias": (H, rows),
+    }
+    return {name: normal(rng, *shapes[name]) for name in names}
+
+
+def grid(names, height=6, width=11, lq=None):
+    """Pairs of cells of a grid; lq: of the first cells only."""
+    rng = np.random.default_rng([height, width])
+    cells = height * width
+    lq = cells if lq is None else lq
+    arrays = qkv(rng, (2,), H, lq, cells, D, DV)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs |= tables(rng, names, 2 * (height + width) - 2)
+    labels = tuple(x[:lq] for x in axes(height, width))
+    outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
+    return Problem(inputs, {"labels": labels}, *outs)
+
+
+EVERY = ("rel_key", "rel_query", "rel_value", "rel_bias")
+SETS = [(name,) for name in EVERY] + [("rel_key", "rel_value", "rel_bias"), EVERY]
+
+
+def test_labels_of_both_axes():
+    """They stay within the table, and name each of its rows."""
+    down, across = axes(6, 11)
+    assert [down.min(), down.max()] == [0, 10]
+    assert [across.min(), across.max()] == [11, 31]
+
+
+@functools.cache
+def truth(names, height, width, lq):
+    problem = grid(names, height, width, lq)
+    return problem, dense_oracle.attention(**problem.inputs, **problem.settings)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("names", SETS, ids=", ".join)
+@pytest.mark.parametrize("height, width, lq", [(6, 11, 5), (6, 11, 66), (18, 33, 594)])
+def test_every_table_and_engine(isa, names, height, width, lq):
+    """Few queries, one tile, many; rel_query goes row by row."""
+    problem, want = truth(names, height, width, lq)
+    for dtype in DTYPES:
+        assert_results_close(
+            run(**cast(problem.inputs, dtype), **problem.settings), want
+        )
+
+
+@pytest.mark.parametrize("names", SETS, ids=", ".join)
+def test_gradients(names):
+    check_everywhere(grid(names))
+
+
+@pytest.mark.parametrize("names", SETS, ids=", ".join)
+def test_gradients_of_few_queries(names):
+    check_everywhere(grid(names, lq=3))
+
+
+def test_gradients_of_many_tiles():
+    check_everywhere(grid(("rel_key", "rel_value", "rel_bias"), 18, 33))
+
+
+def scattered(rng, count, lq=40, lk=70):
+    """As many arrays, each of its own dtype, shape and holes, and a mask."""
+    kinds = ("int8", "int16", "int32", "int64")
+    shapes = [(lq, lk), (2, lq, lk), (1, lk), (2, lq, 1), (1, lq, lk)]
+    labels = tuple(
+        rng.integers(-2, 9, shapes[n % 5]).astype(kinds[n % 4]) for n in range(count)
+    )
+    inputs = dict(
+        zip(("query", "key", "value"), qkv(rng, (2,), H, lq, lk, D, DV), strict=True)
+    )
+    inputs |= tables(rng, EVERY[:1] + EVERY[2:], 9)
+    outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
+    mask = rng.random((lq, lk)) < 0.8
+    mask[3] = False
+    return Problem(inputs, {"labels": labels, "attn_mask": mask}, *outs)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_each_array_has_its_own_dtype_and_shape(count):
+    check_everywhere(scattered(np.random.default_rng(count), count))
+
+
+def test_with_fewer_queries_and_a_window(isa):
+    problem = scattered(np.random.default_rng(3), 3, lq=4)
+    settings = problem.settings | {"query_offset": 66, "window": (50, 0)}
+    want = dense_oracle.attention(**problem.inputs, **settings)
+    assert_results_close(run(**problem.inputs, **settings), want)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lq", [3, 66])
+def test_a_tuple_of_one_is_that_array(isa, dtype, lq):
+    problem = grid(EVERY, lq=lq).cast(dtype)
+    down = problem.settings["labels"][0]
+    one = problem._replace(settings={"labels": (down,)})
+    same = problem._replace(settings={"labels": down})
+    assert_bitwise(one.forward(), same.forward())
+    for name, gradient in one.gradients().items():
+        assert_bitwise(gradient, same.gradients()[name])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_change_no_bit(isa, dtype):
+    problem = grid(("rel_key", "rel_value", "rel_bias"), 18, 33).cast(dtype)
+    want, back = problem.forward(num_threads=1), problem.gradients(num_threads=1)
+    assert_bitwise(problem.forward(num_threads=3), want)
+    for name, gradient in problem.gradients(num_threads=3).items():
+        assert_bitwise(gradient, back[name])
+
+
+def test_minus_infinity_of_either_hides(isa):
+    problem = grid(("rel_bias",))
+    problem.inputs["rel_bias"][:, [2, 20]] = -np.inf
+    want = dense_oracle.attention(**problem.inputs, **problem.settings)
+    got = run(**problem.inputs, **problem.settings)
+    assert_results_close(got, want)
+    assert (got.weights == 0).any()
+
+
+def test_the_logits_are_those_of_the_weights():
+    problem = grid(EVERY)
+    arguments = problem.inputs | problem.settings
+    del arguments["value"]
+    logits = relpos.scores(**arguments)
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    want = problem.forward(return_weights=True).weights
+    assert_close(weights / weights.sum(-1, keepdims=True), want, "forward")
+
+
+def test_the_definition():
+    problem = grid(EVERY, 3, 4)
+    want = dense_oracle.attention(**problem.inputs, **problem.settings)
+    got = relpos.reference.attention(**problem.inputs, **problem.settings)
+    assert_close(got, want.out, "forward")
+    back = relpos.reference.attention_backward(
+        **problem.inputs,
+        **problem.settings,
+        grad_out=problem.grad_out,
+        grad_lse=problem.grad_lse,
+    )
+    found = {n: x for n, x in back._asdict().items() if x is not None}
+    assert_gradients_close(found, problem.truth())
+
+
+def test_the_kernel_takes_no_array_without_those_before(isa):
+    problem = grid(("rel_key",))
+    call = Call(**problem.inputs, **problem.settings)
+    operands = prepare(call, None, None).operands
+    operands |= {"out": np.empty(problem.grad_out.shape), "num_threads": 1}
+    kernels().attention_forward(operands)
+    assert_bitwise(operands["out"], problem.forward())
+    del operands["labels"]
+    with pytest.raises(TypeError, match="has a key that is not known"):
+        kernels().attention_forward(operands)
