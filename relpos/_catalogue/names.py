@@ -97,6 +97,7 @@ TRIED = {
     "recipes.llama4": "llama4 chunked_attention irope",
     "recipes.llama4_temperature": "llama4_temperature attn_temperature_tuning",
     "recipes.longt5_local": "longt5_local local_attention",
+    "recipes.from_config": "from_config from_pretrained",
     "recipes.mpnet": "mpnet mpnet_attention",
     "recipes.parakeet": "parakeet parakeet_attention fast_conformer",
     "recipes.parakeet_backward": "parakeet_backward",

@@ -70,8 +70,8 @@ class RotaryParameters(NamedTuple):
     interleaved: bool
 
 
-def _as_values(config: object) -> Values:
-    """The configuration of the text as a mapping."""
+def as_config(config: object) -> Values:
+    """The configuration as a mapping."""
     reject_foreign("config", config)
     if hasattr(config, "to_dict"):
         config = config.to_dict()
@@ -82,8 +82,14 @@ def _as_values(config: object) -> Values:
             f"config: got {kind_of(config)}; expected a dict, such as that of "
             "config.json, or a configuration of transformers"
         )
-    text = config.get("text_config")
-    return config if text is None else _as_values(text)
+    return config
+
+
+def _as_values(config: object) -> Values:
+    """The configuration of the text as a mapping."""
+    values = as_config(config)
+    text = values.get("text_config")
+    return values if text is None else _as_values(text)
 
 
 def _first(values: Values, *names: str) -> Any:

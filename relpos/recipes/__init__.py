@@ -35,6 +35,9 @@ from relpos.recipes.buckets import (
     mpnet as mpnet,
     umt5 as umt5,
 )
+from relpos.recipes.config import (
+    from_config as from_config,
+)
 from relpos.recipes.decoders import (
     recurrent_gemma as recurrent_gemma,
 )

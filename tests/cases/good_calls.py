@@ -78,5 +78,9 @@ GOOD |= {
     "plot.relative_position_map": {"relative": [[0, 1]]},
     "plot.loss_curves": {"losses": {"a": [1.0]}},
 }
+GOOD["recipes.from_config"] = {
+    "config": {"model_type": "mpnet"},
+    "state_dict": {"encoder.relative_attention_bias.weight": np.ones((32, H))},
+}
 for name, arguments in BIASES_AND_RECIPES.items():
     GOOD[name if hasattr(relpos, name) else f"recipes.{name}"] = arguments

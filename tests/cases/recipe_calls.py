@@ -62,6 +62,9 @@ RECIPES = {
         [(H, 9, D), (H, D), (H, D)], (1, H, 1, D), (1, H, 1, D), (H * D, 12), L
     ),
     "enformer_positions": lambda f, x: f(L, 12, dtype=np.float64),
+    "from_config": lambda f, x: use(
+        f({"model_type": "mpnet"}, {"relative_attention_bias.weight": x(32, H)}), x
+    ),
     "mpnet": recipe(L, (32, H)),
     "parakeet": recipe(L, (H, D), (H, D), (H * D, 6), L),
     "parakeet_backward": backward(

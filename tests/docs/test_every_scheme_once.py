@@ -27,6 +27,7 @@ OF_NO_SCHEME = {
     *("merge_attention", "scores", "relative_positions", "grid_labels", "plan"),
     *("segment_ranges", "audit_encoding"),
     *("get_num_threads", "set_num_threads", "threads", "show_config"),
+    "recipes.from_config",
     *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
 }
 SOURCES = (ROOT / "README.md").exists()

@@ -1,0 +1,269 @@
+"""The recipe of a model by its Hugging Face configuration and its state_dict."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from relpos._checks import POSITION_LIMIT, as_int, kind_of
+from relpos._encodings.rotary_config import as_config
+from relpos.recipes._tables import Keywords
+from relpos.recipes.beit import beit
+from relpos.recipes.buckets import longt5_local, mpnet, umt5
+from relpos.recipes.decoders import recurrent_gemma
+from relpos.recipes.grids import swin
+from relpos.recipes.sequences import bert, t5
+from relpos.recipes.speech import vits, wav2vec2_bert
+from relpos.recipes.swin_v2 import swin_v2
+
+__all__ = ["from_config"]
+
+
+class _Model(NamedTuple):
+    """What a recipe is looked for in."""
+
+    config: Mapping[str, Any]
+    state: Mapping[str, Any]
+    layer: int
+
+    def setting(self, name: str, *default: Any) -> Any:
+        """A value of the configuration; without a default it has to be there."""
+        if name not in self.config and not default:
+            raise ValueError(
+                f"config: has no {name}; expected that of a whole "
+                f"{self.config['model_type']} model"
+            )
+        return self.config.get(name, *default)
+
+    def has(self, ending: str) -> bool:
+        return bool(self._names(ending))
+
+    def weight(self, ending: str) -> Any:
+        """The array whose name ends like this, of the layer or of all layers."""
+        names = self._names(ending)
+        if len(names) != 1:
+            found = f"{len(names)} names that end" if names else "no name that ends"
+            raise ValueError(
+                f"state_dict: {found} with {ending!r} for layer {self.layer}; expected "
+                f"that of one {self.config['model_type']} model"
+            )
+        return self.state[names[0]]
+
+    def _names(self, ending: str) -> list[str]:
+        """Names of this layer, whose number comes first in them, else of no layer."""
+        pattern = re.compile(rf"(?:.*\.)?{ending}")
+        fits = [name for name in self.state if pattern.fullmatch(name)]
+        numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
+        own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
+        return own or [n for n, m in numbers.items() if not m]
+
+
+def _bert(model: _Model) -> Keywords:
+    kinds = {"relative_key": False, "relative_key_query": True}
+    kind = model.setting("position_embedding_type", "absolute")
+    if kind not in kinds:
+        return {}  # positions are in the tokens
+    return bert(model.weight(r"distance_embedding\.weight"), key_query=kinds[kind])
+
+
+def _buckets(model: _Model) -> Keywords:
+    return {
+        "num_buckets": model.setting("relative_attention_num_buckets", 32),
+        "max_distance": model.setting("relative_attention_max_distance", 128),
+    }
+
+
+def _is_encoder(model: _Model) -> bool:
+    return not model.setting("is_decoder", False)
+
+
+def _bucket_weight(model: _Model) -> Any:
+    """Of the encoder, unless the configuration is that of a decoder."""
+    name = r"relative_attention_bias\.weight"
+    of_stack = rf"{'encoder' if _is_encoder(model) else 'decoder'}\..*{name}"
+    return model.weight(of_stack if model.has(of_stack) else name)
+
+
+def _t5(model: _Model) -> Keywords:
+    """The first layer's weight serves all."""
+    weight = _bucket_weight(model._replace(layer=0))
+    return t5(weight, bidirectional=_is_encoder(model), **_buckets(model))
+
+
+def _umt5(model: _Model) -> Keywords:
+    weight = _bucket_weight(model)
+    return umt5(weight, bidirectional=_is_encoder(model), **_buckets(model))
+
+
+def _longt5(model: _Model) -> Keywords:
+    if not _is_encoder(model):
+        return _t5(model)
+    if model.setting("encoder_attention_type") != "local":
+        raise ValueError(
+            "config: encoder_attention_type is not 'local'; its global tokens have no "
+            "recipe"
+        )
+    weight = _bucket_weight(model._replace(layer=0))
+    return longt5_local(weight, model.setting("local_radius"), **_buckets(model))
+
+
+def _mpnet(model: _Model) -> Keywords:
+    weight = model.weight(r"relative_attention_bias\.weight")
+    count = model.setting("relative_attention_num_buckets", 32)
+    return mpnet(weight, num_buckets=count)
+
+
+def _patches(model: _Model) -> list[int]:
+    sizes = (model.setting(name) for name in ("image_size", "patch_size"))
+    image, patch = ([n, n] if isinstance(n, int) else list(n) for n in sizes)
+    return [a // b for a, b in zip(image, patch, strict=True)]
+
+
+def _beit(model: _Model) -> Keywords:
+    return beit(model.weight("relative_position_bias_table"), _patches(model))
+
+
+def _block(model: _Model) -> tuple[int, str]:
+    """The stage of the layer, layers counted through all stages, and its names."""
+    block = model.layer
+    for stage, depth in enumerate(model.setting("depths")):
+        if block < depth:
+            return stage, rf"layers\.{stage}\.blocks\.{block}\."
+        block -= depth
+    raise ValueError(f"layer: got {model.layer}; expected one of the model's layers")
+
+
+def _swin(model: _Model) -> Keywords:
+    stage, names = _block(model)
+    at_stage = model._replace(layer=stage)
+    table = at_stage.weight(rf"{names}.*relative_position_bias_table")
+    side = (math.isqrt(len(table)) + 1) // 2
+    return swin(table, (side, side))
+
+
+def _swin_v2(model: _Model) -> Keywords:
+    """A stage smaller than the window is one window."""
+    stage, names = _block(model)
+    at_stage = model._replace(layer=stage)
+    w1, b1, w2 = (
+        at_stage.weight(rf"{names}.*continuous_position_bias_mlp\.{part}")
+        for part in (r"0\.weight", r"0\.bias", r"2\.weight")
+    )
+    window = model.setting("window_size")
+    sides = [min(n // 2**stage, window) for n in _patches(model)]
+    trained = model.setting("pretrained_window_sizes", None)
+    pretrained = trained[stage] if trained else None
+    return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
+
+
+def _vits(model: _Model) -> Keywords:
+    return vits(*(model.weight(rf"attention\.emb_rel_{x}") for x in "kv"))
+
+
+def _wav2vec2_bert(model: _Model) -> Keywords:
+    kind = model.setting("position_embeddings_type", "relative_key")
+    if kind != "relative_key":
+        raise ValueError(
+            f"config: position_embeddings_type is {kind!r}; expected 'relative_key' "
+            "(for 'relative', recipes.parakeet takes a length)"
+        )
+    sides = ("left_max_position_embeddings", "right_max_position_embeddings")
+    settings = {name: model.setting(name) for name in sides}
+    return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
+
+
+def _recurrent_gemma(model: _Model) -> Keywords:
+    older = model.setting("attention_window_size", None)
+    return recurrent_gemma(older or model.setting("sliding_window"))
+
+
+#: By model_type.
+_MODELS: dict[str, Callable[[_Model], Keywords]] = {
+    "beit": _beit,
+    "bert": _bert,
+    "longt5": _longt5,
+    "mpnet": _mpnet,
+    "mt5": _t5,
+    "recurrent_gemma": _recurrent_gemma,
+    "swin": _swin,
+    "swinv2": _swin_v2,
+    "t5": _t5,
+    "umt5": _umt5,
+    "vits": _vits,
+    "wav2vec2-bert": _wav2vec2_bert,
+}
+
+
+def from_config(
+    config: Mapping[str, Any] | object, state_dict: Mapping[str, Any], layer: int = 0
+) -> Keywords:
+    r"""The recipe of a model, by its Hugging Face configuration and its weights.
+
+    .. math:: s_{ij} = q_i k_j / \sqrt D + \dots \text{ as the recipe of the model says}
+
+    ``attention(q, k, v, **from_config(model.config, state_dict, layer))``
+
+    Parameters
+    ----------
+    config : dict or configuration of transformers
+        What config.json says; its ``model_type`` chooses the recipe.
+    state_dict : mapping of str to array_like
+        Weights of the whole model or of any part that has those of the layer, under
+        their names there.
+    layer : int, default 0
+        Which layer; in a model of stages (Swin Transformer) counted through all.
+
+    Returns
+    -------
+    dict
+        Arguments of `attention`, as the recipe returns them; none where a BERT has its
+        positions in the tokens. Of T5 and its kin those of the encoder, unless the
+        configuration has ``is_decoder``.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind.
+    ValueError
+        If the ``model_type`` has no recipe (the message lists those that have one),
+        the configuration lacks a value, or not one weight fits.
+
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.rotary_from_config : What queries and keys go through before.
+
+    Notes
+    -----
+    Recipes that take an input, a length or places have to be called themselves:
+    `deberta`, `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others.
+
+    References
+    ----------
+    .. [1] Wolf et al., "HuggingFace's Transformers: State-of-the-art Natural Language
+       Processing", 2019, arXiv:1910.03771.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> state = {"mpnet.encoder.relative_attention_bias.weight": np.zeros((32, 12))}
+    >>> sorted(recipes.from_config({"model_type": "mpnet"}, state))
+    ['buckets', 'rel_bias']
+    """
+    values = as_config(config)
+    kind = values.get("model_type")
+    if not isinstance(kind, str) or kind not in _MODELS:
+        raise ValueError(
+            f"config: got model_type {kind!r}; expected one of "
+            f"{', '.join(map(repr, _MODELS))}"
+        )
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(
+            f"state_dict: got {kind_of(state_dict)}; expected a mapping of names to "
+            "arrays"
+        )
+    number = as_int("layer", layer, 0, POSITION_LIMIT)
+    return _MODELS[kind](_Model(values, state_dict, number))

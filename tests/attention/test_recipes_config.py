@@ -1,0 +1,169 @@
+"""recipes.from_config: the recipe that a model's configuration and weights name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tolerances import assert_bitwise
+
+from relpos import recipes
+
+H, D = 2, 4
+
+
+def table(*shape):
+    """Numbers that tell one table from another."""
+    return np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
+BIAS = "layer.0.SelfAttention.relative_attention_bias.weight"
+T5 = {
+    f"encoder.block.0.{BIAS}": table(8, H),
+    f"decoder.block.0.{BIAS}": table(8, 3),
+}
+UMT5 = T5 | {f"encoder.block.1.{BIAS}": table(8, H + 2)}
+BUCKETS = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+LOCAL = {"encoder.block.0.layer.0.LocalSelfAttention.relative_attention_bias.weight":
+         table(8, H)}  # fmt: skip
+SWIN = {
+    f"encoder.layers.{s}.blocks.{b}.attention.self.relative_position_bias_table":
+        table(49, H + 10 * s + b)
+    for s in (0, 1) for b in (0, 1)
+}  # fmt: skip
+PARTS = {"0.weight": (5, 2), "0.bias": (5,), "2.weight": (H, 5)}
+SWIN_V2 = {
+    f"encoder.layers.{s}.blocks.{b}.attention.self.continuous_position_bias_mlp.{part}":
+        table(*shape) + 10 * s + b
+    for s in (0, 1) for b in (0, 1) for part, shape in PARTS.items()
+}  # fmt: skip
+VITS = {
+    f"text_encoder.encoder.layers.{n}.attention.emb_rel_{x}": table(1, 9, D) + n
+    for n in (0, 1)
+    for x in "kv"
+}
+IMAGE = {"image_size": 48, "patch_size": [8, 16]}
+DISTANCES = {
+    "bert.encoder.layer.1.attention.self.distance_embedding.weight": table(9, D)
+}
+W2V = {"encoder.layers.1.self_attn.distance_embedding.weight": table(6, D)}
+SIDES = {"left_max_position_embeddings": 3, "right_max_position_embeddings": 2}
+
+#: model_type, the rest of its configuration, weights, layer, and the recipe's dict.
+CASES = [
+    ("mpnet", {}, {"encoder.relative_attention_bias.weight": table(32, H)}, 3,
+     lambda w: recipes.mpnet(*w)),
+    ("t5", BUCKETS, T5, 1, lambda w: recipes.t5(w[0], max_distance=20)),
+    ("mt5", BUCKETS | {"is_decoder": True}, T5, 0,
+     lambda w: recipes.t5(w[1], bidirectional=False, max_distance=20)),
+    ("t5", BUCKETS, {f"block.0.{BIAS}": table(8, H)}, 0,
+     lambda w: recipes.t5(w[0], max_distance=20)),
+    ("umt5", BUCKETS, UMT5, 1, lambda w: recipes.umt5(w[2], max_distance=20)),
+    ("longt5", BUCKETS | {"encoder_attention_type": "local", "local_radius": 6},
+     LOCAL, 4, lambda w: recipes.longt5_local(w[0], 6, max_distance=20)),
+    ("longt5", BUCKETS | {"is_decoder": True}, T5, 1,
+     lambda w: recipes.t5(w[1], bidirectional=False, max_distance=20)),
+    ("bert", {"position_embedding_type": "relative_key_query"}, DISTANCES, 1,
+     lambda w: recipes.bert(*w, key_query=True)),
+    ("bert", {}, {}, 0, lambda w: {}),
+    ("beit", IMAGE, {"encoder.relative_position_bias.relative_position_bias_table":
+                     table(11 * 5 + 3, H)}, 5, lambda w: recipes.beit(*w, (6, 3))),
+    ("beit", IMAGE, {f"layers.{n}.relative_position_bias.relative_position_bias_table":
+                     table(11 * 5 + 3, H + n) for n in (0, 1)}, 1,
+     lambda w: recipes.beit(w[1], (6, 3))),
+    ("swin", {"depths": [2, 2]}, SWIN, 3, lambda w: recipes.swin(w[3], (4, 4))),
+    ("swinv2", {"depths": [2, 2], "image_size": 32, "patch_size": 4, "window_size": 6,
+                "pretrained_window_sizes": [0, 3]}, SWIN_V2, 2,
+     lambda w: recipes.swin_v2(*w[6:9], (4, 4), pretrained_window=3)),
+    ("vits", {}, VITS, 1, lambda w: recipes.vits(*w[2:])),
+    ("wav2vec2-bert", SIDES, W2V, 1, lambda w: recipes.wav2vec2_bert(*w, **SIDES)),
+    ("recurrent_gemma", {"attention_window_size": 4}, {}, 0,
+     lambda w: recipes.recurrent_gemma(4)),
+    ("recurrent_gemma", {"sliding_window": 4}, {}, 0,
+     lambda w: recipes.recurrent_gemma(4)),
+]  # fmt: skip
+
+
+def same(got, want):
+    assert {*got} == {*want}
+    for name, value in want.items():
+        if isinstance(value, np.ndarray):
+            assert_bitwise(got[name], value)
+        elif isinstance(value, tuple) and name == "labels":
+            pairs = zip(got[name], value, strict=True)
+            assert all(np.array_equal(a, b) for a, b in pairs)
+        else:
+            assert got[name] == value, name
+
+
+@pytest.mark.parametrize("kind, config, state, layer, recipe", CASES)
+def test_the_recipe_of_a_model(kind, config, state, layer, recipe):
+    want = recipe([*state.values()])
+    values = {"model_type": kind, **config}
+    same(recipes.from_config(values, state, layer), want)
+    same(recipes.from_config(SimpleNamespace(**values), state, layer), want)
+
+
+def test_every_model_is_tried():
+    with pytest.raises(ValueError) as caught:
+        recipes.from_config({"model_type": "unheard_of"}, {})
+    known = str(caught.value).split("expected one of ")[1]
+    tried = {repr(case[0]) for case in CASES}
+    assert {*known.split(", ")} == tried
+
+
+W2V_CONFIG = {"model_type": "wav2vec2-bert", **SIDES}
+
+
+@pytest.mark.parametrize(
+    "changes, error, pattern",
+    [
+        ({"config": {}}, ValueError, r"^config: got model_type None; expected one of"),
+        ({"config": 3}, TypeError, r"^config: got int; expected a dict"),
+        ({"config": {"model_type": ["t5"]}}, ValueError, r"^config: got model_type \["),
+        ({"state_dict": []}, TypeError, r"^state_dict: got list; expected a mapping"),
+        ({"state_dict": {}}, ValueError, r"^state_dict: no name that ends with 'dist"),
+        ({"layer": 1.0}, TypeError, r"^layer: got float; expected an integer"),
+        ({"layer": -1}, ValueError, r"^layer: got -1; expected an integer from 0"),
+        (
+            {"layer": 2},
+            ValueError,
+            r"^state_dict: no name that .* for layer 2; expecte",
+        ),
+        (
+            {"config": {"model_type": "wav2vec2-bert"}},
+            ValueError,
+            r"^config: has no left_max_position_embeddings; expected that of a whole",
+        ),
+        (
+            {
+                "state_dict": {
+                    f"{n}.layers.1.distance_embedding.weight": 1 for n in "ab"
+                }
+            },
+            ValueError,
+            r"^state_dict: 2 names that end with .* for layer 1; expected that of one",
+        ),
+        (
+            {"config": W2V_CONFIG | {"position_embeddings_type": "relative"}},
+            ValueError,
+            r"^config: position_embeddings_type is 'relative'; expected 'relative_key'",
+        ),
+        (
+            {"config": {"model_type": "longt5", "encoder_attention_type": "global"}},
+            ValueError,
+            r"^config: encoder_attention_type is not 'local'",
+        ),
+        (
+            {"config": {"model_type": "swin", "depths": [1]}},
+            ValueError,
+            r"^layer: got 1; expected one of the model's layers",
+        ),
+    ],
+)
+def test_what_does_not_fit(changes, error, pattern):
+    good = {"config": W2V_CONFIG, "state_dict": W2V, "layer": 1}
+    recipes.from_config(**good)
+    with pytest.raises(error, match=pattern):
+        recipes.from_config(**good | changes)
