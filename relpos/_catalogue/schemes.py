@@ -155,9 +155,12 @@ SCHEMES = (
     ),
     Scheme(
         "shaw_keys",
-        ("shaw_attention", "recipes.botnet", "recipes.wav2vec2_bert"),
+        (
+            *("shaw_attention", "recipes.botnet", "recipes.wav2vec2_bert"),
+            *("recipes.sam", "recipes.sam_backward"),
+        ),
         "relative",
-        models=("BERT with relative_key", "BoTNet", "Wav2Vec2-BERT"),
+        models=("BERT with relative_key", "BoTNet", "Wav2Vec2-BERT", "SAM"),
         synonyms=("relative_key",),
         operands=("rel_key",),
         rows=clipped,
@@ -241,9 +244,10 @@ SCHEMES = (
         (
             *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket"),
             *("recipes.mpnet", "recipes.umt5", "recipes.longt5_local"),
+            *("recipes.layoutlmv3", "recipes.layoutlmv3_backward"),
         ),
         "relative",
-        models=("T5", "Flan-T5", "mT5", "UMT5", "LongT5", "MPNet"),
+        models=("T5", "Flan-T5", "mT5", "UMT5", "LongT5", "MPNet", "LayoutLMv3"),
         operands=("rel_bias",),
     ),
     Scheme(

@@ -41,6 +41,10 @@ from relpos.recipes.config import (
 from relpos.recipes.decoders import (
     recurrent_gemma as recurrent_gemma,
 )
+from relpos.recipes.documents import (
+    layoutlmv3 as layoutlmv3,
+    layoutlmv3_backward as layoutlmv3_backward,
+)
 from relpos.recipes.enformer import (
     enformer as enformer,
     enformer_backward as enformer_backward,
@@ -63,6 +67,10 @@ from relpos.recipes.rotary import (
     pope_backward as pope_backward,
     rope_vit as rope_vit,
     rope_vit_backward as rope_vit_backward,
+)
+from relpos.recipes.sam import (
+    sam as sam,
+    sam_backward as sam_backward,
 )
 from relpos.recipes.sequences import (
     bert as bert,

@@ -14,6 +14,7 @@ from relpos.recipes.beit import beit
 from relpos.recipes.buckets import longt5_local, mpnet, umt5
 from relpos.recipes.decoders import recurrent_gemma
 from relpos.recipes.grids import swin
+from relpos.recipes.sam import sam
 from relpos.recipes.sequences import bert, t5
 from relpos.recipes.speech import vits, wav2vec2_bert
 from relpos.recipes.swin_v2 import swin_v2
@@ -158,6 +159,11 @@ def _swin_v2(model: _Model) -> Keywords:
     return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
 
 
+def _sam(model: _Model) -> Keywords:
+    height, width = (model.weight(f"rel_pos_{axis}") for axis in "hw")
+    return sam(height, width, [(len(table) + 1) // 2 for table in (height, width)])
+
+
 def _vits(model: _Model) -> Keywords:
     return vits(*(model.weight(rf"attention\.emb_rel_{x}") for x in "kv"))
 
@@ -187,12 +193,21 @@ _MODELS: dict[str, Callable[[_Model], Keywords]] = {
     "mpnet": _mpnet,
     "mt5": _t5,
     "recurrent_gemma": _recurrent_gemma,
+    "sam": _sam,
+    "sam_hq": _sam,
+    "sam_hq_vision_model": _sam,
+    "sam_vision_model": _sam,
     "swin": _swin,
     "swinv2": _swin_v2,
     "t5": _t5,
     "umt5": _umt5,
     "vits": _vits,
     "wav2vec2-bert": _wav2vec2_bert,
+}
+#: The part of a configuration that describes the attention.
+_PARTS = {
+    "sam": "vision_config",
+    "sam_hq": "vision_config",
 }
 
 
@@ -260,6 +275,9 @@ def from_config(
             f"config: got model_type {kind!r}; expected one of "
             f"{', '.join(map(repr, _MODELS))}"
         )
+    part = values.get(_PARTS.get(kind, ""))
+    if part is not None:
+        values = {**as_config(part), "model_type": kind}
     if not isinstance(state_dict, Mapping):
         raise TypeError(
             f"state_dict: got {kind_of(state_dict)}; expected a mapping of names to "

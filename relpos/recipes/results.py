@@ -8,7 +8,9 @@ from relpos._text import in_short
 __all__ = [
     "EnformerGradients",
     "ForgettingTransformerGradients",
+    "Layoutlmv3Gradients",
     "ParakeetGradients",
+    "SamGradients",
     "SwinV2Gradients",
 ]
 
@@ -53,6 +55,25 @@ class ForgettingTransformerGradients(NamedTuple):
 
 
 @in_short
+class Layoutlmv3Gradients(NamedTuple):
+    """Gradients of the biases of `layoutlmv3`.
+
+    Attributes
+    ----------
+    rel_pos_bias : ndarray, (H, bins)
+    rel_pos_x_bias, rel_pos_y_bias : ndarray, (H, bins'), or None
+
+    See Also
+    --------
+    layoutlmv3_backward : Returns it.
+    """
+
+    rel_pos_bias: Array
+    rel_pos_x_bias: Array | None
+    rel_pos_y_bias: Array | None
+
+
+@in_short
 class ParakeetGradients(NamedTuple):
     """Gradients of the parameters of `parakeet`.
 
@@ -69,6 +90,24 @@ class ParakeetGradients(NamedTuple):
     bias_u: Array
     bias_v: Array
     relative_k_proj: Array
+
+
+@in_short
+class SamGradients(NamedTuple):
+    """Gradients of the tables of `sam`.
+
+    Attributes
+    ----------
+    rel_pos_h : ndarray, (R, D)
+    rel_pos_w : ndarray, (S, D)
+
+    See Also
+    --------
+    sam_backward : Returns it.
+    """
+
+    rel_pos_h: Array
+    rel_pos_w: Array
 
 
 @in_short

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from bad_kinds import H, L, ones
+import numpy as np
+from bad_kinds import D, H, L, Tensor, ones
 
+SAM = {"rel_pos_h": ones(3, D), "rel_pos_w": ones(7, D), "grid": (2, 3)}
+LAYOUTLM = {
+    "rel_pos_bias": ones(H, 8),
+    "rel_pos_x_bias": ones(H, 12),
+    "rel_pos_y_bias": ones(H, 12),
+    "position_ids": np.arange(L),
+    "bbox": np.arange(4 * L).reshape(L, 4),
+    "head_dim": D,
+}
 GOOD = {
     "llama4": {"query_length": L, "key_length": 6, "attention_chunk_size": 2},
     "llama4_temperature": {"positions": [0, 5], "floor_scale": 2.0},
     "longt5_local": {"weight": ones(32, H), "local_radius": 3},
+    "sam": SAM,
+    "sam_backward": {"grad_rel_key": ones(8, D), **SAM},
+    "layoutlmv3": LAYOUTLM,
+    "layoutlmv3_backward": {"grad_rel_bias": ones(H, 32), **LAYOUTLM},
 }
 
 RANGED = [
@@ -74,4 +88,71 @@ RANGED = [
     ("longt5_local", ValueError, {"max_distance": 8}, r"got 8; expected an integer fr"),
 ]
 
-RECIPES = [*RANGED]
+LABELLED = [
+    ("sam", ValueError, {"rel_pos_h": ones(D)}, r"\(8,\); expected \(R, D\)"),
+    ("sam", ValueError, {"rel_pos_w": ones(7, 3)}, r"\(7, 3\); expected \(S, 8\)"),
+    ("sam", ValueError, {"rel_pos_w": ones(0, D)}, r"\(0, 8\); expected a row or more"),
+    (
+        "sam",
+        TypeError,
+        {"rel_pos_h": ones(3, D, dtype=int)},
+        r"int64; expected float16",
+    ),
+    ("sam", ValueError, {"grid": 4}, r"got 4; expected \(rows, columns\)"),
+    ("sam", ValueError, {"grid": (0, 3)}, r"got 0; expected an integer from 1"),
+    ("sam", ValueError, {"grid": (2**59, 2)}, r"more bytes than memory can address"),
+    (
+        "sam_backward",
+        ValueError,
+        {"grad_rel_key": ones(9, D)},
+        r"\(9, 8\); expected \(8, 8\)",
+    ),
+    (
+        "layoutlmv3",
+        ValueError,
+        {"rel_pos_bias": ones(8)},
+        r"\(8,\); expected \(H, bins",
+    ),
+    (
+        "layoutlmv3",
+        ValueError,
+        {"rel_pos_x_bias": ones(3, 12)},
+        r"expected \(2, bins\)",
+    ),
+    ("layoutlmv3", TypeError, {"rel_pos_y_bias": Tensor()}, r"\.detach\(\)"),
+    ("layoutlmv3", ValueError, {"position_ids": 3}, r"\(\); expected \(\.\.\., L\)"),
+    (
+        "layoutlmv3",
+        ValueError,
+        {"position_ids": [2**61] * L},
+        r"at most 2\*\*60 in size",
+    ),
+    ("layoutlmv3", TypeError, {"bbox": ones(L, 4)}, r"float64; expected integers"),
+    (
+        "layoutlmv3",
+        ValueError,
+        {"bbox": [[1, 2, 3, 4]]},
+        r"\(1, 4\); expected \(4, 4\)",
+    ),
+    ("layoutlmv3", ValueError, {"head_dim": 0}, r"got 0; expected an integer from 1"),
+    (
+        "layoutlmv3",
+        ValueError,
+        {"max_rel_pos": 0},
+        r"got 0; expected an integer from 1",
+    ),
+    (
+        "layoutlmv3",
+        TypeError,
+        {"max_rel_2d_pos": 2.0},
+        r"got float; expected an integer",
+    ),
+    (
+        "layoutlmv3_backward",
+        ValueError,
+        {"grad_rel_bias": ones(H, 8)},
+        r"\(2, 8\); expected \(2, 32\)",
+    ),
+]
+
+RECIPES = [*RANGED, *LABELLED]

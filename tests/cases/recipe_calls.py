@@ -51,6 +51,8 @@ def swin(f, x):
 
 
 SEGMENTS = Q, (2, H, D), (H, D)
+#: Of tokens on a page: their order, and their boxes.
+PLACES = [np.arange(L), np.arange(4 * L).reshape(L, 4)]
 RECIPES = {
     "beit": recipe(7, (18, H), [2, 3]),
     "beit_backward": backward([(H, 12)], (18, H), [2, 2], table_window=[2, 3]),
@@ -96,4 +98,8 @@ RECIPES = {
     "llama4_temperature": lambda f, x: f(x(3, 4), floor_scale=1e-300),
     "llama4": lambda f, x: use(f(L, attention_chunk_size=2, start=1), x),
     "longt5_local": recipe(L, (32, H), 2),
+    "layoutlmv3": recipe(L, (H, 8), (H, 12), (H, 12), *PLACES, D),
+    "layoutlmv3_backward": backward([(H, 32)], (H, 8), (H, 12), (H, 12), *PLACES, D),
+    "sam": recipe(6, (3, D), (7, D), [2, 3]),
+    "sam_backward": backward([(8, D)], (3, D), (7, D), [2, 3]),
 }

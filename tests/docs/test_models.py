@@ -135,7 +135,7 @@ def names_of(model, stored, call):
         plain = shape.replace("\\", "")  # *, written for Markdown
         sizes = eval(f"({plain},)" if plain else "()", {**SIZES})
         names[name] = rng.standard_normal(sizes).astype(np.float32)
-    for name in ("cells", "position_ids"):
+    for name in ("cells", "position_ids", "bbox"):
         if name in names:
             names[name] = rng.integers(0, 5, names[name].shape)
     if "`config`" in stored:

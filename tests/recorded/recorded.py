@@ -41,8 +41,6 @@ WAITING = {
     "wavlm": "recipes.wavlm",
     "zipformer": "attention(position_query)",
     "zip_table": "recipes.zipformer_positions",
-    "sam": "recipes.sam",
-    "layoutlmv3": "recipes.layoutlmv3",
 }
 NOT_EXPRESSED = ELSEWHERE | WAITING
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, linear
+from recorded import WITH_ALL, compare, join_heads, linear, split_heads
 from recorded_models import module
 
 from relpos import recipes, segment_ranges
@@ -25,6 +25,40 @@ def fox(lib, case):
     result = lib.attention(q, k, v, scale=scale, **keywords, **WITH_ALL)
     yield "weights", result.weights, case.true("core_probs")
     yield "out", result.out.swapaxes(1, 2), case.true("out_out")
+
+
+def sam(lib, case):
+    flags, heads = case.flags, case.flags["n_head"]
+    x = case.true("in_hidden_states")
+    x = x.reshape(len(x), -1, x.shape[-1])
+    packed = x @ case.true("w_qkv.weight").T + case.true("w_qkv.bias")
+    q, k, v = (
+        case.cast(split_heads(part, heads)) for part in np.split(packed, 3, axis=-1)
+    )
+    keywords = lib.recipes.sam(case["w_rel_pos_h"], case["w_rel_pos_w"], flags["grid"])
+    result = lib.attention(q, k, v, **keywords, **WITH_ALL)
+    yield from compare(case, result, v)
+    _, y, want = module(case, result.out, "proj")
+    yield "module", y.reshape(want.shape), want
+
+
+def layoutlmv3(lib, case):
+    """Upstream gives the biases no gradient."""
+    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    names = ("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias")
+    biases = (case.constant(case.get(f"w_{name}.weight")) for name in names)
+    keywords = lib.recipes.layoutlmv3(
+        *biases,
+        case.true("in_position_ids"),
+        case.true("in_bbox"),
+        flags["d_head"],
+        max_rel_pos=flags["bins"][1],
+        max_rel_2d_pos=flags["bins2d"][1],
+    )
+    mask = case.true("core_allowed")
+    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
+    yield "weights", result.weights, case.true("core_probs")
+    yield "module", join_heads(result.out), case.true("out_out")
 
 
 def llama4(lib, case):
@@ -93,6 +127,8 @@ FAMILIES = {
     function.__name__: function
     for function in (
         fox,
+        sam,
+        layoutlmv3,
         llama4,
         longt5_local,
         packed,
