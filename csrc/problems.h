@@ -77,6 +77,7 @@ typedef struct {
  *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l])
  *           + b[l] + fire_ij + decay_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
+ * sinks: one more logit of each row's softmax, without a value.
  * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
  * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < Lk. */
 typedef struct {
@@ -86,6 +87,7 @@ typedef struct {
     rp_table rel_key, rel_query, rel_value; /* of D, D, Dv columns; one `first` */
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
     rp_table rel_bias;                      /* of one column */
+    rp_array sinks; /* (B, H, 1, 1): a logit of every row that no key has; -inf: none */
     rp_array log_decay; /* (B, H, Lk, 1); pairs with r > 0 are hidden */
     rp_labels labels;
     int beyond;
@@ -109,7 +111,7 @@ typedef struct {
     rp_array grad_query, grad_key, grad_value;
     rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
     rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
-    rp_array grad_pos_bias_u, grad_pos_bias_v, grad_log_decay;
+    rp_array grad_pos_bias_u, grad_pos_bias_v, grad_sinks, grad_log_decay;
     /* Derivatives, in double, of fire.offsets by c and of fire.queries by (c, threshold);
      * (B, H, ranges + 1, 2): sums of dS and of dS x by range, which are the gradients of
      * intercepts and slopes, and in the last row those of c and threshold. */
@@ -127,6 +129,7 @@ typedef struct {
     rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
     double scale;
     rp_table rel_key, rel_value; /* `first` is not used */
+    rp_array sinks;              /* (B, H, 1, 1) */
     int64_t edges;
     const int64_t *indptr, *indices, *labels;
     rp_results results; /* no weights */
@@ -136,7 +139,7 @@ typedef struct {
 typedef struct {
     rp_graph forward;
     rp_array grad_out, grad_lse;
-    rp_array grad_query, grad_key, grad_value, grad_rel_key, grad_rel_value;
+    rp_array grad_query, grad_key, grad_value, grad_rel_key, grad_rel_value, grad_sinks;
 } rp_graph_gradients;
 
 /* ---- rotary ---------------------------------------------------------------------------- */

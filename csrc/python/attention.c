@@ -126,12 +126,13 @@ release_call(attention_call *call)
 #define HAS_ELEMENTS(array) ((array) != NULL && PyArray_SIZE(array) > 0)
 
 /* Whether there is anything to compute: an output with an element and, for gradients,
- * a pair (without one they stay the zeros that they are). */
+ * a pair (without one they stay the zeros that they are) or a sink. */
 static int
 has_work(const attention_call *call)
 {
     const rp_attention *p = &call->problem.forward;
-    if (call->direction == BACKWARD && (p->Lq == 0 || p->Lk == 0))
+    int sinks = call->problem.grad_sinks.data != NULL;
+    if (call->direction == BACKWARD && (p->Lq == 0 || (p->Lk == 0 && !sinks)))
         return 0;
     for (int i = 0; i < OPERANDS; i++)
         if (operand_rows[i].roles[call->direction] >= OUTPUT &&

@@ -38,6 +38,7 @@ operand_row operand_rows[] = {
     ROW("rel_bias", forward.rel_bias.array, "HB1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("sinks", forward.sinks, "H11", KIND_T, OPTIONAL, OPTIONAL),
     ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
     LABELS("labels", 0),
     LABELS("labels[1]", 1),
@@ -65,6 +66,7 @@ operand_row operand_rows[] = {
     GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1"),
     GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D"),
     GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1D"),
+    GRADIENT("sinks", grad_sinks, sinks, "H11"),
     GRADIENT("log_decay", grad_log_decay, log_decay, "Hk1"),
     ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
 };

@@ -49,6 +49,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
@@ -71,11 +72,13 @@ def attention(
         s_{ij} &= scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
                   + b_l + \textstyle\sum_{t=j+1}^{i + query\_offset} g_t
                   + mask_{ij} \\
-        lse_i &= \log \sum_j e^{s_{ij}}, \quad p_{ij} = e^{s_{ij} - lse_i} \\
+        lse_i &= \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
+            p_{ij} = e^{s_{ij} - lse_i} \\
         out_i &= \sum_j p_{ij} (v_j + W_l)
 
     A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
-    are `pos_bias_u` and `pos_bias_v`. A query that sees no key gets out 0 and lse -inf.
+    are `pos_bias_u` and `pos_bias_v`, sink is the head's entry of `sinks`, -inf by
+    default. A query that sees no key gets out 0 and lse = sink.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D and Dv columns,
     R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy; heads never
@@ -132,6 +135,11 @@ def attention(
         of length 1 broadcast. Negative: no position term. Each table may have its own
         R. Of a tuple of up to 8 arrays a pair has the sum of the rows that they name,
         as of the axes of a grid; tables hold the rows of all, one after the other.
+    sinks : array_like, (H,), optional
+        A logit of each head that has no key and no value, neither scaled nor masked:
+        exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
+        none. Where results over parts of the keys are to be merged, give it to exactly
+        one of them.
     log_decay : array_like, (..., H, Lk), optional
         Added to the score of a pair for each step from the key to its query: the sum
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,
@@ -240,6 +248,7 @@ def attention(
         rel_bias,
         pos_bias_u,
         pos_bias_v,
+        sinks,
         log_decay,
         labels,
         key_ranges,

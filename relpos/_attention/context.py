@@ -101,13 +101,15 @@ class AttentionContext(Generic[Gradients]):
             dW_l = \sum z_{ij} p_{ij} \, dout_i \\
             du &= scale \sum dS_{ij} k_j, \quad dv = scale \sum dS_{ij} A_l, \quad
             db_l = \sum dS_{ij}, \quad dmask_{ij} = dS_{ij} \\
-            dg_t &= \sum_{j < t \le i + query\_offset} dS_{ij}
+            dg_t &= \sum_{j < t \le i + query\_offset} dS_{ij}, \quad
+            dsink = \sum_i e^{sink - lse_i} (dlse_i - dout_i \, out_i)
 
         where a table row sums over all pairs that use it, and g is `log_decay`. FIRE's
         parameters get what `fire_bias_backward` makes of dS. The scores are computed
         again tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query
-        that sees no key adds nothing to any gradient; nor does one whose logits are
-        nan, as a padded token's may be, where its `grad_out` and `grad_lse` are zero.
+        that sees no key adds nothing to any gradient but that of its sink; nor does one
+        whose logits are nan, as a padded token's may be, where its `grad_out` and
+        `grad_lse` are zero.
 
         Parameters
         ----------
@@ -127,7 +129,7 @@ class AttentionContext(Generic[Gradients]):
         -------
         AttentionGradients or FireAttentionGradients
             Named tuple ``(query, key, value, attn_mask, rel_key, rel_query, rel_value,
-            rel_bias, pos_bias_u, pos_bias_v, log_decay)``, which that of
+            rel_bias, pos_bias_u, pos_bias_v, sinks, log_decay)``, which that of
             `fire_attention` goes on with ``(w1, b1, w2, b2, c, threshold)``: each of
             its input's shape and dtype (summed over the axes on which the input was
             broadcast), or None.

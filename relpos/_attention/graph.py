@@ -28,6 +28,7 @@ def graph_attention(
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
     *,
+    sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
     return_context: bool = False,
@@ -42,13 +43,15 @@ def graph_attention(
     .. math::
 
         s_e &= scale \; q_i (k_j + A_l) \\
-        lse_i &= \log \sum_{e \text{ of } i} e^{s_e}, \quad p_e = e^{s_e - lse_i} \\
+        lse_i &= \log \left(e^{sink} + \sum_{e \text{ of } i} e^{s_e}\right), \quad
+            p_e = e^{s_e - lse_i} \\
         out_i &= \sum_{e \text{ of } i} p_e (v_j + W_l)
 
-    where A is `rel_key` and W `rel_value`. This is `attention` with ``labels`` and all
-    absent edges masked, in time and memory that grow with the edges instead of Lq Lk.
-    Edges may come in any order. One that stands twice counts twice: as if the key were
-    there twice, with the label of each. A query without edges gets out 0 and lse -inf.
+    where A is `rel_key`, W `rel_value` and sink the head's entry of `sinks`, -inf by
+    default. This is `attention` with ``labels`` and all absent edges masked, in time
+    and memory that grow with the edges instead of Lq Lk. Edges may come in any order.
+    One that stands twice counts twice: as if the key were there twice, with the label
+    of each. A query without edges gets out 0 and lse = sink.
 
     Parameters
     ----------
@@ -69,13 +72,16 @@ def graph_attention(
         Table added to the key.
     rel_value : array_like, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
         Table added to the value; it may have its own R.
+    sinks : array_like, (H,), optional
+        A logit of each head that has no key and no value: exp(sinks) is part of the sum
+        of every query's edges, and of lse. -inf: none.
     scale : float, optional
         Default 1 / sqrt(D).
     return_lse : bool, default False
         Also return lse (..., H, Lq).
     return_context : bool, default False
         Also return an `AttentionContext`, whose `~AttentionContext.backward` gives the
-        gradients of query, key, value, rel_key and rel_value.
+        gradients of query, key, value, rel_key, rel_value and sinks.
     num_threads : int, optional
         Default `get_num_threads()`. Neither the result nor its gradients depend on it,
         bit for bit.
@@ -137,6 +143,7 @@ def graph_attention(
         value,
         rel_key=rel_key,
         rel_value=rel_value,
+        sinks=sinks,
         scale=scale,
         return_lse=return_lse,
         return_context=return_context,

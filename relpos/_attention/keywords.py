@@ -35,6 +35,7 @@ class Computed(TypedDict, total=False):
     buckets: ArrayLike | None
     beyond: str
     labels: ArrayLike | None
+    sinks: ArrayLike | None
     log_decay: ArrayLike | None
     key_ranges: ArrayLike | None
     key_lengths: ArrayLike | None
@@ -104,6 +105,7 @@ class FireKeywords(RelativeGlobalKeywords[Lse, Weights, Context], total=False):
 class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
     """What `graph_attention` has by keyword only."""
 
+    sinks: ArrayLike | None
     scale: float | None
     return_lse: Lse
     return_context: Context

@@ -24,7 +24,8 @@ def merge_attention(
         lse = \log(e^{lse_a} + e^{lse_b}), \quad
         out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
 
-    A part that saw no key (lse = -inf) joins as nothing.
+    A part that saw no key (lse = -inf) joins as nothing. Sinks belong to exactly one of
+    the parts, or they would count twice.
 
     Gradients of the parts follow by hand. With dout and dlse those of the result and
     :math:`w_a = e^{lse_a - lse}`,

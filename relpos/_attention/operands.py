@@ -166,6 +166,17 @@ class Vector(Shared):
             )
 
 
+class Heads(Shared):
+    """A number of each head."""
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        if array.shape != (sizes.H,):
+            raise ValueError(
+                f"{self.name}: shape {array.shape} does not match query's {sizes.H} "
+                f"heads; expected ({sizes.H},)"
+            )
+
+
 class Decay(Shared):
     """A number of each query head and key."""
 
@@ -318,6 +329,7 @@ OPERANDS: Mapping[str, Operand] = {
         Table("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)"),
         Vector("pos_bias_u", "H1D", "(D,) or (H, D)"),
         Vector("pos_bias_v", "H1D", "(D,) or (H, D)"),
+        Heads("sinks", "H11", "(H,)"),
         Decay("log_decay", "Hk1", "(..., H, Lk)"),
         Labels("labels", "1qk", "(..., Lq, Lk)"),
         Ranges("key_ranges", "1q2", "(..., Lq, 2)"),

@@ -82,6 +82,7 @@ class AttentionGradients(NamedTuple):
     rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
     rel_bias : ndarray, (R,), (H, R) or (..., H, R)
     pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
+    sinks : ndarray, (H,)
     log_decay : ndarray, (..., H, Lk)
 
     See Also
@@ -109,6 +110,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    sinks: Array | None = None
     log_decay: Array | None = None
 
 
@@ -121,7 +123,7 @@ class FireAttentionGradients(NamedTuple):
     Attributes
     ----------
     query, key, value, attn_mask, rel_key, rel_query, rel_value, rel_bias, pos_bias_u, \
-pos_bias_v, log_decay : ndarray
+pos_bias_v, sinks, log_decay : ndarray
         As in `AttentionGradients`.
     w1, b1, w2, b2, c, threshold : ndarray
         As in `FireGradients`.
@@ -151,6 +153,7 @@ pos_bias_v, log_decay : ndarray
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    sinks: Array | None = None
     log_decay: Array | None = None
     w1: Array | None = None
     b1: Array | None = None

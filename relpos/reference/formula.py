@@ -4,12 +4,12 @@ With l(i, j) the row of a table that the pair (i, j) uses,
 
     s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ] + b[l]
             + Σ_{j < t ≤ i + o} g_t + mask_ij
-    p_ij  = exp(s_ij - lse_i),    lse_i = log Σ_j exp(s_ij)
+    p_ij  = exp(s_ij - lse_i),    lse_i = log(exp(sink) + Σ_j exp(s_ij))
     out_i = Σ_j p_ij · z_ij · (v_j + W[l])
 
 A = rel_key, C = rel_query, W = rel_value, b = rel_bias, g = log_decay, u and v =
-pos_bias_u and pos_bias_v, o = query_offset; z_ij is 1 without dropout, else
-keep_ij / (1 - dropout_p).
+pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them; z_ij is
+1 without dropout, else keep_ij / (1 - dropout_p).
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
@@ -82,17 +83,17 @@ def attention(
 ) -> Result:
     """out_i = Σ_j p_ij·z_ij·(v_j + W[l]), every array in it built in full.
 
-    p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij),
+    p_ij = exp(s_ij - lse_i), lse_i = log(exp(sink) + Σ_j exp(s_ij)),
     s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij
     + Σ_{j < t ≤ i + query_offset} g_t, with A = rel_key, C = rel_query, W = rel_value,
-    b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, l the row of the
-    pair (i, j), and z the factor of dropout.
+    b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, sink = sinks[h],
+    l the row of the pair (i, j), and z the factor of dropout.
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
-    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D), log_decay
-    (..., H, Lk); of a tuple of labels T[l] is the sum of the rows. Returns out
-    (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
+    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D), sinks (H,),
+    log_decay (..., H, Lk); of a tuple of labels T[l] is the sum of the rows. Returns
+    out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
 
     See Also
     --------
@@ -136,6 +137,7 @@ def attention(
         attn_mask,
         dropout_p=dropout_p,
         rng=rng,
+        sinks=sinks,
         return_lse=return_lse,
         return_weights=return_weights,
     )

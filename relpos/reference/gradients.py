@@ -12,6 +12,8 @@ With dO and dl the gradients of out and lse, every line undoes one of the forwar
                                            dv    = scale·Σ_ij dS_ij·A[l]
           + scale·k_j·C[l]                 dk_j += scale·Σ_i dS_ij·C[l]
           + b[l] + mask_ij                 dmask_ij = dS_ij
+    lse_i = log(exp(sink) + ..)            dsink = Σ_i exp(sink - lse_i)
+                                                   · (dl_i - Σ_j p_ij·dP_ij)
           + Σ_{j < t ≤ i + o} g_t          dg_t = Σ_i Σ_{j < t} dS_ij over i + o ≥ t
 
 and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for b,
@@ -55,6 +57,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Gradient = None
     pos_bias_u: Gradient = None
     pos_bias_v: Gradient = None
+    sinks: Gradient = None
     log_decay: Gradient = None
 
 
@@ -69,6 +72,7 @@ def attention_backward(
     *,
     grad_lse: ArrayLike | None = None,
     rng: Rng = None,
+    sinks: ArrayLike | None = None,
     **options: Any,
 ) -> AttentionGradients:
     """Gradients of Σ grad_out·out + Σ grad_lse·lse by every floating input.
@@ -96,13 +100,14 @@ def attention_backward(
     """
     x = terms(query, key, value, is_causal, **options)
     values = moved_values(x)
-    p, _, z, see = weigh(scores(x), values, x.see, attn_mask, dropout_p, rng)
+    p, lse, z, see = weigh(scores(x), values, x.see, attn_mask, dropout_p, rng, sinks)
     dO = float64(0.0 if grad_out is None else grad_out)[0]
     dO = np.broadcast_to(dO, (*p.shape[:-1], values.shape[-1]))[..., None, :]
     dl = float64(0.0 if grad_lse is None else grad_lse)[0][..., None]
     dX = (p * z)[..., None] * seen(dO, see)
     dP = z * np.sum(seen(dO, see) * seen(values, see), axis=-1)
-    dS = p * (dP - np.sum(p * dP, axis=-1, keepdims=True) + dl)
+    row = dl - np.sum(p * dP, axis=-1, keepdims=True)
+    dS = p * (dP + row)
     dS = np.where(see, dS, 0.0)
     dq, dk, found = of_scores(x, x.scale * dS[..., None], see)
     if "rel_value" in x.tables:
@@ -111,6 +116,11 @@ def attention_backward(
         found["rel_bias"] = to_rows(x, "rel_bias", dS[..., None])[..., 0]
     if attn_mask is not None and np.asarray(attn_mask).dtype != bool:
         found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
+    if sinks is not None:
+        share = np.where(lse == -np.inf, 0.0, np.exp(float64(sinks)[0][:, None] - lse))
+        found["sinks"] = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))[
+            :, 0, 0
+        ]
     if x.g is not None:
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
         found["log_decay"] = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)

@@ -22,6 +22,7 @@ def graph_attention(
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
     *,
+    sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
 ) -> Result:
@@ -30,7 +31,8 @@ def graph_attention(
     s_e = scale·q_i·(k_j + a_l),  p = softmax of a query's s_e,
     out_i = Σ_e p_e·(v_j + w_l); a_l and w_l are rows l of rel_key and rel_value
     (..., R, D | Dv), zeros where l < 0. The edges of query i are indptr[i] to
-    indptr[i + 1] of indices (their keys) and labels. Without edges: out 0, lse -inf.
+    indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
+    sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
 
     See Also
     --------
@@ -58,12 +60,13 @@ def graph_attention(
     v_e = with_rows(v[..., keys, :], w, label)
     batch = np.broadcast_shapes(q.shape[:-2], k_e.shape[:-2], v_e.shape[:-2])
     out = np.zeros((*batch, q.shape[-2], v.shape[-1]))
-    lse = np.full(out.shape[:-1], -np.inf)
+    sink = np.asarray(-np.inf if sinks is None else sinks, dtype=np.float64)
+    lse = np.full(out.shape[:-1], sink[..., None])
     for i, (first, end) in enumerate(pairwise(starts)):
         if first == end:
             continue
         s = factor * np.einsum("...d,...ed->...e", q[..., i, :], k_e[..., first:end, :])
-        lse[..., i] = np.logaddexp.reduce(s, axis=-1)
+        lse[..., i] = np.logaddexp(sink, np.logaddexp.reduce(s, axis=-1))
         p = np.exp(s - lse[..., i, None])
         out[..., i, :] = np.einsum("...e,...ed->...d", p, v_e[..., first:end, :])
     return AttentionOutput(out, lse) if return_lse else out

@@ -147,16 +147,17 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
     return np.where(inside[..., None], found, 0.0)
 
 
-def softmax(s: Floats) -> tuple[Floats, Floats]:
+def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     """p_ij = exp(s_ij - lse_i), lse_i = log Σ_j exp(s_ij); 0 and -inf if no key.
 
-    p is exp(s - max) / Σ exp(s - max): where logits are as large as -1e18, lse is too
-    coarse to subtract.
+    With sinks (H,), lse_i = log(exp(sinks[h]) + Σ_j exp(s_ij)). p is exp(s - max) / Σ
+    exp(s - max): where logits are as large as -1e18, lse is too coarse to subtract.
     """
-    top = np.max(s, axis=-1, keepdims=True, initial=-np.inf)
+    sink = -np.inf if sinks is None else stay_finite(*float64(sinks))[:, None, None]
+    top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
     top = np.where(top == -np.inf, 0.0, top)
     p = np.exp(s - top)
-    total = np.sum(p, axis=-1, keepdims=True)
+    total = np.sum(p, axis=-1, keepdims=True) + np.exp(sink - top)
     with np.errstate(divide="ignore"):
         lse = top + np.log(total)
     return p / np.where(total == 0, 1.0, total), lse[..., 0]
@@ -169,6 +170,7 @@ def weigh(
     attn_mask: ArrayLike | None = None,
     dropout_p: float = 0.0,
     rng: Rng = None,
+    sinks: ArrayLike | None = None,
 ) -> tuple[Floats, Floats, Floats, Bools]:
     """p, lse, z and the pairs that are seen; values (..., H, Lq or 1, Lk, Dv).
 
@@ -183,7 +185,7 @@ def weigh(
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
     s = np.broadcast_to(s, (*batch, *s.shape[-2:]))
     see = s != -np.inf
-    p, lse = softmax(s)
+    p, lse = softmax(s, sinks)
     p = np.where(see, p, 0.0)
     z = np.ones_like(p)
     if dropout_p > 0:
@@ -199,6 +201,7 @@ def attend(
     *,
     dropout_p: float = 0.0,
     rng: Rng = None,
+    sinks: ArrayLike | None = None,
     return_lse: bool = False,
     return_weights: bool = False,
 ) -> Result:
@@ -206,7 +209,7 @@ def attend(
 
     A hidden x_ij is dropped, not multiplied by 0: it may be NaN.
     """
-    p, lse, z, see = weigh(s, values, see, attn_mask, dropout_p, rng)
+    p, lse, z, see = weigh(s, values, see, attn_mask, dropout_p, rng, sinks)
     out: Floats
     out = np.einsum("...ij,...ijd->...id", p * z, np.where(see[..., None], values, 0.0))
     if not (return_lse or return_weights):

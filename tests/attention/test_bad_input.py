@@ -15,6 +15,7 @@ from bad_decay import DECAY, NAMED
 from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
 from bad_labels import GOOD as GOOD_LABELS, LABELS
 from bad_shapes import OUTSIDE, SCHEMES, SHAPES
+from bad_softmax import SOFTMAX
 
 import relpos
 
@@ -42,6 +43,7 @@ ATTENTION = [
     *((name, ValueError, {name: value}, pattern) for name, value, pattern in VALUES),
     *((name, ValueError, changes, pattern) for name, changes, pattern in SHAPES),
     *((name, IndexError, changes, pattern) for name, changes, pattern in OUTSIDE),
+    *SOFTMAX,
 ]
 
 
@@ -122,6 +124,7 @@ INPUTS = {
     "rel_bias": ones(3),
     "pos_bias_u": ones(D),
     "pos_bias_v": ones(D),
+    "sinks": ones(H),
     "log_decay": ones(H, L),
 }
 

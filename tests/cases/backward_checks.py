@@ -64,6 +64,7 @@ def every_input(rng):
         **tables(rng, 5),
         "pos_bias_u": normal(rng, D),
         "pos_bias_v": normal(rng, H, D),
+        "sinks": normal(rng, H),
         "log_decay": normal(rng, 2, H, LQ),
     }
 

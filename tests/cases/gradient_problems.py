@@ -206,6 +206,13 @@ def decay(rng, shape, inputs, settings):
     return inputs | {"log_decay": steps}
 
 
+def sinks(rng, shape, inputs, settings):
+    """A sink of each head, beside a row without a key."""
+    if shape.lq > 1:
+        inputs = masked_row(rng, shape, inputs, settings)
+    return inputs | {"sinks": normal(rng, shape.heads)}
+
+
 VARIANTS = {
     function.__name__: function
     for function in (
@@ -227,6 +234,7 @@ VARIANTS = {
         broadcast,
         scale,
         decay,
+        sinks,
     )
 }
 SCHEMES = TERMS

@@ -143,6 +143,9 @@ def runs(draw):
         steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
         inputs["log_decay"] = steps
     if draw(st.booleans()):
+        sinks = normal(rng, sizes.heads)
+        inputs["sinks"] = np.where(rng.random(sinks.shape) < 0.2, -np.inf, sinks)
+    if draw(st.booleans()):
         settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
     if draw(st.booleans()):
         settings["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
@@ -168,7 +171,7 @@ def joined_batch(inputs, settings):
     if isinstance(arguments.get("labels"), tuple):  # the others have no batch axes
         arguments["labels"] = arguments["labels"][0]
     operands = {n: x for n, x in arguments.items() if isinstance(x, np.ndarray)}
-    for name in ("pos_bias_u", "pos_bias_v", "buckets"):
+    for name in ("pos_bias_u", "pos_bias_v", "sinks", "buckets"):
         operands.pop(name, None)
     shapes = [
         x.shape[: max(x.ndim - tails.get(name, 3), 0)] for name, x in operands.items()

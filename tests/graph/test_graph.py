@@ -194,3 +194,47 @@ def test_keys_without_an_edge_are_not_read(isa, poison):
     assert_bitwise(got.out, want.out)
     for name, gradient in with_gradients(got)[0].items():
         assert_bitwise(gradient, with_gradients(want)[0][name])
+
+
+# ---- sinks --------------------------------------------------------------------------
+
+
+@every_table
+@both_dtypes
+def test_sinks_are_those_of_attention(isa, tables, dtype):
+    """Rows without edges included: there the sink is all that there is."""
+    inputs, edges = problem(tables)
+    inputs["sinks"] = np.array([0.5, -1.0])
+    want = relpos.attention(**inputs, **dense(inputs, edges), **BOTH)
+    got = run(cast(inputs, dtype), edges, **BOTH)
+    assert_close(got.out, want.out, "forward")
+    assert_lse_close(got.lse, want.lse)
+    assert_close(got.lse[:, :, 3], [[0.5, -1.0]] * 3, "lse")
+    gradients, _ = with_gradients(got)
+    truth, _ = with_gradients(want)
+    assert set(gradients) == set(truth) == set(inputs)
+    for name, gradient in gradients.items():
+        assert_close(gradient, truth[name], "gradient")
+
+
+def test_sinks_of_a_graph_without_edges_or_keys():
+    x, none, sinks = np.ones((2, 3, 4)), np.ones((2, 0, 4)), np.array([1.0, -np.inf])
+    for keys in (x, none):
+        got = relpos.graph_attention(
+            x, keys, keys, [0] * 4, np.zeros(0, int), sinks=sinks, **BOTH
+        )
+        assert (got.out == 0).all()
+        assert_close(got.lse, [[1.0] * 3, [-np.inf] * 3], "lse")
+        found = got.context.backward(None, grad_lse=np.ones((2, 3)))
+        assert found.sinks.tolist() == [3.0, 0.0] and (found.query == 0).all()
+
+
+def test_the_definition_has_sinks():
+    inputs, edges = problem("both")
+    inputs["sinks"] = np.array([0.5, -1.0])
+    names = ("indptr", "indices", "labels")
+    graph = dict(zip(names, compressed(edges, 9), strict=True))
+    got = relpos.graph_attention(**inputs, **graph, return_lse=True)
+    want = relpos.reference.graph_attention(**inputs, **graph, return_lse=True)
+    assert_close(got.out, want.out, "forward")
+    assert_lse_close(got.lse, want.lse)

@@ -26,6 +26,16 @@ ABSENT = object()
 
 # (exception, changes, what the message begins with, and has)
 ROWS = [
+    (
+        ValueError,
+        {"sinks": ones(3)},
+        r"sinks: shape \(3,\) does not match query's 2",
+    ),
+    (ValueError, {"sinks": 1.0}, r"sinks: shape \(\) .*; expected \(2,\)"),
+    (ValueError, {"sinks": ones(2, H)}, r"sinks: shape \(2, 2\) does not match"),
+    (TypeError, {"sinks": [0, 1]}, "sinks: got .*int64; expected float16"),
+    (TypeError, {"sinks": "none"}, "sinks: got str; expected float16"),
+    (TypeError, {"sinks": Tensor()}, r"sinks: got a torch Tensor.*\.detach\(\)"),
     (ValueError, {"indptr": [0, 2, 5]}, r"indptr: got shape \(3,\); expected \(4,\)"),
     (ValueError, {"indptr": [[0, 2, 2, 5]]}, r"indptr: got shape \(1, 4\)"),
     (ValueError, {"indptr": 5}, r"indptr: got shape \(\); expected \(4,\)"),
@@ -146,7 +156,7 @@ KERNEL = [
     (ValueError, {"indptr": np.array([1, 2, 2, 5])}, "indptr must run from 0 to"),
     (ValueError, {"indptr": np.array([0, 2, 2, 2**62])}, "indptr must run from"),
     (ValueError, {"indptr": np.array([0, 2, 2, 4])}, "indptr must run from 0 to"),
-    (ValueError, {"rel_bias": ones(H, 3, 1)}, "indptr goes with rel_key and rel_v"),
+    (ValueError, {"rel_bias": ones(H, 3, 1)}, "indptr goes with rel_key, rel_v"),
     (ValueError, {"attn_mask": ones(H, LQ, LK)}, "indptr goes with rel_key"),
     (ValueError, {"dropout_p": 0.5}, "indptr goes with rel_key"),
     (ValueError, {"window_right": 0}, "indptr goes with rel_key"),

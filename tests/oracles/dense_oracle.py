@@ -201,6 +201,9 @@ class Operands:
             np.zeros((1, 1, dim)) if x is None else np.reshape(x, (-1, 1, dim)) * 1.0
             for x in (options["pos_bias_u"], options["pos_bias_v"])
         )
+        self.sinks = options["sinks"]
+        if self.sinks is None:
+            self.sinks = np.full(heads, -np.inf)
         self.mask = _full(_additive(attn_mask), batch, self.shape)
         if options["key_ranges"] is not None:
             begin, end = np.moveaxis(
@@ -222,13 +225,19 @@ def _additive(mask):
     return np.where(mask == -np.inf, mask, np.clip(mask, -LARGEST_BIAS, LARGEST_BIAS))
 
 
-def _softmax(scores):
-    """lse and probabilities along the last axis; all -inf: -inf and zeros."""
-    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+def _softmax(scores, sinks):
+    """lse and probabilities (H, Lq, Lk) of rows beside the sink of their head.
+
+    All -inf: -inf and zeros.
+    """
+    sinks = np.broadcast_to(_additive(sinks)[:, None, None], (*scores.shape[:-1], 1))
+    scores = np.concatenate([scores, sinks], axis=-1)
+    top = np.max(scores, axis=-1, keepdims=True)
     top = np.where(top == -np.inf, 0.0, top)
     exps = np.exp(scores - top)
     total = exps.sum(-1, keepdims=True)
-    return (top + np.log(total))[..., 0], exps / np.where(total == 0, 1.0, total)
+    weights = exps / np.where(total == 0, 1.0, total)
+    return (top + np.log(total))[..., 0], weights[..., :-1]
 
 
 @np.errstate(all="ignore")
@@ -257,7 +266,8 @@ def attention(
         if given.decay is not None and lk:
             scores = scores + _decay(given.decay[b], relative)
         hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)
-        lse, weights = _softmax(np.where(hidden, -np.inf, scores + given.mask[b]))
+        scores = np.where(hidden, -np.inf, scores + given.mask[b])
+        lse, weights = _softmax(scores, given.sinks)
         results.append(
             (_output(weights * z[b], given.v[b], tables, where), lse, weights)
         )

@@ -71,6 +71,7 @@ DEFAULTS = {
     "buckets": None,
     "beyond": "clip",
     "labels": None,
+    "sinks": None,
     "log_decay": None,
     "key_ranges": None,
     "key_lengths": None,
@@ -148,7 +149,7 @@ class _Problem:
 
     def __init__(self, query, key, value, attn_mask, is_causal, options):
         arrays = [np.asarray(x) for x in (query, key, value)]
-        names = (*TABLES, "pos_bias_u", "pos_bias_v", "log_decay")
+        names = (*TABLES, "pos_bias_u", "pos_bias_v", "sinks", "log_decay")
         kind = _float_kind([*arrays, attn_mask, *(options[name] for name in names)])
         self.kind, self.is_causal, self.options = kind, is_causal, options
         self.batch = batch = batch_shape(arrays, attn_mask, options)
@@ -177,6 +178,9 @@ class _Problem:
             )
             for x in (options["pos_bias_u"], options["pos_bias_v"])
         )
+        self.sinks = np.full(heads, -np.inf, kind)
+        if options["sinks"] is not None:
+            self.sinks = np.asarray(options["sinks"]).astype(kind)
         decay = np.zeros(()) if options["log_decay"] is None else options["log_decay"]
         self.decay = np.broadcast_to(decay, (*batch, heads, lk)).astype(kind)
         self._place_tables()
@@ -262,8 +266,8 @@ class _Problem:
 
 
 def _softmax(logits, kind):
-    """lse and the probabilities {j: p} of the logits that are not -inf."""
-    logits = {j: s for j, s in enumerate(logits) if s.real != -np.inf}
+    """lse and the probabilities {j: p} of the logits {j: s} that are not -inf."""
+    logits = {j: s for j, s in logits.items() if s.real != -np.inf}
     if not logits:
         return kind(-np.inf), {}
     largest = max(s.real for s in logits.values())
@@ -288,8 +292,10 @@ def attention(
     for flat, b in enumerate(np.ndindex(problem.batch)):
         for h in range(heads):
             for i in range(lq):
-                logits = [problem.logit(b, h, i, j) for j in range(lk)]
+                logits = {j: problem.logit(b, h, i, j) for j in range(lk)}
+                logits["sink"] = _clamped(problem.sinks[h])
                 lse[b][h, i], probabilities = _softmax(logits, problem.kind.type)
+                probabilities.pop("sink", None)
                 for j, p in probabilities.items():
                     weights[b][h, i, j] = p
                     if seed is not None:
@@ -306,7 +312,7 @@ def merge(out_a, lse_a, out_b, lse_b):
     kind = _float_kind([*outs, *lses])
     out, lse = np.zeros(outs[0].shape, kind), np.zeros(lses[0].shape, kind)
     for row in np.ndindex(lse.shape):
-        logits = [kind.type(part[row]) for part in lses]
+        logits = {n: kind.type(part[row]) for n, part in enumerate(lses)}
         lse[row], shares = _softmax(logits, kind.type)
         for n, share in shares.items():
             out[row] += share * outs[n][row]

@@ -11,6 +11,7 @@ of out and lse, and sums over all pairs that use row l of a table,
     du = scale sum dS_ij k_j               dv = scale sum dS_ij A[l]
     dV = (z p)' G                          dW_l = sum z_ij p_ij G_i
     dmask = dS                             db_l = sum dS_ij
+    dsink = sum_i p_sink_i (g_i - sum_j p_ij dP_ij)
     dlog_decay_t = sum of dS_ij over j < t <= i + query_offset
 """
 
@@ -40,6 +41,7 @@ NAMES = (
     "rel_bias",
     "pos_bias_u",
     "pos_bias_v",
+    "sinks",
     "log_decay",
 )
 
@@ -137,6 +139,12 @@ def _given(grad, shape, flat):
     return np.broadcast_to(full, shape).reshape(flat)
 
 
+@np.errstate(all="ignore")
+def _sink_shares(sinks, lse):
+    """What the sink of each row weighs; 0 in a row that has nothing."""
+    return np.where(lse == -np.inf, 0.0, np.exp(np.asarray(sinks)[:, None] - lse))
+
+
 def _fold(name, full, batch, shape):
     """A gradient (B, H, ..) summed to the shape of its input."""
     if name in ("key", "value"):  # query heads that share a key head
@@ -144,6 +152,8 @@ def _fold(name, full, batch, shape):
         full = full.reshape(len(full), shape[-3], group, *full.shape[2:]).sum(2)
     if name in ("pos_bias_u", "pos_bias_v"):
         return sum_to(full[:, :, 0], shape)
+    if name == "sinks":
+        return full.sum(0)
     return sum_to(full.reshape(*batch, *full.shape[1:]), shape)
 
 
@@ -181,13 +191,16 @@ def gradients(
         z = dropout_factors(z.shape, dropout_p, options["rng"])
     scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
     items = []
+    shares = _sink_shares(given.sinks, forward.lse.reshape(rows))
     for b, p in enumerate(probabilities):
         item = _Item(given, b, options, magnitude)
         dp = z[b] * item.moved(grad_out[b])
         mean = (p * dp).sum(-1, keepdims=True)
-        ds = p * (dp + (mean if magnitude else -mean) + grad_lse[b])
+        row = grad_lse[b] + (mean if magnitude else -mean)
+        ds = p * (dp + row)
         items.append(
-            item.of_scores(ds, abs(scale) if magnitude else scale)
+            {"sinks": (shares[b] * row[..., 0]).sum(-1)}
+            | item.of_scores(ds, abs(scale) if magnitude else scale)
             | item.of_weights(z[b] * p, grad_out[b])
         )
     inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}

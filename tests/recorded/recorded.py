@@ -34,7 +34,6 @@ ELSEWHERE = {
 #: or an argument of attention. A family that is in neither table fails.
 WAITING = {
     "inkling": "recipes.inkling",
-    "gpt_oss": "attention(sinks)",
     "gemma2": "attention(softcap)",
     "gemma3n_audio": "recipes.gemma3n_audio",
     "gemma4_audio": "recipes.gemma4_audio",

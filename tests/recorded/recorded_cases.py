@@ -12,11 +12,13 @@ import recorded_helpers
 import recorded_models
 import recorded_models_late
 import recorded_rotary
+import recorded_softmax
 import recorded_xl
 from recorded import SUBSET
 
 FAMILIES = recorded_xl.FAMILIES | recorded_families.FAMILIES | recorded_helpers.FAMILIES
 FAMILIES |= recorded_rotary.FAMILIES
+FAMILIES |= recorded_softmax.FAMILIES
 FAMILIES |= recorded_biases.FAMILIES
 FAMILIES |= recorded_models.FAMILIES
 FAMILIES |= recorded_models_late.FAMILIES

@@ -33,6 +33,7 @@ def everything(num_threads, **returned):
         "rel_bias": normal(4, 31),
         "pos_bias_u": normal(8),
         "pos_bias_v": normal(4, 8),
+        "sinks": normal(4),
         "key_lengths": np.array([90, 44]),
         "window": (60, 60),
         "dropout_p": 0.1,

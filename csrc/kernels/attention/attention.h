@@ -72,15 +72,33 @@ clear_gradient(const rp_array *grad, int64_t B, int64_t H, int64_t rows,
 }
 
 static rp_status
+sink_gradients(const rp_gradients *g)
+{
+    const rp_attention *p = &g->forward;
+    sink_sum_t sum = {.sinks = &p->sinks,
+                      .grad_out = &g->grad_out,
+                      .grad_lse = &g->grad_lse,
+                      .grad = &g->grad_sinks,
+                      .results = &p->results,
+                      .B = p->B,
+                      .Lq = p->Lq,
+                      .Dv = p->Dv};
+    return sum_sinks(sum, p->H, p->threads);
+}
+
+static rp_status
 attention_backward(const rp_gradients *g, size_t *bytes)
 {
     const rp_attention *p = &g->forward;
     if (bytes)
         *bytes = 0;
-    if (p->B == 0 || p->H == 0 || p->Lq == 0 || p->Lk == 0)
+    if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
     if (beyond_memory(p))
         return RP_NO_MEMORY;
+    rp_status status = bytes ? RP_OK : sink_gradients(g);
+    if (status || p->Lk == 0)
+        return status;
     if (!labels_beyond_tiles(p))
         return backward_by_tiles(g, bytes);
     if (!bytes) { /* tiles overwrite them, rows add to them */

@@ -29,7 +29,7 @@ hide_weights(const rp_array *weights, int64_t b, int64_t h, int64_t i, int64_t L
 
 /* Writes query row (b, h, i): `values`, Dv of them in whole vectors, hold
  * sum_j p_j z_j (v_j + W) but for a factor 1 / kept. A row that saw no key has accumulated
- * nothing: its out is 0 and its lse -inf. */
+ * nothing: its out is 0 and its lse -inf, or its sink. */
 static void
 write_row(const rp_results *results, int64_t b, int64_t h, int64_t i, running_t row,
           T *values, ptrdiff_t Dv, double kept)

@@ -335,6 +335,21 @@ lay_out_graph_backward(void *context, arena_t *arena)
     lay_out_lists(&gg->labels, edges, arena);
 }
 
+static rp_status
+sum_graph_sinks(const rp_graph_gradients *g)
+{
+    const rp_graph *p = &g->forward;
+    sink_sum_t sum = {.sinks = &p->sinks,
+                      .grad_out = &g->grad_out,
+                      .grad_lse = &g->grad_lse,
+                      .grad = &g->grad_sinks,
+                      .results = &p->results,
+                      .B = p->B,
+                      .Lq = p->Lq,
+                      .Dv = p->Dv};
+    return sum_sinks(sum, p->H, p->threads);
+}
+
 /* Runs the problem, or only counts: see `reserve`. */
 static rp_status
 graph_backward(const rp_graph_gradients *g, size_t *bytes)
@@ -344,11 +359,14 @@ graph_backward(const rp_graph_gradients *g, size_t *bytes)
     arena_t arena;
     if (bytes)
         *bytes = 0;
-    if (p->B == 0 || p->H == 0 || p->Lq == 0 || p->Lk == 0)
+    if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
     if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
-    rp_status status = plan_graph_backward(&gg, g);
+    rp_status status = bytes ? RP_OK : sum_graph_sinks(g);
+    if (status || p->Lk == 0)
+        return status;
+    status = plan_graph_backward(&gg, g);
     if (!status)
         status = reserve(&arena, lay_out_graph_backward, &gg, bytes);
     if (status || bytes)

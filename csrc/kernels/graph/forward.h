@@ -4,7 +4,7 @@
  * stands twice counts twice. With A = rel_key and W = rel_value,
  *   s_e   = scale * q_i.(k_j + A[l])
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
- * A query's edges are taken RP_EDGES at a time with the running softmax of
+ * and the sink of its head, if there are any. A query's edges are taken RP_EDGES at a time with the running softmax of
  * running.h, whichever thread has the row, so only the order of its edges counts. */
 #ifndef RELPOS_GRAPH_FORWARD_H
 #define RELPOS_GRAPH_FORWARD_H
@@ -130,7 +130,7 @@ graph_unit(void *context, int64_t unit, int worker)
     row.part = row.out + plan->width;
     for (int64_t i = first; i < last; i++) {
         int64_t end = p->indptr[i + 1];
-        row.running = RP_NOTHING_SEEN;
+        row.running = start_softmax(&p->sinks, b, h);
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
         scaled_query(p, b, h, i, row.query);
         for (int64_t e = p->indptr[i]; e < end; e += RP_EDGES) {

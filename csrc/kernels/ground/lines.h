@@ -149,6 +149,26 @@ dot(const T *a, const T *b, ptrdiff_t count)
     return total;
 }
 
+/* a . b in double, in 8 sums whatever the column strides: the same bits. */
+RP_INLINE double
+long_dot(const char *a, ptrdiff_t a_step, const char *b, ptrdiff_t b_step,
+         ptrdiff_t count)
+{
+    double sums[8] = {0};
+    ptrdiff_t k = 0;
+    for (; k + 8 <= count; k += 8)
+        for (int i = 0; i < 8; i++)
+            sums[i] += (double)*(const T *)(a + (k + i) * a_step) *
+                       *(const T *)(b + (k + i) * b_step);
+    for (; k < count; k++)
+        sums[k % 8] +=
+            (double)*(const T *)(a + k * a_step) * *(const T *)(b + k * b_step);
+    for (int n = 4; n >= 1; n /= 2)
+        for (int i = 0; i < n; i++)
+            sums[i] += sums[i + n];
+    return sums[0];
+}
+
 /* ---- products of one line with many ------------------------------------------------ */
 
 /* Lines of whole vectors side by side, `step` bytes apart. */

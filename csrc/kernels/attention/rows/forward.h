@@ -7,6 +7,7 @@
 #ifndef RELPOS_ATTENTION_ROWS_FORWARD_H
 #define RELPOS_ATTENTION_ROWS_FORWARD_H
 
+#include "../terms/sinks.h"
 #include "row.h"
 
 enum {
@@ -85,7 +86,7 @@ start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
                    padded, factor);
 }
 
-/* Nothing seen yet of row f's span of keys. */
+/* Nothing seen yet of row f's span of keys; the sink is in the first one. */
 static void
 start_span(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f,
            int64_t span)
@@ -93,7 +94,7 @@ start_span(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f,
     int64_t partial = (slice * plan->rows + f) * plan->spans + span;
     q->running = plan->running + partial;
     q->out = plan->out + partial * plan->width;
-    *q->running = RP_NOTHING_SEEN;
+    *q->running = span ? RP_NOTHING_SEEN : start_softmax(&plan->p->sinks, q->b, q->h);
     memset(q->out, 0, (size_t)plan->width * sizeof(T));
 }
 

@@ -5,15 +5,19 @@
  * of a query share delta, which has the rounding of out. Sums of dS over the pairs of an
  * end keep these errors, where a softmax held in memory, which takes delta from the same
  * rounded numbers, cancels them. The sum over all keys tells what they come to:
- *   rest_i = sum_j dS_ij - grad_lse_i    is 0 but for rounding, and
- *   sum of dS over an end -= rest_i * sum of p over the end.
+ *   rest_i = sum_j dS_ij - grad_lse_i - p_sink_i * delta_i    is 0 but for rounding, and
+ *   sum of dS over an end -= rest_i * sum of p over the end / sum of p over all keys.
  * Rows with one pair each hold too little to matter; rows with many by their labels are
  * left as they are: that would take sums of p by label over all chunks. */
 #ifndef RELPOS_ATTENTION_TILES_ENDS_H
 #define RELPOS_ATTENTION_TILES_ENDS_H
 
+#include "../terms/sinks.h"
 #include "backward/memory.h"
 #include "partials.h"
+
+/* What the keys of a row weigh beside its sink, at least: less would be rounding. */
+#define RP_LEAST_SHARE 0.001
 
 /* One end of the table for one query head. */
 typedef struct {
@@ -54,13 +58,15 @@ subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
         store(row + k, load(row + k) - (T)weight * load(other + k));
 }
 
-/* One query; `grad_query`: its row in one of the partial sums. An end without pairs, whose
- * row of the table may hold NaN, is left out. */
+/* One query, whose keys weigh `keys` together and whose dS should sum up to `sum`;
+ * `grad_query`: its row in one of the partial sums. An end without pairs, whose row of the
+ * table may hold NaN, is left out. */
 static void
 correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2],
-              int64_t index, int64_t i, double grad_lse, const T *rows_v, T *grad_query)
+              int64_t index, int64_t i, double sum, double keys, const T *rows_v,
+              T *grad_query)
 {
-    row_ends_t all = {-grad_lse, {0, 0}};
+    row_ends_t all = {-sum, {0, 0}};
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         const row_ends_t *part = ends_of(gp, index, chunk) + i;
         if (i < seen[chunk].begin * BQ || i >= seen[chunk].end * BQ)
@@ -70,7 +76,7 @@ correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2
         all.share[1] += part->share[1];
     }
     for (int e = 0; e < 2; e++) {
-        double weight = all.grad * all.share[e];
+        double weight = all.grad * (all.share[e] / keys);
         if (all.share[e] == 0 || weight == 0 || !ends[e].row)
             continue;
         subtract_row(gp, grad_query, weight, ends[e].row);
@@ -94,17 +100,21 @@ correct_ends_unit(void *context, int64_t index, int worker)
     table_end_t ends[2] = {find_end(gp, index, b, h, 0),
                            find_end(gp, index, b, h, p->rel_key.rows - 1)};
     rp_interval seen[RP_CHUNKS];
+    const T sink = sink_of(&p->sinks, b, h);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++)
         seen[chunk] = chunk_queries(gp, b, chunk);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         const int64_t end = RP_MIN(p->Lq, seen[chunk].end * BQ);
         T *sums = grad_query_of(gp, index, chunk);
         /* each query in the first chunk that it sees */
-        for (i = RP_MAX(i, seen[chunk].begin * BQ); i < end; i++)
-            correct_query(gp, seen, ends, index, i,
-                          lse->data ? *(const T *)rp_at(lse, b, h, i) : 0,
+        for (i = RP_MAX(i, seen[chunk].begin * BQ); i < end; i++) {
+            double share = sink_share(sink, head.max[i], head.norm[i]);
+            double sum = lse->data ? *(const T *)rp_at(lse, b, h, i) : 0;
+            correct_query(gp, seen, ends, index, i, sum + share * head.delta[i],
+                          RP_MAX(1 - share, RP_LEAST_SHARE),
                           head.rows_v + i * plan->D_pad,
                           sums ? sums + i * plan->D_pad : NULL);
+        }
     }
     for (int e = 0; e < 2; e++)
         if (ends[e].weight != 0)

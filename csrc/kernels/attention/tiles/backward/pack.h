@@ -9,23 +9,6 @@
 #include "../partials.h"
 #include "memory.h"
 
-/* a . b in double, in 8 sums whatever the column stride of b: the same bits. */
-RP_INLINE double
-long_dot(const T *a, const char *b, ptrdiff_t step, ptrdiff_t count)
-{
-    double sums[8] = {0};
-    ptrdiff_t k = 0;
-    for (; k + 8 <= count; k += 8)
-        for (int i = 0; i < 8; i++)
-            sums[i] += (double)a[k + i] * *(const T *)(b + (k + i) * step);
-    for (; k < count; k++)
-        sums[k % 8] += (double)a[k] * *(const T *)(b + k * step);
-    for (int n = 4; n >= 1; n /= 2)
-        for (int i = 0; i < n; i++)
-            sums[i] += sums[i + n];
-    return sums[0];
-}
-
 /* What each row of one query tile subtracts and is divided by. */
 static void
 pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t i0,
@@ -43,9 +26,10 @@ pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t
         fetch_ahead(&p->results.out, out, p->Dv);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
         if (g->grad_out.data && p->results.out.col == (ptrdiff_t)sizeof(T))
-            sum = long_dot(grad, out, sizeof(T), p->Dv);
+            sum = long_dot((const char *)grad, sizeof(T), out, sizeof(T), p->Dv);
         else if (g->grad_out.data)
-            sum = long_dot(grad, out, p->results.out.col, p->Dv);
+            sum =
+                long_dot((const char *)grad, sizeof(T), out, p->results.out.col, p->Dv);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
         head->max[i] = *(const T *)rp_at(&p->results.row_max, b, h, i);

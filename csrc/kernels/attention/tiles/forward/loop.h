@@ -7,6 +7,7 @@
 #define RELPOS_ATTENTION_TILES_FORWARD_LOOP_H
 
 #include "../../results.h"
+#include "../../terms/sinks.h"
 #include "../scores.h"
 #include "../values.h"
 #include "memory.h"
@@ -27,9 +28,10 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
     q->saved_column = -1;
     pack_queries(plan, b, h, i0, q->rows, q->rows_pad, q->content, q->relative);
     memset(q->out, 0, (size_t)(q->rows_pad * plan->Dv_pad) * sizeof(T));
+    running_t start = start_softmax(&p->sinks, b, h);
     for (int m = 0; m < BQ; m++) {
-        q->max[m] = -(T)INFINITY;
-        q->sum[m] = 0;
+        q->max[m] = start.max;
+        q->sum[m] = start.sum;
     }
     if (q->key_dots)
         dot_rel_key(plan, b, h, q->relative, q->rows_pad, q->key_dots);

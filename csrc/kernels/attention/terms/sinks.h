@@ -1,0 +1,82 @@
+/* sinks.h: the sink of a head, a logit without a key: it joins the sum of every row, as what
+ * the running softmax starts from, and has no value. Its gradient is that of any logit,
+ *   dsink = sum_i p_sink_i * (grad_lse_i - grad_out_i . out_i). */
+#ifndef RELPOS_ATTENTION_TERMS_SINKS_H
+#define RELPOS_ATTENTION_TERMS_SINKS_H
+
+#include "../../ground/running.h"
+#include "../logits.h"
+
+/* -inf: none. */
+RP_INLINE T
+sink_of(const rp_array *sinks, int64_t b, int64_t h)
+{
+    return sinks->data ? log2_units(*(const T *)rp_at(sinks, b, h, 0)) : -(T)INFINITY;
+}
+
+/* The row of a head before any key. */
+RP_INLINE running_t
+start_softmax(const rp_array *sinks, int64_t b, int64_t h)
+{
+    T sink = sink_of(sinks, b, h);
+    return (running_t){sink, vexp2(splat(sink - running_base(sink)))[0]};
+}
+
+/* ---- backward -------------------------------------------------------------------- */
+
+/* What a sink weighs in a row, by the row's maximum and 1 / sum. */
+RP_INLINE double
+sink_share(T sink, T max, double norm)
+{
+    return vexp2(splat(sink - max))[0] * norm;
+}
+
+/* What the gradient of a sink is made of. */
+typedef struct {
+    const rp_array *sinks, *grad_out, *grad_lse, *grad;
+    const rp_results *results;
+    int64_t B, Lq, Dv;
+} sink_sum_t;
+
+/* grad_out . out - grad_lse of row (b, h, i) */
+static double
+row_delta(const sink_sum_t *x, int64_t b, int64_t h, int64_t i)
+{
+    const rp_array *grad = x->grad_out, *out = &x->results->out;
+    double sum = 0;
+    if (grad->data)
+        sum = long_dot(rp_at(grad, b, h, i), grad->col, rp_at(out, b, h, i), out->col,
+                       x->Dv);
+    if (x->grad_lse->data)
+        sum -= *(const T *)rp_at(x->grad_lse, b, h, i);
+    return sum;
+}
+
+/* One head: one writer, and one order. A row of sum 0 counts for nothing. */
+static void
+sum_sink_unit(void *context, int64_t h, int worker)
+{
+    const sink_sum_t *x = context;
+    double total = 0;
+    (void)worker;
+    for (int64_t b = 0; b < x->B && !rp_stopping(); b++) {
+        T sink = sink_of(x->sinks, b, h);
+        for (int64_t i = 0; i < x->Lq; i++) {
+            T max = *(const T *)rp_at(&x->results->row_max, b, h, i);
+            T sum = *(const T *)rp_at(&x->results->row_sum, b, h, i);
+            double share = sum == 0 ? 0 : sink_share(sink, max, 1 / (double)sum);
+            if (share != 0)
+                total -= share * row_delta(x, b, h, i);
+        }
+    }
+    *(T *)rp_at(x->grad, 0, h, 0) += (T)total;
+}
+
+/* The gradient of all sinks, where it is asked for. */
+static rp_status
+sum_sinks(sink_sum_t x, int64_t heads, int threads)
+{
+    return x.grad->data ? rp_parallel(heads, sum_sink_unit, &x, threads) : RP_OK;
+}
+
+#endif

@@ -1,0 +1,248 @@
+"""Sinks: a logit of each head beside the keys of every row, in every engine."""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+import oracle_gradients
+import pytest
+from gradient_problems import assert_gradients_close
+from problems import DTYPES, cast, normal, qkv
+from tolerances import assert_bitwise, assert_close, assert_results_close
+
+import relpos
+from relpos import reference
+
+WITH_ALL = {"return_lse": True, "return_weights": True, "return_context": True}
+H = 2
+#: Lq, Lk and more arguments, each for another engine: tiles, few rows, many labels.
+ENGINES = {
+    "tiles": (70, 90, {}),
+    "bands": (70, 90, {"rel_key": (161, 6), "rel_value": (161, 5)}),
+    "rows": (3, 1500, {}),
+    "labels": (20, 30, {"rel_query": (4, 6)}),
+}
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def problem(engine, seed=1):
+    """Inputs in float64 and settings."""
+    rng = np.random.default_rng(seed)
+    lq, lk, more = ENGINES[engine]
+    arrays = qkv(rng, (2,), H, lq, lk, 6, 5)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs |= {name: normal(rng, *shape) for name, shape in more.items()}
+    settings = {"query_offset": lk - lq}
+    if engine == "labels":
+        settings = {"labels": rng.integers(-1, 4, (lq, lk))}
+    return inputs | {"sinks": np.array([0.5, 2.0])}, settings
+
+
+def run(inputs, settings, dtype, **keywords):
+    return relpos.attention(**cast(inputs, dtype), **settings, **WITH_ALL, **keywords)
+
+
+@every_engine
+@both_dtypes
+def test_sinks_are_those_of_the_oracle(isa, engine, dtype):
+    inputs, settings = problem(engine)
+    seen = np.random.default_rng(2).random((1, *ENGINES[engine][:2])) < 0.7
+    seen[:, 1] = False
+    settings |= {"attn_mask": seen}
+    got = run(inputs, settings, dtype)
+    assert_results_close(got, dense_oracle.attention(**inputs, **settings))
+    rng = np.random.default_rng(3)
+    grads = normal(rng, *got.out.shape), normal(rng, *got.lse.shape)
+    found = got.context.backward(grads[0], grad_lse=grads[1])._asdict()
+    want = oracle_gradients.gradients(
+        **inputs, **settings, grad_out=grads[0], grad_lse=grads[1]
+    )
+    found = {name: x for name, x in found.items() if x is not None}
+    assert_gradients_close(found, want)
+
+
+@every_engine
+@both_dtypes
+def test_no_sink_is_none(isa, engine, dtype):
+    """-inf: the very bits of a call without it, and a gradient of 0."""
+    inputs, settings = problem(engine)
+    inputs["sinks"] = np.full(H, -np.inf)
+    got = run(inputs, settings, dtype)
+    del inputs["sinks"]
+    want = run(inputs, settings, dtype)
+    for mine, other in zip(got[:3], want[:3], strict=True):
+        assert_bitwise(mine, other)
+    ours, theirs = (x.context.backward(np.ones_like(x.out)) for x in (got, want))
+    assert (ours.sinks == 0).all() and theirs.sinks is None
+    assert_bitwise(ours.query, theirs.query)
+
+
+@every_engine
+@both_dtypes
+def test_a_row_without_a_key(engine, dtype):
+    """out 0, weights 0, lse the sink, whose gradient is that of lse."""
+    inputs, settings = problem(engine)
+    got = run(inputs, settings | {"key_lengths": 0}, dtype)
+    assert (got.out == 0).all() and (got.weights == 0).all()
+    sinks = np.broadcast_to(inputs["sinks"][:, None], got.lse.shape)
+    assert_close(got.lse, sinks, "lse")
+    grad_lse = np.ones_like(got.lse)
+    found = got.context.backward(np.ones_like(got.out), grad_lse=grad_lse)
+    assert_close(found.sinks, np.full(H, grad_lse[:, 0].size, float), "gradient")
+    assert (found.query == 0).all() and (found.value == 0).all()
+
+
+@pytest.mark.parametrize("lq", [3, 40])
+def test_no_keys_at_all(lq):
+    x, none = np.ones((H, lq, 4)), np.ones((H, 0, 4))
+    sinks = np.array([1.0, -np.inf])
+    got = relpos.attention(x, none, none, sinks=sinks, **WITH_ALL)
+    assert (got.out == 0).all() and got.weights.shape == (H, lq, 0)
+    assert_close(got.lse[0], np.ones(lq), "lse")
+    assert (got.lse[1] == -np.inf).all()
+    found = got.context.backward(None, grad_lse=np.full((H, lq), 2.0))
+    assert found.sinks.tolist() == [2.0 * lq, 0.0]
+    assert (found.query == 0).all() and found.key.shape == none.shape
+
+
+@pytest.mark.parametrize("engine", ["tiles", "rows", "labels"])
+def test_a_sink_is_a_key_of_value_0(engine):
+    inputs, settings = problem(engine)
+    lq, lk = ENGINES[engine][:2]
+    got = run(inputs, settings, "float64")
+    mask = np.zeros((H, lq, lk + 1))
+    mask[..., -1] = inputs.pop("sinks")[:, None]
+    for name in ("key", "value"):
+        inputs[name] = np.concatenate([inputs[name], 0 * inputs[name][:, :, :1]], -2)
+    if engine == "labels":  # no row for the new key
+        none = np.full((lq, 1), -1)
+        settings["labels"] = np.concatenate([settings["labels"], none], -1)
+    want = run(inputs, settings | {"attn_mask": mask}, "float64")
+    assert_close(got.out, want.out, "same_formula")
+    assert_close(got.lse, want.lse, "lse")
+    assert_close(got.weights, want.weights[..., :-1], "same_formula")
+
+
+@every_engine
+@both_dtypes
+def test_a_sink_far_above_and_far_below(engine, dtype):
+    inputs, settings = problem(engine)
+    inputs["sinks"] = np.array([3e38, -3e38])
+    got = run(inputs, settings, dtype)
+    assert (got.out[:, 0] == 0).all() and (got.weights[:, 0] == 0).all()
+    assert (got.lse[:, 0] > 1e37).all() and np.isfinite(got.lse).all()
+    del inputs["sinks"]
+    want = run(inputs, settings, dtype)
+    assert_bitwise(got.out[:, 1], want.out[:, 1])
+    found = got.context.backward(np.ones_like(got.out), grad_lse=np.ones_like(got.lse))
+    assert_close(found.sinks, [got.lse[:, 0].size, 0.0], "gradient")
+    assert all(np.isfinite(x).all() for x in found if x is not None)
+
+
+@every_engine
+@pytest.mark.parametrize("strange", [np.inf, np.nan])
+def test_a_sink_that_is_no_number_is_one_of_its_head(engine, strange):
+    inputs, settings = problem(engine)
+    want = run(inputs, settings, "float32")
+    inputs["sinks"][0] = strange
+    got = run(inputs, settings, "float32")
+    assert np.isnan(got.out[:, 0]).all() and np.isnan(got.lse[:, 0]).all()
+    for mine, other in zip(got[:3], want[:3], strict=True):
+        assert_bitwise(mine[:, 1], other[:, 1])
+
+
+@pytest.mark.parametrize("lq, lk", [(3, 40), (50, 700)])
+def test_merged_results_have_the_sink_of_one_part(lq, lk):
+    rng = np.random.default_rng(4)
+    q, k, v = qkv(rng, (), H, lq, lk, 6)
+    sinks, half = np.array([1.0, -1.0]), lk // 3
+    whole = relpos.attention(q, k, v, sinks=sinks, return_lse=True)
+    left = relpos.attention(q, k[:, :half], v[:, :half], sinks=sinks, return_lse=True)
+    right = relpos.attention(q, k[:, half:], v[:, half:], return_lse=True)
+    out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
+    assert_close(out, whole.out, "same_formula")
+    assert_close(lse, whole.lse, "lse")
+
+
+@every_engine
+def test_bits_are_those_of_one_thread_and_one_item(engine):
+    inputs, settings = problem(engine)
+    whole = run(inputs, settings, "float32", num_threads=3)
+    again = run(inputs, settings, "float32", num_threads=1)
+    grads = np.ones_like(whole.out), np.ones_like(whole.lse)
+    found = [
+        x.context.backward(grads[0], grad_lse=grads[1], num_threads=n)
+        for x, n in ((whole, 1), (again, 3), (again, 2))
+    ]
+    for mine, other in zip(whole[:3], again[:3], strict=True):
+        assert_bitwise(mine, other)
+    for other in found[1:]:
+        assert_bitwise(found[0].sinks, other.sinks)
+    item = {n: inputs[n][1:] for n in ("query", "key", "value")}
+    alone = run(inputs | item, settings, "float32")
+    assert_bitwise(alone.out, whole.out[1:])
+
+
+@both_dtypes
+def test_only_the_sinks_are_asked_for_in_any_layout(dtype):
+    inputs, settings = problem("tiles")
+    got = run(inputs, settings, dtype)
+    rng = np.random.default_rng(5)
+    grad_out = normal(rng, *got.out.shape).astype(dtype)
+    want = got.context.backward(grad_out, wrt=["query", "sinks"])
+    strided = np.zeros((*grad_out.shape, 2), dtype)[..., ::-1]
+    strided[..., 0] = grad_out
+    sinks = np.array([2.0, 0.0, 0.5])[::-2].astype(dtype)  # 0.5, 2.0, reversed
+    again = run(inputs | {"sinks": sinks}, settings, dtype)
+    found = again.context.backward(strided[..., 0], wrt=["sinks"])
+    assert found.query is None
+    assert_bitwise(found.sinks, want.sinks)
+
+
+def test_half_precision():
+    inputs, settings = problem("tiles")
+    got = run(inputs, settings, "float16")
+    found = got.context.backward(np.ones_like(got.out)).sinks
+    assert got.out.dtype == found.dtype == np.float16 and got.lse.dtype == np.float32
+
+
+def test_schemes_hand_them_on():
+    rng = np.random.default_rng(6)
+    q, k, v = qkv(rng, (), H, 12, 12, 6)
+    sinks = np.array([1.0, -1.0])
+    shaw = relpos.shaw_attention(q, k, v, rel_key := normal(rng, 5, 6), sinks=sinks)
+    want = relpos.attention(q, k, v, rel_key=rel_key, sinks=sinks)
+    assert_bitwise(shaw, want)
+    network = [normal(rng, *shape) for shape in ((4,), (4,), (H, 4), (H,))]
+    network += [1.0, 2.0]
+    fire = relpos.fire_attention(
+        q, k, v, *network, sinks=sinks, is_causal=True, return_context=True
+    )
+    want = reference.fire_attention(q, k, v, *network, sinks=sinks, is_causal=True)
+    assert_close(fire.out, want, "forward")
+    found = fire.context.backward(np.ones_like(fire.out))
+    mask = relpos.fire_bias(*network, 12)
+    plain = relpos.attention(
+        q, k, v, mask, sinks=sinks, is_causal=True, return_context=True
+    )
+    want = plain.context.backward(np.ones_like(plain.out))
+    assert_close(found.sinks, want.sinks, "gradient")
+
+
+def test_the_definition_is_the_loops():
+    inputs, settings = problem("tiles")
+    want = dense_oracle.attention(**inputs, **settings)
+    keywords = {"return_lse": True, "return_weights": True}
+    got = reference.attention(**inputs, **settings, **keywords)
+    assert_results_close(got, want)
+    rng = np.random.default_rng(7)
+    grads = normal(rng, *got.out.shape), normal(rng, *got.lse.shape)
+    found = reference.attention_backward(
+        grads[0], **inputs, **settings, grad_lse=grads[1]
+    )._asdict()
+    found = {name: x for name, x in found.items() if x is not None}
+    of = {"grad_out": grads[0], "grad_lse": grads[1]}
+    assert_gradients_close(
+        found, oracle_gradients.gradients(**inputs, **settings, **of)
+    )

@@ -1,0 +1,31 @@
+"""Adapters for models that change the softmax itself: a sink beside the keys."""
+
+from __future__ import annotations
+
+import numpy as np
+from recorded import WITH_ALL, log_sum_exp
+
+
+def with_sinks(case, result):
+    """As `compare`: recorded logits come without the sink, which is part of lse."""
+    yield "weights", result.weights, case.true("core_probs")
+    yield "out", result.out, case.true("core_ctx")
+    logits = case.true("core_logits")
+    sinks = np.asarray(case.true("w_sinks"), np.float64)[:, None, None]
+    sinks = np.broadcast_to(sinks, (*logits.shape[:-1], 1))
+    allowed = np.broadcast_to(case.true("core_allowed"), logits.shape)
+    rows = np.concatenate([logits, sinks], -1)
+    seen = np.concatenate([allowed, np.ones(sinks.shape, bool)], -1)
+    yield "lse", result.lse, log_sum_exp(rows, seen)
+
+
+def gpt_oss(lib, case):
+    """Heads as rotary left them; a learned sink of each query head."""
+    mask, sinks = case.true("core_allowed"), case["w_sinks"]
+    result = lib.attention(
+        *case.core("q", "k", "v"), mask, sinks=sinks, enable_gqa=True, **WITH_ALL
+    )
+    yield from with_sinks(case, result)
+
+
+FAMILIES = {function.__name__: function for function in (gpt_oss,)}
