@@ -8,6 +8,7 @@ over as many calls of their own; a causal mask is over is_causal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,6 +136,16 @@ def decay(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     return {"log_decay": -np.logaddexp(np.float32(0), gates)}, {}
 
 
+def sam(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Two axes of an image, a table of each; a square of length 1024 is 32 x 32."""
+    side = math.isqrt(place.length - 1) + 1
+    at = np.arange(place.length)
+    rows, columns = (x - x[:, None] + side - 1 for x in divmod(at, side))
+    table = place.draw(2 * (2 * side - 1), DIM)
+    labels = rows, columns + 2 * side - 1
+    return {"rel_key": table}, {"labels": tuple(x.astype(np.int16) for x in labels)}
+
+
 def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     """The mask that is_causal stands for."""
     seen = np.ones((place.length, place.length), dtype=bool)
@@ -186,6 +197,7 @@ PRICED = {
     "BERT": Priced(of_row("BERT, keys and queries"), directions=BOTH),
     "DeBERTa": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
+    "SAM": Priced(of_operands(sam), directions=BOTH, targets=(1.5, None)),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),

@@ -159,7 +159,11 @@ def query_axis(name: str) -> int | None:
 def of_query(name: str, value: Any, row: int) -> Any:
     """An argument of one of the queries."""
     axis = query_axis(name)
-    return value if axis is None else value.take([row], axis)
+    if axis is None:
+        return value
+    if isinstance(value, tuple):  # of labels
+        return tuple(of_query(name, each, row) for each in value)
+    return value.take([row], axis)
 
 
 def tokens(
