@@ -78,6 +78,22 @@ def forgetting(case: Case) -> Call:
     }
 
 
+def llama4(case: Case) -> Call:
+    """Chunks of keys; queries and keys are recorded turned."""
+    chunk = int(case["attention_chunk_size"])
+    length = case["query"].shape[-2]
+    keywords = recipes.llama4(length, attention_chunk_size=chunk)
+    return relpos.attention, {**inputs(case), **keywords}
+
+
+def packed(case: Case) -> Call:
+    """Documents one after the other in a sequence: positions start again with each."""
+    documents = np.cumsum(case["position_ids"] == 0, axis=-1)
+    ranges = relpos.segment_ranges(documents)
+    settings = {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
+    return relpos.attention, {**inputs(case), **settings}
+
+
 # ---- rotary --------------------------------------------------------------------------
 
 
@@ -128,6 +144,8 @@ CORES = {
     "parakeet": Core("Parakeet", parakeet, parakeet_gradients),
     "recurrent_gemma": Core("RecurrentGemma, window", recurrent_gemma),
     "forgetting": Core("Forgetting Transformer", forgetting),
+    "llama4": Core("Llama 4, chunks", llama4),
+    "packed": Core("packed documents", packed),
     "gemma4_rotary": Core("Gemma 4, rotary", gemma4),
     "qwen3_vl_rotary": Core("Qwen3-VL, rotary", qwen3_vl),
     "dinov3_rotary": Core("DINOv3, rotary", dinov3),

@@ -71,6 +71,7 @@ CONFIGS = {
     "GPT-J": {"model_type": "gptj", "n_embd": 48, "n_head": 4, "rotary_dim": 8},
     "Falcon": {"hidden_size": 48, "num_attention_heads": 4, "rope_theta": 1e4},
     "Command R": {"model_type": "cohere", **LARGE, "rope_theta": 8e6},
+    "documents": {**LARGE, "rope_theta": 1e4},
     "Gemma": {**LARGE, "rope_theta": 1e4},
     "Gemma 3": {**GEMMA, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
     "Gemma 4": {
@@ -138,6 +139,7 @@ def names_of(model, stored, call):
     for name in ("cells", "position_ids", "bbox"):
         if name in names:
             names[name] = rng.integers(0, 5, names[name].shape)
+    names["documents"] = np.sort(rng.integers(0, 3, length))
     if "`config`" in stored:
         names["config"] = config_of(model)
     return names
