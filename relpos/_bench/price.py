@@ -198,6 +198,10 @@ PRICED = {
     "DeBERTa": Priced(of_row("DeBERTa, 32 rows"), directions=BOTH),
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "SAM": Priced(of_operands(sam), directions=BOTH, targets=(1.5, None)),
+    "sinks": Priced(
+        of_operands(lambda place: ({"sinks": place.draw(place.heads)}, {})),
+        targets=(1.01, None),
+    ),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),
