@@ -95,6 +95,7 @@ TRIED = {
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
     "recipes.forgetting_transformer_backward": "forgetting_transformer_backward",
     "recipes.from_config": "from_config from_pretrained",
+    "recipes.gpt_oss": "gpt_oss attention_sinks",
     "recipes.layoutlmv3": "layoutlmv3 layoutlm",
     "recipes.layoutlmv3_backward": "layoutlmv3_backward",
     "recipes.llama4": "llama4 chunked_attention irope",

@@ -135,6 +135,7 @@ SCHEMES = (
             "recipes.llama4",
             "recipes.llama4_temperature",
             "recipes.recurrent_gemma",
+            "recipes.gpt_oss",
         ),
         "none (NoPE)",
         models=("Llama 4, every fourth layer",),

@@ -39,6 +39,7 @@ from relpos.recipes.config import (
     from_config as from_config,
 )
 from relpos.recipes.decoders import (
+    gpt_oss as gpt_oss,
     recurrent_gemma as recurrent_gemma,
 )
 from relpos.recipes.documents import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from relpos._checks import POSITION_LIMIT, as_int, kind_of
@@ -12,7 +12,7 @@ from relpos._encodings.rotary_config import as_config
 from relpos.recipes._tables import Keywords
 from relpos.recipes.beit import beit
 from relpos.recipes.buckets import longt5_local, mpnet, umt5
-from relpos.recipes.decoders import recurrent_gemma
+from relpos.recipes.decoders import gpt_oss, recurrent_gemma
 from relpos.recipes.grids import swin
 from relpos.recipes.sam import sam
 from relpos.recipes.sequences import bert, t5
@@ -59,6 +59,19 @@ class _Model(NamedTuple):
         numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
         own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
         return own or [n for n, m in numbers.items() if not m]
+
+    def in_layers(self, name: str) -> Any:
+        """What the configuration lists for each layer."""
+        values = self.setting(name)
+        if not isinstance(values, Sequence) or self.layer >= len(values):
+            raise ValueError(f"config: {name} has no entry for layer {self.layer}")
+        return values[self.layer]
+
+    def sliding(self, kind: str, window: str) -> int | None:
+        """The window of the layer if it is of that kind."""
+        if self.in_layers("layer_types") != kind:
+            return None
+        return as_int(f"config: {window}", self.setting(window), 1, POSITION_LIMIT)
 
 
 def _bert(model: _Model) -> Keywords:
@@ -180,6 +193,11 @@ def _wav2vec2_bert(model: _Model) -> Keywords:
     return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
 
 
+def _gpt_oss(model: _Model) -> Keywords:
+    window = model.sliding("sliding_attention", "sliding_window")
+    return gpt_oss(model.weight(r"self_attn\.sinks"), sliding_window=window)
+
+
 def _recurrent_gemma(model: _Model) -> Keywords:
     older = model.setting("attention_window_size", None)
     return recurrent_gemma(older or model.setting("sliding_window"))
@@ -189,6 +207,7 @@ def _recurrent_gemma(model: _Model) -> Keywords:
 _MODELS: dict[str, Callable[[_Model], Keywords]] = {
     "beit": _beit,
     "bert": _bert,
+    "gpt_oss": _gpt_oss,
     "longt5": _longt5,
     "mpnet": _mpnet,
     "mt5": _t5,

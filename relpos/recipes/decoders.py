@@ -1,11 +1,16 @@
-"""Decoders whose attention has settings and no parameters of positions."""
+"""Decoders, whose attention has a window, a cap or sinks."""
 
 from __future__ import annotations
 
-from relpos._checks import POSITION_LIMIT, as_int
-from relpos.recipes._tables import Keywords
+from typing import TYPE_CHECKING
 
-__all__ = ["recurrent_gemma"]
+from relpos.recipes._settings import causal
+from relpos.recipes._tables import Keywords, as_shaped
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["gpt_oss", "recurrent_gemma"]
 
 
 def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
@@ -47,7 +52,59 @@ def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
     --------
     >>> from relpos import recipes
     >>> recipes.recurrent_gemma(2048)
-    {'is_causal': True, 'window': (2047, 0), 'enable_gqa': True}
+    {'is_causal': True, 'enable_gqa': True, 'window': (2047, 0)}
     """
-    seen = as_int("attention_window_size", attention_window_size, 1, POSITION_LIMIT)
-    return {"is_causal": True, "window": (seen - 1, 0), "enable_gqa": True}
+    if attention_window_size is None:
+        raise TypeError("attention_window_size: got NoneType; expected an integer")
+    return causal("attention_window_size", attention_window_size)
+
+
+def gpt_oss(sinks: ArrayLike, *, sliding_window: int | None = None) -> Keywords:
+    r"""Attention of gpt-oss: a learned logit of each head has a share of every row.
+
+    .. math:: p_{ij} = \frac{e^{s_{ij}}}{e^{\sigma_h} + \sum_t e^{s_{it}}}, \quad
+        s_{ij} = \frac{q_i k_j}{\sqrt D}, \quad j \le i
+
+    Parameters
+    ----------
+    sinks : array_like, (H,)
+        :math:`\sigma`; its gradient is that of sinks.
+    sliding_window : int, optional
+        Keys that a query of a sliding layer sees, itself among them; None sees all.
+
+    Returns
+    -------
+    dict
+        `sinks`, `is_causal`, `enable_gqa` and, if there is one, `window`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `sinks` is not one number for each head, or the window less than 1.
+
+    See Also
+    --------
+    relpos.attention : Takes the result as keywords.
+    relpos.apply_rotary : What queries and keys go through before.
+
+    Notes
+    -----
+    ===================  ======  =======
+    ``GptOssAttention``  shape   here
+    ===================  ======  =======
+    sinks                (H,)    `sinks`
+    ===================  ======  =======
+
+    References
+    ----------
+    .. [1] OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025, arXiv:2508.10925.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> recipes.gpt_oss(np.zeros(64), sliding_window=128)["window"]
+    (127, 0)
+    """
+    table = as_shaped("sinks", sinks, "H")
+    return {"sinks": table, **causal("sliding_window", sliding_window)}

@@ -48,6 +48,7 @@ VITS = {
     for n in (0, 1)
     for x in "kv"
 }
+TYPES = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}
 IMAGE = {"image_size": 48, "patch_size": [8, 16]}
 DISTANCES = {
     "bert.encoder.layer.1.attention.self.distance_embedding.weight": table(9, D)
@@ -86,6 +87,10 @@ CASES = [
     ("sam_vision_model", {}, SAM, 0, lambda w: recipes.sam(*w[:2], (2, 2))),
     ("vits", {}, VITS, 1, lambda w: recipes.vits(*w[2:])),
     ("wav2vec2-bert", SIDES, W2V, 1, lambda w: recipes.wav2vec2_bert(*w, **SIDES)),
+    ("gpt_oss", TYPES, {"model.layers.0.self_attn.sinks": table(H)}, 0,
+     lambda w: recipes.gpt_oss(*w, sliding_window=7)),
+    ("gpt_oss", TYPES, {"model.layers.1.self_attn.sinks": table(H)}, 1,
+     lambda w: recipes.gpt_oss(*w)),
     ("recurrent_gemma", {"attention_window_size": 4}, {}, 0,
      lambda w: recipes.recurrent_gemma(4)),
     ("recurrent_gemma", {"sliding_window": 4}, {}, 0,
@@ -176,3 +181,17 @@ def test_what_does_not_fit(changes, error, pattern):
     recipes.from_config(**good)
     with pytest.raises(error, match=pattern):
         recipes.from_config(**good | changes)
+
+
+@pytest.mark.parametrize(
+    "config, layer, pattern",
+    [
+        ({}, 0, r"^config: has no layer_types; expected that of a whole gpt_oss model"),
+        (TYPES, 2, r"^config: layer_types has no entry for layer 2"),
+        (TYPES | {"sliding_window": 0}, 0, r"^config: sliding_window: got 0; expected"),
+    ],
+)
+def test_types_of_layers_that_do_not_fit(config, layer, pattern):
+    state = {"model.layers.0.self_attn.sinks": table(H)}
+    with pytest.raises(ValueError, match=pattern):
+        recipes.from_config({"model_type": "gpt_oss", **config}, state, layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from bad_kinds import H, L, Tensor, ones
 
 FORGETTING = {
@@ -12,6 +13,7 @@ FORGETTING = {
 GOOD = {
     "forgetting_transformer": FORGETTING,
     "forgetting_transformer_backward": {"grad_log_decay": ones(3, H, L), **FORGETTING},
+    "gpt_oss": {"sinks": ones(H)},
 }
 
 DECAYING = [
@@ -54,4 +56,18 @@ DECAYING = [
     ),
 ]
 
-RECIPES = [*DECAYING]
+SINKS = [
+    ("gpt_oss", ValueError, {"sinks": ones(H, 1)}, r"\(2, 1\); expected \(H,\)"),
+    ("gpt_oss", ValueError, {"sinks": np.float64(1)}, r"\(\); expected \(H,\)"),
+    ("gpt_oss", TypeError, {"sinks": ones(H, dtype=int)}, r"int64; expected float16"),
+    ("gpt_oss", TypeError, {"sinks": Tensor()}, r"\.detach\(\)"),
+    (
+        "gpt_oss",
+        ValueError,
+        {"sliding_window": 0},
+        r"got 0; expected an integer from 1",
+    ),
+    ("gpt_oss", TypeError, {"sliding_window": 4.0}, r"got float; expected an integer"),
+]
+
+RECIPES = [*DECAYING, *SINKS]

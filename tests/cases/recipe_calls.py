@@ -102,4 +102,5 @@ RECIPES = {
     "layoutlmv3_backward": backward([(H, 32)], (H, 8), (H, 12), (H, 12), *PLACES, D),
     "sam": recipe(6, (3, D), (7, D), [2, 3]),
     "sam_backward": backward([(8, D)], (3, D), (7, D), [2, 3]),
+    "gpt_oss": recipe(L, (H,), sliding_window=3),
 }

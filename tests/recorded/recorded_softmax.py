@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from recorded import WITH_ALL, log_sum_exp
 
+from relpos import recipes
+
 
 def with_sinks(case, result):
     """As `compare`: recorded logits come without the sink, which is part of lse."""
@@ -21,10 +23,9 @@ def with_sinks(case, result):
 
 def gpt_oss(lib, case):
     """Heads as rotary left them; a learned sink of each query head."""
-    mask, sinks = case.true("core_allowed"), case["w_sinks"]
-    result = lib.attention(
-        *case.core("q", "k", "v"), mask, sinks=sinks, enable_gqa=True, **WITH_ALL
-    )
+    mask, window = case.true("core_allowed"), case.flags.get("window")
+    keywords = recipes.gpt_oss(case["w_sinks"], sliding_window=window)
+    result = lib.attention(*case.core("q", "k", "v"), mask, **keywords, **WITH_ALL)
     yield from with_sinks(case, result)
 
 
