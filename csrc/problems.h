@@ -77,15 +77,17 @@ typedef struct {
  *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l])
  *           + b[l] + fire_ij + decay_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
+ * With a position query e, (e_i + v).A[l] takes the place of scale * (q_i + v).A[l].
  * sinks: one more logit of each row's softmax, without a value.
  * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
  * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < Lk. */
 typedef struct {
-    int64_t B, H, Hk, Lq, Lk, D, Dv;
+    int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
     rp_array query, key, value; /* (B, H|Hk, Lq|Lk, D|Dv) */
     double scale;
-    rp_table rel_key, rel_query, rel_value; /* of D, D, Dv columns; one `first` */
-    rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D) */
+    rp_table rel_key, rel_query, rel_value; /* of Dp, D, Dv columns; one `first` */
+    rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D | Dp) */
+    rp_array position_query;                /* (B, H, Lq, Dp); absent: Dp = D */
     rp_table rel_bias;                      /* of one column */
     rp_array sinks; /* (B, H, 1, 1): a logit of every row that no key has; -inf: none */
     rp_array log_decay; /* (B, H, Lk, 1); pairs with r > 0 are hidden */
@@ -101,17 +103,18 @@ typedef struct {
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
  * every operand whose gradient array is present. out, row_max and row_sum are inputs.
- * Arrays have the shape of their operand. grad_query, grad_key and grad_value are written,
- * the latter two as sums over the heads of a group; the others are added to, those of
- * tables, u and v along every axis on which their array has stride 0 (that is how a table
- * that heads or batch items share gets one gradient). */
+ * Arrays have the shape of their operand. grad_query, grad_key, grad_value and
+ * grad_position_query are written, those of key and value as sums over the heads of a group;
+ * the others are added to, those of tables, u and v along every axis on which their array has
+ * stride 0 (that is how a table that heads or batch items share gets one gradient). */
 typedef struct {
     rp_attention forward;
     rp_array grad_out, grad_lse; /* (B, H, Lq, Dv | 1); either may be absent */
     rp_array grad_query, grad_key, grad_value;
     rp_array grad_mask; /* (B, H, Lq, Lk), of the problem's dtype */
     rp_array grad_rel_key, grad_rel_query, grad_rel_value, grad_rel_bias;
-    rp_array grad_pos_bias_u, grad_pos_bias_v, grad_sinks, grad_log_decay;
+    rp_array grad_pos_bias_u, grad_pos_bias_v, grad_position_query, grad_sinks;
+    rp_array grad_log_decay;
     /* Derivatives, in double, of fire.offsets by c and of fire.queries by (c, threshold);
      * (B, H, ranges + 1, 2): sums of dS and of dS x by range, which are the gradients of
      * intercepts and slopes, and in the last row those of c and threshold. */
@@ -123,12 +126,14 @@ typedef struct {
 /* Query i attends to the keys indices[e] with indptr[i] <= e < indptr[i + 1] (checked
  * before the call), under the label labels[e], which is a row of the tables (none where it
  * is outside, or labels are absent).
- *   s_e = scale * q_i.(k_j + A[l])      out_i = sum_e softmax_e(s)_e * (v_j + W[l]) */
+ *   s_e = scale * q_i.(k_j + A[l])      out_i = sum_e softmax_e(s)_e * (v_j + W[l])
+ * With a position query e, e_i.A[l] takes the place of scale * q_i.A[l]. */
 typedef struct {
-    int64_t B, H, Lq, Lk, D, Dv;
+    int64_t B, H, Lq, Lk, D, Dv, Dp;
     rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
     double scale;
-    rp_table rel_key, rel_value; /* `first` is not used */
+    rp_table rel_key, rel_value; /* of Dp, Dv columns; `first` is not used */
+    rp_array position_query;     /* (B, H, Lq, Dp); absent: Dp = D */
     rp_array sinks;              /* (B, H, 1, 1) */
     int64_t edges;
     const int64_t *indptr, *indices, *labels;
@@ -139,7 +144,8 @@ typedef struct {
 typedef struct {
     rp_graph forward;
     rp_array grad_out, grad_lse;
-    rp_array grad_query, grad_key, grad_value, grad_rel_key, grad_rel_value, grad_sinks;
+    rp_array grad_query, grad_key, grad_value, grad_rel_key, grad_rel_value;
+    rp_array grad_position_query, grad_sinks;
 } rp_graph_gradients;
 
 /* ---- rotary ---------------------------------------------------------------------------- */

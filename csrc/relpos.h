@@ -3,6 +3,7 @@
  * Dimension letters, fixed for the whole project:
  *   B  batch items (flattened)      H   query heads      Hk  key/value heads
  *   Lq queries    Lk keys           D   head_dim         Dv  value head_dim
+ *   Dp columns of rel_key: D, unless a position query has others
  *   R  table rows                   r   relative position = key - query
  *
  * Only csrc/python knows Python; everything else is plain C11 with GNU vector types. */

@@ -49,7 +49,7 @@ check_company(const attention_call *call)
         call->items[1] != NULL || p->sight.window_left != RP_UNBOUNDED ||
         p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
-                      "goes with rel_key, rel_value and sinks only");
+                      "goes with rel_key, rel_value, position_query and sinks only");
     return 0;
 }
 
@@ -117,12 +117,14 @@ graph_of(const attention_call *call)
                       .Lk = p->Lk,
                       .D = p->D,
                       .Dv = p->Dv,
+                      .Dp = p->Dp,
                       .query = p->query,
                       .key = p->key,
                       .value = p->value,
                       .scale = p->scale,
                       .rel_key = p->rel_key,
                       .rel_value = p->rel_value,
+                      .position_query = p->position_query,
                       .sinks = p->sinks,
                       .edges = PyArray_DIM(call->edges[INDICES], 0),
                       .indptr = PyArray_DATA(call->edges[INDPTR]),
@@ -146,6 +148,7 @@ run_graph(const rp_kernels *kernels, const attention_call *call, size_t *bytes)
     graph.grad_value = g->grad_value;
     graph.grad_rel_key = g->grad_rel_key;
     graph.grad_rel_value = g->grad_rel_value;
+    graph.grad_position_query = g->grad_position_query;
     graph.grad_sinks = g->grad_sinks;
     return kernels->graph_backward(&graph, bytes);
 }

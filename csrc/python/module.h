@@ -54,7 +54,7 @@ typedef struct {
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
-enum { OPERANDS = 46, ITEM_VECTORS = 2 };
+enum { OPERANDS = 48, ITEM_VECTORS = 2 };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
 extern operand_row operand_rows[OPERANDS];
@@ -92,6 +92,9 @@ PyObject *take_entry(attention_call *call, PyObject *operands, const dict_entry 
                      int required);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
+
+/* ---- dimensions.c ---------------------------------------------------------------------- */
+
 /* Letters and table rows into the problem's own fields; B from the batch shape. */
 int take_dimensions(attention_call *call);
 

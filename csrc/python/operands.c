@@ -1,11 +1,11 @@
 /* operands.c: reads and checks the dict of attention_forward or attention_backward.
  *
  * One row per operand. Its shape is written in letters: after the batch axes come three
- * of H heads, K key heads, q queries, k keys, D, V (value head_dim), 1, 2, 3, A, C, W, B for
- * the rows of rel_key, rel_query, rel_value and rel_bias, and o, F, G for the q + k offsets,
- * the ranges of FIRE's bias and one more than these. A letter takes the first length
- * it meets and must meet the same one from then on, so the order of the rows matters:
- * query, key and value first. */
+ * of H heads, K key heads, q queries, k keys, D, V (value head_dim), P (columns of rel_key),
+ * 1, 2, 3, A, C, W, B for the rows of rel_key, rel_query, rel_value and rel_bias, and o, F, G
+ * for the q + k offsets, the ranges of FIRE's bias and one more than these. A letter takes
+ * the first length it meets and must meet the same one from then on, so the order of the
+ * rows matters: query, key and value first. */
 
 #include "module.h"
 
@@ -32,12 +32,13 @@ operand_row operand_rows[] = {
     ROW("row_sum", forward.results.row_sum, "Hq1", KIND_T, OUTPUT, REQUIRED),
     ROW("weights", forward.results.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
     ROW("attn_mask", forward.sight.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
-    ROW("rel_key", forward.rel_key.array, "HAD", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key.array, "HAP", KIND_T, OPTIONAL, OPTIONAL),
     ROW("rel_query", forward.rel_query.array, "HCD", KIND_T, OPTIONAL, OPTIONAL),
     ROW("rel_value", forward.rel_value.array, "HWV", KIND_T, OPTIONAL, OPTIONAL),
     ROW("rel_bias", forward.rel_bias.array, "HB1", KIND_T, OPTIONAL, OPTIONAL),
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("pos_bias_v", forward.pos_bias_v, "H1D", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_v", forward.pos_bias_v, "H1P", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("position_query", forward.position_query, "HqP", KIND_T, OPTIONAL, OPTIONAL),
     ROW("sinks", forward.sinks, "H11", KIND_T, OPTIONAL, OPTIONAL),
     ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
     LABELS("labels", 0),
@@ -60,12 +61,13 @@ operand_row operand_rows[] = {
     GRADIENT("key", grad_key, key, "KkD"),
     GRADIENT("value", grad_value, value, "KkV"),
     GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk"),
-    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAD"),
+    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP"),
     GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD"),
     GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV"),
     GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1"),
     GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D"),
-    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1D"),
+    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P"),
+    GRADIENT("position_query", grad_position_query, position_query, "HqP"),
     GRADIENT("sinks", grad_sinks, sinks, "H11"),
     GRADIENT("log_decay", grad_log_decay, log_decay, "Hk1"),
     ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),

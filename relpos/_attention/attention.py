@@ -49,6 +49,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    position_query: ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
@@ -78,12 +79,13 @@ def attention(
 
     A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
     are `pos_bias_u` and `pos_bias_v`, sink is the head's entry of `sinks`, -inf by
-    default. A query that sees no key gets out 0 and lse = sink.
+    default. A query that sees no key gets out 0 and lse = sink. With a `position_query`
+    e, :math:`(e_i + v) A_l` takes the place of :math:`scale \, (q_i + v) A_l`.
 
-    Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D and Dv columns,
-    R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy; heads never
-    do. Inputs are float16, float32 or float64; the result has their common dtype (the
-    mask does not count), and float16 is computed in float32.
+    Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
+    columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy;
+    heads never do. Inputs are float16, float32 or float64; the result has their common
+    dtype (the mask does not count), and float16 is computed in float32.
 
     Parameters
     ----------
@@ -103,8 +105,8 @@ def attention(
         Hide keys at positions after the query's; combines with `attn_mask`.
     scale : float, optional
         Default 1 / sqrt(D). Multiplies the content and position terms, not `rel_bias`
-        nor `attn_mask`. It has to be in the range of the computation's dtype, and not
-        so small that it is 0 there.
+        nor `attn_mask`, nor the term of a `position_query`. It has to be in the range
+        of the computation's dtype, and not so small that it is 0 there.
     enable_gqa : bool, default False
         Let query head h read key head ``h // (H // Hk)``; H % Hk must be 0. Without it
         Hk must be H.
@@ -117,7 +119,7 @@ def attention(
         Table added to the value.
     rel_bias : array_like, (R,), (H, R) or (..., H, R), optional
         Table added to the score; -inf hides.
-    pos_bias_u, pos_bias_v : array_like, (D,) or (H, D), optional
+    pos_bias_u, pos_bias_v : array_like, (D,), (H, D) or (..., H, D), optional
         Added to the query in the content term, and in the `rel_key` term.
     min_relative_position : int, optional
         Relative position of row 0 of every table; all then have equal R (a `rel_bias`
@@ -135,6 +137,9 @@ def attention(
         of length 1 broadcast. Negative: no position term. Each table may have its own
         R. Of a tuple of up to 8 arrays a pair has the sum of the rows that they name,
         as of the axes of a grid; tables hold the rows of all, one after the other.
+    position_query : array_like, (..., H, Lq, Dp), optional
+        Takes the query's place in the `rel_key` term, which `scale` then does not
+        multiply. `rel_key` has Dp columns, any number of them, and so has `pos_bias_v`.
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value, neither scaled nor masked:
         exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
@@ -248,6 +253,7 @@ def attention(
         rel_bias,
         pos_bias_u,
         pos_bias_v,
+        position_query,
         sinks,
         log_decay,
         labels,

@@ -16,6 +16,7 @@ class Call(NamedTuple):
     rel_bias: object = None
     pos_bias_u: object = None
     pos_bias_v: object = None
+    position_query: object = None
     sinks: object = None
     log_decay: object = None
     labels: object = None

@@ -104,7 +104,10 @@ class AttentionContext(Generic[Gradients]):
             dg_t &= \sum_{j < t \le i + query\_offset} dS_{ij}, \quad
             dsink = \sum_i e^{sink - lse_i} (dlse_i - dout_i \, out_i)
 
-        where a table row sums over all pairs that use it, and g is `log_decay`. FIRE's
+        where a table row sums over all pairs that use it, and g is `log_decay`. A
+        position query e that was given gets :math:`de_i = \sum_j dS_{ij} A_l`, which
+        :math:`dq_i` then lacks, and :math:`dA_l = \sum dS_{ij} (e_i + v)`,
+        :math:`dv = \sum dS_{ij} A_l`. FIRE's
         parameters get what `fire_bias_backward` makes of dS. The scores are computed
         again tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query
         that sees no key adds nothing to any gradient but that of its sink; nor does one
@@ -129,10 +132,10 @@ class AttentionContext(Generic[Gradients]):
         -------
         AttentionGradients or FireAttentionGradients
             Named tuple ``(query, key, value, attn_mask, rel_key, rel_query, rel_value,
-            rel_bias, pos_bias_u, pos_bias_v, sinks, log_decay)``, which that of
-            `fire_attention` goes on with ``(w1, b1, w2, b2, c, threshold)``: each of
-            its input's shape and dtype (summed over the axes on which the input was
-            broadcast), or None.
+            rel_bias, pos_bias_u, pos_bias_v, position_query, sinks, log_decay)``, which
+            that of `fire_attention` goes on with ``(w1, b1, w2, b2, c, threshold)``:
+            each of its input's shape and dtype (summed over the axes on which the input
+            was broadcast), or None.
 
         Raises
         ------

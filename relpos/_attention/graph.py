@@ -3,6 +3,8 @@ r"""Attention along the labelled edges of a directed graph, in O(edges) time and
 With e = (i, j, l) the edges of query i, A `rel_key` and W `rel_value` (R, D | Dv),
 
     s_e = scale * q_i.(k_j + A[l]),   out_i = sum_e softmax_e(s) * (v_j + W[l])
+
+and with a position query e, s_e = scale * q_i.k_j + e_i.A[l].
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def graph_attention(
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
     *,
+    position_query: ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
@@ -48,10 +51,11 @@ def graph_attention(
         out_i &= \sum_{e \text{ of } i} p_e (v_j + W_l)
 
     where A is `rel_key`, W `rel_value` and sink the head's entry of `sinks`, -inf by
-    default. This is `attention` with ``labels`` and all absent edges masked, in time
-    and memory that grow with the edges instead of Lq Lk. Edges may come in any order.
-    One that stands twice counts twice: as if the key were there twice, with the label
-    of each. A query without edges gets out 0 and lse = sink.
+    default; with a `position_query` e, :math:`e_i A_l` takes the place of
+    :math:`scale \, q_i A_l`. This is `attention` with ``labels`` and all absent edges
+    masked, in time and memory that grow with the edges instead of Lq Lk. Edges may come
+    in any order. One that stands twice counts twice: as if the key were there twice,
+    with the label of each. A query without edges gets out 0 and lse = sink.
 
     Parameters
     ----------
@@ -72,6 +76,8 @@ def graph_attention(
         Table added to the key.
     rel_value : array_like, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
         Table added to the value; it may have its own R.
+    position_query : array_like, (..., H, Lq, Dp), optional
+        Takes the query's place beside `rel_key`, of Dp columns; not scaled.
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value: exp(sinks) is part of the sum
         of every query's edges, and of lse. -inf: none.
@@ -81,7 +87,7 @@ def graph_attention(
         Also return lse (..., H, Lq).
     return_context : bool, default False
         Also return an `AttentionContext`, whose `~AttentionContext.backward` gives the
-        gradients of query, key, value, rel_key, rel_value and sinks.
+        gradients of query, key, value, rel_key, rel_value, position_query and sinks.
     num_threads : int, optional
         Default `get_num_threads()`. Neither the result nor its gradients depend on it,
         bit for bit.
@@ -143,6 +149,7 @@ def graph_attention(
         value,
         rel_key=rel_key,
         rel_value=rel_value,
+        position_query=position_query,
         sinks=sinks,
         scale=scale,
         return_lse=return_lse,

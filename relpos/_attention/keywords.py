@@ -35,6 +35,7 @@ class Computed(TypedDict, total=False):
     buckets: ArrayLike | None
     beyond: str
     labels: ArrayLike | None
+    position_query: ArrayLike | None
     sinks: ArrayLike | None
     log_decay: ArrayLike | None
     key_ranges: ArrayLike | None
@@ -105,6 +106,7 @@ class FireKeywords(RelativeGlobalKeywords[Lse, Weights, Context], total=False):
 class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
     """What `graph_attention` has by keyword only."""
 
+    position_query: ArrayLike | None
     sinks: ArrayLike | None
     scale: float | None
     return_lse: Lse

@@ -95,10 +95,11 @@ def scores(
     -------
     ndarray, (..., H, Lq, Lk), or dict of such by str
         The logits. With `terms`, those of the terms "content", "pos_bias_u", "rel_key",
-        "pos_bias_v", "rel_query", "rel_bias", "log_decay" and "mask" that the call
-        has, in this order, each times what it is multiplied by: they sum to the logits.
-        "mask" has all that hides, as -inf, beside the numbers of a floating
-        `attn_mask`; where it hides, what is not finite in other terms is 0.
+        "pos_bias_v", "position_query" (in place of "rel_key"), "rel_query", "rel_bias",
+        "log_decay" and "mask" that the call has, in this order, each times what it is
+        multiplied by: they sum to the logits. "mask" has all that hides, as -inf,
+        beside the numbers of a floating `attn_mask`; where it hides, what is not finite
+        in other terms is 0.
 
     Raises
     ------
@@ -217,24 +218,29 @@ def _turned(array: Array) -> Array:
 
 
 def _products(problem: Problem, relative: Array) -> dict[str, Array]:
-    """The terms that are scaled: products with queries and keys."""
-    x = problem.operands
+    """Products with queries and keys, scaled but for those of a position query."""
+    x, scale = problem.operands, problem.operands["scale"]
     query, key = x["query"], x["key"]
     if problem.sizes.Hk != problem.sizes.H:
         key = np.repeat(key, problem.sizes.H // problem.sizes.Hk, axis=-3)
-    found = {"content": query @ _turned(key)}
+    found = {"content": scale * (query @ _turned(key))}
     if "pos_bias_u" in x:
-        found["pos_bias_u"] = x["pos_bias_u"] @ _turned(key)
+        found["pos_bias_u"] = scale * (x["pos_bias_u"] @ _turned(key))
     if "rel_key" in x:
         table, rows = _turned(x["rel_key"]), _rows(problem, "rel_key", relative)
-        found["rel_key"] = _gather(query @ table, rows)
+        own = "position_query" in x
+        factor = 1.0 if own else scale
+        if not own:
+            found["rel_key"] = factor * _gather(query @ table, rows)
         if "pos_bias_v" in x:
-            found["pos_bias_v"] = _gather(x["pos_bias_v"] @ table, rows)
+            found["pos_bias_v"] = factor * _gather(x["pos_bias_v"] @ table, rows)
+        if own:
+            found["position_query"] = _gather(x["position_query"] @ table, rows)
     if "rel_query" in x:
         rows = _rows(problem, "rel_query", relative)
         by_key = _gather(key @ _turned(x["rel_query"]), [_turned(r) for r in rows])
-        found["rel_query"] = _turned(by_key)
-    return {name: x["scale"] * product for name, product in found.items()}
+        found["rel_query"] = scale * _turned(by_key)
+    return found
 
 
 def _added(problem: Problem, relative: Array) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 """The array arguments of `attention`, a row each, and what their shapes have to be.
 
 Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D head_dim of query
-and key, Dv of value, R table rows. `...` are batch axes, which broadcast as in NumPy;
-heads, lengths and columns never do.
+and key, Dv of value, Dp columns of rel_key, R table rows. `...` are batch axes, which
+broadcast as in NumPy; heads, lengths and columns never do.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,17 @@ class Sizes(NamedTuple):
     Lk: int
     D: int
     Dv: int
+    Dp: int
+    own: bool  # a position query's
+
+    @property
+    def left(self) -> str:
+        """Name what rel_key is dotted with."""
+        return "position_query" if self.own else "query"
 
 
 #: Where `Sizes` has what a letter of an operand stands for; others are its own.
-_PLACES = {letter: place for place, letter in enumerate("HKqkDV")}
+_PLACES = {letter: place for place, letter in enumerate("HKqkDVP")}
 
 
 class Operand:
@@ -146,7 +153,8 @@ class Table(Shared):
         columns = sizes[_PLACES[letter]]
         if array.shape[-1] == columns:
             return
-        owner, ending = {"D": ("query", "D"), "V": ("value", "Dv")}[letter]
+        owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
+        owner, ending = owners[letter]
         wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
         raise ValueError(
             f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
@@ -158,11 +166,28 @@ class Vector(Shared):
     """One row, of each head or of all."""
 
     def check(self, array: Array, sizes: Sizes) -> None:
-        D, H = sizes.D, sizes.H
-        if array.shape not in ((D,), (1, D), (H, D)):
+        D, H = sizes[_PLACES[self.letters[-1]]], sizes.H
+        owner = sizes.left if self.letters[-1] == "P" else "query"
+        heads = array.shape[-2] if array.ndim > 1 else 1
+        if array.shape[-1:] != (D,) or heads not in (1, H):
             raise ValueError(
-                f"{self.name}: shape {array.shape} does not match query's head_dim {D} "
-                f"and {H} heads; expected ({D},) or ({H}, {D})"
+                f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
+                f"{D} and {H} heads; expected ({D},), ({H}, {D}) or (..., {H}, {D})"
+            )
+
+
+class Rows(Operand):
+    """One row for each query, with columns of its own."""
+
+    is_written = True
+
+    def check(self, array: Array, sizes: Sizes) -> None:
+        heads, rows = array.shape[-3:-1]
+        if (heads, rows) != (sizes.H, sizes.Lq):
+            raise ValueError(
+                f"{self.name}: shape {array.shape} does not match query's {sizes.H} "
+                f"heads and length {sizes.Lq}; expected (..., {sizes.H}, {sizes.Lq}, "
+                f"{sizes.Dp})"
             )
 
 
@@ -312,6 +337,7 @@ class Items(Operand):
         return np.ascontiguousarray(broadcast_to(array, batch)).reshape(-1)
 
 
+_VECTOR = "(D,), (H, D) or (..., H, D)"
 _ROWS = "(R, D), (H, R, D) or (..., H, R, D)"
 _EACH_ITEM = "an integer or integers of the batch shape (...)"
 
@@ -323,12 +349,13 @@ OPERANDS: Mapping[str, Operand] = {
         Tokens("key", "KkD", "(..., Hk, Lk, D)"),
         Tokens("value", "KkV", "(..., Hk, Lk, Dv)"),
         Mask("attn_mask", "Hqk", "something that broadcasts to (..., H, Lq, Lk)"),
-        Table("rel_key", "HAD", _ROWS),
+        Table("rel_key", "HAP", _ROWS),
         Table("rel_query", "HCD", _ROWS),
         Table("rel_value", "HWV", _ROWS.replace("D", "Dv")),
         Table("rel_bias", "HB1", "(R,), (H, R) or (..., H, R)"),
-        Vector("pos_bias_u", "H1D", "(D,) or (H, D)"),
-        Vector("pos_bias_v", "H1D", "(D,) or (H, D)"),
+        Vector("pos_bias_u", "H1D", _VECTOR),
+        Vector("pos_bias_v", "H1P", _VECTOR),
+        Rows("position_query", "HqP", "(..., H, Lq, Dp)"),
         Heads("sinks", "H11", "(H,)"),
         Decay("log_decay", "Hk1", "(..., H, Lk)"),
         Labels("labels", "1qk", "(..., Lq, Lk)"),

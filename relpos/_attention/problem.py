@@ -117,11 +117,12 @@ def _read(call: Call) -> dict[str, Array]:
             inputs |= _read_labels(value)
         elif value is not None or operand.is_required:
             inputs[operand.name] = operand.read(value)
-    if "pos_bias_v" in inputs and "rel_key" not in inputs:
-        raise ValueError(
-            "pos_bias_v: given without rel_key; it only acts in the rel_key term, so "
-            "pass rel_key or leave pos_bias_v out"
-        )
+    for name in ("pos_bias_v", "position_query"):
+        if name in inputs and "rel_key" not in inputs:
+            raise ValueError(
+                f"{name}: given without rel_key; it only acts in the rel_key term, so "
+                f"pass rel_key or leave {name} out"
+            )
     return inputs
 
 

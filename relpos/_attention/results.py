@@ -81,7 +81,8 @@ class AttentionGradients(NamedTuple):
     rel_key, rel_query : ndarray, (R, D), (H, R, D) or (..., H, R, D)
     rel_value : ndarray, (R, Dv), (H, R, Dv) or (..., H, R, Dv)
     rel_bias : ndarray, (R,), (H, R) or (..., H, R)
-    pos_bias_u, pos_bias_v : ndarray, (D,) or (H, D)
+    pos_bias_u, pos_bias_v : ndarray, (D,), (H, D) or (..., H, D)
+    position_query : ndarray, (..., H, Lq, Dp)
     sinks : ndarray, (H,)
     log_decay : ndarray, (..., H, Lk)
 
@@ -110,6 +111,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    position_query: Array | None = None
     sinks: Array | None = None
     log_decay: Array | None = None
 
@@ -123,7 +125,7 @@ class FireAttentionGradients(NamedTuple):
     Attributes
     ----------
     query, key, value, attn_mask, rel_key, rel_query, rel_value, rel_bias, pos_bias_u, \
-pos_bias_v, sinks, log_decay : ndarray
+pos_bias_v, position_query, sinks, log_decay : ndarray
         As in `AttentionGradients`.
     w1, b1, w2, b2, c, threshold : ndarray
         As in `FireGradients`.
@@ -153,6 +155,7 @@ pos_bias_v, sinks, log_decay : ndarray
     rel_bias: Array | None = None
     pos_bias_u: Array | None = None
     pos_bias_v: Array | None = None
+    position_query: Array | None = None
     sinks: Array | None = None
     log_decay: Array | None = None
     w1: Array | None = None

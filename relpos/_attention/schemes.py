@@ -251,7 +251,7 @@ def transformer_xl_attention(
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
         (Conformer). A table of any other length needs `min_relative_position`.
-    pos_bias_u, pos_bias_v : array_like, (D,) or (H, D)
+    pos_bias_u, pos_bias_v : array_like, (D,), (H, D) or (..., H, D)
         Biases u of the content term and v of the position term; None leaves one out.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`

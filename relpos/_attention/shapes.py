@@ -10,7 +10,7 @@ _MAX_AXES = 32  # the most that NumPy 1 allows
 
 
 def read_sizes(arrays: Mapping[str, Array], enable_gqa: bool) -> Sizes:
-    """Read the dimension letters off query, key and value."""
+    """Read the dimension letters off query, key, value and position_query."""
     query, key, value = (
         arrays["query"].shape,
         arrays["key"].shape,
@@ -19,7 +19,11 @@ def read_sizes(arrays: Mapping[str, Array], enable_gqa: bool) -> Sizes:
     if min(len(query), len(key), len(value)) < 3:
         for name in ("query", "key", "value"):
             at_least_ndim(name, arrays[name], 3, OPERANDS[name].shown)
-    sizes = Sizes(query[-3], key[-3], query[-2], key[-2], query[-1], value[-1])
+    own = "position_query" in arrays
+    position = arrays["position_query" if own else "query"]
+    at_least_ndim("position_query", position, 3, OPERANDS["position_query"].shown)
+    columns = query[-1], value[-1], position.shape[-1]
+    sizes = Sizes(query[-3], key[-3], query[-2], key[-2], *columns, own)
     if key[-1] != sizes.D:
         raise ValueError(
             f"key: shape {key} does not match query's head_dim {sizes.D}; expected "

@@ -9,7 +9,8 @@ With l(i, j) the row of a table that the pair (i, j) uses,
 
 A = rel_key, C = rel_query, W = rel_value, b = rel_bias, g = log_decay, u and v =
 pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them; z_ij is
-1 without dropout, else keep_ij / (1 - dropout_p).
+1 without dropout, else keep_ij / (1 - dropout_p). With e = position_query,
+(e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l].
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def attention(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    position_query: ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
@@ -87,13 +89,15 @@ def attention(
     s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij
     + Σ_{j < t ≤ i + query_offset} g_t, with A = rel_key, C = rel_query, W = rel_value,
     b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, sink = sinks[h],
-    l the row of the pair (i, j), and z the factor of dropout.
+    l the row of the pair (i, j), and z the factor of dropout. With e = position_query,
+    (e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l].
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
-    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (H, D), sinks (H,),
-    log_decay (..., H, Lk); of a tuple of labels T[l] is the sum of the rows. Returns
-    out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for more.
+    (..., H, R, E), rel_bias the same without E, pos_bias (D,) or (..., H, D), sinks
+    (H,), log_decay (..., H, Lk); of a tuple of labels T[l] is the sum of the rows.
+    Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for
+    more.
 
     See Also
     --------
@@ -125,6 +129,7 @@ def attention(
         buckets=buckets,
         beyond=beyond,
         labels=labels,
+        position_query=position_query,
         log_decay=log_decay,
         key_ranges=key_ranges,
         key_lengths=key_lengths,
@@ -146,18 +151,21 @@ def attention(
 class Terms(NamedTuple):
     """What the formula names; k and v are those of each query head.
 
-    tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows: for each,
-    l(i, j), and where there is one, of each array of labels. r: j - (i + o).
+    e: what A[l] is dotted with, q unless there is a position query, and `e_scale` its
+    factor. tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows:
+    for each, l(i, j), and where there is one, of each array of labels. r: j - (i + o).
     """
 
     q: Floats
     k: Floats
     v: Floats
+    e: Floats
     u: Floats | float
     w: Floats | float
     tables: dict[str, Floats]
     rows: dict[str, list[tuple[Ints, Bools]]]
     scale: float
+    e_scale: float
     r: Ints
     see: Bools
     g: Floats | None
@@ -188,6 +196,7 @@ def terms(
     buckets: ArrayLike | None = None,
     beyond: str = "clip",
     labels: ArrayLike | None = None,
+    position_query: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
@@ -229,18 +238,21 @@ def terms(
             see = see & (gather(b, *row)[..., 0] != -np.inf)
     if scale is None:
         scale = 1.0 / np.sqrt(q.shape[-1])
+    e = q if position_query is None else float64(position_query)[0]
+    e_scale = scale if position_query is None else 1.0
     u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)
-    return Terms(q, k, v, u, w, tables, rows, scale, r, see, g)
+    return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g)
 
 
 def scores(x: Terms) -> Floats:
     """s_ij without the mask."""
-    s: Floats = np.einsum("...id,...jd->...ij", x.q + x.u, x.k)
+    s: Floats = x.scale * np.einsum("...id,...jd->...ij", x.q + x.u, x.k)
     if "rel_key" in x.tables:
-        s = s + np.einsum("...id,...ijd->...ij", x.q + x.w, x.of_pairs("rel_key"))
+        A = x.of_pairs("rel_key")
+        s = s + x.e_scale * np.einsum("...id,...ijd->...ij", x.e + x.w, A)
     if "rel_query" in x.tables:
-        s = s + np.einsum("...jd,...ijd->...ij", x.k, x.of_pairs("rel_query"))
-    s = x.scale * s
+        C = x.of_pairs("rel_query")
+        s = s + x.scale * np.einsum("...jd,...ijd->...ij", x.k, C)
     if "rel_bias" in x.tables:
         s = s + stay_finite(x.of_pairs("rel_bias")[..., 0])
     return s if x.g is None else s + decay(x.g, x.r)
@@ -264,7 +276,7 @@ def moved_values(x: Terms) -> Floats:
 
 
 def bias_row(bias: ArrayLike | None) -> Floats | float:
-    """u or v (D,) or (H, D), to be added to the query (..., H, Lq, D)."""
+    """u or v (D,) or (..., H, D), to be added to the query (..., H, Lq, D)."""
     return 0.0 if bias is None else np.asarray(bias, dtype=np.float64)[..., None, :]
 
 

@@ -16,6 +16,9 @@ With dO and dl the gradients of out and lse, every line undoes one of the forwar
                                                    · (dl_i - Σ_j p_ij·dP_ij)
           + Σ_{j < t ≤ i + o} g_t          dg_t = Σ_i Σ_{j < t} dS_ij over i + o ≥ t
 
+With a position query e, (e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l]: then
+de_i = Σ_j dS_ij·A[l] instead of that share of dq_i, and dv and A's rows lack the scale.
+
 and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for b,
 scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
 """
@@ -57,6 +60,7 @@ class AttentionGradients(NamedTuple):
     rel_bias: Gradient = None
     pos_bias_u: Gradient = None
     pos_bias_v: Gradient = None
+    position_query: Gradient = None
     sinks: Gradient = None
     log_decay: Gradient = None
 
@@ -109,7 +113,7 @@ def attention_backward(
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
     dS = p * (dP + row)
     dS = np.where(see, dS, 0.0)
-    dq, dk, found = of_scores(x, x.scale * dS[..., None], see)
+    dq, dk, found = of_scores(x, dS[..., None], see)
     if "rel_value" in x.tables:
         found["rel_value"] = to_rows(x, "rel_value", dX)
     if "rel_bias" in x.tables:
@@ -125,7 +129,9 @@ def attention_backward(
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
         found["log_decay"] = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
         found["log_decay"] = sum_to(found["log_decay"], np.shape(options["log_decay"]))
-    for name in ("pos_bias_u", "pos_bias_v"):
+    if "rel_key" in x.tables and options.get("position_query") is None:
+        dq = dq + found["position_query"]
+    for name in ("pos_bias_u", "pos_bias_v", "position_query"):
         if options.get(name) is None:
             found.pop(name, None)
         else:
@@ -141,20 +147,24 @@ def attention_backward(
 def of_scores(
     x: Terms, dS: Floats, see: Bools
 ) -> tuple[Floats, Floats, dict[str, Floats]]:
-    """dq, dk and the gradients of A, C, u and v by name, from scale·dS (..., 1)."""
+    """dq, dk and the gradients of A, C, u, v and e by name, from dS (..., 1).
+
+    That of q by the term of A is e's; without a position query they are one array.
+    """
     found = {}
     k, q_u = x.k[..., None, :, :], (x.q + x.u)[..., :, None, :]
-    content = dS * seen(k, see)
-    dq, dk = np.sum(content, axis=-2), np.sum(dS * seen(q_u, see), axis=-3)
+    scaled = x.scale * dS
+    content = scaled * seen(k, see)
+    dq, dk = np.sum(content, axis=-2), np.sum(scaled * seen(q_u, see), axis=-3)
     found["pos_bias_u"] = np.sum(content, axis=(-3, -2))
     if "rel_key" in x.tables:
-        position = dS * seen(x.of_pairs("rel_key"), see)
-        dq = dq + np.sum(position, axis=-2)
+        position = x.e_scale * dS * seen(x.of_pairs("rel_key"), see)
+        found["position_query"] = np.sum(position, axis=-2)
         found["pos_bias_v"] = np.sum(position, axis=(-3, -2))
-        q_v = (x.q + x.w)[..., :, None, :]
-        found["rel_key"] = to_rows(x, "rel_key", dS * seen(q_v, see))
+        e_v = (x.e + x.w)[..., :, None, :]
+        found["rel_key"] = to_rows(x, "rel_key", x.e_scale * dS * seen(e_v, see))
     if "rel_query" in x.tables:
-        dk = dk + np.sum(dS * seen(x.of_pairs("rel_query"), see), axis=-3)
+        dk = dk + np.sum(scaled * seen(x.of_pairs("rel_query"), see), axis=-3)
         found["rel_query"] = to_rows(x, "rel_query", content)
     return dq, dk, found
 

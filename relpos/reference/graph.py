@@ -22,6 +22,7 @@ def graph_attention(
     rel_key: ArrayLike | None = None,
     rel_value: ArrayLike | None = None,
     *,
+    position_query: ArrayLike | None = None,
     sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
@@ -30,7 +31,8 @@ def graph_attention(
 
     s_e = scale·q_i·(k_j + a_l),  p = softmax of a query's s_e,
     out_i = Σ_e p_e·(v_j + w_l); a_l and w_l are rows l of rel_key and rel_value
-    (..., R, D | Dv), zeros where l < 0. The edges of query i are indptr[i] to
+    (..., R, D | Dv), zeros where l < 0. With e = position_query (..., H, Lq, Dp),
+    e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
     indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
     sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
 
@@ -56,9 +58,13 @@ def graph_attention(
     starts, keys = np.asarray(indptr), np.asarray(indices)
     label = np.full(keys.shape, -1) if labels is None else np.asarray(labels)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    k_e = with_rows(k[..., keys, :], a, label)  # (..., H, edges, D)
+    e, e_factor = q, factor  # what a_l is dotted with
+    if position_query is not None:
+        e, e_factor = float64(position_query)[0], 1.0
+    k_e = k[..., keys, :]  # (..., H, edges, D)
+    a_e = with_rows(np.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
-    batch = np.broadcast_shapes(q.shape[:-2], k_e.shape[:-2], v_e.shape[:-2])
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (q, e, k_e, a_e, v_e)))
     out = np.zeros((*batch, q.shape[-2], v.shape[-1]))
     sink = np.asarray(-np.inf if sinks is None else sinks, dtype=np.float64)
     lse = np.full(out.shape[:-1], sink[..., None])
@@ -66,6 +72,9 @@ def graph_attention(
         if first == end:
             continue
         s = factor * np.einsum("...d,...ed->...e", q[..., i, :], k_e[..., first:end, :])
+        s = s + e_factor * np.einsum(
+            "...d,...ed->...e", e[..., i, :], a_e[..., first:end, :]
+        )
         lse[..., i] = np.logaddexp(sink, np.logaddexp.reduce(s, axis=-1))
         p = np.exp(s - lse[..., i, None])
         out[..., i, :] = np.einsum("...e,...ed->...d", p, v_e[..., first:end, :])

@@ -113,6 +113,8 @@ def all_tables(rng, rows, *lead, bias_rows=None):
 def test_tables_shared_per_head_per_item(rng, lead):
     vectors = {"pos_bias_u": normal(rng, D), "pos_bias_v": normal(rng, H, D)}
     check(*square(rng), **all_tables(rng, 5, *lead), **vectors)
+    vectors = {name: normal(rng, *lead, D) for name in vectors}
+    check(*square(rng), **all_tables(rng, 5), **vectors)
 
 
 @pytest.mark.parametrize("beyond", ["clip", "zero"])

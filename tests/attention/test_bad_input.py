@@ -124,6 +124,7 @@ INPUTS = {
     "rel_bias": ones(3),
     "pos_bias_u": ones(D),
     "pos_bias_v": ones(D),
+    "position_query": ones(3, H, L, D),
     "sinks": ones(H),
     "log_decay": ones(H, L),
 }
@@ -136,7 +137,7 @@ def test_out_overlaps_an_input(name):
     buffer = np.ones(size - 1 + INPUTS[name].size)
     shared = buffer[size - 1 :].reshape(INPUTS[name].shape)
     out = buffer[:size].reshape(3, H, L, DV)
-    needed = {"rel_key": ones(3, D)} if name == "pos_bias_v" else {}
+    needed = {"rel_key": ones(3, D)} if name.startswith("pos") else {}
     needed |= {"is_causal": True} if name == "log_decay" else {}
     with pytest.raises(ValueError, match=rf"^out: overlaps {name} in memory; expected"):
         call({**needed, name: shared, "out": out})

@@ -19,8 +19,8 @@ from relpos._attention import keywords as tables_of_keywords
 
 #: In the order of the mapping.
 TERMS = (
-    *("content", "pos_bias_u", "rel_key", "pos_bias_v", "rel_query", "rel_bias"),
-    *("log_decay", "mask"),
+    *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
+    *("rel_bias", "log_decay", "mask"),
 )
 
 
@@ -112,7 +112,10 @@ def loops(x):
     """Each term of `problem`, a pair at a time, from the formula."""
     batch, heads, lq, _ = x["query"].shape
     lk = x["key"].shape[-2]
-    found = {name: np.zeros((batch, heads, lq, lk)) for name in TERMS}
+    own = x.get("position_query")
+    absent = "position_query" if own is None else "rel_key"
+    names = [name for name in TERMS if name != absent]
+    found = {name: np.zeros((batch, heads, lq, lk)) for name in names}
     for b, h, i, j in np.ndindex(batch, heads, lq, lk):
         at, q, k = (b, h, i, j), x["query"][b, h, i], x["key"][b, h // 2, j]
         r = j - i - x["query_offset"][b]
@@ -120,8 +123,12 @@ def loops(x):
         found["pos_bias_u"][at] = 0.3 * dot(x["pos_bias_u"][h], k)
         if -2 <= r <= 2:
             a, c = x["rel_key"][h, r + 2], x["rel_query"][r + 2]
-            found["rel_key"][at] = 0.3 * dot(q, a)
-            found["pos_bias_v"][at] = 0.3 * dot(x["pos_bias_v"], a)
+            if own is None:
+                found["rel_key"][at] = 0.3 * dot(q, a)
+            else:
+                found["position_query"][at] = dot(own[b, h, i], a)
+            factor = 0.3 if own is None else 1.0
+            found["pos_bias_v"][at] = factor * dot(x["pos_bias_v"], a)
             found["rel_query"][at] = 0.3 * dot(k, c)
         if -3 <= r <= 3:
             found["rel_bias"][at] = x["rel_bias"][h, r + 3]
@@ -133,14 +140,19 @@ def loops(x):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_each_term_is_the_loops(dtype):
-    x = problem(np.random.default_rng(1))
+@pytest.mark.parametrize("own", [False, True])
+def test_each_term_is_the_loops(dtype, own):
+    rng = np.random.default_rng(1)
+    x = problem(rng)
+    if own:
+        x["rel_key"], x["pos_bias_v"] = normal(rng, 4, 5, 2), normal(rng, 2)
+        x["position_query"] = normal(rng, 2, 4, 4, 2)
     given_here = {
         n: v.astype(dtype) if getattr(v, "dtype", None) == np.float64 else v
         for n, v in x.items()
     }
     got, want = relpos.scores(**given_here, terms=True), loops(x)
-    assert [*got] == [*TERMS]
+    assert [*got] == [*want]
     for name, part in want.items():
         assert got[name].dtype == dtype
         assert_close(got[name], part, "forward")

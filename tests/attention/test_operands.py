@@ -37,9 +37,10 @@ def test_c_has_no_other_operands():
 def test_letters_are_those_of_the_shape_that_messages_show():
     names = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "1": ""}
     names["2"] = "2"  # begin and end of a range
+    names["P"] = "D"  # of rel_key: D, unless there is a position query of Dp columns
     for operand in ARRAYS.values():
         axes = [names.get(letter, "R") for letter in operand.letters]
-        shown = operand.shown.replace(",)", ")")
+        shown = operand.shown.replace(",)", ")").replace("Dp", "D")
         assert f"{', '.join(filter(None, axes))})" in shown
 
 

@@ -9,7 +9,7 @@ from tolerances import TOLERANCES, normwise
 import relpos
 from relpos import reference
 
-H, LQ, LK, D, DV = 4, 5, 7, 6, 3
+H, LQ, LK, D, DV, DP = 4, 5, 7, 6, 3, 2
 BATCH = (2, 3)
 
 
@@ -62,8 +62,10 @@ def every_input(rng):
         **square(rng, (2,)),
         "attn_mask": normal(rng, LQ, LQ),
         **tables(rng, 5),
+        "rel_key": normal(rng, 5, DP),
         "pos_bias_u": normal(rng, D),
-        "pos_bias_v": normal(rng, H, D),
+        "pos_bias_v": normal(rng, H, DP),
+        "position_query": normal(rng, 2, H, LQ, DP),
         "sinks": normal(rng, H),
         "log_decay": normal(rng, 2, H, LQ),
     }

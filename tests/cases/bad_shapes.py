@@ -154,7 +154,7 @@ SHAPES = [
     (
         "pos_bias_v",
         {"pos_bias_v": ones(3, D), "rel_key": ones(3, D)},
-        r"\(3, 8\).*expected \(8,\) or \(2, 8\)",
+        r"\(3, 8\).*expected \(8,\), \(2, 8\) or \(..., 2, 8\)",
     ),
     ("pos_bias_v", {"pos_bias_v": ones(D)}, r"given without rel_key.*pass rel_key"),
     # buckets

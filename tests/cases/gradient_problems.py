@@ -178,12 +178,16 @@ def dropout(rng, shape, inputs, settings):
 
 
 def batch_tables(rng, shape, inputs, settings):
-    """A table for each batch item and head."""
+    """A table, and vectors u and v, for each batch item and head."""
     inputs = dict(inputs)
     for name in TABLES:
         if name in inputs:
             tail = inputs[name].shape[-1 if name == "rel_bias" else -2 :]
             inputs[name] = normal(rng, *shape.batch, shape.heads, *tail)
+    for name in ("pos_bias_u", "pos_bias_v"):
+        if name in inputs:
+            columns = inputs[name].shape[-1]
+            inputs[name] = normal(rng, *shape.batch, shape.heads, columns)
     return inputs
 
 
@@ -213,6 +217,16 @@ def sinks(rng, shape, inputs, settings):
     return inputs | {"sinks": normal(rng, shape.heads)}
 
 
+def position_query(rng, shape, inputs, settings):
+    """A query of rel_key's own, narrower than the other."""
+    if "rel_key" not in inputs:
+        return inputs
+    own = {name: inputs[name] for name in ("rel_key", "pos_bias_v") if name in inputs}
+    own = {name: normal(rng, *x.shape[:-1], 5) for name, x in own.items()}
+    rows = normal(rng, *shape.batch, shape.heads, shape.lq, 5)
+    return inputs | own | {"position_query": rows}
+
+
 VARIANTS = {
     function.__name__: function
     for function in (
@@ -235,6 +249,7 @@ VARIANTS = {
         scale,
         decay,
         sinks,
+        position_query,
     )
 }
 SCHEMES = TERMS

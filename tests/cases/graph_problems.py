@@ -17,6 +17,8 @@ TABLES = {
     "values per head": {"rel_value": (2,)},
     "both": {"rel_key": (2,), "rel_value": ()},
     "both per item": {"rel_key": (3, 1), "rel_value": (3, 2)},
+    "keys with a query": {"rel_key": (), "position_query": (2,)},
+    "both with a query": {"rel_key": (2,), "rel_value": (), "position_query": (3, 2)},
 }
 every_table = pytest.mark.parametrize("tables", TABLES)
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -27,8 +29,10 @@ def problem(tables, lq=9, lk=11, d=7, dv=5, batch=(3,), seed=1):
     rng = np.random.default_rng([seed, lq, lk])
     arrays = qkv(rng, batch, 2, lq, lk, d, dv)
     inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    columns = {"rel_key": 3 if "position_query" in TABLES[tables] else d}
     for name, lead in TABLES[tables].items():
-        inputs[name] = normal(rng, *lead, ROWS, d if name == "rel_key" else dv)
+        rows = (lq, 3) if name == "position_query" else (ROWS, columns.get(name, dv))
+        inputs[name] = normal(rng, *lead, *rows)
     return inputs, random_edges(rng, lq, lk, ROWS)
 
 

@@ -35,6 +35,7 @@ class Sizes(NamedTuple):
     lk: int
     d: int
     dv: int
+    dp: int  # columns of rel_key
 
 
 @st.composite
@@ -42,6 +43,13 @@ def batch_axes(draw, batch):
     """A shape that broadcasts to the batch."""
     kept = batch[draw(st.integers(0, len(batch))) :]
     return tuple(1 if draw(st.booleans()) else size for size in kept)
+
+
+@st.composite
+def shared_axes(draw, sizes):
+    """Axes of what heads and batch items may share."""
+    axes = draw(st.sampled_from([(), (sizes.heads,), None]))
+    return (*draw(batch_axes(sizes.batch)), sizes.heads) if axes is None else axes
 
 
 @st.composite
@@ -67,14 +75,12 @@ def tables(draw, sizes, rng):
             settings["labels"] = settings["labels"], other
     inputs = {}
     for name in names:
-        lead = draw(st.sampled_from([(), (sizes.heads,), None]))
-        if lead is None:
-            lead = (*draw(batch_axes(sizes.batch)), sizes.heads)
         own = rows
         if name == "rel_bias" and rule == "centred" and draw(st.booleans()):
             own = rows + 2
-        columns = {"rel_value": (sizes.dv,), "rel_bias": ()}.get(name, (sizes.d,))
-        inputs[name] = normal(rng, *lead, own, *columns)
+        columns = {"rel_key": (sizes.dp,), "rel_value": (sizes.dv,), "rel_bias": ()}
+        own_columns = columns.get(name, (sizes.d,))
+        inputs[name] = normal(rng, *draw(shared_axes(sizes)), own, *own_columns)
     return inputs, settings
 
 
@@ -122,9 +128,10 @@ def runs(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     batch = draw(st.sampled_from([(), (2,), (1,), (3,), (2, 1, 2)]))
     group, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    sizes = Sizes(
-        batch, group * key_heads, *(draw(s) for s in [LENGTHS] * 2 + [COLUMNS] * 2)
-    )
+    lengths = [draw(s) for s in [LENGTHS] * 2 + [COLUMNS] * 2]
+    positioned = draw(st.booleans())
+    columns = draw(COLUMNS) if positioned else lengths[2]
+    sizes = Sizes(batch, group * key_heads, *lengths, columns)
     lead = [draw(batch_axes(batch)) for _ in range(3)]
     inputs = {
         "query": normal(rng, *lead[0], sizes.heads, sizes.lq, sizes.d),
@@ -137,8 +144,11 @@ def runs(draw):
         settings |= others
     for name, needs in (("pos_bias_u", "query"), ("pos_bias_v", "rel_key")):
         if needs in inputs and draw(st.booleans()):
-            heads = draw(st.sampled_from([(), (sizes.heads,)]))
-            inputs[name] = normal(rng, *heads, sizes.d)
+            own = sizes.d if needs == "query" else columns
+            inputs[name] = normal(rng, *draw(shared_axes(sizes)), own)
+    if positioned and "rel_key" in inputs:
+        rows = (*draw(batch_axes(batch)), sizes.heads, sizes.lq, columns)
+        inputs["position_query"] = normal(rng, *rows, scale=columns**-0.5)
     if settings["is_causal"] and draw(st.booleans()):
         steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
         inputs["log_decay"] = steps
@@ -165,13 +175,13 @@ def runs(draw):
 
 def joined_batch(inputs, settings):
     """Batch axes of the call: those of its operands together."""
-    tails = {"rel_bias": 2, "labels": 2, "log_decay": 2, "key_ranges": 2}
-    tails |= {"query_offset": 0, "key_lengths": 0}
+    tails = dict.fromkeys(("pos_bias_u", "pos_bias_v", "rel_bias", "labels"), 2)
+    tails |= {"log_decay": 2, "key_ranges": 2, "query_offset": 0, "key_lengths": 0}
     arguments = inputs | settings
     if isinstance(arguments.get("labels"), tuple):  # the others have no batch axes
         arguments["labels"] = arguments["labels"][0]
     operands = {n: x for n, x in arguments.items() if isinstance(x, np.ndarray)}
-    for name in ("pos_bias_u", "pos_bias_v", "sinks", "buckets"):
+    for name in ("sinks", "buckets"):
         operands.pop(name, None)
     shapes = [
         x.shape[: max(x.ndim - tails.get(name, 3), 0)] for name, x in operands.items()

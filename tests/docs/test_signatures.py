@@ -22,12 +22,15 @@ def test_types_of_a_definition_are_names(name):
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_a_definition_takes_six_lines_of_help(name):
-    assert len(str(inspect.signature(getattr(relpos.reference, name)))) <= 480
+def test_a_definition_takes_five_lines_of_help(name):
+    """Or it shows names alone, of which nothing more can be left out."""
+    signature = inspect.signature(getattr(relpos.reference, name))
+    typed = any(p.annotation is not p.empty for p in signature.parameters.values())
+    assert len(str(signature)) <= 400 or not typed
 
 
 def test_names_that_help_shows_alone_have_types_all_the_same():
-    """`attention` has 25 parameters: help() leaves their types out, checkers do not."""
+    """`attention` has 28 parameters: help() leaves their types out, checkers do not."""
     function = relpos.reference.attention
     shown = inspect.signature(function).parameters
     assert [*shown, "return"] == list(function.__annotations__)

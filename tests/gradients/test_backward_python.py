@@ -138,6 +138,13 @@ def test_vectors(rng, shape, heads):
     check(inputs)
 
 
+@pytest.mark.parametrize("leading", LEADING)
+@pytest.mark.parametrize("name", ["pos_bias_u", "pos_bias_v"])
+def test_vectors_shared_by_heads_and_batch_items(rng, name, leading):
+    inputs = square(rng, BATCH) | {"rel_key": normal(rng, 5, D)}
+    check(inputs | {name: normal(rng, *leading, D)}, is_causal=True)
+
+
 @pytest.mark.parametrize("name", ["query", "key", "value"])
 @pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 1), (1, 1)])
 def test_queries_keys_and_values_shared_by_the_batch(rng, name, batch):
@@ -254,7 +261,7 @@ def test_each_gradient_has_its_inputs_dtype(rng, mask_dtype):
     """Computed in float64, as one input is; each then rounded to its own."""
     inputs = every_input(rng)
     kinds = ["<f8", "<f4", "<f2", mask_dtype, ">f4", ">f8", "<f4", ">f2", "<f2", "<f8"]
-    kinds += [">f4"]
+    kinds += [">f4", "<f8"]
     inputs = {
         name: array.astype(np.float16).astype(kind)
         for (name, array), kind in zip(inputs.items(), cycle(kinds), strict=False)

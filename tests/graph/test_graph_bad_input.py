@@ -100,6 +100,23 @@ ROWS = [
     (TypeError, {"return_context": None}, "return_context: got NoneType"),
     (ValueError, {"num_threads": 0}, "num_threads: 0 is not between"),
     (TypeError, {"labels": ABSENT, "attn_mask": None}, "attn_mask"),
+    (
+        ValueError,
+        {"position_query": ones(2, H, LQ, 3)},
+        "rel_key: .*position_query's head_dim 3",
+    ),
+    (
+        ValueError,
+        {"position_query": ones(2, H, LQ, 3), "rel_key": None},
+        "position_query: given without rel_key",
+    ),
+    (
+        ValueError,
+        {"position_query": ones(2, H, LK, D)},
+        r"position_query: .*length 3; expected \(..., 2, 3, 8\)",
+    ),
+    (ValueError, {"position_query": ones(LQ, D)}, r"position_query: .*\(..., H, Lq, D"),
+    (TypeError, {"position_query": ones(2, H, LQ, D, dtype=int)}, "position_query: "),
 ]
 
 
@@ -156,10 +173,17 @@ KERNEL = [
     (ValueError, {"indptr": np.array([1, 2, 2, 5])}, "indptr must run from 0 to"),
     (ValueError, {"indptr": np.array([0, 2, 2, 2**62])}, "indptr must run from"),
     (ValueError, {"indptr": np.array([0, 2, 2, 4])}, "indptr must run from 0 to"),
-    (ValueError, {"rel_bias": ones(H, 3, 1)}, "indptr goes with rel_key, rel_v"),
+    (ValueError, {"rel_bias": ones(H, 3, 1)}, "indptr goes with rel_key"),
     (ValueError, {"attn_mask": ones(H, LQ, LK)}, "indptr goes with rel_key"),
     (ValueError, {"dropout_p": 0.5}, "indptr goes with rel_key"),
     (ValueError, {"window_right": 0}, "indptr goes with rel_key"),
+    (ValueError, {"rel_key": ones(H, 3, 5)}, "rel_key does not fit the other"),
+    (ValueError, {"position_query": ones(H, LQ, 5)}, "position_query does not fit"),
+    (
+        ValueError,
+        {"position_query": ones(H, LQ, 5), "rel_key": ABSENT},
+        "position_query needs rel_key",
+    ),
     (
         ValueError,
         {"key": ones(1, LK, D), "value": ones(1, LK, DV)},

@@ -12,6 +12,7 @@ import numpy as np
 from oracle import (
     LARGEST_BIAS,
     TABLES,
+    VECTORS,
     Result,
     batch_shape,
     dropout_seed,
@@ -115,19 +116,22 @@ def table_rows(name, tables, options, relative):
     return (rows if buckets is None else np.asarray(buckets)[rows]), inside
 
 
-def _logits(q, k, tables, where, u, v, scale):
-    """One batch item: the sum of the formula, before the mask, (H, Lq, Lk)."""
+def _logits(q, k, e, tables, where, u, v, scales):
+    """One batch item: the sum of the formula, before the mask, (H, Lq, Lk).
+
+    e and scales[1]: what rel_key is dotted with, and its factor.
+    """
     scores = np.einsum("hid,hjd->hij", q + u, k)
-    if "rel_key" in tables:
-        products = np.einsum("hid,hrd->hir", q + v, tables["rel_key"])
-        rows, inside = where["rel_key"]
-        scores += gather(products, np.broadcast_to(rows, scores.shape), inside)
     if "rel_query" in tables:
         products = np.einsum("hjd,hrd->hjr", k, tables["rel_query"])
         rows, inside = where["rel_query"]
         turned = np.broadcast_to(rows, scores.shape).swapaxes(-1, -2)
         scores += gather(products, turned, inside.swapaxes(-1, -2)).swapaxes(-1, -2)
-    scores = scores * scale
+    scores = scores * scales[0]
+    if "rel_key" in tables:
+        products = np.einsum("hid,hrd->hir", e + v, tables["rel_key"]) * scales[1]
+        rows, inside = where["rel_key"]
+        scores += gather(products, np.broadcast_to(rows, scores.shape), inside)
     if "rel_bias" in tables:
         rows, inside = where["rel_bias"]
         bias = np.clip(tables["rel_bias"], -LARGEST_BIAS, LARGEST_BIAS)
@@ -197,10 +201,14 @@ class Operands:
         self.labels = options["labels"]
         if self.labels is not None:
             self.labels = _full(self.labels, batch, (lq, lk)).astype(int)
+        vectors = [np.zeros(1) if x is None else x for x in map(options.get, VECTORS)]
         self.u, self.w = (
-            np.zeros((1, 1, dim)) if x is None else np.reshape(x, (-1, 1, dim)) * 1.0
-            for x in (options["pos_bias_u"], options["pos_bias_v"])
+            _full(x, batch, (heads, np.shape(x)[-1]))[..., None, :] for x in vectors
         )
+        scale = dim**-0.5 if options["scale"] is None else options["scale"]
+        e = options["position_query"]
+        self.e = self.q if e is None else _full(e, batch, np.shape(e)[-3:])
+        self.scales = scale, scale if e is None else 1.0
         self.sinks = options["sinks"]
         if self.sinks is None:
             self.sinks = np.full(heads, -np.inf)
@@ -248,7 +256,6 @@ def attention(
     options, _ = joined(with_defaults(options))
     given = Operands(query, key, value, attn_mask, options)
     heads, lq, lk = given.shape
-    scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
     z = np.ones(())
     if dropout_p > 0:
         z = dropout_factors((len(given.q), *given.shape), dropout_p, options["rng"])
@@ -262,7 +269,9 @@ def attention(
             for name in given.tables
         }
         tables = {name: table[b] for name, table in given.tables.items()}
-        scores = _logits(given.q[b], given.k[b], tables, where, given.u, given.w, scale)
+        rows = given.q[b], given.k[b], given.e[b]
+        vectors = given.u[b], given.w[b]
+        scores = _logits(*rows, tables, where, *vectors, given.scales)
         if given.decay is not None and lk:
             scores = scores + _decay(given.decay[b], relative)
         hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)

@@ -7,6 +7,7 @@ vectorised over queries or keys: one pair at a time, in the order of the formula
             + sum of log_decay[t] over t = j + 1 .. i + query_offset, t < Lk
     out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
 
+where (e_i + v).A[l] takes the place of scale * (q_i + v).A[l] with a position query e.
 Arguments mean what they mean in ``relpos``. Complex inputs stay complex, so that a
 derivative can be taken by a complex step through every float argument.
 """
@@ -71,6 +72,7 @@ DEFAULTS = {
     "buckets": None,
     "beyond": "clip",
     "labels": None,
+    "position_query": None,
     "sinks": None,
     "log_decay": None,
     "key_ranges": None,
@@ -79,6 +81,7 @@ DEFAULTS = {
     "rng": None,
 }
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
+VECTORS = ("pos_bias_u", "pos_bias_v")
 
 
 def with_defaults(options):
@@ -138,8 +141,9 @@ def batch_shape(arrays, mask, options):
     shapes += [np.shape(options[name])[:-3] for name in TABLES[:3]]
     shapes += [np.shape(mask)[:-3], np.shape(options["rel_bias"])[:-2]]
     shapes += [np.shape(labels)[:-2] for labels in several(options["labels"])]
-    names = ("log_decay", "key_ranges")
+    names = ("log_decay", "key_ranges", *VECTORS)
     shapes += [np.shape(options[name])[:-2] for name in names]
+    shapes += [np.shape(options["position_query"])[:-3]]
     shapes += [np.shape(options[name]) for name in ("query_offset", "key_lengths")]
     return np.broadcast_shapes(*shapes)
 
@@ -149,7 +153,7 @@ class _Problem:
 
     def __init__(self, query, key, value, attn_mask, is_causal, options):
         arrays = [np.asarray(x) for x in (query, key, value)]
-        names = (*TABLES, "pos_bias_u", "pos_bias_v", "sinks", "log_decay")
+        names = (*TABLES, *VECTORS, "position_query", "sinks", "log_decay")
         kind = _float_kind([*arrays, attn_mask, *(options[name] for name in names)])
         self.kind, self.is_causal, self.options = kind, is_causal, options
         self.batch = batch = batch_shape(arrays, attn_mask, options)
@@ -172,11 +176,15 @@ class _Problem:
         ]
         if attn_mask is not None:
             self.mask = np.broadcast_to(attn_mask, self.shape)
+        given = options["position_query"]
+        self.position = None
+        if given is not None:
+            tail = np.shape(given)[-3:]
+            self.position = np.broadcast_to(given, (*batch, *tail)).astype(kind)
+        vectors = [np.zeros(1) if x is None else x for x in map(options.get, VECTORS)]
         self.u, self.v = (
-            np.broadcast_to(np.zeros(dim) if x is None else x, (heads, dim)).astype(
-                kind
-            )
-            for x in (options["pos_bias_u"], options["pos_bias_v"])
+            np.broadcast_to(x, (*batch, heads, np.shape(x)[-1])).astype(kind)
+            for x in vectors
         )
         self.sinks = np.full(heads, -np.inf, kind)
         if options["sinks"] is not None:
@@ -241,15 +249,17 @@ class _Problem:
         if not self.visible(b, h, i, j):
             return self.kind.type(-np.inf)
         q, k = self.query[b][h, i], self.key[b][h // self.group, j]
-        total = np.dot(q + self.u[h], k)
+        total = np.dot(q + self.u[b][h], k)
         a, c, bias = (
             self.entry(n, b, h, i, j) for n in ("rel_key", "rel_query", "rel_bias")
         )
-        if a is not None:
-            total = total + np.dot(q + self.v[h], a)
+        if a is not None and self.position is None:
+            total = total + np.dot(q + self.v[b][h], a)
         if c is not None:
             total = total + np.dot(k, c)
         total = total * self.scale
+        if a is not None and self.position is not None:
+            total = total + np.dot(self.position[b][h, i] + self.v[b][h], a)
         if bias is not None:
             total = total + _clamped(bias[0])
         for t in range(j + 1, min(i + int(self.offsets[b]) + 1, self.shape[-1])):

@@ -13,6 +13,8 @@ of out and lse, and sums over all pairs that use row l of a table,
     dmask = dS                             db_l = sum dS_ij
     dsink = sum_i p_sink_i (g_i - sum_j p_ij dP_ij)
     dlog_decay_t = sum of dS_ij over j < t <= i + query_offset
+
+A position query e takes q's place beside A, without the scale, and has dS A of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from dense_oracle import (
     parted,
     table_rows,
 )
-from oracle import TABLES, with_defaults
+from oracle import TABLES, VECTORS, with_defaults
 
 #: Arguments that have a gradient, in the order of ``AttentionGradients``.
 NAMES = (
@@ -41,6 +43,7 @@ NAMES = (
     "rel_bias",
     "pos_bias_u",
     "pos_bias_v",
+    "position_query",
     "sinks",
     "log_decay",
 )
@@ -67,9 +70,10 @@ class _Item:
 
     def __init__(self, given, b, options, magnitude):
         size = np.abs if magnitude else np.asarray
-        self.q, self.k, self.v, self.u, self.w = (
-            size(x) for x in (given.q[b], given.k[b], given.v[b], given.u, given.w)
-        )
+        rows = given.q, given.k, given.v, given.e, given.u, given.w
+        self.q, self.k, self.v, self.e, self.u, self.w = (size(x[b]) for x in rows)
+        self.scales = [abs(s) if magnitude else s for s in given.scales]
+        self.has_position = options["position_query"] is not None
         self.decayed = given.decay is not None
         self.tables = {name: size(table[b]) for name, table in given.tables.items()}
         lq, lk = given.shape[1:]
@@ -99,19 +103,20 @@ class _Item:
         turned = pairs.swapaxes(-1, -2)
         return _per_row(turned, rows.T, inside.T, self.tables[name].shape[1])
 
-    def of_scores(self, ds, scale):
+    def of_scores(self, ds):
         """Everything that follows from dS."""
         grads = {"attn_mask": ds}
-        scaled = scale * ds
+        scaled, positional = (s * ds for s in self.scales)
         dq = np.einsum("hij,hjd->hid", scaled, self.k)
         grads["pos_bias_u"] = dq.sum(1, keepdims=True)
         dk = np.einsum("hij,hid->hjd", scaled, self.q + self.u)
         if "rel_key" in self.tables:
-            sums = self.by_query("rel_key", scaled)
-            grads["rel_key"] = np.einsum("hir,hid->hrd", sums, self.q + self.w)
+            sums = self.by_query("rel_key", positional)
+            grads["rel_key"] = np.einsum("hir,hid->hrd", sums, self.e + self.w)
             through = np.einsum("hir,hrd->hid", sums, self.tables["rel_key"])
             grads["pos_bias_v"] = through.sum(1, keepdims=True)
-            dq = dq + through
+            grads["position_query"] = through
+            dq = dq if self.has_position else dq + through
         if "rel_query" in self.tables:
             sums = self.by_key("rel_query", scaled)
             grads["rel_query"] = np.einsum("hjr,hjd->hrd", sums, self.k)
@@ -150,10 +155,10 @@ def _fold(name, full, batch, shape):
     if name in ("key", "value"):  # query heads that share a key head
         group = full.shape[1] // shape[-3]
         full = full.reshape(len(full), shape[-3], group, *full.shape[2:]).sum(2)
-    if name in ("pos_bias_u", "pos_bias_v"):
-        return sum_to(full[:, :, 0], shape)
     if name == "sinks":
         return full.sum(0)
+    if name in VECTORS:
+        full = full[:, :, 0]
     return sum_to(full.reshape(*batch, *full.shape[1:]), shape)
 
 
@@ -189,7 +194,6 @@ def gradients(
     z = np.ones(probabilities.shape)
     if dropout_p > 0:
         z = dropout_factors(z.shape, dropout_p, options["rng"])
-    scale = given.q.shape[-1] ** -0.5 if options["scale"] is None else options["scale"]
     items = []
     shares = _sink_shares(given.sinks, forward.lse.reshape(rows))
     for b, p in enumerate(probabilities):
@@ -200,7 +204,7 @@ def gradients(
         ds = p * (dp + row)
         items.append(
             {"sinks": (shares[b] * row[..., 0]).sum(-1)}
-            | item.of_scores(ds, abs(scale) if magnitude else scale)
+            | item.of_scores(ds)
             | item.of_weights(z[b] * p, grad_out[b])
         )
     inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}

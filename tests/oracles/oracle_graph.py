@@ -2,8 +2,9 @@
 
     e_ij = q_i.(k_j + a^K_l) * scale,   z_i = sum_j softmax_j(e_i)_j (v_j + a^V_l)
 
-over a list of edges (i, j, l), one at a time; l < 0 stands for no a. Nothing is shared
-with relpos. Gradients are written edge by edge as well.
+over a list of edges (i, j, l), one at a time; l < 0 stands for no a. With a position
+query p, q_i.k_j * scale + p_i.a^K_l takes the place of e_ij. Nothing is shared with
+relpos. Gradients are written edge by edge as well.
 """
 
 from __future__ import annotations
@@ -44,33 +45,46 @@ class _Head(NamedTuple):
     v: np.ndarray
     a: np.ndarray | None
     w: np.ndarray | None
+    position: np.ndarray | None
     scale: float
 
+    def rows(self, edge):
+        """k_j, a^K"""
+        key = self.k[edge.key]
+        columns = key.shape if self.a is None else self.a.shape[-1:]
+        labelled = edge.label >= 0 and self.a is not None
+        return key, self.a[edge.label] if labelled else np.zeros(columns)
+
+    def logit(self, edge):
+        """e_ij"""
+        (key, row), query = self.rows(edge), self.q[edge.query]
+        if self.position is None:
+            return self.scale * np.dot(query, key + row)
+        return self.scale * np.dot(query, key) + np.dot(self.position[edge.query], row)
+
     def moved(self, edge):
-        """k_j + a^K, v_j + a^V"""
-        key, value = self.k[edge.key], self.v[edge.key]
-        if edge.label >= 0 and self.a is not None:
-            key = key + self.a[edge.label]
+        """v_j + a^V"""
+        value = self.v[edge.key]
         if edge.label >= 0 and self.w is not None:
             value = value + self.w[edge.label]
-        return key, value
+        return value
 
     def row(self, edges):
         """lse, p of each edge and z of one query's edges."""
-        logits = [self.scale * np.dot(self.q[e.query], self.moved(e)[0]) for e in edges]
+        logits = [self.logit(e) for e in edges]
         top = max(logits)
         total = sum(np.exp(s - top) for s in logits)
         p = [np.exp(s - top) / total for s in logits]
-        z = sum(x * self.moved(e)[1] for x, e in zip(p, edges, strict=True))
+        z = sum(x * self.moved(e) for x, e in zip(p, edges, strict=True))
         return top + np.log(total), p, z
 
 
-def heads_of(query, key, value, rel_key, rel_value, scale):
+def heads_of(query, key, value, rel_key, rel_value, position_query, scale):
     """Every (batch, head) with its own tables, in float64."""
     arrays = [np.asarray(x, np.float64) for x in (query, key, value)]
     batch = np.broadcast_shapes(
         *(x.shape[:-3] for x in arrays),
-        *(np.shape(x)[:-3] for x in (rel_key, rel_value) if x is not None),
+        *(np.shape(x)[:-3] for x in (rel_key, rel_value, position_query)),
     )
     lead = (*batch, arrays[0].shape[-3])
     full = [np.broadcast_to(x, (*batch, *x.shape[-3:])) for x in arrays]
@@ -78,7 +92,7 @@ def heads_of(query, key, value, rel_key, rel_value, scale):
         None
         if x is None
         else np.broadcast_to(np.asarray(x, np.float64), (*lead, *np.shape(x)[-2:]))
-        for x in (rel_key, rel_value)
+        for x in (rel_key, rel_value, position_query)
     ]
     scale = arrays[0].shape[-1] ** -0.5 if scale is None else scale
     for at in np.ndindex(lead):
@@ -86,10 +100,20 @@ def heads_of(query, key, value, rel_key, rel_value, scale):
         yield at, _Head(*(x[at] for x in full), *own, scale)
 
 
-def attention(query, key, value, edges, rel_key=None, rel_value=None, scale=None):
+def attention(
+    query,
+    key,
+    value,
+    edges,
+    rel_key=None,
+    rel_value=None,
+    position_query=None,
+    scale=None,
+):
     """(out, lse)"""
     rows, columns = np.shape(query)[-2], np.shape(value)[-1]
-    found = list(heads_of(query, key, value, rel_key, rel_value, scale))
+    given = query, key, value, rel_key, rel_value, position_query
+    found = list(heads_of(*given, scale))
     lead = tuple(n + 1 for n in found[-1][0])
     out, lse = np.zeros((*lead, rows, columns)), np.full((*lead, rows), -np.inf)
     for at, head in found:
@@ -108,7 +132,7 @@ def _sum_to(full, shape):
 
 def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
     """Of sum(grad_out * out) + sum(grad_lse * lse), by name, in its input's shape."""
-    named = {"rel_key": None, "rel_value": None} | inputs
+    named = dict.fromkeys(("rel_key", "rel_value", "position_query")) | inputs
     found = list(heads_of(**named, scale=scale))
     lead = tuple(n + 1 for n in found[-1][0])
     total = {
@@ -122,14 +146,20 @@ def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
             own = [e for e in edges if e.query == i]
             _, p, z = head.row(own)
             for e, weight in zip(own, p, strict=True):
-                key, value = head.moved(e)
+                key, row = head.rows(e)
                 G = grad_out[at][i]
-                ds = weight * (np.dot(G, value - z) + grad_lse[at][i]) * head.scale
-                g["query"][i] += ds * key
-                g["key"][e.key] += ds * head.q[i]
+                ds = weight * (np.dot(G, head.moved(e) - z) + grad_lse[at][i])
+                own = "query" if head.position is None else "position_query"
+                left = head.q[i] * head.scale
+                g["query"][i] += ds * head.scale * key
+                if "rel_key" in g:
+                    share = ds * row
+                    g[own][i] += share * head.scale if own == "query" else share
+                g["key"][e.key] += ds * left
                 g["value"][e.key] += weight * G
                 if e.label >= 0 and "rel_key" in g:
-                    g["rel_key"][e.label] += ds * head.q[i]
+                    left = left if head.position is None else head.position[i]
+                    g["rel_key"][e.label] += ds * left
                 if e.label >= 0 and "rel_value" in g:
                     g["rel_value"][e.label] += weight * G
     return {name: _sum_to(x, np.shape(named[name])) for name, x in total.items()}

@@ -38,7 +38,7 @@ WAITING = {
     "gemma3n_audio": "recipes.gemma3n_audio",
     "gemma4_audio": "recipes.gemma4_audio",
     "wavlm": "recipes.wavlm",
-    "zipformer": "attention(position_query)",
+    "zipformer": "recipes.zipformer",
     "zip_table": "recipes.zipformer_positions",
 }
 NOT_EXPRESSED = ELSEWHERE | WAITING

@@ -27,13 +27,15 @@ def everything(num_threads, **returned):
         "is_causal": True,
         "enable_gqa": True,
         "query_offset": np.array([20, 3]),
-        "rel_key": normal(4, 31, 8),
+        "rel_key": normal(4, 31, 3),
         "rel_query": normal(31, 8),
         "rel_value": normal(31, 5),
         "rel_bias": normal(4, 31),
         "pos_bias_u": normal(8),
-        "pos_bias_v": normal(4, 8),
+        "pos_bias_v": normal(4, 3),
+        "position_query": normal(2, 4, 70, 3),
         "sinks": normal(4),
+        "log_decay": normal(4, 90),
         "key_lengths": np.array([90, 44]),
         "window": (60, 60),
         "dropout_p": 0.1,
@@ -80,10 +82,9 @@ def few_queries_in_waves(num_threads):
 
 def labelled(num_threads):
     q, labels = normal(2, 40, 8), RNG.integers(-1, 9, (40, 40)).astype(np.int16)
-    table = normal(9, 8)
-    return lambda: relpos.attention(
-        q, q, q, rel_key=table, rel_query=table, labels=labels, num_threads=num_threads
-    )
+    keywords = {"rel_key": normal(9, 3), "position_query": normal(2, 40, 3)}
+    keywords |= {"rel_query": normal(9, 8), "labels": labels}
+    return lambda: relpos.attention(q, q, q, **keywords, num_threads=num_threads)
 
 
 def rotated(num_threads):
@@ -100,7 +101,8 @@ def graph(num_threads, **returned):
     """A graph with labels, keys and values per head."""
     arrays = normal(2, 3, 40, 8), normal(2, 3, 30, 8), normal(2, 3, 30, 5)
     edges = np.arange(41) * 4, RNG.integers(0, 30, 160), RNG.integers(-1, 9, 160)
-    tables = {"rel_key": normal(3, 9, 8), "rel_value": normal(9, 5)}
+    tables = {"rel_key": normal(3, 9, 9), "rel_value": normal(9, 5)}
+    tables["position_query"] = normal(2, 3, 40, 9)
     keywords = tables | returned | {"num_threads": num_threads}
     return lambda: relpos.graph_attention(*arrays, *edges, **keywords)
 

@@ -37,7 +37,7 @@ beyond_memory(const rp_attention *p)
     const int64_t tables[] = {p->rel_key.rows, p->rel_query.rows, p->rel_value.rows,
                               p->rel_bias.rows};
     double rows = (double)p->Lq + (double)p->Lk + 1024;
-    double columns = (double)p->D + (double)p->Dv + 256;
+    double columns = (double)p->D + (double)p->Dv + (double)p->Dp + 256;
     double heads = (double)p->B * (double)p->Hk;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         rows += (double)tables[i];
@@ -105,6 +105,7 @@ attention_backward(const rp_gradients *g, size_t *bytes)
         clear_gradient(&g->grad_query, p->B, p->H, p->Lq, p->D);
         clear_gradient(&g->grad_key, p->B, p->Hk, p->Lk, p->D);
         clear_gradient(&g->grad_value, p->B, p->Hk, p->Lk, p->Dv);
+        clear_gradient(&g->grad_position_query, p->B, p->H, p->Lq, p->Dp);
     }
     return backward_by_rows(g, bytes);
 }

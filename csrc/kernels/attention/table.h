@@ -45,6 +45,19 @@ pair_row(const rp_attention *p, int n, int64_t b, int64_t i, int64_t j,
                         p->beyond);
 }
 
+/* What rows of rel_key are dotted with, and what their product is multiplied by. */
+RP_INLINE const rp_array *
+rel_key_queries(const rp_attention *p)
+{
+    return p->position_query.data ? &p->position_query : &p->query;
+}
+
+RP_INLINE double
+rel_key_scale(const rp_attention *p)
+{
+    return p->position_query.data ? 1 : p->scale;
+}
+
 /* Of the keys [j0, end) of query i, those whose rows follow each other in a table, the row of
  * key j being j + *shift. The keys before have its first row, those behind its last, or none.
  * Not for labels. */
@@ -227,6 +240,31 @@ runs_of(const rp_attention *p, const queries_t *q, const tile_t *t, int m,
     return runs;
 }
 
+/* Whether the first `count` keys of the tile lie before the table for all of its rows, or
+ * behind it. */
+RP_INLINE int
+lies_before(const rp_attention *p, const queries_t *q, const tile_t *t,
+            const rp_table *table, int64_t count)
+{
+    return position_of(p, q, t, 0, count - 1) < table->first;
+}
+
+RP_INLINE int
+lies_after(const rp_attention *p, const queries_t *q, const tile_t *t,
+           const rp_table *table)
+{
+    return position_of(p, q, t, q->rows - 1, 0) >= table->first + table->rows;
+}
+
+/* Whether no pair of the tile has a term of a table that is met by relative position. */
+RP_INLINE int
+lies_beyond(const rp_attention *p, const queries_t *q, const tile_t *t,
+            const rp_table *table)
+{
+    return p->beyond == RP_ZERO &&
+           (lies_before(p, q, t, table, t->columns) || lies_after(p, q, t, table));
+}
+
 /* s[m, n] = dots[m, table row of the pair], by clipping. */
 static void
 fill_clipped(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
@@ -258,8 +296,8 @@ fill_dots(const rp_attention *p, const queries_t *q, const tile_t *t, T *s,
         fill_labels(p, q, t, s, dots, stride, table->rows);
         return NULL;
     }
-    int before = position_of(p, q, t, 0, t->columns - 1) < table->first;
-    int after = position_of(p, q, t, q->rows - 1, 0) >= table->first + table->rows;
+    int before = lies_before(p, q, t, table, t->columns);
+    int after = lies_after(p, q, t, table);
     if (!before && !after) {
         fill_clipped(p, q, t, s, dots, stride, table);
         return NULL;
@@ -277,8 +315,8 @@ static void
 sum_by_row(const rp_attention *p, const queries_t *q, const tile_t *t, const T *a,
            const T *totals, T *sums, ptrdiff_t stride, const rp_table *table)
 {
-    int before = position_of(p, q, t, 0, t->keys - 1) < table->first;
-    int after = position_of(p, q, t, q->rows - 1, 0) >= table->first + table->rows;
+    int before = lies_before(p, q, t, table, t->keys);
+    int after = lies_after(p, q, t, table);
     if ((before || after) && p->beyond == RP_ZERO)
         return;
     if ((before || after) && totals) {

@@ -28,6 +28,7 @@ attention_items(rp_attention *p, rp_array **places, int operands, char **args,
         places[i]->col = *core++;
     }
     p->H = p->Hk = 1;
+    p->Dp = p->D;
     p->sight.window_left = RP_UNBOUNDED;
     p->scale = 1 / sqrt((double)RP_MAX(p->D, 1)); /* without columns all scores are 0 */
     p->threads = rp_get_num_threads();

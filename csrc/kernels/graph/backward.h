@@ -5,6 +5,7 @@
  *   dq_i = scale sum dS_e (k_j + A[l])     over the edges of query i
  *   dk_j = scale sum dS_e q_i              dv_j = sum p_e G_i    over the edges to key j
  *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
+ * and with a position query e: de_i = sum dS_e A[l], which dq_i lacks, dA_l = sum dS_e e_i.
  * A slice is one (b, h). Three passes over a wave of slices: by query, which stores p_e and
  * dS_e; by key and by label, which gather them from the lists of edges.h. */
 #ifndef RELPOS_GRAPH_BACKWARD_H
@@ -18,9 +19,9 @@ typedef struct {
     int64_t edges, first_slice, slices; /* slices of this wave */
     int64_t *source;                    /* query of each edge */
     rp_edge_lists keys, labels;
-    int64_t key_block, key_blocks, columns; /* columns: D + Dv */
+    int64_t key_block, key_blocks, columns; /* columns: Dp + Dv */
     T *prob, *ds;                           /* (slices, edges) */
-    double *table_sums;                     /* (slices, labels, D + Dv) */
+    double *table_sums;                     /* (slices, labels, Dp + Dv) */
     T *scratch;
     ptrdiff_t scratch_size;
 } graph_gradients_t;
@@ -29,17 +30,20 @@ typedef struct {
 
 typedef struct {
     T max, norm, delta; /* of the row; norm = 1 / its sum */
-    T *s, *query, *buffer, *grad, *part;
+    T *s, *query, *relative, *buffer, *grad;
+    /* (D), then (Dp) of a position query: their gradients by some edges, and by all. */
+    T *part;
+    double *total;
 } graph_grad_row_t;
 
-/* p_e and dS_e of up to RP_EDGES edges, and their share of dq in row->part. */
+/* p_e and dS_e of up to RP_EDGES edges, and their share of dq and de in row->part. */
 static void
 edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, int64_t h,
                int64_t first, int64_t count, T *prob, T *ds)
 {
     const rp_graph *p = gg->plan.p;
     T dp[RP_EDGES] = {0};
-    score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
+    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s);
     for (int64_t n = 0; n < RP_EDGES; n += VL)
         store(row->s + n, vexp2(load(row->s + n) - row->max) * row->norm);
     if (gg->g->grad_out.data) {
@@ -54,11 +58,12 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
         /* a weight of 0 passes nothing on, not even NaN */
         ds[n] = prob[n] == 0 ? 0 : prob[n] * (dp[n] - row->delta);
     }
-    memset(row->part, 0, (size_t)p->D * sizeof(T));
+    T *relative = p->position_query.data ? row->part + p->D : row->part;
+    memset(row->part, 0, (size_t)(p->D + own_columns(p)) * sizeof(T));
     add_edges(p, ds, &p->key, 0, p->D, b, h, first, count, row->buffer, row->part);
     if (p->rel_key.array.data)
-        add_edges(p, ds, &p->rel_key.array, p->rel_key.rows, p->D, b, h, first, count,
-                  row->buffer, row->part);
+        add_edges(p, ds, &p->rel_key.array, p->rel_key.rows, p->Dp, b, h, first, count,
+                  row->buffer, relative);
 }
 
 /* Everything of row i that its edges share. */
@@ -71,7 +76,7 @@ start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
     row->max = *(const T *)rp_at(&p->results.row_max, b, h, i);
     row->norm = 1 / *(const T *)rp_at(&p->results.row_sum, b, h, i);
     row->delta = 0;
-    scaled_query(p, b, h, i, row->query);
+    scale_queries(p, b, h, i, row->query, row->relative);
     if (g->grad_out.data) {
         pack_row(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
                  p->Dv);
@@ -85,10 +90,11 @@ start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
 
 static void
 graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slice,
-                int64_t i, double *total)
+                int64_t i)
 {
     const rp_graph *p = gg->plan.p;
-    const rp_array *grad = &gg->g->grad_query;
+    const rp_array *grad = &gg->g->grad_query, *own = &gg->g->grad_position_query;
+    const ptrdiff_t columns = p->D + own_columns(p);
     int64_t b = (gg->first_slice + slice) / p->H, h = (gg->first_slice + slice) % p->H;
     int64_t first = p->indptr[i], end = p->indptr[i + 1];
     T *prob = gg->prob + slice * gg->edges, *ds = gg->ds + slice * gg->edges;
@@ -98,16 +104,18 @@ graph_query_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t slic
         return;
     }
     start_grad_row(gg, row, b, h, i);
-    memset(total, 0, (size_t)p->D * sizeof *total);
+    memset(row->total, 0, (size_t)columns * sizeof *row->total);
     for (int64_t e = first; e < end; e += RP_EDGES) {
         if (rp_stopping())
             return;
         edge_gradients(gg, row, b, h, e, RP_MIN(RP_EDGES, end - e), prob + e, ds + e);
-        for (ptrdiff_t k = 0; k < p->D; k++)
-            total[k] += row->part[k];
+        for (ptrdiff_t k = 0; k < columns; k++)
+            row->total[k] += row->part[k];
     }
     for (ptrdiff_t k = 0; grad->data && k < p->D; k++)
-        *(T *)(rp_at(grad, b, h, i) + k * grad->col) = (T)(p->scale * total[k]);
+        *(T *)(rp_at(grad, b, h, i) + k * grad->col) = (T)(p->scale * row->total[k]);
+    for (ptrdiff_t k = 0; own->data && k < p->Dp; k++)
+        *(T *)(rp_at(own, b, h, i) + k * own->col) = (T)row->total[p->D + k];
 }
 
 static void
@@ -116,16 +124,19 @@ graph_query_unit(void *context, int64_t unit, int worker)
     const graph_gradients_t *gg = context;
     const graph_plan_t *plan = &gg->plan;
     const rp_graph *p = plan->p;
-    double *total = (double *)(gg->scratch + worker * gg->scratch_size);
-    graph_grad_row_t row = {.s = (T *)(total + p->D)};
+    const ptrdiff_t columns = p->D + own_columns(p);
+    graph_grad_row_t row = {.total =
+                                (double *)(gg->scratch + worker * gg->scratch_size)};
+    row.s = (T *)(row.total + columns);
     row.query = row.s + RP_EDGES;
-    row.part = row.query + p->D;
-    row.buffer = row.part + p->D;
-    row.grad = row.buffer + RP_MAX(p->D, p->Dv);
+    row.relative = p->position_query.data ? row.query + p->D : row.query;
+    row.part = row.query + columns;
+    row.buffer = row.part + columns;
+    row.grad = row.buffer + graph_columns(p);
     int64_t first = unit % plan->blocks * plan->block;
     int64_t last = RP_MIN(first + plan->block, p->Lq);
     for (int64_t i = first; i < last && !rp_stopping(); i++)
-        graph_query_row(gg, &row, unit / plan->blocks, i, total);
+        graph_query_row(gg, &row, unit / plan->blocks, i);
 }
 
 /* ---- by key and by label --------------------------------------------------------- */
@@ -207,11 +218,12 @@ graph_label_unit(void *context, int64_t unit, int worker)
     T *rest = gg->scratch + worker * gg->scratch_size;
     memset(total, 0, (size_t)gg->columns * sizeof *total);
     if (g->grad_rel_key.data && label < p->rel_key.rows)
-        sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges, &p->query,
-                  gg->first_slice + own, p->D, rest, total);
+        sum_edges(gg, &gg->labels, label, gg->ds + own * gg->edges,
+                  p->position_query.data ? &p->position_query : &p->query,
+                  gg->first_slice + own, p->Dp, rest, total);
     if (g->grad_rel_value.data && g->grad_out.data && label < p->rel_value.rows)
         sum_edges(gg, &gg->labels, label, gg->prob + own * gg->edges, &g->grad_out,
-                  gg->first_slice + own, p->Dv, rest, total + p->D);
+                  gg->first_slice + own, p->Dv, rest, total + p->Dp);
 }
 
 /* Adds row `label` of one table's gradient up over the slices of the wave; slices that
@@ -243,9 +255,10 @@ graph_table_unit(void *context, int64_t label, int worker)
     const rp_graph *p = gg->plan.p;
     (void)worker;
     if (g->grad_rel_key.data && label < p->rel_key.rows)
-        add_slices(gg, &g->grad_rel_key, label, p->scale, 0, p->D);
+        add_slices(gg, &g->grad_rel_key, label, p->position_query.data ? 1 : p->scale,
+                   0, p->Dp);
     if (g->grad_rel_value.data && label < p->rel_value.rows)
-        add_slices(gg, &g->grad_rel_value, label, 1, p->D, p->Dv);
+        add_slices(gg, &g->grad_rel_value, label, 1, p->Dp, p->Dv);
 }
 
 /* ---- the call -------------------------------------------------------------------- */
@@ -285,19 +298,20 @@ static rp_status
 plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
 {
     const rp_graph *p = &g->forward;
-    size_t sums, slice_bytes, longest = (size_t)RP_MAX(p->D, p->Dv);
+    size_t sums, slice_bytes;
+    size_t longest = (size_t)graph_columns(p), own = (size_t)own_columns(p);
     int64_t key_rows = g->grad_rel_key.data ? p->rel_key.rows : 0;
     int64_t value_rows = g->grad_rel_value.data ? p->rel_value.rows : 0;
     plan_graph(&gg->plan, p);
     gg->g = g;
     gg->edges = p->edges;
-    gg->columns = p->D + p->Dv;
+    gg->columns = p->Dp + p->Dv;
     gg->keys.target = p->indices;
     gg->keys.targets = g->grad_key.data || g->grad_value.data ? p->Lk : 0;
     gg->labels.target = p->labels;
     gg->labels.targets = p->labels ? RP_MAX(key_rows, value_rows) : 0;
     int64_t degree = gg->edges / p->Lk + 1;
-    gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (gg->columns + 1));
+    gg->key_block = RP_MAX(1, RP_UNIT_WORK / degree / (p->D + p->Dv + 1));
     gg->key_blocks = (p->Lk + gg->key_block - 1) / gg->key_block;
     if (!rp_multiply((size_t)gg->labels.targets, (size_t)gg->columns, &sums) ||
         !rp_multiply(sums, sizeof(double), &slice_bytes) ||
@@ -307,7 +321,8 @@ plan_graph_backward(graph_gradients_t *gg, const rp_graph_gradients *g)
     int64_t wave = (int64_t)(RP_WAVE_BYTES / RP_MAX(slice_bytes, 1));
     gg->slices = RP_MAX(1, RP_MIN(p->B * p->H, wave));
     gg->scratch_size = (ptrdiff_t)RP_ROUND_UP(
-        longest * sizeof(double) / sizeof(T) + RP_EDGES + 4 * longest, 64);
+        (longest + own) * sizeof(double) / sizeof(T) + RP_EDGES + 4 * longest + 2 * own,
+        64);
     return RP_OK;
 }
 
@@ -361,7 +376,7 @@ graph_backward(const rp_graph_gradients *g, size_t *bytes)
         *bytes = 0;
     if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
-    if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
+    if (graph_columns(p) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
     rp_status status = bytes ? RP_OK : sum_graph_sinks(g);
     if (status || p->Lk == 0)

@@ -2,7 +2,7 @@
  *
  * Edge e = (i, j, l) says that query i attends to key j under label l; an edge that
  * stands twice counts twice. With A = rel_key and W = rel_value,
- *   s_e   = scale * q_i.(k_j + A[l])
+ *   s_e   = scale * q_i.(k_j + A[l]), or scale * q_i.k_j + e_i.A[l] with a position query e
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
  * and the sink of its head, if there are any. A query's edges are taken RP_EDGES at a time with the running softmax of
  * running.h, whichever thread has the row, so only the order of its edges counts. */
@@ -50,27 +50,52 @@ add_edges(const rp_graph *p, const T *s, const rp_array *rows, int64_t table_row
     }
 }
 
-/* Logits of up to RP_EDGES edges in units of log 2, -inf behind the last; query
- * holds scale * log2e * q_i. */
+/* Logits of up to RP_EDGES edges in units of log 2, -inf behind the last; query and
+ * relative as scale_queries has them. */
 static void
-score_edges(const rp_graph *p, const T *query, int64_t b, int64_t h, int64_t first,
-            int64_t count, T *buffer, T *s)
+score_edges(const rp_graph *p, const T *query, const T *relative, int64_t b, int64_t h,
+            int64_t first, int64_t count, T *buffer, T *s)
 {
     for (int64_t n = 0; n < RP_EDGES; n++)
         s[n] = n < count ? 0 : -(T)INFINITY;
     dot_edges(p, query, &p->key, 0, p->D, b, h, first, count, buffer, s);
     if (p->rel_key.array.data)
-        dot_edges(p, query, &p->rel_key.array, p->rel_key.rows, p->D, b, h, first,
+        dot_edges(p, relative, &p->rel_key.array, p->rel_key.rows, p->Dp, b, h, first,
                   count, buffer, s);
 }
 
-RP_INLINE void
-scaled_query(const rp_graph *p, int64_t b, int64_t h, int64_t i, T *query)
+/* Columns of the rows of a position query; 0: it is absent. */
+RP_INLINE int64_t
+own_columns(const rp_graph *p)
 {
-    const T factor = (T)(p->scale * RP_LOG2E);
-    const char *row = rp_at(&p->query, b, h, i);
-    for (ptrdiff_t k = 0; k < p->D; k++)
-        query[k] = *(const T *)(row + k * p->query.col) * factor;
+    return p->position_query.data ? p->Dp : 0;
+}
+
+RP_INLINE void
+scale_query(const rp_array *a, int64_t b, int64_t h, int64_t i, ptrdiff_t columns,
+            double scale, T *query)
+{
+    const T factor = (T)(scale * RP_LOG2E);
+    const char *row = rp_at(a, b, h, i);
+    for (ptrdiff_t k = 0; k < columns; k++)
+        query[k] = *(const T *)(row + k * a->col) * factor;
+}
+
+/* What keys are dotted with, and what rel_key is: one and the same without a position
+ * query. */
+RP_INLINE void
+scale_queries(const rp_graph *p, int64_t b, int64_t h, int64_t i, T *query, T *relative)
+{
+    scale_query(&p->query, b, h, i, p->D, p->scale, query);
+    if (p->position_query.data)
+        scale_query(&p->position_query, b, h, i, p->Dp, 1, relative);
+}
+
+/* Of the widest operand. */
+RP_INLINE int64_t
+graph_columns(const rp_graph *p)
+{
+    return RP_MAX(own_columns(p), RP_MAX(p->D, p->Dv));
 }
 
 /* Units are blocks of rows of one (b, h); how many rows depends on the shape alone. */
@@ -95,7 +120,7 @@ plan_graph(graph_plan_t *plan, const rp_graph *p)
 /* One row in work, and what it has accumulated. */
 typedef struct {
     running_t running;
-    T *s, *query, *buffer, *out, *part;
+    T *s, *query, *relative, *buffer, *out, *part;
 } graph_row_t;
 
 /* Takes up to RP_EDGES edges into the row. */
@@ -104,7 +129,7 @@ take_edges(const graph_plan_t *plan, graph_row_t *row, int64_t b, int64_t h,
            int64_t first, int64_t count)
 {
     const rp_graph *p = plan->p;
-    score_edges(p, row->query, b, h, first, count, row->buffer, row->s);
+    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s);
     take_logits(&row->running, row->s, RP_EDGES, row->out, plan->width);
     memset(row->part, 0, (size_t)plan->width * sizeof(T));
     add_edges(p, row->s, &p->value, 0, p->Dv, b, h, first, count, row->buffer,
@@ -125,14 +150,15 @@ graph_unit(void *context, int64_t unit, int worker)
     int64_t last = RP_MIN(first + plan->block, p->Lq);
     graph_row_t row = {.s = plan->scratch + worker * plan->scratch_size};
     row.query = row.s + RP_EDGES;
-    row.buffer = row.query + p->D;
-    row.out = row.buffer + RP_MAX(p->D, p->Dv);
+    row.relative = p->position_query.data ? row.query + p->D : row.query;
+    row.buffer = row.query + p->D + own_columns(p);
+    row.out = row.buffer + graph_columns(p);
     row.part = row.out + plan->width;
     for (int64_t i = first; i < last; i++) {
         int64_t end = p->indptr[i + 1];
         row.running = start_softmax(&p->sinks, b, h);
         memset(row.out, 0, (size_t)plan->width * sizeof(T));
-        scaled_query(p, b, h, i, row.query);
+        scale_queries(p, b, h, i, row.query, row.relative);
         for (int64_t e = p->indptr[i]; e < end; e += RP_EDGES) {
             if (rp_stopping())
                 return;
@@ -161,11 +187,11 @@ graph_forward(const rp_graph *p, size_t *bytes)
         *bytes = 0;
     if (p->B == 0 || p->H == 0 || p->Lq == 0)
         return RP_OK;
-    if (RP_MAX(p->D, p->Dv) > RP_WIDEST_ROW)
+    if (graph_columns(p) > RP_WIDEST_ROW)
         return RP_NO_MEMORY;
     plan_graph(&plan, p);
-    plan.scratch_size =
-        RP_ROUND_UP(RP_EDGES + p->D + RP_MAX(p->D, p->Dv) + 2 * plan.width, 64);
+    plan.scratch_size = RP_ROUND_UP(
+        RP_EDGES + p->D + own_columns(p) + graph_columns(p) + 2 * plan.width, 64);
     rp_status status = reserve(&arena, lay_out_graph, &plan, bytes);
     if (status || bytes)
         return status;

@@ -93,6 +93,9 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
     const rp_attention *p = &g->forward;
     const query_row_t *q = rows->row;
     const row_columns_t x = {q->b, rows->hk, q->h, q->i, 0, p->D};
+    const row_columns_t left = {q->b, rows->hk, q->h, q->i, 0, p->Dp};
+    const rp_array *grad_left =
+        p->position_query.data ? &g->grad_position_query : &g->grad_query;
     unsigned char keep[RP_STRETCH_KEYS];
     T max = *(const T *)rp_at(&p->results.row_max, q->b, q->h, q->i);
     T sum = *(const T *)rp_at(&p->results.row_sum, q->b, q->h, q->i);
@@ -116,10 +119,11 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
                              pair_row(p, n, q->b, q->i, j, &p->rel_value));
         kept[j] = prob * z;
         ds[j] = prob * (z * grad - delta);
-        const T f = ds[j] * (T)p->scale;
-        add_grad(&g->grad_query, &x, q->h, q->i, f, &p->key, rows->hk, j);
+        add_grad(&g->grad_query, &x, q->h, q->i, ds[j] * (T)p->scale, &p->key, rows->hk,
+                 j);
         for (int n = 0; n < rows_of_pair(p); n++)
-            add_grad(&g->grad_query, &x, q->h, q->i, f, &p->rel_key.array, q->h,
+            add_grad(grad_left, &left, q->h, q->i, ds[j] * (T)rel_key_scale(p),
+                     &p->rel_key.array, q->h,
                      pair_row(p, n, q->b, q->i, j, &p->rel_key));
         if (g->grad_mask.data)
             *(T *)(rp_at(&g->grad_mask, q->b, q->h, q->i) + j * g->grad_mask.col) =
@@ -165,6 +169,7 @@ shared_columns(const rp_gradients *g, int sum)
     if (!grads[sum]->data)
         return 0;
     return sum == RP_SUM_VALUE || sum == RP_SUM_REL_VALUE ? g->forward.Dv
+           : sum == RP_SUM_REL_KEY || sum == RP_SUM_V     ? g->forward.Dp
                                                           : g->forward.D;
 }
 
@@ -179,15 +184,15 @@ add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, 
         [RP_SUM_KEY] = &p->rel_query,       [RP_SUM_REL_QUERY] = &p->rel_query,
         [RP_SUM_REL_KEY] = &p->rel_key,     [RP_SUM_V] = &p->rel_key,
         [RP_SUM_REL_VALUE] = &p->rel_value, [RP_SUM_BIAS] = &p->rel_bias};
-    const T f = ds * (T)p->scale;
+    const T f = ds * (T)p->scale, f_left = ds * (T)rel_key_scale(p);
     const int64_t l = pair_row(p, n, x->b, x->i, j, tables[sum]);
     switch (sum) {
     case RP_SUM_KEY:
         add_grad(&g->grad_key, x, x->hk, j, f, &p->rel_query.array, x->h, l);
         break;
     case RP_SUM_REL_KEY:
-        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->query, x->h, x->i);
-        add_grad(&g->grad_rel_key, x, x->h, l, f, &p->pos_bias_v, x->h, 0);
+        add_grad(&g->grad_rel_key, x, x->h, l, f_left, rel_key_queries(p), x->h, x->i);
+        add_grad(&g->grad_rel_key, x, x->h, l, f_left, &p->pos_bias_v, x->h, 0);
         break;
     case RP_SUM_REL_QUERY:
         add_grad(&g->grad_rel_query, x, x->h, l, f, &p->key, x->hk, j);
@@ -196,7 +201,7 @@ add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, 
         add_grad(&g->grad_rel_value, x, x->h, l, kept, &g->grad_out, x->h, x->i);
         break;
     case RP_SUM_V:
-        add_grad(&g->grad_pos_bias_v, x, x->h, 0, f, &p->rel_key.array, x->h, l);
+        add_grad(&g->grad_pos_bias_v, x, x->h, 0, f_left, &p->rel_key.array, x->h, l);
         break;
     default:
         if (g->grad_rel_bias.data && l >= 0)

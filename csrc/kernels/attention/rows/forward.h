@@ -59,7 +59,7 @@ start_rows(const rows_plan_t *plan, query_rows_t *rows, int64_t slice, int count
     rows->s = scratch;
     rows->content = rows->s + RP_FEW_QUERIES * RP_STRETCH_KEYS;
     rows->relative = rows->content + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);
-    rows->buffer = rows->relative + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);
+    rows->buffer = rows->relative + RP_FEW_QUERIES * RP_ROUND_UP(p->Dp, VL);
     rows->line = rows->buffer + piece_size(p);
 }
 
@@ -68,9 +68,9 @@ static void
 start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
 {
     const rp_attention *p = plan->p;
-    const T factor = (T)(p->scale * RP_LOG2E);
-    const ptrdiff_t padded = RP_ROUND_UP(p->D, VL);
-    T *content = rows->content + r * padded, *relative = rows->relative + r * padded;
+    const rp_array *left = rel_key_queries(p);
+    const ptrdiff_t width = RP_ROUND_UP(p->D, VL), left_width = RP_ROUND_UP(p->Dp, VL);
+    T *content = rows->content + r * width, *relative = rows->relative + r * left_width;
     query_row_t *q = &rows->row[r];
     q->b = rows->b;
     q->h = rows->hk * plan->group + f / p->Lq;
@@ -78,12 +78,11 @@ start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
     q->visible = rp_visible(p, q->b, q->i);
     q->s = rows->s + r * RP_STRETCH_KEYS;
     q->relative = relative;
-    const char *row = rp_at(&p->query, q->b, q->h, q->i);
-    pack_query(content, row, p->query.col, &p->pos_bias_u, q->b, q->h, p->D, padded,
-               factor);
+    pack_query(content, rp_at(&p->query, q->b, q->h, q->i), p->query.col,
+               &p->pos_bias_u, q->b, q->h, p->D, width, (T)(p->scale * RP_LOG2E));
     if (p->rel_key.array.data)
-        pack_query(relative, row, p->query.col, &p->pos_bias_v, q->b, q->h, p->D,
-                   padded, factor);
+        pack_query(relative, rp_at(left, q->b, q->h, q->i), left->col, &p->pos_bias_v,
+                   q->b, q->h, p->Dp, left_width, (T)(rel_key_scale(p) * RP_LOG2E));
 }
 
 /* Nothing seen yet of row f's span of keys; the sink is in the first one. */
@@ -196,9 +195,9 @@ plan_rows(rows_plan_t *plan, const rp_attention *p)
                                : RP_MAX(1, plan->stretches);
     plan->spans =
         RP_MAX(1, (plan->stretches + plan->span_stretches - 1) / plan->span_stretches);
-    plan->scratch_size =
-        RP_FEW_QUERIES * (RP_STRETCH_KEYS + 2 * RP_ROUND_UP(p->D, VL)) + piece_size(p) +
-        2 * RP_ROUND_UP(RP_MAX(p->D, p->Dv), VL);
+    plan->scratch_size = RP_FEW_QUERIES * (RP_STRETCH_KEYS + RP_ROUND_UP(p->D, VL) +
+                                           RP_ROUND_UP(p->Dp, VL)) +
+                         piece_size(p) + 2 * line_size(p);
     plan->scratch_size = RP_ROUND_UP(plan->scratch_size, 64);
     plan->slices = rows_wave(plan);
 }

@@ -16,7 +16,7 @@ enum {
 typedef struct {
     int64_t b, h, i;
     rp_interval visible;
-    const T *relative; /* (q + v) times scale * log2e */
+    const T *relative; /* as `relative` of the rows */
     T *s;              /* a stretch's logits, then weights, in whole vectors */
     running_t *running;
     T *out;
@@ -30,19 +30,26 @@ typedef struct {
     int64_t b, hk;
     int64_t first, begin, end; /* the stretch's first key; those seen */
     T *buffer, *line;          /* room for a piece of lines, and for two lines */
-    /* Of all rows, one after the other: (q + u), and (q + v), times scale * log2e; logits; what
-     * they accumulate, in steps of out_step. */
+    /* Of all rows, one after the other: (q + u), and (q + v) or (position query + v), times
+     * their scale * log2e; logits; what they accumulate, in steps of out_step. */
     T *content, *relative, *s, *out;
     ptrdiff_t out_step;
     int count, piece; /* rows; keys of a piece */
     query_row_t row[RP_FEW_QUERIES];
 } query_rows_t;
 
-/* Numbers of a piece of lines, of D or of Dv. */
+/* Numbers of the longest line, of D, Dv or Dp. */
+RP_INLINE ptrdiff_t
+line_size(const rp_attention *p)
+{
+    return RP_ROUND_UP(RP_MAX(p->Dp, RP_MAX(p->D, p->Dv)), VL);
+}
+
+/* Numbers of a piece of them. */
 RP_INLINE ptrdiff_t
 piece_size(const rp_attention *p)
 {
-    return RP_PIECE_KEYS * RP_ROUND_UP(RP_MAX(p->D, p->Dv), VL);
+    return RP_PIECE_KEYS * line_size(p);
 }
 
 /* Keys of a piece. One row alone takes a stretch at once. */
@@ -52,7 +59,7 @@ piece_keys(const rp_attention *p, int rows)
     int whole = rows == 1 && lie_in_place(&p->key, p->D) &&
                 lie_in_place(&p->value, p->Dv) && !has_labels(p) &&
                 !p->rel_value.array.data &&
-                (!p->rel_key.array.data || lie_in_place(&p->rel_key.array, p->D));
+                (!p->rel_key.array.data || lie_in_place(&p->rel_key.array, p->Dp));
     return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
 }
 
@@ -97,10 +104,10 @@ dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
     if (j0 >= end)
         return;
     lines_t lines =
-        lines_of(&p->rel_key.array, q->b, q->h, l, end - j0, p->D, rows->buffer);
+        lines_of(&p->rel_key.array, q->b, q->h, l, end - j0, p->Dp, rows->buffer);
     if (!fetch)
         lines.ahead = 0;
-    add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
+    add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->Dp, VL),
              q->s + j0 - rows->first, 0);
 }
 
@@ -113,8 +120,8 @@ dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
     T *s = q->s - rows->first;
     if (j0 >= end)
         return;
-    const T *row = operand_row(&p->rel_key.array, q->b, q->h, l, p->D, rows->line);
-    const T product = dot(q->relative, row, p->D);
+    const T *row = operand_row(&p->rel_key.array, q->b, q->h, l, p->Dp, rows->line);
+    const T product = dot(q->relative, row, p->Dp);
     for (int64_t j = j0; j < end; j++)
         s[j] += product;
 }
@@ -128,8 +135,8 @@ score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_
     const rp_table *table = &p->rel_key;
     int64_t shift;
     if (has_labels(p)) {
-        lines_t lines = labelled_lines(p, q, table, p->D, j0, end, rows->buffer);
-        add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->D, VL),
+        lines_t lines = labelled_lines(p, q, table, p->Dp, j0, end, rows->buffer);
+        add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->Dp, VL),
                  q->s + j0 - rows->first, 0);
         return;
     }

@@ -41,9 +41,9 @@ finish_u(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
         return;
     memset(w->row, 0, (size_t)gp->plan.D_pad * sizeof(double));
     for (int64_t n = 0; n < count; n++)
-        add_weighted_row(gp, w->row, w->column_sums[n],
-                         x->keys + (first + n) * x->key_stride);
-    write_row_sum(gp, w->row, sums);
+        add_weighted_row(w->row, w->column_sums[n],
+                         x->keys + (first + n) * x->key_stride, gp->plan.D_pad);
+    write_row_sum(w->row, sums, gp->plan.D_pad);
 }
 
 #endif

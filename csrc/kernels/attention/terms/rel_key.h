@@ -1,4 +1,5 @@
-/* rel_key.h: the term scale * (q + v).A[l], and the way back to q, A and v.
+/* rel_key.h: the term scale * (q + v).A[l], or (e + v).A[l] where a position query e takes
+ * the query's place, and the way back to q or e, A and v.
  *
  * The band. A tile of BQ x BK pairs (BK = plan->key_tile) touches BQ + BK - 1 consecutive
  * relative positions. The buffer first holds Q_rel . A_band' with row length lds = BK + BQ,
@@ -22,15 +23,15 @@ dot_rel_key(const plan_t *plan, int64_t b, int64_t h, const T *relative, int64_t
             T *dots)
 {
     const ptrdiff_t stride = plan->rel_key.stride;
-    gemm_set(relative, plan->D_pad, copy_of(&plan->rel_key, b, h), rows, stride,
-             plan->p->D, plan->p->D, dots, stride);
+    gemm_set(relative, plan->Dp_pad, copy_of(&plan->rel_key, b, h), rows, stride,
+             plan->p->Dp, plan->p->Dp, dots, stride);
 }
 
 static void
 fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
-    const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band.first * p->D;
+    const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band.first * p->Dp;
     int64_t end = RP_MIN(t->columns + BQ, plan->band.end - t->w0), first = 0;
     if (q->saved_column == t->w0) {
         for (int m = 0; m < q->rows_pad; m++)
@@ -38,8 +39,8 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
         first = BQ;
     }
     if (end > first)
-        gemm_set(q->relative, plan->D_pad, table + (t->w0 + first) * p->D, q->rows_pad,
-                 end - first, p->D, p->D, w->scores + first, plan->lds);
+        gemm_set(q->relative, plan->Dp_pad, table + (t->w0 + first) * p->Dp,
+                 q->rows_pad, end - first, p->Dp, p->Dp, w->scores + first, plan->lds);
     q->saved_column = t->w0 + t->columns;
     if (q->saved && end == t->columns + BQ && t->j0 + t->columns < q->seen.end)
         for (int m = 0; m < q->rows_pad; m++)
@@ -62,6 +63,10 @@ fill_rel_key(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
     if (by_row(&plan->rel_key))
         return fill_dots(plan->p, q, t, t->s, q->key_dots, plan->rel_key.stride,
                          &plan->p->rel_key, step);
+    if (lies_beyond(plan->p, q, t, &plan->p->rel_key)) {
+        q->saved_column = -1;
+        return &zero;
+    }
     fill_band(plan, w, q, t);
     return NULL;
 }
@@ -72,14 +77,16 @@ static void
 band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
     const plan_t *plan = &gp->plan;
-    const ptrdiff_t width = plan->D_pad;
+    const ptrdiff_t width = plan->Dp_pad;
     const T *table =
         copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
     clear_corners(w->grads, plan->lds, x, &w->clean[1], by_band(&plan->rel_value));
-    if (x->grad_query)
+    if (lies_beyond(plan->p, &x->q, &x->t, &plan->p->rel_key))
+        return;
+    if (x->grad_relative)
         add_rows(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
-                 width, columns, x->grad_query + x->q.i0 * width, width);
+                 width, columns, x->grad_relative + x->q.i0 * width, width);
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     if (sums)
@@ -87,7 +94,7 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                     width, columns, width, x->q.rows, sums + first * width, width);
 }
 
-/* s = scale * (q + v).A: grad_query and grad of rel_key. */
+/* s = scale * (q + v).A: grad_relative and grad of rel_key. */
 static void
 rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
@@ -100,13 +107,13 @@ rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                          &gp->plan.p->rel_key);
 }
 
-/* What a query tile has summed up by table row: grad_query and grad of rel_key. */
+/* What a query tile has summed up by table row: grad_relative and grad of rel_key. */
 static void
 finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
                rp_interval tiles, int bad)
 {
     const plan_t *plan = &gp->plan;
-    const ptrdiff_t D = plan->D_pad, stride = plan->rel_key.stride;
+    const ptrdiff_t Dp = plan->Dp_pad, stride = plan->rel_key.stride;
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     if (!by_row(&plan->rel_key))
         return;
@@ -115,14 +122,14 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
         int64_t rows = RP_MIN(BQ, plan->p->Lq - i);
         int one = met.end - met.begin == 1;
         const T *dots = w->key_sums + i * stride + met.begin;
-        const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * D;
-        if (x->grad_query)
-            add_rows(gp->key_rows_bad || one, dots, stride, table, D,
-                     RP_ROUND_UP(rows, MR), D, met.end - met.begin,
-                     x->grad_query + i * D, D);
+        const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * Dp;
+        if (x->grad_relative)
+            add_rows(gp->key_rows_bad || one, dots, stride, table, Dp,
+                     RP_ROUND_UP(rows, MR), Dp, met.end - met.begin,
+                     x->grad_relative + i * Dp, Dp);
         if (sums)
-            add_columns(bad || one, dots, stride, x->head->rows_v + i * D, D,
-                        met.end - met.begin, D, rows, sums + met.begin * D, D);
+            add_columns(bad || one, dots, stride, x->head->rows_v + i * Dp, Dp,
+                        met.end - met.begin, Dp, rows, sums + met.begin * Dp, Dp);
     }
 }
 
@@ -136,23 +143,24 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
     if (!sums)
         return;
     const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h);
-    memset(w->row, 0, (size_t)plan->D_pad * sizeof(double));
+    memset(w->row, 0, (size_t)plan->Dp_pad * sizeof(double));
     if (by_band(&plan->rel_key)) {
         int64_t low = RP_MAX(plan->band.first - chunk_key, 0);
         int64_t high =
             RP_MIN(plan->band.end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
-            add_weighted_row(gp, w->row, w->offset_sums[n],
-                             table + (chunk_key + n - plan->band.first) * plan->D_pad);
+            add_weighted_row(w->row, w->offset_sums[n],
+                             table + (chunk_key + n - plan->band.first) * plan->Dp_pad,
+                             plan->Dp_pad);
     } else {
         for (int64_t l = 0; l < plan->p->rel_key.rows; l++) {
             double weight = 0;
             for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
                 weight += w->key_sums[i * plan->rel_key.stride + l];
-            add_weighted_row(gp, w->row, weight, table + l * plan->D_pad);
+            add_weighted_row(w->row, weight, table + l * plan->Dp_pad, plan->Dp_pad);
         }
     }
-    write_row_sum(gp, w->row, sums);
+    write_row_sum(w->row, sums, plan->Dp_pad);
 }
 
 #endif

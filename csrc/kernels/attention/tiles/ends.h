@@ -44,8 +44,8 @@ find_end(const gradients_t *gp, int64_t index, int64_t b, int64_t h, int64_t t)
         if (n >= end)
             continue;
         T *sums = partial_of(gp, RP_GRAD_KEY, index, chunk);
-        return (table_end_t){copy_of(&gp->key_rows, b, h) + (n - origin) * plan->D_pad,
-                             sums ? sums + n * plan->D_pad : NULL,
+        return (table_end_t){copy_of(&gp->key_rows, b, h) + (n - origin) * plan->Dp_pad,
+                             sums ? sums + n * plan->Dp_pad : NULL,
                              partial_of(gp, RP_GRAD_V, index, chunk), 0};
     }
     return (table_end_t){0};
@@ -54,17 +54,17 @@ find_end(const gradients_t *gp, int64_t index, int64_t b, int64_t h, int64_t t)
 RP_INLINE void
 subtract_row(const gradients_t *gp, T *row, double weight, const T *other)
 {
-    for (ptrdiff_t k = 0; row && k < gp->plan.D_pad; k += VL)
+    for (ptrdiff_t k = 0; row && k < gp->plan.Dp_pad; k += VL)
         store(row + k, load(row + k) - (T)weight * load(other + k));
 }
 
 /* One query, whose keys weigh `keys` together and whose dS should sum up to `sum`;
- * `grad_query`: its row in one of the partial sums. An end without pairs, whose row of the
- * table may hold NaN, is left out. */
+ * `grad`: its row in one of the partial sums. An end without pairs, whose row of the table
+ * may hold NaN, is left out. */
 static void
 correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2],
               int64_t index, int64_t i, double sum, double keys, const T *rows_v,
-              T *grad_query)
+              T *grad)
 {
     row_ends_t all = {-sum, {0, 0}};
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
@@ -79,7 +79,7 @@ correct_query(const gradients_t *gp, const rp_interval *seen, table_end_t ends[2
         double weight = all.grad * (all.share[e] / keys);
         if (all.share[e] == 0 || weight == 0 || !ends[e].row)
             continue;
-        subtract_row(gp, grad_query, weight, ends[e].row);
+        subtract_row(gp, grad, weight, ends[e].row);
         subtract_row(gp, ends[e].sums, weight, rows_v);
         ends[e].weight += weight;
     }
@@ -105,15 +105,15 @@ correct_ends_unit(void *context, int64_t index, int worker)
         seen[chunk] = chunk_queries(gp, b, chunk);
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         const int64_t end = RP_MIN(p->Lq, seen[chunk].end * BQ);
-        T *sums = grad_query_of(gp, index, chunk);
+        T *sums = query_sums_of(gp, relative_sums(gp), index, chunk);
         /* each query in the first chunk that it sees */
         for (i = RP_MAX(i, seen[chunk].begin * BQ); i < end; i++) {
             double share = sink_share(sink, head.max[i], head.norm[i]);
             double sum = lse->data ? *(const T *)rp_at(lse, b, h, i) : 0;
             correct_query(gp, seen, ends, index, i, sum + share * head.delta[i],
                           RP_MAX(1 - share, RP_LEAST_SHARE),
-                          head.rows_v + i * plan->D_pad,
-                          sums ? sums + i * plan->D_pad : NULL);
+                          head.rows_v + i * plan->Dp_pad,
+                          sums ? sums + i * plan->Dp_pad : NULL);
         }
     }
     for (int e = 0; e < 2; e++)

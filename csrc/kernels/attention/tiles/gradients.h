@@ -1,8 +1,8 @@
 /* gradients.h: what the backward holds: its plan, operands of a head, the tile in work.
  *
  * A unit is one key head and one chunk of key tiles; chunks are cut from Lk and Hk. It owns
- * its rows of grad_key and grad_value. What several units add to, grad_query and the
- * gradients of tables, u and v, each query head of each unit sums up for itself, and the
+ * its rows of grad_key and grad_value. What several units add to, the gradients of queries,
+ * tables, u and v, each query head of each unit sums up for itself, and the
  * partial sums are added in the order (batch item, head, chunk): the same bits for any
  * number of threads. */
 #ifndef RELPOS_ATTENTION_TILES_GRADIENTS_H
@@ -27,7 +27,7 @@ enum {
 
 /* Operands of one query head (b, h), all rows. */
 typedef struct {
-    T *rows_u, *rows_v;       /* (q + u) and (q + v), times scale * log2e */
+    T *rows_u, *rows_v;       /* content and relative of queries_t */
     T *grad_rows;             /* grad_out */
     T *max, *norm;            /* largest logit; 1 / sum of a row, 0: saw no key */
     T *delta;                 /* grad_out . out - grad_lse */
@@ -49,6 +49,17 @@ typedef struct {
         starts[RP_CHUNKS + 1]; /* how many of a head come before them; all of them */
 } partial_t;
 
+/* Gradients that have a row for each query. */
+enum { RP_OF_QUERY, RP_OF_POSITION, RP_QUERY_SUMS };
+
+/* Partial sums of one of them: for each (head, chunk) the rows of the queries that see it. */
+typedef struct {
+    const rp_array *grad;
+    ptrdiff_t columns, width;
+    T factor;
+    T *data; /* NULL: not asked for */
+} query_sums_t;
+
 /* Sums of one query over the keys of a chunk: dS; p of the pairs beyond either end of
  * rel_key. */
 typedef struct {
@@ -69,7 +80,7 @@ typedef struct {
     int64_t starts[RP_CHUNKS + 1];  /* rows of a head that come before theirs; all */
     rp_interval *met; /* (B, chunks): those of an item that do; NULL: by window alone */
     char *heads;      /* per head of the wave: its operands */
-    T *grad_query;    /* per head and chunk: partial sums; NULL: not asked for */
+    query_sums_t query_sums[RP_QUERY_SUMS];
     row_ends_t *ends; /* per head and chunk, all rows; NULL: not corrected */
     size_t head_size; /* bytes */
     unsigned char *heads_bad;
@@ -87,7 +98,7 @@ typedef struct {
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     double *column_sums; /* (chunk_keys): dS by key of the chunk */
     T *totals, *shares;  /* (BQ): dS and p by row of the tile; NULL: not wanted */
-    double *row;         /* (D_pad): a sum of table or key rows */
+    double *row;         /* (D_pad or Dp_pad): a sum of table or key rows */
     T *tile_sums;        /* (lds + VL): either of them over one tile */
     T *corner;           /* (MR, BQ + MR): dS of MR keys, by table row */
     int clean[2]; /* columns up to which scores, grads have clean cells; -1: dirty */
@@ -99,7 +110,8 @@ typedef struct {
     queries_t q;
     tile_t t;
     int64_t index, chunk; /* of the head in the wave; of the unit */
-    T *grad_query;        /* partial sums: row 0 of the head */
+    /* Partial sums, row 0 of the head: of grad_query, and of what rel_key is dotted with. */
+    T *grad_query, *grad_relative;
     const T *keys;        /* rows */
     ptrdiff_t key_stride; /* of them */
     T *d;                 /* dS: row m at d + m * t.ld */
@@ -136,10 +148,17 @@ query_row(const gradients_t *gp, int64_t index, int64_t chunk)
 }
 
 RP_INLINE T *
-grad_query_of(const gradients_t *gp, int64_t index, int64_t chunk)
+query_sums_of(const gradients_t *gp, int which, int64_t index, int64_t chunk)
 {
-    const ptrdiff_t width = gp->plan.D_pad;
-    return gp->grad_query ? gp->grad_query + query_row(gp, index, chunk) * width : NULL;
+    const query_sums_t *s = &gp->query_sums[which];
+    return s->data ? s->data + query_row(gp, index, chunk) * s->width : NULL;
+}
+
+/* Which of them rel_key's term adds to. */
+RP_INLINE int
+relative_sums(const gradients_t *gp)
+{
+    return gp->plan.p->position_query.data ? RP_OF_POSITION : RP_OF_QUERY;
 }
 
 RP_INLINE double *

@@ -26,17 +26,18 @@ next_operands(const gradients_t *gp, const visit_t *x, uintptr_t later[RP_LATER]
     if (x->grad_query)
         later[n++] = (uintptr_t)(x->grad_query + i1 * plan->D_pad);
     if (head->rows_v != head->rows_u)
-        later[n++] = (uintptr_t)(head->rows_v + i1 * plan->D_pad);
+        later[n++] = (uintptr_t)(head->rows_v + i1 * plan->Dp_pad);
     if (!by_band(&plan->rel_key) || w1 < plan->band.first)
         return;
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t row = w1 - plan->band.first;
     later[n++] =
-        (uintptr_t)(copy_of(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->D);
+        (uintptr_t)(copy_of(&plan->rel_key, x->q.b, x->q.h) + row * plan->p->Dp);
     later[n++] =
-        (uintptr_t)(copy_of(&gp->key_rows, x->q.b, x->q.h) + row * plan->D_pad);
+        (uintptr_t)(copy_of(&gp->key_rows, x->q.b, x->q.h) + row * plan->Dp_pad);
     if (sums)
-        later[n++] = (uintptr_t)(sums + (w1 - x->chunk * gp->chunk_keys) * plan->D_pad);
+        later[n++] =
+            (uintptr_t)(sums + (w1 - x->chunk * gp->chunk_keys) * plan->Dp_pad);
 }
 
 /* dP = grad_out . (v + W)' */

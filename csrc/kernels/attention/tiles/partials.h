@@ -159,7 +159,7 @@ plan_partials(gradients_t *gp)
     const rp_table *key = &p->rel_key, *query = &p->rel_query, *value = &p->rel_value;
     int bias = has_labels(p) ? RP_LABELS : RP_BAND;
     plan_partial(gp, RP_GRAD_KEY, &g->grad_rel_key, plan->rel_key.path, key->rows,
-                 key->first, p->D, RP_LN2);
+                 key->first, p->Dp, RP_LN2);
     plan_partial(gp, RP_GRAD_QUERY, &g->grad_rel_query, plan->rel_query.path,
                  query->rows, query->first, p->D, p->scale);
     plan_partial(gp, RP_GRAD_VALUE, &g->grad_rel_value, plan->rel_value.path,
@@ -167,7 +167,8 @@ plan_partials(gradients_t *gp)
     plan_partial(gp, RP_GRAD_BIAS, &g->grad_rel_bias, bias, p->rel_bias.rows,
                  p->rel_bias.first, 1, 1);
     plan_partial(gp, RP_GRAD_U, &g->grad_pos_bias_u, RP_ROWS, 1, 0, p->D, p->scale);
-    plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->D, p->scale);
+    plan_partial(gp, RP_GRAD_V, &g->grad_pos_bias_v, RP_ROWS, 1, 0, p->Dp,
+                 rel_key_scale(p));
 }
 
 static void
@@ -188,9 +189,12 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     if (gp->ends)
         memset(ends_of(gp, x->index, x->chunk) + first, 0,
                (size_t)rows * sizeof(row_ends_t));
-    if (x->grad_query)
-        memset(x->grad_query + first * plan->D_pad, 0,
-               (size_t)(rows * plan->D_pad) * sizeof(T));
+    for (int which = 0; which < RP_QUERY_SUMS; which++) {
+        T *sums = query_sums_of(gp, which, x->index, x->chunk);
+        ptrdiff_t width = gp->query_sums[which].width;
+        if (sums)
+            memset(sums + first * width, 0, (size_t)(rows * width) * sizeof(T));
+    }
     if (by_row(&plan->rel_key))
         memset(w->key_sums + first * plan->rel_key.stride, 0,
                (size_t)(rows * plan->rel_key.stride) * sizeof(T));

@@ -26,7 +26,7 @@ typedef struct {
     int may_hide;  /* some visible tile may hold hidden pairs */
     int key_tile;  /* keys of a tile */
     ptrdiff_t lds; /* row length of the score buffer: key_tile keys plus the skew */
-    int64_t Lq_pad, Lk_pad, D_pad, Dv_pad, key_tiles;
+    int64_t Lq_pad, Lk_pad, D_pad, Dv_pad, Dp_pad, key_tiles;
     band_t band;
     shown_t shown;
     weightless_t weightless;
@@ -75,7 +75,9 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     const ptrdiff_t size = sizeof(T);
     plan->p = p;
     plan->group = p->H / p->Hk;
-    plan->rel_key.path = choose_path(p, &p->rel_key, most_rows);
+    /* a narrow band that leaves out what lies beyond costs less than spreading does */
+    int narrow = p->beyond == RP_ZERO && p->Dp < p->D;
+    plan->rel_key.path = choose_path(p, &p->rel_key, narrow ? RP_FEW_ROWS : most_rows);
     plan->rel_key.stride = RP_ROUND_UP(p->rel_key.rows, VL);
     plan->rel_query.path = p->rel_query.array.data ? RP_BAND : RP_ABSENT;
     plan->rel_value.path = choose_path(p, &p->rel_value, most_rows);
@@ -89,6 +91,7 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->Lk_pad = RP_ROUND_UP(p->Lk, NR);
     plan->D_pad = RP_ROUND_UP(p->D, VL);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
+    plan->Dp_pad = RP_ROUND_UP(p->Dp, VL);
     plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||
                         p->value.row > 128 * size || p->value.row < 0;
 }

@@ -159,16 +159,16 @@ sum_columns(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 /* row += sum_n weights[n] * row n of a table or of keys; rows that no pair used may hold
  * NaN, or lie outside. */
 static void
-add_weighted_row(const gradients_t *gp, double *row, double weight, const T *other)
+add_weighted_row(double *row, double weight, const T *other, ptrdiff_t width)
 {
-    for (ptrdiff_t k = 0; weight != 0 && k < gp->plan.D_pad; k++)
+    for (ptrdiff_t k = 0; weight != 0 && k < width; k++)
         row[k] += weight * other[k];
 }
 
 static void
-write_row_sum(const gradients_t *gp, const double *row, T *sums)
+write_row_sum(const double *row, T *sums, ptrdiff_t width)
 {
-    for (ptrdiff_t k = 0; k < gp->plan.D_pad; k++)
+    for (ptrdiff_t k = 0; k < width; k++)
         sums[k] = (T)row[k];
 }
 

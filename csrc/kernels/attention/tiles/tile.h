@@ -14,7 +14,7 @@ typedef struct {
     rp_interval seen;      /* keys that any of its rows may see */
     rp_interval common;    /* keys that all of them see, but for the mask */
     int64_t saved_column;  /* w of the first saved band column; -1: none */
-    T *content, *relative; /* packed (q + u) and (q + v), times scale * log2e */
+    T *content, *relative; /* packed: what keys and what rel_key are dotted with */
     T norm, floor;         /* weightless.h: the longest row; below the rows' maxima */
     T *saved;           /* (BQ, BQ): band columns for the next key tile; NULL: none */
     T *out, *max, *sum; /* running sum_j p_j v_j, maximum and sum_j p_j of each row */

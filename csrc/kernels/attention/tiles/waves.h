@@ -8,6 +8,15 @@
 
 #include "plan.h"
 
+/* Whether what rel_key is dotted with is packed apart from what keys are. */
+RP_INLINE int
+packs_two(const plan_t *plan)
+{
+    const rp_attention *p = plan->p;
+    return is_used(&plan->rel_key) &&
+           (p->pos_bias_u.data || p->pos_bias_v.data || p->position_query.data);
+}
+
 /* How many slices of `bytes` bytes a wave takes: as many as stay in the caches of the
  * threads' cores, but enough for every thread, each slice being `units` units of work, or, as
  * windows make some of them short, two. Head by head it ends where a head does, or lies

@@ -29,7 +29,7 @@ start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t i0,
     if (!start_tile(&plan->shown, q, t, j0, plan->key_tile))
         return 0;
     q->content = x->head->rows_u + i0 * plan->D_pad;
-    q->relative = x->head->rows_v + i0 * plan->D_pad;
+    q->relative = x->head->rows_v + i0 * plan->Dp_pad;
     q->key_dots =
         x->head->key_dots ? x->head->key_dots + i0 * plan->rel_key.stride : NULL;
     q->saved_column = -1;
@@ -78,7 +78,8 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
     rp_interval tiles = chunk_queries(gp, x->q.b, x->chunk);
     x->head = &head;
     x->keys = slice_keys(gp, x->q.b, hk, &x->key_stride);
-    x->grad_query = grad_query_of(gp, x->index, x->chunk);
+    x->grad_query = query_sums_of(gp, RP_OF_QUERY, x->index, x->chunk);
+    x->grad_relative = query_sums_of(gp, relative_sums(gp), x->index, x->chunk);
     clear_partials(gp, w, x, tiles);
     for (int64_t j0 = x->chunk * gp->chunk_keys; j0 < end; j0 += plan->key_tile) {
         int keys_bad = gp->keys_bad[slice * plan->key_tiles + j0 / plan->key_tile];
@@ -134,11 +135,18 @@ backward_unit(void *context, int64_t unit, int worker)
     }
 }
 
-/* Adds the chunks' grad_query of one query tile up, in order, and writes it. */
+typedef struct {
+    const gradients_t *gp;
+    int which; /* of the query sums */
+} query_sum_t;
+
+/* Adds the chunks' sums of one query tile up, in order, and writes them. */
 static void
 write_query_unit(void *context, int64_t unit, int worker)
 {
-    const gradients_t *gp = context;
+    const query_sum_t *sum = context;
+    const gradients_t *gp = sum->gp;
+    const query_sums_t *s = &gp->query_sums[sum->which];
     const plan_t *plan = &gp->plan;
     const rp_attention *p = plan->p;
     (void)worker;
@@ -146,32 +154,44 @@ write_query_unit(void *context, int64_t unit, int worker)
     int64_t b, h;
     head_at(plan, index, &b, &h);
     int64_t i0 = tile * BQ;
-    const rp_array *grad = &gp->g->grad_query;
+    const rp_array *grad = s->grad;
     T *parts[RP_CHUNKS];
     int count = 0;
     for (int64_t chunk = 0; chunk < gp->chunks; chunk++) {
         rp_interval seen = chunk_queries(gp, b, chunk);
         if (tile >= seen.begin && tile < seen.end)
-            parts[count++] = grad_query_of(gp, index, chunk) + i0 * plan->D_pad;
+            parts[count++] =
+                query_sums_of(gp, sum->which, index, chunk) + i0 * s->width;
     }
-    int straight = grad->col == sizeof(T) && p->D == plan->D_pad;
+    int straight = grad->col == sizeof(T) && s->columns == s->width;
     for (int64_t i = i0, at = 0; i < RP_MIN(p->Lq, i0 + BQ); i++) {
         char *to = rp_at(grad, b, h, i);
         T *row = straight ? (T *)to : parts[0] + at;
-        fetch_ahead(grad, to, p->D);
+        fetch_ahead(grad, to, s->columns);
         if (count == 0) {
-            zero_run(to, grad->col, p->D);
+            zero_run(to, grad->col, s->columns);
             continue;
         }
-        for (ptrdiff_t k = 0; k < plan->D_pad; k += VL, at += VL) {
+        for (ptrdiff_t k = 0; k < s->width; k += VL, at += VL) {
             V sum = load(parts[0] + at);
             for (int n = 1; n < count; n++)
                 sum += load(parts[n] + at);
-            store(row + k, sum * (T)p->scale);
+            store(row + k, sum * s->factor);
         }
         if (!straight)
-            unpack_row(to, grad->col, row, p->D);
+            unpack_row(to, grad->col, row, s->columns);
     }
+}
+
+static rp_status
+write_query_sums(const gradients_t *gp, int which)
+{
+    query_sum_t sum = {gp, which};
+    int64_t heads = gp->plan.slices * gp->plan.group;
+    if (!gp->query_sums[which].data)
+        return RP_OK;
+    return rp_parallel(heads * query_tiles(gp), write_query_unit, &sum,
+                       gp->plan.p->threads);
 }
 
 static rp_status
@@ -190,8 +210,8 @@ run_backward_wave(gradients_t *gp)
         status = rp_parallel(plan->slices * gp->chunks, backward_unit, gp, threads);
     if (!status && gp->correct_ends)
         status = rp_parallel(heads, correct_ends_unit, gp, threads);
-    if (!status && gp->grad_query)
-        status = rp_parallel(heads * tiles, write_query_unit, gp, threads);
+    for (int which = 0; !status && which < RP_QUERY_SUMS; which++)
+        status = write_query_sums(gp, which);
     for (int which = 0; !status && which < RP_PARTIALS; which++)
         status = sum_partial(gp, which);
     return status ? status : sum_bias_gradient(gp);

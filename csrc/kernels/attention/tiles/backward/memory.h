@@ -10,11 +10,10 @@ static head_t
 lay_out_head(const gradients_t *gp, arena_t *arena)
 {
     const plan_t *plan = &gp->plan;
-    const rp_attention *p = plan->p;
-    int two = p->pos_bias_u.data || p->pos_bias_v.data;
     head_t head = {0};
     head.rows_u = take_numbers(arena, plan->Lq_pad * plan->D_pad);
-    head.rows_v = two ? take_numbers(arena, plan->Lq_pad * plan->D_pad) : head.rows_u;
+    head.rows_v = packs_two(plan) ? take_numbers(arena, plan->Lq_pad * plan->Dp_pad)
+                                  : head.rows_u;
     head.grad_rows = take_numbers(arena, plan->Lq_pad * plan->Dv_pad);
     head.max = take_numbers(arena, plan->Lq_pad);
     head.norm = take_numbers(arena, plan->Lq_pad);
@@ -59,7 +58,7 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     w->corner = take_numbers(arena, MR * (BQ + MR) + MR);
     w->offset_sums = take(arena, gp->chunk_keys + rows, sizeof(double));
     w->column_sums = take(arena, gp->chunk_keys, sizeof(double));
-    w->row = take(arena, plan->D_pad, sizeof(double));
+    w->row = take(arena, RP_MAX(plan->D_pad, plan->Dp_pad), sizeof(double));
     w->clean[0] = w->clean[1] = -1;
 }
 
@@ -71,8 +70,11 @@ lay_out_partials(gradients_t *gp, arena_t *arena)
     const size_t size = sizeof(T);
     int64_t heads = plan->slices * plan->group;
     size_t queries = (size_t)gp->starts[gp->chunks];
-    if (gp->g->grad_query.data)
-        gp->grad_query = take(arena, heads, queries * (size_t)plan->D_pad * size);
+    for (int which = 0; which < RP_QUERY_SUMS; which++) {
+        query_sums_t *s = &gp->query_sums[which];
+        if (s->grad->data)
+            s->data = take(arena, heads, queries * (size_t)s->width * size);
+    }
     gp->bias_sums = take(arena, heads * gp->chunks,
                          (size_t)bias_sums_count(gp->g) * sizeof(double));
     if (gp->correct_ends)

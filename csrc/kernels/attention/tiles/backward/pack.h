@@ -59,7 +59,7 @@ pack_head_unit(void *context, int64_t unit, int worker)
     const rp_array *grad = &gp->g->grad_out;
     head_t head = head_of(gp, index);
     pack_queries(plan, b, h, i0, rows, padded, head.rows_u + i0 * plan->D_pad,
-                 head.rows_v + i0 * plan->D_pad);
+                 head.rows_v + i0 * plan->Dp_pad);
     for (int64_t i = i0; i < i0 + padded; i++) {
         const char *row = grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL;
         if (row)
@@ -71,10 +71,10 @@ pack_head_unit(void *context, int64_t unit, int worker)
     head.bad[i0 / BQ] =
         rows_not_finite(head.rows_u + i0 * plan->D_pad, rows, plan->D_pad) ||
         (head.rows_v != head.rows_u &&
-         rows_not_finite(head.rows_v + i0 * plan->D_pad, rows, plan->D_pad)) ||
+         rows_not_finite(head.rows_v + i0 * plan->Dp_pad, rows, plan->Dp_pad)) ||
         rows_not_finite(head.grad_rows + i0 * plan->Dv_pad, rows, plan->Dv_pad);
     if (head.key_dots)
-        dot_rel_key(plan, b, h, head.rows_v + i0 * plan->D_pad, padded,
+        dot_rel_key(plan, b, h, head.rows_v + i0 * plan->Dp_pad, padded,
                     head.key_dots + i0 * plan->rel_key.stride);
     if (head.value_dots)
         dot_rel_value(gp, b, h, head.grad_rows + i0 * plan->Dv_pad, padded,

@@ -16,8 +16,8 @@ plan_gradient_tables(gradients_t *gp)
     gp->query_rows.path = plan->rel_query.path;
     gp->value_panels.path = plan->rel_value.path;
     gp->value_panels.stride = RP_ROUND_UP(p->rel_value.rows, VL);
-    add_table(plan, &plan->rel_key, &p->rel_key, p->D, 1, 1);
-    add_table(plan, &gp->key_rows, &p->rel_key, p->D, 0, 1);
+    add_table(plan, &plan->rel_key, &p->rel_key, p->Dp, 1, 1);
+    add_table(plan, &gp->key_rows, &p->rel_key, p->Dp, 0, 1);
     add_table(plan, &plan->rel_query, &p->rel_query, p->D, 1, factor);
     add_table(plan, &gp->query_rows, &p->rel_query, p->D, 0, factor);
     add_table(plan, &gp->value_panels, &p->rel_value, p->Dv, 1, 1);
@@ -32,7 +32,8 @@ corrects_ends(const gradients_t *gp)
     const plan_t *plan = &gp->plan;
     return is_used(&plan->rel_value) && is_used(&plan->rel_key) &&
            !has_labels(&g->forward) && g->forward.beyond == RP_CLIP &&
-           (g->grad_query.data || g->grad_rel_key.data || g->grad_pos_bias_v.data);
+           (gp->query_sums[relative_sums(gp)].grad->data || g->grad_rel_key.data ||
+            g->grad_pos_bias_v.data);
 }
 
 /* Key chunks: 16 units of work to a batch item, as far as there are keys for them, cut from
@@ -54,6 +55,17 @@ plan_chunks(gradients_t *gp)
     gp->chunk_keys = RP_MIN(gp->chunk_keys, plan->Lk_pad);
 }
 
+static void
+plan_query_sums(gradients_t *gp)
+{
+    const plan_t *plan = &gp->plan;
+    const rp_attention *p = plan->p;
+    gp->query_sums[RP_OF_QUERY] =
+        (query_sums_t){&gp->g->grad_query, p->D, plan->D_pad, (T)p->scale, NULL};
+    gp->query_sums[RP_OF_POSITION] =
+        (query_sums_t){&gp->g->grad_position_query, p->Dp, plan->Dp_pad, 1, NULL};
+}
+
 /* How many slices a wave takes, which bounds what is packed and summed up at a time. */
 static void
 plan_gradient_waves(gradients_t *gp)
@@ -61,6 +73,8 @@ plan_gradient_waves(gradients_t *gp)
     plan_t *plan = &gp->plan;
     const size_t size = sizeof(T);
     size_t head = gp->head_size + (size_t)(gp->starts[gp->chunks] * plan->D_pad) * size;
+    if (gp->g->grad_position_query.data)
+        head += (size_t)(gp->starts[gp->chunks] * plan->Dp_pad) * size;
     if (gp->correct_ends)
         head += (size_t)gp->starts[gp->chunks] * sizeof(row_ends_t);
     for (int which = 0; which < RP_PARTIALS; which++) {
@@ -91,6 +105,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
     gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
                     p->key.row > 128 * size || p->key.row < 0;
+    plan_query_sums(gp);
     gp->correct_ends = corrects_ends(gp);
     plan_gradient_tables(gp);
     plan_queries(gp);

@@ -10,7 +10,6 @@ static void
 lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
 {
     const rp_attention *p = plan->p;
-    int two = is_used(&plan->rel_key) && (p->pos_bias_u.data || p->pos_bias_v.data);
     queries_t q = {0};
     w->scores = take_numbers(arena, BQ * plan->lds);
     w->lane_max = take_numbers(arena, BQ * VL);
@@ -19,7 +18,8 @@ lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
     w->queries = take(arena, plan->block_tiles, sizeof(queries_t));
     for (int i = 0; i < plan->block_tiles; i++) {
         q.content = take_numbers(arena, BQ * plan->D_pad);
-        q.relative = two ? take_numbers(arena, BQ * plan->D_pad) : q.content;
+        q.relative =
+            packs_two(plan) ? take_numbers(arena, BQ * plan->Dp_pad) : q.content;
         q.saved = by_band(&plan->rel_key) ? take_numbers(arena, BQ * BQ) : NULL;
         q.out = take_numbers(arena, BQ * plan->Dv_pad);
         q.max = take_numbers(arena, BQ);

@@ -5,18 +5,18 @@
 
 #include "../waves.h"
 
-/* (q + u) and (q + v), times scale * log2e, of the `rows` queries from i0 on, then zeros
- * up to `padded` rows. */
+/* (q + u) and (q + v), or the position query in its place, times their scale * log2e, of the
+ * `rows` queries from i0 on, then zeros up to `padded` rows. */
 static void
 pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
              int64_t padded, T *content, T *relative)
 {
     const rp_attention *p = plan->p;
-    const T factor = (T)(p->scale * RP_LOG2E);
-    pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D, factor);
+    pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D,
+              (T)(p->scale * RP_LOG2E));
     if (relative != content)
-        pack_sums(relative, &p->query, &p->pos_bias_v, b, h, i0, rows, padded, p->D,
-                  factor);
+        pack_sums(relative, rel_key_queries(p), &p->pos_bias_v, b, h, i0, rows, padded,
+                  p->Dp, (T)(rel_key_scale(p) * RP_LOG2E));
 }
 
 /* Keys, and where needed values, of one key tile of one slice. */

@@ -1,0 +1,356 @@
+"""A query of rel_key's own: `position_query`, as of Inkling, Zipformer and WavLM."""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+import pytest
+from gradient_problems import Problem, check_everywhere
+from problems import DTYPES, PATHS, cast, check, normal, qkv
+from tolerances import assert_bitwise, assert_close, assert_results_close
+
+import relpos
+from relpos import _core
+from relpos._settings import use_isa
+
+WIDTHS = [1, 4, 16, 23, 80]
+SHAPES = [*PATHS, (70, 600)]
+#: Rows of rel_key, and how a pair finds its own.
+PLACES = {
+    "few rows": (9, {}),
+    "a band": (601, {}),
+    "zero beyond": (9, {"beyond": "zero"}),
+    "a past": (33, {"min_relative_position": -32, "beyond": "zero", "is_causal": True}),
+    "buckets": (3, {"buckets": np.arange(41) % 3}),
+}
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+everywhere = pytest.mark.parametrize("place", PLACES)
+
+
+def problem(lq, lk, dp, rows, batch=(2,), heads=2, d=24, *, table=()):
+    """(query, key, value) and the keywords of a call whose queries are the last."""
+    rng = np.random.default_rng([lq, lk, dp, rows])
+    inputs = qkv(rng, batch, heads, lq, lk, d, 17)
+    return inputs, {
+        "position_query": normal(rng, *batch, heads, lq, dp, scale=max(dp, 1) ** -0.5),
+        "rel_key": normal(rng, *table, rows, dp),
+        "query_offset": lk - lq,
+    }
+
+
+def named(inputs, keywords, **more):
+    """All of a call by name."""
+    return dict(zip(("query", "key", "value"), inputs, strict=True)) | keywords | more
+
+
+def with_gradients(arguments, wrt, kind=np.float32):
+    """Out, and the gradients of `wrt`."""
+    result = relpos.attention(**arguments, return_context=True)
+    grad = normal(np.random.default_rng(3), *result.out.shape).astype(kind)
+    found = result.context.backward(grad, wrt=wrt)
+    return result.out, {name: getattr(found, name) for name in wrt}
+
+
+# ---- the formula ---------------------------------------------------------------------
+
+
+@everywhere
+@both_dtypes
+@pytest.mark.parametrize("dp", WIDTHS)
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_forward(isa, dtype, lq, lk, dp, place):
+    rows, settings = PLACES[place]
+    inputs, keywords = problem(lq, lk, dp, rows)
+    check(inputs, keywords | settings, dtype)
+
+
+@everywhere
+@pytest.mark.parametrize("dp", [1, 16, 23])
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_gradients(lq, lk, dp, place):
+    rows, settings = PLACES[place]
+    rng = np.random.default_rng([lq, dp])
+    arrays, keywords = problem(lq, lk, dp, rows, table=(2,))
+    keywords |= {"pos_bias_u": normal(rng, 24), "pos_bias_v": normal(rng, 2, dp)}
+    offset = keywords.pop("query_offset")
+    grads = normal(rng, 2, 2, lq, 17), normal(rng, 2, 2, lq)
+    given = Problem(
+        named(arrays, keywords), settings | {"query_offset": offset}, *grads
+    )
+    check_everywhere(given)
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_beyond_a_band(causal, values):
+    """Tiles of pairs that have no term at all, before the table and behind it."""
+    rng = np.random.default_rng(causal)
+    arrays, keywords = problem(200, 1400, 5, 301, batch=(), table=(2,))
+    keywords["query_offset"] = 600
+    keywords["pos_bias_v"] = normal(rng, 2, 5)
+    if values:
+        keywords["rel_value"] = normal(rng, 301, 17)
+    settings = {"beyond": "zero", "is_causal": causal}
+    settings["query_offset"] = keywords.pop("query_offset")
+    grads = normal(rng, 2, 200, 17), normal(rng, 2, 200)
+    check_everywhere(Problem(named(arrays, keywords), settings, *grads))
+    for dtype in DTYPES:
+        check(arrays, keywords | settings, dtype)
+
+
+def test_it_is_the_padded_form():
+    """A query of D + Dp columns, whose last are for the table alone, says the same."""
+    inputs, keywords = problem(40, 300, 16, 9)
+    position, table = keywords["position_query"], keywords["rel_key"]
+    scale = 24**-0.5
+    query, key = (np.pad(x, ((0, 0),) * 3 + ((0, 16),)) for x in inputs[:2])
+    padded = np.pad(table, ((0, 0), (24, 0)))
+    shifted = query + np.pad(position / scale, ((0, 0),) * 3 + ((24, 0),))
+    want = relpos.attention(
+        shifted, key, inputs[2], rel_key=padded, scale=scale, query_offset=260
+    )
+    assert_close(relpos.attention(*inputs, **keywords), want, "same_formula")
+
+
+def test_scale_multiplies_the_content_alone():
+    inputs, keywords = problem(40, 40, 5, 9)
+    got = relpos.attention(*inputs, **keywords, scale=0.0, return_lse=True)
+    table = keywords["position_query"] @ keywords["rel_key"].T
+    rows = np.clip(np.arange(40) - np.arange(40)[:, None], -4, 4) + 4
+    scores = np.take_along_axis(table, np.broadcast_to(rows, (2, 2, 40, 40)), -1)
+    assert_close(got.lse, np.logaddexp.reduce(scores, axis=-1), "forward")
+
+
+def test_rel_query_keeps_the_scale_and_its_columns():
+    inputs, keywords = problem(40, 300, 5, 9)
+    rng = np.random.default_rng(0)
+    keywords |= {"rel_query": normal(rng, 2, 9, 24), "rel_value": normal(rng, 9, 17)}
+    for dtype in DTYPES:
+        check(inputs, keywords, dtype)
+
+
+@both_dtypes
+def test_labels_that_tiles_do_not_take(isa, dtype):
+    """More labels than a product with all of them pays for."""
+    inputs, keywords = problem(20, 30, 3, 5000, batch=(), table=(2,))
+    del keywords["query_offset"]
+    labels = np.random.default_rng(1).integers(-1, 5000, (20, 30))
+    check(inputs, keywords | {"labels": labels}, dtype)
+
+
+def test_gradients_of_labels_that_tiles_do_not_take():
+    arrays, keywords = problem(20, 30, 3, 5000, batch=(2,))
+    del keywords["query_offset"]
+    rng = np.random.default_rng(1)
+    labels = rng.integers(-1, 5000, (20, 30))
+    keywords["pos_bias_v"] = normal(rng, 2, 3)
+    grads = normal(rng, 2, 2, 20, 17), normal(rng, 2, 2, 20)
+    check_everywhere(Problem(named(arrays, keywords), {"labels": labels}, *grads))
+
+
+@both_dtypes
+def test_query_heads_that_share_a_key_head(isa, dtype):
+    """The position query has a row for each query head."""
+    inputs, keywords = problem(40, 300, 5, 9, heads=4)
+    query, key, value = inputs
+    keywords["enable_gqa"] = True
+    check((query, key[:, :2], value[:, :2]), keywords, dtype)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2,), (3, 1), (3, 2)])
+def test_batch_axes_broadcast(lead):
+    inputs, keywords = problem(40, 70, 5, 9)
+    rng = np.random.default_rng(2)
+    keywords["position_query"] = normal(rng, *lead, 2, 40, 5)
+    arguments = named(inputs, keywords)
+    got, gradients = with_gradients(arguments, ["position_query", "query"])
+    want = dense_oracle.attention(**arguments)
+    assert_close(got, want.out, "forward")
+    full = np.broadcast_to(keywords["position_query"], (*got.shape[:-1], 5))
+    _, whole = with_gradients(arguments | {"position_query": full}, ["position_query"])
+    total = whole["position_query"].sum(tuple(range(full.ndim - len(lead) - 3)))
+    axes = tuple(n for n, size in enumerate(lead) if size == 1)
+    total = total.sum(axis=axes, keepdims=True) if axes else total
+    assert gradients["position_query"].shape == (*lead, 2, 40, 5)
+    assert_close(gradients["position_query"], total, "same_formula")
+
+
+def test_without_columns_there_is_no_term():
+    inputs, keywords = problem(40, 70, 0, 9)
+    arguments = named(inputs, keywords)
+    got, gradients = with_gradients(arguments, ["position_query", "rel_key"])
+    assert_close(got, relpos.attention(*inputs), "same_formula")
+    assert gradients["position_query"].shape == (2, 2, 40, 0)
+    assert gradients["rel_key"].shape == (9, 0)
+
+
+# ---- what a gradient is asked for ----------------------------------------------------
+
+
+@pytest.mark.parametrize("lq, lk", SHAPES)
+@pytest.mark.parametrize("rows", [9, 601])
+def test_each_gradient_alone_is_the_same(lq, lk, rows):
+    inputs, keywords = problem(lq, lk, 16, rows, table=(2,))
+    rng = np.random.default_rng(4)
+    more = {"rel_value": normal(rng, 9, 17), "pos_bias_v": normal(rng, 16)}
+    arguments = named(inputs, keywords, **more)
+    arguments["buckets"] = np.arange(9) if rows == 9 else None
+    if rows != 9:
+        del arguments["rel_value"]
+    names = ["query", "position_query", "rel_key", "pos_bias_v"]
+    _, together = with_gradients(arguments, names)
+    for name in names:
+        _, alone = with_gradients(arguments, [name])
+        assert_bitwise(alone[name], together[name])
+
+
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
+    """Where logits do not depend on the position query, it changes no gradient."""
+    inputs, keywords = problem(lq, lk, 7, 9)
+    keywords["rel_key"][:] = 0
+    names = ["query", "key", "value"]
+    _, got = with_gradients(named(inputs, keywords), names)
+    _, want = with_gradients(named(inputs, {"query_offset": lk - lq}), names)
+    for name in names:
+        assert_close(got[name], want[name], "same_formula")
+
+
+# ---- memory, threads, hidden pairs --------------------------------------------------
+
+
+@both_dtypes
+@pytest.mark.parametrize("rows", [9, 601])
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_bits_do_not_depend_on_threads(isa, dtype, lq, lk, rows):
+    inputs, keywords = problem(lq, lk, 16, rows, table=(2,))
+    keywords["pos_bias_v"] = normal(np.random.default_rng(5), 2, 16)
+    arguments = cast(named(inputs, keywords), dtype)
+    names = ["query", "key", "position_query", "rel_key", "pos_bias_v"]
+    results = []
+    for threads in (1, 2, 3):
+        with relpos.threads(threads):
+            results.append(with_gradients(arguments, names))
+    for out, gradients in results[1:]:
+        assert_bitwise(out, results[0][0])
+        for name, gradient in gradients.items():
+            assert_bitwise(gradient, results[0][1][name])
+
+
+@pytest.mark.parametrize("rows", [9, 601])
+def test_a_batch_item_has_the_bits_that_it_has_alone(isa, rows):
+    inputs, keywords = problem(40, 300, 16, rows, batch=(3,))
+    whole = relpos.attention(*inputs, **keywords)
+    own = keywords | {"position_query": keywords["position_query"][1]}
+    assert_bitwise(relpos.attention(*(x[1] for x in inputs), **own), whole[1])
+
+
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_what_is_hidden_may_be_nan(isa, lq, lk):
+    """A padded query's position query, with no gradient, and rows that nobody uses."""
+    inputs, keywords = problem(lq, lk, 16, 2 * lk + 1)
+    rng = np.random.default_rng(6)
+    arguments = named(inputs, keywords, is_causal=True)
+    poisoned = arguments | {n: arguments[n].copy() for n in keywords if "q" not in n}
+    poisoned["rel_key"][lk + 1 :] = np.nan  # the future
+    poisoned["position_query"] = keywords["position_query"].copy()
+    poisoned["position_query"][:, :, -1] = np.nan
+    grad = normal(rng, 2, 2, lq, 17)
+    grad[:, :, -1] = 0
+    results = []
+    for given in (arguments, poisoned):
+        result = relpos.attention(**given, return_context=True)
+        results.append((result.out, result.context.backward(grad)))
+    (want, exact), (got, found) = results
+    assert_close(got[:, :, :-1], want[:, :, :-1], "same_formula")
+    for name in ("query", "key", "value", "rel_key", "position_query"):
+        assert np.isfinite(getattr(found, name)).all(), name
+        assert_close(getattr(found, name), getattr(exact, name), "gradient")
+
+
+@pytest.mark.parametrize("change", ["strided", "reversed", "transposed", "unaligned"])
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_layouts(isa, change, lq, lk):
+    """Of rows that are longer than those of query, key and value together."""
+    inputs, keywords = problem(lq, lk, 80, 9)
+    layouts = {
+        "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+        "reversed": lambda x: x[..., ::-1].copy()[..., ::-1],
+        "transposed": lambda x: np.asfortranarray(x),
+        "unaligned": lambda x: np.frombuffer(
+            b"\0" + x.tobytes(), np.dtype(x.dtype), offset=1
+        ).reshape(x.shape),
+    }
+    names = ["position_query", "rel_key"]
+    arguments = named(inputs, keywords)
+    laid = {name: layouts[change](arguments[name]) for name in names}
+    out, gradients = with_gradients(arguments, names)
+    got, found = with_gradients(arguments | laid, names)
+    assert_bitwise(got, out)
+    for name in names:
+        assert_bitwise(found[name], gradients[name])
+
+
+def test_float16():
+    inputs, keywords = problem(40, 70, 5, 9)
+    half = cast(named(inputs, keywords), np.float16)
+    names = ["position_query", "rel_key"]
+    out, gradients = with_gradients(half, names, np.float16)
+    assert out.dtype == np.float16
+    assert all(x.dtype == np.float16 for x in gradients.values())
+    want, exact = with_gradients(cast(half, np.float32), names, np.float16)
+    assert_bitwise(out, want.astype(np.float16))
+    for name, gradient in gradients.items():
+        assert_bitwise(gradient, exact[name].astype(np.float16))
+
+
+@both_dtypes
+def test_dropout_weights_and_a_context_used_twice(isa, dtype):
+    inputs, keywords = problem(40, 300, 16, 9)
+    settings = {"dropout_p": 0.3, "rng": 5, "is_causal": True}
+    arguments = cast(named(inputs, keywords), dtype) | settings
+    flags = {"return_lse": True, "return_weights": True, "return_context": True}
+    got = relpos.attention(**arguments, **flags)
+    assert_results_close(got, dense_oracle.attention(**arguments), "forward")
+    grad = normal(np.random.default_rng(7), *got.out.shape).astype(dtype)
+    first, second = (got.context.backward(grad) for _ in range(2))
+    assert_bitwise(first.position_query, second.position_query)
+    assert_bitwise(first.rel_key, second.rel_key)
+
+
+def test_gradients_equal_differences_of_the_forward():
+    """Along random directions of what the term is made of, at five points."""
+    inputs, keywords = problem(11, 40, 3, 9)
+    arguments = named(inputs, keywords, is_causal=True)
+    rng = np.random.default_rng(8)
+    names = ["position_query", "rel_key", "query"]
+    for isa in _core.by_isa:
+        with use_isa(isa):
+            out, gradients = with_gradients(arguments, names)
+            grad = normal(np.random.default_rng(3), *out.shape)
+            for name in names:
+                step = 1e-3 * rng.standard_normal(arguments[name].shape)
+                at = {
+                    n: np.vdot(
+                        grad,
+                        relpos.attention(
+                            **arguments | {name: arguments[name] + n * step}
+                        ),
+                    )
+                    for n in (-2, -1, 1, 2)
+                }
+                want = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / 12
+                size = np.linalg.norm(gradients[name]) * np.linalg.norm(step)
+                assert abs(np.vdot(gradients[name], step) - want) <= 1e-8 * size
+
+
+def test_schemes_hand_it_on():
+    inputs, keywords = problem(40, 40, 5, 9)
+    offset = keywords.pop("query_offset")
+    want = relpos.attention(*inputs, **keywords, query_offset=offset)
+    assert_bitwise(relpos.shaw_attention(*inputs, **keywords), want)
+    network = [1.0], [0.0], np.zeros((2, 1)), np.zeros(2), 1.0, 1.0
+    assert_bitwise(relpos.fire_attention(*inputs, *network, **keywords), want)
+    music = keywords | {"rel_key": np.ones((79, 5))}
+    got = relpos.relative_global_attention(*inputs, **music)
+    assert_close(got, relpos.attention(*inputs, is_causal=True), "same_formula")
