@@ -38,13 +38,16 @@ def tables(rng, names, rows):
     return {name: normal(rng, *shapes[name]) for name in names}
 
 
+def named(arrays):
+    return dict(zip(("query", "key", "value"), arrays, strict=True))
+
+
 def grid(names, height=6, width=11, lq=None):
     """Pairs of cells of a grid; lq: of the first cells only."""
     rng = np.random.default_rng([height, width])
     cells = height * width
     lq = cells if lq is None else lq
-    arrays = qkv(rng, (2,), H, lq, cells, D, DV)
-    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs = named(qkv(rng, (2,), H, lq, cells, D, DV))
     inputs |= tables(rng, names, 2 * (height + width) - 2)
     labels = tuple(x[:lq] for x in axes(height, width))
     outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
@@ -101,9 +104,7 @@ def scattered(rng, count, lq=40, lk=70):
     labels = tuple(
         rng.integers(-2, 9, shapes[n % 5]).astype(kinds[n % 4]) for n in range(count)
     )
-    inputs = dict(
-        zip(("query", "key", "value"), qkv(rng, (2,), H, lq, lk, D, DV), strict=True)
-    )
+    inputs = named(qkv(rng, (2,), H, lq, lk, D, DV))
     inputs |= tables(rng, EVERY[:1] + EVERY[2:], 9)
     outs = normal(rng, 2, H, lq, DV), normal(rng, 2, H, lq)
     mask = rng.random((lq, lk)) < 0.8
@@ -121,6 +122,45 @@ def test_with_fewer_queries_and_a_window(isa):
     settings = problem.settings | {"query_offset": 66, "window": (50, 0)}
     want = dense_oracle.attention(**problem.inputs, **settings)
     assert_results_close(run(**problem.inputs, **settings), want)
+
+
+def runs_of_labels(kind):
+    """Rows of labels that stay, rise and fall, to both ends of the table and past."""
+    keys, rows = np.arange(70), 120
+    lines = [keys * 0, keys * 0 + rows - 1, keys, rows - 1 - keys, keys - 3]
+    lines += [rows - 70 + keys, 69 - keys, keys // 16, keys // 7, keys % 16, -keys % 9]
+    lines += [keys - 64, 30 - keys, np.full(70, -1)]
+    lines += [np.where(keys == at, 5, keys) for at in (1, 8, 15, 31)]
+    lines += [np.where(keys == at, 5, 100 - keys) for at in (1, 8, 15, 31)]
+    return np.array(lines * 3)[:40].astype(kind)
+
+
+@pytest.mark.sanitized
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64"])
+def test_labels_that_stay_rise_or_fall(kind):
+    """Vectors of them are taken at once, in memory of any layout."""
+    labels, rng = runs_of_labels(kind), np.random.default_rng(6)
+    inputs = named(qkv(rng, (), H, 40, 70, D, DV))
+    inputs |= tables(rng, ("rel_key", "rel_value"), 120)
+    outs = normal(rng, H, 40, DV), normal(rng, H, 40)
+    problem = Problem(inputs, {"labels": labels}, *outs)
+    check_everywhere(problem)
+    want = problem.gradients()
+    wide = np.repeat(labels, 2, axis=1)[:, ::2]
+    turned = np.ascontiguousarray(labels.T).T
+    for laid in (wide, turned, labels[:, ::-1].copy()[:, ::-1]):
+        other = problem._replace(settings={"labels": laid})
+        assert_gradients_close(other.gradients(), want)
+
+
+def test_int8_labels_that_rise_past_their_largest():
+    """127 goes on with -128, which names no row."""
+    labels = (np.arange(40)[:, None] + np.arange(70) + 60).astype(np.int8)
+    rng = np.random.default_rng(7)
+    inputs = named(qkv(rng, (), H, 40, 70, D, DV))
+    inputs |= tables(rng, ("rel_key", "rel_value"), 300)
+    outs = normal(rng, H, 40, DV), normal(rng, H, 40)
+    check_everywhere(Problem(inputs, {"labels": labels}, *outs))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
