@@ -53,6 +53,7 @@ from relpos.reference.later import (
     selective_rotary,
     stick_breaking_attention,
 )
+from relpos.reference.logits import scores
 from relpos.reference.pairs import AttentionOutput
 from relpos.reference.positions import (
     grid_labels,
@@ -125,6 +126,7 @@ __all__ = [
     "rotary_frequencies",
     "rotary_from_config",
     "rotary_magnitude",
+    "scores",
     "segment_ranges",
     "selective_rotary",
     "shaw_attention",

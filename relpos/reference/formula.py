@@ -15,6 +15,7 @@ pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them;
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -172,9 +173,8 @@ class Terms(NamedTuple):
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
-        parts = [gather(self.tables[name], *rows) for rows in self.rows[name]]
-        total: Floats = np.sum(parts, axis=0)
-        return total
+        parts = (gather(self.tables[name], *rows) for rows in self.rows[name])
+        return reduce(np.add, parts)
 
 
 def terms(

@@ -16,6 +16,7 @@ __all__ = [
     "attend",
     "float64",
     "gather",
+    "masked",
     "offset_of",
     "relative",
     "softmax",
@@ -163,6 +164,16 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     return p / np.where(total == 0, 1.0, total), lse[..., 0]
 
 
+def masked(s: Floats, see: Bools, attn_mask: ArrayLike | None) -> tuple[Floats, Bools]:
+    """s_ij + mask_ij, and what is seen of it: True, or more than -inf."""
+    if attn_mask is None:
+        return s, see
+    if np.asarray(attn_mask).dtype == bool:
+        return s, see & np.asarray(attn_mask)
+    mask = stay_finite(np.asarray(attn_mask, dtype=np.float64))
+    return s + mask, see & (mask != -np.inf)
+
+
 def weigh(
     s: Floats,
     values: Floats,
@@ -176,11 +187,7 @@ def weigh(
 
     The mask is applied here; z is 1 without dropout, else keep / (1 - dropout_p).
     """
-    if attn_mask is not None and np.asarray(attn_mask).dtype == bool:
-        see = see & np.asarray(attn_mask)
-    elif attn_mask is not None:
-        mask = stay_finite(np.asarray(attn_mask, dtype=np.float64))
-        s, see = s + mask, see & (mask != -np.inf)
+    s, see = masked(s, see, attn_mask)
     s = np.where(see, s, -np.inf)
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
     s = np.broadcast_to(s, (*batch, *s.shape[-2:]))

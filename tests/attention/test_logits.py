@@ -56,6 +56,8 @@ def check(run):
     )
     arguments = asked(inputs, problem.settings)
     logits = relpos.scores(**arguments)
+    defined = relpos.reference.scores(**arguments)  # without rel_value's batch axes
+    assert_close(logits, np.broadcast_to(defined, logits.shape), "forward")
     parts = relpos.scores(**arguments, terms=True)
     assert [*parts] == [name for name in TERMS if name in parts]
     assert {x.dtype for x in (logits, *parts.values())} == {np.dtype(run.dtype)}
