@@ -96,6 +96,8 @@ TRIED = {
     "recipes.forgetting_transformer_backward": "forgetting_transformer_backward",
     "recipes.from_config": "from_config from_pretrained",
     "recipes.gpt_oss": "gpt_oss attention_sinks",
+    "recipes.inkling": "inkling inkling_attention",
+    "recipes.inkling_temperature": "inkling_temperature",
     "recipes.layoutlmv3": "layoutlmv3 layoutlm",
     "recipes.layoutlmv3_backward": "layoutlmv3_backward",
     "recipes.llama4": "llama4 chunked_attention irope",
@@ -118,9 +120,14 @@ TRIED = {
     "recipes.umt5": "umt5 umt5_attention",
     "recipes.vits": "vits vits_attention",
     "recipes.wav2vec2_bert": "wav2vec2_bert w2v_bert",
+    "recipes.wavlm": "wavlm wavlm_attention gated_relative_position_bias",
+    "recipes.wavlm_backward": "wavlm_backward",
     "recipes.xlnet": "xlnet xlnet_attention",
     "recipes.xlnet_segments": "xlnet_segments segments",
     "recipes.xlnet_segments_backward": "xlnet_segments_backward",
+    "recipes.zipformer": "zipformer zipformer_attention",
+    "recipes.zipformer_backward": "zipformer_backward",
+    "recipes.zipformer_positions": "zipformer_positions compact_relpos",
     "recipes": "models",
     "nn.ConformerRelPositionAttention": """
         conformer conformer_attention ConformerRelPositionAttention

@@ -179,6 +179,7 @@ SCHEMES = (
         "relative_global_attention",
         (
             *("relative_global_attention", "skewed_scores", "skew", "unskew"),
+            *("recipes.inkling", "recipes.inkling_temperature"),
             "nn.RelativeGlobalAttention",
         ),
         "relative",
@@ -195,6 +196,8 @@ SCHEMES = (
             *("recipes.xlnet_segments_backward", "recipes.parakeet"),
             *("recipes.parakeet_backward", "recipes.enformer"),
             *("recipes.enformer_backward", "recipes.enformer_positions"),
+            *("recipes.zipformer", "recipes.zipformer_backward"),
+            "recipes.zipformer_positions",
             "nn.RelPartialLearnableMultiHeadAttn",
             "nn.ConformerRelPositionAttention",
         ),
@@ -245,6 +248,7 @@ SCHEMES = (
         (
             *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket"),
             *("recipes.mpnet", "recipes.umt5", "recipes.longt5_local"),
+            *("recipes.wavlm", "recipes.wavlm_backward"),
             *("recipes.layoutlmv3", "recipes.layoutlmv3_backward"),
         ),
         "relative",

@@ -59,6 +59,10 @@ from relpos.recipes.grids import (
     botnet as botnet,
     swin as swin,
 )
+from relpos.recipes.inkling import (
+    inkling as inkling,
+    inkling_temperature as inkling_temperature,
+)
 from relpos.recipes.llama4 import (
     llama4 as llama4,
     llama4_temperature as llama4_temperature,
@@ -88,10 +92,19 @@ from relpos.recipes.swin_v2 import (
     swin_v2 as swin_v2,
     swin_v2_backward as swin_v2_backward,
 )
+from relpos.recipes.wavlm import (
+    wavlm as wavlm,
+    wavlm_backward as wavlm_backward,
+)
 from relpos.recipes.xlnet import (
     xlnet as xlnet,
     xlnet_segments as xlnet_segments,
     xlnet_segments_backward as xlnet_segments_backward,
+)
+from relpos.recipes.zipformer import (
+    zipformer as zipformer,
+    zipformer_backward as zipformer_backward,
+    zipformer_positions as zipformer_positions,
 )
 
 __all__ = _publish(globals())

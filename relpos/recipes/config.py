@@ -14,6 +14,7 @@ from relpos.recipes.beit import beit
 from relpos.recipes.buckets import longt5_local, mpnet, umt5
 from relpos.recipes.decoders import gpt_oss, recurrent_gemma
 from relpos.recipes.grids import swin
+from relpos.recipes.inkling import inkling
 from relpos.recipes.sam import sam
 from relpos.recipes.sequences import bert, t5
 from relpos.recipes.speech import vits, wav2vec2_bert
@@ -203,11 +204,19 @@ def _recurrent_gemma(model: _Model) -> Keywords:
     return recurrent_gemma(older or model.setting("sliding_window"))
 
 
+def _inkling(model: _Model) -> Keywords:
+    window = model.sliding("hybrid_sliding", "sliding_window_size")
+    dim = model.setting("swa_head_dim" if window else "head_dim")
+    return inkling(model.weight(r"rel_logits_proj\.proj"), dim, window=window)
+
+
 #: By model_type.
 _MODELS: dict[str, Callable[[_Model], Keywords]] = {
     "beit": _beit,
     "bert": _bert,
     "gpt_oss": _gpt_oss,
+    "inkling_mm_model": _inkling,
+    "inkling_text": _inkling,
     "longt5": _longt5,
     "mpnet": _mpnet,
     "mt5": _t5,
@@ -225,6 +234,7 @@ _MODELS: dict[str, Callable[[_Model], Keywords]] = {
 }
 #: The part of a configuration that describes the attention.
 _PARTS = {
+    "inkling_mm_model": "text_config",
     "sam": "vision_config",
     "sam_hq": "vision_config",
 }

@@ -12,6 +12,7 @@ __all__ = [
     "ParakeetGradients",
     "SamGradients",
     "SwinV2Gradients",
+    "WavlmGradients",
 ]
 
 
@@ -128,3 +129,27 @@ class SwinV2Gradients(NamedTuple):
     w1: Array
     b1: Array
     w2: Array
+
+
+@in_short
+class WavlmGradients(NamedTuple):
+    """Gradients of the parameters of `wavlm`, and of its input.
+
+    Attributes
+    ----------
+    gru_rel_pos_const : ndarray, (1, H, 1, 1)
+    gru_rel_pos_linear_weight : ndarray, (8, D)
+    gru_rel_pos_linear_bias : ndarray, (8,)
+    rel_attn_embed : ndarray, (num_buckets, H)
+    hidden_states : ndarray, (..., L, H * D)
+
+    See Also
+    --------
+    wavlm_backward : Returns it.
+    """
+
+    gru_rel_pos_const: Array
+    gru_rel_pos_linear_weight: Array
+    gru_rel_pos_linear_bias: Array
+    rel_attn_embed: Array
+    hidden_states: Array

@@ -49,6 +49,16 @@ VITS = {
     for x in "kv"
 }
 TYPES = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}
+INKLING = {
+    "layer_types": ["hybrid_sliding", "hybrid"],
+    "sliding_window_size": 5,
+    "head_dim": 6,
+    "swa_head_dim": 4,
+}
+CURVES = {
+    "model.layers.0.self_attn.rel_logits_proj.proj": table(3, 5),
+    "model.layers.1.self_attn.rel_logits_proj.proj": table(3, 9),
+}
 IMAGE = {"image_size": 48, "patch_size": [8, 16]}
 DISTANCES = {
     "bert.encoder.layer.1.attention.self.distance_embedding.weight": table(9, D)
@@ -95,6 +105,10 @@ CASES = [
      lambda w: recipes.recurrent_gemma(4)),
     ("recurrent_gemma", {"sliding_window": 4}, {}, 0,
      lambda w: recipes.recurrent_gemma(4)),
+    ("inkling_text", INKLING, CURVES, 0,
+     lambda w: recipes.inkling(w[0], 4, window=5)),
+    ("inkling_mm_model", {"text_config": INKLING}, CURVES, 1,
+     lambda w: recipes.inkling(w[1], 6)),
 ]  # fmt: skip
 
 

@@ -14,6 +14,19 @@ LAYOUTLM = {
     "bbox": np.arange(4 * L).reshape(L, 4),
     "head_dim": D,
 }
+WAVLM = {
+    "gru_rel_pos_const": ones(1, H, 1, 1),
+    "gru_rel_pos_linear_weight": ones(8, D),
+    "gru_rel_pos_linear_bias": ones(8),
+    "rel_attn_embed": ones(32, H),
+    "hidden_states": ones(3, L, H * D),
+}
+ZIPFORMER = {
+    "linear_pos": ones(H * 3, 6),
+    "num_heads": H,
+    "query_length": L,
+    "key_length": L + 2,
+}
 GOOD = {
     "llama4": {"query_length": L, "key_length": 6, "attention_chunk_size": 2},
     "llama4_temperature": {"positions": [0, 5], "floor_scale": 2.0},
@@ -22,6 +35,17 @@ GOOD = {
     "sam_backward": {"grad_rel_key": ones(8, D), **SAM},
     "layoutlmv3": LAYOUTLM,
     "layoutlmv3_backward": {"grad_rel_bias": ones(H, 32), **LAYOUTLM},
+    "inkling": {"proj": ones(3, 5), "head_dim": D},
+    "inkling_temperature": {"positions": [0, 5], "log_scaling_n_floor": 2.0},
+    "wavlm": WAVLM,
+    "wavlm_backward": {
+        "grad_rel_key": ones(H, 32, 1),
+        "grad_position_query": ones(3, H, L, 1),
+        **WAVLM,
+    },
+    "zipformer": ZIPFORMER,
+    "zipformer_backward": {"grad_rel_key": ones(H, 2 * L + 1, 3), **ZIPFORMER},
+    "zipformer_positions": {"positions": L, "dim": 6},
 }
 
 RANGED = [
@@ -155,4 +179,101 @@ LABELLED = [
     ),
 ]
 
-RECIPES = [*RANGED, *LABELLED]
+QUERIED = [
+    ("inkling", ValueError, {"proj": ones(5)}, r"1 axes; expected \(d_rel, extent\)"),
+    ("inkling", ValueError, {"proj": ones(3, 0)}, r"\(3, 0\); expected \(d_rel, exten"),
+    ("inkling", ValueError, {"proj": ones(H, 3, 5)}, r"\(2, 3, 5\); expected \(d_rel"),
+    ("inkling", TypeError, {"proj": ones(3, 5, dtype=int)}, r"int64; expected float16"),
+    ("inkling", ValueError, {"head_dim": 0}, r"got 0; expected an integer from 1"),
+    ("inkling", TypeError, {"window": 2.0}, r"got float; expected an integer"),
+    (
+        "inkling_temperature",
+        ValueError,
+        {"log_scaling_n_floor": 0},
+        r"0\.0; expected a positive number",
+    ),
+    (
+        "inkling_temperature",
+        TypeError,
+        {"positions": "a"},
+        r"str; expected real numbers",
+    ),
+    (
+        "inkling_temperature",
+        ValueError,
+        {"log_scaling_alpha": np.nan},
+        r"nan; expected",
+    ),
+    ("wavlm", ValueError, {"gru_rel_pos_const": ones(H)}, r"expected \(1, H, 1, 1\)"),
+    ("wavlm", ValueError, {"gru_rel_pos_linear_weight": ones(4, D)}, r"\(8, D\)"),
+    ("wavlm", ValueError, {"gru_rel_pos_linear_bias": ones(4)}, r"expected \(8,\)"),
+    ("wavlm", ValueError, {"rel_attn_embed": ones(32, 3)}, r"\(num_buckets, 2\)"),
+    ("wavlm", ValueError, {"hidden_states": ones(L, D)}, r"\(\.\.\., L, 16\), 2 heads"),
+    ("wavlm", ValueError, {"max_distance": 8}, r"got 8; expected an integer from 9"),
+    (
+        "wavlm_backward",
+        ValueError,
+        {"grad_position_query": ones(H, L, 1)},
+        r"\(2, 4, 1\); expected \(3, 2, 4, 1\)",
+    ),
+    (
+        "wavlm_backward",
+        TypeError,
+        {"grad_rel_key": None},
+        r"NoneType; expected float16",
+    ),
+    ("zipformer", ValueError, {"linear_pos": ones(H * 3)}, r"expected \(H \* P, E\)"),
+    (
+        "zipformer",
+        ValueError,
+        {"linear_pos": ones(5, 6)},
+        r"\(5, 6\) for 2 heads; expe",
+    ),
+    ("zipformer", ValueError, {"linear_pos": ones(H * 3, 5)}, r"expected an even E"),
+    ("zipformer", ValueError, {"num_heads": 0}, r"got 0; expected an integer from 1"),
+    (
+        "zipformer",
+        ValueError,
+        {"key_length": 2},
+        r"got 2 for 4 queries; expected at le",
+    ),
+    (
+        "zipformer",
+        ValueError,
+        {"key_length": 2**59},
+        r"more bytes than memory can addr",
+    ),
+    (
+        "zipformer",
+        ValueError,
+        {"length_factor": 0.0},
+        r"0\.0; expected a positive numb",
+    ),
+    (
+        "zipformer_backward",
+        ValueError,
+        {"grad_rel_key": ones(H, L, 3)},
+        r"\(2, 4, 3\); expected \(2, 9, 3\)",
+    ),
+    ("zipformer_positions", ValueError, {"dim": 5}, r"got 5; expected an even number"),
+    (
+        "zipformer_positions",
+        ValueError,
+        {"positions": 0},
+        r"got 0; expected an integer",
+    ),
+    (
+        "zipformer_positions",
+        TypeError,
+        {"positions": True},
+        r"bool; expected real numb",
+    ),
+    (
+        "zipformer_positions",
+        ValueError,
+        {"positions": 2**59},
+        r"more bytes than memory",
+    ),
+]
+
+RECIPES = [*RANGED, *LABELLED, *QUERIED]

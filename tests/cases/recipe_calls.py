@@ -103,4 +103,17 @@ RECIPES = {
     "sam": recipe(6, (3, D), (7, D), [2, 3]),
     "sam_backward": backward([(8, D)], (3, D), (7, D), [2, 3]),
     "gpt_oss": recipe(L, (H,), sliding_window=3),
+    "inkling": lambda f, x: use(
+        f(x(3, 4), D, window=3) | {"position_query": x(H, L, 3)}, x
+    ),
+    "inkling_temperature": lambda f, x: f(x(3, 4), 2.0, log_scaling_alpha=1e300),
+    "wavlm": recipe(L, (1, H, 1, 1), (8, D), (8,), (32, H), (L, H * D)),
+    "wavlm_backward": backward(
+        [(H, 32, 1), (H, L, 1)], (1, H, 1, 1), (8, D), (8,), (32, H), (L, H * D)
+    ),
+    "zipformer": lambda f, x: use(
+        f(x(H * 3, 6), H, L, L) | {"position_query": x(H, L, 3)}, x
+    ),
+    "zipformer_backward": backward([(H, 9, 3)], (H * 3, 6), H, L, L),
+    "zipformer_positions": lambda f, x: f(x(3, 4), 6, length_factor=1e-300),
 }

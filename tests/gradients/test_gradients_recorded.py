@@ -36,6 +36,7 @@ NOT_DIFFERENTIATED = {
             "alibi_bias_onmt",
             "alibi_slopes_tables",
             "deberta_log_bucket_tables",
+            "icefall_compact_relpos_tables",
             "hf_rope_from_config_a",
             "t5_bucket_tables",
         ),

@@ -9,6 +9,46 @@ from recorded_models import module
 from relpos import recipes, segment_ranges
 
 
+def inkling(lib, case):
+    """Positions meet a projection of the input that has heads of its own width."""
+    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    x = case.constant(case.true("in_hidden_states"))
+    position_query = split_heads(x @ case.true("w_r_proj.weight").T, flags["n_head"])
+    keywords = recipes.inkling(
+        case["w_rel_logits_proj.proj"], flags["d_head"], window=flags.get("window")
+    )
+    if flags.get("log_floor"):  # full layers
+        places = np.arange(k.shape[-2] - q.shape[-2], k.shape[-2])
+        tau = recipes.inkling_temperature(
+            places, flags["log_floor"], log_scaling_alpha=flags["log_alpha"]
+        )[:, None]
+        q, position_query = q * tau, position_query * tau
+    query = {"position_query": case.cast(position_query)}
+    mask = case.true("core_allowed")
+    result = lib.attention(case.cast(q), k, v, mask, **keywords, **query, **WITH_ALL)
+    yield from compare(case, result)
+
+
+def wavlm(lib, case):
+    """The gate sees the input itself, queries and keys a projection."""
+    flags, heads = case.flags, case.flags["n_head"]
+    x = case.true("in_hidden_states")
+    q, k, v = (
+        case.cast(linear(case, x, f"{name}_proj", heads)) for name in ("q", "k", "v")
+    )
+    names = ("gru_rel_pos_const", "gru_rel_pos_linear.weight",
+             "gru_rel_pos_linear.bias", "rel_attn_embed.weight")  # fmt: skip
+    keywords = lib.recipes.wavlm(
+        *(case[f"w_{name}"] for name in names),
+        case.cast(x),
+        max_distance=flags["max_distance"],
+    )
+    mask = case.true("core_allowed")
+    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
+    yield "average", result.weights.mean(1), case.true("out_mean_weights")
+    yield module(case, result.out, "out_proj")
+
+
 def fox(lib, case):
     """The logarithm of a gate is recorded; an identity makes a layer of it."""
     q, k, v, decay = (case[f"in_{name}"] for name in "qkvg")
@@ -25,6 +65,42 @@ def fox(lib, case):
     result = lib.attention(q, k, v, scale=scale, **keywords, **WITH_ALL)
     yield "weights", result.weights, case.true("core_probs")
     yield "out", result.out.swapaxes(1, 2), case.true("out_out")
+
+
+def zipformer(lib, case):
+    """Time first; the input goes to queries, keys and positions, and to values."""
+    flags, heads = case.flags, case.flags["n_head"]
+    x = case.true("in_x").swapaxes(0, 1)
+    packed = x @ case.true("w_in_proj.weight").T + case.true("w_in_proj.bias")
+    content = heads * flags["d_head"]
+    q, k, p = (
+        case.cast(split_heads(packed[..., a:b], heads))
+        for a, b in ((0, content), (content, 2 * content), (2 * content, None))
+    )
+    v = case.cast(linear(case, x, "value.in_proj", heads))
+    for name, cached in (("k", "in_cached_key"), ("v", "in_cached_val")):
+        if cached in case:
+            past = split_heads(case[cached].swapaxes(0, 1), heads)
+            k = np.concatenate([past, k], axis=-2) if name == "k" else k
+            v = np.concatenate([past, v], axis=-2) if name == "v" else v
+    keywords = lib.recipes.zipformer(
+        case["w_linear_pos.weight"], heads, q.shape[-2], k.shape[-2],
+        length_factor=flags["length_factor"],
+    )  # fmt: skip
+    mask = case.true("core_allowed")
+    result = lib.attention(q, k, v, mask, position_query=p, **keywords, **WITH_ALL)
+    yield "weights", result.weights, case.true("core_probs")
+    _, y, want = module(case, result.out, "value.out_proj")
+    yield "module", y.swapaxes(0, 1), want
+
+
+def zip_table(lib, case):
+    for name in case.arrays:
+        dim, length, factor = (part.lstrip("dnlf") for part in name.split("_")[1:])
+        got = recipes.zipformer_positions(
+            int(length), int(dim), length_factor=float(factor), dtype=case.dtype
+        )
+        yield name, got, case.true(name)
 
 
 def sam(lib, case):
@@ -126,7 +202,11 @@ def packed(lib, case):
 FAMILIES = {
     function.__name__: function
     for function in (
+        inkling,
+        wavlm,
         fox,
+        zipformer,
+        zip_table,
         sam,
         layoutlmv3,
         llama4,
