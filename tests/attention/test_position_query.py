@@ -65,7 +65,7 @@ def test_forward(isa, dtype, lq, lk, dp, place):
 
 
 @everywhere
-@pytest.mark.parametrize("dp", [1, 16, 23])
+@pytest.mark.parametrize("dp", [1, 4, 16, 23])
 @pytest.mark.parametrize("lq, lk", SHAPES)
 def test_gradients(lq, lk, dp, place):
     rows, settings = PLACES[place]
@@ -85,9 +85,9 @@ def test_gradients(lq, lk, dp, place):
 def test_tiles_beyond_a_band(causal, values):
     """Tiles of pairs that have no term at all, before the table and behind it."""
     rng = np.random.default_rng(causal)
-    arrays, keywords = problem(200, 1400, 5, 301, batch=(), table=(2,))
+    arrays, keywords = problem(200, 1400, 3, 301, batch=(), table=(2,))
     keywords["query_offset"] = 600
-    keywords["pos_bias_v"] = normal(rng, 2, 5)
+    keywords["pos_bias_v"] = normal(rng, 2, 3)
     if values:
         keywords["rel_value"] = normal(rng, 301, 17)
     settings = {"beyond": "zero", "is_causal": causal}
@@ -220,11 +220,11 @@ def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
 
 
 @both_dtypes
-@pytest.mark.parametrize("rows", [9, 601])
+@pytest.mark.parametrize("dp, rows", [(16, 9), (16, 601), (3, 601)])
 @pytest.mark.parametrize("lq, lk", SHAPES)
-def test_bits_do_not_depend_on_threads(isa, dtype, lq, lk, rows):
-    inputs, keywords = problem(lq, lk, 16, rows, table=(2,))
-    keywords["pos_bias_v"] = normal(np.random.default_rng(5), 2, 16)
+def test_bits_do_not_depend_on_threads(isa, dtype, lq, lk, dp, rows):
+    inputs, keywords = problem(lq, lk, dp, rows, table=(2,))
+    keywords["pos_bias_v"] = normal(np.random.default_rng(5), 2, dp)
     arguments = cast(named(inputs, keywords), dtype)
     names = ["query", "key", "position_query", "rel_key", "pos_bias_v"]
     results = []
@@ -245,10 +245,11 @@ def test_a_batch_item_has_the_bits_that_it_has_alone(isa, rows):
     assert_bitwise(relpos.attention(*(x[1] for x in inputs), **own), whole[1])
 
 
+@pytest.mark.parametrize("dp", [3, 16])
 @pytest.mark.parametrize("lq, lk", SHAPES)
-def test_what_is_hidden_may_be_nan(isa, lq, lk):
+def test_what_is_hidden_may_be_nan(isa, lq, lk, dp):
     """A padded query's position query, with no gradient, and rows that nobody uses."""
-    inputs, keywords = problem(lq, lk, 16, 2 * lk + 1)
+    inputs, keywords = problem(lq, lk, dp, 2 * lk + 1)
     rng = np.random.default_rng(6)
     arguments = named(inputs, keywords, is_causal=True)
     poisoned = arguments | {n: arguments[n].copy() for n in keywords if "q" not in n}

@@ -13,6 +13,7 @@
 #ifndef RELPOS_ATTENTION_TERMS_REL_KEY_H
 #define RELPOS_ATTENTION_TERMS_REL_KEY_H
 
+#include "../tiles/partials.h"
 #include "../tiles/products.h"
 
 /* ---- forward --------------------------------------------------------------------- */
@@ -73,6 +74,54 @@ fill_rel_key(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t,
 
 /* ---- backward -------------------------------------------------------------------- */
 
+/* c (rows, depth) += a (rows, columns) . panels' of a band of `depth` columns, few. Whole
+ * panels of a are read, zeros behind the last column. */
+static void
+add_narrow_rows(const T *a, ptrdiff_t lda, const T *panels, ptrdiff_t rows,
+                ptrdiff_t columns, ptrdiff_t depth, T *c, ptrdiff_t ldc)
+{
+    for (ptrdiff_t m = 0; m < rows; m += MR, a += MR * lda, c += MR * ldc)
+        for (ptrdiff_t k = 0; k < depth; k++) {
+            V acc[MR][2] = {{{0}}};
+            const T *b = panels + k * NR;
+            for (ptrdiff_t n = 0; n < columns; n += NR, b += NR * depth) {
+                V b0 = load(b), b1 = load(b + VL);
+#pragma GCC unroll 8
+                for (int i = 0; i < MR; i++) {
+                    acc[i][0] += load(a + i * lda + n) * b0;
+                    acc[i][1] += load(a + i * lda + n + VL) * b1;
+                }
+            }
+            for (int i = 0; i < MR; i++)
+                c[i * ldc + k] += sum_lanes(acc[i][0] + acc[i][1])[0];
+        }
+}
+
+/* sums (depth, columns) += b' . a, a (rows, columns), b (rows, depth): likewise. */
+static void
+add_narrow_columns(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t ldb, int rows,
+                   ptrdiff_t columns, ptrdiff_t depth, T *sums, ptrdiff_t stride)
+{
+    enum { GROUP = 8 };
+    columns = RP_ROUND_UP(columns, NR);
+    for (ptrdiff_t c = 0; c < columns; c += GROUP * VL)
+        for (ptrdiff_t k = 0; k < depth; k++) {
+            V acc[GROUP] = {{0}};
+            int whole = (int)RP_MIN(GROUP, (columns - c) / VL);
+            for (int m = 0; m < rows; m++) {
+                V weight = splat(b[m * ldb + k]);
+#pragma GCC unroll 8
+                for (int g = 0; g < GROUP; g++)
+                    if (g < whole)
+                        acc[g] += load(a + m * lda + c + g * VL) * weight;
+            }
+            for (int g = 0; g < whole; g++) {
+                T *at = sums + k * stride + c + g * VL;
+                store(at, load(at) + acc[g]);
+            }
+        }
+}
+
 static void
 band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
@@ -84,12 +133,22 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     clear_corners(w->grads, plan->lds, x, &w->clean[1], by_band(&plan->rel_value));
     if (lies_beyond(plan->p, &x->q, &x->t, &plan->p->rel_key))
         return;
-    if (x->grad_relative)
+    if (x->grad_relative && gp->narrow && !gp->key_rows_bad)
+        add_narrow_rows(w->grads, plan->lds,
+                        copy_of(&plan->rel_key, x->q.b, x->q.h) +
+                            (x->t.w0 - plan->band.first) * plan->p->Dp,
+                        x->q.rows_pad, columns, plan->p->Dp,
+                        x->grad_relative + x->q.i0 * width, width);
+    else if (x->grad_relative)
         add_rows(gp->key_rows_bad, w->grads, plan->lds, table, width, x->q.rows_pad,
                  width, columns, x->grad_relative + x->q.i0 * width, width);
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
-    if (sums)
+    if (sums && gp->narrow && !x->selected)
+        add_narrow_columns(w->grads, plan->lds, x->head->rows_v + x->q.i0 * width,
+                           width, x->q.rows, columns, plan->p->Dp,
+                           w->narrow_sums + first, gp->chunk_keys + plan->Lq_pad);
+    else if (sums)
         add_columns(x->selected, w->grads, plan->lds, x->head->rows_v + x->q.i0 * width,
                     width, columns, width, x->q.rows, sums + first * width, width);
 }
@@ -107,6 +166,19 @@ rel_key_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                          &gp->plan.p->rel_key);
 }
 
+/* Adds what add_narrow_columns has summed up to the rows of the partial sums. */
+static void
+finish_narrow(const gradients_t *gp, const grad_scratch_t *w, rp_interval tiles,
+              T *sums)
+{
+    const plan_t *plan = &gp->plan;
+    const int64_t stride = gp->chunk_keys + plan->Lq_pad;
+    rp_interval span = partial_span(gp, &gp->partials[RP_GRAD_KEY], tiles);
+    for (int64_t n = span.begin; n < span.end; n++)
+        for (ptrdiff_t k = 0; k < plan->p->Dp; k++)
+            sums[n * plan->Dp_pad + k] += w->narrow_sums[k * stride + n];
+}
+
 /* What a query tile has summed up by table row: grad_relative and grad of rel_key. */
 static void
 finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
@@ -115,6 +187,8 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
     const plan_t *plan = &gp->plan;
     const ptrdiff_t Dp = plan->Dp_pad, stride = plan->rel_key.stride;
     T *sums = partial_of(gp, RP_GRAD_KEY, x->index, x->chunk);
+    if (sums && gp->narrow)
+        finish_narrow(gp, w, tiles, sums);
     if (!by_row(&plan->rel_key))
         return;
     for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i += BQ) {

@@ -72,6 +72,7 @@ typedef struct {
     packed_t key_rows, query_rows, value_panels; /* tables, as products need them */
     int key_rows_bad;
     int copy_keys, correct_ends;
+    int narrow;                /* rel_key is met by a band of few columns */
     double *bias_sums;         /* per head of the wave and chunk */
     T *key_copy, *value_panel; /* per slice: keys as rows; values as panels */
     unsigned char *keys_bad;   /* per slice and key tile */
@@ -89,12 +90,13 @@ typedef struct {
 
 /* One worker's buffers. */
 typedef struct {
-    scratch_t forward;   /* scores: logits, then probabilities times z */
-    T *grads;            /* (BQ, lds): dP, then dS */
-    T *grad_key;         /* (chunk_keys + MR, D_pad) */
-    T *grad_value;       /* (chunk_keys + MR, Dv_pad) */
-    T *key_sums;         /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
-    T *value_sums;       /* (Lq_pad, value_stride): p z by table row */
+    scratch_t forward; /* scores: logits, then probabilities times z */
+    T *grads;          /* (BQ, lds): dP, then dS */
+    T *grad_key;       /* (chunk_keys + MR, D_pad) */
+    T *grad_value;     /* (chunk_keys + MR, Dv_pad) */
+    T *key_sums;       /* (Lq_pad, key_stride): dS by table row, ROWS and LABELS */
+    T *value_sums;     /* (Lq_pad, value_stride): p z by table row */
+    T *narrow_sums; /* (Dp, chunk_keys + Lq_pad): grad of a narrow band; NULL: none */
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
     double *column_sums; /* (chunk_keys): dS by key of the chunk */
     T *totals, *shares;  /* (BQ): dS and p by row of the tile; NULL: not wanted */

@@ -201,6 +201,9 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     if (by_row(&plan->rel_value))
         memset(w->value_sums + first * plan->rel_value.stride, 0,
                (size_t)(rows * plan->rel_value.stride) * sizeof(T));
+    if (gp->narrow)
+        memset(w->narrow_sums, 0,
+               (size_t)(plan->p->Dp * (gp->chunk_keys + plan->Lq_pad)) * sizeof(T));
     memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double));
     memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
 }

@@ -49,6 +49,8 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     w->grad_key = take_numbers(arena, (gp->chunk_keys + MR) * plan->D_pad);
     w->grad_value = take_numbers(arena, (gp->chunk_keys + MR) * plan->Dv_pad);
     w->key_sums = take_numbers(arena, by_row(key) ? rows * key->stride + MR : 0);
+    w->narrow_sums =
+        take_numbers(arena, gp->narrow ? plan->p->Dp * (gp->chunk_keys + rows) : 0);
     w->value_sums = take_numbers(arena, by_row(value) ? rows * value->stride + MR : 0);
     if (by_row(key) || by_row(value) || gp->correct_ends || sums_bias_lines(gp->g)) {
         w->totals = take_numbers(arena, BQ);

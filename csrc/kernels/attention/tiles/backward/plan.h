@@ -5,6 +5,10 @@
 #include "../partials.h"
 #include "memory.h"
 
+enum {
+    RP_NARROW = 4, /* columns of a band up to which vectors lie along its other side */
+};
+
 /* Tables as the products of scores, dP and gradients need them. */
 static void
 plan_gradient_tables(gradients_t *gp)
@@ -98,6 +102,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     gp->g = g;
     plan_paths(plan, p, RP_FEW_ROWS);
     plan_chunks(gp);
+    gp->narrow = by_band(&plan->rel_key) && p->Dp <= RP_NARROW && p->Dp < p->D;
     plan_bias(&plan->bias, p, g);
     /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
     plan->skew = plan->skew || (g->grad_rel_bias.data && !has_labels(p)) ||
