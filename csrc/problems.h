@@ -74,17 +74,18 @@ typedef struct {
 } rp_results;
 
 /* The whole problem, one formula for every scheme (relpos/reference/formula.py).
- *   s_ij  = scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l])
+ *   s_ij  = cap(scale * ((q_i + u).k_j + (q_i + v).A[l] + k_j.C[l]))
  *           + b[l] + fire_ij + decay_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
  * With a position query e, (e_i + v).A[l] takes the place of scale * (q_i + v).A[l].
+ * cap(x) = softcap * tanh(x / softcap) where there is one, else x.
  * sinks: one more logit of each row's softmax, without a value.
  * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
  * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < Lk. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
-    rp_array query, key, value; /* (B, H|Hk, Lq|Lk, D|Dv) */
-    double scale;
+    rp_array query, key, value;             /* (B, H|Hk, Lq|Lk, D|Dv) */
+    double scale, softcap;                  /* 0: no cap */
     rp_table rel_key, rel_query, rel_value; /* of Dp, D, Dv columns; one `first` */
     rp_array pos_bias_u, pos_bias_v;        /* (B, H, 1, D | Dp) */
     rp_array position_query;                /* (B, H, Lq, Dp); absent: Dp = D */
@@ -131,7 +132,7 @@ typedef struct {
 typedef struct {
     int64_t B, H, Lq, Lk, D, Dv, Dp;
     rp_array query, key, value; /* (B, H, Lq|Lk, D|Dv) */
-    double scale;
+    double scale, softcap;
     rp_table rel_key, rel_value; /* of Dp, Dv columns; `first` is not used */
     rp_array position_query;     /* (B, H, Lq, Dp); absent: Dp = D */
     rp_array sinks;              /* (B, H, 1, 1) */

@@ -122,6 +122,7 @@ graph_of(const attention_call *call)
                       .key = p->key,
                       .value = p->value,
                       .scale = p->scale,
+                      .softcap = p->softcap,
                       .rel_key = p->rel_key,
                       .rel_value = p->rel_value,
                       .position_query = p->position_query,

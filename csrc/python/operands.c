@@ -99,6 +99,7 @@ static struct {
 #define WINDOW INT64_MIN, RP_UNBOUNDED, RP_UNBOUNDED
     /* clang-format off */
     SCALAR("scale", scale, 'd', 1, 0, 0, 0)
+    SCALAR("softcap", softcap, 'd', 0, 0, 0, 0)
     SCALAR("dropout_p", dropout.p, 'd', 0, 0, 0, 0)
     SCALAR("seed", dropout.seed, 'Q', 0, 0, 0, 0)
     SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)

@@ -50,6 +50,7 @@ def attention(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     position_query: ArrayLike | None = None,
+    softcap: float | None = None,
     sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
@@ -70,7 +71,8 @@ def attention(
 
     .. math::
 
-        s_{ij} &= scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
+        s_{ij} &= cap \left(scale \left[(q_i + u) k_j + (q_i + v) A_l
+                  + k_j C_l\right]\right)
                   + b_l + \textstyle\sum_{t=j+1}^{i + query\_offset} g_t
                   + mask_{ij} \\
         lse_i &= \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
@@ -78,9 +80,10 @@ def attention(
         out_i &= \sum_j p_{ij} (v_j + W_l)
 
     A is `rel_key`, C `rel_query`, W `rel_value`, b `rel_bias`, g `log_decay`, u and v
-    are `pos_bias_u` and `pos_bias_v`, sink is the head's entry of `sinks`, -inf by
-    default. A query that sees no key gets out 0 and lse = sink. With a `position_query`
-    e, :math:`(e_i + v) A_l` takes the place of :math:`scale \, (q_i + v) A_l`.
+    are `pos_bias_u` and `pos_bias_v`; cap(x) is c tanh(x / c) for c `softcap`, else x;
+    sink is the head's entry of `sinks`, -inf by default. A query that sees no key gets
+    out 0 and lse = sink. With a `position_query` e, :math:`(e_i + v) A_l` takes the
+    place of :math:`scale \, (q_i + v) A_l`.
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
     columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy;
@@ -140,6 +143,9 @@ def attention(
     position_query : array_like, (..., H, Lq, Dp), optional
         Takes the query's place in the `rel_key` term, which `scale` then does not
         multiply. `rel_key` has Dp columns, any number of them, and so has `pos_bias_v`.
+    softcap : float, optional
+        A number c > 0: what `scale` multiplies, x, becomes c tanh(x / c), which lies
+        between -c and c. `rel_bias`, `log_decay` and `attn_mask` come after it.
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value, neither scaled nor masked:
         exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
@@ -263,6 +269,7 @@ def attention(
         dropout_p,
         is_causal,
         scale,
+        softcap,
         enable_gqa,
         min_relative_position,
         buckets,

@@ -26,6 +26,7 @@ class Call(NamedTuple):
     dropout_p: object = 0.0
     is_causal: object = False
     scale: object = None
+    softcap: object = None
     enable_gqa: object = False
     min_relative_position: object = None
     buckets: object = None

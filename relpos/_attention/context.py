@@ -104,6 +104,7 @@ class AttentionContext(Generic[Gradients]):
             dg_t &= \sum_{j < t \le i + query\_offset} dS_{ij}, \quad
             dsink = \sum_i e^{sink - lse_i} (dlse_i - dout_i \, out_i)
 
+        with dS times the slope of `softcap` in the gradients of q, k, A, C, u and v,
         where a table row sums over all pairs that use it, and g is `log_decay`. A
         position query e that was given gets :math:`de_i = \sum_j dS_{ij} A_l`, which
         :math:`dq_i` then lacks, and :math:`dA_l = \sum dS_{ij} (e_i + v)`,

@@ -31,6 +31,7 @@ def graph_attention(
     rel_value: ArrayLike | None = None,
     *,
     position_query: ArrayLike | None = None,
+    softcap: float | None = None,
     sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
@@ -78,6 +79,8 @@ def graph_attention(
         Table added to the value; it may have its own R.
     position_query : array_like, (..., H, Lq, Dp), optional
         Takes the query's place beside `rel_key`, of Dp columns; not scaled.
+    softcap : float, optional
+        A number c > 0: each score x becomes c tanh(x / c).
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value: exp(sinks) is part of the sum
         of every query's edges, and of lse. -inf: none.
@@ -152,6 +155,7 @@ def graph_attention(
         position_query=position_query,
         sinks=sinks,
         scale=scale,
+        softcap=softcap,
         return_lse=return_lse,
         return_context=return_context,
         num_threads=num_threads,

@@ -36,6 +36,7 @@ class Computed(TypedDict, total=False):
     beyond: str
     labels: ArrayLike | None
     position_query: ArrayLike | None
+    softcap: float | None
     sinks: ArrayLike | None
     log_decay: ArrayLike | None
     key_ranges: ArrayLike | None
@@ -107,6 +108,7 @@ class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
     """What `graph_attention` has by keyword only."""
 
     position_query: ArrayLike | None
+    softcap: float | None
     sinks: ArrayLike | None
     scale: float | None
     return_lse: Lse

@@ -95,7 +95,8 @@ def scores(
     -------
     ndarray, (..., H, Lq, Lk), or dict of such by str
         The logits. With `terms`, those of the terms "content", "pos_bias_u", "rel_key",
-        "pos_bias_v", "position_query" (in place of "rel_key"), "rel_query", "rel_bias",
+        "pos_bias_v", "position_query" (in place of "rel_key"), "rel_query", "softcap"
+        (what the cap adds to these), "rel_bias",
         "log_decay" and "mask" that the call has, in this order, each times what it is
         multiplied by: they sum to the logits. "mask" has all that hides, as -inf,
         beside the numbers of a floating `attn_mask`; where it hides, what is not finite
@@ -240,6 +241,9 @@ def _products(problem: Problem, relative: Array) -> dict[str, Array]:
         rows = _rows(problem, "rel_query", relative)
         by_key = _gather(key @ _turned(x["rel_query"]), [_turned(r) for r in rows])
         found["rel_query"] = scale * _turned(by_key)
+    if (cap := x.get("softcap")) is not None:
+        total = reduce(np.add, found.values())
+        found["softcap"] = cap * np.tanh(total / cap) - total
     return found
 
 

@@ -93,6 +93,8 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
     }
     operands |= graph
     operands["scale"] = as_scale(call.scale, sizes.D, dtype)
+    if call.softcap is not None:
+        operands["softcap"] = as_softcap(call.softcap, dtype)
     operands["dropout_p"] = _dropout(call.dropout_p)
     operands["beyond"] = _BEYOND[rule]
     operands["min_relative_position"] = placement.vectors.start
@@ -298,6 +300,26 @@ def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
         raise ValueError(
             f"scale: got {number}, too large for {dtype}; expected less than "
             f"{float(np.finfo(dtype).max) / _LOG2E:.3g}"
+        )
+    return number
+
+
+def as_softcap(softcap: object, dtype: np.dtype[Any]) -> float:
+    number = as_real("softcap", softcap)
+    none, infinite = _ROUNDED_AWAY[dtype]
+    if number <= 0:
+        raise ValueError(
+            f"softcap: got {number}; expected a number above 0 (None: no cap)"
+        )
+    if number <= none:
+        raise ValueError(
+            f"softcap: got {number}, too small for {dtype}, where it is 0; expected a "
+            "number that is not"
+        )
+    if number * _LOG2E >= infinite:  # as the kernels take it
+        raise ValueError(
+            f"softcap: got {number}, too large for {dtype}; expected less than "
+            f"{float(np.finfo(dtype).max) / _LOG2E:.3g} (None: no cap)"
         )
     return number
 

@@ -2,15 +2,16 @@
 
 With l(i, j) the row of a table that the pair (i, j) uses,
 
-    s_ij  = scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ] + b[l]
+    s_ij  = cap(scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ]) + b[l]
             + Σ_{j < t ≤ i + o} g_t + mask_ij
     p_ij  = exp(s_ij - lse_i),    lse_i = log(exp(sink) + Σ_j exp(s_ij))
     out_i = Σ_j p_ij · z_ij · (v_j + W[l])
 
 A = rel_key, C = rel_query, W = rel_value, b = rel_bias, g = log_decay, u and v =
-pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them; z_ij is
-1 without dropout, else keep_ij / (1 - dropout_p). With e = position_query,
-(e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l].
+pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them,
+cap(x) = softcap·tanh(x / softcap), or x without it; z_ij is 1 without dropout, else
+keep_ij / (1 - dropout_p). With e = position_query, (e_i + v)·A[l] takes the place of
+scale·(q_i + v)·A[l].
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def attention(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     position_query: ArrayLike | None = None,
+    softcap: float | None = None,
     sinks: ArrayLike | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
@@ -87,11 +89,12 @@ def attention(
     """out_i = Σ_j p_ij·z_ij·(v_j + W[l]), every array in it built in full.
 
     p_ij = exp(s_ij - lse_i), lse_i = log(exp(sink) + Σ_j exp(s_ij)),
-    s_ij = scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]] + b[l] + mask_ij
+    s_ij = cap(scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]) + b[l] + mask_ij
     + Σ_{j < t ≤ i + query_offset} g_t, with A = rel_key, C = rel_query, W = rel_value,
     b = rel_bias, g = log_decay, u and v = pos_bias_u and pos_bias_v, sink = sinks[h],
-    l the row of the pair (i, j), and z the factor of dropout. With e = position_query,
-    (e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l].
+    cap(x) = softcap·tanh(x / softcap) or x, l the row of the pair (i, j), and z the
+    factor of dropout. With e = position_query, (e_i + v)·A[l] takes the place of
+    scale·(q_i + v)·A[l].
 
     Arguments and shapes are those of `relpos.attention`: query (..., H, Lq, D), key
     (..., Hk, Lk, D), value (..., Hk, Lk, Dv), tables (R, E), (H, R, E) or
@@ -131,6 +134,7 @@ def attention(
         beyond=beyond,
         labels=labels,
         position_query=position_query,
+        softcap=softcap,
         log_decay=log_decay,
         key_ranges=key_ranges,
         key_lengths=key_lengths,
@@ -170,6 +174,7 @@ class Terms(NamedTuple):
     r: Ints
     see: Bools
     g: Floats | None
+    softcap: float | None = None
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
@@ -197,6 +202,7 @@ def terms(
     beyond: str = "clip",
     labels: ArrayLike | None = None,
     position_query: ArrayLike | None = None,
+    softcap: float | None = None,
     log_decay: ArrayLike | None = None,
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
@@ -241,11 +247,11 @@ def terms(
     e = q if position_query is None else float64(position_query)[0]
     e_scale = scale if position_query is None else 1.0
     u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)
-    return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g)
+    return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, softcap)
 
 
-def scores(x: Terms) -> Floats:
-    """s_ij without the mask."""
+def products(x: Terms) -> Floats:
+    """What the cap is on: scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]."""
     s: Floats = x.scale * np.einsum("...id,...jd->...ij", x.q + x.u, x.k)
     if "rel_key" in x.tables:
         A = x.of_pairs("rel_key")
@@ -253,6 +259,14 @@ def scores(x: Terms) -> Floats:
     if "rel_query" in x.tables:
         C = x.of_pairs("rel_query")
         s = s + x.scale * np.einsum("...jd,...ijd->...ij", x.k, C)
+    return s
+
+
+def scores(x: Terms) -> Floats:
+    """s_ij without the mask."""
+    s = products(x)
+    if x.softcap is not None:
+        s = x.softcap * np.tanh(s / x.softcap)
     if "rel_bias" in x.tables:
         s = s + stay_finite(x.of_pairs("rel_bias")[..., 0])
     return s if x.g is None else s + decay(x.g, x.r)

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Bools, Floats, Rng, names_alone
-from relpos.reference.formula import Terms, moved_values, scores, terms
+from relpos.reference.formula import Terms, moved_values, products, scores, terms
 from relpos.reference.pairs import float64, weigh
 
 __all__ = ["AttentionGradients", "attention_backward"]
@@ -113,7 +113,7 @@ def attention_backward(
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
     dS = p * (dP + row)
     dS = np.where(see, dS, 0.0)
-    dq, dk, found = of_scores(x, dS[..., None], see)
+    dq, dk, found = of_scores(x, passed(x, dS)[..., None], see)
     if "rel_value" in x.tables:
         found["rel_value"] = to_rows(x, "rel_value", dX)
     if "rel_bias" in x.tables:
@@ -142,6 +142,14 @@ def attention_backward(
         of_key_heads(np.sum(dX, axis=-3), np.shape(value)),
         **found,
     )
+
+
+def passed(x: Terms, dS: Floats) -> Floats:
+    """dS_ij·(1 - tanh²) where a cap is on the products, else dS."""
+    if x.softcap is None:
+        return dS
+    slope = 1.0 - np.tanh(products(x) / x.softcap) ** 2
+    return np.where(dS == 0.0, 0.0, dS * slope)
 
 
 def of_scores(

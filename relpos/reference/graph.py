@@ -23,13 +23,15 @@ def graph_attention(
     rel_value: ArrayLike | None = None,
     *,
     position_query: ArrayLike | None = None,
+    softcap: float | None = None,
     sinks: ArrayLike | None = None,
     scale: float | None = None,
     return_lse: bool = False,
 ) -> Result:
     """Shaw's equations 3 and 4 over the edges (i, j, l) of each query i.
 
-    s_e = scale·q_i·(k_j + a_l),  p = softmax of a query's s_e,
+    s_e = scale·q_i·(k_j + a_l), under softcap·tanh(s_e / softcap) if there is one,
+    p = softmax of a query's s_e,
     out_i = Σ_e p_e·(v_j + w_l); a_l and w_l are rows l of rel_key and rel_value
     (..., R, D | Dv), zeros where l < 0. With e = position_query (..., H, Lq, Dp),
     e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
@@ -75,6 +77,8 @@ def graph_attention(
         s = s + e_factor * np.einsum(
             "...d,...ed->...e", e[..., i, :], a_e[..., first:end, :]
         )
+        if softcap is not None:
+            s = softcap * np.tanh(s / softcap)
         lse[..., i] = np.logaddexp(sink, np.logaddexp.reduce(s, axis=-1))
         p = np.exp(s - lse[..., i, None])
         out[..., i, :] = np.einsum("...e,...ed->...d", p, v_e[..., first:end, :])

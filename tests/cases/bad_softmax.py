@@ -1,4 +1,4 @@
-"""Rows of the table of bad calls: sinks.
+"""Rows of the table of bad calls: softcap and sinks.
 
 (name, error, changes, pattern), as the rows of bad_kinds.py and bad_shapes.py together.
 """
@@ -11,6 +11,19 @@ from bad_kinds import MASKED, D, H, L, Parameter, Tensor, ones
 SOFTMAX = [
     (name, error, {name: value}, pattern)
     for name, error, value, pattern in [
+        ("softcap", TypeError, True, r"got bool; expected a real number"),
+        ("softcap", TypeError, "30", r"got str; expected a real number"),
+        ("softcap", TypeError, 1j, r"got complex; expected a real number"),
+        ("softcap", TypeError, ones(1), r"dtype float64; expected a real number"),
+        ("softcap", TypeError, [30.0], r"got list; expected a real number"),
+        ("softcap", TypeError, Tensor(), r"torch Tensor; .*\.detach\(\)"),
+        ("softcap", ValueError, 0, r"got 0(\.0)?; expected a number above 0 \(None"),
+        ("softcap", ValueError, -0.0, r"got -0\.0; expected a number above 0"),
+        ("softcap", ValueError, -30.0, r"got -30\.0; expected a number above 0"),
+        ("softcap", ValueError, np.nan, r"got nan; expected a finite number"),
+        ("softcap", ValueError, np.inf, r"got inf; expected a finite number"),
+        ("softcap", ValueError, 10**400, r"too large for float64"),
+        ("softcap", ValueError, 1.7e308, r"1\.7e\+308, too large for float64; .*None"),
         ("sinks", TypeError, [0, 1], r"int64; expected float16"),
         ("sinks", TypeError, [True, False], r"bool; expected float16"),
         ("sinks", TypeError, ones(H, dtype=complex), r"complex128; expected float16"),

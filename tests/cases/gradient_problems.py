@@ -227,6 +227,12 @@ def position_query(rng, shape, inputs, settings):
     return inputs | own | {"position_query": rows}
 
 
+def softcap(rng, shape, inputs, settings):
+    """A cap that many scores are past, below a mask."""
+    settings["softcap"] = 1.5
+    return float_mask(rng, shape, inputs, settings)
+
+
 VARIANTS = {
     function.__name__: function
     for function in (
@@ -250,6 +256,7 @@ VARIANTS = {
         decay,
         sinks,
         position_query,
+        softcap,
     )
 }
 SCHEMES = TERMS

@@ -158,6 +158,8 @@ def runs(draw):
     if draw(st.booleans()):
         settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
     if draw(st.booleans()):
+        settings["softcap"] = draw(st.sampled_from([0.3, 2.0, 50.0]))
+    if draw(st.booleans()):
         settings["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
     rows = (*joined_batch(inputs, settings), sizes.heads, sizes.lq)
     problem = Problem(

@@ -116,8 +116,8 @@ def table_rows(name, tables, options, relative):
     return (rows if buckets is None else np.asarray(buckets)[rows]), inside
 
 
-def _logits(q, k, e, tables, where, u, v, scales):
-    """One batch item: the sum of the formula, before the mask, (H, Lq, Lk).
+def products(q, k, e, tables, where, u, v, scales):
+    """One batch item: what a cap would be on, (H, Lq, Lk).
 
     e and scales[1]: what rel_key is dotted with, and its factor.
     """
@@ -132,6 +132,14 @@ def _logits(q, k, e, tables, where, u, v, scales):
         products = np.einsum("hid,hrd->hir", e + v, tables["rel_key"]) * scales[1]
         rows, inside = where["rel_key"]
         scores += gather(products, np.broadcast_to(rows, scores.shape), inside)
+    return scores
+
+
+def _logits(q, k, e, tables, where, u, v, scales, softcap):
+    """One batch item: the sum of the formula, before the mask, (H, Lq, Lk)."""
+    scores = products(q, k, e, tables, where, u, v, scales)
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
     if "rel_bias" in tables:
         rows, inside = where["rel_bias"]
         bias = np.clip(tables["rel_bias"], -LARGEST_BIAS, LARGEST_BIAS)
@@ -270,8 +278,8 @@ def attention(
         }
         tables = {name: table[b] for name, table in given.tables.items()}
         rows = given.q[b], given.k[b], given.e[b]
-        vectors = given.u[b], given.w[b]
-        scores = _logits(*rows, tables, where, *vectors, given.scales)
+        of = (*rows, tables, where, given.u[b], given.w[b], given.scales)
+        scores = _logits(*of, options["softcap"])
         if given.decay is not None and lk:
             scores = scores + _decay(given.decay[b], relative)
         hidden = _hidden(relative, is_causal, options["window"], given.lengths[b], lk)

@@ -73,6 +73,7 @@ DEFAULTS = {
     "beyond": "clip",
     "labels": None,
     "position_query": None,
+    "softcap": None,
     "sinks": None,
     "log_decay": None,
     "key_ranges": None,
@@ -260,6 +261,8 @@ class _Problem:
         total = total * self.scale
         if a is not None and self.position is not None:
             total = total + np.dot(self.position[b][h, i] + self.v[b][h], a)
+        if self.options["softcap"] is not None:
+            total = self.options["softcap"] * np.tanh(total / self.options["softcap"])
         if bias is not None:
             total = total + _clamped(bias[0])
         for t in range(j + 1, min(i + int(self.offsets[b]) + 1, self.shape[-1])):

@@ -103,10 +103,11 @@ class _Item:
         turned = pairs.swapaxes(-1, -2)
         return _per_row(turned, rows.T, inside.T, self.tables[name].shape[1])
 
-    def of_scores(self, ds):
-        """Everything that follows from dS."""
+    def of_scores(self, ds, slope):
+        """Everything that follows from dS; slope: of the cap, or 1."""
         grads = {"attn_mask": ds}
-        scaled, positional = (s * ds for s in self.scales)
+        capped = np.where(ds == 0, 0.0, ds * slope)
+        scaled, positional = (s * capped for s in self.scales)
         dq = np.einsum("hij,hjd->hid", scaled, self.k)
         grads["pos_bias_u"] = dq.sum(1, keepdims=True)
         dk = np.einsum("hij,hid->hjd", scaled, self.q + self.u)
@@ -142,6 +143,17 @@ def _given(grad, shape, flat):
     """An incoming gradient with one flat batch axis; zeros where there is none."""
     full = np.zeros(()) if grad is None else np.asarray(grad, np.float64)
     return np.broadcast_to(full, shape).reshape(flat)
+
+
+@np.errstate(all="ignore")
+def _slope(given, b, options):
+    """1 - tanh^2 of the products below the cap."""
+    if options["softcap"] is None:
+        return 1.0
+    item = _Item(given, b, options, magnitude=False)
+    rows = item.q, item.k, item.e
+    of = (*rows, item.tables, item.where, item.u, item.w, item.scales)
+    return np.cosh(dense_oracle.products(*of) / options["softcap"]) ** -2
 
 
 @np.errstate(all="ignore")
@@ -204,7 +216,7 @@ def gradients(
         ds = p * (dp + row)
         items.append(
             {"sinks": (shares[b] * row[..., 0]).sum(-1)}
-            | item.of_scores(ds)
+            | item.of_scores(ds, _slope(given, b, options))
             | item.of_weights(z[b] * p, grad_out[b])
         )
     inputs = {"query": query, "key": key, "value": value, "attn_mask": attn_mask}

@@ -33,7 +33,6 @@ ELSEWHERE = {
 #: Families that wait for what relpos does not have yet, and for what: a name of relpos,
 #: or an argument of attention. A family that is in neither table fails.
 WAITING = {
-    "gemma2": "attention(softcap)",
     "gemma3n_audio": "recipes.gemma3n_audio",
     "gemma4_audio": "recipes.gemma4_audio",
 }

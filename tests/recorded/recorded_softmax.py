@@ -1,9 +1,9 @@
-"""Adapters for models that change the softmax itself: a sink beside the keys."""
+"""Adapters for models that change the softmax itself: sinks, a cap on the scores."""
 
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, log_sum_exp
+from recorded import WITH_ALL, compare, log_sum_exp
 
 from relpos import recipes
 
@@ -29,4 +29,18 @@ def gpt_oss(lib, case):
     yield from with_sinks(case, result)
 
 
-FAMILIES = {function.__name__: function for function in (gpt_oss,)}
+def gemma2(lib, case):
+    """Heads as rotary left them; the cap comes before the mask."""
+    config = case.flags["config"]
+    result = lib.attention(
+        *case.core("q", "k", "v"),
+        case.true("core_allowed"),
+        scale=config["query_pre_attn_scalar"] ** -0.5,
+        softcap=config["attn_logit_softcapping"],
+        enable_gqa=True,
+        **WITH_ALL,
+    )
+    yield from compare(case, result)
+
+
+FAMILIES = {function.__name__: function for function in (gpt_oss, gemma2)}

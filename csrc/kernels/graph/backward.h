@@ -2,6 +2,7 @@
  *
  * With G and g the gradients of out and lse, and e = (i, j, l) as in forward.h,
  *   p_e  = exp(s_e - lse_i)                dS_e = p_e (G_i.(v_j + W[l]) - G_i.out_i + g_i)
+ * and, where there is a cap, dS_e times its slope,
  *   dq_i = scale sum dS_e (k_j + A[l])     over the edges of query i
  *   dk_j = scale sum dS_e q_i              dv_j = sum p_e G_i    over the edges to key j
  *   dA_l = scale sum dS_e q_i              dW_l = sum p_e G_i    over the edges of label l
@@ -42,8 +43,9 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
                int64_t first, int64_t count, T *prob, T *ds)
 {
     const rp_graph *p = gg->plan.p;
-    T dp[RP_EDGES] = {0};
-    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s);
+    T dp[RP_EDGES] = {0}, slopes[RP_EDGES];
+    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s,
+                slopes);
     for (int64_t n = 0; n < RP_EDGES; n += VL)
         store(row->s + n, vexp2(load(row->s + n) - row->max) * row->norm);
     if (gg->g->grad_out.data) {
@@ -57,6 +59,8 @@ edge_gradients(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
         prob[n] = row->s[n];
         /* a weight of 0 passes nothing on, not even NaN */
         ds[n] = prob[n] == 0 ? 0 : prob[n] * (dp[n] - row->delta);
+        if (p->softcap > 0 && ds[n] != 0)
+            ds[n] *= slopes[n];
     }
     T *relative = p->position_query.data ? row->part + p->D : row->part;
     memset(row->part, 0, (size_t)(p->D + own_columns(p)) * sizeof(T));
@@ -354,14 +358,8 @@ static rp_status
 sum_graph_sinks(const rp_graph_gradients *g)
 {
     const rp_graph *p = &g->forward;
-    sink_sum_t sum = {.sinks = &p->sinks,
-                      .grad_out = &g->grad_out,
-                      .grad_lse = &g->grad_lse,
-                      .grad = &g->grad_sinks,
-                      .results = &p->results,
-                      .B = p->B,
-                      .Lq = p->Lq,
-                      .Dv = p->Dv};
+    sink_sum_t sum = {&p->sinks,   &g->grad_out, &g->grad_lse, &g->grad_sinks,
+                      &p->results, p->B,         p->Lq,        p->Dv};
     return sum_sinks(sum, p->H, p->threads);
 }
 

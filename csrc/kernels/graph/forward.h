@@ -2,7 +2,8 @@
  *
  * Edge e = (i, j, l) says that query i attends to key j under label l; an edge that
  * stands twice counts twice. With A = rel_key and W = rel_value,
- *   s_e   = scale * q_i.(k_j + A[l]), or scale * q_i.k_j + e_i.A[l] with a position query e
+ *   s_e   = scale * q_i.(k_j + A[l]), or scale * q_i.k_j + e_i.A[l] with a position query e,
+ *           under the cap
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
  * and the sink of its head, if there are any. A query's edges are taken RP_EDGES at a time with the running softmax of
  * running.h, whichever thread has the row, so only the order of its edges counts. */
@@ -50,18 +51,20 @@ add_edges(const rp_graph *p, const T *s, const rp_array *rows, int64_t table_row
     }
 }
 
-/* Logits of up to RP_EDGES edges in units of log 2, -inf behind the last; query and
- * relative as scale_queries has them. */
+/* Logits of up to RP_EDGES edges in units of log 2, -inf behind the last, and the slopes of
+ * the cap, unless those are NULL; query and relative as scale_queries has them. */
 static void
 score_edges(const rp_graph *p, const T *query, const T *relative, int64_t b, int64_t h,
-            int64_t first, int64_t count, T *buffer, T *s)
+            int64_t first, int64_t count, T *buffer, T *s, T *slopes)
 {
-    for (int64_t n = 0; n < RP_EDGES; n++)
-        s[n] = n < count ? 0 : -(T)INFINITY;
+    memset(s, 0, (size_t)count * sizeof(T));
     dot_edges(p, query, &p->key, 0, p->D, b, h, first, count, buffer, s);
     if (p->rel_key.array.data)
         dot_edges(p, relative, &p->rel_key.array, p->rel_key.rows, p->Dp, b, h, first,
                   count, buffer, s);
+    if (p->softcap > 0)
+        cap_row(softcap_of(p->softcap * RP_LOG2E), s, count, slopes);
+    hide(s, count, RP_EDGES);
 }
 
 /* Columns of the rows of a position query; 0: it is absent. */
@@ -129,7 +132,8 @@ take_edges(const graph_plan_t *plan, graph_row_t *row, int64_t b, int64_t h,
            int64_t first, int64_t count)
 {
     const rp_graph *p = plan->p;
-    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s);
+    score_edges(p, row->query, row->relative, b, h, first, count, row->buffer, row->s,
+                NULL);
     take_logits(&row->running, row->s, RP_EDGES, row->out, plan->width);
     memset(row->part, 0, (size_t)plan->width * sizeof(T));
     add_edges(p, row->s, &p->value, 0, p->Dv, b, h, first, count, row->buffer,

@@ -30,6 +30,7 @@ typedef struct {
     rows_plan_t plan;
     int64_t first, count, wave; /* query rows in work, and how many at most */
     T *ds, *kept;               /* of each, and each key: dS, probability times z */
+    T *capped;                  /* dS that passes the cap; without one, ds */
     ptrdiff_t ld;
     double *bias_sums; /* of one head */
 } rows_gradients_t;
@@ -85,10 +86,10 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
     return sum;
 }
 
-/* The visible keys [j0, end) of one query row: ds and kept are those of its keys. */
+/* The visible keys [j0, end) of one query row: ds, capped and kept are those of its keys. */
 static void
 stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t end,
-                  T *ds, T *kept)
+                  T *ds, T *capped, T *kept)
 {
     const rp_attention *p = &g->forward;
     const query_row_t *q = rows->row;
@@ -119,15 +120,17 @@ stretch_gradients(const rp_gradients *g, query_rows_t *rows, int64_t j0, int64_t
                              pair_row(p, n, q->b, q->i, j, &p->rel_value));
         kept[j] = prob * z;
         ds[j] = prob * (z * grad - delta);
-        add_grad(&g->grad_query, &x, q->h, q->i, ds[j] * (T)p->scale, &p->key, rows->hk,
-                 j);
-        for (int n = 0; n < rows_of_pair(p); n++)
-            add_grad(grad_left, &left, q->h, q->i, ds[j] * (T)rel_key_scale(p),
-                     &p->rel_key.array, q->h,
-                     pair_row(p, n, q->b, q->i, j, &p->rel_key));
         if (g->grad_mask.data)
             *(T *)(rp_at(&g->grad_mask, q->b, q->h, q->i) + j * g->grad_mask.col) =
                 ds[j];
+        if (rows->slopes)
+            capped[j] = ds[j] * rows->slopes[j - j0];
+        add_grad(&g->grad_query, &x, q->h, q->i, capped[j] * (T)p->scale, &p->key,
+                 rows->hk, j);
+        for (int n = 0; n < rows_of_pair(p); n++)
+            add_grad(grad_left, &left, q->h, q->i, capped[j] * (T)rel_key_scale(p),
+                     &p->rel_key.array, q->h,
+                     pair_row(p, n, q->b, q->i, j, &p->rel_key));
     }
 }
 
@@ -139,18 +142,22 @@ row_gradients_unit(void *context, int64_t unit, int worker)
     const rows_plan_t *plan = &rg->plan;
     const int64_t row = rg->first + unit;
     T *ds = rg->ds + unit * rg->ld, *kept = rg->kept + unit * rg->ld;
+    T *capped = rg->capped + unit * rg->ld, slopes[RP_STRETCH_KEYS];
     query_rows_t rows;
     const query_row_t *q = rows.row;
     start_rows(plan, &rows, row / plan->rows, 1,
                plan->scratch + worker * plan->scratch_size);
     start_row(plan, &rows, 0, row % plan->rows);
+    rows.slopes = capped == ds ? NULL : slopes;
     memset(ds, 0, (size_t)rg->ld * sizeof(T));
+    memset(capped, 0, (size_t)rg->ld * sizeof(T));
     memset(kept, 0, (size_t)rg->ld * sizeof(T));
     for (int64_t j0 = q->visible.begin; j0 < q->visible.end; j0 += RP_STRETCH_KEYS) {
         if (rp_stopping())
             return;
         stretch_gradients(rg->g, &rows, j0,
-                          RP_MIN(j0 + RP_STRETCH_KEYS, q->visible.end), ds, kept);
+                          RP_MIN(j0 + RP_STRETCH_KEYS, q->visible.end), ds, capped,
+                          kept);
     }
 }
 
@@ -174,7 +181,7 @@ shared_columns(const rp_gradients *g, int sum)
 }
 
 /* What row n of those that the pair of row x and key j has of a table adds to one of them:
- * kept is prob z, ds is dS. */
+ * kept is prob z, ds is dS, but for a bias what passes the cap. */
 static void
 add_pair_row(const rp_gradients *g, int sum, const row_columns_t *x, int64_t j, int n,
              T kept, T ds)
@@ -267,7 +274,8 @@ shared_columns_unit(void *context, int64_t unit, int worker)
         unit -= blocks;
     }
     for (int64_t n = 0; n < rg->count && !rp_stopping(); n++) {
-        const T *ds = rg->ds + n * rg->ld, *kept = rg->kept + n * rg->ld;
+        const T *ds = (sum == RP_SUM_BIAS ? rg->ds : rg->capped) + n * rg->ld;
+        const T *kept = rg->kept + n * rg->ld;
         find_row(&rg->plan, rg->first + n, &x);
         rp_interval seen = rp_visible(p, x.b, x.i);
         for (int64_t j = seen.begin; j < seen.end; j++)
@@ -288,7 +296,7 @@ plan_rows_backward(rows_gradients_t *rg, const rp_gradients *g)
     plan_rows(&rg->plan, p);
     plan_bias(&rg->plan.bias, p, g);
     rg->ld = RP_ROUND_UP(p->Lk, VL) + VL;
-    double bytes = 2 * (double)rg->ld * sizeof(T);
+    double bytes = (p->softcap > 0 ? 3 : 2) * (double)rg->ld * sizeof(T);
     rg->wave = (int64_t)(p->threads * (double)RP_WAVE_BYTES / bytes);
     rg->wave = RP_MIN(RP_MAX(rg->wave, p->threads), p->B * p->Hk * rg->plan.rows);
 }
@@ -302,6 +310,7 @@ lay_out_rows_backward(void *context, arena_t *arena)
         take(arena, rg->plan.p->threads, (size_t)rg->plan.scratch_size * sizeof(T));
     rg->ds = take(arena, rg->wave, row);
     rg->kept = take(arena, rg->wave, row);
+    rg->capped = rg->plan.p->softcap > 0 ? take(arena, rg->wave, row) : rg->ds;
     rg->bias_sums = take(arena, bias_sums_count(rg->g), sizeof(double));
     lay_out_bias(&rg->plan.bias, arena);
 }

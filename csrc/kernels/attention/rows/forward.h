@@ -55,6 +55,7 @@ start_rows(const rows_plan_t *plan, query_rows_t *rows, int64_t slice, int count
     rows->b = (plan->first + slice) / p->Hk;
     rows->hk = (plan->first + slice) % p->Hk;
     rows->count = count;
+    rows->slopes = NULL;
     rows->piece = piece_keys(p, count);
     rows->s = scratch;
     rows->content = rows->s + RP_FEW_QUERIES * RP_STRETCH_KEYS;

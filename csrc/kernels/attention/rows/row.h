@@ -7,6 +7,7 @@
 #include "../dropout.h"
 #include "../results.h"
 #include "../terms/mask.h"
+#include "../terms/softcap.h"
 
 enum {
     RP_FEW_QUERIES = 8,              /* rows that share keys, at most */
@@ -34,6 +35,7 @@ typedef struct {
      * their scale * log2e; logits; what they accumulate, in steps of out_step. */
     T *content, *relative, *s, *out;
     ptrdiff_t out_step;
+    T *slopes; /* (RP_STRETCH_KEYS): those of the cap, of one row alone; NULL: not wanted */
     int count, piece; /* rows; keys of a piece */
     query_row_t row[RP_FEW_QUERIES];
 } query_rows_t;
@@ -194,6 +196,9 @@ finish_logits(const query_rows_t *rows, const query_row_t *q)
     T *s = q->s + j0 - rows->first;
     if (p->rel_query.array.data)
         score_rel_query(rows, q, j0, end);
+    if (p->softcap > 0)
+        cap_row(softcap_of(p->softcap * RP_LOG2E), s, end - j0,
+                rows->slopes ? rows->slopes + j0 - rows->first : NULL);
     add_bias_run(rows->bias, q->b, q->h, q->i, j0, end - j0, s);
     add_mask(p, q->b, q->h, q->i, j0, end - j0, s);
     if (weights->data && j0 < end)

@@ -130,7 +130,7 @@ band_products(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
     const T *table =
         copy_of(&gp->key_rows, x->q.b, x->q.h) + (x->t.w0 - plan->band.first) * width;
     int64_t columns = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
-    clear_corners(w->grads, plan->lds, x, &w->clean[1], by_band(&plan->rel_value));
+    clear_corners(w->grads, plan->lds, x, &w->clean[1]);
     if (lies_beyond(plan->p, &x->q, &x->t, &plan->p->rel_key))
         return;
     if (x->grad_relative && gp->narrow && !gp->key_rows_bad)
@@ -213,7 +213,7 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
 {
     const plan_t *plan = &gp->plan;
     T *sums = partial_of(gp, RP_GRAD_V, x->index, x->chunk);
-    int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of offset_sums[0] */
+    int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of v_sums[0] */
     if (!sums)
         return;
     const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h);
@@ -223,7 +223,7 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
         int64_t high =
             RP_MIN(plan->band.end - chunk_key, gp->chunk_keys + plan->Lq_pad);
         for (int64_t n = low; n < high; n++)
-            add_weighted_row(w->row, w->offset_sums[n],
+            add_weighted_row(w->row, w->v_sums[n],
                              table + (chunk_key + n - plan->band.first) * plan->Dp_pad,
                              plan->Dp_pad);
     } else {

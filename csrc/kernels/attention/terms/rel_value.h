@@ -94,6 +94,7 @@ fill_rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     int64_t end = RP_MIN(x->t.columns + BQ, plan->band.end - x->t.w0);
     gemm_set(x->head->grad_rows + x->q.i0 * plan->Dv_pad, plan->Dv_pad, table,
              x->q.rows_pad, end, plan->p->Dv, VALUE_BLOCK, w->grads, plan->lds);
+    w->clean[1] = -1;
     return NULL;
 }
 
@@ -114,8 +115,9 @@ rel_value_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
                          &plan->p->rel_value);
         return;
     }
-    clear_corners(w->forward.scores, plan->lds, x, &w->clean[0],
-                  by_band(&plan->rel_key) || plan->bias_first);
+    if (by_band(&plan->rel_key) || plan->bias_first)
+        w->clean[0] = -1;
+    clear_corners(w->forward.scores, plan->lds, x, &w->clean[0]);
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int64_t rows = RP_MIN(x->t.columns + BQ - 1, plan->band.end - x->t.w0);
     add_columns(x->selected, w->forward.scores, plan->lds,

@@ -98,6 +98,7 @@ typedef struct {
     T *value_sums;     /* (Lq_pad, value_stride): p z by table row */
     T *narrow_sums; /* (Dp, chunk_keys + Lq_pad): grad of a narrow band; NULL: none */
     double *offset_sums; /* (chunk_keys + Lq_pad): dS by band column of the chunk */
+    double *v_sums; /* the same of what passes the cap; without one, the same array */
     double *column_sums; /* (chunk_keys): dS by key of the chunk */
     T *totals, *shares;  /* (BQ): dS and p by row of the tile; NULL: not wanted */
     double *row;         /* (D_pad or Dp_pad): a sum of table or key rows */

@@ -142,25 +142,48 @@ value_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
                     width);
 }
 
-/* The bias of a pair, and sums of dS by offset, by key and by row. */
+/* The bias of a pair, and sums of dS by offset, by key and by row that it is made of. */
 static void
 bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
     int by_label = has_labels(gp->plan.p);
     T *sums = partial_of(gp, RP_GRAD_BIAS, x->index, x->chunk);
-    if (!by_label && (sums || wants(gp, RP_GRAD_V)))
-        sum_offsets(gp, w, x);
-    if (wants(gp, RP_GRAD_U) || sums_bias_lines(gp->g))
-        sum_columns(gp, w, x);
-    if (sums_bias_lines(gp->g))
+    if (!by_label && sums)
+        sum_offsets(gp, w, x, w->offset_sums);
+    if (sums_bias_lines(gp->g)) {
+        column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
         sum_bias_lines(&gp->plan.bias, gp->g, &x->q, &x->t, w->totals, w->tile_sums,
                        bias_sums_of(gp, x->index, x->chunk));
+    }
     if ((sums && by_label) || sums_bias_runs(gp->g))
         sum_bias(&gp->plan.bias, gp->g, &x->q, &x->t, x->d, by_label ? sums : NULL,
                  bias_sums_of(gp, x->index, x->chunk));
 }
 
-/* What each term of the formula takes from a tile. */
+/* What passes the cap of dS, and its sums by row. */
+static void
+cap_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
+{
+    for (int m = 0; m < x->q.rows; m++) {
+        T *d = x->d + m * x->t.ld;
+        pass_cap(d, w->forward.slopes + m * gp->plan.key_tile, x->t.columns);
+        if (w->totals)
+            w->totals[m] = sum_run(d, 0, x->t.columns);
+    }
+}
+
+/* Sums of dS that u and v are made of; those by offset may be the bias's. */
+static void
+vector_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
+{
+    int summed = w->v_sums == w->offset_sums && wants(gp, RP_GRAD_BIAS);
+    if (wants(gp, RP_GRAD_V) && !has_labels(gp->plan.p) && !summed)
+        sum_offsets(gp, w, x, w->v_sums);
+    if (wants(gp, RP_GRAD_U))
+        sum_columns(gp, w, x);
+}
+
+/* What each term of the formula takes from a tile: first those that no cap is on. */
 static void
 backward_tile(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *keys,
               const T *values, int keys_bad)
@@ -170,11 +193,14 @@ backward_tile(const gradients_t *gp, grad_scratch_t *w, visit_t *x, const T *key
     grad_tile(gp, w, x);
     value_grads(gp, w, x);
     rel_value_grads(gp, w, x);
+    bias_grads(gp, w, x);
+    mask_grads(gp->g, x);
+    if (gp->plan.p->softcap > 0)
+        cap_grads(gp, w, x);
     content_grads(gp, w, x, keys_bad);
     rel_key_grads(gp, w, x);
     rel_query_grads(gp, w, x, keys_bad);
-    bias_grads(gp, w, x);
-    mask_grads(gp->g, x);
+    vector_grads(gp, w, x);
 }
 
 #endif

@@ -204,7 +204,9 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
     if (gp->narrow)
         memset(w->narrow_sums, 0,
                (size_t)(plan->p->Dp * (gp->chunk_keys + plan->Lq_pad)) * sizeof(T));
-    memset(w->offset_sums, 0, (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double));
+    const size_t offsets = (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double);
+    memset(w->offset_sums, 0, offsets);
+    memset(w->v_sums, 0, offsets);
     memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
 }
 

@@ -75,9 +75,9 @@ add_product(const queries_t *q, const tile_t *t, T *s, const T *left, ptrdiff_t 
 /* Zeros the cells of a buffer outside the skewed rows. What a narrower tile left behind is
  * a band of garbage in the table gradients, so `clean` remembers how wide they are. */
 static void
-clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean, int dirty)
+clear_corners(T *buffer, ptrdiff_t lds, const visit_t *x, int *clean)
 {
-    if (!dirty && *clean == x->t.columns)
+    if (*clean == x->t.columns)
         return;
     *clean = x->t.columns;
     for (int m = 0; m < BQ; m++) {
@@ -130,23 +130,21 @@ column_totals(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
     }
 }
 
-/* offset_sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band.
- * These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
+/* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
  * they are the columns of the band matrix. */
 static void
-sum_offsets(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
+sum_offsets(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, double *sums)
 {
     const plan_t *plan = &gp->plan;
     int64_t first = x->t.w0 - x->chunk * gp->chunk_keys;
     int count = x->t.columns + BQ - 1;
-    clear_corners(w->grads, plan->lds, x, &w->clean[1],
-                  by_band(&plan->rel_value) && !by_band(&plan->rel_key));
+    clear_corners(w->grads, plan->lds, x, &w->clean[1]);
     column_totals(w->grads, plan->lds, x->q.rows, count, w->tile_sums);
     for (int c = 0; c < count; c++)
-        w->offset_sums[first + c] += w->tile_sums[c];
+        sums[first + c] += w->tile_sums[c];
 }
 
-/* column_sums[key] += dS, for the gradient of u; those of the tile stay in tile_sums. */
+/* column_sums[key] += dS, for the gradient of u. */
 static void
 sum_columns(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 {

@@ -7,6 +7,7 @@
 #include "../terms/mask.h"
 #include "../terms/rel_key.h"
 #include "../terms/rel_query.h"
+#include "../terms/softcap.h"
 
 /* Columns that all rows of the tile see and that nothing is added to after the products. */
 static rp_interval
@@ -24,6 +25,23 @@ largest(const T *s, int64_t first, int64_t end, V top)
     for (int64_t n = first; n < end; n += VL)
         top = vmax(load(s + n), top);
     return top;
+}
+
+/* The cap on the products of a tile, and the open columns in the maxima of its rows. */
+static void
+cap_tile(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t)
+{
+    const softcap_t cap = softcap_of(plan->p->softcap * RP_LOG2E);
+    for (int m = 0; m < q->rows; m++) {
+        T *s = t->s + m * t->ld;
+        if (w->slopes)
+            cap_row(cap, s, t->columns, w->slopes + m * plan->key_tile);
+        else
+            cap_row(cap, s, t->columns, NULL);
+        if (w->lane_max)
+            store(w->lane_max + m * VL,
+                  largest(s, t->open.begin, t->open.end, splat(-(T)INFINITY)));
+    }
 }
 
 /* Bias, mask and visibility of one row, and the columns that are not open in its maximum. */
@@ -63,8 +81,11 @@ score_tile(const plan_t *plan, scratch_t *w, queries_t *q, tile_t *t, const T *k
     else
         constant = fill_rel_key(plan, w, q, t, &step);
     t->open = open_columns(plan, t);
-    add_content(plan, q, t, keys, constant, step, w->lane_max);
+    int capped = plan->p->softcap > 0;
+    add_content(plan, q, t, keys, constant, step, capped ? NULL : w->lane_max);
     add_rel_query(plan, w, q, t);
+    if (capped)
+        cap_tile(plan, w, q, t);
     if (!all_open(t)) {
         start_bias_tile(&plan->bias, w, q, t);
         for (int m = 0; m < q->rows; m++)

@@ -26,6 +26,7 @@ typedef struct {
 typedef struct {
     T *scores;   /* (BQ, lds) */
     T *lane_max; /* (BQ, VL): running maxima of a tile's rows; NULL: not wanted */
+    T *slopes;   /* (BQ, key_tile): those of the cap; NULL: not wanted */
     T *bias;     /* (lds): rel_bias over the band of a tile */
     T *keys;     /* (MR, D) then (MR, BQ + MR + 2 NR): rel_query's operands */
     queries_t *queries;

@@ -41,8 +41,10 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
 {
     const plan_t *plan = &gp->plan;
     const packed_t *key = &plan->rel_key, *value = &plan->rel_value;
-    int64_t rows = plan->Lq_pad;
+    int64_t rows = plan->Lq_pad, offsets = gp->chunk_keys + rows;
     w->forward = (scratch_t){.scores = take_numbers(arena, BQ * plan->lds + MR)};
+    if (plan->p->softcap > 0)
+        w->forward.slopes = take_numbers(arena, BQ * plan->key_tile);
     w->forward.bias = take_numbers(arena, plan->p->rel_bias.array.data ? plan->lds : 0);
     w->forward.keys = take_numbers(arena, rel_query_scratch(plan));
     w->grads = take_numbers(arena, BQ * plan->lds + MR);
@@ -58,7 +60,9 @@ lay_out_grad_scratch(const gradients_t *gp, arena_t *arena, grad_scratch_t *w)
     }
     w->tile_sums = take_numbers(arena, plan->lds + VL);
     w->corner = take_numbers(arena, MR * (BQ + MR) + MR);
-    w->offset_sums = take(arena, gp->chunk_keys + rows, sizeof(double));
+    w->offset_sums = w->v_sums = take(arena, offsets, sizeof(double));
+    if (plan->p->softcap > 0)
+        w->v_sums = take(arena, offsets, sizeof(double));
     w->column_sums = take(arena, gp->chunk_keys, sizeof(double));
     w->row = take(arena, RP_MAX(plan->D_pad, plan->Dp_pad), sizeof(double));
     w->clean[0] = w->clean[1] = -1;

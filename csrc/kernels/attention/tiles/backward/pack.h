@@ -138,7 +138,7 @@ start_backward(gradients_t *gp)
         start_queries_met(gp);
     gp->key_rows_bad =
         table_not_finite(&gp->key_rows) || table_not_finite(&gp->query_rows);
-    plan->bias_first = bias_can_fill(&plan->bias) && !is_used(&plan->rel_key);
+    plan->bias_first = fills_bias_first(plan);
     return status;
 }
 

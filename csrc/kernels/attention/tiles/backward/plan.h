@@ -28,7 +28,7 @@ plan_gradient_tables(gradients_t *gp)
 }
 
 /* Whether the ends of rel_key are corrected (ends.h): without rel_value only the rounding of
- * out is left, too little to pay for. */
+ * out is left, too little to pay for; below a cap every pair passes another share of it. */
 static int
 corrects_ends(const gradients_t *gp)
 {
@@ -36,6 +36,7 @@ corrects_ends(const gradients_t *gp)
     const plan_t *plan = &gp->plan;
     return is_used(&plan->rel_value) && is_used(&plan->rel_key) &&
            !has_labels(&g->forward) && g->forward.beyond == RP_CLIP &&
+           !(g->forward.softcap > 0) &&
            (gp->query_sums[relative_sums(gp)].grad->data || g->grad_rel_key.data ||
             g->grad_pos_bias_v.data);
 }

@@ -13,6 +13,7 @@ lay_out_scratch(const plan_t *plan, arena_t *arena, scratch_t *w)
     queries_t q = {0};
     w->scores = take_numbers(arena, BQ * plan->lds);
     w->lane_max = take_numbers(arena, BQ * VL);
+    w->slopes = NULL;
     w->bias = take_numbers(arena, p->rel_bias.array.data ? plan->lds : 0);
     w->keys = take_numbers(arena, rel_query_scratch(plan));
     w->queries = take(arena, plan->block_tiles, sizeof(queries_t));

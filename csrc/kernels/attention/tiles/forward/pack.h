@@ -65,6 +65,14 @@ slice_values(const plan_t *plan, int64_t b, int64_t hk, ptrdiff_t *stride)
     return (const T *)rp_at(&p->value, b, hk, 0);
 }
 
+/* Whether the bias goes into the empty tile: it must be all that does, and below no cap. */
+RP_INLINE int
+fills_bias_first(const plan_t *plan)
+{
+    return bias_can_fill(&plan->bias) && !is_used(&plan->rel_key) &&
+           !(plan->p->softcap > 0);
+}
+
 /* What a call packs once. */
 static rp_status
 start_forward(plan_t *plan)
@@ -82,7 +90,7 @@ start_forward(plan_t *plan)
             (const char *)values->data, plan->Dv_pad * (ptrdiff_t)sizeof(T), sizeof(T),
             values->size / plan->Dv_pad * values->heads * values->batches,
             plan->Dv_pad);
-    plan->bias_first = bias_can_fill(&plan->bias) && !is_used(&plan->rel_key);
+    plan->bias_first = fills_bias_first(plan);
     return status;
 }
 

@@ -1,0 +1,212 @@
+"""A cap on the scores, c tanh(x / c): its numbers, and gradients through its slope."""
+
+from __future__ import annotations
+
+import dense_oracle
+import numpy as np
+import oracle_gradients
+import pytest
+from gradient_problems import assert_gradients_close
+from graph_problems import (
+    BOTH,
+    dense,
+    problem as graph_problem,
+    run as run_graph,
+    with_gradients,
+)
+from problems import DTYPES, cast, normal, qkv
+from tolerances import assert_bitwise, assert_close, assert_results_close
+
+import relpos
+from relpos import reference
+
+WITH_ALL = {"return_lse": True, "return_weights": True, "return_context": True}
+H = 2
+#: Lq, Lk and tables, each for another engine.
+ENGINES = {
+    "tiles": (70, 90, {}),
+    "bands": (
+        70,
+        90,
+        {"rel_key": (161, 6), "rel_value": (161, 5), "rel_query": (161, 6)},
+    ),
+    "short tables": (70, 90, {"rel_key": (5, 6), "rel_value": (5, 5)}),
+    "rows": (3, 1500, {"rel_key": (9, 6)}),
+    "labels": (20, 30, {"rel_query": (4, 6), "rel_key": (4, 6)}),
+}
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def problem(engine, bias=True, seed=1):
+    """Inputs in float64 and settings."""
+    rng = np.random.default_rng(seed)
+    lq, lk, more = ENGINES[engine]
+    arrays = qkv(rng, (2,), H, lq, lk, 6, 5)
+    inputs = dict(zip(("query", "key", "value"), arrays, strict=True))
+    inputs |= {name: normal(rng, *shape) for name, shape in more.items()}
+    inputs["pos_bias_u"] = normal(rng, H, 6)
+    if "rel_key" in more:
+        inputs["pos_bias_v"] = normal(rng, 6)
+    settings = {"query_offset": lk - lq}
+    if engine == "labels":
+        settings = {"labels": rng.integers(-1, 4, (lq, lk))}
+    if bias:
+        rows = 4 if engine == "labels" else next(iter(more.values()), (161,))[0]
+        inputs["rel_bias"] = normal(rng, H, rows)
+        mask = normal(rng, lq, lk)
+        mask[rng.random(mask.shape) < 0.2] = -np.inf
+        inputs["attn_mask"] = mask
+    return inputs, settings
+
+
+def run(inputs, settings, dtype, **keywords):
+    return relpos.attention(**cast(inputs, dtype), **settings, **WITH_ALL, **keywords)
+
+
+@every_engine
+@both_dtypes
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("cap", [0.7, 30.0])
+def test_caps_are_those_of_the_oracle(isa, engine, dtype, bias, cap):
+    inputs, settings = problem(engine, bias)
+    settings["softcap"] = cap
+    got = run(inputs, settings, dtype)
+    assert_results_close(got, dense_oracle.attention(**inputs, **settings))
+    rng = np.random.default_rng(3)
+    grads = normal(rng, *got.out.shape), normal(rng, *got.lse.shape)
+    found = got.context.backward(grads[0], grad_lse=grads[1], wrt=list(inputs))
+    of = {"grad_out": grads[0], "grad_lse": grads[1]}
+    want = oracle_gradients.gradients(**inputs, **settings, **of)
+    sizes = oracle_gradients.gradients(**inputs, **settings, **of, magnitude=True)
+    found = {name: x for name, x in found._asdict().items() if x is not None}
+    assert_gradients_close(found, want, lambda: sizes, terms=100)
+
+
+def capped(x, cap, dtype):
+    """The cap of numbers x, from the lse of a row with one key."""
+    x = np.asarray(x, dtype)
+    ones = np.ones((x.size, 1, 1), dtype)
+    got = relpos.attention(
+        x.reshape(-1, 1, 1), ones, ones, scale=1.0, softcap=cap, return_lse=True
+    )
+    return got.lse[:, 0]
+
+
+@both_dtypes
+@pytest.mark.parametrize("cap", [1.0, 30.0, 50.0])
+def test_the_cap_is_exact_to_a_few_roundings(isa, dtype, cap):
+    """Three of them are of the units of log 2 that scores are kept in."""
+    x = (cap * np.geomspace(1e-6, 20, 4001)).astype(dtype)
+    want = np.longdouble(cap) * np.tanh(x.astype(np.longdouble) / cap)
+    got = capped(x, cap, dtype)
+    ulps = np.abs(got - want) / np.spacing(want.astype(dtype))
+    assert ulps.max() <= 6
+    assert (np.diff(got) >= -2 * np.spacing(got[1:])).all()
+    assert (got <= cap * (1 + np.finfo(dtype).eps)).all()
+    assert_bitwise(capped(-x, cap, dtype), -got)
+
+
+@both_dtypes
+def test_zeros_infinities_and_nan(isa, dtype):
+    got = capped([0.0, -0.0, np.inf, -np.inf, np.nan], 30.0, dtype)
+    assert (got[:2] == 0).all() and np.isnan(got[4])
+    np.testing.assert_allclose(got[2:4], [30.0, -30.0], rtol=1e-6)
+
+
+@both_dtypes
+def test_a_cap_far_above_is_none_and_one_far_below_makes_all_equal(dtype):
+    inputs, settings = problem("tiles")
+    plain = run(inputs, settings, dtype)
+    far = run(inputs, settings | {"softcap": 1e30}, dtype)
+    assert_close(far.out, plain.out, "same_formula")
+    low = run(inputs, settings | {"softcap": 1e-30}, dtype)
+    inputs["query"] = 0 * inputs["query"]
+    inputs["pos_bias_u"] = 0 * inputs["pos_bias_u"]
+    equal = run(inputs, settings, dtype)
+    assert_close(low.out, equal.out, "same_formula")
+
+
+@every_engine
+@both_dtypes
+def test_hidden_pairs_may_be_nan(isa, engine, dtype):
+    inputs, settings = problem(engine, bias=False)
+    settings |= {"softcap": 2.0, "key_lengths": ENGINES[engine][1] - 3}
+    want = run(inputs, settings, dtype)
+    grad = np.ones_like(want.out)
+    clean = want.context.backward(grad)
+    for name in ("key", "value"):
+        inputs[name][..., -3:, :] = np.nan
+    got = run(inputs, settings, dtype)
+    assert_bitwise(got.out, want.out)
+    found = got.context.backward(grad)
+    for name in ("query", "key", "pos_bias_u", "pos_bias_v", "rel_key"):
+        if getattr(found, name) is not None:
+            assert_bitwise(getattr(found, name), getattr(clean, name))
+
+
+@every_engine
+def test_bits_are_those_of_one_thread(engine):
+    inputs, settings = problem(engine)
+    settings["softcap"] = 1.0
+    one, three = (run(inputs, settings, "float32", num_threads=n) for n in (1, 3))
+    assert_bitwise(one.out, three.out)
+    grad = np.ones_like(one.out)
+    found = [x.context.backward(grad, num_threads=n) for x, n in ((one, 1), (one, 3))]
+    for mine, other in zip(*found, strict=True):
+        if mine is not None:
+            assert_bitwise(mine, other)
+
+
+@both_dtypes
+def test_along_the_edges_of_a_graph(isa, dtype):
+    inputs, edges = graph_problem("both")
+    inputs["sinks"] = np.array([0.5, -1.0])
+    want = relpos.attention(**inputs, **dense(inputs, edges), softcap=0.7, **BOTH)
+    got = run_graph(cast(inputs, dtype), edges, softcap=0.7, **BOTH)
+    assert_close(got.out, want.out, "forward")
+    found, _ = with_gradients(got)
+    truth, _ = with_gradients(want)
+    for name, gradient in found.items():
+        assert_close(gradient, truth[name], "gradient")
+
+
+def test_fire_comes_after_the_cap():
+    rng = np.random.default_rng(6)
+    q, k, v = qkv(rng, (), H, 40, 40, 6)
+    network = [normal(rng, *shape) for shape in ((4,), (4,), (H, 4), (H,))]
+    keywords = {"softcap": 0.5, "is_causal": True}
+    got = relpos.fire_attention(
+        q, k, v, *network, 1.0, 2.0, **keywords, return_context=True
+    )
+    mask = relpos.fire_bias(*network, 1.0, 2.0, 40)
+    want = relpos.attention(q, k, v, mask, **keywords, return_context=True)
+    assert_close(got.out, want.out, "same_formula")
+    found, truth = (x.context.backward(np.ones_like(x.out)) for x in (got, want))
+    assert_close(found.query, truth.query, "gradient")
+    grad_mask = want.context.backward(np.ones_like(want.out), wrt=["attn_mask"])
+    of_bias = relpos.fire_bias_backward(grad_mask.attn_mask, *network, 1.0, 2.0)
+    assert_close(found.w2, of_bias.w2, "same_formula")
+
+
+def test_the_definition_and_the_scores_are_the_loops():
+    inputs, settings = problem("bands")
+    settings["softcap"] = 0.7
+    want = dense_oracle.attention(**inputs, **settings)
+    keywords = {"return_lse": True, "return_weights": True}
+    got = reference.attention(**inputs, **settings, **keywords)
+    assert_results_close(got, want)
+    grad = normal(np.random.default_rng(7), *got.out.shape)
+    found = reference.attention_backward(grad, **inputs, **settings)._asdict()
+    found = {name: x for name, x in found.items() if x is not None}
+    truth = oracle_gradients.gradients(**inputs, **settings, grad_out=grad)
+    assert_gradients_close(found, truth)
+    of = {n: x for n, x in inputs.items() if n not in ("value", "rel_value")}
+    parts = relpos.scores(**of, **settings, terms=True)
+    logits = relpos.scores(**of, **settings)
+    weights = np.exp(logits - want.lse[..., None])
+    assert_close(weights, want.weights, "same_formula")
+    assert "softcap" in parts
+    assert_close(
+        np.exp(sum(parts.values()) - want.lse[..., None]), weights, "same_formula"
+    )
