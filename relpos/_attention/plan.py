@@ -179,13 +179,13 @@ def plan(
         "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
         network of 32 units) or "graph_attention". Or of arguments of `attention`:
         "shaw_keys", "bert", "deberta", "rel_bias" (one number for each head and
-        offset), "alibi", "t5", "kerple", "forgetting". Or of an encoding, which leaves
-        a plain attention to be done: "sinusoidal", "naive", "learned", "rotary",
-        "conv_encoding". Tables of vectors are shared by the heads: "shaw_attention" has
-        one for keys and one for values, "bert" and "deberta" one for queries and one
-        for keys; where nothing clips, they have a row for each offset that occurs.
-        Other names that people use are known as well: "plain", "shaw", "music",
-        "transformer_xl", "bias", "fire", "graph".
+        offset), "alibi", "t5", "kerple", "forgetting", "sinks". Or of an encoding,
+        which leaves a plain attention to be done: "sinusoidal", "naive", "learned",
+        "rotary", "conv_encoding". Tables of vectors are shared by the heads:
+        "shaw_attention" has one for keys and one for values, "bert" and "deberta" one
+        for queries and one for keys; where nothing clips, they have a row for each
+        offset that occurs. Other names that people use are known as well: "plain",
+        "shaw", "music", "transformer_xl", "bias", "fire", "graph".
     is_causal : bool, default False
         Whether keys after the query are hidden. A graph tells that itself, and
         "forgetting" always hides them.

@@ -95,7 +95,7 @@ TRIED = {
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
     "recipes.forgetting_transformer_backward": "forgetting_transformer_backward",
     "recipes.from_config": "from_config from_pretrained",
-    "recipes.gpt_oss": "gpt_oss attention_sinks",
+    "recipes.gpt_oss": "softmax_off_by_one streaming_llm",
     "recipes.inkling": "inkling inkling_attention",
     "recipes.inkling_temperature": "inkling_temperature",
     "recipes.layoutlmv3": "layoutlmv3 layoutlm",

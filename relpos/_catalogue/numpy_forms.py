@@ -27,6 +27,7 @@ __all__ = [
     "relative_bias",
     "rotary",
     "shaw",
+    "sinks",
     "sinusoidal",
     "t5",
     "transformer_xl",
@@ -59,6 +60,15 @@ def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -
     """No positions."""
     s = (query @ transposed(key)) * root(query)
     return softmax(s, is_causal) @ value
+
+
+def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
+    """One more column of scores, left out after the softmax."""
+    s = (query @ transposed(key)) * root(query)
+    column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
+    p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
+    out: Array = p[..., :-1] @ value
+    return out
 
 
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:

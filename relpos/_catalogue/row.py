@@ -40,7 +40,7 @@ Named = Mapping[str, Array]  # gradients by the names of the inputs
 Limits = dict[Any, float]
 
 CLIP = 16  # Shaw's k of the base model
-OF_TOKENS = {"log_decay"}  # operands that are no tables
+NO_TABLES = {"sinks", "log_decay"}  # operands with a number a head, or a head and token
 
 SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
 GRADIENT_SIZE = {"heads": 2, "length": 128, "dim": 64}  # its gradients take longer
@@ -125,14 +125,14 @@ def heads_of(
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Query, key and value, and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
-    tables = [name for name in known.operands if name not in OF_TOKENS]
+    tables = [name for name in known.operands if name not in NO_TABLES]
     of_tables = heads_of(*tables, rows=lambda n: known.rows(n, n, CLIP, is_causal))
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         made = of_tables(dtype, heads, length, dim)
         rng = np.random.default_rng(dim)
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
-        for name in OF_TOKENS & shapes.keys():
+        for name in NO_TABLES & shapes.keys():
             made[name] = draw(rng, dtype, *shapes[name])
         return made
 

@@ -153,6 +153,7 @@ ROWS = [
         partial(reference.attention, is_causal=True),
         gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
     ),
+    one_call("sinks", "attention sinks", numpy_forms.sinks),
     *rotary.ROWS,
     one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw),
     one_call("shaw_attention", "Shaw, keys and values", numpy_forms.shaw),

@@ -96,6 +96,7 @@ class Scheme(NamedTuple):
         known = {
             **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, dim)),
             "rel_bias": (heads, rows),
+            "sinks": (heads,),
             "log_decay": (heads, lk),
             **dict.fromkeys(("pos_bias_u", "pos_bias_v"), (heads, dim)),
             **dict.fromkeys(("w1", "b1"), (FIRE_WIDTH,)),
@@ -135,11 +136,18 @@ SCHEMES = (
             "recipes.llama4",
             "recipes.llama4_temperature",
             "recipes.recurrent_gemma",
-            "recipes.gpt_oss",
         ),
         "none (NoPE)",
         models=("Llama 4, every fourth layer",),
         synonyms=("plain", "nope"),
+    ),
+    Scheme(
+        "sinks",
+        ("recipes.gpt_oss",),
+        "none (NoPE)",
+        models=("gpt-oss",),
+        synonyms=("attention_sinks",),
+        operands=("sinks",),
     ),
     Scheme(
         "rotary",

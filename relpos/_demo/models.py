@@ -68,6 +68,11 @@ def recurrent_gemma(case: Case) -> Call:
     return relpos.attention, {**inputs(case), **recipes.recurrent_gemma(window)}
 
 
+def gpt_oss(case: Case) -> Call:
+    """A sink in each head; queries and keys are recorded turned."""
+    return relpos.attention, {**inputs(case), **recipes.gpt_oss(case["sinks"])}
+
+
 def forgetting(case: Case) -> Call:
     """Two query heads for each key head, and the decay of each."""
     settings = {"is_causal": True, "enable_gqa": True}
@@ -143,6 +148,7 @@ CORES = {
     "beit": Core("BEiT, class token", beit, beit_gradients),
     "parakeet": Core("Parakeet", parakeet, parakeet_gradients),
     "recurrent_gemma": Core("RecurrentGemma, window", recurrent_gemma),
+    "gpt_oss": Core("gpt-oss, sinks", gpt_oss),
     "forgetting": Core("Forgetting Transformer", forgetting),
     "llama4": Core("Llama 4, chunks", llama4),
     "packed": Core("packed documents", packed),

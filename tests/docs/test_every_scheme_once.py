@@ -18,7 +18,7 @@ from oracle_gradients import NAMES
 import relpos
 from relpos import data, nn, recipes, reference
 from relpos._bench.problems import SCHEMES as TIMED, WAYS
-from relpos._catalogue.row import OF_TOKENS
+from relpos._catalogue.row import NO_TABLES
 from relpos._catalogue.rows import PAIRS_ROW, ROWS
 from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
 
@@ -93,7 +93,7 @@ def operands_that_no_random_problem_has(schemes):
     made = [problems.terms(rng, kind, 1, 3, 3, 2) for kind in problems.TERMS]
     tried = {frozenset(NAMES).intersection(keywords) for keywords in made}
     given = [s.operands for s in schemes if {*s.operands} <= {*NAMES}]
-    return {names for names in given if frozenset(names) - OF_TOKENS not in tried}
+    return {names for names in given if frozenset(names) - NO_TABLES not in tried}
 
 
 def recipes_that_the_readme_leaves_out(schemes):
