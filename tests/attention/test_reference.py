@@ -10,7 +10,7 @@ from problems import TERMS, normal, qkv, terms
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 from relpos import reference
-from relpos._demo.recorded import CASES, load
+from relpos._demo.recorded import CORES, load
 
 
 def assert_agrees(query, key, value, *mask, **keywords):
@@ -127,7 +127,7 @@ def test_equation_5_of_shaw_is_equations_3_and_4(causal):
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CORES)
 def test_recorded_cores(name):
     """The reference in the place of relpos, in the calls that the demo makes."""
     case = load(name)
