@@ -146,6 +146,35 @@ def sam(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     return {"rel_key": table}, {"labels": tuple(x.astype(np.int16) for x in labels)}
 
 
+def inkling(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """16 numbers of a query beside curves over 1024 distances, shared by heads."""
+    arrays = {
+        "position_query": place.draw(place.heads, place.length, 16),
+        "rel_key": place.draw(1024, 16),
+    }
+    return arrays, {"min_relative_position": -1023, "beyond": "zero"}
+
+
+def zipformer(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """4 numbers beside every distance, for each head."""
+    arrays = {
+        "position_query": place.draw(place.heads, place.length, 4),
+        "rel_key": place.draw(place.heads, 2 * place.length - 1, 4),
+    }
+    return arrays, {}
+
+
+def wavlm(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+    """A gate for each query before T5's bias of 320 buckets."""
+    reach = np.arange(1 - place.length, place.length)
+    buckets = relpos.t5_bucket(reach, num_buckets=320, max_distance=800)
+    arrays = {
+        "position_query": place.draw(place.heads, place.length, 1),
+        "rel_key": place.draw(place.heads, 320, 1),
+    }
+    return arrays, {"buckets": buckets}
+
+
 def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
     """The mask that is_causal stands for."""
     seen = np.ones((place.length, place.length), dtype=bool)
@@ -202,6 +231,9 @@ PRICED = {
         of_operands(lambda place: ({"sinks": place.draw(place.heads)}, {})),
         targets=(1.01, None),
     ),
+    "Inkling": Priced(of_operands(inkling), directions=CAUSAL, targets=(1.20, 1.30)),
+    "Zipformer": Priced(of_operands(zipformer), targets=(1.10, None)),
+    "WavLM": Priced(of_operands(wavlm), targets=(1.08, None)),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),
