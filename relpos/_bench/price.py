@@ -234,6 +234,9 @@ PRICED = {
     "Inkling": Priced(of_operands(inkling), directions=CAUSAL, targets=(1.20, 1.30)),
     "Zipformer": Priced(of_operands(zipformer), targets=(1.10, None)),
     "WavLM": Priced(of_operands(wavlm), targets=(1.08, None)),
+    "softcap": Priced(
+        of_operands(lambda place: ({}, {"softcap": 50.0})), targets=(1.15, None)
+    ),
     "causal mask": Priced(
         of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
     ),
