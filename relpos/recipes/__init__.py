@@ -39,6 +39,7 @@ from relpos.recipes.config import (
     from_config as from_config,
 )
 from relpos.recipes.decoders import (
+    gemma2 as gemma2,
     gpt_oss as gpt_oss,
     recurrent_gemma as recurrent_gemma,
 )
@@ -54,6 +55,14 @@ from relpos.recipes.enformer import (
 from relpos.recipes.forgetting import (
     forgetting_transformer as forgetting_transformer,
     forgetting_transformer_backward as forgetting_transformer_backward,
+)
+from relpos.recipes.gemma3n_audio import (
+    gemma3n_audio as gemma3n_audio,
+    gemma3n_audio_backward as gemma3n_audio_backward,
+)
+from relpos.recipes.gemma4_audio import (
+    gemma4_audio as gemma4_audio,
+    gemma4_audio_backward as gemma4_audio_backward,
 )
 from relpos.recipes.grids import (
     botnet as botnet,

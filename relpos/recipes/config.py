@@ -12,7 +12,7 @@ from relpos._encodings.rotary_config import as_config
 from relpos.recipes._tables import Keywords
 from relpos.recipes.beit import beit
 from relpos.recipes.buckets import longt5_local, mpnet, umt5
-from relpos.recipes.decoders import gpt_oss, recurrent_gemma
+from relpos.recipes.decoders import gemma2, gpt_oss, recurrent_gemma
 from relpos.recipes.grids import swin
 from relpos.recipes.inkling import inkling
 from relpos.recipes.sam import sam
@@ -199,6 +199,13 @@ def _gpt_oss(model: _Model) -> Keywords:
     return gpt_oss(model.weight(r"self_attn\.sinks"), sliding_window=window)
 
 
+def _gemma2(model: _Model) -> Keywords:
+    names = "query_pre_attn_scalar", "attn_logit_softcapping"
+    settings = {name: model.setting(name) for name in names}
+    window = model.sliding("sliding_attention", "sliding_window")
+    return gemma2(sliding_window=window, **settings)
+
+
 def _recurrent_gemma(model: _Model) -> Keywords:
     older = model.setting("attention_window_size", None)
     return recurrent_gemma(older or model.setting("sliding_window"))
@@ -214,6 +221,7 @@ def _inkling(model: _Model) -> Keywords:
 _MODELS: dict[str, Callable[[_Model], Keywords]] = {
     "beit": _beit,
     "bert": _bert,
+    "gemma2": _gemma2,
     "gpt_oss": _gpt_oss,
     "inkling_mm_model": _inkling,
     "inkling_text": _inkling,

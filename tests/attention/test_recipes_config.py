@@ -49,6 +49,7 @@ VITS = {
     for x in "kv"
 }
 TYPES = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}
+GEMMA2 = {"query_pre_attn_scalar": 9, "attn_logit_softcapping": 50.0}
 INKLING = {
     "layer_types": ["hybrid_sliding", "hybrid"],
     "sliding_window_size": 5,
@@ -101,6 +102,8 @@ CASES = [
      lambda w: recipes.gpt_oss(*w, sliding_window=7)),
     ("gpt_oss", TYPES, {"model.layers.1.self_attn.sinks": table(H)}, 1,
      lambda w: recipes.gpt_oss(*w)),
+    ("gemma2", TYPES | GEMMA2, {}, 0,
+     lambda w: recipes.gemma2(query_pre_attn_scalar=9, sliding_window=7)),
     ("recurrent_gemma", {"attention_window_size": 4}, {}, 0,
      lambda w: recipes.recurrent_gemma(4)),
     ("recurrent_gemma", {"sliding_window": 4}, {}, 0,

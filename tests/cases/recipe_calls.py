@@ -116,4 +116,11 @@ RECIPES = {
     ),
     "zipformer_backward": backward([(H, 9, 3)], (H * 3, 6), H, L, L),
     "zipformer_positions": lambda f, x: f(x(3, 4), 6, length_factor=1e-300),
+    "gemma2": lambda f, x: use(f(query_pre_attn_scalar=3.0, sliding_window=3), x),
+    "gemma3n_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, logit_cap=2.0),
+    "gemma3n_audio_backward": backward(
+        [Q, (H, 3, D)], (D,), (H * D, 6), Q, context_left=2, context_right=1
+    ),
+    "gemma4_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, chunk_size=2),
+    "gemma4_audio_backward": backward([Q, (H, 13, D)], (D,), (H * D, 6), Q),
 }

@@ -68,6 +68,7 @@ CONFIGS = {
         "attention_chunk_size": 4,
     },
     "gpt-oss": {**LARGE, "rope_theta": 1.5e5, "sliding_window": 4},
+    "Gemma 2": {**GEMMA, "rope_theta": 1e4},
     "GPT-NeoX": {**LARGE, "rotary_pct": 0.5, "rotary_emb_base": 10000},
     "GPT-J": {"model_type": "gptj", "n_embd": 48, "n_head": 4, "rotary_dim": 8},
     "Falcon": {"hidden_size": 48, "num_attention_heads": 4, "rope_theta": 1e4},

@@ -32,10 +32,7 @@ ELSEWHERE = {
 
 #: Families that wait for what relpos does not have yet, and for what: a name of relpos,
 #: or an argument of attention. A family that is in neither table fails.
-WAITING = {
-    "gemma3n_audio": "recipes.gemma3n_audio",
-    "gemma4_audio": "recipes.gemma4_audio",
-}
+WAITING = {}
 NOT_EXPRESSED = ELSEWHERE | WAITING
 
 #: Families whose smallest file is too large for the subset in the repository.

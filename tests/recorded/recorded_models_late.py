@@ -29,6 +29,41 @@ def inkling(lib, case):
     yield from compare(case, result)
 
 
+def gemma3n_audio(lib, case):
+    q, (k, v), flags = case["core_q_unscaled"], case.core("k", "v"), case.flags
+    names = ("w_per_dim_scale", "w_relative_position_embedding.pos_proj.weight")
+    keywords = lib.recipes.gemma3n_audio(
+        *(case[name] for name in names),
+        q,
+        context_left=flags["left"],
+        context_right=flags["right"],
+        logit_cap=flags["cap"],
+    )
+    mask = case.true("core_allowed")
+    query = keywords.pop("query")
+    result = lib.attention(query, k, v, mask, **keywords, **WITH_ALL)
+    yield "weights", result.weights, case.true("core_probs")
+    yield "module", result.out.swapaxes(1, 2), case.true("out_out")
+
+
+def gemma4_audio(lib, case):
+    q, k, v = case["core_q_unscaled"], case["core_k_unscaled"], case["core_v"]
+    flags, names = case.flags, ("w_per_dim_scale", "w_relative_k_proj.weight")
+    keywords = lib.recipes.gemma4_audio(
+        *(case[name] for name in names),
+        q,
+        chunk_size=flags["chunk"],
+        context_left=flags["left"],
+        context_right=flags["right"],
+        logit_cap=flags["cap"],
+    )
+    mask = case.true("core_allowed")
+    query = keywords.pop("query")
+    result = lib.attention(query, k, v, mask, **keywords, **WITH_ALL)
+    yield "weights", result.weights, case.true("core_probs")
+    yield module(case, result.out, "post.linear")
+
+
 def wavlm(lib, case):
     """The gate sees the input itself, queries and keys a projection."""
     flags, heads = case.flags, case.flags["n_head"]
@@ -203,6 +238,8 @@ FAMILIES = {
     function.__name__: function
     for function in (
         inkling,
+        gemma3n_audio,
+        gemma4_audio,
         wavlm,
         fox,
         zipformer,

@@ -32,14 +32,14 @@ def gpt_oss(lib, case):
 def gemma2(lib, case):
     """Heads as rotary left them; the cap comes before the mask."""
     config = case.flags["config"]
-    result = lib.attention(
-        *case.core("q", "k", "v"),
-        case.true("core_allowed"),
-        scale=config["query_pre_attn_scalar"] ** -0.5,
-        softcap=config["attn_logit_softcapping"],
-        enable_gqa=True,
-        **WITH_ALL,
+    keywords = recipes.gemma2(
+        query_pre_attn_scalar=config["query_pre_attn_scalar"],
+        attn_logit_softcapping=config["attn_logit_softcapping"],
+        sliding_window=case.flags.get("window"),
     )
+    keywords["is_causal"] = case.flags["mask"] != "bi"
+    mask = case.true("core_allowed")
+    result = lib.attention(*case.core("q", "k", "v"), mask, **keywords, **WITH_ALL)
     yield from compare(case, result)
 
 
