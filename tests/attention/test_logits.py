@@ -20,6 +20,7 @@ from relpos._attention import keywords as tables_of_keywords
 #: In the order of the mapping.
 TERMS = (
     *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
+    "softcap",
     *("rel_bias", "log_decay", "mask"),
 )
 
@@ -116,7 +117,7 @@ def loops(x):
     lk = x["key"].shape[-2]
     own = x.get("position_query")
     absent = "position_query" if own is None else "rel_key"
-    names = [name for name in TERMS if name != absent]
+    names = [name for name in TERMS if name not in (absent, "softcap")]
     found = {name: np.zeros((batch, heads, lq, lk)) for name in names}
     for b, h, i, j in np.ndindex(batch, heads, lq, lk):
         at, q, k = (b, h, i, j), x["query"][b, h, i], x["key"][b, h // 2, j]
