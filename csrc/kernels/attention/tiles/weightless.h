@@ -126,14 +126,17 @@ may_weigh_nothing(const weightless_t *less, queries_t *q, const T *norms, int64_
     return less->spreads[b * less->heads + h] > RP_NO_WEIGHT + 2 * q->norm * most;
 }
 
-/* Forward: what the maximum of each row will be at least, by the columns of tile t that all
- * rows see. norm: of its longest key. */
+/* Forward: what the maximum of each row will be at least, by those columns of tile t that all
+ * rows see and that lie nearest to them. norm: of its longest key. */
 static void
 raise_floor(const weightless_t *less, const scratch_t *w, queries_t *q, const tile_t *t,
             T norm)
 {
     T reach[2];
-    for (int64_t n = t->shown.begin; n < t->shown.end; n += NR) {
+    int64_t own = q->i0 + rp_query_offset(less->bias->p, q->b) - t->j0;
+    int64_t near = RP_MIN(RP_MAX(own, t->shown.begin), t->shown.end) / NR * NR;
+    int64_t end = RP_MIN(near + 2 * NR, t->shown.end);
+    for (int64_t n = RP_MAX(near - 2 * NR, t->shown.begin); n < end; n += NR) {
         bias_reach(less->bias, w, q, t, n, n + NR, reach);
         T low = reach[0] - q->norm * norm;
         q->floor = low > q->floor ? low : q->floor;
