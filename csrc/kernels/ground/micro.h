@@ -21,16 +21,20 @@
 
 /* ---- panels --------------------------------------------------------------------- */
 
-/* One term of HR rows. */
+/* One term of HR rows, `vectors` = 1 or 2 vectors wide. */
 RP_INLINE void
-product_step(const T *a, ptrdiff_t row, const T *b, V acc[HR][2])
+product_step(const T *a, ptrdiff_t row, const T *b, const int vectors, V acc[HR][2])
 {
-    V b0 = load(b), b1 = load(b + VL);
+    V bk[2];
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; j++)
+        bk[j] = load(b + j * VL);
 #pragma GCC unroll 4
     for (int i = 0; i < HR; i++) {
         V ai = splat(a[i * row]);
-        acc[i][0] += ai * b0;
-        acc[i][1] += ai * b1;
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] += ai * bk[j];
     }
 }
 
@@ -39,8 +43,8 @@ product_step(const T *a, ptrdiff_t row, const T *b, V acc[HR][2])
 RP_INLINE void
 product_term(const T *a, ptrdiff_t row, const T *b, V acc[MR][2])
 {
-    product_step(a, row, b, acc);
-    product_step(a + HR * row, row, b, acc + HR);
+    product_step(a, row, b, 2, acc);
+    product_step(a + HR * row, row, b, 2, acc + HR);
 }
 
 /* acc = a . panel b. Term k of row i stands at a[i * row + k * term]; `ahead` is asked for
@@ -154,7 +158,7 @@ gemm_set(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t rows, ptrdiff_t column
  * the first sum starts, then the result. */
 RP_INLINE void
 product_halves(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
-               V acc[HR][2])
+               const int vectors, V acc[HR][2])
 {
     const ptrdiff_t half = depth / 2;
     const T *a_rest = a + half, *b_rest = b + half * NR;
@@ -163,45 +167,46 @@ product_halves(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead 
     for (int i = 0; i < HR; i++)
         rest[i][0] = rest[i][1] = (V){0};
     for (ptrdiff_t k = 0; k < half; k++) {
-        product_step(a + k, lda, b + k * NR, acc);
-        product_step(a_rest + k, lda, b_rest + k * NR, rest);
+        product_step(a + k, lda, b + k * NR, vectors, acc);
+        product_step(a_rest + k, lda, b_rest + k * NR, vectors, rest);
         rp_fetch(ahead.at);
         ahead.at += (uintptr_t)ahead.step;
     }
     if (depth & 1)
-        product_step(a_rest + half, lda, b_rest + half * NR, acc);
+        product_step(a_rest + half, lda, b_rest + half * NR, vectors, acc);
 #pragma GCC unroll 4
-    for (int i = 0; i < HR; i++) {
-        acc[i][0] += rest[i][0];
-        acc[i][1] += rest[i][1];
-    }
+    for (int i = 0; i < HR; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] += rest[i][j];
 }
 
-/* c (HR rows) = a . panel b plus c or, unless that is NULL, plus constant[i * step]; where
- * row_max is not NULL, row_max[i] = lane-wise larger of itself and the new c. Inlined with
- * both known to be NULL or not. */
+/* c (HR rows, `vectors` wide) = a . panel b plus c or, unless that is NULL, plus
+ * constant[i * step]; where row_max is not NULL, row_max[i] = lane-wise larger of itself and
+ * the new c. Whole panels know at compile time whether both are NULL. */
 RP_INLINE void
 tile_halves(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
-            T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+            T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max,
+            const int vectors)
 {
     V acc[HR][2];
 #pragma GCC unroll 4
     for (int i = 0; i < HR; i++)
         acc[i][0] = acc[i][1] = constant ? splat(constant[i * step]) : (V){0};
-    product_halves(a, lda, b, depth, ahead, acc);
+    product_halves(a, lda, b, depth, ahead, vectors, acc);
 #pragma GCC unroll 4
     for (int i = 0; i < HR; i++) {
         T *row = c + i * ldc;
-        V s0 = acc[i][0], s1 = acc[i][1];
-        if (!constant) {
-            s0 += load(row);
-            s1 += load(row + VL);
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            if (!constant)
+                acc[i][j] += load(row + j * VL);
+            store(row + j * VL, acc[i][j]);
         }
-        store(row, s0);
-        store(row + VL, s1);
         if (row_max) {
             T *m = row_max + i * VL;
-            store(m, vmax(vmax(s0, s1), load(m)));
+            V top = vectors == 2 ? vmax(acc[i][0], acc[i][1]) : acc[i][0];
+            store(m, vmax(top, load(m)));
         }
     }
 }
@@ -210,28 +215,36 @@ static RP_NOINLINE void
 tile_add(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead, T *c,
          ptrdiff_t ldc)
 {
-    tile_halves(a, lda, b, depth, ahead, c, ldc, NULL, 0, NULL);
+    tile_halves(a, lda, b, depth, ahead, c, ldc, NULL, 0, NULL, 2);
 }
 
 static RP_NOINLINE void
 tile_add_max(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
              T *c, ptrdiff_t ldc, T *row_max)
 {
-    tile_halves(a, lda, b, depth, ahead, c, ldc, NULL, 0, row_max);
+    tile_halves(a, lda, b, depth, ahead, c, ldc, NULL, 0, row_max, 2);
 }
 
 static RP_NOINLINE void
 tile_offset(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
             T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step)
 {
-    tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, NULL);
+    tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, NULL, 2);
 }
 
 static RP_NOINLINE void
 tile_offset_max(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead,
                 T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
 {
-    tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max);
+    tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max, 2);
+}
+
+/* With the first half of a panel. */
+static RP_NOINLINE void
+tile_half(const T *a, ptrdiff_t lda, const T *b, ptrdiff_t depth, rp_ahead ahead, T *c,
+          ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+{
+    tile_halves(a, lda, b, depth, ahead, c, ldc, constant, step, row_max, 1);
 }
 
 /* ---- rows ------------------------------------------------------------------------ */

@@ -106,19 +106,25 @@ raise_maxima(T *max, T *sum, const T *lane_max, int rows, T *base, T *factor)
     }
 }
 
-/* 2^(s - base) in place for one row of a tile of `columns` logits, whole pairs of vectors;
- * their sum by lane. */
+/* 2^(s - base) in place for one row of a tile of `columns` logits, whole vectors; their sum by
+ * lane. */
 RP_INLINE V
 exponents(T *s, int columns, T base)
 {
     V sum0 = (V){0}, sum1 = (V){0}, from = splat(base);
-    for (int n = 0; n < columns; n += 2 * VL) {
+    int n = 0;
+    for (; n + 2 * VL <= columns; n += 2 * VL) {
         V p0 = vexp2(load(s + n) - from);
         V p1 = vexp2(load(s + n + VL) - from);
         store(s + n, p0);
         store(s + n + VL, p1);
         sum0 += p0;
         sum1 += p1;
+    }
+    if (n < columns) {
+        V p0 = vexp2(load(s + n) - from);
+        store(s + n, p0);
+        sum0 += p0;
     }
     return sum0 + sum1;
 }

@@ -96,7 +96,8 @@ fill_bias(const bias_t *bias, const queries_t *q, const tile_t *t)
         if (fire)
             fill_fire_row(&bias->fire, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
         if (!fire)
-            fill_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
+            fill_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0,
+                           RP_ROUND_UP(t->columns, NR), s);
         else if (has_decay(bias->p))
             add_decay_row(&bias->decay, q->b, q->h, q->i0 + m, t->j0, t->columns, s);
     }

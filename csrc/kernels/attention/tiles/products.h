@@ -9,17 +9,21 @@ enum {
     RP_LATER = 8, /* operands of the next query tile that are fetched ahead */
 };
 
-/* HR rows of a (row length lda) times a panel, TERM_BLOCK terms at a time, plus what c holds
- * or, unless that is NULL, plus constant; row maxima into row_max, unless that is NULL. */
+/* HR rows of a (row length lda) times a panel or its first half, TERM_BLOCK terms at a time,
+ * plus what c holds or, unless that is NULL, plus constant; row maxima into row_max, unless
+ * that is NULL. */
 RP_INLINE void
-add_panel(const T *a, ptrdiff_t lda, const T *panel, ptrdiff_t depth, rp_ahead ahead,
-          T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step, T *row_max)
+add_panel(const T *a, ptrdiff_t lda, const T *panel, int half, ptrdiff_t depth,
+          rp_ahead ahead, T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step,
+          T *row_max)
 {
     for (ptrdiff_t k = 0; k == 0 || k < depth; k += TERM_BLOCK) {
         const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
         ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
         T *top = k + terms >= depth ? row_max : NULL;
-        if (first && top)
+        if (half)
+            tile_half(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
+        else if (first && top)
             tile_offset_max(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
         else if (first)
             tile_offset(a + k, lda, b, terms, ahead, c, ldc, first, step);
@@ -49,9 +53,9 @@ add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
         rp_ahead rest = {other, 2 * BQ * size / shares};
         for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
             rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
-            add_panel(left + m * lda, lda, panel, depth, *turn, s + m * t->ld + n,
-                      t->ld, constant ? constant + m * step : NULL, step,
-                      lane_max ? lane_max + m * VL : NULL);
+            add_panel(left + m * lda, lda, panel, columns.end - n < NR, depth, *turn,
+                      s + m * t->ld + n, t->ld, constant ? constant + m * step : NULL,
+                      step, lane_max ? lane_max + m * VL : NULL);
             turn->at += (uintptr_t)(depth / 2 * turn->step);
         }
     }

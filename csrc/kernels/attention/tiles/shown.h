@@ -255,12 +255,14 @@ start_tile(const shown_t *shown, const queries_t *q, tile_t *t, int64_t j0, int 
         return 0;
     t->j0 = keys.begin / NR * NR;
     t->keys = (int)(keys.end - t->j0);
-    t->columns = RP_ROUND_UP(t->keys, NR);
+    t->columns = RP_ROUND_UP(t->keys, VL);
     open = rp_overlap(q->common, keys);
     if (shown->classes)
         open = without_mask(shown, q, open);
     t->shown.begin = RP_ROUND_UP(open.begin - t->j0, NR);
-    t->shown.end = (open.end - t->j0) / NR * NR;
+    t->shown.end = open.end - t->j0;
+    if (t->shown.end < t->columns) /* or half of the last panel ends there */
+        t->shown.end = t->shown.end / NR * NR;
     if (t->shown.begin >= t->shown.end)
         t->shown = (rp_interval){0, 0};
     return 1;

@@ -35,7 +35,7 @@ typedef struct {
 /* The part of a key tile that one query tile works on. */
 typedef struct {
     int64_t j0; /* first key: a panel's, at most NR - 1 before one that is seen */
-    int keys, columns; /* up to the last that any row sees, and in whole panels */
+    int keys, columns; /* up to the last that any row sees, and in whole vectors */
     int64_t w0;        /* first band column */
     T *s;              /* logits, then probabilities: row m at s + m * ld */
     ptrdiff_t ld;

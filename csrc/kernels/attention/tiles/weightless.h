@@ -137,7 +137,7 @@ raise_floor(const weightless_t *less, const scratch_t *w, queries_t *q, const ti
     int64_t near = RP_MIN(RP_MAX(own, t->shown.begin), t->shown.end) / NR * NR;
     int64_t end = RP_MIN(near + 2 * NR, t->shown.end);
     for (int64_t n = RP_MAX(near - 2 * NR, t->shown.begin); n < end; n += NR) {
-        bias_reach(less->bias, w, q, t, n, n + NR, reach);
+        bias_reach(less->bias, w, q, t, n, RP_MIN(n + NR, t->shown.end), reach);
         T low = reach[0] - q->norm * norm;
         q->floor = low > q->floor ? low : q->floor;
     }
