@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def segment_ranges(
     query_segments: ArrayLike, key_segments: ArrayLike | None = None
 ) -> Array:
-    r"""Keys of each query's own segment, for ``attention(key_ranges=)``.
+    r"""Give the keys of each query's own segment, for ``attention(key_ranges=)``.
 
     .. math:: begin_i = |\{j : key_j < query_i\}|, \quad
               end_i = |\{j : key_j \le query_i\}|

@@ -3,7 +3,7 @@
 #ifndef RELPOS_ATTENTION_SIGHT_H
 #define RELPOS_ATTENTION_SIGHT_H
 
-#include "../ground/system.h"
+#include "../ground/lines.h"
 
 typedef struct {
     int64_t begin, end;

@@ -10,6 +10,7 @@
 
 #include "../../ground/arena.h"
 #include "../../ground/lines.h"
+#include "../../ground/micro.h"
 #include "tile.h"
 
 enum {
