@@ -70,6 +70,7 @@ class _Item:
 
     def __init__(self, given, b, options, magnitude):
         size = np.abs if magnitude else np.asarray
+        self.magnitude = magnitude
         rows = given.q, given.k, given.v, given.e, given.u, given.w
         self.q, self.k, self.v, self.e, self.u, self.w = (size(x[b]) for x in rows)
         self.scales = [abs(s) if magnitude else s for s in given.scales]
@@ -128,6 +129,10 @@ class _Item:
             before = np.zeros_like(ds)  # by t: the keys before it
             before[..., 1:] = np.cumsum(ds, -1)[..., :-1]
             grads["log_decay"] = np.where(self.relative <= 0, before, 0.0).sum(1)
+            if self.magnitude:  # found as the difference of two sums over all from t on
+                rows = np.where(self.relative <= 0, ds.sum(-1, keepdims=True), 0.0)
+                keys = np.cumsum(ds.sum(1)[..., ::-1], -1)[..., ::-1]
+                grads["log_decay"] = rows.sum(1) + keys
         return grads | {"query": dq, "key": dk}
 
     def of_weights(self, weights, grad_out):

@@ -22,6 +22,7 @@ SCHEMES = [
 RANDOM = [
     *SCHEMES,
     (relpos.attention, (X, X, X, None, 0.5)),
+    (relpos.scores, (X, X)),
     (relpos.random_encoding, (3, 2)),
     (reference.attention, (X, X, X, None, 0.5)),
     (reference.attention_backward, (X, X, X, X, None, 0.5)),

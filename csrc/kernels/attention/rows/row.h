@@ -113,17 +113,18 @@ dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
              q->s + j0 - rows->first, 0);
 }
 
-/* The same where row l is that of all of them. */
+/* The same where row l is that of all of them: one product, of the bits that each has. */
 static void
 dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
         int64_t end)
 {
     const rp_attention *p = rows->p;
-    T *s = q->s - rows->first;
+    T *s = q->s - rows->first, product = 0;
     if (j0 >= end)
         return;
-    const T *row = operand_row(&p->rel_key.array, q->b, q->h, l, p->Dp, rows->line);
-    const T product = dot(q->relative, row, p->Dp);
+    lines_t line = lines_of(&p->rel_key.array, q->b, q->h, l, 1, p->Dp, rows->buffer);
+    line.ahead = 0;
+    add_dots(q->relative, 0, 1, line, 1, RP_ROUND_UP(p->Dp, VL), &product, 0);
     for (int64_t j = j0; j < end; j++)
         s[j] += product;
 }
