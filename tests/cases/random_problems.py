@@ -149,6 +149,8 @@ def runs(draw):
     if positioned and "rel_key" in inputs:
         rows = (*draw(batch_axes(batch)), sizes.heads, sizes.lq, columns)
         inputs["position_query"] = normal(rng, *rows, scale=columns**-0.5)
+        if "pos_bias_v" in inputs:  # nothing scales their products: logits of order 1
+            inputs["pos_bias_v"] *= columns**-0.5
     if settings["is_causal"] and draw(st.booleans()):
         steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
         inputs["log_decay"] = steps
