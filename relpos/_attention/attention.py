@@ -149,8 +149,8 @@ def attention(
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value, neither scaled nor masked:
         exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
-        none. Where results over parts of the keys are to be merged, give it to exactly
-        one of them.
+        none; inf or nan makes the head's rows nan. Where results over parts of the keys
+        are to be merged, give it to exactly one of them.
     log_decay : array_like, (..., H, Lk), optional
         Added to the score of a pair for each step from the key to its query: the sum
         of ``log_decay[t]`` over the keys t after key j up to the query's own position,

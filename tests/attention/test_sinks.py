@@ -246,3 +246,13 @@ def test_the_definition_is_the_loops():
     assert_gradients_close(
         found, oracle_gradients.gradients(**inputs, **settings, **of)
     )
+
+
+@every_engine
+@pytest.mark.parametrize("sink", [np.inf, np.nan])
+def test_a_sink_that_is_no_number_spoils_its_own_head_alone(isa, engine, sink):
+    inputs, settings = problem(engine)
+    clean = relpos.attention(**inputs, **settings)
+    spoilt = relpos.attention(**inputs | {"sinks": np.array([sink, 2.0])}, **settings)
+    assert np.isnan(spoilt[:, 0]).all()
+    assert_bitwise(spoilt[:, 1], clean[:, 1])
