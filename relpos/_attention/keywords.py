@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from relpos._attention.edges import SparseRows
     from relpos._checks import Array
 
     Seed = int | np.random.Generator | None
@@ -107,6 +108,7 @@ class FireKeywords(RelativeGlobalKeywords[Lse, Weights, Context], total=False):
 class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
     """What `graph_attention` has by keyword only."""
 
+    edges: ArrayLike | SparseRows | None
     position_query: ArrayLike | None
     softcap: float | None
     sinks: ArrayLike | None

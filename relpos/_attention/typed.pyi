@@ -322,35 +322,40 @@ def fire_attention(
 @overload
 def graph_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None = None,
+    indptr: ArrayLike | None = None, indices: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None, rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[Off, Off]],
 ) -> Array: ...
 @overload
 def graph_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None = None,
+    indptr: ArrayLike | None = None, indices: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None, rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[On, Off]],
 ) -> AttentionOutput[Array, None, None]: ...
 @overload
 def graph_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None = None,
+    indptr: ArrayLike | None = None, indices: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None, rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[Off, On]],
 ) -> AttentionOutput[None, None, Context]: ...
 @overload
 def graph_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None = None,
+    indptr: ArrayLike | None = None, indices: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None, rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[On, On]],
 ) -> AttentionOutput[Array, None, Context]: ...
 @overload
 def graph_attention(
     query: ArrayLike, key: ArrayLike, value: ArrayLike,
-    indptr: ArrayLike, indices: ArrayLike, labels: ArrayLike | None = None,
+    indptr: ArrayLike | None = None, indices: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     rel_key: ArrayLike | None = None, rel_value: ArrayLike | None = None,
     **keywords: Unpack[GraphKeywords[bool, bool]],
 ) -> Array | AttentionOutput[Array | None, None, Context | None]: ...
