@@ -34,13 +34,12 @@ cap_tile(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t *t)
     const softcap_t cap = softcap_of(plan->p->softcap * RP_LOG2E);
     for (int m = 0; m < q->rows; m++) {
         T *s = t->s + m * t->ld;
-        if (w->slopes)
-            cap_row(cap, s, t->columns, w->slopes + m * plan->key_tile);
-        else
-            cap_row(cap, s, t->columns, NULL);
+        V top = w->slopes ? cap_row(cap, s, t->columns, w->slopes + m * plan->key_tile)
+                          : cap_row(cap, s, t->columns, NULL);
+        if (!all_open(t))
+            top = largest(s, t->open.begin, t->open.end, splat(-(T)INFINITY));
         if (w->lane_max)
-            store(w->lane_max + m * VL,
-                  largest(s, t->open.begin, t->open.end, splat(-(T)INFINITY)));
+            store(w->lane_max + m * VL, top);
     }
 }
 
