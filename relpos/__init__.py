@@ -25,8 +25,9 @@ results            AttentionOutput, AttentionGradients, FireAttentionGradients,
 
 Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
 published models as arguments of `attention`, `relpos.reference` every function as plain
-NumPy to be read, `relpos.ufuncs` the kernels as ufuncs, `relpos.plot` pictures, and
-`relpos.data` what encodings have in common and what not.
+NumPy to be read, `relpos.torch` the functions on tensors, with autograd,
+`relpos.ufuncs` the kernels as ufuncs, `relpos.plot` pictures, and `relpos.data` what
+encodings have in common and what not.
 
 Layout is (..., heads, length, dim); a relative position is key minus query, so that the
 past is negative; in a mask, True may attend.
@@ -180,7 +181,7 @@ from relpos._names import publish as _publish
 __all__ = ["__version__", *_publish(globals())]
 
 # What few programs need is loaded when it is first named.
-_LATER = ("data", "demo", "nn", "plot", "recipes", "reference", "ufuncs")
+_LATER = ("data", "demo", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
 
 if TYPE_CHECKING:
     from relpos import (
@@ -189,6 +190,7 @@ if TYPE_CHECKING:
         plot as plot,
         recipes as recipes,
         reference as reference,
+        torch as torch,
         ufuncs as ufuncs,
     )
     from relpos._demo.programme import demo as demo

@@ -20,6 +20,13 @@ collect_ignore = (
 )
 
 
+def pytest_configure(config):
+    """Leave relpos.torch alone where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        bridge = Path(__file__).resolve().parents[1] / "relpos" / "torch"
+        config.option.ignore = [*(config.option.ignore or ()), bridge]
+
+
 def pytest_collection_modifyitems(items):
     """Examples of relpos.plot are run where matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:

@@ -146,7 +146,7 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(child(script).stdout.split())
     others = {name for name in loaded if name.split(".")[0] != "relpos"}
     assert others <= {"decimal", "_decimal"}
-    lazy = ("_demo", "data", "nn", "plot", "recipes", "reference", "ufuncs")
+    lazy = ("_demo", "data", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
     assert not loaded & {f"relpos.{name}" for name in lazy}
     families = ("_attention.attention", "_encodings.rotary", "_attention.graph")
     assert {f"relpos.{name}" for name in families} <= loaded

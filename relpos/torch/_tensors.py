@@ -1,0 +1,87 @@
+"""The border between tensors and arrays, and the one rule of dtypes.
+
+A result has the common dtype of the floating tensors that it is made of, by torch's
+promotion, the mask apart; bfloat16 and float16 are computed in float32. Under
+``torch.autocast("cpu")`` it has autocast's dtype instead, unless one of them is
+float64: no tensor is rounded before the computation, only the result. A gradient has
+the dtype of its tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from relpos._checks import Array
+
+#: What NumPy has no dtype for, and what is computed in its place.
+_WIDENED = {torch.bfloat16: torch.float32}
+
+
+def array_of(name: str, value: Any) -> Any:
+    """View a tensor as an array; what is no tensor is handed on.
+
+    Nothing is copied but bfloat16, which comes as float32, and what torch has not
+    negated or conjugated yet. The array shares its memory with the tensor, which the
+    kernels only read.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.requires_grad:
+        value = value.detach()
+    if value.dtype in _WIDENED:
+        value = value.to(_WIDENED[value.dtype])
+    try:
+        return value.numpy()
+    except (RuntimeError, TypeError):  # most tensors need none of what follows
+        check_tensor(name, value)
+        return value.resolve_conj().resolve_neg().numpy()
+
+
+def check_tensor(name: str, tensor: torch.Tensor) -> None:
+    """Raise for a tensor whose memory is no strided array of this machine's."""
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
+            "the CPU (pass tensor.cpu())"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{name}: got a tensor of layout {tensor.layout}; expected a dense one "
+            "(pass tensor.to_dense())"
+        )
+    if tensor.is_quantized:
+        raise TypeError(
+            f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
+            "not (pass tensor.dequantize())"
+        )
+    if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+        raise TypeError(
+            f"{name}: got a tensor of {tensor.dtype}; expected bfloat16, float16, "
+            "float32 or float64"
+        )
+
+
+def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Give an array as a tensor, of `dtype` where that is named; else no copy."""
+    tensor = torch.from_numpy(array)
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def result_dtype(tensors: Iterable[object]) -> torch.dtype:
+    """The dtype of what is computed from `tensors`; others than floating do not count.
+
+    float32 where there is none.
+    """
+    common: torch.dtype | None = None
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
+            dtype = tensor.dtype
+            common = dtype if common is None else torch.promote_types(common, dtype)
+    if common is None:
+        return torch.float32
+    if common is not torch.float64 and torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu")
+    return common

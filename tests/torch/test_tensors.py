@@ -1,0 +1,104 @@
+"""The border between tensors and arrays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import relpos
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from relpos.torch._tensors import array_of, result_dtype, tensor_of  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "bool"],
+)
+def test_an_array_is_a_view(dtype):
+    tensor = torch.arange(12).to(getattr(torch, dtype)).reshape(3, 4)
+    for view in (tensor, tensor.T, tensor[:, ::2], tensor[1:1], tensor[0].expand(5, 4)):
+        array = array_of("x", view)
+        assert array.dtype == dtype and array.shape == view.shape
+        assert array.ctypes.data == view.data_ptr() or not array.size
+        assert array.tolist() == view.tolist()
+
+
+def test_what_needs_a_copy_is_copied():
+    numbers = [1.0, -2.5, 3.25]
+    brain = array_of("x", torch.tensor(numbers, dtype=torch.bfloat16))
+    assert brain.dtype == np.float32 and brain.tolist() == numbers
+    complex_one = torch.complex(torch.zeros(3), torch.tensor(numbers))
+    negated = complex_one.conj().imag
+    assert negated.is_neg()
+    assert array_of("x", negated).tolist() == [-x for x in numbers]
+    assert array_of("x", complex_one.conj()).tolist() == [-1j * x for x in numbers]
+
+
+def test_one_that_requires_grad_and_what_is_no_tensor():
+    assert array_of("x", torch.ones(2, requires_grad=True)).tolist() == [1.0, 1.0]
+    for value in (None, 3, 2.5, np.ones(2), [1.0]):
+        assert array_of("x", value) is value
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: torch.ones(2, device="meta"), "device 'meta'.*the CPU"),
+        (lambda: torch.ones(2).to_sparse(), "sparse_coo.*to_dense"),
+        (lambda: torch.ones(2, dtype=torch.float8_e5m2), "float8_e5m2.*float32"),
+    ],
+)
+def test_no_array_can_be_had(make, words):
+    with pytest.raises(TypeError, match=f"query: got .*{words}"):
+        array_of("query", make())
+
+
+def test_a_tensor_is_a_view():
+    array = np.arange(6.0).reshape(2, 3)
+    tensor = tensor_of(array)
+    assert tensor.data_ptr() == array.ctypes.data and tensor.dtype == torch.float64
+    assert tensor_of(array, torch.float64).data_ptr() == array.ctypes.data
+    assert tensor_of(array, torch.bfloat16).dtype == torch.bfloat16
+
+
+F16, B16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+@pytest.mark.parametrize(
+    "dtypes, plain, under_autocast",
+    [
+        ([], F32, F32),
+        ([torch.int64], F32, F32),
+        ([F32], F32, B16),
+        ([F16], F16, B16),
+        ([B16, B16], B16, B16),
+        ([B16, F16], F32, B16),
+        ([B16, F32, torch.bool], F32, B16),
+        ([F32, F64], F64, F64),
+    ],
+)
+def test_the_dtype_of_a_result(dtypes, plain, under_autocast):
+    tensors = [None, 2.0, *(torch.ones(2, dtype=dtype) for dtype in dtypes)]
+    assert result_dtype(tensors) == plain
+    with torch.autocast("cpu", torch.bfloat16):
+        assert result_dtype(tensors) == under_autocast
+
+
+def test_relpos_never_imports_torch():
+    code = "import sys, relpos; assert 'torch' not in sys.modules; relpos.torch"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "torch" in dir(relpos)
+
+
+def test_without_torch_it_says_so():
+    code = "import sys; sys.modules['torch'] = None; import relpos; relpos.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "ImportError: relpos.torch needs PyTorch" in last
+    assert "pip install" in last
