@@ -16,6 +16,7 @@ positions          relative_positions, grid_labels, segment_ranges, skew, unskew
 gradients          AttentionContext, alibi_bias_backward, t5_bias_backward,
                    kerple_bias_backward, fire_bias_backward, apply_rotary_backward,
                    learned_backward, conv_encoding_backward
+decoding           KVCache
 before a call      plan, audit_encoding
 the process        set_num_threads, get_num_threads, threads, show_config, demo
 results            AttentionOutput, AttentionGradients, FireAttentionGradients,
@@ -67,6 +68,9 @@ except ImportError as exc:
         name="relpos._core",
     ) from exc
 
+from relpos._attention.cache import (
+    KVCache as KVCache,
+)
 from relpos._attention.context import (
     AttentionContext as AttentionContext,
 )

@@ -36,6 +36,9 @@ TRIED = {
         logits attention_logits attention_scores attention_terms score_terms
         explain""",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
+    "KVCache": """
+        kv_cache cache dynamic_cache static_cache past_key_values past_key_value
+        key_value_cache""",
     # ---- positions inside attention
     "relative_positions": "relative_position relative_distance distances offsets",
     "grid_labels": "relative_position_index relative_coords grid_positions",

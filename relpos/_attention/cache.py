@@ -1,0 +1,348 @@
+"""Keys and values of a decode, step by step, and where its queries stand among them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relpos._attention.cache_rows import (
+    as_lengths,
+    as_rows,
+    check_like,
+    copy_rows,
+    is_tensor,
+    write_items,
+)
+from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class KVCache:
+    r"""Keys and values of the tokens so far, and the positions of the next ones.
+
+    .. math::
+
+        K \leftarrow [K; k], \quad V \leftarrow [V; v], \quad
+        pos(k_t) = n + t, \quad query\_offset = n
+
+    with n the tokens before the append: appended tokens stand at positions n, n + 1,
+    .., and so do the queries of these tokens. ``attention(query,
+    **cache.arguments(query), ..)`` then computes rows n and following of one call over
+    the whole sequence, whatever relative terms it has.
+
+    Parameters
+    ----------
+    capacity : int, default 0
+        Tokens to make room for at the first append. More are always taken in: room
+        doubles whenever it is full, so that a token is copied less than twice on
+        average.
+
+    Raises
+    ------
+    TypeError
+        `capacity` is no integer.
+    ValueError
+        `capacity` is negative.
+
+    See Also
+    --------
+    attention : Takes `arguments`, as every scheme by its name does.
+    apply_rotary : Takes `positions`, for keys before they are appended.
+    relpos.nn.update_memory : The memory of Transformer-XL, which forgets.
+
+    Notes
+    -----
+    Arrays, or tensors of PyTorch for the functions of `relpos.torch`; they stay in
+    their dtype. No gradient passes through a cache: tensors that require one are
+    refused. Appending a token of 8 heads and 64 columns takes 10 µs, however many there
+    are; `numpy.concatenate` takes 300 µs on the way to 4096 tokens.
+
+    Items of a batch may have lengths of their own: ``append(.., lengths=)`` pads on the
+    right, and `crop` takes a length for each. `arguments` then has `key_lengths` too,
+    and rows of padded queries are to be ignored.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860, section 3.2.
+
+    Examples
+    --------
+    A prompt of three tokens, and one more, are rows of one call over four:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 8))
+    >>> terms = {"is_causal": True, "rel_bias": relpos.alibi_bias(2, 4)}
+    >>> whole = relpos.attention(q, k, v, **terms)
+    >>> cache = relpos.KVCache()
+    >>> for at in (slice(0, 3), slice(3, 4)):
+    ...     cache.append(k[:, at], v[:, at])
+    ...     out = relpos.attention(q[:, at], **cache.arguments(q[:, at]), **terms)
+    ...     print(np.allclose(out, whole[:, at], rtol=1e-12), cache)
+    True <KVCache of 3 tokens: key (2, 3, 8), value (2, 3, 8) of float64>
+    True <KVCache of 4 tokens: key (2, 4, 8), value (2, 4, 8) of float64>
+    """
+
+    def __init__(self, capacity: int = 0) -> None:
+        self._room = as_int("capacity", capacity, 0, POSITION_LIMIT)
+        self._buffers: tuple[Any, Any] | None = None
+        self._lengths = np.zeros((), np.int64)  # of all items, or of each
+        self._start = self._lengths  # of the tokens appended last
+        self._count = 0  # of these
+
+    def __len__(self) -> int:
+        return int(self._lengths.max(initial=0))
+
+    def __repr__(self) -> str:
+        if self._buffers is None:
+            return "<KVCache of 0 tokens>"
+        key, value = self.key, self.value
+        shapes = f"key {tuple(key.shape)}, value {tuple(value.shape)} of {key.dtype}"
+        return f"<KVCache of {len(self)} tokens: {shapes}>"
+
+    @property
+    def key(self) -> Any:
+        """The keys so far, (..., Hk, length, D): a view, good until the next change.
+
+        See Also
+        --------
+        KVCache.arguments : Has it, too.
+        """
+        return self._view(0)
+
+    @property
+    def value(self) -> Any:
+        """The values so far, (..., Hk, length, Dv): a view, as `key`.
+
+        See Also
+        --------
+        KVCache.arguments : Has it, too.
+        """
+        return self._view(1)
+
+    @property
+    def lengths(self) -> int | Array:
+        """Tokens of all items, or an array of the batch shape (...): of each.
+
+        See Also
+        --------
+        KVCache.positions : Of the tokens to come.
+        """
+        return self._lengths.copy() if self._lengths.ndim else int(self._lengths)
+
+    def append(
+        self, key: ArrayLike, value: ArrayLike, lengths: ArrayLike | None = None
+    ) -> None:
+        """Add keys and values of the next tokens; they are copied.
+
+        Parameters
+        ----------
+        key : array_like or tensor, (..., Hk, n, D)
+            Of the shape and dtype of those before, but for n.
+        value : array_like or tensor, (..., Hk, n, Dv)
+            The same.
+        lengths : int or array_like of int, (...), optional
+            How many of the n tokens each batch item has; the others are padding and are
+            not added. Default: n.
+
+        Raises
+        ------
+        TypeError
+            An argument is of the wrong kind, of another dtype than those before, or a
+            tensor that requires a gradient.
+        ValueError
+            A shape does not fit, or a length is not from 0 to n.
+
+        See Also
+        --------
+        KVCache.arguments : What `attention` takes next.
+        """
+        rows = as_rows("key", key), as_rows("value", value)
+        self._check_rows(*rows)
+        count, batch = rows[0].shape[-2], tuple(rows[0].shape[:-3])
+        added = np.array(count)
+        if lengths is not None:
+            added = as_lengths("lengths", lengths, batch, np.array(count))
+        before = self._lengths
+        self._reserve(rows, int((before + added).max(initial=0)))
+        assert self._buffers is not None
+        for buffer, new in zip(self._buffers, rows, strict=True):
+            if before.ndim or added.ndim:
+                write_items(buffer, new, before, added)
+            else:
+                start = int(before)
+                buffer[..., start : start + count, :] = new
+        self._start, self._lengths, self._count = before, before + added, count
+
+    def crop(self, length: ArrayLike) -> None:
+        """Forget all tokens after the first `length`, as rejected drafts.
+
+        Parameters
+        ----------
+        length : int or array_like of int, (...)
+            Tokens to keep: of all items, or of each.
+
+        Raises
+        ------
+        TypeError
+            `length` is no integer.
+        ValueError
+            It is negative or more than there are.
+
+        See Also
+        --------
+        KVCache.append : Goes on from there.
+        """
+        batch = () if self._buffers is None else tuple(self._buffers[0].shape[:-3])
+        self._lengths = as_lengths("length", length, batch, self._lengths)
+        self._start, self._count = self._lengths, 0
+
+    def reorder(self, items: ArrayLike) -> None:
+        """Let batch item b go on from what item ``items[b]`` has, as in a beam search.
+
+        Parameters
+        ----------
+        items : array_like of int, (B',)
+            Numbers of items along the first batch axis; B' is its new length.
+
+        Raises
+        ------
+        TypeError
+            `items` is of the wrong kind.
+        ValueError
+            It has another shape, or the cache no batch axis.
+        IndexError
+            There is no such item.
+
+        See Also
+        --------
+        KVCache.crop : Forgets tokens instead.
+        """
+        if self._buffers is None or len(self._buffers[0].shape) < 4:
+            raise ValueError("items: the cache has no batch axis; expected one")
+        order, size = as_integers("items", items), self._buffers[0].shape[0]
+        if order.ndim != 1:
+            raise ValueError(f"items: got shape {order.shape}; expected (items,)")
+        if order.size and not 0 <= order.min() <= order.max() < size:
+            raise IndexError(
+                f"items: got {order.min()} to {order.max()}; expected 0 to {size - 1}"
+            )
+        used = len(self)
+        key, value = (
+            copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
+            for buffer in self._buffers
+        )
+        self._buffers = key, value
+        if self._lengths.ndim:
+            self._lengths = self._lengths[order]
+        self._start = self._start[order] if self._start.ndim else self._start
+
+    def positions(self, count: int = 1) -> Array:
+        """Return the positions of the next `count` tokens, as rotary ones.
+
+        Parameters
+        ----------
+        count : int, default 1
+            How many.
+
+        Returns
+        -------
+        ndarray of int64, (count,) or (..., 1, count)
+            The second where items have lengths of their own: as `apply_rotary` takes
+            them for (..., H, count, D).
+
+        Raises
+        ------
+        TypeError
+            `count` is no integer.
+        ValueError
+            It is negative.
+
+        See Also
+        --------
+        apply_rotary : Takes them.
+        """
+        number = as_int("count", count, 0, POSITION_LIMIT)
+        if not self._lengths.ndim:
+            return np.arange(number) + int(self._lengths)
+        ahead: Array = self._lengths[..., None, None] + np.arange(number)
+        return ahead
+
+    def arguments(self, query: ArrayLike) -> dict[str, Any]:
+        """Make keywords of `attention` for the queries of the tokens appended last.
+
+        Parameters
+        ----------
+        query : array_like or tensor, (..., H, n, D)
+            One row for each of the n tokens that the last append had.
+
+        Returns
+        -------
+        dict
+            `key`, `value`, `query_offset` and, where items have lengths of their own,
+            `key_lengths`. `is_causal` is left to the caller.
+
+        Raises
+        ------
+        ValueError
+            `query` has another number of rows. For those of other tokens call
+            ``attention(query, cache.key, cache.value, query_offset=..)``, with the
+            position of the first of them.
+
+        See Also
+        --------
+        attention : Has the meaning of each.
+        """
+        shape = np.shape(query)
+        rows = shape[-2] if len(shape) > 1 else 0
+        if not self._count or rows != self._count:
+            raise ValueError(
+                f"query: got {rows} rows, but {self._count} tokens were appended since "
+                "the last change; expected a row for each of them (others take "
+                "cache.key, cache.value and a query_offset)"
+            )
+        found = {"key": self.key, "value": self.value}
+        if not self._lengths.ndim:
+            return {**found, "query_offset": int(self._start)}
+        start = np.broadcast_to(self._start, self._lengths.shape)
+        return {**found, "query_offset": start, "key_lengths": self._lengths}
+
+    def _view(self, which: int) -> Any:
+        if self._buffers is None:
+            raise ValueError("cache: has no tokens yet; expected an append before")
+        return self._buffers[which][..., : len(self), :]
+
+    def _check_rows(self, key: Any, value: Any) -> None:
+        """Check that they fit each other, and those before."""
+        if key.shape[:-1] != value.shape[:-1]:
+            raise ValueError(
+                f"value: shape {tuple(value.shape)} does not match key's "
+                f"{tuple(key.shape)}; expected equal axes but for the last"
+            )
+        if is_tensor(key) != is_tensor(value):
+            raise TypeError(
+                f"value: got {type(value).__name__}, but key is "
+                f"{type(key).__name__}; expected both of one kind"
+            )
+        for name, new, old in zip(
+            ("key", "value"), (key, value), self._buffers or (), strict=False
+        ):
+            check_like(name, new, old)
+
+    def _reserve(self, rows: tuple[Any, Any], needed: int) -> None:
+        """Make room for that many tokens: twice what there was, where it is full."""
+        if self._buffers is None:
+            self._room = max(self._room, needed)
+            key, value = (copy_rows(new[..., :0, :], self._room) for new in rows)
+        elif needed <= self._room:
+            return
+        else:
+            self._room, used = max(2 * self._room, needed), len(self)
+            key, value = (
+                copy_rows(buffer[..., :used, :], self._room) for buffer in self._buffers
+            )
+        self._buffers = key, value
