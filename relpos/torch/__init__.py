@@ -16,6 +16,29 @@ except ImportError as exc:
     ) from exc
 
 from relpos._names import publish as _publish
+from relpos.torch._biases import (
+    alibi_bias as alibi_bias,
+    alibi_slopes as alibi_slopes,
+    fire_bias as fire_bias,
+    kerple_bias as kerple_bias,
+)
+from relpos.torch._buckets import (
+    deberta_bucket as deberta_bucket,
+    t5_bias as t5_bias,
+    t5_bucket as t5_bucket,
+)
+from relpos.torch._encodings import (
+    conv_encoding as conv_encoding,
+    learned as learned,
+    sinusoidal as sinusoidal,
+)
+from relpos.torch._rotary import (
+    apply_rotary as apply_rotary,
+    axial_angles as axial_angles,
+    mrope_angles as mrope_angles,
+    rotary_frequencies as rotary_frequencies,
+    xpos_magnitude as xpos_magnitude,
+)
 
 del _torch
 

@@ -1,0 +1,290 @@
+"""Biases by offset, on tensors: ALiBi, KERPLE and FIRE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import relpos
+from relpos._attention.fire_network import NAMES
+from relpos._checks import Array
+from relpos.torch._functions import TensorFunction
+
+Gradients = Mapping[str, Array | None]
+
+
+def _alibi_back(grad: Array, wanted: list[str], **values: Any) -> Gradients:
+    return {"slopes": relpos.alibi_bias_backward(grad)}
+
+
+def _kerple_back(
+    grad: Array, wanted: list[str], length: int, **values: Any
+) -> Gradients:
+    return relpos.kerple_bias_backward(grad, **values)._asdict()
+
+
+def _fire_back(
+    grad: Array,
+    wanted: list[str],
+    query_length: int,
+    key_length: int | None,
+    **values: Any,
+) -> Gradients:
+    return relpos.fire_bias_backward(grad, **values)._asdict()
+
+
+def _by_offset(name: str) -> Any:
+    """Return the shape (..., H, 2 length - 1) where the operand `name` is (..., H)."""
+    return lambda values: (*values[name].shape, 2 * values["length"] - 1)
+
+
+def _fire_shape(values: dict[str, Any]) -> tuple[int, ...]:
+    lq, lk = values["query_length"], values["key_length"]
+    return values["w2"].shape[0], lq, lq if lk is None else lk
+
+
+_ALIBI = TensorFunction(
+    "alibi_bias",
+    "slopes",
+    "SymInt length",
+    lambda slopes, length: relpos.alibi_bias(slopes, length),
+    _by_offset("slopes"),
+    _alibi_back,
+    gradients="slopes",
+    leads={"slopes": 0},
+)
+_KERPLE = TensorFunction(
+    "kerple_bias",
+    "r1 r2",
+    "SymInt length, str kind",
+    relpos.kerple_bias,
+    _by_offset("r1"),
+    _kerple_back,
+    gradients="r1 r2",
+    leads={"r1": 0, "r2": 0},
+)
+_FIRE = TensorFunction(
+    "fire_bias",
+    " ".join(NAMES),
+    "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
+    "float eps",
+    relpos.fire_bias,
+    _fire_shape,
+    _fire_back,
+    gradients=" ".join(NAMES),
+)
+
+
+@torch.compiler.assume_constant_result
+def alibi_slopes(
+    num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    r"""Slopes of ALiBi for any number of heads.
+
+    .. math:: m_k = 2^{-max\_exponent \; k / n}, \quad k = 1..n
+
+    with n the largest power of two that is at most `num_heads`. The other heads take
+    every second slope of the series of 2n, from its first on.
+
+    Parameters
+    ----------
+    num_heads, max_exponent : as in `relpos.alibi_slopes`
+        H, and the exponent of the smallest slope.
+    dtype : torch.dtype, default torch.float32
+        Of the result.
+
+    Returns
+    -------
+    Tensor, (H,)
+        All positive. A compiled program has them as constants.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.alibi_slopes`.
+
+    See Also
+    --------
+    alibi_bias : The bias that they make.
+    relpos.alibi_slopes : The same as an array.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases
+       Enables Input Length Extrapolation", 2021, arXiv:2108.12409, section 3.
+
+    Examples
+    --------
+    >>> import relpos.torch
+    >>> relpos.torch.alibi_slopes(3).tolist()
+    [0.0625, 0.00390625, 0.25]
+    """
+    slopes = relpos.alibi_slopes(num_heads, max_exponent=max_exponent, dtype=np.float64)
+    return torch.from_numpy(slopes).to(dtype)
+
+
+def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
+    r"""Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
+
+    .. math:: b_{h, r} = -m_h |r|, \quad r = -(length - 1) .. length - 1
+
+    Parameters
+    ----------
+    num_heads_or_slopes : int, or Tensor of float, (..., H)
+        A number of heads stands for ``alibi_slopes(num_heads)``.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+
+    Returns
+    -------
+    Tensor, (..., H, 2 length - 1)
+        Of the slopes' dtype, with their gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.alibi_bias`.
+
+    See Also
+    --------
+    relpos.alibi_bias : The same on arrays.
+    kerple_bias, t5_bias, fire_bias : Biases with more to learn.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> slopes = torch.tensor([0.5], requires_grad=True)
+    >>> bias = relpos.torch.alibi_bias(slopes, 3)
+    >>> bias.tolist()
+    [[-1.0, -0.5, 0.0, -0.5, -1.0]]
+    >>> bias.sum().backward()
+    >>> slopes.grad
+    tensor([-6.])
+    """
+    slopes = num_heads_or_slopes
+    if not isinstance(slopes, Tensor):
+        slopes = alibi_slopes(slopes)
+    return _ALIBI(slopes=slopes, length=length)
+
+
+def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Tensor:
+    r"""Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
+
+    .. math::
+
+        b_{h, r} = -r_{1, h} \log(1 + r_{2, h} |r|) \quad \text{(log)}, \qquad
+        b_{h, r} = -r_{1, h} |r|^{r_{2, h}} \quad \text{(power)}
+
+    Parameters
+    ----------
+    r1, r2 : Tensor, (..., H)
+        Two numbers for each head; r2 is 0 or more for "log", more than 0 for "power".
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    kind : {"log", "power"}
+        Which of the two.
+
+    Returns
+    -------
+    Tensor, (..., H, 2 length - 1)
+        With gradients of `r1` and `r2`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.kerple_bias`.
+
+    See Also
+    --------
+    relpos.kerple_bias : The same on arrays.
+    alibi_bias, t5_bias, fire_bias : Other biases.
+
+    References
+    ----------
+    .. [1] Chi et al., "KERPLE: Kernelized Relative Positional Embedding for Length
+       Extrapolation", 2022, arXiv:2205.09921.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> r1 = r2 = torch.tensor([1.0])
+    >>> relpos.torch.kerple_bias(r1, r2, 2).numpy().round(4)
+    array([[-0.6931,  0.    , -0.6931]], dtype=float32)
+    """
+    return _KERPLE(r1=r1, r2=r2, length=length, kind=kind)
+
+
+def fire_bias(
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    c: Tensor,
+    threshold: Tensor,
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    query_offset: int = 0,
+    signed: bool = False,
+    eps: float = 1e-6,
+) -> Tensor:
+    r"""Bias of FIRE for every pair of a query and a key.
+
+    A small network of the distance over the query's position, both on a logarithmic
+    scale: `relpos.fire_bias` has the formula.
+
+    Parameters
+    ----------
+    w1, b1, w2, b2, c, threshold : Tensor
+        The network, of shapes (F,), (F,), (H, F), (H,), () and ().
+    query_length, key_length, query_offset, signed, eps : as in `relpos.fire_bias`
+        The pairs, and how the distance counts.
+
+    Returns
+    -------
+    Tensor, (H, query_length, key_length)
+        With gradients of all six parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.fire_bias`.
+
+    See Also
+    --------
+    relpos.fire_bias : The same on arrays.
+    fire_attention : Attention with this bias, which stores no bias.
+
+    References
+    ----------
+    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
+       Context Transformers", 2023, arXiv:2310.04418.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> network = torch.ones(2), torch.zeros(2), torch.ones(1, 2), torch.zeros(1)
+    >>> bias = relpos.torch.fire_bias(*network, torch.tensor(1.0), torch.tensor(1.0), 3)
+    >>> bias.shape
+    torch.Size([1, 3, 3])
+    """
+    parameters = dict(zip(NAMES, (w1, b1, w2, b2, c, threshold), strict=True))
+    return _FIRE(
+        **parameters,
+        query_length=query_length,
+        key_length=key_length,
+        query_offset=query_offset,
+        signed=signed,
+        eps=eps,
+    )

@@ -1,0 +1,211 @@
+"""T5's bias, and the buckets of T5 and DeBERTa, on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import relpos
+from relpos._checks import Array
+from relpos.torch._functions import TensorFunction
+
+
+def _t5_back(
+    grad: Array, wanted: list[str], weight: Array, length: int, **values: Any
+) -> Mapping[str, Array | None]:
+    values["num_buckets"] = len(weight)
+    return {"weight": relpos.t5_bias_backward(grad, **values)}
+
+
+_T5 = TensorFunction(
+    "t5_bias",
+    "weight",
+    "SymInt length, SymInt? num_buckets, bool bidirectional, SymInt max_distance",
+    relpos.t5_bias,
+    lambda values: (values["weight"].shape[1], 2 * values["length"] - 1),
+    _t5_back,
+    gradients="weight",
+)
+_T5_BUCKET = TensorFunction(
+    "t5_bucket",
+    "relative_position",
+    "bool bidirectional, SymInt num_buckets, SymInt max_distance",
+    relpos.t5_bucket,
+    lambda values: values["relative_position"].shape,
+    dtype=torch.int64,
+    leads={"relative_position": 0},
+)
+_DEBERTA_BUCKET = TensorFunction(
+    "deberta_bucket",
+    "relative_position",
+    "SymInt bucket_size, SymInt max_position",
+    relpos.deberta_bucket,
+    lambda values: values["relative_position"].shape,
+    dtype=torch.int64,
+    leads={"relative_position": 0},
+)
+
+
+def t5_bucket(
+    relative_position: Tensor,
+    *,
+    bidirectional: bool = True,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+) -> Tensor:
+    r"""Bucket of each relative position, as T5 counts them.
+
+    Exact up to a distance, in logarithmic steps from there to `max_distance`:
+    `relpos.t5_bucket` has the formula.
+
+    Parameters
+    ----------
+    relative_position : Tensor of integers, any shape
+        Key minus query.
+    bidirectional, num_buckets, max_distance : as in `relpos.t5_bucket`
+        Whether the future has buckets of its own, how many, and to where they grow.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        From 0 to num_buckets - 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.t5_bucket`.
+
+    See Also
+    --------
+    t5_bias : The bias with a weight for each bucket.
+    relpos.t5_bucket : The same on arrays.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> relpos.torch.t5_bucket(torch.tensor([-200, -3, 0, 3, 200]))
+    tensor([15,  3,  0, 19, 31])
+    """
+    return _T5_BUCKET(
+        relative_position=relative_position,
+        bidirectional=bidirectional,
+        num_buckets=num_buckets,
+        max_distance=max_distance,
+    )
+
+
+def t5_bias(
+    weight: Tensor,
+    length: int,
+    *,
+    num_buckets: int | None = None,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+) -> Tensor:
+    r"""Bias of T5 for every relative position, a `rel_bias` of `attention`.
+
+    .. math:: b_{h, r} = weight_{bucket(r), h}, \quad r = -(length - 1) .. length - 1
+
+    Parameters
+    ----------
+    weight : Tensor, (num_buckets, H)
+        T5's ``relative_attention_bias.weight``.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    num_buckets, bidirectional, max_distance : as in `relpos.t5_bias`
+        The rows that `weight` has to have, and how `t5_bucket` counts.
+
+    Returns
+    -------
+    Tensor, (H, 2 length - 1)
+        Of the weight's dtype, with its gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.t5_bias`.
+
+    See Also
+    --------
+    relpos.t5_bias : The same on arrays.
+    t5_bucket : The buckets.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> weight = torch.arange(4.0)[:, None]
+    >>> relpos.torch.t5_bias(weight, 3)
+    tensor([[1., 1., 0., 3., 3.]])
+    """
+    return _T5(
+        weight=weight,
+        length=length,
+        num_buckets=num_buckets,
+        bidirectional=bidirectional,
+        max_distance=max_distance,
+    )
+
+
+def deberta_bucket(
+    relative_position: Tensor, *, bucket_size: int, max_position: int
+) -> Tensor:
+    r"""Signed bucket of each relative position, as DeBERTa counts them.
+
+    Exact up to half of `bucket_size`, in logarithmic steps from there on:
+    `relpos.deberta_bucket` has the formula.
+
+    Parameters
+    ----------
+    relative_position : Tensor of integers, any shape
+        In DeBERTa query minus key; the sign is kept.
+    bucket_size, max_position : as in `relpos.deberta_bucket`
+        How many buckets, and to where they grow.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        Buckets go on growing beyond `max_position`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.deberta_bucket`.
+
+    See Also
+    --------
+    relpos.deberta_bucket : The same on arrays.
+    t5_bucket : Buckets of a bias per head.
+
+    References
+    ----------
+    .. [1] He et al., "DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
+       2020, arXiv:2006.03654; the buckets came with its version 2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> relative = torch.tensor([-15, -7, -4, 0, 4, 5, 7, 15])
+    >>> relpos.torch.deberta_bucket(relative, bucket_size=8, max_position=16)
+    tensor([-7, -6, -4,  0,  4,  5,  6,  7])
+    """
+    return _DEBERTA_BUCKET(
+        relative_position=relative_position,
+        bucket_size=bucket_size,
+        max_position=max_position,
+    )

@@ -1,0 +1,242 @@
+"""Encodings of positions that are added or convolved, on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import relpos
+from relpos._checks import Array
+from relpos.torch._functions import TensorFunction, counted
+
+
+def _float_of(dtype: torch.dtype) -> Any:
+    """Return what relpos is to compute a tensor of that dtype in."""
+    return np.float64 if dtype == torch.float64 else np.float32
+
+
+def _sinusoidal(*, dtype: torch.dtype, **values: Any) -> Array:
+    return relpos.sinusoidal(**values, dtype=_float_of(dtype))
+
+
+def _conv_back(
+    grad: Array, wanted: list[str], **values: Any
+) -> Mapping[str, Array | None]:
+    return relpos.conv_encoding_backward(grad, **values)._asdict()
+
+
+def _learned_back(
+    grad: Array, wanted: list[str], table: Array, positions: Array
+) -> Mapping[str, Array | None]:
+    return {"table": relpos.learned_backward(grad, positions, table.shape[-2])}
+
+
+_SINUSOIDAL = TensorFunction(
+    "sinusoidal",
+    "positions inv_freq?",
+    "SymInt dim, float base, str layout, ScalarType dtype",
+    _sinusoidal,
+    lambda values: (*values["positions"].shape, values["dim"]),
+    dtype=lambda values: values["dtype"],
+    leads={"positions": 0},
+)
+_LEARNED = TensorFunction(
+    "learned",
+    "table positions",
+    "",
+    relpos.learned,
+    lambda values: (
+        *values["table"].shape[:-2],
+        *values["positions"].shape,
+        values["table"].shape[-1],
+    ),
+    _learned_back,
+    gradients="table",
+    leads={"table": 0},
+)
+_CONV = TensorFunction(
+    "conv_encoding",
+    "x weight bias? mask?",
+    "SymInt[]? grid, bool is_causal",
+    relpos.conv_encoding,
+    lambda values: values["x"].shape,
+    _conv_back,
+    gradients="x weight bias",
+    leads={"x": 0, "mask": 1},
+    linear="x",
+)
+
+
+def sinusoidal(
+    positions: int | Tensor,
+    dim: int,
+    *,
+    base: float = 10000.0,
+    inv_freq: Tensor | None = None,
+    layout: str = "interleaved",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    r"""Sinusoidal encoding of positions.
+
+    .. math::
+
+        P_{n,2c} = \sin(n \, \omega_c), \quad P_{n,2c+1} = \cos(n \, \omega_c), \quad
+        \omega_c = base^{-2c/dim}
+
+    Parameters
+    ----------
+    positions : int or Tensor of any shape S
+        The int n stands for 0, 1, ..., n - 1.
+    dim, base, inv_freq, layout : as in `relpos.sinusoidal`
+        Columns, frequencies, and where sines and cosines stand.
+    dtype : torch.dtype, default torch.float32
+        Of the result.
+
+    Returns
+    -------
+    Tensor, S + (dim,)
+        One encoding for each position; without a gradient.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.sinusoidal`, or if an argument requires a gradient.
+
+    See Also
+    --------
+    relpos.sinusoidal : The same on arrays.
+    relpos.nn.SinusoidalEncoding : The same as a layer, on arrays.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       section 3.5.
+
+    Examples
+    --------
+    >>> import relpos.torch
+    >>> relpos.torch.sinusoidal(3, 4).numpy().round(2)
+    array([[ 0.  ,  1.  ,  0.  ,  1.  ],
+           [ 0.84,  0.54,  0.01,  1.  ],
+           [ 0.91, -0.42,  0.02,  1.  ]], dtype=float32)
+    """
+    return _SINUSOIDAL(
+        positions=counted(positions),
+        inv_freq=inv_freq,
+        dim=dim,
+        base=base,
+        layout=layout,
+        dtype=dtype,
+    )
+
+
+def learned(table: Tensor, positions: int | Tensor) -> Tensor:
+    r"""Rows of a learned table.
+
+    .. math:: y_p = table_p
+
+    Parameters
+    ----------
+    table : Tensor, (..., R, E)
+        One row for each position.
+    positions : int or Tensor of integers, any shape S
+        The int n stands for 0, 1, ..., n - 1.
+
+    Returns
+    -------
+    Tensor, (..., *S, E)
+        Of the table's dtype, with its gradient, rows that come twice summed in float64.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        As `relpos.learned`.
+
+    See Also
+    --------
+    relpos.learned : The same on arrays.
+    relpos.nn.LearnedAPE : The same as a layer, on arrays.
+
+    References
+    ----------
+    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
+       arXiv:1705.03122, section 3.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> table = torch.eye(3, requires_grad=True)
+    >>> rows = relpos.torch.learned(table, torch.tensor([2, 0, 2]))
+    >>> rows.sum().backward()
+    >>> table.grad[:, 0]
+    tensor([1., 0., 2.])
+    """
+    return _LEARNED(table=table, positions=counted(positions))
+
+
+def conv_encoding(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    grid: Sequence[int] | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    r"""Add a depthwise convolution over the grid of tokens.
+
+    .. math::
+
+        y_{r,c} = x_{r,c} + b + \sum_{s,t} w_{s,t} \odot
+                  x_{r + s - \lfloor i/2 \rfloor,\, c + t - \lfloor j/2 \rfloor}
+
+    Parameters
+    ----------
+    x : Tensor, (..., L, E)
+        The tokens, row after row.
+    weight : Tensor, (E, k) or (E, i, j)
+        A kernel for each channel; PyTorch's axis of length 1 may be there.
+    bias : Tensor, (E,), optional
+        Added to every token.
+    mask : Tensor of bool, optional
+        Broadcasts to (..., L); True = a token.
+    grid, is_causal : as in `relpos.conv_encoding`
+        Rows and columns of an image, and whether only what came before counts.
+
+    Returns
+    -------
+    Tensor, shape of `x`
+        With gradients of `x`, `weight` and `bias`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.conv_encoding`.
+
+    See Also
+    --------
+    relpos.conv_encoding : The same on arrays.
+
+    References
+    ----------
+    .. [1] Chu et al., "Conditional Positional Encodings for Vision Transformers",
+       2021, arXiv:2102.10882.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> x = torch.tensor([[1.0], [2.0]])
+    >>> relpos.torch.conv_encoding(x, torch.ones(1, 3))
+    tensor([[4.],
+            [5.]])
+    """
+    sizes = None if grid is None else list(grid)
+    return _CONV(
+        x=x, weight=weight, bias=bias, mask=mask, grid=sizes, is_causal=is_causal
+    )

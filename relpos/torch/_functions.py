@@ -1,0 +1,359 @@
+"""Functions of arrays as differentiable functions of tensors.
+
+A `TensorFunction` is made of a function of relpos, its backward, and the shape of what
+it returns. Called eagerly it is an `autograd.Function`, which `torch.func` and `vmap`
+take; while `torch.compile` or `torch.export` look on, it is an operator of the library
+"relpos", which they keep whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
+from relpos.torch._tensors import array_of, result_dtype, tensor_of
+
+Values = dict[str, Any]
+
+
+class TensorFunction:
+    """A function of relpos and its backward, as a function of tensors.
+
+    Parameters
+    ----------
+    name : str
+        Of the function.
+    operands : str
+        Names of the tensors, in order; one that may be None ends in "?".
+    settings : str
+        The other arguments as in an operator's schema, "bool signed, float eps".
+    forward : callable
+        Called with arrays and settings, all by name; returns an array.
+    shape : callable
+        Returns the shape of the result from a mapping of tensors and settings by name.
+    backward : callable, optional
+        Called with the result's gradient, and what `forward` was; returns gradients by
+        operand.
+    dtype : callable or torch.dtype, optional
+        Of the result, from the same mapping as `shape`; default that to which the
+        operands that have gradients promote.
+    leads : mapping, optional
+        What may take a leading axis so that one call does what a loop over that axis
+        does: operand -> axes that it lacks beside the first of them. The others make
+        `vmap` loop.
+    linear : str, optional
+        The operand, of the result's shape, whose own gradient does not depend on it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        operands: str,
+        settings: str,
+        forward: Callable[..., Array],
+        shape: Callable[[Values], Sequence[int]],
+        backward: Callable[..., Mapping[str, Array | None]] | None = None,
+        *,
+        gradients: str = "",
+        dtype: Callable[[Values], torch.dtype] | torch.dtype | None = None,
+        leads: Mapping[str, int] | None = None,
+        linear: str | None = None,
+    ) -> None:
+        self.name = name
+        self.operands = [part.rstrip("?") for part in operands.split()]
+        self.settings = [part.split()[-1] for part in settings.split(",") if part]
+        self.forward, self.backward, self.shape = forward, backward, shape
+        self.gradients = gradients.split()
+        self.dtype = dtype
+        self.leads = dict(leads or {})
+        self.linear = linear
+        tensors = [
+            f"Tensor{'?' * part.endswith('?')} {part.rstrip('?')}"
+            for part in operands.split()
+        ]
+        self._define(", ".join([*tensors, *([settings] if settings else [])]))
+
+    def __call__(self, **values: Any) -> Tensor:
+        """Return the result; every operand and setting is given by name."""
+        for name in self.operands:
+            value = values[name]
+            if value is None:
+                continue
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
+            if name not in self.gradients and value.requires_grad:
+                raise ValueError(
+                    f"{name}: requires a gradient, which {self.name} does not have; "
+                    f"expected a tensor without ({name}.detach())"
+                )
+        args = [values[name] for name in (*self.operands, *self.settings)]
+        if torch.compiler.is_compiling():
+            result: Tensor = self._op(*args)
+            return result
+        result = Apply.apply(self, *args)
+        return result
+
+    # ---- arrays in, arrays out ------------------------------------------------------
+
+    def named(self, args: Sequence[Any]) -> Values:
+        """Return operands and settings by name."""
+        return dict(zip((*self.operands, *self.settings), args, strict=True))
+
+    def run(self, *args: Any) -> Tensor:
+        """Compute the result."""
+        values = self.named(args)
+        if any(isinstance(value, Tensor) and value.is_meta for value in args):
+            return self.like(*args)
+        array = self.forward(**self._arrays(values))
+        return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
+
+    def like(self, *args: Any) -> Tensor:
+        """Return a tensor that stands for the result, of its shape and dtype."""
+        values = self.named(args)
+        given = next(values[name] for name in self.operands if values[name] is not None)
+        empty: Tensor = given.new_empty(self.shape(values), dtype=self._dtype(values))
+        return empty
+
+    def run_backward(
+        self, wanted: Sequence[bool], grad: Tensor, *args: Any
+    ) -> list[Tensor]:
+        """Compute the gradients of the operands that are wanted."""
+        assert self.backward is not None
+        values = self.named(args)
+        names = [n for n, use in zip(self.operands, wanted, strict=True) if use]
+        if grad.is_meta:
+            return self.like_backward(wanted, grad, *args)
+        arrays = self._arrays(values)
+        found = self.backward(array_of("grad_out", grad), names, **arrays)
+        gradients = []
+        for name in names:
+            array = found[name]
+            assert array is not None
+            gradients.append(tensor_of(array, values[name].dtype).contiguous())
+        return gradients
+
+    def like_backward(
+        self, wanted: Sequence[bool], grad: Tensor, *args: Any
+    ) -> list[Tensor]:
+        """Return tensors that stand for the gradients."""
+        return [
+            torch.empty_like(x, memory_format=torch.contiguous_format)
+            for x, use in zip(args, wanted, strict=False)
+            if use
+        ]
+
+    def _arrays(self, values: Values) -> Values:
+        return {
+            name: array_of(name, value) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
+
+    def _dtype(self, values: Values) -> torch.dtype:
+        if isinstance(self.dtype, torch.dtype):
+            return self.dtype
+        if self.dtype is not None:
+            return self.dtype(values)
+        return result_dtype(values[name] for name in self.gradients)
+
+    # ---- derivatives ----------------------------------------------------------------
+
+    def keep(self, args: Sequence[Any], wanted: Sequence[bool]) -> list[Tensor | None]:
+        """Return the operands for the backward, None where it does not read one."""
+        kept = list(args[: len(self.operands)])
+        if self.linear is not None:
+            index = self.operands.index(self.linear)
+            if [n for n, use in enumerate(wanted) if use] == [index]:
+                kept[index] = None
+        return kept
+
+    def kept_args(self, ctx: Any, grad: Tensor) -> list[Any]:
+        """Return what `keep` kept, the result's gradient in the place of the unread."""
+        operands = list(ctx.saved_tensors)
+        if self.linear is not None:
+            index = self.operands.index(self.linear)
+            if operands[index] is None:
+                operands[index] = grad
+        return [*operands, *ctx.settings]
+
+    def spread(self, found: Sequence[Tensor], wanted: Sequence[bool]) -> Any:
+        """Return gradients of all arguments, None where none is wanted."""
+        rest = iter(found)
+        gradients = [next(rest) if use else None for use in wanted]
+        return *gradients, *(None for _ in self.settings)
+
+    # ---- operators ------------------------------------------------------------------
+
+    def _define(self, arguments: str) -> None:
+        """Register the operators that stand for both directions while compiling."""
+        library = f"relpos::{self.name}"
+        self._op = torch.library.custom_op(
+            library, self.run, mutates_args=(), schema=f"({arguments}) -> Tensor"
+        )
+        self._op.register_fake(self.like)
+        if self.backward is None:
+            return
+        self._backward_op = torch.library.custom_op(
+            f"{library}_backward",
+            self.run_backward,
+            mutates_args=(),
+            schema=f"(bool[] wanted, Tensor grad_out, {arguments}) -> Tensor[]",
+        )
+        self._backward_op.register_fake(self.like_backward)
+        self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
+
+    def _op_context(self, ctx: Any, inputs: Any, output: Tensor) -> None:
+        count = len(self.operands)
+        ctx.settings = inputs[count:]
+        ctx.save_for_backward(*self.keep(inputs, ctx.needs_input_grad[:count]))
+
+    def _op_gradients(self, ctx: Any, grad: Tensor) -> Any:
+        wanted = list(ctx.needs_input_grad[: len(self.operands)])
+        found = self._backward_op(wanted, grad, *self.kept_args(ctx, grad))
+        return self.spread(found, wanted)
+
+
+class Apply(torch.autograd.Function):
+    """A `TensorFunction`, called eagerly."""
+
+    @staticmethod
+    def forward(function: TensorFunction, *args: Any) -> Tensor:
+        return function.run(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        function, *args = inputs
+        count = len(function.operands)
+        ctx.function, ctx.settings = function, args[count:]
+        wanted = ctx.needs_input_grad[1 : 1 + count]
+        ctx.save_for_backward(*function.keep(args, wanted))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        function = ctx.function
+        wanted = ctx.needs_input_grad[1 : 1 + len(function.operands)]
+        args = function.kept_args(ctx, grad)
+        found = Gradients.apply(function, wanted, grad, *args)
+        return None, *function.spread(found, wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode(ctx.function.name)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
+        batch = _Batch(function, info.batch_size, in_dims[1:], args)
+        if batch.leads():
+            return Apply.apply(function, *batch.led()), 0
+        items = [Apply.apply(function, *batch.item(i)) for i in range(batch.size)]
+        return torch.stack(items), 0
+
+
+class Gradients(torch.autograd.Function):
+    """The backward of a `TensorFunction`, which has no derivative of its own."""
+
+    @staticmethod
+    def forward(function: TensorFunction, wanted: Any, grad: Any, *args: Any) -> Any:
+        return tuple(function.run_backward(wanted, grad, *args))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.function = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise no_double_backward(ctx.function.name)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode(ctx.function.name)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, function: Any, wanted: Any, grad: Tensor, *args: Any
+    ) -> Any:
+        batch = _Batch(function, info.batch_size, in_dims[3:], args)
+        grads = _moved(grad, in_dims[2], batch.size)
+        if batch.leads(wanted):
+            found = Gradients.apply(function, wanted, grads, *batch.led())
+        else:
+            items = [
+                Gradients.apply(function, wanted, grads[i], *batch.item(i))
+                for i in range(batch.size)
+            ]
+            found = tuple(map(torch.stack, zip(*items, strict=True)))
+        return found, (0,) * len(found)
+
+
+class _Batch:
+    """The arguments of a function under `vmap`: one call for all items, or one each."""
+
+    def __init__(
+        self, function: TensorFunction, size: int, in_dims: Any, args: Sequence[Any]
+    ) -> None:
+        self.function, self.size = function, size
+        # those of a setting that is a list are a list
+        self.in_dims = in_dims[: len(function.operands)]
+        self.args = args
+
+    def leads(self, wanted: Sequence[bool] = ()) -> bool:
+        """Whether all that is batched, or wanted, takes a leading axis."""
+        batched = [dim is not None for dim in self.in_dims]
+        names = self.function.operands
+        used = [*zip(names, batched, strict=False), *zip(names, wanted, strict=False)]
+        return all(name in self.function.leads for name, use in used if use)
+
+    def led(self) -> list[Any]:
+        """Return the arguments with the axis first, of ranks that broadcast."""
+        lacks, led = self.function.leads, list(self.args)
+        first = self.function.operands.index(next(iter(lacks)))
+        rank = self.args[first].dim() - (self.in_dims[first] is not None)
+        for index, name in enumerate(self.function.operands):
+            if name in lacks and led[index] is not None:
+                moved = _moved(led[index], self.in_dims[index], self.size)
+                ones = (1,) * (rank - lacks[name] - moved.dim() + 1)
+                led[index] = moved.reshape(self.size, *ones, *moved.shape[1:])
+        return led
+
+    def item(self, index: int) -> list[Any]:
+        """Return the arguments of one item."""
+        operands = [
+            arg if dim is None else arg.select(dim, index)
+            for arg, dim in zip(self.args, self.in_dims, strict=False)
+        ]
+        return [*operands, *self.args[len(operands) :]]
+
+
+def _moved(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """Return a tensor with the axis of the batch first."""
+    if dim is None:
+        return tensor.expand(size, *tensor.shape)
+    return tensor.movedim(dim, 0)
+
+
+def counted(positions: int | Tensor) -> Tensor:
+    """Return positions; the int n stands for 0, 1, ..., n - 1."""
+    if isinstance(positions, Tensor):
+        return positions
+    if not isinstance(positions, torch.SymInt):  # a length that a program has to learn
+        positions = as_int("positions", positions, 0, POSITION_LIMIT)
+    return torch.arange(positions)
+
+
+def no_forward_mode(name: str) -> NotImplementedError:
+    """Return the error of forward-mode differentiation."""
+    return NotImplementedError(
+        f"relpos.torch.{name}: has no forward-mode derivative (jvp, forward_ad); "
+        "expected reverse mode (backward, torch.func.grad, vjp, jacrev)"
+    )
+
+
+def no_double_backward(name: str) -> NotImplementedError:
+    """Return the error of a second derivative."""
+    return NotImplementedError(
+        f"relpos.torch.{name}: its gradients have no gradients of their own; expected "
+        "one backward, without create_graph (nor hessian, nor a gradient penalty)"
+    )
