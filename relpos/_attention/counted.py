@@ -39,15 +39,22 @@ class Sizes(NamedTuple):
     @property
     def arguments(self) -> dict[str, tuple[int, ...]]:
         """Shapes of what the call has beside query, key and value."""
-        return self.scheme.shapes(
+        shapes = self.scheme.shapes(
             self.H, self.Lq, self.Lk, self.D, self.k, self.is_causal
         )
+        tokens = [name for name in shapes if name == "position_query"]
+        return shapes | {name: (self.B, *shapes[name]) for name in tokens}
 
     @property
     def tables(self) -> dict[str, int]:
         """Tables of vectors, and how many tokens of a head meet each of them."""
         lengths = {"rel_key": self.Lq, "rel_query": self.Lk, "rel_value": self.Lq}
         return {name: lengths[name] for name in self.scheme.operands if name in lengths}
+
+    @property
+    def columns(self) -> int:
+        """Columns of those tables."""
+        return self.scheme.own_width or self.D
 
     @property
     def R(self) -> int:
@@ -131,6 +138,7 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
     for name, shape in edges(s).items():
         key = "edge_labels" if name == "labels" else name
         operands[key] = _unread(name, shape, np.dtype(np.int64), 0)
+    operands |= {n: x for n, x in s.scheme.settings if n != "is_causal"}
     if s.is_causal and not edges(s):
         operands["window_right"] = s.Lk - s.Lq
     return operands
@@ -149,7 +157,8 @@ def _length(s: Sizes, letter: str) -> int:
     """What a letter of csrc/python/operands.c stands for."""
     if letter.isdigit():
         return int(letter)
-    lengths = {"H": s.H, "K": s.H, "q": s.Lq, "k": s.Lk, "D": s.D, "V": s.D, "P": s.D}
+    lengths = {"H": s.H, "K": s.H, "q": s.Lq, "k": s.Lk, "D": s.D, "V": s.D}
+    lengths |= {"P": s.columns}
     lengths |= dict.fromkeys("ACWB", s.rows)
     ranges = FIRE_WIDTH + 1  # a knot for each unit
     return (lengths | {"o": s.Lq + s.Lk, "F": ranges, "G": ranges + 1})[letter]

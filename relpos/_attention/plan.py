@@ -179,7 +179,8 @@ def plan(
         "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
         network of 32 units) or "graph_attention". Or of arguments of `attention`:
         "shaw_keys", "bert", "deberta", "rel_bias" (one number for each head and
-        offset), "alibi", "t5", "kerple", "forgetting", "sinks". Or of an encoding,
+        offset), "alibi", "t5", "kerple", "forgetting", "sinks", "softcap",
+        "position_query" (of 16 columns, as the table). Or of an encoding,
         which leaves a plain attention to be done: "sinusoidal", "naive", "learned",
         "rotary", "conv_encoding". Tables of vectors are shared by the heads:
         "shaw_attention" has one for keys and one for values, "bert" and "deberta" one
@@ -273,7 +274,7 @@ def _scheme(name: object) -> Scheme:
 
 def _plan(s: Sizes) -> Plan:
     heads, size, tables = s.B * s.H, s.dtype.itemsize, len(s.tables)
-    vectors = s.Lq * s.Lk * s.D * size
+    vectors = s.Lq * s.Lk * s.columns * size
     return Plan(
         formulations=(*_stored(s), Formulation("relpos", held(s, False), _flops(s))),
         inputs=heads * (s.Lq + 2 * s.Lk) * s.D * size + _argument_bytes(s),
@@ -281,7 +282,7 @@ def _plan(s: Sizes) -> Plan:
         increase=s.Lk / heads,
         pair_vectors=vectors if tables else 0,
         pair_vectors_per_head=s.H * vectors if tables else 0,
-        table=s.H * s.R * s.D * size if tables else 0,
+        table=s.H * s.R * s.columns * size if tables else 0,
         backward=Formulation("relpos, backward", held(s, True), _backward_flops(s)),
     )
 
@@ -291,29 +292,29 @@ def _stored(s: Sizes) -> list[Formulation]:
     heads, size, tables = s.B * s.H, s.dtype.itemsize, s.tables
     all_pairs = heads * s.Lq * s.Lk
     scores = all_pairs * size if not s.scheme.operands else 2 * all_pairs * size
-    content, position = 4 * all_pairs * s.D, 2 * len(tables) * all_pairs * s.D
+    content, position = 4 * all_pairs * s.D, 2 * len(tables) * all_pairs * s.columns
     rows = heads * s.R * sum(tables.values())  # each token and each row
-    by_pair = Formulation("L x L", scores, content + 2 * rows * s.D)
+    by_pair = Formulation("L x L", scores, content + 2 * rows * s.columns)
     if not tables:
         return [by_pair]
-    vectors = len(tables) * s.Lq * s.Lk * s.D * size
+    vectors = len(tables) * s.Lq * s.Lk * s.columns * size
     visible = 4 * heads * s.pairs * s.D
     return [
         Formulation("L x L x d", vectors + scores, content + position),
         by_pair,
-        Formulation("L x R", rows * size, visible + 2 * rows * s.D),
+        Formulation("L x R", rows * size, visible + 2 * rows * s.columns),
     ]
 
 
 def _flops(s: Sizes) -> int:
     met = sum(s.met(name, 1024) for name in s.tables)
-    return s.B * s.H * s.D * (4 * s.pairs + 2 * met)
+    return s.B * s.H * (4 * s.pairs * s.D + 2 * met * s.columns)
 
 
 def _backward_flops(s: Sizes) -> int:
     """Five products of content: scores again, and gradients of weights and tokens."""
     met = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
-    return s.B * s.H * s.D * (10 * s.pairs + 2 * met)
+    return s.B * s.H * (10 * s.pairs * s.D + 2 * met * s.columns)
 
 
 def _argument_bytes(s: Sizes) -> int:

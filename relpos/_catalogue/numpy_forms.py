@@ -24,11 +24,13 @@ __all__ = [
     "music",
     "normalized_index",
     "pairs",
+    "position_query",
     "relative_bias",
     "rotary",
     "shaw",
     "sinks",
     "sinusoidal",
+    "softcap",
     "t5",
     "transformer_xl",
 ]
@@ -69,6 +71,15 @@ def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
     out: Array = p[..., :-1] @ value
     return out
+
+
+def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
+    """A tanh of every score."""
+    s = (query @ transposed(key)) * root(query)
+    s /= s.dtype.type(cap)
+    np.tanh(s, out=s)
+    s *= s.dtype.type(cap)
+    return softmax(s, is_causal=False) @ value
 
 
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
@@ -143,6 +154,16 @@ def transformer_xl(
     s = s.reshape(heads, 2 * length, length)[:, 1:].reshape(heads, length, -1)
     s = s[:, :, :length] + (query + pos_bias_u) @ transposed(key)
     s *= root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def position_query(
+    query: Array, key: Array, value: Array, position_query: Array, rel_key: Array
+) -> Array:
+    """A query of its own for the table, its products gathered for each pair."""
+    row = distances(query.shape[-2], rel_key.shape[0] // 2)
+    s = (query @ transposed(key)) * root(query)
+    s += np.take_along_axis(position_query @ rel_key.T, row[None], axis=-1)
     return softmax(s, is_causal=False) @ value
 
 

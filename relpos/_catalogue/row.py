@@ -40,7 +40,8 @@ Named = Mapping[str, Array]  # gradients by the names of the inputs
 Limits = dict[Any, float]
 
 CLIP = 16  # Shaw's k of the base model
-NO_TABLES = {"sinks", "log_decay"}  # operands with a number a head, or a head and token
+#: Operands with something for each head, or each head and token.
+NO_TABLES = {"sinks", "log_decay", "position_query"}
 
 SMALL = {"heads": 2, "length": 256, "dim": 64}  # errors: the reference is L x L x d
 GRADIENT_SIZE = {"heads": 2, "length": 128, "dim": 64}  # its gradients take longer
@@ -125,14 +126,15 @@ def heads_of(
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
     """Query, key and value, and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
-    tables = [name for name in known.operands if name not in NO_TABLES]
+    own = {*NO_TABLES, *(["rel_key"] if known.own_width else [])}
+    tables = [name for name in known.operands if name not in own]
     of_tables = heads_of(*tables, rows=lambda n: known.rows(n, n, CLIP, is_causal))
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         made = of_tables(dtype, heads, length, dim)
         rng = np.random.default_rng(dim)
         shapes = known.shapes(heads, length, length, dim, CLIP, is_causal)
-        for name in NO_TABLES & shapes.keys():
+        for name in sorted(own & shapes.keys()):
             made[name] = draw(rng, dtype, *shapes[name])
         return made
 

@@ -37,7 +37,7 @@ from typing import Any
 
 import relpos
 from relpos import reference
-from relpos._catalogue import biases, fire, neighbours, numpy_forms, rotary
+from relpos._catalogue import biases, fire, grids, neighbours, numpy_forms, rotary
 from relpos._catalogue.row import (
     EXACT,
     ROUNDING,
@@ -67,14 +67,13 @@ def causal_table(inputs: Inputs) -> dict[str, Any]:
 def call_of(room: Any, scheme: Scheme) -> Callable[..., Any]:
     """The function of a scheme that is one call, in relpos or in relpos.reference."""
     function: Callable[..., Any] = getattr(room, scheme.call)
-    return partial(function, is_causal=True) if scheme.hides_future else function
+    return partial(function, **dict(scheme.settings)) if scheme.settings else function
 
 
 def one_call(scheme: str, title: str, in_numpy: Callable[..., Any]) -> Row:
     """The row of a scheme that is one call with its operands."""
     known = scheme_called(scheme)
     function = call_of(relpos, known)
-    settings = {"is_causal": True} if known.hides_future else {}
     return Row(
         scheme,
         title,
@@ -82,7 +81,7 @@ def one_call(scheme: str, title: str, in_numpy: Callable[..., Any]) -> Row:
         function,
         in_numpy,
         call_of(reference, known),
-        gradients=of_attention(function, lambda inputs: settings),
+        gradients=of_attention(function, lambda inputs: dict(known.settings)),
     )
 
 
@@ -154,6 +153,7 @@ ROWS = [
         gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
     ),
     one_call("sinks", "attention sinks", numpy_forms.sinks),
+    one_call("softcap", "capped scores (Gemma 2)", numpy_forms.softcap),
     *rotary.ROWS,
     one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw),
     one_call("shaw_attention", "Shaw, keys and values", numpy_forms.shaw),
@@ -171,9 +171,11 @@ ROWS = [
         "Transformer-XL, both ways",
         numpy_forms.transformer_xl,
     ),
+    one_call("position_query", "position query (Inkling)", numpy_forms.position_query),
     one_call("bert", "BERT, keys and queries", numpy_forms.keys_and_queries),
     one_call("rel_bias", "rel_bias per head", numpy_forms.relative_bias),
     one_call("forgetting", "Forgetting Transformer", numpy_forms.forgetting),
+    *grids.ROWS,
     *biases.ROWS,
     *neighbours.ROWS,
     *fire.ROWS,

@@ -8,11 +8,12 @@ Nothing of relpos is imported here, so that anything may import this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["FIRE_WIDTH", "SCHEMES", "Scheme", "scheme_called"]
+__all__ = ["FIRE_WIDTH", "POSITION_WIDTH", "SCHEMES", "Scheme", "scheme_called"]
 
 FIRE_WIDTH = 32  # units of the network, as in the paper
+POSITION_WIDTH = 16  # columns of a position query, as Inkling's
 
 #: (Lq, Lk, k, is_causal) to the rows of a table.
 Rows = Callable[[int, int, int, bool], int]
@@ -67,8 +68,8 @@ class Scheme(NamedTuple):
     listed : callable, optional
         The same to the relative positions for which buckets list those rows; None where
         there are no buckets.
-    hides_future : bool
-        Whether its every call is causal, as there is no formula for later keys.
+    settings : tuple of (str, object)
+        Plain arguments of `call` that make it this scheme, by name.
     """
 
     name: str
@@ -79,7 +80,17 @@ class Scheme(NamedTuple):
     operands: tuple[str, ...] = ()
     rows: Rows = centred
     listed: Rows | None = None
-    hides_future: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def hides_future(self) -> bool:
+        """Whether its every call is causal, as there is no formula for later keys."""
+        return ("is_causal", True) in self.settings
+
+    @property
+    def own_width(self) -> int | None:
+        """Columns of its tables, where they are not those of the query."""
+        return POSITION_WIDTH if "position_query" in self.operands else None
 
     @property
     def call(self) -> str:
@@ -93,8 +104,10 @@ class Scheme(NamedTuple):
         """Shapes of its operands: tables of vectors are shared by the heads, and each
         query of a graph has as many edges as there are rows."""
         rows = self.rows(lq, lk, k, is_causal)
+        width = self.own_width or dim
         known = {
-            **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, dim)),
+            **dict.fromkeys(("rel_key", "rel_query", "rel_value"), (rows, width)),
+            "position_query": (heads, lq, width),
             "rel_bias": (heads, rows),
             "sinks": (heads,),
             "log_decay": (heads, lk),
@@ -135,7 +148,6 @@ SCHEMES = (
             "attention",
             "recipes.llama4",
             "recipes.llama4_temperature",
-            "recipes.gemma2",
             "recipes.recurrent_gemma",
         ),
         "none (NoPE)",
@@ -149,6 +161,14 @@ SCHEMES = (
         models=("gpt-oss",),
         synonyms=("attention_sinks",),
         operands=("sinks",),
+    ),
+    Scheme(
+        "softcap",
+        ("recipes.gemma2",),
+        "none (NoPE)",
+        models=("Gemma 2",),
+        synonyms=("logit_softcapping",),
+        settings=(("softcap", 50.0),),
     ),
     Scheme(
         "rotary",
@@ -188,7 +208,6 @@ SCHEMES = (
         "relative_global_attention",
         (
             *("relative_global_attention", "skewed_scores", "skew", "unskew"),
-            *("recipes.inkling", "recipes.inkling_temperature"),
             "nn.RelativeGlobalAttention",
         ),
         "relative",
@@ -207,8 +226,6 @@ SCHEMES = (
             *("recipes.enformer_backward", "recipes.enformer_positions"),
             *("recipes.gemma3n_audio", "recipes.gemma3n_audio_backward"),
             *("recipes.gemma4_audio", "recipes.gemma4_audio_backward"),
-            *("recipes.zipformer", "recipes.zipformer_backward"),
-            "recipes.zipformer_positions",
             "nn.RelPartialLearnableMultiHeadAttn",
             "nn.ConformerRelPositionAttention",
         ),
@@ -217,6 +234,17 @@ SCHEMES = (
         synonyms=("transformer_xl", "xl", "conformer"),
         operands=("rel_key", "pos_bias_u", "pos_bias_v"),
         rows=seen,
+    ),
+    Scheme(
+        "position_query",
+        (
+            *("recipes.inkling", "recipes.inkling_temperature"),
+            *("recipes.zipformer", "recipes.zipformer_backward"),
+            "recipes.zipformer_positions",
+        ),
+        "relative",
+        models=("Inkling", "Zipformer"),
+        operands=("position_query", "rel_key"),
     ),
     Scheme(
         "bert",
@@ -252,7 +280,7 @@ SCHEMES = (
         models=("Forgetting Transformer",),
         synonyms=("fox", "data_dependent_alibi"),
         operands=("log_decay",),
-        hides_future=True,
+        settings=(("is_causal", True),),
     ),
     Scheme(
         "t5",

@@ -36,7 +36,8 @@ class Case(NamedTuple):
 
 def same_call(scheme):
     """What two schemes have in common whose calls are the same."""
-    return scheme.call, scheme.operands, scheme.rows(5, 7, 1, True), scheme.listed
+    rows = scheme.rows(5, 7, 1, True)
+    return scheme.call, scheme.operands, scheme.settings, rows, scheme.listed
 
 
 #: One name for each kind of call.
@@ -69,6 +70,8 @@ def call_of(name, case):
     causal = causal or scheme.hides_future
     numbers = partial(rng.standard_normal, dtype=dtype)
     shapes = scheme.shapes(h, lq, lk, d, k, causal)
+    if "position_query" in shapes:  # as query: each sequence has its own
+        shapes["position_query"] = (b, *shapes["position_query"])
     made = {name: numbers(shape) for name, shape in shapes.items()}
     made = {name: np.asarray(x, dtype) for name, x in made.items()}
     if "indptr" in made:
@@ -81,7 +84,7 @@ def call_of(name, case):
         tables = made.pop("rel_key"), made.pop("rel_query")
         made |= relpos.recipes.deberta(*tables)
     tokens = (numbers((b, h, length, d)) for length in (lq, lk, lk))
-    run = getattr(relpos, scheme.call)
+    run = partial(getattr(relpos, scheme.call), **dict(scheme.settings))
     return partial(run, *tokens, **made, num_threads=threads)
 
 
