@@ -1,7 +1,7 @@
 """relpos: attention with relative positions, exact C kernels for NumPy.
 
 =================  =====================================================================
-any scheme         attention, merge_attention
+any scheme         attention, merge_attention, attention_forward
 schemes by name    shaw_attention, relative_global_attention, transformer_xl_attention,
                    fire_attention, graph_attention
 their scores       scores, shaw_scores, skewed_scores, transformer_xl_scores
@@ -13,15 +13,15 @@ added encodings    sinusoidal, sinusoidal_shift_matrix, learned, conv_encoding,
                    index_encoding, normalized_index_encoding, random_encoding
 positions          relative_positions, grid_labels, segment_ranges, skew, unskew,
                    rel_shift
-gradients          AttentionContext, alibi_bias_backward, t5_bias_backward,
-                   kerple_bias_backward, fire_bias_backward, apply_rotary_backward,
-                   learned_backward, conv_encoding_backward
+gradients          AttentionContext, attention_backward, alibi_bias_backward,
+                   t5_bias_backward, kerple_bias_backward, fire_bias_backward,
+                   apply_rotary_backward, learned_backward, conv_encoding_backward
 decoding           KVCache
 before a call      plan, audit_encoding
 the process        set_num_threads, get_num_threads, threads, show_config, demo
-results            AttentionOutput, AttentionGradients, FireAttentionGradients,
-                   FireGradients, KerpleGradients, RotaryGradients, RotaryParameters,
-                   ConvGradients, Plan, EncodingAudit
+results            AttentionOutput, AttentionForward, AttentionGradients,
+                   FireAttentionGradients, FireGradients, KerpleGradients,
+                   RotaryGradients, RotaryParameters, ConvGradients, Plan, EncodingAudit
 =================  =====================================================================
 
 Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
@@ -78,6 +78,11 @@ from relpos._attention.fire import (
     FireGradients as FireGradients,
     fire_bias as fire_bias,
     fire_bias_backward as fire_bias_backward,
+)
+from relpos._attention.functional import (
+    AttentionForward as AttentionForward,
+    attention_backward as attention_backward,
+    attention_forward as attention_forward,
 )
 from relpos._attention.labels import (
     grid_labels as grid_labels,

@@ -8,6 +8,7 @@ import numpy as np
 
 from relpos._attention.call import Call
 from relpos._attention.context import AttentionContext
+from relpos._attention.gradients import Saved
 from relpos._attention.problem import Problem, prepare
 from relpos._attention.results import AttentionOutput
 from relpos._checks import (
@@ -208,6 +209,7 @@ def attention(
     alibi_bias, t5_bias, kerple_bias : Make a `rel_bias`.
     apply_rotary : Turns query and key before.
     AttentionContext.backward : The gradients.
+    attention_forward, attention_backward : The two as functions of arrays.
     relpos.recipes : Published models as arguments of this function.
     relpos.reference.attention : The same in plain NumPy, to be read.
     scores : The logits, whole or term by term, to look at.
@@ -296,33 +298,46 @@ def attend(
     with_lse = as_flag("return_lse", call.return_lse)
     with_weights = as_flag("return_weights", call.return_weights)
     with_context = as_flag("return_context", call.return_context)
-    dtype, rows = problem.dtype, (*problem.batch, problem.sizes.H, problem.sizes.Lq)
-    seed = _seed(call.rng, problem.operands["dropout_p"])
-    threads = choose_num_threads(call.num_threads)
-    result, out = _result(call.out, (*rows, problem.sizes.Dv), problem)
-    operands = {**problem.operands, "out": result, "seed": seed, "num_threads": threads}
-    lse = weights = context = None
-    if with_lse:
-        operands["lse"] = lse = _empty("lse", (*rows, 1), dtype)
-    if with_weights:
-        weights = _empty("weights", (*rows, problem.sizes.Lk), dtype)
-        operands["weights"] = weights
-    if with_context:
-        weighed = _empty("row_max", (*rows, 1), dtype), np.empty((*rows, 1), dtype)
-        operands["row_max"], operands["row_sum"] = weighed
-        context = AttentionContext(problem, result, weighed, seed)
-    kernels().attention_forward(operands)
+    seed = draw_seed(call.rng, problem.operands["dropout_p"])
+    result, out = result_of(call.out, problem)
+    rooms = rooms_of(problem, with_lse, with_weights, with_context)
+    run(problem, {**rooms, "out": result}, seed, call.num_threads)
     final = _deliver(result, problem.out_dtype, out)
-    if not (with_lse or with_weights or with_context):
+    if not rooms:
         return final
-    lse = lse if lse is None else lse[..., 0]
-    return AttentionOutput(final, lse, weights, context)
+    lse = rooms["lse"][..., 0] if with_lse else None
+    context = None
+    if with_context:
+        saved = Saved(result, rooms["row_max"], rooms["row_sum"], seed)
+        context = AttentionContext(problem, saved)
+    return AttentionOutput(final, lse, rooms.get("weights"), context)
 
 
-def _result(
-    out: object, shape: tuple[int, ...], problem: Problem
-) -> tuple[Array, Array | None]:
+def run(
+    problem: Problem, rooms: dict[str, Array], seed: int, num_threads: object
+) -> None:
+    """Let the kernel write the results."""
+    threads = choose_num_threads(num_threads)
+    operands = {**problem.operands, **rooms, "seed": seed, "num_threads": threads}
+    kernels().attention_forward(operands)
+
+
+def rooms_of(
+    problem: Problem, lse: bool, weights: bool, parts: bool
+) -> dict[str, Array]:
+    """Room for what is asked for beside `out`; `parts` are those of lse."""
+    rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
+    names = [*(("lse",) if lse else ()), *(("row_max", "row_sum") if parts else ())]
+    rooms = {name: _empty(name, (*rows, 1), problem.dtype) for name in names}
+    if weights:
+        rooms["weights"] = _empty("weights", (*rows, problem.sizes.Lk), problem.dtype)
+    return rooms
+
+
+def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
     """Where the kernel writes, and the caller's `out`, which that may be."""
+    sizes = problem.sizes
+    shape = (*problem.batch, sizes.H, sizes.Lq, sizes.Dv)
     if out is None:
         return _empty("out", shape, problem.dtype), None
     place = check_out(out, shape, problem.out_dtype, problem.inputs)
@@ -346,7 +361,7 @@ def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.empty(shape, dtype)
 
 
-def _seed(rng: object, dropout_p: float) -> int:
+def draw_seed(rng: object, dropout_p: float) -> int:
     """Draw the seed of the dropout pattern; none is drawn where nothing is dropped."""
     if rng is None and not dropout_p:  # most calls: nothing to check, nothing to draw
         return 0

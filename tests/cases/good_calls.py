@@ -26,6 +26,13 @@ GOOD = {name: inputs_of(name) for name in ROW_OF}
 GOOD |= {
     "attention": {**QKV, **TABLES, **UV},
     "AttentionContext.backward": {"grad_out": HEADS},
+    "attention_forward": {**QKV, **TABLES, **UV},
+    "attention_backward": {
+        **QKV,
+        "grad_out": HEADS,
+        "grad_lse": None,
+        "result": (HEADS, *3 * (HEADS[..., 0],)),
+    },
     "merge_attention": PARTS,
     "scores": {"query": HEADS, "key": HEADS, **TABLES, **UV},
     "shaw_scores": SCORES,

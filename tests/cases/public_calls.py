@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scheme_calls import ATTENTIONS, inputs_of
 
+import relpos
 from relpos import nn
 
 H, L, D = 2, 5, 4
@@ -104,6 +105,12 @@ def kerple(f, x, *grad):
         f(*grad, *parameters, *(() if grad else (L,)), kind=kind)
 
 
+def backward(f, x):
+    qkv = x(*Q), x(*Q), x(*Q)
+    result = relpos.attention_forward(*qkv, rel_key=x(3, D))
+    f(x(*Q), x(H, L), result, *qkv, rel_key=x(3, D))
+
+
 PUBLIC = dict.fromkeys(ATTENTIONS, scheme)
 PUBLIC |= {
     "alibi_bias": lambda f, x: f(x(H), L),
@@ -112,6 +119,8 @@ PUBLIC |= {
     "apply_rotary": rotary,
     "apply_rotary_backward": rotary_backward,
     "attention": attention,
+    "attention_backward": backward,
+    "attention_forward": lambda f, x: f(x(*Q), x(*Q), x(*Q), rel_key=x(3, D)),
     "audit_encoding": audit,
     "conv_encoding": lambda f, x: f(x(2, L, D), x(D, 3), x(D)),
     "conv_encoding_backward": lambda f, x: f(x(2, L, D), x(2, L, D), x(D, 3), x(D)),

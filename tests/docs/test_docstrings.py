@@ -29,8 +29,10 @@ NO_ERRORS = {"get_num_threads", "data.comparison", "data.families", "data.slips"
 NO_RESULT = {"set_num_threads", "threads"}
 
 #: What a function with the keywords of `attention` has not.
+RETURNED = {"out", "return_lse", "return_weights", "return_context"}
 NOT_PASSED = {
-    "scores": {"value", "out", "return_lse", "return_weights", "return_context"}
+    "scores": {"value", *RETURNED},
+    **dict.fromkeys(("attention_forward", "attention_backward"), RETURNED),
 }
 
 
@@ -109,6 +111,7 @@ CHANGES = {
     "shaw_attention": {"rel_key": TABLE[:3], "beyond": "raise"},
     "relative_global_attention": {"rel_key": TABLE[:3]},
     "transformer_xl_attention": {"rel_key": TABLE[:3], "min_relative_position": 0},
+    "attention_backward": {"rel_key": TABLE[:3], "beyond": "raise"},
     "fire_attention": {"rel_bias": np.ones(1), "labels": np.full((4, 4), 1)},
     "graph_attention": {"labels": np.full(13, 5)},
     "rotary_magnitude": {"scaling": ("linear", -1.0)},

@@ -24,7 +24,15 @@ from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
 
 #: Public functions and layers that serve every scheme, or none.
 OF_NO_SCHEME = {
-    *("merge_attention", "scores", "relative_positions", "grid_labels", "plan"),
+    *(
+        "merge_attention",
+        "attention_forward",
+        "attention_backward",
+        "scores",
+        "relative_positions",
+        "grid_labels",
+        "plan",
+    ),
     *("segment_ranges", "audit_encoding"),
     *("get_num_threads", "set_num_threads", "threads", "show_config"),
     "recipes.from_config",

@@ -8,7 +8,7 @@ from problems import qkv
 from tolerances import assert_bitwise
 
 import relpos
-from relpos._attention import context
+from relpos._attention import gradients as backwards
 
 LENGTHS = (40, 300)  # of queries and keys
 SEEN = {
@@ -33,7 +33,7 @@ def test_gradients_of_tokens_are_written_whole(isa, monkeypatch, seen):
     def full(shape, dtype):
         return np.full(shape, np.nan, dtype)
 
-    monkeypatch.setattr(context, "empty", full)
+    monkeypatch.setattr(backwards, "empty", full)
     got = result.context.backward(np.ones_like(result.out))
     for name in ("query", "key", "value"):
         assert np.isfinite(getattr(want, name)).all()
@@ -43,14 +43,14 @@ def test_gradients_of_tokens_are_written_whole(isa, monkeypatch, seen):
 @pytest.mark.parametrize("lengths", [(3, 0), (0, 3)])
 def test_without_pairs_gradients_are_zeros(isa, monkeypatch, lengths):
     q, k = np.ones((2, lengths[0], 4)), np.ones((2, lengths[1], 4))
-    monkeypatch.setattr(context, "empty", None)
+    monkeypatch.setattr(backwards, "empty", None)
     result = relpos.attention(q, k, k, return_context=True)
     for gradient in result.context.backward(np.ones_like(result.out)):
         assert gradient is None or not gradient.any()
 
 
 def test_gradients_of_a_graph_are_zeros_at_first(isa, monkeypatch):
-    monkeypatch.setattr(context, "empty", None)
+    monkeypatch.setattr(backwards, "empty", None)
     x = np.ones((1, 3, 4))
     result = relpos.graph_attention(x, x, x, [0, 1, 1, 1], [2], return_context=True)
     gradients = result.context.backward(np.ones_like(result.out))

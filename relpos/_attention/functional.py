@@ -1,0 +1,294 @@
+"""Attention and its gradients as two functions of arrays, with no object between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+import numpy as np
+
+from relpos._attention.attention import draw_seed, result_of, rooms_of, run
+from relpos._attention.call import Call
+from relpos._attention.gradients import Saved, differentiate
+from relpos._attention.problem import Problem, prepare
+from relpos._attention.results import AttentionGradients
+from relpos._attention.schemes import shows_keywords
+from relpos._checks import Array, as_flag, as_floating, as_int, kind_of, native
+from relpos._text import in_short
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from relpos._attention.edges import Edges
+    from relpos._attention.fire_network import Fire
+    from relpos._attention.keywords import ScoresKeywords
+
+#: What `attention` has that these two do not: they return what they return.
+_WITHOUT = ("return_lse", "return_weights", "return_context", "out")
+
+
+@in_short
+class AttentionForward(NamedTuple):
+    """Results of `attention_forward`, which `attention_backward` takes.
+
+    All are of the dtype of the computation: float32 where the inputs are float16.
+
+    Attributes
+    ----------
+    out : ndarray, (..., H, Lq, Dv)
+    lse : ndarray, (..., H, Lq)
+        Logarithm of the sum of the exponentials of each query's scores.
+    row_max, row_sum : ndarray, (..., H, Lq)
+        What the kernels keep of each row's softmax: lse in two parts, so that nothing
+        of it is rounded away.
+
+    See Also
+    --------
+    attention_forward : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.zeros((1, 2, 4))
+    >>> relpos.attention_forward(x, x, x)
+    AttentionForward(
+        out=float64 (1, 2, 4),
+        lse=float64 (1, 2),
+        row_max=float64 (1, 2),
+        row_sum=float64 (1, 2),
+    )
+    """
+
+    out: Array
+    lse: Array
+    row_max: Array
+    row_sum: Array
+
+
+@shows_keywords(_WITHOUT)
+def attention_forward(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    **keywords: Unpack[ScoresKeywords],
+) -> AttentionForward:
+    r"""Attention that returns, as plain arrays, all that its gradients need.
+
+    What `attention` computes with ``return_context=True``, for a caller who may keep
+    arrays only: an operator of another framework, another process.
+
+    .. math::
+
+        lse_i = \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
+        out_i = \sum_j e^{s_{ij} - lse_i} (v_j + W_l)
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+        One row for each query.
+    key : array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    **keywords
+        Those of `attention` but for `out` and the ``return_*`` flags. With `dropout_p`
+        above 0 `rng` has to be an integer.
+
+    Returns
+    -------
+    AttentionForward
+        Named tuple ``(out, lse, row_max, row_sum)``.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `attention`; TypeError where something is dropped and `rng` is no integer.
+
+    See Also
+    --------
+    attention_backward : The gradients.
+    attention : Has the keywords and the formulas.
+
+    References
+    ----------
+    .. [1] Dao, Fu, Ermon, Rudra, Ré, "FlashAttention: Fast and Memory-Efficient Exact
+       Attention with IO-Awareness", 2022, arXiv:2205.14135, appendix B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.eye(2)[None]
+    >>> result = relpos.attention_forward(x, x, x, rel_bias=[0.0, 0.0, -np.inf])
+    >>> result.out.round(2)
+    array([[[1.  , 0.  ],
+            [0.33, 0.67]]])
+    >>> grad_out = np.ones_like(result.out)
+    >>> relpos.attention_backward(
+    ...     grad_out, None, result, x, x, x, rel_bias=[0.0, 0.0, -np.inf]
+    ... ).value.round(2)
+    array([[[1.33, 1.33],
+            [0.67, 0.67]]])
+    """
+    found = forward(_as_call(query, key, value, keywords))
+    return AttentionForward(
+        *(found[name] for name in ("out", "lse", "row_max", "row_sum"))
+    )
+
+
+@shows_keywords(_WITHOUT)
+def attention_backward(
+    grad_out: ArrayLike | None,
+    grad_lse: ArrayLike | None,
+    result: tuple[Array, Array, Array, Array],
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    wrt: Iterable[str] | None = None,
+    **keywords: Unpack[ScoresKeywords],
+) -> AttentionGradients:
+    r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)`` by the inputs.
+
+    The same bits as those of `AttentionContext.backward`, which has the formulas, such
+    as
+
+    .. math:: dS_{ij} = p_{ij} (dP_{ij} - dout_i \, out_i + dlse_i)
+
+    Parameters
+    ----------
+    grad_out : array_like, (..., H, Lq, Dv), or None
+        Gradient with respect to `out`. None: zeros.
+    grad_lse : array_like, (..., H, Lq), or None
+        Gradient with respect to `lse`. None: zeros.
+    result : AttentionForward, or a tuple of its four arrays
+        What `attention_forward` returned for the inputs and keywords given here. lse
+        itself is not read.
+    query : array_like, (..., H, Lq, D)
+        As it was in the forward, and so are all others.
+    key : array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    wrt : iterable of str, optional
+        Names of the inputs to differentiate. Default: every floating one given except
+        `attn_mask`.
+    **keywords
+        Those of the forward, `rng` included.
+
+    Returns
+    -------
+    AttentionGradients
+        Each of its input's shape and dtype, or None.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `attention_forward` and `AttentionContext.backward`; ValueError where the
+        result's arrays are not of the shapes that these inputs give.
+
+    See Also
+    --------
+    attention_forward : The forward, with an example of both.
+    AttentionContext.backward : The same with an object that keeps the inputs.
+
+    References
+    ----------
+    .. [1] Dao, Fu, Ermon, Rudra, Ré, "FlashAttention: Fast and Memory-Efficient Exact
+       Attention with IO-Awareness", 2022, arXiv:2205.14135, appendix B.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.zeros((1, 2, 4))
+    >>> result = relpos.attention_forward(x, x, x)
+    >>> grad_lse = np.ones((1, 2))
+    >>> relpos.attention_backward(None, grad_lse, result, x, x, x, wrt=["key"]).key
+    array([[[0., 0., 0., 0.],
+            [0., 0., 0., 0.]]])
+    """
+    if not isinstance(result, tuple) or len(result) != 4:
+        raise TypeError(
+            f"result: got {kind_of(result)}; expected what attention_forward returned, "
+            "the four arrays (out, lse, row_max, row_sum)"
+        )
+    out, _, row_max, row_sum = result
+    call = _as_call(query, key, value, keywords)
+    gradients: AttentionGradients = backward(
+        call, grad_out, grad_lse, (out, row_max, row_sum), wrt
+    )
+    return gradients
+
+
+def forward(
+    call: Call, fire: Fire | None = None, edges: Edges | None = None
+) -> dict[str, Array]:
+    """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
+
+    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
+    """
+    problem = prepare(call, fire, edges)
+    weights = as_flag("return_weights", call.return_weights)
+    rooms = rooms_of(problem, True, weights, True)
+    rooms["out"], _ = result_of(None, problem)
+    run(problem, rooms, _seed(call, problem), call.num_threads)
+    for name in ("lse", "row_max", "row_sum"):
+        rooms[name] = rooms[name][..., 0]
+    return rooms
+
+
+def backward(
+    call: Call,
+    grad_out: object,
+    grad_lse: object,
+    kept: tuple[object, object, object],
+    wrt: object,
+    fire: Fire | None = None,
+    edges: Edges | None = None,
+) -> Any:
+    """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
+    problem = prepare(call, fire, edges)
+    rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
+    out = _kept("out", kept[0], (*rows, problem.sizes.Dv), problem)
+    row_max, row_sum = (
+        _kept(name, array, rows, problem)[..., None]
+        for name, array in zip(("row_max", "row_sum"), kept[1:], strict=True)
+    )
+    saved = Saved(out, row_max, row_sum, _seed(call, problem))
+    return differentiate(problem, saved, grad_out, grad_lse, wrt, call.num_threads)
+
+
+def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
+    for name in _WITHOUT:
+        if name in keywords:
+            raise TypeError(
+                f"{name}: not taken here; expected the keywords of attention that say "
+                "what is computed"
+            )
+    return Call(query, key, value, **keywords)
+
+
+def _seed(call: Call, problem: Problem) -> int:
+    """Draw the seed of dropout, the same for the same `rng`."""
+    dropout_p = problem.operands["dropout_p"]
+    if not dropout_p:
+        return 0
+    if call.rng is None or isinstance(call.rng, np.random.Generator):
+        raise TypeError(
+            f"rng: got {kind_of(call.rng)} where dropout_p is {dropout_p}; expected an "
+            "integer, the same in forward and backward"
+        )
+    return draw_seed(as_int("rng", call.rng, 0), dropout_p)
+
+
+def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) -> Array:
+    """Check one of the forward's results, and take it to the kernel's dtype."""
+    array = as_floating(name, value)
+    if array.shape != shape:
+        raise ValueError(
+            f"{name}: got shape {array.shape}; expected {shape}, as attention_forward "
+            "returned it for these inputs"
+        )
+    return native(array, problem.dtype)
