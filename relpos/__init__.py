@@ -18,6 +18,7 @@ gradients          AttentionContext, attention_backward, alibi_bias_backward,
                    apply_rotary_backward, learned_backward, conv_encoding_backward
 decoding           KVCache
 before a call      plan, audit_encoding
+second opinion     diagnose
 the process        set_num_threads, get_num_threads, threads, show_config, demo
 results            AttentionOutput, AttentionForward, AttentionGradients,
                    FireAttentionGradients, FireGradients, KerpleGradients,
@@ -189,8 +190,13 @@ from relpos._names import publish as _publish
 
 __all__ = ["__version__", *_publish(globals())]
 
-# What few programs need is loaded when it is first named.
-_LATER = ("data", "demo", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
+# What few programs need is loaded when it is first named: modules, and functions by the
+# modules that have them.
+_LATER = ("data", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
+_FUNCTIONS = {
+    "demo": "relpos._demo.programme",
+    "diagnose": "relpos._diagnose.diagnose",
+}
 
 if TYPE_CHECKING:
     from relpos import (
@@ -203,11 +209,12 @@ if TYPE_CHECKING:
         ufuncs as ufuncs,
     )
     from relpos._demo.programme import demo as demo
+    from relpos._diagnose.diagnose import diagnose as diagnose
 else:
 
     def __getattr__(name):
-        if name == "demo":
-            return _import_module("relpos._demo.programme").demo
+        if name in _FUNCTIONS:
+            return getattr(_import_module(_FUNCTIONS[name]), name)
         if name in _LATER:
             return _import_module(f"relpos.{name}")
         problem = f"module 'relpos' has no attribute {name!r}"
@@ -218,4 +225,4 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LATER})
+    return sorted({*__all__, *_LATER, *_FUNCTIONS})

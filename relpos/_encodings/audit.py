@@ -33,7 +33,6 @@ from relpos._checks import (
     as_integers,
     kind_of,
     quiet,
-    widened,
 )
 from relpos._text import html_table, table_lines
 
@@ -271,7 +270,7 @@ def _encode_all(
 
 
 def _checked_encoding(values: ArrayLike, shape: tuple[int, int]) -> Array:
-    array = widened(as_floating("encode", values))
+    array = as_floating("encode", values)
     if array.shape != shape:
         raise ValueError(
             f"encode: encode{shape} returned shape {array.shape}; expected {shape}"

@@ -12,6 +12,8 @@ ROOMS = (
     *(relpos, relpos.nn, relpos.recipes, relpos.reference),
     *(relpos.plot, relpos.data),
 )
+#: Functions that are loaded when they are first named.
+LATER = ("demo", "diagnose")
 SECTIONS = (
     *("Parameters", "Attributes", "Returns", "Yields", "Raises", "See Also", "Notes"),
     *("References", "Examples"),
@@ -50,7 +52,7 @@ def public():
         for name in room.__all__
         if name != "__version__"
     }
-    found["relpos.demo"] = relpos.demo
+    found |= {f"relpos.{name}": getattr(relpos, name) for name in LATER}
     for name, thing in list(found.items()):
         found |= {f"{name}.{key}": value for key, value in methods(thing).items()}
     return found

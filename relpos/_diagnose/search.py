@@ -1,0 +1,159 @@
+"""The search: relpos's own formula, then each known difference, then two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array, quiet
+from relpos._diagnose.attempt import Attempt, evaluate, without_constants
+from relpos._diagnose.known import DIFFERENCES, Difference
+
+__all__ = ["FLOAT32", "Finding", "search"]
+
+FLOAT32 = 2.0**-23
+#: However coarse the dtype: what differs by more is not the same.
+LARGEST = 0.05
+#: A score from here down is one that a mask of finite numbers hides.
+HIDDEN = -5e3
+#: These allow more, so whatever fits does so with them as well.
+ALLOWING = {
+    *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
+}
+
+
+class Tried(NamedTuple):
+    """An attempt, what is different in it, and how far from it the results are."""
+
+    differences: tuple[Difference, ...]
+    attempt: Attempt
+    error: float
+    noise: float
+
+    def fits(self, rounding: float) -> bool:
+        """Whether rounding explains the error."""
+        return self.error <= min(rounding * self.noise, LARGEST)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the differences."""
+        return tuple(row.name for row in self.differences)
+
+    @property
+    def mistakes(self) -> int:
+        """How many of the differences are mistakes."""
+        return sum(row.kind == "mistake" for row in self.differences)
+
+
+class Finding(NamedTuple):
+    """What was found: `found` is None where nothing fits.
+
+    `closest` has the smallest error, `others` are differences that give these results
+    too, and the rounding is that of the dtype in which it fits.
+    """
+
+    found: Tried | None
+    closest: Tried
+    others: tuple[str, ...]
+    rounding: float
+
+
+def search(mine: Array, start: Attempt, roundings: list[float]) -> Finding:
+    """What explains `mine`, in the finest of the roundings in which something does."""
+    plain = _try((), start, mine)
+    singles: list[Tried] = []
+    pairs: list[Tried] = []
+    for rounding in sorted({*roundings}):
+        if plain is not None and plain.fits(rounding):
+            singles = singles or [*_vary(None, start, mine)]
+            return Finding(plain, plain, _unseen(singles, rounding), rounding)
+        singles = singles or [*_vary(None, start, mine)]
+        pairs = pairs or [*_pairs(singles, mine, rounding)]
+        for tried in (singles, pairs):
+            fitting = [t for t in tried if t.fits(rounding)]
+            if fitting:
+                best = min(fitting, key=lambda t: t.mistakes)  # the first of these
+                return Finding(best, best, _others(best, fitting), rounding)
+    every = [*([plain] if plain else []), *singles, *pairs]
+    closest = min(every, key=lambda t: t.error)
+    return Finding(None, closest, (), max(roundings))
+
+
+def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
+    """Names of what fits as well, of one difference each or of two."""
+    names = (" and ".join(t.names) for t in fitting if t.names != best.names)
+    allowed = [n for n in dict.fromkeys(names) if not ALLOWING & {*n.split(" and ")}]
+    return tuple(allowed)
+
+
+def _unseen(singles: list[Tried], rounding: float) -> tuple[str, ...]:
+    """Differences that these inputs do not show, however they are written."""
+    shown = {t.names[0] for t in singles if not t.fits(rounding)}
+    names = dict.fromkeys(t.names[0] for t in singles)
+    return tuple(n for n in names if n not in shown | ALLOWING)
+
+
+def _vary(
+    first: Tried | None, start: Attempt, mine: Array, after: int = -1
+) -> Iterator[Tried]:
+    """Each known difference that can be in this attempt, in each of its forms."""
+    for row in DIFFERENCES[after + 1 :]:
+        if start.view not in row.views:
+            continue
+        for form in row.forms:
+            changed = form(start)
+            if changed is None:
+                continue
+            rows = (row,) if first is None else (*first.differences, row)
+            tried = _try(rows, changed, mine)
+            if tried is not None:
+                yield tried
+
+
+def _pairs(singles: list[Tried], mine: Array, rounding: float) -> Iterator[Tried]:
+    """Two differences at once, unless one alone fits."""
+    if any(t.fits(rounding) for t in singles):
+        return
+    numbers = {row.name: number for number, row in enumerate(DIFFERENCES)}
+    for first in singles:
+        yield from _vary(first, first.attempt, mine, numbers[first.names[0]])
+
+
+def _try(
+    differences: tuple[Difference, ...], attempt: Attempt, mine: Array
+) -> Tried | None:
+    """An attempt and its error; None where relpos refuses such arguments."""
+    try:
+        given = evaluate(attempt)
+    except (ValueError, IndexError):
+        return None
+    if given.result.shape != mine.shape:
+        return None
+    error = _error(attempt, given.result, given.hidden, mine)
+    return Tried(differences, attempt, error, given.noise)
+
+
+@quiet
+def _error(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> float:
+    """The largest difference relative to the largest entry, of what is compared."""
+    if attempt.view != "scores":
+        both_nan = np.isnan(wanted) & np.isnan(mine)
+        return _largest_gap(wanted, mine, ~both_nan)
+    if attempt.hiding != "visible" and (hidden & ~(mine <= HIDDEN)).any():
+        return math.inf
+    if attempt.centred:
+        mine = without_constants(mine, hidden)
+    return _largest_gap(wanted, mine, ~hidden)
+
+
+def _largest_gap(wanted: Array, mine: Array, where: Array) -> float:
+    """Of two arrays, nan being as far away as can be."""
+    gap = np.abs(mine - wanted)[where]
+    if not gap.size:
+        return 0.0
+    size = float(np.abs(wanted[where]).max())
+    largest = float(gap.max()) / (size or 1.0)
+    return largest if math.isfinite(largest) else math.inf

@@ -1,0 +1,233 @@
+"""relpos.diagnose: published mistakes and other conventions named, no false word."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from conventions import CONVENTIONS
+from hypothesis import HealthCheck, given, settings
+from mistakes import MISTAKES
+from opinions import qkv, shaw
+from random_problems import runs
+
+import relpos
+from relpos._diagnose.known import DIFFERENCES
+
+KINDS = [(name, "mistake", *x) for name, x in MISTAKES.items()]
+KINDS += [(name, "convention", *x) for name, x in CONVENTIONS.items()]
+
+
+@pytest.mark.parametrize(("name", "kind", "names", "make"), KINDS)
+def test_each_is_named(name, kind, names, make):
+    mine, arguments = make(np.random.default_rng(3))
+    found = relpos.diagnose(mine, **arguments)
+    assert (found.kind, found.differences, found.closest) == (kind, names, names)
+    assert found.error < 1e-13
+    assert f"({found.error:.1g})" in found.verdict
+
+
+def test_how_many_there_are():
+    assert len(MISTAKES) >= 30
+    assert len(CONVENTIONS) >= 20
+
+
+@pytest.mark.parametrize("what", ["outputs", "scores", "weights"])
+def test_200_right_ones_are_the_same(what):
+    """Any arguments of attention, by the kernels, in float32 and float64."""
+    kinds = []
+
+    @settings(
+        max_examples=67,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(runs())
+    def check(run):
+        problem = run.problem.cast(run.dtype)
+        arguments = {**problem.inputs, **problem.settings}
+        for name in ("dropout_p", "rng"):
+            arguments.pop(name, None)
+        if what == "outputs":
+            mine = relpos.attention(**arguments)
+        elif what == "weights":
+            mine = relpos.attention(**arguments, return_weights=True).weights
+        else:
+            del arguments["value"]
+            mine = relpos.scores(**arguments)
+        if what == "weights":
+            arguments = {n: x for n, x in arguments.items() if n != "value"}
+            if mine.shape != relpos.scores(**arguments).shape:
+                return  # values alone have batch axes
+        kinds.append(relpos.diagnose(mine, **arguments).kind)
+
+    check()
+    assert {*kinds} == {"same"}
+    assert len(kinds) > 50
+
+
+@pytest.mark.parametrize(
+    ("scheme", "names"),
+    [
+        ("shaw_attention", ("rel_key", "rel_value")),
+        ("music", ("rel_key",)),
+        ("transformer_xl_attention", ("rel_key", "pos_bias_u", "pos_bias_v")),
+        ("fire_attention", ("w1", "b1", "w2", "b2", "c", "threshold")),
+    ],
+)
+def test_schemes_by_name(scheme, names):
+    rng = np.random.default_rng(5)
+    q, k, v = qkv(rng)
+    length, heads = q.shape[-2], q.shape[-3]
+    shapes = dict.fromkeys(("rel_key", "rel_value"), (2 * length - 1, q.shape[-1]))
+    shapes |= dict.fromkeys(("pos_bias_u", "pos_bias_v"), q.shape[-1:])
+    shapes |= dict.fromkeys(("w1", "b1"), (4,)) | dict.fromkeys(("c", "threshold"), ())
+    shapes |= {"w2": (heads, 4), "b2": (heads,)}
+    arguments = {name: rng.random(shapes[name]) for name in names}
+    function = {"music": relpos.relative_global_attention}.get(scheme)
+    out = (function or getattr(relpos, scheme))(q, k, v, **arguments)
+    found = relpos.diagnose(out, q, k, v, scheme=scheme, **arguments)
+    assert (found.kind, found.differences) == ("same", ())
+    assert found.verdict.startswith(f"equals relpos.{scheme} (")
+
+
+def test_what_nobody_knows():
+    rng = np.random.default_rng(0)
+    q, k, v, _, arguments = shaw(rng)
+    found = relpos.diagnose(rng.standard_normal(v.shape), **arguments)
+    assert (found.kind, found.differences) == ("unknown", ())
+    assert found.error > 0.1
+    assert {*found.closest} <= {row.name for row in DIFFERENCES}
+    near = relpos.shaw_attention(q, k, v, arguments["rel_key"])
+    near[..., 4, 2] *= 1.001
+    found = relpos.diagnose(near, **arguments)
+    assert (found.kind, found.closest) == ("unknown", ())
+    assert 0 < found.error < 1e-3
+    assert found.verdict.startswith("fits none of ")
+
+
+def test_what_is_not_finite_is_nothing_known():
+    q, k, v, table, arguments = shaw(np.random.default_rng(0))
+    out = relpos.shaw_attention(q, k, v, table)
+    out[0, 0, 2, 1] = np.nan
+    found = relpos.diagnose(out, **arguments)
+    assert (found.kind, found.error) == ("unknown", np.inf)
+
+
+def test_inputs_that_cannot_tell():
+    rng = np.random.default_rng(1)
+    q, k, v, _, arguments = shaw(rng)
+    half = rng.standard_normal((3, 8))
+    table = np.concatenate([half, [half[0]], half[::-1]])
+    out = relpos.shaw_attention(q, k, v, table)
+    found = relpos.diagnose(out, **{**arguments, "rel_key": table})
+    assert found.kind == "same"
+    assert (
+        "these inputs would not show: table_reversed, future_is_past" in found.verdict
+    )
+    one = relpos.attention(q, k, v, scale=1 / 8)
+    found = relpos.diagnose(one, q, k, v)
+    assert found.differences == ("scale_by_dim",)
+    assert found.verdict.endswith("these inputs cannot tell it from: scaled_twice")
+
+
+def test_rounding_of_the_dtype_in_which_something_is_computed():
+    q, k, v, table, arguments = shaw(np.random.default_rng(1))
+    rough = relpos.shaw_attention(*(x.astype(np.float32) for x in (q, k, v, table)))
+    assert relpos.diagnose(rough, **arguments).verdict.endswith("e-07)")
+    found = relpos.diagnose(rough.astype(np.float64), **arguments)
+    assert found.kind == "same"
+    assert "to the rounding of float32" in found.verdict
+    off = relpos.shaw_attention(q, k, v, table) * (1 + 1e-4)
+    assert relpos.diagnose(off, **arguments).kind == "unknown"
+
+
+def test_functions_and_tuples_of_results():
+    q, k, v, table, arguments = shaw(np.random.default_rng(1))
+
+    def mine(query, key, value):
+        return relpos.shaw_attention(query, key, value, table[::-1]), "weights"
+
+    found = relpos.diagnose(mine, **arguments)
+    assert found.differences == ("table_reversed",)
+    arguments["value"] = None
+
+    def scores(query, key):
+        return relpos.shaw_scores(query, key, table)
+
+    assert relpos.diagnose(scores, **arguments).kind == "same"
+    weights = relpos.shaw_attention(q, k, v, table, return_weights=True).weights
+    assert relpos.diagnose(weights, **arguments).kind == "same"
+
+
+def test_heads_elsewhere_beside_another_difference():
+    q, k, v, table, arguments = shaw(np.random.default_rng(1))
+    out = relpos.shaw_attention(q, k, v, table[::-1]).swapaxes(1, 2)
+    found = relpos.diagnose(out, **arguments)
+    assert found.differences == ("heads_last", "table_reversed")
+    assert found.verdict.startswith("its heads beside the last axis; equals ")
+    by_heads = np.moveaxis(relpos.shaw_scores(q, k, table), 1, -1)
+    found = relpos.diagnose(by_heads, **{**arguments, "value": None})
+    assert found.differences == ("heads_last",)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "changes"),
+    [
+        (ValueError, "^mine: got shape", {"mine": np.zeros((3, 3))}),
+        (TypeError, "^mine: got an array of dtype int64", {"mine": np.zeros(3, int)}),
+        (ValueError, "^scheme: got 'xx'", {"scheme": "xx"}),
+        (TypeError, "^scheme: got int", {"scheme": 1}),
+        (ValueError, "no dense scores", {"scheme": "graph_attention"}),
+        (ValueError, "no dense scores", {"scheme": "sinusoidal"}),
+        (TypeError, "unexpected keyword argument 'rel_kye'", {"rel_kye": 1}),
+        (TypeError, "unexpected keyword argument 'dropout_p'", {"dropout_p": 0.1}),
+        (TypeError, "misses the argument 'rel_key'", {"rel_key": None, "scheme": "xl"}),
+        (TypeError, "misses the argument 'w1'", {"scheme": "fire"}),
+        (ValueError, "^rel_key: 4 rows", {"rel_key": np.ones((4, 8))}),
+        (ValueError, "^query_offset: None with", {"key": np.ones((2, 5, 3, 8))}),
+    ],
+)
+def test_errors_name_the_argument(error, message, changes):
+    q, k, v, table, arguments = shaw(np.random.default_rng(1))
+    arguments["mine"] = relpos.shaw_attention(q, k, v, table)
+    arguments |= changes
+    if "key" in changes:
+        arguments["value"] = changes["key"]
+    with pytest.raises(error, match=message):
+        relpos.diagnose(**arguments)
+
+
+def test_the_docstring_lists_every_name():
+    notes = relpos.diagnose.__doc__.split("Conventions:")[1].split("Where several")[0]
+    conventions, mistakes = notes.split("Mistakes:")
+    for kind, text in (("convention", conventions), ("mistake", mistakes)):
+        known = [row.name for row in DIFFERENCES if row.kind == kind]
+        known += ["heads_last", "heads_joined"] if kind == "convention" else []
+        assert re.findall(r"`(\w+)`", text) == known
+
+
+@pytest.mark.torch
+def test_tensors_and_modules():
+    torch = pytest.importorskip("torch")
+    *_, table, arguments = shaw(np.random.default_rng(1))
+    rows = torch.nn.Parameter(torch.from_numpy(table[::-1].copy()))
+
+    class Mine(torch.nn.Module):
+        def forward(self, query, key, value):
+            reach = torch.arange(query.shape[-2])
+            r = (reach - reach[:, None]).clip(-3, 3) + 3
+            s = query @ key.mT + torch.einsum("...id,ijd->...ij", query, rows[r])
+            return (s / query.shape[-1] ** 0.5).softmax(-1) @ value
+
+    found = relpos.diagnose(Mine(), **arguments)
+    assert (found.kind, found.differences) == ("convention", ("table_reversed",))
+    tensors = {n: x for n, x in arguments.items() if n != "scheme"}
+    tensors = {n: torch.from_numpy(x) for n, x in tensors.items()}
+    found = relpos.diagnose(Mine(), **tensors)
+    assert found.differences == ("table_reversed",)
+    half = Mine()(*(tensors[n] for n in ("query", "key", "value"))).bfloat16()
+    assert relpos.diagnose(half, **tensors).differences == ("table_reversed",)
