@@ -17,6 +17,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from relpos._core import broadcast_to
+from relpos._foreign import refusal, view_on_cpu
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import DTypeLike, NDArray
@@ -80,6 +81,8 @@ def reject_foreign(name: str, value: object) -> None:
             f"{name}: got a torch {type(value).__name__}; expected a NumPy array (pass "
             "tensor.detach().cpu().numpy())"
         )
+    if (why := refusal(value)) is not None:
+        raise TypeError(f"{name}: {why}")
 
 
 def as_array(name: str, value: object) -> Array:
@@ -88,7 +91,7 @@ def as_array(name: str, value: object) -> Array:
         return value
     reject_foreign(name, value)
     try:
-        return np.asarray(value)
+        return np.asarray(view_on_cpu(name, value))
     except ValueError as error:
         raise ValueError(
             f"{name}: got {kind_of(value)} that is not a rectangular array ({error}); "
@@ -97,9 +100,9 @@ def as_array(name: str, value: object) -> Array:
 
 
 def as_floating(name: str, value: object) -> Array:
-    """Return `value` as an array of float16, float32 or float64."""
+    """Return `value` as an array of float16, bfloat16, float32 or float64."""
     array = value if type(value) is np.ndarray else as_array(name, value)
-    if array.dtype.char not in "efd":
+    if not is_floating(array.dtype):
         hint = ""
         if array.dtype.kind in "iub":
             hint = " (convert it with .astype(np.float32))"
@@ -108,6 +111,25 @@ def as_floating(name: str, value: object) -> Array:
             f"float64{hint}"
         )
     return array
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    """Whether such numbers are taken; bfloat16, of ml_dtypes, is known by name."""
+    return dtype.char in "efd" or dtype.name == "bfloat16"
+
+
+def widened(array: Array) -> Array:
+    """Return floating numbers as the C core knows them: bfloat16 as float32."""
+    return array if array.dtype.char in "efd" else array.astype(np.float32)
+
+
+def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's `result_type`; float32 is what bfloat16 and float16 have in common."""
+    try:
+        return np.result_type(*given)
+    except TypeError:
+        dtypes = (x.dtype if isinstance(x, np.ndarray) else x for x in given)
+        return np.result_type(np.float32, *(x for x in dtypes if x.char in "efd"))
 
 
 def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:

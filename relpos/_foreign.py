@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+#: DLPack's number of memory that NumPy can read.
+_CPU = 1
+
 
 def module_of(value: object, *modules: str) -> str | None:
     """The first of `modules` that a class of `value` is defined in, or below."""
@@ -10,3 +17,60 @@ def module_of(value: object, *modules: str) -> str | None:
         if any(home.startswith(f"{module}.") for home in homes):
             return module
     return None
+
+
+#: By package, how its arrays come to relpos; NumPy's conversion would drop what they
+#: mean (labels, units, an index), compute what was put off, or fail without a word.
+_CALLS = {
+    "xarray": (
+        "pass array.values, or call xarray.apply_ufunc(relpos.attention, query, key, "
+        "value, input_core_dims=[..], output_core_dims=[..])"
+    ),
+    "dask": (
+        "pass array.compute(), or call dask.array.map_blocks(relpos.attention, query, "
+        "key, value), whose chunks are batch items; relpos.ufuncs take dask arrays"
+    ),
+    "jax._src.core": (
+        "inside jax.jit, grad or vmap call it through jax.pure_callback: docs/jax.md "
+        "has the lines"
+    ),
+    "pandas": "pass x.to_numpy()",
+    "polars": "pass x.to_numpy()",
+    "cupy": "pass array.get()",
+    "scipy.sparse": (
+        "pass matrix.toarray(); graph_attention takes it as edges=matrix.tocsr()"
+    ),
+    "sparse": "pass array.todense()",
+    "pint": "pass quantity.magnitude",
+    "astropy.units": "pass quantity.value",
+    "unyt": "pass quantity.value",
+}
+
+
+def refusal(value: object) -> str | None:
+    """What came and which call is right, where `np.asarray` would not be."""
+    package = module_of(value, *_CALLS)
+    if package is None:
+        return None
+    home, kind = package.split(".")[0], type(value).__name__
+    article = "an" if home in ("astropy", "xarray") else "a"
+    return f"got {article} {home} {kind}; expected a NumPy array ({_CALLS[package]})"
+
+
+def view_on_cpu(name: str, value: Any) -> Any:
+    """View what speaks DLPack as an array, without a copy; others are handed on."""
+    if not hasattr(value, "__dlpack_device__"):
+        return value
+    try:
+        device, _ = value.__dlpack_device__()
+    except (BufferError, ValueError):  # it lies on several devices
+        return value
+    if device != _CPU:
+        raise TypeError(
+            f"{name}: got a {type(value).__name__} on device {device!r}; expected one "
+            "on the CPU"
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError):  # bfloat16, of which NumPy knows by ml_dtypes
+        return value

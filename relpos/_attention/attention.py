@@ -89,7 +89,9 @@ def attention(
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
     columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy;
     heads never do. Inputs are float16, float32 or float64; the result has their common
-    dtype (the mask does not count), and float16 is computed in float32.
+    dtype (the mask does not count), and float16 is computed in float32, as is the
+    bfloat16 of ml_dtypes. Arrays that speak DLPack on the CPU, such as JAX's, are read
+    in place; results are NumPy arrays.
 
     Parameters
     ----------
@@ -191,7 +193,8 @@ def attention(
     ------
     TypeError
         An argument is of the wrong kind: not floating, integers or bool as listed
-        above, a masked array, or a torch tensor (pass
+        above, a masked array, an array of xarray, dask or pandas, whose meaning a
+        conversion would drop (the message has the right call), or a torch tensor (pass
         ``tensor.detach().cpu().numpy()``).
     ValueError
         A shape or a value does not fit; the message names the argument.

@@ -26,6 +26,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     check_bytes,
+    common_dtype,
     quiet,
     rounded,
 )
@@ -176,7 +177,7 @@ def fire_bias(
         x = scale * fire_network.offset_factor(fire, np.arange(lk) - positions[i])
         hidden = np.maximum(fire.w1[:, None] * x + fire.b1[:, None], 0.0)
         bias[:, i] = fire.w2 @ hidden + fire.b2[:, None]
-    dtype = np.result_type(*(array.dtype for array in fire.typed.values()))
+    dtype = common_dtype(*(array.dtype for array in fire.typed.values()))
     return rounded(bias, dtype)
 
 

@@ -17,6 +17,7 @@ from relpos._checks import (
     Array,
     as_floating,
     check_bytes,
+    is_floating,
     kind_of,
     native,
     quiet,
@@ -128,7 +129,7 @@ def _names(wrt: object, inputs: dict[str, Array], fields: tuple[str, ...]) -> li
                 f"wrt: {name!r} was not given to attention; expected some of "
                 f"{', '.join(n for n in fields if n in inputs)}"
             )
-        if inputs[name].dtype.kind != "f":
+        if not is_floating(inputs[name].dtype):
             raise ValueError(
                 f"wrt: {name!r} is of dtype {inputs[name].dtype} and has no gradient; "
                 "expected names of floating inputs"

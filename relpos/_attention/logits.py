@@ -255,7 +255,7 @@ def _added(problem: Problem, relative: Array) -> dict[str, Array]:
         found["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
     if "log_decay" in x:
         found["log_decay"] = _decay(_turned(x["log_decay"]), problem, relative)
-    if "attn_mask" in x and x["attn_mask"].dtype.kind == "f":
+    if "attn_mask" in x and x["attn_mask"].dtype.kind != "b":
         found["mask"] = _cut(x["attn_mask"], problem)
     return found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._attention.shapes import broadcast_shapes
-from relpos._checks import Array, as_floating, rounded
+from relpos._checks import Array, as_floating, common_dtype, rounded
 from relpos._settings import kernels
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ def merge_attention(
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     arrays = {name: as_floating(name, part) for name, part in parts.items()}
     _check_parts(arrays)
-    common = np.result_type(*(array.dtype for array in arrays.values()), np.float32)
+    common = common_dtype(*arrays.values(), np.dtype(np.float32))
     out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
-    out_dtype = np.result_type(arrays["out_a"].dtype, arrays["out_b"].dtype)
-    lse_dtype = np.result_type(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
+    out_dtype = common_dtype(arrays["out_a"].dtype, arrays["out_b"].dtype)
+    lse_dtype = common_dtype(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
     return rounded(np.asarray(out), out_dtype), np.asarray(lse, lse_dtype)
 
 

@@ -17,6 +17,7 @@ from relpos._checks import (
     as_integers,
     at_least_ndim,
     check_bytes,
+    is_floating,
     native,
 )
 from relpos._core import broadcast_to
@@ -253,7 +254,7 @@ class Mask(Pairs):
 
     def read(self, value: object) -> Array:
         mask = as_array(self.name, value)
-        if mask.dtype.kind not in "bf" or mask.dtype.itemsize > 8:
+        if mask.dtype.kind != "b" and not is_floating(mask.dtype):
             hint = " (True = may attend: convert with .astype(bool))"
             raise TypeError(
                 f"{self.name}: got dtype {mask.dtype}; expected bool, float16, float32 "

@@ -32,6 +32,7 @@ from relpos._checks import (
     as_flag,
     as_int,
     as_real,
+    common_dtype,
     kind_of,
 )
 
@@ -275,7 +276,7 @@ def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[
     first = found[0]
     if first in _COMPUTED and found.count(first) == len(found):  # the usual case
         return first, first
-    out_dtype = np.result_type(*found)
+    out_dtype = common_dtype(*found)
     return np.result_type(out_dtype, np.float32), out_dtype
 
 

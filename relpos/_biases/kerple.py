@@ -21,7 +21,7 @@ from relpos._biases.by_offset import (
     offsets,
     sum_offsets,
 )
-from relpos._checks import Array, as_choice, quiet, rounded, stored
+from relpos._checks import Array, as_choice, common_dtype, quiet, rounded, stored
 from relpos._text import in_short
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def kerple_bias(
 
 
 def _common(*parameters: Array) -> np.dtype[Any]:
-    return np.result_type(*parameters).newbyteorder("=")
+    return common_dtype(*parameters).newbyteorder("=")
 
 
 def _shape_of(distance: Array, r2: Array, kind: str) -> Array:

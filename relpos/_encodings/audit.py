@@ -33,6 +33,7 @@ from relpos._checks import (
     as_integers,
     kind_of,
     quiet,
+    widened,
 )
 from relpos._text import html_table, table_lines
 
@@ -270,7 +271,7 @@ def _encode_all(
 
 
 def _checked_encoding(values: ArrayLike, shape: tuple[int, int]) -> Array:
-    array = as_floating("encode", values)
+    array = widened(as_floating("encode", values))
     if array.shape != shape:
         raise ValueError(
             f"encode: encode{shape} returned shape {array.shape}; expected {shape}"

@@ -21,6 +21,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     at_least_ndim,
+    common_dtype,
     kind_of,
     native,
     quiet,
@@ -151,7 +152,7 @@ def conv_encoding(
     call = _prepare(given, mask, grid, is_causal)
     kernel = kernels().conv_encoding
     y = kernel(*call[1:5], *call.pads, dtype=call.dtype)
-    return rounded(y.reshape(given["x"].shape), np.result_type(*given.values()))
+    return rounded(y.reshape(given["x"].shape), common_dtype(*given.values()))
 
 
 @quiet
@@ -273,7 +274,7 @@ def _prepare(
     pads = tuple(size - 1 if causal else size // 2 for size in kernel)
     if len(sizes) == 1:  # a sequence is a grid of one row
         sizes, kernel, pads = (1, *sizes), (1, *kernel), (0, *pads)
-    dtype = np.result_type(*given.values(), np.float32)
+    dtype = common_dtype(*given.values(), np.dtype(np.float32))
     weight = given["weight"].reshape(channels, *kernel)
     bias = given.get("bias", np.zeros(channels, dtype))
     if bias.shape != (channels,):

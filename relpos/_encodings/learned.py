@@ -14,6 +14,7 @@ from relpos._checks import (
     at_least_ndim,
     integers_of,
     rounded,
+    widened,
 )
 from relpos._encodings.positions import count_of
 from relpos._settings import kernels
@@ -44,7 +45,7 @@ def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") ->
 
 def gather(rows: Array, index: Array, name: str) -> Array:
     """Rows of a floating table (..., R, E); errors call the positions `name`."""
-    found = kernels().learned_rows(rows, index, name)
+    found = kernels().learned_rows(widened(rows), index, name)
     if found.dtype == rows.dtype:  # not of float16
         return found
     return rounded(found, rows.dtype.newbyteorder("="))
@@ -165,7 +166,7 @@ def learned_backward(
         )
     if index.ndim != 1:
         grad = grad.reshape(*grad.shape[:batch], index.size, grad.shape[-1])
-    sums = kernels().learned_sums(grad, index, rows)
+    sums = kernels().learned_sums(widened(grad), index, rows)
     if sums.dtype == grad.dtype:  # not of float16
         return sums
     return rounded(sums, grad.dtype.newbyteorder("="))

@@ -16,6 +16,7 @@ from relpos._checks import (
     Array,
     as_floating,
     check_out,
+    common_dtype,
     native,
     quiet,
     rounded,
@@ -307,7 +308,7 @@ def apply_rotary_backward(
             f"grad_out: shape {grad.shape} does not match x's; expected "
             f"{rotation.x.shape}"
         )
-    grad = native(grad, np.result_type(grad.dtype, rotation.dtype))
+    grad = native(grad, common_dtype(grad.dtype, rotation.dtype))
     grad_x = np.empty(grad.shape, grad.dtype)
     rotation.run(grad, grad_x, inverse=not rotation.inverse)
     wrt = _angle_gradients(rotation, grad)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._checks import Array, as_array, kind_of
+from relpos._checks import Array, as_array, is_floating, kind_of
 
 
 def compare_states(
@@ -66,7 +66,7 @@ def _as_numbers(name: str, value: object, dtype: np.dtype[Any]) -> Array:
         tensor = tensor.double() if dtype.itemsize == 8 else tensor.float()
         return np.asarray(tensor.numpy())
     array = as_array(name, value)
-    if array.dtype.kind not in "fbiu":
+    if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
         raise TypeError(
             f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
         )

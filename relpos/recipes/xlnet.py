@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_array, as_floating, as_int, quiet
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_array,
+    as_floating,
+    as_int,
+    quiet,
+    widened,
+)
 from relpos._text import in_short
 from relpos.recipes._tables import Keywords, as_table
 
@@ -183,7 +191,7 @@ def _checked(
         raise TypeError(f"different: got dtype {other.dtype}; expected bool")
     wanted = (*q.shape[:-1], other.shape[-1] if other.ndim else 1)
     try:
-        return q, g, s, np.broadcast_to(other, wanted)
+        return widened(q), widened(g), widened(s), np.broadcast_to(other, wanted)
     except ValueError:
         raise ValueError(
             f"different: got shape {other.shape}; expected one that broadcasts to "
@@ -245,7 +253,7 @@ def xlnet_segments_backward(
     array([[[-2.]]])
     """
     q, g, s, other = _checked(query, segment_embed, pos_bias_s, different)
-    grad = as_floating("grad_mask", grad_mask)
+    grad = widened(as_floating("grad_mask", grad_mask))
     if grad.shape != other.shape:
         raise ValueError(f"grad_mask: got shape {grad.shape}; expected {other.shape}")
     grad = grad * grad.dtype.type(q.shape[-1] ** -0.5)

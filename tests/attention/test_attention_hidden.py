@@ -210,3 +210,26 @@ def test_a_poisoned_query_without_a_gradient_passes_nothing_back(
             if grad is not None:
                 assert_bitwise(getattr(got, name), grad)
         assert np.isnan(bad.key[:, 0]).any()
+
+
+@both_dtypes
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_a_long_mask_of_truths_hides_what_one_of_numbers_does(isa, dtype, step):
+    """Blocks of keys that all, some or no query sees, one longer than a reading."""
+    rng = np.random.default_rng(5)
+    lq, lk = 45, 2 * 2048 + 40
+    query, key, value = (normal(rng, 1, n, 4).astype(dtype) for n in (lq, lk, lk))
+    seen = np.repeat(rng.random((lq, 1 + lk // 32)) < 0.5, 32, axis=1)[:, :lk]
+    seen |= rng.random(lk) < 0.1
+    seen[:, 2100:2400], seen[:, 2500:2900] = False, True
+    truths = np.zeros((lq, lk * abs(step)), bool)[:, ::step]
+    truths[...] = seen
+    mask = np.where(seen, 0, -np.inf).astype(dtype)
+    got, want = (
+        run(query, key, value, attn_mask=m, return_context=True) for m in (truths, mask)
+    )
+    grad = normal(rng, *got.out.shape)
+    assert_bitwise(got.out, want.out)
+    found, wanted = (x.context.backward(grad) for x in (got, want))
+    for name in ("query", "key", "value"):
+        assert_bitwise(getattr(found, name), getattr(wanted, name))

@@ -4,28 +4,39 @@
 
 #include "../tiles/gradients.h"
 
-/* Row (b, h, i), keys [j0, j0 + count). */
+/* What a mask of one type, whose pairs lie `step` apart, does to logits of a row. */
+RP_INLINE void
+add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, T *s)
+{
+    if (type == RP_MASK_BOOL)
+        for (int64_t n = 0; n < count; n++)
+            s[n] = mask[n * step] ? s[n] : -(T)INFINITY;
+    else if (type == RP_MASK_F32)
+        for (int64_t n = 0; n < count; n++) {
+            T x = log2_units(*(const float *)(mask + n * step));
+            s[n] = add_or_hide(s[n], x);
+        }
+    else
+        for (int64_t n = 0; n < count; n++) {
+            T x = log2_units(*(const double *)(mask + n * step));
+            s[n] = add_or_hide(s[n], x);
+        }
+}
+
+/* Row (b, h, i), keys [j0, j0 + count). Truth values side by side are taken many at once. */
 static void
 add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
          int64_t count, T *s)
 {
     const ptrdiff_t step = p->sight.mask.col;
-    if (p->sight.mask_type == RP_MASK_NONE)
+    const int type = p->sight.mask_type;
+    if (type == RP_MASK_NONE || count <= 0)
         return;
     const char *mask = rp_at(&p->sight.mask, b, h, i) + j0 * step;
-    if (p->sight.mask_type == RP_MASK_BOOL)
-        for (int64_t n = 0; n < count; n++, mask += step)
-            s[n] = *(const unsigned char *)mask ? s[n] : -(T)INFINITY;
-    else if (p->sight.mask_type == RP_MASK_F32)
-        for (int64_t n = 0; n < count; n++, mask += step) {
-            T x = log2_units(*(const float *)mask);
-            s[n] = add_or_hide(s[n], x);
-        }
+    if (type == RP_MASK_BOOL && step == 1)
+        add_mask_run(RP_MASK_BOOL, mask, 1, count, s);
     else
-        for (int64_t n = 0; n < count; n++, mask += step) {
-            T x = log2_units(*(const double *)mask);
-            s[n] = add_or_hide(s[n], x);
-        }
+        add_mask_run(type, mask, step, count, s);
 }
 
 static void

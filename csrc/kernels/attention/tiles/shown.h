@@ -107,19 +107,44 @@ class_of_run(int type, const char *at, ptrdiff_t step, int64_t count)
 
 #undef CLASS_OF_RUN
 
-/* The same of RP_CLASS_KEYS truth values side by side, a word of eight at a time. */
+/* One class of truth values side by side, and what was met in it: any, and none. */
+typedef signed char truths_t
+    __attribute__((vector_size(RP_CLASS_KEYS), aligned(1), may_alias));
+
 RP_INLINE int
-class_of_words(const char *at)
+is_any(const truths_t *x)
 {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    uint64_t any = 0, zeros = 0;
-    for (int n = 0; n < RP_CLASS_KEYS; n += 8) {
-        uint64_t word;
-        memcpy(&word, at + n, 8);
-        any |= word;
-        zeros |= (word - ones) & ~word & ones << 7; /* set where a byte is 0 */
+    uint64_t words[RP_CLASS_KEYS / 8], any = 0;
+    memcpy(words, x, sizeof words);
+    for (int n = 0; n < RP_CLASS_KEYS / 8; n++)
+        any |= words[n];
+    return any != 0;
+}
+
+/* Classes of `rows` rows of truth values side by side, `step` apart. A row is read along
+ * its bytes, as memory likes it; what was met waits in the first-level cache. */
+static void
+class_truths(const char *at, ptrdiff_t step, int64_t rows, int64_t blocks,
+             unsigned char *classes)
+{
+    enum { RUN = 64 };
+    truths_t any[RUN], none[RUN];
+    for (int64_t first = 0; first < blocks; first += RUN) {
+        int count = (int)RP_MIN(RUN, blocks - first);
+        memset(any, 0, sizeof any);
+        memset(none, 0, sizeof none);
+        for (int64_t i = 0; i < rows; i++) {
+            const char *row = at + i * step + first * RP_CLASS_KEYS;
+            for (int n = 0; n < count; n++) {
+                truths_t x = *(const truths_t *)(row + n * RP_CLASS_KEYS);
+                any[n] |= x;
+                none[n] |= x == 0;
+            }
+        }
+        for (int n = 0; n < count; n++)
+            classes[first + n] = (unsigned char)(is_any(any + n) * RP_SHOWS |
+                                                 is_any(none + n) * RP_HIDES);
     }
-    return (any ? RP_SHOWS : 0) | (zeros ? RP_HIDES : 0);
 }
 
 /* Adds one row of the mask to the classes of its blocks; a class that is both already stays
@@ -130,10 +155,7 @@ class_row(int type, const char *at, ptrdiff_t step, int64_t blocks,
 {
     for (int64_t n = 0; n < blocks; n++, at += RP_CLASS_KEYS * step)
         if (classes[n] != (RP_SHOWS | RP_HIDES))
-            classes[n] |=
-                (unsigned char)(type == RP_MASK_BOOL && step == 1
-                                    ? class_of_words(at)
-                                    : class_of_run(type, at, step, RP_CLASS_KEYS));
+            classes[n] |= (unsigned char)class_of_run(type, at, step, RP_CLASS_KEYS);
 }
 
 /* One query tile of one copy of the mask. The compiler takes many pairs at once where it
@@ -147,21 +169,22 @@ look_at_mask(void *context, int64_t unit, int worker)
     const int type = p->sight.mask_type;
     const ptrdiff_t step = mask->col;
     unsigned char *classes = shown->classes + unit * shown->blocks;
-    int64_t tile = unit % shown->rows, copy = unit / shown->rows;
+    int64_t i0 = unit % shown->rows * BQ, copy = unit / shown->rows;
     int64_t b = copy / shown->heads, h = copy % shown->heads;
-    int64_t end = mask->row ? RP_MIN(p->Lq, (tile + 1) * BQ) : 1;
+    int64_t end = mask->row ? RP_MIN(p->Lq, i0 + BQ) : 1;
     int64_t whole = p->Lk / RP_CLASS_KEYS, done = whole * RP_CLASS_KEYS;
+    int truths = type == RP_MASK_BOOL && step == 1;
     (void)worker;
     memset(classes, 0, (size_t)shown->blocks);
-    for (int64_t i = tile * BQ; i < end; i++) {
+    if (truths)
+        class_truths(rp_at(mask, b, h, i0), mask->row, end - i0, whole, classes);
+    for (int64_t i = i0; i < end; i++) {
         const char *row = rp_at(mask, b, h, i);
-        if (type == RP_MASK_BOOL && step == 1)
-            class_row(RP_MASK_BOOL, row, 1, whole, classes);
-        else if (type == RP_MASK_F32 && step == sizeof(float))
+        if (type == RP_MASK_F32 && step == sizeof(float))
             class_row(RP_MASK_F32, row, sizeof(float), whole, classes);
         else if (type == RP_MASK_F64 && step == sizeof(double))
             class_row(RP_MASK_F64, row, sizeof(double), whole, classes);
-        else
+        else if (!truths)
             class_row(type, row, step, whole, classes);
         if (done < p->Lk)
             classes[whole] |= (unsigned char)class_of_run(type, row + done * step, step,
