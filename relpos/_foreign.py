@@ -74,3 +74,17 @@ def view_on_cpu(name: str, value: Any) -> Any:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError):  # bfloat16, of which NumPy knows by ml_dtypes
         return value
+
+
+def of_tensor(value: Any) -> Any:
+    """A tensor of PyTorch as an array, whatever its device; others are handed on.
+
+    What NumPy has no dtype for, such as bfloat16, comes as float32.
+    """
+    if not hasattr(value, "detach"):
+        return value
+    tensor = value.detach().cpu()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor.float().numpy()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array, as_array, is_floating, kind_of
+from relpos._foreign import of_tensor
 
 
 def compare_states(
@@ -29,7 +30,7 @@ def compare_states(
     for name, (own, stored) in wanted.items():
         if name not in given:
             continue
-        array = _as_numbers(name, given[name], own.dtype)
+        array = _as_numbers(name, given[name])
         if array.shape != own.shape:
             wrong.append(
                 f"size mismatch for {name}: got shape {array.shape}; the layer has "
@@ -55,17 +56,12 @@ def _quoted(names: list[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _as_numbers(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+def _as_numbers(name: str, value: object) -> Array:
     """Return an array of real numbers from an array, or a tensor of PyTorch.
 
-    An array is not cast before its shape is known to fit; a tensor is, to the float
-    that holds what it has, as NumPy knows no bfloat16.
+    It is not cast before its shape is known to fit.
     """
-    if hasattr(value, "detach"):  # a tensor, without importing torch to ask
-        tensor: Any = value.detach().cpu()
-        tensor = tensor.double() if dtype.itemsize == 8 else tensor.float()
-        return np.asarray(tensor.numpy())
-    array = as_array(name, value)
+    array = as_array(name, of_tensor(value))
     if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
         raise TypeError(
             f"{name}: got {kind_of(value)}; expected an array or tensor of floats"

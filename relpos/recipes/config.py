@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from relpos._checks import POSITION_LIMIT, as_int, kind_of
 from relpos._encodings.rotary_config import as_config
+from relpos.recipes._deberta import deberta_of
+from relpos.recipes._model import Model
 from relpos.recipes._tables import Keywords
 from relpos.recipes.beit import beit
 from relpos.recipes.buckets import longt5_local, mpnet, umt5
@@ -23,59 +24,7 @@ from relpos.recipes.swin_v2 import swin_v2
 __all__ = ["from_config"]
 
 
-class _Model(NamedTuple):
-    """What a recipe is looked for in."""
-
-    config: Mapping[str, Any]
-    state: Mapping[str, Any]
-    layer: int
-
-    def setting(self, name: str, *default: Any) -> Any:
-        """A value of the configuration; without a default it has to be there."""
-        if name not in self.config and not default:
-            raise ValueError(
-                f"config: has no {name}; expected that of a whole "
-                f"{self.config['model_type']} model"
-            )
-        return self.config.get(name, *default)
-
-    def has(self, ending: str) -> bool:
-        return bool(self._names(ending))
-
-    def weight(self, ending: str) -> Any:
-        """The array whose name ends like this, of the layer or of all layers."""
-        names = self._names(ending)
-        if len(names) != 1:
-            found = f"{len(names)} names that end" if names else "no name that ends"
-            raise ValueError(
-                f"state_dict: {found} with {ending!r} for layer {self.layer}; expected "
-                f"that of one {self.config['model_type']} model"
-            )
-        return self.state[names[0]]
-
-    def _names(self, ending: str) -> list[str]:
-        """Names of this layer, whose number comes first in them, else of no layer."""
-        pattern = re.compile(rf"(?:.*\.)?{ending}")
-        fits = [name for name in self.state if pattern.fullmatch(name)]
-        numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
-        own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
-        return own or [n for n, m in numbers.items() if not m]
-
-    def in_layers(self, name: str) -> Any:
-        """What the configuration lists for each layer."""
-        values = self.setting(name)
-        if not isinstance(values, Sequence) or self.layer >= len(values):
-            raise ValueError(f"config: {name} has no entry for layer {self.layer}")
-        return values[self.layer]
-
-    def sliding(self, kind: str, window: str) -> int | None:
-        """The window of the layer if it is of that kind."""
-        if self.in_layers("layer_types") != kind:
-            return None
-        return as_int(f"config: {window}", self.setting(window), 1, POSITION_LIMIT)
-
-
-def _bert(model: _Model) -> Keywords:
+def _bert(model: Model) -> Keywords:
     kinds = {"relative_key": False, "relative_key_query": True}
     kind = model.setting("position_embedding_type", "absolute")
     if kind not in kinds:
@@ -83,36 +32,36 @@ def _bert(model: _Model) -> Keywords:
     return bert(model.weight(r"distance_embedding\.weight"), key_query=kinds[kind])
 
 
-def _buckets(model: _Model) -> Keywords:
+def _buckets(model: Model) -> Keywords:
     return {
         "num_buckets": model.setting("relative_attention_num_buckets", 32),
         "max_distance": model.setting("relative_attention_max_distance", 128),
     }
 
 
-def _is_encoder(model: _Model) -> bool:
+def _is_encoder(model: Model) -> bool:
     return not model.setting("is_decoder", False)
 
 
-def _bucket_weight(model: _Model) -> Any:
+def _bucket_weight(model: Model) -> Any:
     """Of the encoder, unless the configuration is that of a decoder."""
     name = r"relative_attention_bias\.weight"
     of_stack = rf"{'encoder' if _is_encoder(model) else 'decoder'}\..*{name}"
     return model.weight(of_stack if model.has(of_stack) else name)
 
 
-def _t5(model: _Model) -> Keywords:
+def _t5(model: Model) -> Keywords:
     """The first layer's weight serves all."""
     weight = _bucket_weight(model._replace(layer=0))
     return t5(weight, bidirectional=_is_encoder(model), **_buckets(model))
 
 
-def _umt5(model: _Model) -> Keywords:
+def _umt5(model: Model) -> Keywords:
     weight = _bucket_weight(model)
     return umt5(weight, bidirectional=_is_encoder(model), **_buckets(model))
 
 
-def _longt5(model: _Model) -> Keywords:
+def _longt5(model: Model) -> Keywords:
     if not _is_encoder(model):
         return _t5(model)
     if model.setting("encoder_attention_type") != "local":
@@ -124,23 +73,23 @@ def _longt5(model: _Model) -> Keywords:
     return longt5_local(weight, model.setting("local_radius"), **_buckets(model))
 
 
-def _mpnet(model: _Model) -> Keywords:
+def _mpnet(model: Model) -> Keywords:
     weight = model.weight(r"relative_attention_bias\.weight")
     count = model.setting("relative_attention_num_buckets", 32)
     return mpnet(weight, num_buckets=count)
 
 
-def _patches(model: _Model) -> list[int]:
+def _patches(model: Model) -> list[int]:
     sizes = (model.setting(name) for name in ("image_size", "patch_size"))
     image, patch = ([n, n] if isinstance(n, int) else list(n) for n in sizes)
     return [a // b for a, b in zip(image, patch, strict=True)]
 
 
-def _beit(model: _Model) -> Keywords:
+def _beit(model: Model) -> Keywords:
     return beit(model.weight("relative_position_bias_table"), _patches(model))
 
 
-def _block(model: _Model) -> tuple[int, str]:
+def _block(model: Model) -> tuple[int, str]:
     """The stage of the layer, layers counted through all stages, and its names."""
     block = model.layer
     for stage, depth in enumerate(model.setting("depths")):
@@ -150,7 +99,7 @@ def _block(model: _Model) -> tuple[int, str]:
     raise ValueError(f"layer: got {model.layer}; expected one of the model's layers")
 
 
-def _swin(model: _Model) -> Keywords:
+def _swin(model: Model) -> Keywords:
     stage, names = _block(model)
     at_stage = model._replace(layer=stage)
     table = at_stage.weight(rf"{names}.*relative_position_bias_table")
@@ -158,7 +107,7 @@ def _swin(model: _Model) -> Keywords:
     return swin(table, (side, side))
 
 
-def _swin_v2(model: _Model) -> Keywords:
+def _swin_v2(model: Model) -> Keywords:
     """A stage smaller than the window is one window."""
     stage, names = _block(model)
     at_stage = model._replace(layer=stage)
@@ -173,16 +122,16 @@ def _swin_v2(model: _Model) -> Keywords:
     return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
 
 
-def _sam(model: _Model) -> Keywords:
+def _sam(model: Model) -> Keywords:
     height, width = (model.weight(f"rel_pos_{axis}") for axis in "hw")
     return sam(height, width, [(len(table) + 1) // 2 for table in (height, width)])
 
 
-def _vits(model: _Model) -> Keywords:
+def _vits(model: Model) -> Keywords:
     return vits(*(model.weight(rf"attention\.emb_rel_{x}") for x in "kv"))
 
 
-def _wav2vec2_bert(model: _Model) -> Keywords:
+def _wav2vec2_bert(model: Model) -> Keywords:
     kind = model.setting("position_embeddings_type", "relative_key")
     if kind != "relative_key":
         raise ValueError(
@@ -194,33 +143,36 @@ def _wav2vec2_bert(model: _Model) -> Keywords:
     return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
 
 
-def _gpt_oss(model: _Model) -> Keywords:
+def _gpt_oss(model: Model) -> Keywords:
     window = model.sliding("sliding_attention", "sliding_window")
     return gpt_oss(model.weight(r"self_attn\.sinks"), sliding_window=window)
 
 
-def _gemma2(model: _Model) -> Keywords:
+def _gemma2(model: Model) -> Keywords:
     names = "query_pre_attn_scalar", "attn_logit_softcapping"
     settings = {name: model.setting(name) for name in names}
     window = model.sliding("sliding_attention", "sliding_window")
     return gemma2(sliding_window=window, **settings)
 
 
-def _recurrent_gemma(model: _Model) -> Keywords:
+def _recurrent_gemma(model: Model) -> Keywords:
     older = model.setting("attention_window_size", None)
     return recurrent_gemma(older or model.setting("sliding_window"))
 
 
-def _inkling(model: _Model) -> Keywords:
+def _inkling(model: Model) -> Keywords:
     window = model.sliding("hybrid_sliding", "sliding_window_size")
     dim = model.setting("swa_head_dim" if window else "head_dim")
     return inkling(model.weight(r"rel_logits_proj\.proj"), dim, window=window)
 
 
 #: By model_type.
-_MODELS: dict[str, Callable[[_Model], Keywords]] = {
+_MODELS: dict[str, Callable[[Model], Keywords]] = {
     "beit": _beit,
     "bert": _bert,
+    "data2vec-vision": _beit,
+    "deberta": deberta_of,
+    "deberta-v2": deberta_of,
     "gemma2": _gemma2,
     "gpt_oss": _gpt_oss,
     "inkling_mm_model": _inkling,
@@ -233,12 +185,26 @@ _MODELS: dict[str, Callable[[_Model], Keywords]] = {
     "sam_hq": _sam,
     "sam_hq_vision_model": _sam,
     "sam_vision_model": _sam,
+    "seamless_m4t_v2": _wav2vec2_bert,
     "swin": _swin,
     "swinv2": _swin_v2,
     "t5": _t5,
     "umt5": _umt5,
+    "vitdet": _sam,
     "vits": _vits,
     "wav2vec2-bert": _wav2vec2_bert,
+}
+#: Recipes that take more than the weights of a layer, by model_type.
+_CALLED: dict[str, str] = {
+    "gemma3n_audio": "recipes.gemma3n_audio, which takes the query",
+    "gemma4_audio": "recipes.gemma4_audio, which takes the query",
+    "layoutlmv3": "recipes.layoutlmv3, which takes positions and boxes",
+    "llama4": "recipes.llama4, which takes the lengths",
+    "llama4_text": "recipes.llama4, which takes the lengths",
+    "parakeet_ctc": "recipes.parakeet, which takes the length",
+    "parakeet_encoder": "recipes.parakeet, which takes the length",
+    "wavlm": "recipes.wavlm, which takes the input of the layer",
+    "xlnet": "recipes.xlnet, which takes the lengths",
 }
 #: The part of a configuration that describes the attention.
 _PARTS = {
@@ -261,9 +227,9 @@ def from_config(
     ----------
     config : dict or configuration of transformers
         What config.json says; its ``model_type`` chooses the recipe.
-    state_dict : mapping of str to array_like
+    state_dict : mapping of str to array_like or tensor
         Weights of the whole model or of any part that has those of the layer, under
-        their names there.
+        their names there; tensors of PyTorch become arrays, bfloat16 float32.
     layer : int, default 0
         Which layer; in a model of stages (Swin Transformer) counted through all.
 
@@ -272,15 +238,17 @@ def from_config(
     dict
         Arguments of `attention`, as the recipe returns them; none where a BERT has its
         positions in the tokens. Of T5 and its kin those of the encoder, unless the
-        configuration has ``is_decoder``.
+        configuration has ``is_decoder``. DeBERTa's tables are projected by the layer's
+        weights.
 
     Raises
     ------
     TypeError
         If an argument is of another kind.
     ValueError
-        If the ``model_type`` has no recipe (the message lists those that have one),
-        the configuration lacks a value, or not one weight fits.
+        If the ``model_type`` has no recipe (the message lists those that have one) or
+        one that has to be called, the configuration lacks a value, or not one weight
+        fits.
 
     See Also
     --------
@@ -290,7 +258,7 @@ def from_config(
     Notes
     -----
     Recipes that take an input, a length or places have to be called themselves:
-    `deberta`, `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others.
+    `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others.
 
     References
     ----------
@@ -308,6 +276,10 @@ def from_config(
     values = as_config(config)
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in _MODELS:
+        if isinstance(kind, str) and kind in _CALLED:
+            raise ValueError(
+                f"config: got model_type {kind!r}; expected a call of {_CALLED[kind]}"
+            )
         raise ValueError(
             f"config: got model_type {kind!r}; expected one of "
             f"{', '.join(map(repr, _MODELS))}"
@@ -321,4 +293,4 @@ def from_config(
             "arrays"
         )
     number = as_int("layer", layer, 0, POSITION_LIMIT)
-    return _MODELS[kind](_Model(values, state_dict, number))
+    return _MODELS[kind](Model(values, state_dict, number))
