@@ -266,7 +266,7 @@ def as_choice(name: str, value: object, choices: Collection[str]) -> str:
     raise ValueError(f"{name}: got {value!r}; expected one of {wanted}")
 
 
-def at_least_ndim(name: str, array: Array, ndim: int, wanted: str) -> None:
+def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
     """Raise unless `array` has `ndim` or more axes."""
     if array.ndim < ndim:
         raise ValueError(

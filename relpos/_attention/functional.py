@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -243,7 +243,7 @@ def backward(
     call: Call,
     grad_out: object,
     grad_lse: object,
-    kept: tuple[object, object, object],
+    kept: Sequence[object],
     wrt: object,
     fire: Fire | None = None,
     edges: Edges | None = None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def merge_attention(
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     arrays = {name: as_floating(name, part) for name, part in parts.items()}
-    _check_parts(arrays)
+    check_parts(arrays)
     common = common_dtype(*arrays.values(), np.dtype(np.float32))
     out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
     out_dtype = common_dtype(arrays["out_a"].dtype, arrays["out_b"].dtype)
@@ -108,7 +109,8 @@ def merge_attention(
     return rounded(np.asarray(out), out_dtype), np.asarray(lse, lse_dtype)
 
 
-def _check_parts(arrays: dict[str, Array]) -> None:
+def check_parts(arrays: Mapping[str, Any]) -> None:
+    """Check the shapes of the four parts, of arrays or of tensors."""
     for out_name, lse_name in (("out_a", "lse_a"), ("out_b", "lse_b")):
         out, lse = arrays[out_name], arrays[lse_name]
         if not out.ndim:

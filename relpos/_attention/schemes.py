@@ -6,7 +6,8 @@ setting. To add a scheme, write one function like these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -17,6 +18,8 @@ from relpos._attention.results import AttentionOutput
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from numpy.typing import ArrayLike
 
     from relpos._attention.keywords import (
@@ -25,11 +28,20 @@ if TYPE_CHECKING:
         TransformerXLKeywords,
     )
 
+    class Shaped(Protocol):
+        """An array or a tensor, of which the shape alone is read."""
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def ndim(self) -> int: ...
+
+
 Scheme = TypeVar("Scheme", bound=Callable[..., object])
 
 #: What a scheme sets unless it is told otherwise.
-_MUSIC = {"is_causal": True, "beyond": "raise"}
-_TRANSFORMER_XL = {"beyond": "raise"}
+MUSIC = {"is_causal": True, "beyond": "raise"}
+TRANSFORMER_XL = {"beyond": "raise"}
 
 
 #: The parameters of `attention`, by keyword only.
@@ -142,7 +154,7 @@ def shaw_attention(
     )
 
 
-@shows_keywords(**_MUSIC)
+@shows_keywords(**MUSIC)
 def relative_global_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -212,15 +224,23 @@ def relative_global_attention(
             [1.],
             [2.]]])
     """
-    settings: dict[str, Any] = {**_MUSIC, **keywords}
     table = as_floating("rel_key", rel_key)
-    at_least_ndim("rel_key", table, 2, OPERANDS["rel_key"].shown)
-    if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
-        settings["min_relative_position"] = 1 - _counted(table, settings)[1]
+    settings = relative_global_settings(table, keywords)
     return attention(query, key, value, rel_key=table, **settings)
 
 
-@shows_keywords(**_TRANSFORMER_XL)
+def relative_global_settings(
+    rel_key: Shaped, keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keywords of `attention` that stand for this scheme's."""
+    settings: dict[str, Any] = {**MUSIC, **keywords}
+    at_least_ndim("rel_key", rel_key, 2, OPERANDS["rel_key"].shown)
+    if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
+        settings["min_relative_position"] = 1 - _counted(rel_key, settings)[1]
+    return settings
+
+
+@shows_keywords(**TRANSFORMER_XL)
 def transformer_xl_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -300,18 +320,9 @@ def transformer_xl_attention(
     array([[[1.5],
             [1. ]]])
     """
-    settings: dict[str, Any] = {**_TRANSFORMER_XL, **keywords}
     query, key = as_floating("query", query), as_floating("key", key)
-    at_least_ndim("query", query, 3, OPERANDS["query"].shown)
-    at_least_ndim("key", key, 3, OPERANDS["key"].shown)
     table = as_floating("rel_key", rel_key)
-    at_least_ndim("rel_key", table, 2, OPERANDS["rel_key"].shown)
-    lq, lk = query.shape[-2], key.shape[-2]
-    if lk != lq and settings.get("query_offset") is None:
-        settings["query_offset"] = lk - lq
-    if _origin_open(settings):
-        first = transformer_xl_origin(*_counted(table, settings), lq, lk)
-        settings["min_relative_position"] = first
+    settings = transformer_xl_settings(query, key, table, keywords)
     return attention(
         query,
         key,
@@ -323,6 +334,26 @@ def transformer_xl_attention(
     )
 
 
+def transformer_xl_settings(
+    query: Shaped, key: Shaped, rel_key: Shaped, keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keywords of `attention` that stand for this scheme's."""
+    settings: dict[str, Any] = {**TRANSFORMER_XL, **keywords}
+    for name, array, ndim in (
+        ("query", query, 3),
+        ("key", key, 3),
+        ("rel_key", rel_key, 2),
+    ):
+        at_least_ndim(name, array, ndim, OPERANDS[name].shown)
+    lq, lk = query.shape[-2], key.shape[-2]
+    if lk != lq and settings.get("query_offset") is None:
+        settings["query_offset"] = lk - lq
+    if _origin_open(settings):
+        first = transformer_xl_origin(*_counted(rel_key, settings), lq, lk)
+        settings["min_relative_position"] = first
+    return settings
+
+
 def _origin_open(settings: dict[str, Any]) -> bool:
     """Whether the scheme is to place the tables: labels or the caller have not."""
     return (
@@ -330,9 +361,11 @@ def _origin_open(settings: dict[str, Any]) -> bool:
     )
 
 
-def _counted(table: Array, settings: dict[str, Any]) -> tuple[str, int]:
+def _counted(table: Shaped, settings: dict[str, Any]) -> tuple[str, int]:
     """What counts the relative positions that `rel_key` serves, and how many."""
     buckets = settings.get("buckets")
     if buckets is None:
         return "rel_key", table.shape[-2]
-    return "buckets", as_integers("buckets", buckets).size
+    if not hasattr(buckets, "shape"):
+        buckets = as_integers("buckets", buckets)
+    return "buckets", math.prod(buckets.shape)

@@ -16,6 +16,10 @@ except ImportError as exc:
     ) from exc
 
 from relpos._names import publish as _publish
+from relpos.torch._attention import (
+    AttentionOutput as AttentionOutput,
+    attention as attention,
+)
 from relpos.torch._biases import (
     alibi_bias as alibi_bias,
     alibi_slopes as alibi_slopes,
@@ -32,12 +36,24 @@ from relpos.torch._encodings import (
     learned as learned,
     sinusoidal as sinusoidal,
 )
+from relpos.torch._merge import (
+    merge_attention as merge_attention,
+)
+from relpos.torch._networks import (
+    fire_attention as fire_attention,
+    graph_attention as graph_attention,
+)
 from relpos.torch._rotary import (
     apply_rotary as apply_rotary,
     axial_angles as axial_angles,
     mrope_angles as mrope_angles,
     rotary_frequencies as rotary_frequencies,
     xpos_magnitude as xpos_magnitude,
+)
+from relpos.torch._schemes import (
+    relative_global_attention as relative_global_attention,
+    shaw_attention as shaw_attention,
+    transformer_xl_attention as transformer_xl_attention,
 )
 
 del _torch

@@ -1,0 +1,117 @@
+"""Attention as a function that torch differentiates: in eager mode, and vmapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from relpos.torch import _batch, _engine
+from relpos.torch._engine import Setting
+from relpos.torch._functions import no_double_backward, no_forward_mode
+
+_NAME = "attention"
+_Tensors = tuple[torch.Tensor, ...]
+
+
+class Attend(torch.autograd.Function):
+    """The forward: (out, lse, row_max, row_sum), and the weights if asked for.
+
+    Tensors alone are kept for the backward, which prepares the call again.
+    """
+
+    @staticmethod
+    def forward(setting: Setting, *tensors: torch.Tensor) -> _Tensors:
+        return _engine.forward(setting, tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.setting, *tensors = inputs
+        out, _, row_max, row_sum, *_ = output
+        ctx.mark_non_differentiable(row_max, row_sum)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(out, row_max, row_sum, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Any, grad_lse: Any, *grads: Any) -> Any:
+        if grads[2:] not in ((), (None,)):
+            raise NotImplementedError(
+                f"relpos.torch.{_NAME}: its weights have no gradient; expected a loss "
+                "of out and lse alone (weights.detach() is a constant in it)"
+            )
+        wanted = ctx.needs_input_grad[1:]
+        if grad_out is None and grad_lse is None:
+            return None, *(None for _ in wanted)
+        found = iter(
+            _apply(
+                *(AttendBackward, ctx.setting, wanted),
+                *(grad_out, grad_lse, *ctx.saved_tensors),
+            )
+        )
+        return None, *(next(found) if want else None for want in wanted)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        raise no_forward_mode(_NAME)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: torch.Tensor) -> Any:
+        size, dims = info.batch_size, in_dims[1:]
+        if _batch.loops(setting.names, dims):
+            found = _batch.each(
+                lambda *items: Attend.apply(setting, *items), size, tensors, dims
+            )
+        else:
+            operands = _batch.aligned(setting.names, tensors, dims, size)
+            found = Attend.apply(setting, *operands)
+        return tuple(found), (0,) * len(found)
+
+
+class AttendBackward(torch.autograd.Function):
+    """Gradients of the tensors that are wanted: a function that has none itself."""
+
+    @staticmethod
+    def forward(setting: Setting, wanted: Any, *tensors: Any) -> _Tensors:
+        return _engine.backward(setting, wanted, tensors[:2], tensors[2:5], tensors[5:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> NoReturn:
+        raise no_double_backward(_NAME)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        raise no_forward_mode(_NAME)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, setting: Setting, wanted: Any, *tensors: Any
+    ) -> Any:
+        size, dims, names = info.batch_size, in_dims[2:], setting.names
+        if _batch.loops(names, dims[5:], wanted):
+            found = _batch.each(
+                lambda *items: AttendBackward.apply(setting, wanted, *items),
+                *(size, tensors, dims),
+            )
+        else:
+            rows = _batch.one(tensors[:5], dims[:5], size)
+            operands = _batch.aligned(names, tensors[5:], dims[5:], size, wanted)
+            grads = AttendBackward.apply(setting, wanted, *rows, *operands)
+            found = _batch.unaligned(grads, tensors[5:], dims[5:], wanted)
+        return tuple(found), (0,) * len(found)
+
+
+def attend(setting: Setting, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """out, lse, row_max and row_sum of a call, and its weights if asked for."""
+    return _apply(Attend, setting, *tensors)
+
+
+def _apply(function: Any, *args: Any) -> Any:
+    """``function.apply``, without its check of defaults: a tenth of a small call."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(torch.autograd.Function, function).apply(*args)

@@ -1,0 +1,264 @@
+"""Attention on tensors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relpos._attention import fire_network
+from relpos._attention.operands import LABELS, OPERANDS
+from relpos._checks import as_flag, as_int, kind_of
+from relpos.torch._attend import attend
+from relpos.torch._engine import GRAPH, Setting, shown
+from relpos.torch._tensors import result_dtype
+
+_REQUIRED = ("query", "key", "value")
+#: Tensors that count for the dtype of the result.
+_TYPED = {name for name, row in OPERANDS.items() if row.promotes}
+_TYPED.update(fire_network.NAMES)
+#: All that may be tensors, and what may be nothing else.
+_TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH.values(), "buckets"}
+_ONLY_TENSORS = _TENSORS - {"query_offset", "key_lengths"}
+_MOST = len(LABELS)
+_SEEDS = 2**63 - 1
+
+
+class AttentionOutput(NamedTuple):
+    """Results of attention on tensors; None where one was not asked for.
+
+    Attributes
+    ----------
+    out : Tensor, (..., H, Lq, Dv)
+    lse : Tensor, (..., H, Lq), or None
+        Logarithm of the sum of the exponentials of each query's scores, with gradients.
+    weights : Tensor, (..., H, Lq, Lk), or None
+        Probabilities, before dropout; they have no gradient.
+
+    See Also
+    --------
+    attention : Returns it.
+    """
+
+    out: Tensor
+    lse: Tensor | None
+    weights: Tensor | None
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    query_offset: int | Tensor | None = None,
+    rel_key: Tensor | None = None,
+    rel_query: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    rel_bias: Tensor | None = None,
+    pos_bias_u: Tensor | None = None,
+    pos_bias_v: Tensor | None = None,
+    min_relative_position: int | None = None,
+    buckets: Tensor | None = None,
+    beyond: str = "clip",
+    labels: Tensor | tuple[Tensor, ...] | None = None,
+    position_query: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    log_decay: Tensor | None = None,
+    key_ranges: Tensor | None = None,
+    key_lengths: int | Tensor | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    num_threads: int | None = None,
+    rng: int | Tensor | torch.Generator | None = None,
+) -> Tensor | AttentionOutput:
+    r"""Softmax attention with any mix of relative-position terms, on tensors.
+
+    `relpos.attention` with autograd: the same formula, arguments and results, with
+    gradients of every floating tensor that requires one, those of tables, biases, sinks
+    and a floating `attn_mask` included. With ``l`` the table row of a pair,
+
+    .. math::
+
+        s_{ij} = cap \left(scale \left[(q_i + u) k_j + (q_i + v) A_l
+                  + k_j C_l\right]\right) + b_l + mask_{ij}, \quad
+        out_i = \sum_j softmax_j(s_i)_j (v_j + W_l)
+
+    Tensors lie in the memory of the CPU and are not copied, but for bfloat16. The
+    result has the dtype to which the floating tensors promote, the mask apart; bfloat16
+    and float16 are computed in float32. Under ``torch.autocast("cpu")`` it has
+    autocast's dtype unless a tensor is float64; what goes in is not rounded first.
+    `torch.func` (grad, vjp, jacrev, vmap), activation checkpointing, `torch.compile`
+    and `torch.export` take it as one operator.
+
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., Hk, Lk, D)
+        One row for each key.
+    value : Tensor, (..., Hk, Lk, Dv)
+        What each key has to give.
+    attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
+        Of bool: True = may attend. Floating: added after the scale.
+    dropout_p : float, default 0
+        Probability in [0, 1) that a weight is dropped, in training and out of it: pass
+        0 where a module is in evaluation.
+    is_causal, scale, enable_gqa, query_offset, rel_key, rel_query, rel_value, \
+rel_bias, pos_bias_u, pos_bias_v, min_relative_position, buckets, beyond, labels, \
+position_query, softcap, sinks, log_decay, key_ranges, key_lengths, window : optional
+        As in `relpos.attention`, arrays as tensors.
+    return_lse : bool, default False
+        Also return lse, which has gradients.
+    return_weights : bool, default False
+        Also return the weights, which have none: a loss of them is an error.
+    num_threads : int, optional
+        Default `torch.get_num_threads()`, at each call.
+    rng : int, Tensor of one integer, or torch.Generator, optional
+        Seed of dropout, or where it is drawn; torch's default generator, which
+        `torch.manual_seed` sets. An integer drops what it drops in `relpos.attention`.
+
+    Returns
+    -------
+    Tensor or AttentionOutput
+        `out`, (..., H, Lq, Dv). With a `return_*` flag the named tuple
+        ``(out, lse, weights)``, None where not asked for.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `relpos.attention`; TypeError for a tensor on another device.
+    NotImplementedError
+        For forward-mode or second derivatives, and gradients of the weights.
+
+    See Also
+    --------
+    relpos.attention : The same on arrays, with all that it says of its arguments.
+    shaw_attention, relative_global_attention, transformer_xl_attention : By name.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> query = torch.zeros(1, 2, 4)
+    >>> value = torch.tensor([[[1.0], [2.0]]])
+    >>> bias = torch.zeros(3, requires_grad=True)  # relative positions -1, 0, 1
+    >>> out = relpos.torch.attention(query, query, value, rel_bias=bias)
+    >>> out.detach()
+    tensor([[[1.5000],
+             [1.5000]]])
+    >>> out[0, 0].backward()
+    >>> bias.grad
+    tensor([ 0.0000, -0.2500,  0.2500])
+    """
+    given = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "attn_mask": attn_mask,
+        "rel_key": rel_key,
+        "rel_query": rel_query,
+        "rel_value": rel_value,
+        "rel_bias": rel_bias,
+        "pos_bias_u": pos_bias_u,
+        "pos_bias_v": pos_bias_v,
+        "position_query": position_query,
+        "sinks": sinks,
+        "log_decay": log_decay,
+        "labels": labels,
+        "key_ranges": key_ranges,
+        "buckets": buckets,
+        "query_offset": query_offset,
+        "key_lengths": key_lengths,
+        "dropout_p": dropout_p,
+        "is_causal": is_causal,
+        "scale": scale,
+        "softcap": softcap,
+        "enable_gqa": enable_gqa,
+        "min_relative_position": min_relative_position,
+        "beyond": beyond,
+        "window": window,
+        "return_weights": return_weights,
+        "num_threads": num_threads,
+    }
+    return compute(given, return_lse, rng)
+
+
+def compute(
+    given: dict[str, Any],
+    return_lse: bool = False,
+    rng: object = None,
+    fire: dict[str, Any] | None = None,
+    graph: dict[str, Any] | None = None,
+) -> Tensor | AttentionOutput:
+    """Compute a call of its arguments by name, those of `Call` and FIRE's or a graph's.
+
+    `fire` and `graph` are what `Setting` has of them.
+    """
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Tensor) and name in _TENSORS:
+            tensors[name] = value
+        elif value is None and name not in _REQUIRED:
+            continue
+        elif name == "labels" and type(value) is tuple and 0 < len(value) <= _MOST:
+            tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
+        elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
+            wanted = "a tensor" if name in _ONLY_TENSORS else "no tensor"
+            raise TypeError(f"{shown(name)}: got {kind_of(value)}; expected {wanted}")
+        else:
+            values[name] = value
+    with_lse = as_flag("return_lse", return_lse)
+    with_weights = as_flag("return_weights", values.get("return_weights", False))
+    if rng is not None or values.get("dropout_p"):
+        seed = _as_seed(rng)
+        if values.get("dropout_p"):
+            tensors["rng"] = seed
+    setting = Setting((*tensors,), values, fire, graph)
+    out, lse, _, _, *weights = attend(setting, [*tensors.values()])
+    dtype = result_dtype([x for name, x in tensors.items() if name in _TYPED])
+    if out.dtype != dtype:
+        out = out.to(dtype)
+    if not (with_lse or with_weights):
+        return out
+    return AttentionOutput(
+        out, lse if with_lse else None, weights[0] if weights else None
+    )
+
+
+def _as_labels(labels: object) -> Tensor:
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels: got a tuple with {kind_of(labels)}; expected tensors")
+    return labels
+
+
+def _as_seed(rng: object) -> Tensor:
+    """Make the seed of dropout, or draw it as `torch.manual_seed` says."""
+    if rng is None or isinstance(rng, torch.Generator):
+        return torch.randint(_SEEDS, (), generator=rng)
+    if isinstance(rng, Tensor):
+        if rng.dim() or rng.is_floating_point() or rng.is_complex():
+            raise TypeError(
+                f"rng: got a tensor of {rng.dtype} and shape {tuple(rng.shape)}; "
+                "expected a single integer"
+            )
+        return rng
+    if not isinstance(rng, int):
+        raise TypeError(
+            f"rng: got {kind_of(rng)}; expected an int, a tensor of one integer, a "
+            "torch.Generator or None"
+        )
+    return torch.tensor(as_int("rng", rng, 0, _SEEDS))

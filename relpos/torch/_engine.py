@@ -1,0 +1,99 @@
+"""One call of attention on tensors, forward and backward, as calls of relpos.
+
+A call is its tensors, in the order of `Setting.names`, and its setting: all else. The
+seed of dropout is one of the tensors, so that a compiled graph can make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from relpos._attention import fire_network, functional
+from relpos._attention.call import Call
+from relpos._attention.edges import Edges
+from relpos._attention.operands import LABELS
+from relpos.torch._tensors import array_of, tensor_of
+
+#: What `functional.forward` returns, in the order that tensors are handed on in.
+RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
+#: Names of a graph's tensors, by the fields of `Edges`.
+GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
+
+
+@dataclass(slots=True)
+class Setting:
+    """What a call has beside its tensors; `names` are theirs."""
+
+    names: tuple[str, ...]
+    values: dict[str, Any]  # of the fields of `Call`
+    fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
+    graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
+
+
+def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """out, lse, row_max, row_sum in the computation's dtype; weights if asked for."""
+    found = functional.forward(*_call(setting, tensors))
+    return tuple(torch.from_numpy(found[name]) for name in RESULTS if name in found)
+
+
+def backward(
+    setting: Setting,
+    wanted: Sequence[bool],
+    grads: Sequence[torch.Tensor | None],
+    kept: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """Gradients of the `wanted` tensors, each of its tensor's dtype.
+
+    `grads` are those of out and lse, `kept` are out, row_max and row_sum.
+    """
+    call, fire, edges = _call(setting, tensors)
+    grad_out = array_of("grad_out", grads[0])
+    grad_lse = array_of("grad_lse", grads[1])
+    results = tuple(array_of("out", tensor) for tensor in kept)
+    asked = zip(setting.names, tensors, wanted, strict=True)
+    dtypes = {name: tensor.dtype for name, tensor, want in asked if want}
+    found = functional.backward(
+        call, grad_out, grad_lse, results, [*dtypes], fire, edges
+    )
+    return tuple(
+        tensor_of(getattr(found, name), dtype) for name, dtype in dtypes.items()
+    )
+
+
+def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:
+    """The call as relpos takes it, FIRE's network and the graph."""
+    arrays = {
+        name: array_of(shown(name), tensor)
+        for name, tensor in zip(setting.names, tensors, strict=True)
+    }
+    values = setting.values
+    if values.get("num_threads") is None:
+        values = {**values, "num_threads": torch.get_num_threads()}
+    if "rng" in arrays:
+        arrays["rng"] = int(arrays["rng"])
+    fire = edges = None
+    if setting.fire is not None:
+        fire = _take_fire(setting.fire, arrays)
+    if setting.graph is not None:
+        given = {name: arrays.pop(tensor, None) for name, tensor in GRAPH.items()}
+        edges = Edges(**{**given, **setting.graph})
+    if next(iter(LABELS)) in arrays:
+        rows = [arrays.pop(name, None) for name in LABELS]
+        arrays["labels"] = tuple(row for row in rows if row is not None)
+    return Call(**arrays, **values), fire, edges
+
+
+def shown(name: str) -> str:
+    """The name of an argument as its caller knows it."""
+    return name.removeprefix("edge_")
+
+
+def _take_fire(setting: dict[str, Any], arrays: dict[str, Any]) -> fire_network.Fire:
+    """FIRE's network of numbers in `setting` and arrays, which are taken out."""
+    given = {name: arrays.pop(name, setting.get(name)) for name in fire_network.NAMES}
+    return fire_network.as_fire(given, setting["signed"], setting["eps"])

@@ -1,0 +1,262 @@
+"""Attention on tensors: the bits of relpos on arrays, and torch's own autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tolerances import assert_bitwise
+
+import relpos
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch_attention import CALLS  # noqa: E402
+
+import relpos.torch  # noqa: E402
+
+DTYPES = ["float16", "float32", "float64"]
+
+
+def tensors_of(values, dtype=None, grad=False):
+    """Arrays as tensors, of `dtype` where they are floating; the rest as it is."""
+
+    def tensor_of(x):
+        if isinstance(x, tuple):
+            return tuple(map(tensor_of, x))
+        if not isinstance(x, np.ndarray | np.generic):
+            return x
+        tensor = torch.tensor(x)
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.to(dtype or tensor.dtype).requires_grad_(grad)
+
+    return {name: tensor_of(x) for name, x in values.items()}
+
+
+def run(label, inputs, **options):
+    call = CALLS[label]
+    others = {**tensors_of(call.others), **options}
+    return getattr(relpos.torch, call.function)(**inputs, **others)
+
+
+def run_arrays(label, dtype, **options):
+    """The same by NumPy: the result with its context."""
+    function, inputs, others = CALLS[label]
+    inputs = {name: x.astype(dtype) for name, x in inputs.items()}
+    keywords = {**inputs, **others, **options}
+    return getattr(relpos, function)(**keywords, return_context=True)
+
+
+def seeds(like, seed=3):
+    """Gradients that come in."""
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(like.shape))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("label", CALLS)
+def test_the_bits_of_arrays(label, dtype):
+    inputs = tensors_of(CALLS[label].inputs, getattr(torch, dtype), grad=True)
+    got = run(label, inputs, return_lse=True)
+    want = run_arrays(label, dtype, return_lse=True)
+    assert got.out.dtype == getattr(torch, dtype) and got.weights is None
+    assert_bitwise(got.out.detach().numpy(), want.out)
+    assert_bitwise(got.lse.detach().numpy(), want.lse)
+    grads = seeds(got.out).to(got.out.dtype), seeds(got.lse).to(got.lse.dtype)
+    torch.autograd.backward([got.out, got.lse], grads)
+    found = want.context.backward(
+        grads[0].numpy(), grad_lse=grads[1].numpy(), wrt=[*inputs]
+    )
+    for name, tensor in inputs.items():
+        assert tensor.grad.dtype == tensor.dtype
+        assert_bitwise(tensor.grad.numpy(), getattr(found, name))
+
+
+def gathered(q, k, v, rel_key, rel_query, rel_value, rel_bias, mask, u, w, sinks, cap):
+    """The formula with every product gathered, in torch alone."""
+    lq, lk, reach = q.shape[-2], k.shape[-2], rel_key.shape[0] // 2
+    rows = (torch.arange(lk) - torch.arange(lq)[:, None]).clamp(-reach, reach) + reach
+    scores = (q + u) @ k.mT + torch.einsum("hid,ijd->hij", q + w, rel_key[rows])
+    scores = scores + torch.einsum("hjd,ijd->hij", k, rel_query[rows])
+    scores = cap * torch.tanh(scores / q.shape[-1] ** 0.5 / cap)
+    scores = scores + rel_bias[:, rows] + mask
+    sink = sinks[:, None, None].expand(-1, lq, 1)
+    p = torch.softmax(torch.cat([scores, sink], -1), -1)[..., :-1]
+    return p @ v + torch.einsum("hij,ijd->hid", p, rel_value[rows])
+
+
+def test_gradients_beside_autograd_of_the_formula():
+    torch.manual_seed(0)
+    shapes = [(2, 5, 4), (2, 6, 4), (2, 6, 3), (5, 4), (5, 4), (5, 3), (2, 5), (5, 6)]
+    shapes += [(2, 1, 4), (4,), (2,)]
+    values = [
+        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes
+    ]
+    names = ["query", "key", "value", "rel_key", "rel_query", "rel_value", "rel_bias"]
+    names += ["attn_mask", "pos_bias_u", "pos_bias_v", "sinks"]
+    given = dict(zip(names, values, strict=True))
+    given["pos_bias_u"] = given["pos_bias_u"][:, 0]
+    out = relpos.torch.attention(**given, query_offset=0, softcap=1.5)
+    want = gathered(*values, 1.5)
+    torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-12)
+    grads = [torch.autograd.grad((x * x).sum(), values) for x in (out, want)]
+    for name, got, expected in zip(names, *grads, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("label", CALLS)
+def test_gradcheck(label):
+    inputs = tensors_of(CALLS[label].inputs, grad=True)
+
+    def call(*values):
+        result = run(label, dict(zip(inputs, values, strict=True)), return_lse=True)
+        lse = result.lse.nan_to_num(neginf=0.0)  # of queries that see no key
+        return result.out, lse
+
+    assert torch.autograd.gradcheck(call, (*inputs.values(),))
+
+
+def test_gradcheck_of_strided_and_broadcast_tensors():
+    def call(x, table):
+        query, key = x.transpose(-1, -2)[:, ::2], x.mT.flip(-2)
+        value = x[:1].mT.expand(3, -1, -1)
+        bias = table[:, None].expand(5, 2).T[:1]
+        tables = {"rel_key": table[:, None].expand(5, 4), "rel_bias": bias}
+        return relpos.torch.attention(query, key, value, **tables, query_offset=0)
+
+    x = torch.randn(3, 4, 6, dtype=torch.float64, requires_grad=True)
+    table = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(call, (x, table))
+
+
+@pytest.mark.parametrize("wanted", ["query", "value", "rel_key", "rel_bias", "sinks"])
+def test_what_requires_a_gradient_gets_one_and_nothing_else(wanted):
+    inputs = tensors_of(CALLS["biases"].inputs)
+    inputs[wanted].requires_grad_()
+    out = run("biases", inputs)
+    out.backward(seeds(out))
+    grads = {name: x.grad for name, x in inputs.items() if x.grad is not None}
+    assert [*grads] == [wanted]
+    whole = run_arrays("biases", np.float64).context.backward(seeds(out).numpy())
+    assert_bitwise(grads[wanted].numpy(), getattr(whole, wanted))
+
+
+def test_bfloat16_is_computed_in_float32():
+    inputs = tensors_of(CALLS["tables"].inputs, torch.bfloat16, grad=True)
+    got = run("tables", inputs, return_lse=True)
+    assert got.out.dtype == torch.bfloat16 and got.lse.dtype == torch.float32
+    wide = {name: x.detach().float().requires_grad_() for name, x in inputs.items()}
+    want = run("tables", wide)
+    assert torch.equal(got.out, want.bfloat16())
+    grad = seeds(want).bfloat16()
+    got.out.backward(grad)
+    want.backward(grad.float())
+    for name, tensor in inputs.items():
+        assert torch.equal(tensor.grad, wide[name].grad.bfloat16())
+
+
+def test_dtypes_promote_and_the_mask_does_not_count():
+    query = torch.ones(1, 2, 4, dtype=torch.float16)
+    wide, mask = torch.ones(3, 4), torch.zeros(2, 2, dtype=torch.float64)
+    for table, dtype in (
+        (wide.half(), torch.float16),
+        (wide.bfloat16(), torch.float32),
+        (wide, torch.float32),
+        (wide.double(), torch.float64),
+    ):
+        out = relpos.torch.attention(query, query, query, mask, rel_key=table)
+        assert out.dtype == dtype
+
+
+def test_autocast_rounds_the_result_alone():
+    inputs = tensors_of(CALLS["tables"].inputs, torch.float32, grad=True)
+    plain = run("tables", inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = run("tables", inputs)
+        wide = run("tables", {name: x.double() for name, x in inputs.items()})
+    assert out.dtype == torch.bfloat16 and wide.dtype == torch.float64
+    assert torch.equal(out, plain.bfloat16())
+    out.backward(torch.ones_like(out))
+    assert inputs["rel_key"].grad.dtype == torch.float32
+
+
+def test_weights_have_no_gradient_and_say_so():
+    inputs = tensors_of(CALLS["shaw"].inputs, grad=True)
+    out, lse, weights = run("shaw", inputs, return_weights=True)
+    assert lse is None
+    want = run_arrays("shaw", np.float64, return_weights=True)
+    assert_bitwise(weights.detach().numpy(), want.weights)
+    out.sum().backward()
+    with pytest.raises(NotImplementedError, match="weights have no gradient"):
+        run("shaw", inputs, return_weights=True).weights.sum().backward()
+
+
+def test_negated_views_and_results_of_no_grad():
+    z = torch.randn(1, 4, 4, dtype=torch.complex128)
+    negated = z.conj().imag
+    assert negated.is_neg()
+    want = relpos.torch.attention(-z.imag, z.real, z.real)
+    assert torch.equal(relpos.torch.attention(negated, z.real, z.real), want)
+    with torch.no_grad():
+        assert not relpos.torch.attention(
+            z.real.requires_grad_(), *2 * [z.real]
+        ).grad_fn
+    with torch.inference_mode():
+        assert torch.equal(relpos.torch.attention(-z.imag, z.real, z.real), want)
+
+
+def test_tensors_changed_after_the_call_are_noticed():
+    query, key = torch.randn(2, 1, 4, 4, requires_grad=True).unbind()
+    table = torch.zeros(3, 4)
+    out = relpos.torch.attention(query, key, key, rel_key=table)
+    table.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_masks_of_results_merged():
+    torch.manual_seed(1)
+    query, key, value = torch.randn(3, 2, 6, 4, dtype=torch.float64)
+    for x in (query, key, value):
+        x.requires_grad_()
+    parts = [
+        relpos.torch.attention(
+            *(query, key[:, keys], value[:, keys]),
+            key_ranges=ranges,
+            return_lse=True,
+        )[:2]
+        for keys, ranges in (
+            (slice(0, 2), torch.tensor([[0, 2]])),
+            (slice(2, 6), torch.tensor([[0, 4], [0, 0], [0, 1], *3 * [[4, 4]]])),
+        )
+    ]
+    out, lse = relpos.torch.merge_attention(*parts[0], *parts[1])
+    ranges = torch.tensor([[0, 6], [0, 2], [0, 3], *3 * [[0, 2]]])
+    whole = relpos.torch.attention(
+        query, key, value, key_ranges=ranges, return_lse=True
+    )
+    torch.testing.assert_close(out, whole.out, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(lse, whole.lse, rtol=1e-13, atol=1e-13)
+    inputs = (query, key, value)
+    got = torch.autograd.grad(out.square().sum() + lse.sum(), inputs)
+    want = torch.autograd.grad(whole.out.square().sum() + whole.lse.sum(), inputs)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_merged_as_arrays_are(dtype):
+    rng = np.random.default_rng(0)
+    outs = rng.standard_normal((2, 3, 4, 5)).astype(dtype)
+    lses = rng.standard_normal((2, 3, 4)).astype(dtype)
+    lses[0, 0], lses[:, 1, 1] = -np.inf, -np.inf
+    outs[0, 0], outs[:, 1, 1] = 0, 0
+    want = relpos.merge_attention(outs[0], lses[0], outs[1], lses[1])
+    parts = [torch.tensor(x) for x in (outs[0], lses[0], outs[1], lses[1])]
+    for part in parts:
+        part.requires_grad_()
+    got = relpos.torch.merge_attention(*parts)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x.detach(), torch.from_numpy(y))
+    (got[0].sum() + got[1][torch.isfinite(got[1])].sum()).backward()
+    assert all(part.grad.isfinite().all() for part in parts)
