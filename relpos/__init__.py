@@ -18,7 +18,7 @@ gradients          AttentionContext, attention_backward, alibi_bias_backward,
                    apply_rotary_backward, learned_backward, conv_encoding_backward
 decoding           KVCache
 before a call      plan, audit_encoding
-second opinion     diagnose
+second opinion     compare, diagnose
 the process        set_num_threads, get_num_threads, threads, show_config, demo
 results            AttentionOutput, AttentionForward, AttentionGradients,
                    FireAttentionGradients, FireGradients, KerpleGradients,
@@ -194,6 +194,7 @@ __all__ = ["__version__", *_publish(globals())]
 # modules that have them.
 _LATER = ("data", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
 _FUNCTIONS = {
+    "compare": "relpos._compare.compare",
     "demo": "relpos._demo.programme",
     "diagnose": "relpos._diagnose.diagnose",
 }
@@ -208,6 +209,7 @@ if TYPE_CHECKING:
         torch as torch,
         ufuncs as ufuncs,
     )
+    from relpos._compare.compare import compare as compare
     from relpos._demo.programme import demo as demo
     from relpos._diagnose.diagnose import diagnose as diagnose
 else:

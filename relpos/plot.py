@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["attention_map", "encoding_map", "loss_curves", "relative_position_map"]
+    from relpos._compare.compare import Comparison
+
+__all__ = [
+    *("attention_map", "compare", "encoding_map", "loss_curves"),
+    "relative_position_map",
+]
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
@@ -252,6 +257,54 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     if not any((values < 0).any() for values in curves.values()):
         ax.set_ylim(0, None)
     ax.legend()
+    return ax
+
+
+def compare(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
+    """Relative errors of a comparison: red what differs, dashed the limit of rounding.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `relpos.compare` returned.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn into.
+
+    Raises
+    ------
+    TypeError
+        If `comparison` is something else, or `ax` is not one Axes.
+
+    See Also
+    --------
+    relpos.compare : Makes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> found = relpos.compare(np.sin, np.sin, np.ones(3))
+    >>> ax = relpos.plot.compare(found, ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['output']
+    """
+    if not hasattr(comparison, "rows"):
+        got = kind_of(comparison)
+        raise TypeError(f"comparison: got {got}; expected what relpos.compare returns")
+    ax, rows, least = _axes(ax), comparison.rows, comparison.limit * 1e-4
+    inks = {"same": "tab:blue", "differs": "tab:red"}
+    colors = [inks.get(row.verdict, "lightgrey") for row in rows]
+    sizes = [max(least, row.relative) for row in rows]  # an exact result has a bar too
+    ax.barh([row.name for row in rows], sizes, color=colors, log=True)
+    ax.axvline(comparison.limit, color="black", linestyle="--")
+    ax.set(xlabel="error relative to the largest entry")
+    ax.invert_yaxis()
     return ax
 
 

@@ -35,6 +35,7 @@ TRIED = {
     "scores": """
         logits attention_logits attention_scores attention_terms score_terms
         explain""",
+    "compare": "allclose assert_close gradcheck check_against side_by_side",
     "diagnose": "debug which_convention whats_wrong second_opinion explain_difference",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
     "KVCache": """

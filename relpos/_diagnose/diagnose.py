@@ -110,6 +110,7 @@ def diagnose(
 
     See Also
     --------
+    compare : Outputs and gradients of two implementations side by side.
     scores : The scores that it compares with, term by term.
     relpos.reference : What each function means.
 

@@ -13,7 +13,7 @@ ROOMS = (
     *(relpos.plot, relpos.data),
 )
 #: Functions that are loaded when they are first named.
-LATER = ("demo", "diagnose")
+LATER = ("compare", "demo", "diagnose")
 SECTIONS = (
     *("Parameters", "Attributes", "Returns", "Yields", "Raises", "See Also", "Notes"),
     *("References", "Examples"),

@@ -83,6 +83,7 @@ GOOD |= {
     "plot.encoding_map": {"encoding": TABLE},
     "plot.attention_map": {"weights": TABLE},
     "plot.relative_position_map": {"relative": [[0, 1]]},
+    "plot.compare": {"comparison": relpos.compare(np.sin, np.sin, np.ones(3))},
     "plot.loss_curves": {"losses": {"a": [1.0]}},
 }
 GOOD["recipes.from_config"] = {

@@ -1,0 +1,199 @@
+"""One side of a comparison: a module of torch, a layer of relpos or a function."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from relpos._checks import Array, kind_of
+from relpos._diagnose.arrays import as_numpy, as_tensor, is_module, is_tensor
+
+__all__ = ["Side", "side_of"]
+
+Gradients = dict[str, Array]
+
+
+class Side(Protocol):
+    """What is run: forward once, then backward once if it has gradients."""
+
+    outputs: list[Any]
+
+    def backward(self, grad_out: Array) -> Gradients | None:
+        """Gradients by name, those of input n as "n"; None where there are none."""
+        ...
+
+
+def side_of(
+    name: str, thing: Any, inputs: Sequence[Any], weights: Mapping[str, Any] | None
+) -> Side:
+    """`thing` run forward, in eval mode, with these weights."""
+    if not callable(thing):
+        raise TypeError(
+            f"{name}: got {kind_of(thing)}; expected a torch module, a layer of "
+            "relpos.nn or a function"
+        )
+    if weights is not None:
+        _load(name, thing, weights)
+    training = _set_eval(thing)
+    try:
+        side = _run(thing, inputs)
+    finally:
+        for module in training:
+            module.training = True
+    if not side.outputs:
+        raise TypeError(f"{name}: returned no array; expected an array or a tensor")
+    return side
+
+
+def _run(thing: Any, inputs: Sequence[Any]) -> Side:
+    """By what it is; a function is tried with the inputs as they came."""
+    if is_module(thing):
+        return OfTensors(thing, inputs)
+    if hasattr(thing, "backward"):
+        return OfLayer(thing, inputs)
+    kinds: list[Any] = [OfArrays]
+    if "torch" in sys.modules:
+        kinds.insert(0 if any(map(is_tensor, inputs)) else 1, OfTensors)
+    try:
+        return kinds[0](thing, inputs)  # type: ignore[no-any-return]
+    except (TypeError, AttributeError):
+        if len(kinds) == 1:
+            raise
+        try:
+            return kinds[1](thing, inputs)  # type: ignore[no-any-return]
+        except (TypeError, AttributeError):
+            pass
+        raise
+
+
+def _load(name: str, thing: Any, weights: Mapping[str, Any]) -> None:
+    """Load the weights, by the names of a state_dict."""
+    if not isinstance(weights, Mapping):
+        raise TypeError(
+            f"weights: got {kind_of(weights)}; expected a mapping of names to arrays"
+        )
+    if not hasattr(thing, "load_state_dict"):
+        raise TypeError(
+            f"weights: given, but {name} has no load_state_dict; expected two that do"
+        )
+    arrays = {key: as_numpy(f"weights[{key!r}]", x) for key, x in weights.items()}
+    if is_module(thing):
+        thing.load_state_dict({key: as_tensor(x) for key, x in arrays.items()})
+    else:
+        thing.load_state_dict(arrays)
+
+
+def _set_eval(thing: Any) -> list[Any]:
+    """Turn dropout off; returns the modules in which it was on."""
+    if not hasattr(thing, "eval") or not hasattr(thing, "training"):
+        return []
+    every = [*thing.modules()] if hasattr(thing, "modules") else [thing]
+    training = [module for module in every if module.training]
+    if training:
+        thing.eval()
+    return training
+
+
+def _results(results: Any) -> list[Any]:
+    """What a call returned, one by one, without what is missing."""
+    several = results if isinstance(results, tuple | list) else [results]
+    return [x for x in several if hasattr(x, "dtype")]
+
+
+class OfTensors:
+    """A module of torch, or a function of tensors: gradients by autograd."""
+
+    def __init__(self, thing: Any, inputs: Sequence[Any]) -> None:
+        torch = sys.modules["torch"]
+        tensors = [as_tensor(x) for x in inputs]
+        self.inputs = [
+            x.detach().clone().requires_grad_(x.is_floating_point())
+            if is_tensor(x)
+            else x
+            for x in tensors
+        ]
+        self.parameters = {}
+        if hasattr(thing, "named_parameters"):
+            every = thing.named_parameters()
+            self.parameters = {name: p for name, p in every if p.requires_grad}
+        with torch.enable_grad():
+            self.outputs = _results(thing(*self.inputs))
+
+    def backward(self, grad_out: Array) -> Gradients | None:
+        torch = sys.modules["torch"]
+        out = self.outputs[0]
+        if not getattr(out, "requires_grad", False):
+            return None
+        named = {str(at): x for at, x in enumerate(self.inputs) if is_tensor(x)}
+        named = {n: x for n, x in (named | self.parameters).items() if x.requires_grad}
+        grad = as_tensor(grad_out).to(out.dtype)
+        found = torch.autograd.grad(out, [*named.values()], grad, allow_unused=True)
+        pairs = zip(named, found, strict=True)
+        return {name: as_numpy(name, x) for name, x in pairs if x is not None}
+
+
+class OfLayer:
+    """A layer of relpos, or what has a `backward` like one."""
+
+    def __init__(self, layer: Any, inputs: Sequence[Any]) -> None:
+        self.layer = layer
+        arrays = (as_numpy("input", x) if is_tensor(x) else x for x in inputs)
+        self.outputs = _results(layer(*arrays))
+
+    def backward(self, grad_out: Array) -> Gradients | None:
+        if hasattr(self.layer, "zero_grad"):
+            self.layer.zero_grad()
+        grad = grad_out.astype(self.outputs[0].dtype)
+        of_inputs = self.layer.backward(grad)
+        if not isinstance(of_inputs, tuple | list):
+            of_inputs = (of_inputs,)
+        found = {str(at): x for at, x in enumerate(of_inputs) if x is not None}
+        if hasattr(self.layer, "named_parameters"):
+            every = self.layer.named_parameters()
+            found |= {name: p.grad for name, p in every if p.grad is not None}
+        return found
+
+
+class OfArrays:
+    """A function of arrays: with gradients if it returns relpos's context."""
+
+    def __init__(self, function: Any, inputs: Sequence[Any]) -> None:
+        arrays = [as_numpy("input", x) if is_tensor(x) else x for x in inputs]
+        result = function(*arrays)
+        self.context = getattr(result, "context", None)
+        self.outputs = _results(result)
+        self.names = names_of_inputs(function, len(inputs))
+
+    def backward(self, grad_out: Array) -> Gradients | None:
+        if self.context is None:
+            return None
+        grad = grad_out.astype(self.outputs[0].dtype)
+        gradients = self.context.backward(grad)._asdict()
+        found = {name: x for name, x in gradients.items() if x is not None}
+        for at, name in enumerate(self.names):
+            usual = ("query", "key", "value")[at] if at < 3 else ""
+            own = name if name in found else usual
+            if own in found:
+                found[str(at)] = found.pop(own)
+        return found
+
+
+def names_of_inputs(thing: Any, count: int) -> list[str]:
+    """What a function, or the forward of a module, calls its inputs."""
+    call = thing.forward if hasattr(thing, "forward") else thing
+    try:
+        parameters = [*inspect.signature(call).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    names += [f"input[{at}]" for at in range(len(names), count)]
+    return names[:count]
+
+
+def largest(array: Array) -> float:
+    """The largest size of a finite entry, 0 of none."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

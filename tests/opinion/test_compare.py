@@ -1,0 +1,236 @@
+"""relpos.compare: what is run, what is compared, and which verdict it has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import nn
+from relpos._text import html_table
+
+LENGTH, MODEL, HEADS = 6, 8, 2
+
+
+def layer(seed=0, dtype=np.float64):
+    made = nn.RelativeGlobalAttention(MODEL, HEADS, LENGTH, rng=seed, dtype=dtype)
+    return made.eval()
+
+
+def tokens(dtype=np.float64):
+    return np.random.default_rng(1).standard_normal((2, LENGTH, MODEL)).astype(dtype)
+
+
+def verdicts(found):
+    return {row.name: row.verdict for row in found.rows}
+
+
+def test_a_layer_and_itself_with_the_same_weights():
+    x, weights = tokens(), layer(0).state_dict()
+    found = relpos.compare(layer(1), layer(2), x, weights=weights)
+    assert found.same and found.notes == ()
+    assert verdicts(found)["output"] == verdicts(found)["grad x"] == "same"
+    parameters = [name for name, _ in layer().named_parameters()]
+    assert {f"grad {name}" for name in parameters} < verdicts(found).keys()
+    assert not relpos.compare(layer(1), layer(2), x).same
+
+
+def test_errors_are_those_of_the_arrays():
+    x = np.array([3.0, -4.0])
+    found = relpos.compare(lambda x: 2 * x, lambda x: 2 * x + [0.0, 0.5], x)
+    (row,) = found.rows
+    assert (row.shape, row.largest, row.error, row.relative) == ((2,), 8.0, 0.5, 0.0625)
+    assert row.verdict == "differs" and not found.same
+    assert found.limit == 256 * 2.0**-52
+    near = relpos.compare(lambda x: x, lambda x: x * (1 + 100 * 2.0**-52), x)
+    assert near.same and near.rows[0].error > 0
+
+
+def test_float32_has_a_limit_of_its_own():
+    x = tokens(np.float32)
+    rough, exact = layer(0, np.float32), layer(0, np.float64)
+    found = relpos.compare(exact, rough, x, weights=exact.state_dict())
+    assert found.limit == 256 * 2.0**-23 and found.same
+    assert 1e-9 < found.rows[0].relative < 1e-5
+
+
+def test_the_gradient_of_a_keys_bias_is_noise():
+    found = relpos.compare(layer(1), layer(1), tokens(), weights=layer(0).state_dict())
+    row = next(row for row in found.rows if row.name == "grad key.bias")
+    assert row.verdict in ("same", "noise") and row.largest < 1e-13
+
+    class Noisy:
+        def __init__(self):
+            self.layer = layer(1)
+
+        def __call__(self, x):
+            return self.layer(x)
+
+        def backward(self, grad_out):
+            grad = self.layer.backward(grad_out)
+            self.layer.key.bias.grad[...] *= -1.3
+            return grad
+
+        def __getattr__(self, name):
+            return getattr(self.layer, name)
+
+    found = relpos.compare(layer(1), Noisy(), tokens())
+    row = next(row for row in found.rows if row.name == "grad key.bias")
+    assert row.verdict == "noise" and row.relative > 1 and found.same
+    broken = Noisy()
+    broken.backward = lambda grad: broken.layer.backward(grad) * 1.01
+    assert verdicts(relpos.compare(layer(1), broken, tokens()))["grad x"] == "differs"
+
+
+def test_functions_have_gradients_by_their_context():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    table = rng.standard_normal((9, 4))
+
+    def mine(query, key, value, rel_key):
+        return relpos.attention(query, key, value, rel_key=rel_key, return_context=True)
+
+    def shaw(query, key, value, rel_key):
+        return relpos.shaw_attention(query, key, value, rel_key, return_context=True)
+
+    found = relpos.compare(shaw, mine, q, k, v, table)
+    names = ["output", "grad query", "grad key", "grad value", "grad rel_key"]
+    assert [row.name for row in found.rows] == names
+    assert found.same
+
+    def reversed_table(query, key, value, rel_key):
+        return mine(query, key, value, rel_key[::-1])
+
+    assert not relpos.compare(shaw, reversed_table, q, k, v, table).same
+
+
+def test_without_gradients_outputs_alone():
+    found = relpos.compare(layer(), lambda x: layer()(x), tokens())
+    assert [row.name for row in found.rows] == ["output"]
+    assert found.notes == ("mine has no gradients: it is a function of arrays alone",)
+    assert found.same
+
+
+def test_several_results_and_nan():
+    x = np.arange(3.0)
+    found = relpos.compare(lambda x: (x, 2 * x), lambda x: (x, 3 * x, x), x)
+    assert verdicts(found) == {"output[0]": "same", "output[1]": "differs"}
+    assert found.notes[0].startswith("mine has 3 results and the reference 2")
+    bad = np.array([0.0, np.nan, 2.0])
+    assert relpos.compare(lambda x: bad, lambda x: bad, x).same
+    assert not relpos.compare(lambda x: x, lambda x: bad, x).same
+    assert not relpos.compare(lambda x: 0 * x, lambda x: x, x).same
+
+
+def test_layers_run_without_dropout_and_are_put_back():
+    made = nn.Dropout(0.5, rng=0)
+    found = relpos.compare(made, lambda x: x, np.ones(50, np.float32))
+    assert found.same and made.training
+
+
+def test_it_shows_itself_as_a_table():
+    found = relpos.compare(layer(0), layer(1), tokens())
+    lines = repr(found).splitlines()
+    assert lines[0].split()[::5] == ["what", "verdict"]
+    assert lines[1].startswith("output") and lines[1].endswith("differs")
+    assert lines[-1].startswith("differ: output, grad x")
+    assert lines[-1].endswith("(limit 5.7e-14 of the largest entry)")
+    assert found._repr_html_().count("<tr>") == 1 + len(found.rows)
+    assert html_table(["what"], []).splitlines()[0] == "<table>"
+    same = relpos.compare(layer(0), layer(0), tokens())
+    assert repr(same).splitlines()[-1].startswith("nothing differs (limit")
+
+
+def test_the_picture():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    found = relpos.compare(layer(0), layer(1), tokens())
+    ax = relpos.plot.compare(found, ax=figure.subplots())
+    assert len(ax.patches) == len(found.rows)
+    assert [bar.get_width() for bar in ax.patches[:1]] == [found.rows[0].relative]
+    assert ax.get_xscale() == "log"
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == [row.name for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "sides", "weights"),
+    [
+        (TypeError, "^reference: got int", (3, np.sin), None),
+        (TypeError, "^mine: got str", (np.sin, "x"), None),
+        (TypeError, "^weights: given, but reference", (np.sin, np.sin), {}),
+        (TypeError, "^weights: got list", (np.sin, np.sin), []),
+        (TypeError, "^mine: returned no array", (np.sin, lambda x: None), None),
+        (ValueError, "^mine: output has shape", (np.sin, lambda x: x[:1]), None),
+        (ZeroDivisionError, "by zero", (np.sin, lambda x: 1 // 0), None),
+    ],
+)
+def test_errors_name_the_side(error, message, sides, weights):
+    with pytest.raises(error, match=message):
+        relpos.compare(*sides, np.ones(3), weights=weights)
+
+
+def test_inputs_are_needed():
+    with pytest.raises(TypeError, match="needs what both are called with"):
+        relpos.compare(np.sin, np.sin)
+
+
+@pytest.mark.torch
+def test_a_module_of_torch_beside_a_layer():
+    torch = pytest.importorskip("torch")
+
+    class Attention(torch.nn.Module):
+        """The article's layer, written apart."""
+
+        def __init__(self, mistaken=False):
+            super().__init__()
+            for name in ("key", "query", "value"):
+                setattr(self, name, torch.nn.Linear(MODEL, MODEL))
+            self.Er = torch.nn.Parameter(torch.randn(LENGTH, MODEL // HEADS))
+            self.dropout = torch.nn.Dropout(0.3)
+            self.mistaken = mistaken
+
+        def forward(self, x):
+            heads = [
+                f(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+                for f in (self.query, self.key, self.value)
+            ]
+            q, k, v = heads
+            at = torch.arange(LENGTH)
+            r = at - at[:, None]
+            rows = torch.einsum("bhid,ijd->bhij", q, self.Er[r.clip(max=0) - 1])
+            if self.mistaken:
+                rows = rows * 1.001
+            s = (q @ k.mT + rows) / (MODEL // HEADS) ** 0.5
+            out = s.masked_fill(r > 0, -torch.inf).softmax(-1) @ v
+            return self.dropout(out.transpose(1, 2).flatten(-2))
+
+    weights = {n: x for n, x in layer(0).state_dict().items() if n != "mask"}
+    module, x = Attention().double(), tokens()
+    ours = nn.RelativeGlobalAttention(MODEL, HEADS, LENGTH, rng=1, dtype=np.float64)
+    found = relpos.compare(module, ours, x, weights=weights)
+    assert found.same and module.training and module.dropout.training
+    assert len(found.rows) == 9
+    assert verdicts(found)["grad key.bias"] in ("same", "noise")
+    wrong = relpos.compare(
+        module, Attention(mistaken=True).double(), x, weights=weights
+    )
+    assert verdicts(wrong)["grad Er"] == "differs"
+    assert all(p.grad is None for p in module.parameters())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("given", ["arrays", "tensors"])
+def test_functions_of_tensors_and_of_arrays(given):
+    torch = pytest.importorskip("torch")
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 5, 4))
+    inputs = (
+        [torch.from_numpy(x) for x in (q, k, v)] if given == "tensors" else (q, k, v)
+    )
+
+    def mine(query, key, value):
+        return relpos.attention(query, key, value, return_context=True)
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    for sides in ((attend, mine), (mine, attend)):
+        found = relpos.compare(*sides, *inputs)
+        assert found.same and len(found.rows) == 4
