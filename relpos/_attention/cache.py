@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relpos._attention.cache_rows import (
+    alike,
     as_lengths,
     as_rows,
     check_like,
@@ -241,36 +242,32 @@ class KVCache:
             self._lengths = self._lengths[order]
         self._start = self._start[order] if self._start.ndim else self._start
 
-    def positions(self, count: int = 1) -> Array:
-        """Return the positions of the next `count` tokens, as rotary ones.
+    def positions(self, rows: ArrayLike) -> Any:
+        """Return the positions of tokens to be appended next, as rotary ones.
 
         Parameters
         ----------
-        count : int, default 1
-            How many.
+        rows : array_like or tensor, (..., H, n, D)
+            Queries or keys of these tokens.
 
         Returns
         -------
-        ndarray of int64, (count,) or (..., 1, count)
-            The second where items have lengths of their own: as `apply_rotary` takes
-            them for (..., H, count, D).
+        ndarray or tensor of int64, (n,) or (..., 1, n)
+            A tensor for tensors; the second where items have lengths of their own.
 
         Raises
         ------
-        TypeError
-            `count` is no integer.
         ValueError
-            It is negative.
+            `rows` has less than two axes.
 
         See Also
         --------
         apply_rotary : Takes them.
         """
-        number = as_int("count", count, 0, POSITION_LIMIT)
+        count = _rows_of("rows", rows)
         if not self._lengths.ndim:
-            return np.arange(number) + int(self._lengths)
-        ahead: Array = self._lengths[..., None, None] + np.arange(number)
-        return ahead
+            return alike(np.arange(count) + int(self._lengths), rows)
+        return alike(self._lengths[..., None, None] + np.arange(count), rows)
 
     def arguments(self, query: ArrayLike) -> dict[str, Any]:
         """Make keywords of `attention` for the queries of the tokens appended last.
@@ -289,16 +286,15 @@ class KVCache:
         Raises
         ------
         ValueError
-            `query` has another number of rows. For those of other tokens call
-            ``attention(query, cache.key, cache.value, query_offset=..)``, with the
-            position of the first of them.
+            `query` has less than two axes or another number of rows. For those of other
+            tokens call ``attention(query, cache.key, cache.value, query_offset=..)``,
+            with the position of the first of them.
 
         See Also
         --------
         attention : Has the meaning of each.
         """
-        shape = np.shape(query)
-        rows = shape[-2] if len(shape) > 1 else 0
+        rows = _rows_of("query", query)
         if not self._count or rows != self._count:
             raise ValueError(
                 f"query: got {rows} rows, but {self._count} tokens were appended since "
@@ -309,7 +305,8 @@ class KVCache:
         if not self._lengths.ndim:
             return {**found, "query_offset": int(self._start)}
         start = np.broadcast_to(self._start, self._lengths.shape)
-        return {**found, "query_offset": start, "key_lengths": self._lengths}
+        lengths = alike(self._lengths, self.key)
+        return {**found, "query_offset": alike(start, self.key), "key_lengths": lengths}
 
     def _view(self, which: int) -> Any:
         if self._buffers is None:
@@ -346,3 +343,12 @@ class KVCache:
                 copy_rows(buffer[..., :used, :], self._room) for buffer in self._buffers
             )
         self._buffers = key, value
+
+
+def _rows_of(name: str, value: Any) -> int:
+    """How many tokens an array or a tensor is of."""
+    shape = np.shape(value)
+    if len(shape) < 2:
+        raise ValueError(f"{name}: got shape {tuple(shape)}; expected (..., H, n, D)")
+    rows: int = shape[-2]
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,15 @@ def write_items(buffer: Any, new: Any, before: Array, added: Array) -> None:
     for at in np.ndindex(batch):
         start, count = int(starts[at]), int(counts[at])
         buffer[at][:, start : start + count] = new[at][:, :count]
+
+
+def alike(integers: Array, rows: object) -> Any:
+    """Integers as a tensor beside tensors, else as the array that they are."""
+    if not is_tensor(rows):
+        return integers
+    kind: Any = rows
+    tensor = sys.modules["torch"].from_numpy(np.array(integers))
+    return tensor.to(kind.device)
 
 
 def copy_rows(rows: Any, room: int) -> Any:

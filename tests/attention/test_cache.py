@@ -128,7 +128,7 @@ def test_items_with_lengths_of_their_own(decode):
         assert_close(got[b, :, :n], whole[b, :, :n], "same_formula")
     cache.crop([2, 6])
     assert cache.lengths.tolist() == [2, 6]
-    assert cache.positions(2).tolist() == [[[2, 3]], [[6, 7]]]
+    assert cache.positions(q[:, :, :2]).tolist() == [[[2, 3]], [[6, 7]]]
     ahead = [np.stack([x[0, :, 2:6], x[1, :, 6:10]]) for x in (q, k, v)]
     cache.append(*ahead[1:], lengths=4)
     got = function(ahead[0], **cache.arguments(ahead[0]), **terms)
@@ -148,7 +148,7 @@ def test_rotary_keys_are_turned_at_their_positions(ragged):
         cache.append(k[:, :, :1], v[:, :, :1], lengths=[0, 1])
         cache.crop([0, 0])
     for at in steps():
-        places = cache.positions(at.stop - at.start)
+        places = cache.positions(q[:, :, at])
         assert places.shape == ((B, 1) if ragged else ()) + (at.stop - at.start,)
         query, key = (relpos.apply_rotary(x[:, :, at], places) for x in (q, k))
         cache.append(key, v[:, :, at])
@@ -256,6 +256,32 @@ def test_tensors_are_kept_as_they_are(dtype, lengths):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("lengths", [None, [5, 3]])
+def test_a_decode_of_tensors(lengths):
+    """By relpos.torch, with rotary positions and a bias, uniform and not."""
+    torch = pytest.importorskip("torch")
+    functions = pytest.importorskip("relpos.torch")
+    rng = np.random.default_rng(6)
+    arrays = qkv(rng, (2,), H, L, L, D, DV)
+    q, k, v = (torch.tensor(x, dtype=torch.float32) for x in arrays)
+    terms = {"is_causal": True, "rel_bias": torch.linspace(-1, 1, 2 * L - 1)}
+    turned = functions.apply_rotary(q), functions.apply_rotary(k)
+    whole = functions.attention(*turned, v, **terms)
+    cache = relpos.KVCache()
+    for start, stop in ((0, 5), (5, 6), (6, 9)):
+        first = [0, 0] if lengths is None or not start else [n - 5 for n in lengths]
+        at = [slice(start + f, stop + f) for f in first]
+        own = [torch.stack([x[b, :, at[b]] for b in (0, 1)]) for x in (q, k, v)]
+        query, key = (functions.apply_rotary(x, cache.positions(x)) for x in own[:2])
+        cache.append(key, own[2], lengths if not start else None)
+        got = functions.attention(query, **cache.arguments(query), **terms)
+        for b in (0, 1):
+            n = lengths[b] if lengths and not start else stop - start
+            want = whole[b, :, at[b]][:, :n]
+            torch.testing.assert_close(got[b, :, :n], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.torch
 def test_tensors_that_require_a_gradient_are_refused():
     torch = pytest.importorskip("torch")
     plain, leaf = torch.ones(1, 1, 4), torch.ones(1, 1, 4, requires_grad=True)
@@ -329,7 +355,8 @@ BAD = [
     (IndexError, "reorder", {"items": [-1]}, "items: got -1 to -1; expected 0 to 1"),
     (ValueError, "reorder", {"items": 1}, r"items: got shape \(\); expected \(items,"),
     (TypeError, "reorder", {"items": [0.5]}, "items: got .*float64; expected integers"),
-    (ValueError, "positions", {"count": -1}, "count: got -1; expected an integer from"),
+    (ValueError, "positions", {"rows": 3}, r"rows: got shape \(\); expected \(..., H"),
+    (ValueError, "arguments", {"query": [3.0]}, r"query: got shape \(1,\); expected"),
     (
         ValueError,
         "arguments",
@@ -359,7 +386,7 @@ def test_queries_after_a_crop_need_an_append():
 def test_an_empty_cache():
     cache = relpos.KVCache()
     assert len(cache) == cache.lengths == 0 and repr(cache) == "<KVCache of 0 tokens>"
-    assert cache.positions(2).tolist() == [0, 1]
+    assert cache.positions(ones(1, 2, 3)).tolist() == [0, 1]
     cache.crop(0)
     for name in ("key", "value"):
         with pytest.raises(ValueError, match=r"^cache: has no tokens yet"):
