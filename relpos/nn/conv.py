@@ -37,7 +37,7 @@ _BLOCK = 8
 
 #: Names of the same parameters in fairseq's sequence of modules, and those that
 #: PyTorch's newer weight normalisation gives.
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "0.weight_g": "conv.weight_g",
     "0.weight_v": "conv.weight_v",
     "0.bias": "conv.bias",
@@ -270,7 +270,7 @@ class ConvPositionEmbedding(Module):
         Module.state_dict : The way back.
         """
         if isinstance(state_dict, Mapping):
-            named = {_OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
+            named = {OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
             if len(named) == len(state_dict):  # else the base says what is left over
                 state_dict = named
         return super().load_state_dict(state_dict, strict)

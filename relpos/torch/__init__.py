@@ -56,6 +56,8 @@ from relpos.torch._schemes import (
     transformer_xl_attention as transformer_xl_attention,
 )
 
+from relpos.torch import nn as nn  # isort: skip  (its modules call these functions)
+
 del _torch
 
 __all__ = _publish(globals())

@@ -109,7 +109,7 @@ def sinusoidal(
     See Also
     --------
     relpos.sinusoidal : The same on arrays.
-    relpos.nn.SinusoidalEncoding : The same as a layer, on arrays.
+    relpos.torch.nn.SinusoidalEncoding : The same as a module.
 
     References
     ----------
@@ -159,7 +159,7 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     See Also
     --------
     relpos.learned : The same on arrays.
-    relpos.nn.LearnedAPE : The same as a layer, on arrays.
+    relpos.torch.nn.LearnedAPE : The same as a module.
 
     References
     ----------

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
+from relpos._settings import threads
 from relpos.torch._tensors import array_of, result_dtype, tensor_of
 
 Values = dict[str, Any]
@@ -108,7 +109,8 @@ class TensorFunction:
         values = self.named(args)
         if any(isinstance(value, Tensor) and value.is_meta for value in args):
             return self.like(*args)
-        array = self.forward(**self._arrays(values))
+        with threads(torch.get_num_threads()):
+            array = self.forward(**self._arrays(values))
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
 
     def like(self, *args: Any) -> Tensor:
@@ -128,7 +130,8 @@ class TensorFunction:
         if grad.is_meta:
             return self.like_backward(wanted, grad, *args)
         arrays = self._arrays(values)
-        found = self.backward(array_of("grad_out", grad), names, **arrays)
+        with threads(torch.get_num_threads()):
+            found = self.backward(array_of("grad_out", grad), names, **arrays)
         gradients = []
         for name in names:
             array = found[name]

@@ -85,6 +85,30 @@ def test_half_precision_is_computed_in_float32(smooth, dtype):
         assert torch.equal(half[name].grad, single[name].grad.to(dtype))
 
 
+def test_autocast_and_the_number_of_threads(monkeypatch):
+    numbers = []
+    rotate = relpos.torch._rotary._ROTARY.forward
+    monkeypatch.setattr(
+        relpos.torch._rotary._ROTARY,
+        "forward",
+        lambda **call: numbers.append(relpos.get_num_threads()) or rotate(**call),
+    )
+    x = torch.ones(2, 4, requires_grad=True)
+    with torch.autocast("cpu"):
+        out = relpos.torch.apply_rotary(x)
+        assert out.dtype == torch.bfloat16
+        assert relpos.torch.apply_rotary(x.double()).dtype == torch.float64
+    out.sum().backward()
+    assert x.grad.dtype == torch.float32
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        relpos.torch.apply_rotary(x)
+    finally:
+        torch.set_num_threads(before)
+    assert numbers == [before, before, 3]
+
+
 def test_any_layout(smooth):
     tensors = smooth.tensors(grad=False)
     want = run(smooth, tensors)

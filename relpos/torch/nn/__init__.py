@@ -1,0 +1,52 @@
+"""Modules for PyTorch: those of `relpos.nn`, by the names of their weights.
+
+A module takes the constructor arguments of its twin in `relpos.nn`, with ``device`` and
+``dtype`` as those of torch in the place of ``rng`` and ``dtype``, and has the entries
+of its state: either loads what the other has saved, strictly. Initial values are drawn
+from the same distributions. Where torch has the layer itself there is no second one:
+
+=========================  =============================================================
+`relpos.nn`                in PyTorch
+=========================  =============================================================
+Linear, LayerNorm          torch.nn.Linear, torch.nn.LayerNorm
+Embedding, Dropout         torch.nn.Embedding, torch.nn.Dropout
+cross_entropy              torch.nn.functional.cross_entropy
+SGD, Adam, warmup_rate     torch.optim.SGD, torch.optim.Adam, their schedulers
+load_file                  torch.load, safetensors.torch.load_file
+Module, Parameter          torch.nn.Module, torch.nn.Parameter
+=========================  =============================================================
+
+`RelativeMultiheadAttention` has no twin: it is ``torch.nn.MultiheadAttention`` with a
+relative position.
+
+See Also
+--------
+relpos.torch : The functions inside.
+relpos.nn : The same layers on arrays.
+"""
+
+from relpos._names import publish as _publish
+from relpos.torch.nn._absolute import (
+    DynamicPositionBias as DynamicPositionBias,
+    LearnedAPE as LearnedAPE,
+    SinusoidalEncoding as SinusoidalEncoding,
+)
+from relpos.torch.nn._conformer import (
+    ConformerRelPositionAttention as ConformerRelPositionAttention,
+)
+from relpos.torch.nn._conv import (
+    ConvPositionEmbedding as ConvPositionEmbedding,
+)
+from relpos.torch.nn._heads import (
+    RelativeGlobalAttention as RelativeGlobalAttention,
+    ShawAttention as ShawAttention,
+)
+from relpos.torch.nn._multihead import (
+    RelativeMultiheadAttention as RelativeMultiheadAttention,
+)
+from relpos.torch.nn._transformer_xl import (
+    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
+    update_memory as update_memory,
+)
+
+__all__ = _publish(globals())

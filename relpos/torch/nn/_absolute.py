@@ -1,0 +1,253 @@
+"""Encodings of absolute positions, and a bias from a network, as modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import relpos.torch
+from relpos._checks import as_choice, as_flag, as_int
+from relpos._encodings.sinusoidal import MAX_DIM
+from relpos.nn._inputs import as_size
+from relpos.torch.nn._layer import Layer, check_shape
+
+
+class LearnedAPE(Layer):
+    r"""A learned vector for each absolute position.
+
+    .. math:: y_n = W_n, \quad n = 0, \dots, seq - 1
+
+    Parameters
+    ----------
+    max_seq_len : int
+        Number of positions.
+    embed_size : int
+        Width of the vectors.
+    device, dtype : optional
+        As those of any module.
+
+    Attributes
+    ----------
+    embedding : torch.nn.Embedding
+        Its `weight` is (max_seq_len, embed_size).
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.nn.LearnedAPE`.
+
+    See Also
+    --------
+    relpos.nn.LearnedAPE : The same on arrays.
+    relpos.torch.learned : The vectors of any positions, as a function.
+
+    References
+    ----------
+    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
+       arXiv:1705.03122, section 3.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relpos.torch import nn
+    >>> nn.LearnedAPE(10, 4)(torch.zeros(2, 7)).shape
+    torch.Size([7, 4])
+    """
+
+    def __init__(
+        self,
+        max_seq_len: int,
+        embed_size: int,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        rows = as_size("max_seq_len", max_seq_len)
+        width = as_size("embed_size", embed_size)
+        self.embedding = nn.Embedding(rows, width, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the vectors (seq, embed_size) of positions of x (batch, seq, ...).
+
+        Raises
+        ------
+        ValueError
+            x has fewer than two axes.
+        IndexError
+            The sequence is longer than max_seq_len.
+        """
+        if x.dim() < 2:
+            raise ValueError(
+                f"x: got shape {(*x.shape,)}; expected (batch, seq[, ...])"
+            )
+        rows = self.embedding.num_embeddings
+        if x.shape[1] > rows:
+            raise IndexError(
+                f"x: got a sequence of {x.shape[1]}; expected at most max_seq_len = "
+                f"{rows}"
+            )
+        return relpos.torch.learned(self.embedding.weight, x.shape[1])
+
+
+class SinusoidalEncoding(Layer):
+    r"""Add the sinusoidal encoding of the positions.
+
+    .. math:: y_n = x_n + P_n
+
+    Parameters
+    ----------
+    embed_size : int
+        Width of the input.
+    max_len : int, optional
+        Longest sequence; None: any.
+    layout : {"interleaved", "concat"}
+        As in `relpos.torch.sinusoidal`.
+    device, dtype : optional
+        Accepted as those of any module; there is nothing that has them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.nn.SinusoidalEncoding`.
+
+    See Also
+    --------
+    relpos.nn.SinusoidalEncoding : The same on arrays.
+    relpos.torch.sinusoidal : P as a function.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
+       section 3.5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relpos.torch import nn
+    >>> nn.SinusoidalEncoding(2)(torch.zeros(1, 2, 2)).numpy().round(2)
+    array([[[0.  , 1.  ],
+            [0.84, 0.54]]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        embed_size: int,
+        max_len: int | None = None,
+        layout: str = "interleaved",
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.embed_size = as_int("embed_size", embed_size, 1, MAX_DIM)
+        self.max_len = None if max_len is None else as_size("max_len", max_len)
+        self.layout = as_choice("layout", layout, ("interleaved", "concat"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x (batch, seq, embed_size) with the encoding added, in x's dtype.
+
+        Raises
+        ------
+        ValueError
+            x is of another shape, or the sequence longer than max_len.
+        """
+        check_shape("x", x, ("batch", "seq", self.embed_size))
+        length = x.shape[1]
+        if self.max_len is not None and length > self.max_len:
+            raise ValueError(
+                f"x: got a sequence of {length}; expected at most max_len = "
+                f"{self.max_len}"
+            )
+        return x + relpos.torch.sinusoidal(
+            length, self.embed_size, layout=self.layout, dtype=x.dtype
+        )
+
+
+class DynamicPositionBias(Layer):
+    r"""One attention bias per head and relative position, from a small network.
+
+    .. math::
+
+        b_{h, r} = MLP(d)_h, \quad d = -r \;\text{ or }\; sign(-r) \log(|r| + 1)
+
+    r is key minus query as everywhere; inside, the network is given query minus key.
+    It has `depth` hidden layers of `dim` with x sigmoid(x) after each, then `heads`
+    outputs.
+
+    Parameters
+    ----------
+    dim, heads, depth : int
+        Width of the hidden layers, outputs, and number of hidden layers.
+    log_distance : bool, default False
+        Whether the logarithm of the distance goes in.
+    device, dtype : optional
+        As those of any module.
+
+    Attributes
+    ----------
+    mlp : torch.nn.ModuleList
+        In `state_dict`: ``mlp.{i}.0`` for i < depth, then ``mlp.{depth}``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.nn.DynamicPositionBias`.
+
+    See Also
+    --------
+    relpos.nn.DynamicPositionBias : The same on arrays.
+    relpos.torch.attention : Takes the result as `rel_bias`.
+
+    References
+    ----------
+    .. [1] Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2021,
+       arXiv:2111.09883, section 3.3 (log-spaced distances).
+
+    Examples
+    --------
+    >>> from relpos.torch import nn
+    >>> nn.DynamicPositionBias(dim=8, heads=2, depth=2)(5).shape
+    torch.Size([2, 9])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        depth: int,
+        log_distance: bool = False,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        width, outputs = as_size("dim", dim), as_size("heads", heads)
+        self.log_distance = as_flag("log_distance", log_distance)
+        options = {"device": device, "dtype": dtype}
+        hidden = [
+            nn.Sequential(nn.Linear(width if layer else 1, width, **options), nn.SiLU())
+            for layer in range(as_size("depth", depth))
+        ]
+        self.mlp = nn.ModuleList([*hidden, nn.Linear(width, outputs, **options)])
+
+    def forward(self, length: int) -> Tensor:
+        """Return the bias (heads, 2 length - 1), a `rel_bias` of attention.
+
+        Raises
+        ------
+        ValueError
+            The length is below 1.
+        """
+        if length < 1:
+            raise ValueError(f"length: got {length}; expected an integer of at least 1")
+        weight = next(self.parameters())
+        x = torch.arange(length - 1, -length, -1).to(weight)
+        if self.log_distance:
+            x = x.sign() * (x.abs() + 1).log()
+        x = x[:, None]
+        for layer in self.mlp:
+            x = layer(x)
+        return x.T

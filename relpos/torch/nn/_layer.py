@@ -1,0 +1,71 @@
+"""What the modules share: weights from arrays, checks, heads apart and together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relpos._checks import kind_of
+
+
+class Layer(torch.nn.Module):
+    """A module that takes a state of `relpos.nn` as well, whose entries are arrays."""
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        # children are given what is left in this mapping, so their arrays count here
+        for name, value in state_dict.items():
+            if name.startswith(prefix) and isinstance(value, np.ndarray):
+                state_dict[name] = torch.tensor(value)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
+    """Raise unless the axes are those of `shape`: an int is fixed and a word free."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: got {kind_of(tensor)}; expected a tensor")
+    fits = tensor.dim() == len(shape) and all(
+        isinstance(want, str) or size == want
+        for size, want in zip(tensor.shape, shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ValueError(f"{name}: got shape {(*tensor.shape,)}; expected ({wanted})")
+
+
+def as_zero_one(name: str, mask: Tensor) -> Tensor:
+    """Return a mask of True/False or 1/0 as booleans.
+
+    Other values are an error, except while compiling, which may not ask for values.
+    """
+    if mask.dtype == torch.bool:
+        return mask
+    flags = mask.bool()
+    if not torch.compiler.is_compiling() and not torch.equal(
+        flags.to(mask.dtype), mask
+    ):
+        raise ValueError(
+            f"{name}: has values other than 0 and 1; expected a mask, not scores to add"
+        )
+    return flags
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """View (..., L, H * D) as (..., H, L, D)."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(-2, -3)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(..., H, L, D) -> (..., L, H * D), the opposite of `split_heads`."""
+    return x.transpose(-2, -3).flatten(-2)
+
+
+def drawn(shape: tuple[int, ...], device: Any, dtype: Any) -> torch.nn.Parameter:
+    """Return a parameter from the uniform distribution of Glorot and Bengio."""
+    start = torch.empty(shape, device=device, dtype=dtype)
+    bound = (6.0 / (shape[-1] + shape[-2])) ** 0.5
+    return torch.nn.Parameter(start.uniform_(-bound, bound))

@@ -1,0 +1,373 @@
+"""Multi-head attention with relative positions, in the place of PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relpos._checks import as_flag, kind_of
+from relpos.nn._inputs import as_probability, as_size, head_dim
+from relpos.torch.nn._layer import Layer, check_shape, join_heads, split_heads
+from relpos.torch.nn._positions import SCHEMES, sizes_of
+
+
+class RelativeMultiheadAttention(Layer):
+    r"""``torch.nn.MultiheadAttention`` with relative positions: same call, same names.
+
+    .. math::
+
+        out = W_o \, softmax(s) \, V + b_o, \quad
+        s_{ij} = \frac{q_i k_j}{\sqrt D} + position_{ij}
+
+    where the term of `position` is that of
+
+    ==================  =============================================  ================
+    `position`          its function                                   in the state
+    ==================  =============================================  ================
+    None                none: PyTorch's numbers                        nothing
+    "shaw"              `relpos.torch.shaw_attention`                  rel_key,
+                                                                       rel_value
+    "music"             `relpos.torch.relative_global_attention`,      rel_key
+                        always causal
+    "transformer_xl"    `relpos.torch.transformer_xl_attention` over   pos_bias_u,
+                        projected sinusoids                            pos_bias_v,
+                                                                       pos_proj.weight
+    "t5"                `relpos.torch.t5_bias`, beside scores that     rel_bias
+                        are scaled
+    "alibi"             `relpos.torch.alibi_bias`                      nothing
+    "rope"              `relpos.torch.apply_rotary`                    nothing
+    "fire"              `relpos.torch.fire_attention`                  w1, b1, w2, b2,
+                                                                       c, threshold
+    "deberta"           `relpos.recipes.deberta`, positions projected  rel_embeddings
+                        by the weights of queries and keys
+    ==================  =============================================  ================
+
+    Parameters
+    ----------
+    embed_dim, num_heads, dropout, bias : as in ``torch.nn.MultiheadAttention``
+        Width, heads, dropout of the weights, and whether projections have a bias.
+    add_bias_kv, add_zero_attn : bool
+        Only False: a row that is added to the keys has no position.
+    kdim, vdim, batch_first, device, dtype : as in ``torch.nn.MultiheadAttention``
+        Widths of key and value, and order of axes.
+    position : str, optional
+        The scheme, of the table above.
+    max_relative_position : int, optional
+        Of "shaw" (default 16) the distance from which on rows are the same; of
+        "deberta" (512) the distance to which its buckets grow.
+    max_len : int, optional
+        Of "music" (1024): rows of the table, and longest sequence.
+    num_buckets : int, optional
+        Of "t5" (32); of "deberta" (256) on each side.
+    max_distance : int, optional
+        Of "t5" (128) where the last bucket begins; of "fire" (512) the threshold that
+        its training starts from.
+    bidirectional : bool, optional
+        Of "t5" (True): whether the future has buckets of its own.
+    base : float, optional
+        Of "rope" (10000).
+    width : int, optional
+        Of "fire" (32): units of its network.
+
+    Attributes
+    ----------
+    in_proj_weight, in_proj_bias, out_proj : as in ``torch.nn.MultiheadAttention``
+        And `q_proj_weight`, `k_proj_weight`, `v_proj_weight` where widths differ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is of the wrong kind or out of its range, or belongs to another
+        `position`.
+
+    See Also
+    --------
+    relpos.torch.attention : The attention as a function, masks the other way round.
+    ShawAttention, RelativeGlobalAttention : Layers of one scheme.
+
+    Notes
+    -----
+    It stands in for ``self_attn`` of ``torch.nn.TransformerEncoderLayer`` too, and
+    keeps that off PyTorch's fused path, which knows no positions. Three things differ
+    from PyTorch's module: a query that sees no key gets the output's bias, not nan;
+    weights are those before dropout, and have no gradient; ``is_causal`` needs no
+    `attn_mask` beside it.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; each
+       scheme's paper stands with its function.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relpos.torch import nn
+    >>> x = torch.ones(2, 5, 16)
+    >>> layer = nn.RelativeMultiheadAttention(16, 4, batch_first=True, position="shaw")
+    >>> out, weights = layer(x, x, x)
+    >>> out.shape, weights.shape
+    (torch.Size([2, 5, 16]), torch.Size([2, 5, 5]))
+
+    In a layer of PyTorch's:
+
+    >>> encoder = torch.nn.TransformerEncoderLayer(16, 4, batch_first=True)
+    >>> encoder.self_attn = layer
+    >>> encoder(x).shape
+    torch.Size([2, 5, 16])
+    """
+
+    #: What PyTorch's layers ask before they take their fused path past this module.
+    _qkv_same_embed_dim = False
+    in_proj_weight: nn.Parameter | None
+    in_proj_bias: nn.Parameter | None
+    q_proj_weight: nn.Parameter | None
+    k_proj_weight: nn.Parameter | None
+    v_proj_weight: nn.Parameter | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        position: str | None = None,
+        max_relative_position: int | None = None,
+        max_len: int | None = None,
+        num_buckets: int | None = None,
+        max_distance: int | None = None,
+        bidirectional: bool | None = None,
+        base: float | None = None,
+        width: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, given in (
+            ("add_bias_kv", add_bias_kv),
+            ("add_zero_attn", add_zero_attn),
+        ):
+            if given:
+                raise ValueError(
+                    f"{name}: got {given!r}; expected False, as a row that is added to "
+                    "the keys has no position"
+                )
+        self.embed_dim = as_size("embed_dim", embed_dim)
+        self.num_heads = as_size("num_heads", num_heads)
+        self.head_dim = head_dim(embed_dim, num_heads, ("embed_dim", "num_heads"))
+        self.kdim = embed_dim if kdim is None else as_size("kdim", kdim)
+        self.vdim = embed_dim if vdim is None else as_size("vdim", vdim)
+        self.dropout = as_probability("dropout", dropout)
+        self.batch_first = as_flag("batch_first", batch_first)
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._make_projections(as_flag("bias", bias), options)
+        sizes = {
+            "max_relative_position": max_relative_position,
+            "max_len": max_len,
+            "num_buckets": num_buckets,
+            "max_distance": max_distance,
+            "bidirectional": bidirectional,
+            "base": base,
+            "width": width,
+        }
+        self.position = position
+        self.sizes = sizes_of(position, sizes)
+        SCHEMES[position].make(self, self.sizes, options)
+
+    def _make_projections(self, bias: bool, options: dict[str, Any]) -> None:
+        """Make what PyTorch's module has, by its names and with its initial values."""
+        width = self.embed_dim
+        packed = self.kdim == self.vdim == width
+        shapes = {
+            "in_proj_weight": (3 * width, width) if packed else None,
+            "q_proj_weight": None if packed else (width, width),
+            "k_proj_weight": None if packed else (width, self.kdim),
+            "v_proj_weight": None if packed else (width, self.vdim),
+        }
+        for name, shape in shapes.items():
+            weight = None
+            if shape is not None:
+                weight = nn.Parameter(torch.empty(shape, **options))
+                nn.init.xavier_uniform_(weight)
+            self.register_parameter(name, weight)
+        start = nn.Parameter(torch.zeros(3 * width, **options)) if bias else None
+        self.register_parameter("in_proj_bias", start)
+        self.out_proj = nn.Linear(width, width, bias=bias, **options)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def extra_repr(self) -> str:
+        """Return the arguments that its repr shows."""
+        sizes = "".join(f", {name}={value!r}" for name, value in self.sizes.items())
+        return f"{self.embed_dim}, {self.num_heads}, position={self.position!r}{sizes}"
+
+    def projections(self) -> tuple[Any, Any]:
+        """Return weights and biases of the projections of query, key and value."""
+        weights: Any = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        biases: Any = (None,) * 3
+        if self.in_proj_bias is not None:
+            biases = self.in_proj_bias.chunk(3)
+        return weights, biases
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        query_offset: int | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend, as ``torch.nn.MultiheadAttention`` is called.
+
+        Parameters
+        ----------
+        query, key, value : Tensor
+            (L, N, E), with `batch_first` (N, L, E), or (L, E).
+        key_padding_mask : Tensor, (N, S) or (S,), optional
+            Of bool: True = **hidden**. Floating: added to the scores.
+        need_weights : bool, default True
+            Also return the weights, which take O(L S) memory.
+        attn_mask : Tensor, (L, S) or (N * num_heads, L, S), optional
+            Of bool: True = **hidden**. Floating: added to the scores.
+        average_attn_weights : bool, default True
+            Return the mean of the weights over the heads, not those of each.
+        is_causal : bool, default False
+            Says that `attn_mask` is the causal one, which then is not read.
+        query_offset : int, optional
+            Position of query 0 minus that of key 0, where their numbers differ.
+
+        Returns
+        -------
+        tuple of Tensor and (Tensor or None)
+            The output, of the layout of `query`; and the weights, (N, L, S) or
+            (N, num_heads, L, S), unbatched without N.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A shape does not fit, or lengths differ without a `query_offset` where the
+            scheme asks for one.
+        """
+        terms, unbatched = self._project(query, key, value)
+        batch, heads, length, _ = terms[0].shape
+        sizes = batch, heads, length, terms[1].shape[-2]
+        keywords = self._placed(query_offset, *sizes[2:])
+        causal = as_flag("is_causal", is_causal)
+        mask = _merged(
+            None if causal else attn_mask, key_padding_mask, sizes, query.dtype
+        )
+        keywords |= {
+            "attn_mask": mask,
+            "is_causal": causal,
+            "dropout_p": self.dropout if self.training else 0.0,
+            "return_weights": need_weights,
+        }
+        found = SCHEMES[self.position].attend(self, terms, keywords)
+        out = self.out_proj(join_heads(found.out if need_weights else found))
+        weights = found.weights if need_weights else None
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(dim=1)
+        if unbatched:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], bool]:
+        """Return (N, H, L, D) of each of the three, and whether there was no N."""
+        unbatched = query.dim() == 2
+        batch = () if unbatched else ("N",)
+        lengths = ("L", *batch) if not self.batch_first else (*batch, "L")
+        check_shape("query", query, (*lengths, self.embed_dim))
+        fixed = () if unbatched else (query.shape[0 if self.batch_first else 1],)
+        lengths = ("S", *fixed) if not self.batch_first else (*fixed, "S")
+        check_shape("key", key, (*lengths, self.kdim))
+        check_shape("value", value, (*key.shape[:-1], self.vdim))
+        weights, biases = self.projections()
+        if query is key is value and self.in_proj_weight is not None:
+            packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
+            parts = packed.chunk(3, dim=-1)
+        else:
+            inputs = zip((query, key, value), weights, biases, strict=True)
+            parts = tuple(nn.functional.linear(*each) for each in inputs)
+        if unbatched:
+            parts = tuple(part[None] for part in parts)
+        elif not self.batch_first:
+            parts = tuple(part.transpose(0, 1) for part in parts)
+        q, k, v = (split_heads(part, self.num_heads) for part in parts)
+        return (q, k, v), unbatched
+
+    def _placed(self, offset: int | None, length: int, total: int) -> dict[str, Any]:
+        """Return the keyword that says where the queries stand."""
+        if offset is not None:
+            return {"query_offset": offset}
+        if length != total and not SCHEMES[self.position].lengths_may_differ:
+            raise ValueError(
+                f"query_offset: got None for {length} queries and {total} keys; "
+                f"expected an integer, as position={self.position!r} asks where query "
+                "0 stands"
+            )
+        return {}
+
+
+def _merged(
+    attn_mask: Tensor | None,
+    padding: Tensor | None,
+    sizes: tuple[int, int, int, int],
+    dtype: torch.dtype,
+) -> Tensor | None:
+    """Return both masks as one of `relpos.torch.attention`: True = may attend."""
+    batch, heads, length, total = sizes
+    masks = []
+    if attn_mask is not None:
+        _check_kind("attn_mask", attn_mask)
+        if attn_mask.dim() == 3:
+            check_shape("attn_mask", attn_mask, (batch * heads, length, total))
+            attn_mask = attn_mask.unflatten(0, (batch, heads))
+        else:
+            check_shape("attn_mask", attn_mask, (length, total))
+        masks.append(attn_mask)
+    if padding is not None:
+        _check_kind("key_padding_mask", padding)
+        padding = padding[None] if padding.dim() == 1 else padding
+        check_shape("key_padding_mask", padding, (batch, total))
+        masks.append(padding[:, None, None])
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+        return ~hidden
+    added = [_added(mask, dtype) for mask in masks]
+    return added[0] if len(added) == 1 else added[0] + added[1]
+
+
+def _check_kind(name: str, mask: Any) -> None:
+    if not isinstance(mask, Tensor) or not (
+        mask.dtype == torch.bool or mask.is_floating_point()
+    ):
+        kind = mask.dtype if isinstance(mask, Tensor) else kind_of(mask)
+        raise TypeError(
+            f"{name}: got {kind}; expected a tensor of bool (True = hidden) or floats"
+        )
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask as numbers to add to the scores."""
+    if mask.dtype != torch.bool:
+        return mask
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(mask, -torch.inf)

@@ -1,0 +1,240 @@
+"""The schemes of `RelativeMultiheadAttention`: what each learns, how it attends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import relpos.torch
+from relpos import recipes
+from relpos._checks import as_choice, as_flag, as_real
+from relpos.nn._inputs import as_size
+from relpos.torch.nn._layer import drawn, split_heads
+
+Sizes = Mapping[str, Any]
+Options = Mapping[str, Any]
+Terms = tuple[Tensor, Tensor, Tensor]
+
+
+class Scheme(NamedTuple):
+    """What a `position` stands for.
+
+    sizes: its own arguments and their defaults. make: called with the module, sizes and
+    {device, dtype}; registers parameters and buffers. attend: called with the module,
+    (query, key, value) in heads, and keywords of attention.
+    """
+
+    sizes: Sizes
+    make: Callable[[Any, Sizes, Options], None]
+    attend: Callable[..., Any]
+    lengths_may_differ: bool = False  # without a query_offset
+
+
+def sizes_of(position: str | None, given: Sizes) -> Sizes:
+    """Return the sizes of a scheme: those that are given, and else its defaults."""
+    if position is not None:
+        as_choice("position", position, [name for name in SCHEMES if name is not None])
+    own = SCHEMES[position].sizes
+    for name, value in given.items():
+        if value is not None and name not in own:
+            theirs = [key for key, scheme in SCHEMES.items() if name in scheme.sizes]
+            raise ValueError(
+                f"{name}: got {value!r} with position={position!r}; expected None, as "
+                f"it belongs to {', '.join(map(repr, theirs))}"
+            )
+    sizes = {n: own[n] if given[n] is None else given[n] for n in own}
+    for name, value in sizes.items():
+        if name == "base":
+            as_real(name, value)
+        elif name == "bidirectional":
+            as_flag(name, value)
+        else:
+            as_size(name, value, 0 if name == "max_relative_position" else 1)
+    return sizes
+
+
+def _parameter(shape: tuple[int, ...], options: Options, std: float) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, **options).normal_(std=std))
+
+
+def _offset(keywords: Mapping[str, Any]) -> int:
+    return keywords.get("query_offset") or 0
+
+
+# ---- none, and tables of vectors ----------------------------------------------------
+
+
+def _make_none(module: Any, sizes: Sizes, options: Options) -> None:
+    pass
+
+
+def _attend_none(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    keywords.setdefault("query_offset", 0)  # causal from the first query and key on
+    return relpos.torch.attention(*terms, **keywords)
+
+
+def _make_shaw(module: Any, sizes: Sizes, options: Options) -> None:
+    shape = 2 * sizes["max_relative_position"] + 1, module.head_dim
+    module.rel_key = drawn(shape, **options)
+    module.rel_value = drawn(shape, **options)
+
+
+def _attend_shaw(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    tables = module.rel_key, module.rel_value
+    return relpos.torch.shaw_attention(*terms, *tables, **keywords)
+
+
+def _make_music(module: Any, sizes: Sizes, options: Options) -> None:
+    module.rel_key = _parameter((sizes["max_len"], module.head_dim), options, 1.0)
+
+
+def _attend_music(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    keywords["is_causal"] = True
+    return relpos.torch.relative_global_attention(*terms, module.rel_key, **keywords)
+
+
+def _make_transformer_xl(module: Any, sizes: Sizes, options: Options) -> None:
+    shape = module.num_heads, module.head_dim
+    module.pos_bias_u = _parameter(shape, options, 0.02)
+    module.pos_bias_v = _parameter(shape, options, 0.02)
+    width = module.embed_dim
+    module.pos_proj = nn.Linear(width, width, bias=False, **options)
+
+
+def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    lq, lk = terms[0].shape[-2], terms[1].shape[-2]
+    keywords.setdefault("query_offset", lk - lq)
+    farthest = lq - 1 + keywords["query_offset"]
+    distances = farthest - torch.arange(lq + lk - 1)
+    encodings = relpos.torch.sinusoidal(
+        distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
+    )
+    table = split_heads(module.pos_proj(encodings), module.num_heads)
+    return relpos.torch.transformer_xl_attention(
+        *terms,
+        table,
+        module.pos_bias_u,
+        module.pos_bias_v,
+        min_relative_position=-farthest,
+        **keywords,
+    )
+
+
+def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
+    if module.kdim != module.embed_dim:
+        raise ValueError(
+            f"kdim: got {module.kdim} with position='deberta', which projects "
+            f"positions as keys; expected embed_dim = {module.embed_dim}"
+        )
+    span, reach = sizes["num_buckets"], sizes["max_relative_position"]
+    table = np.zeros((2 * span, module.head_dim))
+    recipe = recipes.deberta(table, table, max_position=reach)
+    module.rel_embeddings = _parameter((2 * span, module.embed_dim), options, 0.02)
+    _keep(module, recipe["buckets"], options)
+
+
+def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    (w_q, w_k, _), (b_q, b_k, _) = module.projections()
+    rows = module.rel_embeddings
+    pos_query, pos_key = (
+        split_heads(nn.functional.linear(rows, weight, bias), module.num_heads)
+        for weight, bias in ((w_q, b_q), (w_k, b_k))
+    )
+    return relpos.torch.attention(
+        *terms,
+        rel_key=pos_key,
+        rel_query=pos_query,
+        buckets=module.buckets,
+        scale=(3 * module.head_dim) ** -0.5,
+        **keywords,
+    )
+
+
+# ---- biases, and rotations ----------------------------------------------------------
+
+
+def _keep(module: Any, buckets: np.ndarray[Any, Any], options: Options) -> None:
+    """Make the buckets of a scheme a buffer, which no state has."""
+    tensor = torch.tensor(buckets, device=options["device"])
+    module.register_buffer("buckets", tensor, persistent=False)
+
+
+def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
+    shape = sizes["num_buckets"], module.num_heads
+    module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
+    recipe = recipes.t5(
+        np.zeros(shape),
+        num_buckets=shape[0],
+        bidirectional=sizes["bidirectional"],
+        max_distance=sizes["max_distance"],
+    )
+    _keep(module, recipe["buckets"], options)
+
+
+def _attend_t5(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    return relpos.torch.attention(
+        *terms, rel_bias=module.rel_bias.T, buckets=module.buckets, **keywords
+    )
+
+
+def _make_alibi(module: Any, sizes: Sizes, options: Options) -> None:
+    slopes = relpos.torch.alibi_slopes(module.num_heads).to(**options)
+    module.register_buffer("slopes", slopes, persistent=False)
+
+
+def _attend_alibi(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    lq, lk, offset = terms[0].shape[-2], terms[1].shape[-2], _offset(keywords)
+    length = max(lq + offset, lk - offset, 1)
+    bias = relpos.torch.alibi_bias(module.slopes, length)
+    return relpos.torch.attention(*terms, rel_bias=bias, **keywords)
+
+
+def _make_rope(module: Any, sizes: Sizes, options: Options) -> None:
+    if module.head_dim % 2:
+        raise ValueError(
+            f"num_heads: got {module.num_heads}, heads of {module.head_dim} columns, "
+            "with position='rope'; expected an even number of columns"
+        )
+    module.base = float(sizes["base"])
+
+
+def _attend_rope(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    query, key, value = terms
+    offset = _offset(keywords)
+    query = relpos.torch.apply_rotary(query, base=module.base, offset=offset)
+    key = relpos.torch.apply_rotary(key, base=module.base)
+    return relpos.torch.attention(query, key, value, **keywords)
+
+
+def _make_fire(module: Any, sizes: Sizes, options: Options) -> None:
+    hidden = nn.Linear(1, sizes["width"], **options)
+    output = nn.Linear(sizes["width"], module.num_heads, **options)
+    module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
+    module.b1, module.w2, module.b2 = hidden.bias, output.weight, output.bias
+    module.c = nn.Parameter(torch.tensor(0.1, **options))
+    start = float(sizes["max_distance"])
+    module.threshold = nn.Parameter(torch.tensor(start, **options))
+
+
+def _attend_fire(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
+    network = module.w1, module.b1, module.w2, module.b2, module.c, module.threshold
+    return relpos.torch.fire_attention(*terms, *network, **keywords)
+
+
+_T5 = {"num_buckets": 32, "max_distance": 128, "bidirectional": True}
+_DEBERTA = {"max_relative_position": 512, "num_buckets": 256}
+SCHEMES: dict[str | None, Scheme] = {
+    None: Scheme({}, _make_none, _attend_none, True),
+    "shaw": Scheme({"max_relative_position": 16}, _make_shaw, _attend_shaw),
+    "music": Scheme({"max_len": 1024}, _make_music, _attend_music),
+    "transformer_xl": Scheme({}, _make_transformer_xl, _attend_transformer_xl, True),
+    "t5": Scheme(_T5, _make_t5, _attend_t5),
+    "alibi": Scheme({}, _make_alibi, _attend_alibi),
+    "rope": Scheme({"base": 10000.0}, _make_rope, _attend_rope),
+    "fire": Scheme({"width": 32, "max_distance": 512}, _make_fire, _attend_fire),
+    "deberta": Scheme(_DEBERTA, _make_deberta, _attend_deberta),
+}

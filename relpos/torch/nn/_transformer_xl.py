@@ -1,0 +1,296 @@
+"""Transformer-XL's attention as a module, and the memory that it carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import relpos.torch
+from relpos._checks import as_flag, as_int
+from relpos.nn._inputs import as_not_negative, as_probability, as_size
+from relpos.nn._transformer_xl import own_form, shared_form
+from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
+
+
+class RelPartialLearnableMultiHeadAttn(Layer):
+    r"""Attention of Transformer-XL over a memory and a segment, with residual and norm.
+
+    .. math::
+
+        s_{ij} = \frac{(q_i + u) k_j + (q_i + v) W_r R_{i - j}}{\sqrt{D}}, \quad
+        out = norm(w + W_o \, softmax(s) V)
+
+    Keys and values come from the memory followed by the segment, queries from the
+    segment. Time is the first axis of every tensor.
+
+    Parameters
+    ----------
+    n_head, d_model, d_head : int
+        Heads, width of the model, width of a head; the product of n_head and d_head
+        need not be d_model.
+    dropout : float
+        On the output of `o_net`.
+    dropatt : float, default 0
+        On the attention weights.
+    pre_lnorm : bool, default False
+        Normalise memory and segment before the projections instead of the sum after.
+    r_r_bias, r_w_bias : optional
+        Anything but None for both says that the model owns v and u and passes them at
+        each call, as in the original; what is given here is not kept.
+    layer_norm_epsilon : float, default 1e-5
+        Added to the variance by `layer_norm`.
+    tgt_len, ext_len, mem_len : optional
+        Accepted for the original's sake, not used.
+    device, dtype : optional
+        As those of any module.
+
+    Attributes
+    ----------
+    qkv_net, r_net, o_net : torch.nn.Linear
+        Without bias; qkv_net packs queries, keys and values.
+    layer_norm : torch.nn.LayerNorm
+    r_w_bias, r_r_bias : torch.nn.Parameter, (n_head, d_head)
+        u and v, where the module owns them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.nn.RelPartialLearnableMultiHeadAttn`.
+
+    See Also
+    --------
+    relpos.nn.RelPartialLearnableMultiHeadAttn : The same on arrays.
+    relpos.torch.transformer_xl_attention : The attention as a function.
+    update_memory : The memory for the next segment.
+
+    Notes
+    -----
+    Masks have the original's polarity: True or 1 = **hidden**. A mask that hides every
+    future key makes the module causal; otherwise r needs rows for the future. A
+    compiled program may not ask for a mask's values: there r without such rows says
+    that the module is causal.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> layer = relpos.torch.nn.RelPartialLearnableMultiHeadAttn(2, 16, 8, dropout=0.0)
+    >>> w = mems = torch.ones(5, 3, 16)
+    >>> r = relpos.torch.sinusoidal(torch.arange(9, -1, -1), 16, layout="concat")
+    >>> future = torch.ones(5, 10, dtype=torch.bool).triu(6)[:, :, None]
+    >>> layer(w, r, future, mems).shape  # True = hidden
+    torch.Size([5, 3, 16])
+    """
+
+    def __init__(
+        self,
+        n_head: int,
+        d_model: int,
+        d_head: int,
+        dropout: float,
+        dropatt: float = 0.0,
+        pre_lnorm: bool = False,
+        r_r_bias: object = None,
+        r_w_bias: object = None,
+        layer_norm_epsilon: float = 1e-5,
+        *,
+        tgt_len: object = None,
+        ext_len: object = None,
+        mem_len: object = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.n_head, self.d_head = as_size("n_head", n_head), as_size("d_head", d_head)
+        self.d_model = as_size("d_model", d_model)
+        self.dropatt = as_probability("dropatt", dropatt)
+        self.pre_lnorm = as_flag("pre_lnorm", pre_lnorm)
+        if (r_r_bias is None) != (r_w_bias is None):
+            name = "r_r_bias" if r_r_bias is None else "r_w_bias"
+            raise ValueError(
+                f"{name}: got None while the other bias is given; expected both (the "
+                "model passes them at each call) or neither (the layer owns them)"
+            )
+        self.owns_biases = r_r_bias is None
+        inner = self.n_head * self.d_head
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.qkv_net = nn.Linear(d_model, 3 * inner, bias=False, **options)
+        self.r_net = nn.Linear(d_model, inner, bias=False, **options)
+        self.o_net = nn.Linear(inner, d_model, bias=False, **options)
+        epsilon = as_not_negative("layer_norm_epsilon", layer_norm_epsilon)
+        self.layer_norm = nn.LayerNorm(d_model, eps=epsilon, **options)
+        self.drop = nn.Dropout(as_probability("dropout", dropout))
+        if self.owns_biases:
+            shape = self.n_head, self.d_head  # small, as Hugging Face starts them
+            u, v = (torch.empty(shape, **options).normal_(0.0, 0.02) for _ in range(2))
+            self.r_w_bias, self.r_r_bias = nn.Parameter(u), nn.Parameter(v)
+
+    def forward(self, w: Tensor, r: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        """Attend from the segment to memory and segment.
+
+        The call is ``(w, r, attn_mask=None, mems=None)``, or, where the model owns the
+        biases, ``(w, r, r_w_bias, r_r_bias, attn_mask=None, mems=None)``.
+
+        Parameters
+        ----------
+        w : Tensor, (Lq, B, d_model)
+            The segment.
+        r : Tensor, (R, 1, d_model) or (R, d_model)
+            Encodings of the distances Lk-1, Lk-2, ..., 0, with Lk = M + Lq: causal.
+            Without a mask that hides the future, on to -(Lq-1): R >= Lk + Lq - 1.
+        r_w_bias, r_r_bias : Tensor, (n_head, d_head)
+            Biases u and v.
+        attn_mask : Tensor of bool, or 0 and 1, optional
+            True = **hidden**: (Lk, B) hides keys, (Lq, Lk, B or 1) pairs.
+        mems : Tensor, (M, B, d_model), optional
+            The memory.
+
+        Returns
+        -------
+        Tensor, (Lq, B, d_model)
+            The segment after attention, residual and norm.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `relpos.nn.RelPartialLearnableMultiHeadAttn`'s call.
+        """
+        if self.owns_biases:
+            u, v = self.r_w_bias, self.r_r_bias
+            mask, mems = own_form(*args, **keywords)
+        else:
+            u, v, mask, mems = shared_form(*args, **keywords)
+        check_shape("w", w, ("Lq", "B", self.d_model))
+        both = w
+        if mems is not None:
+            check_shape("mems", mems, ("M", w.shape[1], self.d_model))
+            both = torch.cat([mems, w])
+        length, total = len(w), len(both)
+        rows = self._read_rows(r)
+        hidden = _read_mask(mask, length, total, w.shape[1])
+        causal = _is_causal(hidden, length, total, len(rows))
+        packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
+        query, key, value = packed.chunk(3, dim=-1)
+        out: Any = relpos.torch.transformer_xl_attention(
+            self._split(query[total - length :]),
+            self._split(key),
+            self._split(value),
+            self.r_net(rows).unflatten(-1, (self.n_head, self.d_head)).transpose(0, 1),
+            u,
+            v,
+            attn_mask=None if hidden is None else ~hidden,
+            is_causal=causal,
+            min_relative_position=1 - total,
+            dropout_p=self.dropatt if self.training else 0.0,
+        )
+        out = w + self.drop(self.o_net(out.permute(2, 0, 1, 3).flatten(-2)))
+        return out if self.pre_lnorm else self.layer_norm(out)
+
+    def _read_rows(self, r: Tensor) -> Tensor:
+        """Check r and return it as (R, d_model)."""
+        rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
+        check_shape("r", rows, ("R", self.d_model))
+        return rows
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(L, B, H * D) -> (B, H, L, D)"""
+        return x.unflatten(-1, (self.n_head, self.d_head)).permute(1, 2, 0, 3)
+
+
+def _read_mask(mask: Any, length: int, total: int, batch: int) -> Tensor | None:
+    """Return what is hidden, (B or 1, 1, Lq or 1, Lk)."""
+    if mask is None:
+        return None
+    shapes = {(total, batch), (length, total, batch), (length, total, 1)}
+    if tuple(mask.shape) not in shapes:
+        raise ValueError(
+            f"attn_mask: got shape {(*mask.shape,)}; expected (Lk, B) = "
+            f"{(total, batch)} or (Lq, Lk, B or 1) = {(length, total, batch)}"
+        )
+    hidden = as_zero_one("attn_mask", mask)
+    if hidden.dim() == 2:
+        hidden = hidden[None]
+    return hidden.permute(2, 0, 1)[:, None]
+
+
+def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> bool:
+    """Whether every future key is hidden; r has to have rows for the others."""
+    need = total + length - 1
+    if torch.compiler.is_compiling():
+        causal = rows < need
+    elif hidden is None:
+        causal = length <= 1  # then no key is in the future
+    else:
+        future = torch.ones(length, total, dtype=torch.bool).triu(total - length + 1)
+        causal = not bool((~hidden & future).any())
+    need = total if causal else need
+    if rows < need:
+        raise ValueError(
+            f"r: got {rows} rows for Lq = {length} and Lk = {total}, memory included; "
+            f"expected at least {need}"
+            + (
+                ""
+                if causal
+                else " (the mask leaves future keys visible; hide them, or give r rows "
+                f"for the distances {total - 1} to {1 - length})"
+            )
+        )
+    return causal
+
+
+def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor:
+    r"""Memory for the next segment: the last positions of the old one and of this.
+
+    .. math:: memory' = [memory; hidden]_{-mem\_len:}
+
+    Parameters
+    ----------
+    memory : Tensor, (M, B, d_model), or None
+        The memory so far; None before the first segment.
+    hidden : Tensor, (L, B, d_model)
+        The input of the layer in this segment (not its output).
+    mem_len : int
+        Positions to keep at most; 0 keeps none.
+
+    Returns
+    -------
+    Tensor, (min(M + L, mem_len), B, d_model)
+        A copy without a gradient, as Transformer-XL stops it there.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.nn.update_memory`.
+
+    See Also
+    --------
+    relpos.nn.update_memory : The same on arrays.
+    RelPartialLearnableMultiHeadAttn : Takes the memory as `mems`.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860, section 3.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relpos.torch import nn
+    >>> segments = torch.arange(8.0).reshape(2, 4, 1, 1)
+    >>> memory = nn.update_memory(None, segments[0], mem_len=6)
+    >>> nn.update_memory(memory, segments[1], mem_len=6).flatten()
+    tensor([2., 3., 4., 5., 6., 7.])
+    """
+    check_shape("hidden", hidden, ("L", "B", "d_model"))
+    keep = as_int("mem_len", mem_len, 0)
+    before = hidden[:0] if memory is None else memory
+    check_shape("memory", before, ("M", *hidden.shape[1:]))
+    both = torch.cat([before, hidden]).detach()
+    return both[max(len(both) - keep, 0) :].clone()

@@ -1,0 +1,282 @@
+"""Modules beside the layers of relpos.nn: the same weights, numbers and training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import nn
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+import relpos.torch  # noqa: E402
+
+_RNG = np.random.default_rng(0)
+#: Largest relative difference, by dtype.
+NEAR = {"float32": 3e-6, "float64": 1e-12}
+
+
+def _real(*shape):
+    return _RNG.standard_normal(shape)
+
+
+def _encodings(first, last, dim):
+    positions = np.arange(first, last - 1, -1)
+    return relpos.sinusoidal(positions, dim, layout="concat", dtype=np.float64)
+
+
+def _future(length, total):
+    return np.triu(np.ones((length, total), bool), total - length + 1)[:, :, None]
+
+
+_TOKENS = _RNG.random((2, 7)) < 0.7
+_SEEN = _RNG.random((2, 5, 7)) < 0.7
+#: Name, constructor's arguments, inputs that have gradients, others.
+CASES = {
+    "learned": ("LearnedAPE", (9, 4), {}, (), {"x": np.zeros((2, 7))}),
+    "sinusoidal": ("SinusoidalEncoding", (6,), {"layout": "concat"},
+                   (_real(2, 5, 6),), {}),
+    "bias": ("DynamicPositionBias", (5, 3, 2), {}, (), {"length": 6}),
+    "log_bias": ("DynamicPositionBias", (5, 3, 1, True), {}, (), {"length": 1}),
+    "conv": ("ConvPositionEmbedding", (8, 4, 2), {}, (_real(2, 7, 8),), {}),
+    "conv_of_tokens": ("ConvPositionEmbedding", (6, 5, 3), {}, (_real(2, 7, 6),),
+                       {"mask": _TOKENS.astype(int)}),
+    "music": ("RelativeGlobalAttention", (12, 3), {"max_len": 9}, (_real(2, 7, 12),),
+              {}),
+    "shaw": ("ShawAttention", (12, 3, 2), {}, (_real(2, 7, 12),), {"is_causal": True}),
+    "shaw_of_keys": ("ShawAttention", (12, 3, 2), {"per_head": True},
+                     (_real(2, 5, 12), _real(2, 7, 12)),
+                     {"query_offset": 2, "attn_mask": _SEEN[:, None]}),
+    "shaw_of_values": ("ShawAttention", (12, 3, 2), {"use_values": False},
+                       (_real(2, 7, 12), _real(2, 7, 12), _real(2, 7, 12)), {}),
+    "shaw_plain": ("ShawAttention", (12, 3, 0), {"use_keys": False},
+                   (_real(2, 7, 12),), {}),
+    "conformer": ("ConformerRelPositionAttention", (12, 3), {},
+                  (_real(2, 5, 12), *_real(2, 2, 5, 12), _encodings(4, -4, 12)), {}),
+    "conformer_cache": ("ConformerRelPositionAttention", (12, 3), {},
+                        (_real(2, 5, 12), *_real(2, 2, 5, 12), _real(1, 13, 12)),
+                        {"cache": _real(2, 2, 12), "mask": _SEEN}),
+    "xl": ("RelPartialLearnableMultiHeadAttn", (3, 12, 4, 0.1), {},
+           (_real(5, 2, 12), _encodings(6, 0, 12)[:, None]),
+           {"attn_mask": _future(5, 7), "mems": _real(2, 2, 12)}),
+    "xl_pre": ("RelPartialLearnableMultiHeadAttn", (3, 12, 5, 0.1),
+               {"pre_lnorm": True, "r_r_bias": 0, "r_w_bias": 0, "dropatt": 0.2},
+               (_real(5, 2, 12), _encodings(4, -4, 12), *_real(2, 3, 5)),
+               {"attn_mask": np.arange(5)[:, None].repeat(2, 1) == 1}),
+}  # fmt: skip
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+def pair(case, dtype, **options):
+    """The layer and the module, of the same weights."""
+    name, args, keywords, _, _ = case
+    layer = getattr(nn, name)(*args, **keywords, **options, dtype=dtype, rng=1)
+    torch.manual_seed(0)
+    module = getattr(relpos.torch.nn, name)(
+        *args, **keywords, **options, dtype=getattr(torch, dtype)
+    )
+    return layer, module
+
+
+def as_tensors(values, dtype):
+    """Arrays as tensors, floats of a dtype."""
+    return {
+        name: _as_tensor(value, dtype) if isinstance(value, np.ndarray) else value
+        for name, value in values.items()
+    }
+
+
+def _as_tensor(array, dtype):
+    tensor = torch.tensor(array)
+    return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+
+
+def near(got, want, dtype):
+    got = got.detach().numpy() if isinstance(got, torch.Tensor) else np.asarray(got)
+    want = np.asarray(want)
+    assert got.shape == want.shape and got.dtype == want.dtype
+    largest = max(float(np.abs(want).max(initial=0)), 1e-3)
+    np.testing.assert_allclose(got, want, rtol=0, atol=NEAR[dtype] * largest)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_numbers_and_gradients(case, dtype):
+    layer, module = pair(case, dtype)
+    module.load_state_dict(layer.state_dict(), strict=True)
+    layer.eval(), module.eval()
+    _, _, _, inputs, others = case
+    arrays = [x.astype(dtype) for x in inputs]
+    rest = {
+        name: x.astype(dtype)
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        else x
+        for name, x in others.items()
+    }
+    tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
+    want, out = layer(*arrays, **rest), module(*tensors, **as_tensors(rest, dtype))
+    near(out, want, dtype)
+    weight = np.linspace(-1, 1, want.size, dtype=dtype).reshape(want.shape)
+    out.backward(torch.tensor(weight))
+    grads = layer.backward(weight)
+    grads = grads if isinstance(grads, tuple) else (grads,)
+    for grad, tensor in zip(grads, tensors, strict=False):
+        near(tensor.grad, grad, dtype)
+    ours = dict(module.named_parameters())
+    for name, parameter in layer.named_parameters():
+        # of a key's bias the gradient is 0 but for rounding
+        if name not in ("k_proj.bias", "key.bias", "linear_k.bias"):
+            near(ours[name].grad, parameter.grad, dtype)
+
+
+def test_a_state_goes_both_ways(case):
+    layer, module = pair(case, "float32")
+    assert list(layer.state_dict()) == list(module.state_dict())
+    drawn = {name: x.clone() for name, x in module.state_dict().items()}
+    assert layer.load_state_dict(drawn) == ([], [])
+    for name, array in layer.state_dict().items():
+        np.testing.assert_array_equal(array, drawn[name].numpy())
+    layer, module = pair(case, "float32")
+    result = module.load_state_dict(layer.state_dict(), strict=True)
+    assert (result.missing_keys, result.unexpected_keys) == ([], [])
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), layer.state_dict()[name])
+    whole = torch.nn.Sequential(module)  # as a part of something larger
+    state = {f"0.{name}": x for name, x in layer.state_dict().items()}
+    whole.load_state_dict({n: torch.tensor(x) for n, x in state.items()}, strict=True)
+
+
+@pytest.mark.parametrize("name", sorted({case[0] for case in CASES.values()}))
+def test_initial_values_are_drawn_alike(name):
+    sizes = {
+        "LearnedAPE": (100, 100),
+        "SinusoidalEncoding": (6,),
+        "DynamicPositionBias": (100, 90, 2),
+        "ConvPositionEmbedding": (64, 32, 2),
+        "RelativeGlobalAttention": (128, 2, 100),
+        "ShawAttention": (128, 2, 50),
+        "ConformerRelPositionAttention": (128, 2),
+        "RelPartialLearnableMultiHeadAttn": (2, 128, 100, 0.0),
+    }
+    torch.manual_seed(3)
+    module = getattr(relpos.torch.nn, name)(*sizes[name])
+    state = getattr(nn, name)(*sizes[name], rng=2).state_dict()
+    for key, tensor in module.named_parameters():
+        want = state[key]
+        assert tensor.shape == want.shape and tensor.dtype == torch.float32
+        close = 6 * want.std() / want.size**0.5 + 1e-7
+        assert abs(tensor.detach().numpy().mean() - want.mean()) <= 2 * close
+        assert abs(tensor.detach().numpy().std() - want.std()) <= 2 * close
+
+
+def test_training_is_that_of_relpos_nn():
+    case = CASES["shaw"]
+    layer, module = pair(case, "float64")
+    module.load_state_dict(layer.state_dict())
+    ours = torch.optim.Adam(module.parameters(), lr=0.01)
+    theirs = nn.Adam(layer.parameters(), lr=0.01)
+    x, target = _real(2, 2, 7, 12)
+    losses = []
+    for _ in range(5):
+        out = module(torch.tensor(x))
+        ours.zero_grad()
+        loss = (out - torch.tensor(target)).square().mean()
+        loss.backward()
+        ours.step()
+        layer.zero_grad()
+        wrong = layer(x) - target
+        layer.backward(2 * wrong / wrong.size)
+        theirs.step()
+        losses.append((float(loss.detach()), float(np.square(wrong).mean())))
+    assert losses[-1][0] < losses[0][0]
+    np.testing.assert_allclose(*zip(*losses, strict=True), rtol=1e-9)
+
+
+def test_dropout_is_for_training_alone():
+    _, module = pair(CASES["shaw"], "float32", dropout=0.5)
+    x = torch.ones(2, 7, 12)
+    torch.manual_seed(1)
+    one, other = module(x), module(x)
+    assert not torch.equal(one, other)
+    torch.manual_seed(1)
+    assert torch.equal(module(x), one)
+    module.eval()
+    assert torch.equal(module(x), module(x))
+
+
+def test_names_of_other_weights_of_a_convolution():
+    layer, _ = pair(CASES["conv"], "float32")
+    state = layer.state_dict()
+    other = {
+        "0.bias": state["conv.bias"],
+        "0.parametrizations.weight.original0": state["conv.weight_g"],
+        "conv.parametrizations.weight.original1": state["conv.weight_v"],
+    }
+    _, module = pair(CASES["conv"], "float32")
+    module.load_state_dict(other, strict=True)
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), state[name])
+
+
+def test_a_mask_of_the_music_transformer_has_to_be_the_lower_triangle():
+    _, module = pair(CASES["music"], "float32")
+    state = module.state_dict()
+    assert module.load_state_dict(state, strict=True).missing_keys == []
+    state["mask"][0, 0, 1, 2] = 1
+    with pytest.raises(ValueError, match="mask: the values differ"):
+        module.load_state_dict(state)
+
+
+def test_memory():
+    hidden = torch.arange(24.0).reshape(6, 2, 2).requires_grad_()
+    memory = relpos.torch.nn.update_memory(None, hidden[:2], 5)
+    memory = relpos.torch.nn.update_memory(memory, hidden[2:], 5)
+    assert torch.equal(memory, hidden[1:]) and not memory.requires_grad
+    assert relpos.torch.nn.update_memory(memory, hidden, 0).shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "label, change, words",
+    [
+        ("shaw", {"query": torch.ones(2, 7, 11)}, r"query: got shape \(2, 7, 11\); ex"),
+        ("shaw", {"query": np.ones((2, 7, 12))}, "query: got an array .* a tensor"),
+        ("shaw", {"value": torch.ones(2, 7, 12)}, "key: got None with a value"),
+        ("music", {"x": torch.ones(2, 10, 12)}, "sequence of 10; .*max_len = 9"),
+        ("conformer", {"mask": torch.full((2, 1, 5), 2)}, "mask: has values other tha"),
+        ("conformer", {"mask": torch.ones(2, 4, 5)}, r"mask: got shape \(2, 4, 5\)"),
+        ("xl", {"attn_mask": torch.zeros(7, 3)}, r"attn_mask: got shape \(7, 3\)"),
+        ("xl", {"attn_mask": None}, "r: got 7 rows .* expected at least 11 .the mask"),
+        ("learned", {"x": torch.zeros(1, 10)}, "sequence of 10; .*max_seq_len = 9"),
+    ],
+)
+def test_wrong_calls_are_named(label, change, words):
+    _, module = pair(CASES[label], "float32")
+    _, _, _, inputs, others = CASES[label]
+    names = {
+        "conformer": ("query", "key", "value", "pos_emb"),
+        "xl": ("w", "r"),
+        "shaw": ("query",),
+        "music": ("x",),
+    }.get(label, ())
+    call = dict(zip(names, inputs, strict=True)) | others
+    call = as_tensors(call, "float32") | change
+    with pytest.raises((ValueError, TypeError, IndexError), match=words):
+        module(**call)
+
+
+@pytest.mark.parametrize("label", ["learned", "conv_of_tokens", "log_bias"])
+def test_compiled_whole(label):
+    torch.compiler.reset()
+    _, module = pair(CASES[label], "float64")
+    _, _, _, inputs, others = CASES[label]
+    others = as_tensors(others, "float64")
+    module.eval()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    tensors = [torch.tensor(x) for x in inputs]
+    near(compiled(*tensors, **others), module(*tensors, **others).detach(), "float64")
+    torch.compiler.reset()

@@ -1,0 +1,380 @@
+"""RelativeMultiheadAttention beside PyTorch's module, and beside definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relpos import recipes, reference
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch import nn  # noqa: E402
+
+import relpos.torch  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+
+E, H, N, L = 12, 3, 2, 5
+DTYPE = torch.float64
+SIZES = {
+    "shaw": {"max_relative_position": 2},
+    "music": {"max_len": 7},
+    "transformer_xl": {},
+    "t5": {"num_buckets": 8, "max_distance": 6},
+    "alibi": {},
+    "rope": {},
+    "fire": {"width": 4, "max_distance": 3},
+    "deberta": {"max_relative_position": 4, "num_buckets": 4},
+}
+
+
+def seeded(*args, **keywords):
+    torch.manual_seed(0)
+    module = RelativeMultiheadAttention(*args, **keywords, dtype=DTYPE)
+    for parameter in module.parameters():  # biases too
+        if parameter.dim() == 1 and len(parameter) == parameter.numel() > 4:
+            nn.init.normal_(parameter, std=0.1)
+    return module
+
+
+def draw(*shape, seed=1):
+    return torch.randn(
+        *shape, dtype=DTYPE, generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def near(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+# ---- without a position: PyTorch's module -------------------------------------------
+
+
+def masks(kind, length, total, heads=H):
+    """key_padding_mask, attn_mask and is_causal of a kind; a key is left to each."""
+    padding = torch.tensor([[False] * total, [False] * (total - 2) + [True] * 2])
+    pairs = torch.rand(length, total, generator=torch.Generator().manual_seed(2)) < 0.4
+    pairs[:, 0] = False
+    items = torch.stack([pairs, pairs.flip(0)] * heads)
+    future = torch.ones(length, total, dtype=torch.bool).triu(1)
+    added = draw(length, total, seed=3)
+    return {
+        "none": (None, None, False),
+        "padding": (padding, None, False),
+        "pairs": (None, pairs, False),
+        "items": (None, items, False),
+        "padding and items": (padding, items, False),
+        "added": (None, added, False),
+        "added to keys": (padding.to(DTYPE) * -2.5, None, False),
+        "padding and added": (padding, added, False),
+        "causal": (None, future, True),
+        "causal, padding": (padding, future, True),
+    }[kind]
+
+
+KINDS = ["none", "padding", "pairs", "items", "padding and items", "added",
+         "added to keys", "padding and added", "causal", "causal, padding"]  # fmt: skip
+
+
+def beside(mine, theirs, inputs, **call):
+    """Hold outputs, weights and all gradients of two modules against each other."""
+    found = []
+    for module in (mine, theirs):
+        tensors = [x.clone().requires_grad_() for x in inputs]
+        if len(tensors) == 1:
+            tensors *= 3
+        module.zero_grad()
+        out, weights = module(*tensors, **call)
+        (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+        grads = [x.grad for x in tensors]
+        named = {name: x.grad for name, x in module.named_parameters()}
+        found.append((out, weights, grads, named))
+    (out, weights, grads, named), (want, want_weights, want_grads, want_named) = found
+    near(out, want)
+    assert (weights is None) == (want_weights is None)
+    if weights is not None:
+        near(weights, want_weights)
+    near(grads, want_grads)
+    near({n: named[n] for n in want_named}, want_named)
+
+
+def pair(**keywords):
+    mine = seeded(E, H, **keywords)
+    theirs = nn.MultiheadAttention(E, H, **keywords, dtype=DTYPE)
+    theirs.load_state_dict(mine.state_dict(), strict=True)
+    return mine, theirs
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_position_it_is_pytorch_s(kind, need_weights):
+    padding, pairs, causal = masks(kind, L, 7)
+    call = {"key_padding_mask": padding, "attn_mask": pairs, "is_causal": causal}
+    if padding is not None and pairs is not None and padding.dtype != pairs.dtype:
+        padding = torch.zeros(padding.shape, dtype=DTYPE).masked_fill(
+            padding, -torch.inf
+        )
+        theirs_call = call | {"key_padding_mask": padding}
+    else:
+        theirs_call = call
+    mine, theirs = pair(batch_first=True)
+    inputs = draw(N, L, E), draw(N, 7, E, seed=4), draw(N, 7, E, seed=5)
+    beside(mine, _With(theirs, theirs_call), inputs, **call, need_weights=need_weights)
+
+
+class _With:
+    """A module called with some keywords in the place of others."""
+
+    def __init__(self, module, keywords):
+        self.module, self.keywords = module, keywords
+
+    def __call__(self, *inputs, **call):
+        return self.module(*inputs, **(call | self.keywords))
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(
+    "keywords, shapes",
+    [
+        ({}, [(L, N, E)]),
+        ({"bias": False}, [(L, N, E), (7, N, E), (7, N, E)]),
+        ({"kdim": 7, "vdim": 5}, [(L, N, E), (6, N, 7), (6, N, 5)]),
+        ({"kdim": 7, "batch_first": True}, [(N, L, E), (N, 6, 7), (N, 6, E)]),
+        ({}, [(L, E), (7, E), (7, E)]),
+        ({"batch_first": True}, [(L, E)]),
+    ],
+)
+def test_layouts_and_widths(keywords, shapes, average):
+    mine, theirs = pair(**keywords)
+    inputs = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    beside(mine, theirs, inputs, average_attn_weights=average)
+
+
+def test_unbatched_masks():
+    mine, theirs = pair()
+    inputs = draw(L, E), draw(7, E, seed=2), draw(7, E, seed=3)
+    padding = torch.tensor([False] * 5 + [True] * 2)
+    items = masks("items", L, 7)[1][:H]
+    beside(mine, theirs, inputs, key_padding_mask=padding, attn_mask=items)
+
+
+def test_initial_values_are_pytorch_s():
+    torch.manual_seed(5)
+    mine = RelativeMultiheadAttention(64, 4, kdim=32).state_dict()
+    theirs = nn.MultiheadAttention(64, 4, kdim=32).state_dict()
+    assert list(mine) == list(theirs)
+    for name, tensor in theirs.items():
+        assert mine[name].shape == tensor.shape
+        assert abs(mine[name].std() - tensor.std()) <= 0.05 * tensor.std()
+
+
+def test_a_query_that_sees_no_key_gets_the_bias():
+    module = seeded(E, H)
+    nn.init.normal_(module.out_proj.bias)
+    hidden = torch.zeros(L, L, dtype=torch.bool)
+    hidden[1] = True
+    out, weights = module(*[draw(L, E)] * 3, attn_mask=hidden)
+    near(out[1], module.out_proj.bias)
+    assert torch.equal(weights[1], torch.zeros(L, dtype=DTYPE))
+
+
+# ---- schemes ------------------------------------------------------------------------
+
+
+def expected(module, x, causal=False):
+    """The output by relpos.reference, of what the module has to learn."""
+    state = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    packed = x.numpy() @ state["in_proj_weight"].T + state["in_proj_bias"]
+    q, k, v = (_heads(part) for part in np.split(packed, 3, axis=-1))
+    keywords = {"is_causal": causal} | _terms(module, state, q, k)
+    q, k = keywords.pop("rotated", (q, k))
+    out = reference.attention(q, k, v, **keywords)
+    joined = np.swapaxes(out, -2, -3).reshape(x.shape)
+    return joined @ state["out_proj.weight"].T + state["out_proj.bias"]
+
+
+def _heads(x):
+    return np.swapaxes(x.reshape(*x.shape[:-1], H, -1), -2, -3)
+
+
+def _terms(module, state, q, k):
+    """What each scheme adds, written from its own paper's arguments."""
+    length = q.shape[-2]
+    relative = np.arange(1 - length, length)
+    match module.position:
+        case "shaw":
+            return {"rel_key": state["rel_key"], "rel_value": state["rel_value"]}
+        case "music":
+            table = state["rel_key"][-length:]  # the last row is distance 0
+            return {"rel_key": table, "min_relative_position": 1 - length,
+                    "is_causal": True}  # fmt: skip
+        case "transformer_xl":
+            wave = relpos.sinusoidal(-relative, E, layout="concat", dtype=np.float64)
+            return {"rel_key": _heads(wave @ state["pos_proj.weight"].T),
+                    "pos_bias_u": state["pos_bias_u"],
+                    "pos_bias_v": state["pos_bias_v"]}  # fmt: skip
+        case "t5":
+            sizes = {"num_buckets": 8, "max_distance": 6}
+            return {"rel_bias": relpos.t5_bias(state["rel_bias"], length, **sizes)}
+        case "alibi":
+            return {"rel_bias": relpos.alibi_bias(H, length, dtype=np.float64)}
+        case "rope":
+            return {"rotated": (relpos.apply_rotary(q), relpos.apply_rotary(k))}
+        case "fire":
+            names = ("w1", "b1", "w2", "b2", "c", "threshold")
+            network = [state[name] for name in names]
+            return {"attn_mask": relpos.fire_bias(*network, length)}
+    weights, biases = (state[f"in_proj_{n}"] for n in ("weight", "bias"))
+    pos_query, pos_key = (
+        _heads(state["rel_embeddings"] @ weights[part].T + biases[part])
+        for part in (slice(0, E), slice(E, 2 * E))
+    )
+    return recipes.deberta(pos_key, pos_query, max_position=4)
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_schemes(position):
+    module = seeded(E, H, batch_first=True, position=position, **SIZES[position])
+    x = draw(N, L, E)
+    causal = position == "music"
+    near(module(x, x, x)[0].detach().numpy(), expected(module, x, causal))
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    out, weights = module(x, x, x, attn_mask=future)
+    near(out.detach().numpy(), expected(module, x, True))
+    assert torch.equal(weights.triu(1), torch.zeros_like(weights))
+    near(module(x, x, x, attn_mask=future, is_causal=True, need_weights=False)[0], out)
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_all_that_is_to_be_learned_has_its_gradient(position):
+    module = seeded(E, H, position=position, **SIZES[position])
+    x = draw(L, E).requires_grad_()
+    names = [name for name, _ in module.named_parameters()]
+    hidden = torch.tensor([False, False, True, False, False])
+
+    def function(x, *parameters):
+        state = dict(zip(names, parameters, strict=True))
+        call = (x, x, x), {"key_padding_mask": hidden, "need_weights": False}
+        return torch.func.functional_call(module, state, *call)[0]
+
+    inputs = x, *module.parameters()
+    assert torch.autograd.gradcheck(function, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_a_step_by_step_decode_is_one_call(position):
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    x = draw(L, E)
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
+    for i in range(L):
+        past = x[: i + 1]
+        near(module(x[i : i + 1], past, past, query_offset=i)[0], whole[i : i + 1])
+
+
+@pytest.mark.parametrize("position", [None, "shaw", "t5", "rope"])
+def test_inside_a_layer_of_pytorch(position):
+    torch.manual_seed(0)
+    sizes = {} if position is None else SIZES[position]
+    layer = nn.TransformerEncoderLayer(E, H * 2, 16, batch_first=True, dtype=DTYPE)
+    theirs = layer.self_attn.eval()
+    layer.self_attn = RelativeMultiheadAttention(
+        E, H * 2, batch_first=True, dtype=DTYPE, position=position, **sizes
+    )
+    mine = layer.self_attn
+    missing = mine.load_state_dict(theirs.state_dict(), strict=False)
+    assert not missing.unexpected_keys
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = draw(N, L, E)
+    padding = torch.zeros(N, L, dtype=DTYPE)
+    padding[1, 3:] = -torch.inf
+    future = nn.Transformer.generate_square_subsequent_mask(L, dtype=DTYPE)
+    call = {"mask": future, "src_key_padding_mask": padding}
+    encoder.eval()
+    trained = encoder(x, **call)
+    with torch.no_grad():  # where PyTorch would take its fused path
+        near(encoder(x, **call), trained.detach())
+        plain = encoder(x)
+    for one in encoder.layers:
+        one.self_attn = theirs
+    same = torch.allclose(encoder(x, **call), trained, rtol=0, atol=1e-12)
+    assert same == (position is None)
+    assert torch.allclose(encoder(x), plain, rtol=0, atol=1e-9) == (position is None)
+
+
+def test_dropout_is_for_training_alone():
+    module = seeded(E, H, dropout=0.5, position="shaw")
+    x = draw(L, E)
+    torch.manual_seed(1)
+    one = module(x, x, x)[0]
+    assert not torch.equal(module(x, x, x)[0], one)
+    torch.manual_seed(1)
+    assert torch.equal(module(x, x, x)[0], one)
+    module.eval()
+    assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_a_state_has_what_is_learned_alone(position):
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    state = module.state_dict()
+    assert set(state) == {name for name, _ in module.named_parameters()}
+    assert {*nn.MultiheadAttention(E, H).state_dict()} <= set(state)
+    other = RelativeMultiheadAttention(E, H, dtype=DTYPE, position=position, **sizes)
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    other.load_state_dict(arrays, strict=True)
+    x = draw(L, E)
+    assert torch.equal(other(x, x, x)[0], module(x, x, x)[0])
+    assert position is None or f"position='{position}'" in repr(other)
+
+
+@pytest.mark.parametrize(
+    "keywords, words",
+    [
+        ({"add_bias_kv": True}, "add_bias_kv: got True; expected False"),
+        ({"add_zero_attn": True}, "add_zero_attn: got True; expected False"),
+        (
+            {"position": "rotary"},
+            "position: got 'rotary'; expected one of 'shaw', 'mus",
+        ),
+        (
+            {"position": "shaw", "max_len": 5},
+            "max_len: got 5 with position='shaw'; .*mu",
+        ),
+        ({"max_distance": 5}, "max_distance: got 5 with position=None; .*'t5', 'fire'"),
+        ({"position": "rope", "num_heads": 4}, "num_heads: got 4, heads of 3 columns"),
+        ({"position": "deberta", "kdim": 5}, "kdim: got 5 with position='deberta'"),
+        ({"num_heads": 5}, "num_heads: got 5, which does not divide embed_dim = 12"),
+        ({"dropout": 1.5}, "dropout: got 1.5"),
+    ],
+)
+def test_wrong_arguments_are_named(keywords, words):
+    with pytest.raises(ValueError, match=words):
+        RelativeMultiheadAttention(**{"embed_dim": E, "num_heads": H} | keywords)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"key": torch.ones(4, 11)}, r"key: got shape \(4, 11\); expected \(S, 12\)"),
+        ({"query": torch.ones(4)}, r"query: got shape \(4,\)"),
+        ({"attn_mask": torch.ones(4, 4)[:3].bool()}, r"attn_mask: got shape \(3, 4\)"),
+        ({"attn_mask": torch.ones(4, 4).int()}, "attn_mask: got torch.int32; expected"),
+        ({"key_padding_mask": torch.ones(5).bool()}, "key_padding_mask: got shape"),
+        (
+            {"query": torch.ones(3, 12)},
+            "query_offset: got None for 3 queries and 4 key",
+        ),
+    ],
+)
+def test_wrong_calls_are_named(change, words):
+    module = RelativeMultiheadAttention(E, H, position="shaw")
+    x = torch.ones(4, E)
+    with pytest.raises((ValueError, TypeError), match=words):
+        module(**{"query": x, "key": x, "value": x} | change)
