@@ -23,10 +23,15 @@ collect_ignore = (
 
 
 def pytest_configure(config):
-    """Leave relpos.torch alone where torch is not installed."""
-    if importlib.util.find_spec("torch") is None:
-        bridge = Path(__file__).resolve().parents[1] / "relpos" / "torch"
-        config.option.ignore = [*(config.option.ignore or ()), bridge]
+    """Leave alone what needs torch or transformers where that is not installed."""
+    bridge = Path(__file__).resolve().parents[1] / "relpos" / "torch"
+    for package, place in (
+        ("torch", bridge),
+        ("transformers", bridge / "_transformers"),
+        ("transformers", bridge / "_models.py"),
+    ):
+        if importlib.util.find_spec(package) is None:
+            config.option.ignore = [*(config.option.ignore or ()), place]
 
 
 def pytest_collection_modifyitems(items):

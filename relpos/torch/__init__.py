@@ -39,6 +39,10 @@ from relpos.torch._encodings import (
 from relpos.torch._merge import (
     merge_attention as merge_attention,
 )
+from relpos.torch._models import (
+    register as register,
+    replace_attention as replace_attention,
+)
 from relpos.torch._networks import (
     fire_attention as fire_attention,
     graph_attention as graph_attention,

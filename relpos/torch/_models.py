@@ -1,0 +1,131 @@
+"""Models of transformers: relpos in their registry, and in the place of their own."""
+
+from __future__ import annotations
+
+import torch
+
+
+def register() -> None:
+    """Give the models of transformers an attention by the name "relpos".
+
+    From then on ``attn_implementation="relpos"`` is an attention of every model that
+    asks transformers' registry for one: scale, dropout, masks, windows, caps
+    (``softcap``), sinks (``s_aux``), fewer key heads, caches and the dense
+    ``position_bias`` of T5, Wav2Vec2-Conformer and Inkling are those of `attention`. A
+    function that makes masks is registered too, without which models would have none.
+
+    A model whose attention never asks would run eager under that name. Such a one is
+    warned of when it is made or told to change, and `replace_attention` is for it.
+    Calling this again changes nothing.
+
+    Raises
+    ------
+    ImportError
+        If transformers is not installed.
+
+    See Also
+    --------
+    replace_attention : For what does not ask, and biases as tables.
+    attention : What is called.
+
+    Notes
+    -----
+    Weights are returned under ``output_attentions=True``; they have no gradient and
+    are those before dropout. A query of padding that sees no key gets 0, as by
+    ``"sdpa"``; eager code gives it a mean. An argument of a model that would change the
+    result and has no counterpart here raises ValueError; an unknown one is warned of.
+    So that models are looked at, two methods of ``transformers.PreTrainedModel`` are
+    wrapped, ``post_init`` and ``set_attn_implementation``. Tested with transformers
+    5.23.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import transformers
+    >>> import relpos.torch
+    >>> relpos.torch.register()
+    >>> config = transformers.T5Config(
+    ...     d_model=16, d_kv=8, d_ff=16, num_heads=2, num_layers=1, vocab_size=8
+    ... )
+    >>> config._attn_implementation = "relpos"  # or to from_pretrained, by name
+    >>> model = transformers.T5EncoderModel(config)
+    >>> model(torch.tensor([[3, 1, 2]])).last_hidden_state.shape
+    torch.Size([1, 3, 16])
+    """
+    _need_transformers()
+    from relpos.torch._transformers.registry import register as add
+
+    add()
+
+
+def replace_attention(model: torch.nn.Module) -> list[str]:
+    """Swap the attention of a model for attention by relpos, without dense biases.
+
+    It is for attention that does not ask transformers' registry (DeBERTa V2 and V3,
+    WavLM, the audio encoders of Gemma 3n and Gemma 4), and for attention that does, but
+    makes a bias of every pair first (T5, mT5, Inkling, Wav2Vec2-Conformer with relative
+    positions): their positions are given as a table, and no array of Lq x Lk is made.
+    The model computes what it computed, and may be trained, saved and loaded as before.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model of transformers, or any module that has such parts. It is changed in
+        place: modules get another class, of the same parameters, buffers and name.
+
+    Returns
+    -------
+    list of str
+        The names of the attention modules replaced, as of ``named_modules``.
+
+    Raises
+    ------
+    ImportError
+        If transformers is not installed.
+    ValueError
+        If the model has no such module, or all were replaced before.
+
+    See Also
+    --------
+    register : For models that ask, which this calls too.
+    relpos.recipes : The same models' parameters as arguments of `relpos.attention`.
+    attention : What is called.
+
+    Notes
+    -----
+    Models that ask are set to ``attn_implementation="relpos"``; with another one their
+    replaced modules raise ValueError. Weights come where ``output_attentions=True`` is
+    given in the call; Gemma's audio encoders have none. Queries of padding are as in
+    `register`.
+
+    Examples
+    --------
+    >>> import transformers
+    >>> import relpos.torch
+    >>> config = transformers.DebertaV2Config(
+    ...     hidden_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=8,
+    ...     intermediate_size=16, relative_attention=True, pos_att_type=["c2p", "p2c"],
+    ... )
+    >>> model = transformers.DebertaV2Model(config)
+    >>> relpos.torch.replace_attention(model)
+    ['encoder.layer.0.attention.self', 'encoder.layer.1.attention.self']
+    """
+    _need_transformers()
+    from relpos.torch._transformers.replace import replace
+
+    return replace(model)
+
+
+def _need_transformers() -> None:
+    try:
+        import transformers
+    except ImportError as exc:
+        if exc.name != "transformers":
+            raise
+        raise ImportError(
+            "relpos.torch.register and replace_attention need transformers, which is "
+            "not installed; run `pip install transformers`, or "
+            "`pip install 'relpos[transformers]'`",
+            name="transformers",
+        ) from exc
+    del transformers

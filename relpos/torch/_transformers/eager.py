@@ -1,0 +1,88 @@
+"""Attention that never asks the registry, and runs eager whatever is registered."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+#: What a class that asks the registry has in its source.
+_ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
+
+
+def warn_of_eager(name: str) -> None:
+    """Let models be looked at when they are made, and when they change attention.
+
+    transformers takes any registered name for any model. It has no place to look at a
+    model's modules, so the two methods after which they are known are wrapped, once.
+    """
+    for method in ("post_init", "set_attn_implementation"):
+        original = getattr(PreTrainedModel, method)
+        if not hasattr(original, "relpos_looks"):
+            setattr(PreTrainedModel, method, _looking(original, name))
+
+
+def _looking(method: Any, name: str) -> Any:
+    @functools.wraps(method)
+    def looks(self: Any, *args: Any, **keywords: Any) -> Any:
+        result = method(self, *args, **keywords)
+        if getattr(self.config, "_attn_implementation", None) == name:
+            _warn(self, name)
+        return result
+
+    looks.relpos_looks = True  # type: ignore[attr-defined]
+    return looks
+
+
+def _warn(model: Any, name: str) -> None:
+    classes = sorted({type(module).__name__ for module in eager_modules(model)})
+    if classes:
+        warnings.warn(
+            f"{type(model).__name__}: {', '.join(classes)} never asks for an "
+            f"attn_implementation and would run eager under {name!r}; "
+            "relpos.torch.replace_attention(model) swaps it, if it knows it",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def eager_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The attention modules of a model that do not ask the registry.
+
+    Models inside it are left out: they are looked at when they are made.
+    """
+    for module in _own_modules(model):
+        inner = [part for part in module.modules() if part is not module]
+        kind: Any = type(module)
+        leaf = not any("Attention" in type(part).__name__ for part in inner)
+        if "Attention" in kind.__name__ and leaf and not _asks(kind):
+            yield module
+
+
+def _own_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for child in model.children():
+        if not isinstance(child, PreTrainedModel):
+            yield child
+            yield from _own_modules(child)
+
+
+@functools.cache
+def _asks(kind: type) -> bool:
+    """Whether a class, or one that it is made from, asks; yes where no source is."""
+    for base in kind.__mro__:
+        if base.__module__.startswith("relpos."):
+            return True
+        if base in (torch.nn.Module, object):
+            continue
+        try:
+            source = inspect.getsource(base)
+        except (OSError, TypeError):
+            return True
+        if any(word in source for word in _ASKS):
+            return True
+    return False
