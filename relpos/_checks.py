@@ -92,6 +92,11 @@ def as_array(name: str, value: object) -> Array:
     reject_foreign(name, value)
     try:
         return np.asarray(view_on_cpu(name, value))
+    except RuntimeError as error:  # JAX's, of an array that was given away
+        raise ValueError(
+            f"{name}: got {kind_of(value)} that cannot be read ({error}); expected a "
+            "NumPy array"
+        ) from None
     except ValueError as error:
         raise ValueError(
             f"{name}: got {kind_of(value)} that is not a rectangular array ({error}); "
@@ -102,7 +107,8 @@ def as_array(name: str, value: object) -> Array:
 def as_floating(name: str, value: object) -> Array:
     """Return `value` as an array of float16, bfloat16, float32 or float64."""
     array = value if type(value) is np.ndarray else as_array(name, value)
-    if not is_floating(array.dtype):
+    dtype = array.dtype
+    if dtype.char not in "efd" and not is_floating(dtype):  # most take the first test
         hint = ""
         if array.dtype.kind in "iub":
             hint = " (convert it with .astype(np.float32))"

@@ -59,7 +59,7 @@ def refusal(value: object) -> str | None:
 
 def view_on_cpu(name: str, value: Any) -> Any:
     """View what speaks DLPack as an array, without a copy; others are handed on."""
-    if not hasattr(value, "__dlpack_device__"):
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return value
     try:
         device, _ = value.__dlpack_device__()

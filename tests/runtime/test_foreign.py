@@ -182,6 +182,29 @@ def test_an_array_that_dlpack_cannot_export_is_converted():
         assert_bitwise(relpos.attention(kind(x), x, x), relpos.attention(x, x, x))
 
 
+def test_an_array_that_was_given_away():
+    class Deleted(Producer):
+        def __dlpack__(self, **keywords):
+            raise RuntimeError
+
+        def __array__(self, dtype=None, copy=None):
+            raise RuntimeError("Array has been deleted.")
+
+    x = np.ones((1, 2, 3))
+    with pytest.raises(
+        ValueError, match=r"^key: got Deleted that cannot be read \(Arra"
+    ):
+        relpos.attention(x, Deleted(x), x)
+
+
+@pytest.mark.parametrize("kind", [np.matrix, np.recarray, np.memmap])
+def test_subclasses_of_ndarray_stay_plain_arrays(kind):
+    table = np.ones((3, 4)).view(kind)
+    x = np.ones((1, 2, 4))
+    got = relpos.attention(x, x, x, rel_key=table)
+    assert_bitwise(got, relpos.attention(x, x, x, rel_key=np.ones((3, 4))))
+
+
 # ---- where the libraries are installed -----------------------------------------------
 
 
