@@ -9,7 +9,7 @@ import pytest
 from tolerances import assert_bitwise
 
 import relpos
-from relpos._attention import attention, context
+from relpos._attention import attention, gradients
 
 STEEP = {np.float32: 1.0, np.float64: 9.0}
 
@@ -24,7 +24,7 @@ def weigh_all(monkeypatch):
     """A switch that makes the kernels look at every tile."""
 
     def switch():
-        for module in (attention, context):
+        for module in (attention, gradients):
             run = module.kernels()
 
             def through(name, run=run):
@@ -54,7 +54,8 @@ def problem(rng, dtype, lq=300, lk=1500):
 
 
 def differentiate(given):
-    result = relpos.attention(**given, return_lse=True, return_context=True)
+    call = relpos.fire_attention if "w1" in given else relpos.attention
+    result = call(**given, return_lse=True, return_context=True)
     rng = np.random.default_rng(1)
     grads = result.context.backward(
         rng.standard_normal(result.out.shape),
@@ -104,6 +105,52 @@ def test_nor_by_decay(isa, rng, weigh_all, dtype, with_bias):
         assert_bitwise(x, y)
 
 
+def network(dtype, steep=400.0, units=9):
+    """FIRE of four heads that falls, rises, bends and hardly moves."""
+    rng = np.random.default_rng(3)
+    w1 = rng.standard_normal(units)
+    b1 = -w1 * rng.random(units)
+    w2 = steep * STEEP[dtype] * np.array([[-1.0], [1.0], [0.3], [1e-3]])
+    w2 = w2 * np.concatenate(
+        [np.sign(w1)[None].repeat(2, 0), rng.standard_normal((2, units))]
+    )
+    parameters = {"w1": w1, "b1": b1, "w2": w2, "b2": rng.standard_normal(4)}
+    return {name: x.astype(dtype) for name, x in parameters.items()} | {
+        "c": 0.5,
+        "threshold": 20.0,
+    }
+
+
+@pytest.mark.parametrize("dtype", STEEP)
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("others", ["none", "bias", "decay"])
+def test_nor_by_fire(isa, rng, weigh_all, dtype, signed, others):
+    given = problem(rng, dtype) | network(dtype) | {"signed": signed}
+    if others != "bias":
+        del given["rel_bias"]
+    if others == "decay":
+        given |= {"log_decay": decays(dtype), "is_causal": True}
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(x, y)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("name", ["w1", "b1", "w2", "b2", "c", "threshold"])
+def test_nor_by_fire_that_is_no_number(rng, weigh_all, name, bad):
+    given = problem(rng, np.float32) | network(np.float32)
+    if name in ("c", "threshold"):
+        given[name] = np.float32(bad)
+    else:
+        given[name].reshape(-1)[-3] = bad
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(np.isnan(x), np.isnan(y))
+        assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["query", "key", "value", "rel_bias"])
 def test_no_number_that_is_none_gets_lost(rng, weigh_all, name, bad):
@@ -126,6 +173,18 @@ def test_a_mask_hides_before_anything_is_left_out(rng, weigh_all, hidden):
     weigh_all()
     for x, y in zip(mine, differentiate(given), strict=True):
         assert_bitwise(x, y)
+
+
+def test_far_tiles_of_fire_are_not_read(rng, weigh_all):
+    given = problem(rng, np.float32) | {"query_offset": 1200}
+    del given["rel_bias"]
+    given |= network(np.float32, 5000.0)
+    given["w2"] = -np.abs(given["w2"][:1]).repeat(4, axis=0)
+    given["w1"] = np.abs(given["w1"])
+    given["value"][..., :512, :] = 3e38
+    assert np.isfinite(relpos.fire_attention(**given)).all()
+    weigh_all()
+    assert not np.isfinite(relpos.fire_attention(**given)).all()
 
 
 def test_far_tiles_are_not_read(rng, weigh_all):

@@ -70,4 +70,5 @@ def test_a_bias_is_named_where_it_lives(term):
         "python/graph.c",
         "kernels/attention/terms/bias.h",
         f"kernels/attention/terms/{term}.h",
+        *(["kernels/attention/terms/fire_reach.h"] if term == "fire" else []),
     }

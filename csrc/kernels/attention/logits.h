@@ -16,6 +16,9 @@ enum {
 /* Finite terms are cut to this size, so that sums of a few stay finite. */
 #define RP_LARGEST_TERM ((T)((RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4))
 
+/* Up to here sums of terms are rounded by less than what exp2 tells apart from 0. */
+#define RP_LARGEST_BOUND ((T)(RP_IS_F32 ? 0x1p20 : 0x1p40))
+
 /* x * log2e, with finite x kept finite: only -inf hides. */
 RP_INLINE T
 log2_units(double x)

@@ -5,7 +5,7 @@
 
 #include "../table.h"
 #include "decay.h"
-#include "fire.h"
+#include "fire_reach.h"
 
 typedef struct {
     const rp_attention *p;
@@ -24,15 +24,17 @@ RP_INLINE int
 has_reach(const rp_attention *p)
 {
     int by_label = p->rel_bias.array.data && has_labels(p);
-    return has_bias(p) && !by_label && !p->fire.lines.data;
+    return has_bias(p) && !by_label;
 }
 
 /* How many batch items and heads it tells apart: 1 where it is the same for all. */
 RP_INLINE void
-bias_copies(const rp_attention *p, int64_t *batches, int64_t *heads)
+bias_copies(const bias_t *bias, int64_t *batches, int64_t *heads)
 {
-    *batches = p->rel_bias.array.batch || p->log_decay.batch ? p->B : 1;
-    *heads = p->rel_bias.array.head || has_decay(p) ? p->H : 1;
+    const rp_attention *p = bias->p;
+    int fire = p->fire.lines.data != NULL, own = fire && bias->fire.batches > 1;
+    *batches = p->rel_bias.array.batch || p->log_decay.batch || own ? p->B : 1;
+    *heads = p->rel_bias.array.head || has_decay(p) || fire ? p->H : 1;
 }
 
 /* g: of a backward, else NULL. */
@@ -139,6 +141,9 @@ bias_reach(const bias_t *bias, const scratch_t *w, const queries_t *q, const til
             reach[1] = w->bias[c] > reach[1] ? w->bias[c] : reach[1];
         }
     }
+    if (bias->p->fire.lines.data)
+        add_fire_reach(&bias->fire, q->b, q->h, q->i0, q->rows, t->j0 + first,
+                       t->j0 + end, reach);
     if (has_decay(bias->p))
         add_decay_reach(&bias->decay, q, t->j0 + first, t->j0 + end, reach);
 }
@@ -149,7 +154,9 @@ bias_spread(const bias_t *bias, int64_t b, int64_t h)
 {
     const rp_attention *p = bias->p;
     T low = (T)INFINITY, high = -(T)INFINITY;
-    T decay = has_decay(p) ? decay_spread(&bias->decay, b, h) : 0;
+    T others = has_decay(p) ? decay_spread(&bias->decay, b, h) : 0;
+    if (p->fire.lines.data)
+        others += fire_spread(&bias->fire, b, h);
     for (int64_t row = 0; row < p->rel_bias.rows; row++) {
         T x = bias_of_row(p, b, h, row);
         if (x != x)
@@ -157,7 +164,7 @@ bias_spread(const bias_t *bias, int64_t b, int64_t h)
         low = x < low && x != -(T)INFINITY ? x : low;
         high = x > high ? x : high;
     }
-    return high >= low ? decay + (high - low) : decay;
+    return high >= low ? others + (high - low) : others;
 }
 
 /* s + b over row m of a tile. */

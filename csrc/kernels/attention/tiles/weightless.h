@@ -14,7 +14,6 @@
 /* Logits that lie so far below another in units of log 2 weigh nothing beside it, whatever
  * they were rounded by, as long as they are not too large themselves. */
 #define RP_NO_WEIGHT ((T)(RP_IS_F32 ? 104 : 984))
-#define RP_LARGEST_BOUND ((T)(RP_IS_F32 ? 0x1p20 : 0x1p40))
 
 typedef struct {
     const bias_t *bias;
@@ -34,7 +33,7 @@ plan_weightless(weightless_t *less, const rp_attention *p, const bias_t *bias,
     *less = (weightless_t){.bias = bias};
     less->used = has_reach(p) && !p->rel_key.array.data && !p->rel_query.array.data &&
                  p->sight.mask_type <= RP_MASK_BOOL && key_tiles > 1 && !p->weigh_all;
-    bias_copies(p, &less->batches, &less->heads);
+    bias_copies(bias, &less->batches, &less->heads);
 }
 
 static void

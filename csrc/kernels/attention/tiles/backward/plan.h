@@ -102,9 +102,9 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     arena_t head = {0};
     gp->g = g;
     plan_paths(plan, p, RP_FEW_ROWS);
+    plan_bias(&plan->bias, p, g);
     plan_chunks(gp);
     gp->narrow = by_band(&plan->rel_key) && p->Dp <= RP_NARROW && p->Dp < p->D;
-    plan_bias(&plan->bias, p, g);
     /* with a gradient of rel_bias or v too: their sums are columns of the band matrix */
     plan->skew = plan->skew || (g->grad_rel_bias.data && !has_labels(p)) ||
                  g->grad_pos_bias_v.data;
