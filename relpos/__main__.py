@@ -1,4 +1,4 @@
-"""Command line: ``python -m relpos demo``, ``info`` and ``bench``."""
+"""Command line: ``python -m relpos demo``, ``check``, ``info`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import relpos
 from relpos._bench import tables as bench
+from relpos._check import check
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,6 +22,9 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
     demo.add_argument("--no-plots", action="store_true", help="write no pictures")
+    commands.add_parser(
+        "check", help="hold every scheme against the installed PyTorch, and gradients"
+    )
     commands.add_parser("info", help="tell how this relpos was built and what it uses")
     bench.add_options(
         commands.add_parser("bench", help="time the kernels on this machine")
@@ -34,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "info":
         relpos.show_config()
         return 0
+    if options.command == "check":
+        return check.run()
     if options.command == "bench":
         return bench.run(options)
     return relpos.demo(as_json=options.json, plots=not options.no_plots)
