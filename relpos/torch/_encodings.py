@@ -135,7 +135,7 @@ def sinusoidal(
 
 
 def learned(table: Tensor, positions: int | Tensor) -> Tensor:
-    r"""Rows of a learned table.
+    r"""Look up rows of a learned table.
 
     .. math:: y_p = table_p
 

@@ -9,6 +9,7 @@ take; while `torch.compile` or `torch.export` look on, it is an operator of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
 from relpos.torch._tensors import array_of, result_dtype, tensor_of
+from relpos.torch._vmap import Batch
 
 Values = dict[str, Any]
 
@@ -197,6 +199,7 @@ class TensorFunction:
             library, self.run, mutates_args=(), schema=f"({arguments}) -> Tensor"
         )
         self._op.register_fake(self.like)
+        self._op.register_vmap(self._op_batch)
         if self.backward is None:
             return
         self._backward_op = torch.library.custom_op(
@@ -206,6 +209,7 @@ class TensorFunction:
             schema=f"(bool[] wanted, Tensor grad_out, {arguments}) -> Tensor[]",
         )
         self._backward_op.register_fake(self.like_backward)
+        self._backward_op.register_vmap(self._op_batch_back)
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
 
     def _op_context(self, ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -217,6 +221,17 @@ class TensorFunction:
         wanted = list(ctx.needs_input_grad[: len(self.operands)])
         found = self._backward_op(wanted, grad, *self.kept_args(ctx, grad))
         return self.spread(found, wanted)
+
+    def _op_batch(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        return Batch(self, info.batch_size, in_dims, args).mapped(self._op), 0
+
+    def _op_batch_back(
+        self, info: Any, in_dims: Any, wanted: Any, grad: Tensor, *args: Any
+    ) -> Any:
+        batch = Batch(self, info.batch_size, in_dims[2:], args)
+        call = partial(self._backward_op, wanted)
+        found = batch.mapped_back(call, wanted, grad, in_dims[1])
+        return found, [0] * len(found)
 
 
 class Apply(torch.autograd.Function):
@@ -248,11 +263,8 @@ class Apply(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
-        batch = _Batch(function, info.batch_size, in_dims[1:], args)
-        if batch.leads():
-            return Apply.apply(function, *batch.led()), 0
-        items = [Apply.apply(function, *batch.item(i)) for i in range(batch.size)]
-        return torch.stack(items), 0
+        batch = Batch(function, info.batch_size, in_dims[1:], args)
+        return batch.mapped(partial(Apply.apply, function)), 0
 
 
 class Gradients(torch.autograd.Function):
@@ -278,63 +290,10 @@ class Gradients(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: Any, function: Any, wanted: Any, grad: Tensor, *args: Any
     ) -> Any:
-        batch = _Batch(function, info.batch_size, in_dims[3:], args)
-        grads = _moved(grad, in_dims[2], batch.size)
-        if batch.leads(wanted):
-            found = Gradients.apply(function, wanted, grads, *batch.led())
-        else:
-            items = [
-                Gradients.apply(function, wanted, grads[i], *batch.item(i))
-                for i in range(batch.size)
-            ]
-            found = tuple(map(torch.stack, zip(*items, strict=True)))
+        batch = Batch(function, info.batch_size, in_dims[3:], args)
+        call = partial(Gradients.apply, function, wanted)
+        found = tuple(batch.mapped_back(call, wanted, grad, in_dims[2]))
         return found, (0,) * len(found)
-
-
-class _Batch:
-    """The arguments of a function under `vmap`: one call for all items, or one each."""
-
-    def __init__(
-        self, function: TensorFunction, size: int, in_dims: Any, args: Sequence[Any]
-    ) -> None:
-        self.function, self.size = function, size
-        # those of a setting that is a list are a list
-        self.in_dims = in_dims[: len(function.operands)]
-        self.args = args
-
-    def leads(self, wanted: Sequence[bool] = ()) -> bool:
-        """Whether all that is batched, or wanted, takes a leading axis."""
-        batched = [dim is not None for dim in self.in_dims]
-        names = self.function.operands
-        used = [*zip(names, batched, strict=False), *zip(names, wanted, strict=False)]
-        return all(name in self.function.leads for name, use in used if use)
-
-    def led(self) -> list[Any]:
-        """Return the arguments with the axis first, of ranks that broadcast."""
-        lacks, led = self.function.leads, list(self.args)
-        first = self.function.operands.index(next(iter(lacks)))
-        rank = self.args[first].dim() - (self.in_dims[first] is not None)
-        for index, name in enumerate(self.function.operands):
-            if name in lacks and led[index] is not None:
-                moved = _moved(led[index], self.in_dims[index], self.size)
-                ones = (1,) * (rank - lacks[name] - moved.dim() + 1)
-                led[index] = moved.reshape(self.size, *ones, *moved.shape[1:])
-        return led
-
-    def item(self, index: int) -> list[Any]:
-        """Return the arguments of one item."""
-        operands = [
-            arg if dim is None else arg.select(dim, index)
-            for arg, dim in zip(self.args, self.in_dims, strict=False)
-        ]
-        return [*operands, *self.args[len(operands) :]]
-
-
-def _moved(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """Return a tensor with the axis of the batch first."""
-    if dim is None:
-        return tensor.expand(size, *tensor.shape)
-    return tensor.movedim(dim, 0)
 
 
 def counted(positions: int | Tensor) -> Tensor:

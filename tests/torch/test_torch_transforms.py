@@ -178,6 +178,27 @@ def _hold(compiled, labels):
             close(traced[label][name].grad, eager[label][name].grad)
 
 
+@pytest.mark.parametrize("label", ["rotary", "conv", "t5", "sinusoidal"])
+def test_vmap_while_compiling(label):
+    tensors = CALLS[label].tensors(grad=False)
+    many = {n: x.movedim(min(x.dim() - 1, 1), 0) for n, x in batches(tensors).items()}
+    mapped = vmap(lambda given: run(label, given))
+    compiled = torch.compile(mapped, backend="aot_eager", fullgraph=True)
+    wanted = CALLS[label].wanted
+    leaves = {n: x.clone().requires_grad_(n in wanted) for n, x in many.items()}
+    out, want = compiled(leaves), mapped(many)
+    close(out, want)
+
+
+def test_gradients_of_a_batch_of_gradients():
+    x, weight = torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    y, back = torch.func.vjp(relpos.torch.conv_encoding, x, weight[0].T)
+    many = torch.stack([torch.ones_like(y), y])
+    found = vmap(back)(many)
+    for i in range(2):
+        close([grads[i] for grads in found], [*back(many[i])])
+
+
 def _model(x, slopes):
     """Lengths that a compiled program has as symbols, and constants."""
     length, width = x.shape[-2:]

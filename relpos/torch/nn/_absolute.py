@@ -70,7 +70,17 @@ class LearnedAPE(Layer):
         self.embedding = nn.Embedding(rows, width, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the vectors (seq, embed_size) of positions of x (batch, seq, ...).
+        """Return the vectors of the positions of a sequence.
+
+        Parameters
+        ----------
+        x : Tensor, (batch, seq, ...)
+            What is to have positions; only its length counts.
+
+        Returns
+        -------
+        Tensor, (seq, embed_size)
+            The first rows of the weight.
 
         Raises
         ------
@@ -78,6 +88,10 @@ class LearnedAPE(Layer):
             x has fewer than two axes.
         IndexError
             The sequence is longer than max_seq_len.
+
+        See Also
+        --------
+        relpos.torch.learned : The same as a function of any positions.
         """
         if x.dim() < 2:
             raise ValueError(
@@ -147,12 +161,26 @@ class SinusoidalEncoding(Layer):
         self.layout = as_choice("layout", layout, ("interleaved", "concat"))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x (batch, seq, embed_size) with the encoding added, in x's dtype.
+        """Add the encoding of the positions.
+
+        Parameters
+        ----------
+        x : Tensor, (batch, seq, embed_size)
+            The tokens.
+
+        Returns
+        -------
+        Tensor, shape and dtype of `x`
+            The sum.
 
         Raises
         ------
         ValueError
             x is of another shape, or the sequence longer than max_len.
+
+        See Also
+        --------
+        relpos.torch.sinusoidal : What is added.
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
         length = x.shape[1]
@@ -234,12 +262,26 @@ class DynamicPositionBias(Layer):
         self.mlp = nn.ModuleList([*hidden, nn.Linear(width, outputs, **options)])
 
     def forward(self, length: int) -> Tensor:
-        """Return the bias (heads, 2 length - 1), a `rel_bias` of attention.
+        """Return the bias of every relative position.
+
+        Parameters
+        ----------
+        length : int
+            Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+
+        Returns
+        -------
+        Tensor, (heads, 2 length - 1)
+            A `rel_bias` of attention, the past first.
 
         Raises
         ------
         ValueError
             The length is below 1.
+
+        See Also
+        --------
+        relpos.torch.attention : Takes it.
         """
         if length < 1:
             raise ValueError(f"length: got {length}; expected an integer of at least 1")

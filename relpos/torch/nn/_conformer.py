@@ -128,6 +128,10 @@ class ConformerRelPositionAttention(Layer):
         ------
         TypeError, ValueError
             As `relpos.nn.ConformerRelPositionAttention`'s call.
+
+        See Also
+        --------
+        relpos.torch.transformer_xl_attention : The attention inside.
         """
         check_shape("query", query, ("B", "Lq", self.d_model))
         check_shape("key", key, (query.shape[0], "Lk - M", self.d_model))

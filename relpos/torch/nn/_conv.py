@@ -121,6 +121,10 @@ class ConvPositionEmbedding(Layer):
         ------
         ValueError
             A shape does not fit, or `mask` holds something else than 0 and 1.
+
+        See Also
+        --------
+        relpos.nn.ConvPositionEmbedding : The same on arrays.
         """
         conv = self.conv
         check_shape("x", x, ("batch", "seq", conv.bias.shape[0]))

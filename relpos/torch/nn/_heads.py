@@ -142,6 +142,10 @@ class ShawAttention(Layer):
         ------
         TypeError, ValueError
             As `relpos.nn.ShawAttention`'s call.
+
+        See Also
+        --------
+        relpos.torch.shaw_attention : The attention inside.
         """
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
@@ -245,12 +249,26 @@ class RelativeGlobalAttention(Layer):
         self.Er = nn.Parameter(start.normal_())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what x (batch, seq, d_model) attends to, (batch, seq, d_model).
+        """Attend from each position to those before it.
+
+        Parameters
+        ----------
+        x : Tensor, (batch, seq, d_model)
+            The sequence.
+
+        Returns
+        -------
+        Tensor, (batch, seq, d_model)
+            The heads' outputs, without a projection.
 
         Raises
         ------
         ValueError
             x is of another shape, or the sequence longer than max_len.
+
+        See Also
+        --------
+        relpos.torch.relative_global_attention : The attention inside.
         """
         check_shape("x", x, ("batch", "seq", self.d_model))
         if x.shape[1] > self.max_len:

@@ -204,7 +204,17 @@ class RelativeMultiheadAttention(Layer):
             nn.init.zeros_(self.out_proj.bias)
 
     def extra_repr(self) -> str:
-        """Return the arguments that its repr shows."""
+        """Return the arguments that its repr shows.
+
+        Returns
+        -------
+        str
+            Width, heads, position and sizes.
+
+        See Also
+        --------
+        torch.nn.Module.extra_repr : What it stands for.
+        """
         sizes = "".join(f", {name}={value!r}" for name, value in self.sizes.items())
         return f"{self.embed_dim}, {self.num_heads}, position={self.position!r}{sizes}"
 
@@ -261,6 +271,10 @@ class RelativeMultiheadAttention(Layer):
         TypeError, ValueError
             A shape does not fit, or lengths differ without a `query_offset` where the
             scheme asks for one.
+
+        See Also
+        --------
+        relpos.torch.attention : The attention inside, masks the other way round.
         """
         terms, unbatched = self._project(query, key, value)
         batch, heads, length, _ = terms[0].shape

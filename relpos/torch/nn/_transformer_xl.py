@@ -161,6 +161,10 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         ------
         TypeError, ValueError
             As `relpos.nn.RelPartialLearnableMultiHeadAttn`'s call.
+
+        See Also
+        --------
+        update_memory : The memory for the next segment.
         """
         if self.owns_biases:
             u, v = self.r_w_bias, self.r_r_bias
