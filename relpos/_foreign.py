@@ -47,8 +47,14 @@ _CALLS = {
 }
 
 
+_HOMES = {package.partition(".")[0] for package in _CALLS}
+
+
 def refusal(value: object) -> str | None:
     """What came and which call is right, where `np.asarray` would not be."""
+    homes = (base.__module__.partition(".")[0] for base in type(value).__mro__)
+    if _HOMES.isdisjoint(homes):  # in a sixth of the time
+        return None
     package = module_of(value, *_CALLS)
     if package is None:
         return None
