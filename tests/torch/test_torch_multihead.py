@@ -266,6 +266,54 @@ def test_all_that_is_to_be_learned_has_its_gradient(position):
 
 
 @pytest.mark.parametrize("position", [None, *SIZES])
+def test_gradients_by_item(position):
+    module = seeded(E, H, position=position, **SIZES.get(position, {}))
+    x = draw(3, L, E)
+
+    def loss(parameters, x):
+        call = (x, x, x), {"need_weights": False}
+        return torch.func.functional_call(module, parameters, *call)[0].square().sum()
+
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+    for i in range(3):
+        want = torch.func.grad(loss)(parameters, x[i])
+        near({name: grad[i] for name, grad in found.items()}, want)
+
+
+def test_sizes():
+    """Every size has its effect on what is learned, or on the buckets."""
+    for position, sizes, shapes in [
+        ("shaw", {}, {"rel_key": (33, 4), "rel_value": (33, 4)}),
+        (
+            "shaw",
+            {"max_relative_position": 0},
+            {"rel_key": (1, 4), "rel_value": (1, 4)},
+        ),
+        ("music", {}, {"rel_key": (1024, 4)}),
+        ("t5", {}, {"rel_bias": (32, 3), "buckets": (257,)}),
+        ("t5", {"max_distance": 20}, {"rel_bias": (32, 3), "buckets": (41,)}),
+        ("fire", {"width": 5}, {"w1": (5,), "w2": (3, 5), "b1": (5,), "b2": (3,)}),
+        ("deberta", {}, {"rel_embeddings": (512, 12), "buckets": (1025,)}),
+        ("alibi", {}, {"slopes": (3,)}),
+    ]:
+        module = RelativeMultiheadAttention(E, H, position=position, **sizes)
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        assert {name: tuple(tensors[name].shape) for name in shapes} == shapes
+    causal = {"num_buckets": 6, "max_distance": 6, "bidirectional": False}
+    buckets = RelativeMultiheadAttention(E, H, position="t5", **causal).buckets
+    want = relpos.torch.t5_bucket(torch.arange(-6, 7), **causal)
+    assert torch.equal(buckets, want)
+    fire = RelativeMultiheadAttention(E, H, position="fire", max_distance=7)
+    assert fire.threshold.item() == 7
+    slow = RelativeMultiheadAttention(E, H, position="rope", base=100.0)
+    fast = RelativeMultiheadAttention(E, H, position="rope")
+    fast.load_state_dict(slow.state_dict())
+    x = draw(L, E).float()
+    assert not torch.allclose(slow(x, x, x)[0], fast(x, x, x)[0])
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
 def test_a_step_by_step_decode_is_one_call(position):
     sizes = {} if position is None else SIZES[position]
     module = seeded(E, H, position=position, **sizes)
@@ -378,3 +426,13 @@ def test_wrong_calls_are_named(change, words):
     x = torch.ones(4, E)
     with pytest.raises((ValueError, TypeError), match=words):
         module(**{"query": x, "key": x, "value": x} | change)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_named():
+    module = RelativeMultiheadAttention(E, H)
+    x = torch.nested.nested_tensor([torch.ones(4, E)])
+    with pytest.raises(
+        TypeError, match="query: got a nested tensor; expected a padded"
+    ):
+        module(x, x, x)

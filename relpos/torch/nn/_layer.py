@@ -28,6 +28,11 @@ def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
     """Raise unless the axes are those of `shape`: an int is fixed and a word free."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: got {kind_of(tensor)}; expected a tensor")
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: got a nested tensor; expected a padded one "
+            "(torch.nested.to_padded_tensor), its padding hidden by a mask"
+        )
     fits = tensor.dim() == len(shape) and all(
         isinstance(want, str) or size == want
         for size, want in zip(tensor.shape, shape, strict=True)
