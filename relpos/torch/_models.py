@@ -14,9 +14,8 @@ def register() -> None:
     ``position_bias`` of T5, Wav2Vec2-Conformer and Inkling are those of `attention`. A
     function that makes masks is registered too, without which models would have none.
 
-    A model whose attention never asks would run eager under that name. Such a one is
-    warned of when it is made or told to change, and `replace_attention` is for it.
-    Calling this again changes nothing.
+    A model whose attention never asks stays eager, and is warned of when it is made or
+    told to change; `replace_attention` is for it. Calling this again changes nothing.
 
     Raises
     ------

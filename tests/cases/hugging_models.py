@@ -269,6 +269,7 @@ CASES = {
             "subsampling_conv_channels": [16, 4],
             "attention_chunk_size": 4,
             "attention_context_left": 5,
+            "attention_context_right": 2,
             "attention_logit_cap": 3.0,
             "output_proj_dims": 8,
         },

@@ -135,10 +135,11 @@ def test_unknown_arguments_are_warned_of(attend, operands):
 def test_eager_models_are_warned_of(name):
     rt.register()
     rt.register()  # twice is once
-    message = r"would run eager under 'relpos'; relpos.torch.replace_attention\(model\)"
+    message = r"so that the model stays eager; relpos.torch.replace_attention\(model\)"
     with pytest.warns(UserWarning, match=message) as seen:
         model = models.build(models.CASES[name], "relpos")
     assert len(seen) == 1
+    assert model.config._attn_implementation == "eager"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         models.build(models.CASES[name], "eager")
@@ -151,6 +152,26 @@ def test_a_change_of_attention_is_looked_at():
     model = models.build(models.CASES["gemma3n audio"], "eager")
     with pytest.warns(UserWarning, match=r"Gemma3nAudioAttention never asks"):
         model.set_attn_implementation("relpos")
+
+
+@pytest.mark.parametrize("kind", ("Bloom", "MPNet"))
+def test_eager_models_get_masks_that_they_can_read(kind):
+    """Causal and padded: a mask of bool, or none, would be taken for something else."""
+    rt.register()
+    settings = {"vocab_size": 9, "hidden_size": 8, "n_layer": 1, "n_head": 2}
+    config = getattr(transformers, f"{kind}Config")
+    made, ids = [], torch.tensor([[1, 2, 3, 4, 5], [0, 0, 6, 7, 8]])
+    for way in ("eager", "relpos"):
+        torch.manual_seed(0)
+        given = config(**settings, num_attention_heads=2, num_hidden_layers=1)
+        given._attn_implementation = way
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made.append(getattr(transformers, f"{kind}Model")(given).eval())
+    call = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+    with torch.no_grad():
+        wanted, got = (model(**call).last_hidden_state for model in made)
+    assert torch.equal(wanted, got)
 
 
 def test_nothing_to_replace():

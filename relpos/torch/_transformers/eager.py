@@ -15,11 +15,12 @@ from transformers import PreTrainedModel
 _ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
 
 
-def warn_of_eager(name: str) -> None:
+def look_at_models(name: str) -> None:
     """Let models be looked at when they are made, and when they change attention.
 
-    transformers takes any registered name for any model. It has no place to look at a
-    model's modules, so the two methods after which they are known are wrapped, once.
+    transformers takes any registered name for any model, and makes masks for that name,
+    which eager code cannot read. It has no place to look at a model's modules, so the
+    two methods after which they are known are wrapped, once.
     """
     for method in ("post_init", "set_attn_implementation"):
         original = getattr(PreTrainedModel, method)
@@ -31,20 +32,25 @@ def _looking(method: Any, name: str) -> Any:
     @functools.wraps(method)
     def looks(self: Any, *args: Any, **keywords: Any) -> Any:
         result = method(self, *args, **keywords)
-        if getattr(self.config, "_attn_implementation", None) == name:
-            _warn(self, name)
+        for model in self.modules():
+            if isinstance(model, PreTrainedModel):
+                _leave_eager(model, name)
         return result
 
     looks.relpos_looks = True  # type: ignore[attr-defined]
     return looks
 
 
-def _warn(model: Any, name: str) -> None:
+def _leave_eager(model: Any, name: str) -> None:
+    """Set a model back to eager if it is that whatever its configuration says."""
+    if model.config._attn_implementation != name:
+        return
     classes = sorted({type(module).__name__ for module in eager_modules(model)})
     if classes:
+        model.config._attn_implementation = "eager"
         warnings.warn(
             f"{type(model).__name__}: {', '.join(classes)} never asks for an "
-            f"attn_implementation and would run eager under {name!r}; "
+            "attn_implementation, so that the model stays eager; "
             "relpos.torch.replace_attention(model) swaps it, if it knows it",
             UserWarning,
             stacklevel=4,
@@ -54,7 +60,7 @@ def _warn(model: Any, name: str) -> None:
 def eager_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """The attention modules of a model that do not ask the registry.
 
-    Models inside it are left out: they are looked at when they are made.
+    Models inside it are left out: they are looked at themselves.
     """
     for module in _own_modules(model):
         inner = [part for part in module.modules() if part is not module]

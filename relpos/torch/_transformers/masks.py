@@ -1,4 +1,4 @@
-"""Masks of transformers in the forms that cost `relpos.attention` least."""
+"""A mask beside a dense bias, in the form that costs `relpos.attention` least."""
 
 from __future__ import annotations
 
@@ -6,21 +6,6 @@ import math
 from typing import Any
 
 import torch
-from transformers.masking_utils import eager_mask, sdpa_mask
-
-#: Encoders that turn a float mask into one of their own, whatever is registered.
-FLOAT_MASKS = {"gemma4_audio"}
-
-
-def mask_function(*args: Any, config: Any = None, **keywords: Any) -> Any:
-    """The mask of a model as bool, or None where `is_causal` or no mask says the same.
-
-    `relpos.attention` sorts a bool mask into tiles: hidden ones are skipped, and whole
-    ones are not looked at again.
-    """
-    if getattr(config, "model_type", None) in FLOAT_MASKS:
-        return eager_mask(*args, config=config, **keywords)
-    return sdpa_mask(*args, config=config, **keywords)
 
 
 def beside_bias(bias: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:

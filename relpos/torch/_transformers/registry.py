@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
 
 from relpos.torch._transformers.call import attend
-from relpos.torch._transformers.eager import warn_of_eager
-from relpos.torch._transformers.masks import beside_bias, mask_function
+from relpos.torch._transformers.eager import look_at_models
+from relpos.torch._transformers.masks import beside_bias
 
 #: The name in both registries.
 NAME = "relpos"
@@ -54,10 +55,12 @@ _REFUSED = {
 
 
 def register() -> None:
-    """Add the attention and the mask function, and the warning of what is eager."""
+    """Add the attention and the mask function, and look at models from now on."""
     AttentionInterface.register(NAME, attention_function)
-    AttentionMaskInterface.register(NAME, mask_function)
-    warn_of_eager(NAME)
+    # of bool, or None where `is_causal` says the same: what is hidden is skipped by
+    # tiles, and what is whole is not looked at again
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    look_at_models(NAME)
 
 
 def attention_function(

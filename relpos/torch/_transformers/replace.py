@@ -18,7 +18,6 @@ _FILES = {
     ),
     "transformers.models.gemma3n.modeling_gemma3n.Gemma3nAudioAttention": "gemma3n",
     "transformers.models.gemma4.modeling_gemma4.Gemma4AudioAttention": "gemma4",
-    "transformers.models.gemma4.modeling_gemma4.Gemma4AudioModel": "gemma4",
     "transformers.models.inkling.modeling_inkling.InklingAttention": "inkling",
     "transformers.models.inkling.modeling_inkling.InklingRelativeLogits": "inkling",
     "transformers.models.mt5.modeling_mt5.MT5Attention": "t5",
