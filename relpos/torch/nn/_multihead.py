@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from relpos._checks import as_flag, kind_of
 from relpos.nn._inputs import as_probability, as_size, head_dim
 from relpos.torch.nn._layer import Layer, check_shape, join_heads, split_heads
-from relpos.torch.nn._positions import SCHEMES, sizes_of
+from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 
 
 class RelativeMultiheadAttention(Layer):
@@ -218,16 +218,6 @@ class RelativeMultiheadAttention(Layer):
         sizes = "".join(f", {name}={value!r}" for name, value in self.sizes.items())
         return f"{self.embed_dim}, {self.num_heads}, position={self.position!r}{sizes}"
 
-    def projections(self) -> tuple[Any, Any]:
-        """Return weights and biases of the projections of query, key and value."""
-        weights: Any = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.chunk(3)
-        biases: Any = (None,) * 3
-        if self.in_proj_bias is not None:
-            biases = self.in_proj_bias.chunk(3)
-        return weights, biases
-
     def forward(
         self,
         query: Tensor,
@@ -311,7 +301,7 @@ class RelativeMultiheadAttention(Layer):
         lengths = ("S", *fixed) if not self.batch_first else (*fixed, "S")
         check_shape("key", key, (*lengths, self.kdim))
         check_shape("value", value, (*key.shape[:-1], self.vdim))
-        weights, biases = self.projections()
+        weights, biases = projections(self)
         if query is key is value and self.in_proj_weight is not None:
             packed = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
             parts = packed.chunk(3, dim=-1)

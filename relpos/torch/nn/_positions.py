@@ -57,6 +57,17 @@ def sizes_of(position: str | None, given: Sizes) -> Sizes:
     return sizes
 
 
+def projections(module: Any) -> tuple[Any, Any]:
+    """Return weights and biases of the projections of query, key and value."""
+    weights: Any = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+    if module.in_proj_weight is not None:
+        weights = module.in_proj_weight.chunk(3)
+    biases: Any = (None,) * 3
+    if module.in_proj_bias is not None:
+        biases = module.in_proj_bias.chunk(3)
+    return weights, biases
+
+
 def _parameter(shape: tuple[int, ...], options: Options, std: float) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, **options).normal_(std=std))
 
@@ -138,7 +149,7 @@ def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
 
 
 def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    (w_q, w_k, _), (b_q, b_k, _) = module.projections()
+    (w_q, w_k, _), (b_q, b_k, _) = projections(module)
     rows = module.rel_embeddings
     pos_query, pos_key = (
         split_heads(nn.functional.linear(rows, weight, bias), module.num_heads)
