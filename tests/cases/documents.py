@@ -28,9 +28,9 @@ def blocks(source, language):
     ]
 
 
-def run_examples(name, least):
+def run_examples(name, least, language="python"):
     """Runs the examples of a file, at least so many, and compares what they show."""
-    source = "\n".join(blocks(text(name), "python"))
+    source = "\n".join(blocks(text(name), language))
     examples = doctest.DocTestParser().get_doctest(source, {}, name, name, 0)
     assert len(examples.examples) >= least
     said = []
