@@ -14,6 +14,7 @@ from relpos._diagnose.attempt import Attempt, evaluate
 from relpos._diagnose.calls import begin
 from relpos._diagnose.search import FLOAT32, Finding, search
 from relpos._diagnose.words import kind_of_finding, sentence
+from relpos._text import html_table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -29,7 +30,7 @@ LAID_OUT = {
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found.
+    """What `diagnose` found; shows itself as a line for each field.
 
     Attributes
     ----------
@@ -56,6 +57,21 @@ class Diagnosis(NamedTuple):
     differences: tuple[str, ...]
     error: float
     closest: tuple[str, ...]
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            ["verdict", self.verdict],
+            ["kind", self.kind],
+            ["differences", ", ".join(self.differences) or "none"],
+            ["error", f"{self.error:.2g}"],
+            ["closest", ", ".join(self.closest) or "the formula itself"],
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<12}{text}" for name, text in self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_table(["Diagnosis", ""], self._rows())
 
 
 def diagnose(

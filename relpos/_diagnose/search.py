@@ -17,6 +17,8 @@ __all__ = ["FLOAT32", "Finding", "search"]
 FLOAT32 = 2.0**-23
 #: However coarse the dtype: what differs by more is not the same.
 LARGEST = 0.05
+#: Of two that fit, one with an error so many times larger does not.
+WORSE = 8.0
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
 #: These allow more, so whatever fits does so with them as well.
@@ -63,23 +65,29 @@ class Finding(NamedTuple):
 
 def search(mine: Array, start: Attempt, roundings: list[float]) -> Finding:
     """What explains `mine`, in the finest of the roundings in which something does."""
-    plain = _try((), start, mine)
-    singles: list[Tried] = []
+    plain = [tried] if (tried := _try((), start, mine)) else []
+    singles = [*_vary(None, start, mine)]
     pairs: list[Tried] = []
     for rounding in sorted({*roundings}):
-        if plain is not None and plain.fits(rounding):
-            singles = singles or [*_vary(None, start, mine)]
-            return Finding(plain, plain, _unseen(singles, rounding), rounding)
-        singles = singles or [*_vary(None, start, mine)]
-        pairs = pairs or [*_pairs(singles, mine, rounding)]
-        for tried in (singles, pairs):
-            fitting = [t for t in tried if t.fits(rounding)]
-            if fitting:
-                best = min(fitting, key=lambda t: t.mistakes)  # the first of these
-                return Finding(best, best, _others(best, fitting), rounding)
-    every = [*([plain] if plain else []), *singles, *pairs]
+        fitting = _fitting([*plain, *singles], rounding)
+        if plain and plain[0] in fitting:
+            return Finding(plain[0], plain[0], _unseen(singles, fitting), rounding)
+        if not fitting:
+            pairs = pairs or [*_pairs(singles, mine)]
+            fitting = _fitting(pairs, rounding)
+        if fitting:
+            best = min(fitting, key=lambda t: t.mistakes)  # the first of these
+            return Finding(best, best, _others(best, fitting), rounding)
+    every = [*plain, *singles, *pairs]
     closest = min(every, key=lambda t: t.error)
     return Finding(None, closest, (), max(roundings))
+
+
+def _fitting(tried: list[Tried], rounding: float) -> list[Tried]:
+    """What fits, and not much worse than the best of it."""
+    fitting = [t for t in tried if t.fits(rounding)]
+    least = min((t.error for t in fitting), default=0.0)
+    return [t for t in fitting if t.error <= WORSE * max(least, rounding)]
 
 
 def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
@@ -89,9 +97,10 @@ def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
     return tuple(allowed)
 
 
-def _unseen(singles: list[Tried], rounding: float) -> tuple[str, ...]:
+def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
     """Differences that these inputs do not show, however they are written."""
-    shown = {t.names[0] for t in singles if not t.fits(rounding)}
+    fits = {id(t) for t in fitting}
+    shown = {t.names[0] for t in singles if id(t) not in fits}
     names = dict.fromkeys(t.names[0] for t in singles)
     return tuple(n for n in names if n not in shown | ALLOWING)
 
@@ -113,10 +122,8 @@ def _vary(
                 yield tried
 
 
-def _pairs(singles: list[Tried], mine: Array, rounding: float) -> Iterator[Tried]:
-    """Two differences at once, unless one alone fits."""
-    if any(t.fits(rounding) for t in singles):
-        return
+def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
+    """Two differences at once."""
     numbers = {row.name: number for number, row in enumerate(DIFFERENCES)}
     for first in singles:
         yield from _vary(first, first.attempt, mine, numbers[first.names[0]])
@@ -142,8 +149,9 @@ def _error(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> float
     if attempt.view != "scores":
         both_nan = np.isnan(wanted) & np.isnan(mine)
         return _largest_gap(wanted, mine, ~both_nan)
-    if attempt.hiding != "visible" and (hidden & ~(mine <= HIDDEN)).any():
-        return math.inf
+    hides = mine <= HIDDEN
+    if hides.any() if attempt.hiding == "visible" else (hidden & ~hides).any():
+        return math.inf  # that of others is nothing where they hide nothing
     if attempt.centred:
         mine = without_constants(mine, hidden)
     return _largest_gap(wanted, mine, ~hidden)

@@ -44,11 +44,17 @@ def inverted_scale(attempt: Attempt) -> Attempt | None:
     return None if scale in (0, 1) else attempt.with_keywords(scale=1 / scale)
 
 
+def has_numbers(attempt: Attempt, name: str) -> bool:
+    """Whether there is such a term; of truth values there is none."""
+    array = attempt.get(name)
+    return array is not None and array.dtype.kind == "f"
+
+
 def rescaled(names: tuple[str, ...], power: int) -> Change:
     """Some terms times the scale, or divided by it."""
 
     def change(attempt: Attempt) -> Attempt | None:
-        here = [name for name in names if name in attempt.keywords]
+        here = [name for name in names if has_numbers(attempt, name)]
         if not here or attempt.get("scale") in (0, 1):
             return None
         return replace(
@@ -120,9 +126,10 @@ def not_transposed(attempt: Attempt) -> Attempt | None:
 
 
 def cap_after_bias(attempt: Attempt) -> Attempt | None:
-    if attempt.get("softcap") is None or not attempt.keywords.keys() & {
-        *("rel_bias", "attn_mask", "log_decay"),
-    }:
+    added = ("rel_bias", "attn_mask", "log_decay")
+    if attempt.get("softcap") is None:
+        return None
+    if not any(has_numbers(attempt, name) for name in added):
         return None
     return replace(attempt, cap_last=True)
 
@@ -133,7 +140,8 @@ def base_two(attempt: Attempt) -> Attempt | None:
 
 
 def constant_in_rows(attempt: Attempt) -> Attempt | None:
-    return replace(attempt, centred=True)
+    """Not where sinks take part in the softmax, to which a constant is something."""
+    return None if "sinks" in attempt.keywords else replace(attempt, centred=True)
 
 
 def tiled_heads(attempt: Attempt) -> Attempt | None:

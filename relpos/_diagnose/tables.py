@@ -111,9 +111,12 @@ def by_position(change: Callable[[Array], Array], beyond: str) -> Change:
 def negated(attempt: Attempt) -> Attempt | None:
     """Query minus key, where that is not the table from the other end."""
     firsts = {(rows_of(attempt, n), first_of(attempt, n)) for n in tables_of(attempt)}
-    if all(rows % 2 and first == -(rows // 2) for rows, first in firsts):
+    if len(firsts) != 1:
         return None
-    return by_position(np.negative, "clip")(attempt)
+    ((rows, first),) = firsts
+    last = first + rows - 1
+    turned = None if last == -first else reordered(attempt, backwards)
+    return turned and turned.with_keywords(min_relative_position=-last)
 
 
 def moved(step: int) -> Change:
@@ -172,6 +175,8 @@ def clipped_early(attempt: Attempt) -> Attempt | None:
     """At k - 1 of k, where some pair is that far apart."""
     r = relative_to(attempt)
     for name in tables_of(attempt):
+        if attempt.get("buckets") is not None:
+            return None
         reach = rows_of(attempt, name) // 2
         centred = first_of(attempt, name) == -reach and rows_of(attempt, name) % 2
         if not reach or not centred or not (np.abs(r) >= reach).any():
@@ -192,8 +197,9 @@ def beyond_the_table(attempt: Attempt) -> Attempt | None:
 
 
 def reaches_beyond(attempt: Attempt) -> bool:
-    """Whether some pair has no row of its own."""
+    """Whether some pair that causality shows has no row of its own."""
     r = relative_to(attempt)
+    r = r[r <= 0] if attempt.get("is_causal") else r
     spans = [(first_of(attempt, n), rows_of(attempt, n)) for n in tables_of(attempt)]
     return any(bool(((r < first) | (r >= first + rows)).any()) for first, rows in spans)
 

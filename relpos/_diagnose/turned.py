@@ -137,4 +137,6 @@ def keys_from_query_0(rotary: Rotary, attempt: Attempt) -> Rotary | None:
     """Keys that begin where the queries do."""
     lk = attempt.lengths[1]
     start = rotary.query_positions[..., :1]
+    if (start == rotary.key_positions[:1]).all():
+        return None
     return rotary._replace(key_positions=start + np.arange(lk))

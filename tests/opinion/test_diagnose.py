@@ -201,6 +201,17 @@ def test_errors_name_the_argument(error, message, changes):
         relpos.diagnose(**arguments)
 
 
+def test_it_shows_itself_a_line_a_field():
+    *_, arguments = shaw(np.random.default_rng(1))
+    mine = relpos.shaw_attention(*(arguments[n] for n in ("query", "key", "value")))
+    found = relpos.diagnose(mine, **arguments)
+    lines = repr(found).splitlines()
+    assert lines[0].startswith("verdict     equals relpos.shaw_attention with the pos")
+    assert lines[1:3] == ["kind        mistake", "differences no_rel_key"]
+    assert found._repr_html_().count("<tr>") == 6
+    assert "<td>mistake</td>" in found._repr_html_()
+
+
 def test_the_docstring_lists_every_name():
     notes = relpos.diagnose.__doc__.split("Conventions:")[1].split("Where several")[0]
     conventions, mistakes = notes.split("Mistakes:")
