@@ -78,8 +78,9 @@ def reject_foreign(name: str, value: object) -> None:
         )
     if any(package.startswith("torch.") for package in packages):
         raise TypeError(
-            f"{name}: got a torch {type(value).__name__}; expected a NumPy array (pass "
-            "tensor.detach().cpu().numpy())"
+            f"{name}: got a torch {type(value).__name__}; expected a NumPy array "
+            "(relpos.torch has these functions for tensors, with autograd; for arrays "
+            "pass tensor.detach().cpu().numpy())"
         )
     if (why := refusal(value)) is not None:
         raise TypeError(f"{name}: {why}")

@@ -194,8 +194,8 @@ def attention(
     TypeError
         An argument is of the wrong kind: not floating, integers or bool as listed
         above, a masked array, an array of xarray, dask or pandas, whose meaning a
-        conversion would drop (the message has the right call), or a torch tensor (pass
-        ``tensor.detach().cpu().numpy()``).
+        conversion would drop (the message has the right call), or a torch tensor
+        (`relpos.torch` has this function for them).
     ValueError
         A shape or a value does not fit; the message names the argument.
     IndexError

@@ -7,9 +7,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from relpos.torch import _batch, _engine
+from relpos.torch import _batch, _engine, _ops
 from relpos.torch._engine import Setting
 from relpos.torch._functions import no_double_backward, no_forward_mode
+from relpos.torch._ops import no_gradient_of_weights
+from relpos.torch._tracing import is_differentiated, is_traced
 
 _NAME = "attention"
 _Tensors = tuple[torch.Tensor, ...]
@@ -36,10 +38,7 @@ class Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Any, grad_lse: Any, *grads: Any) -> Any:
         if grads[2:] not in ((), (None,)):
-            raise NotImplementedError(
-                f"relpos.torch.{_NAME}: its weights have no gradient; expected a loss "
-                "of out and lse alone (weights.detach() is a constant in it)"
-            )
+            raise no_gradient_of_weights()
         wanted = ctx.needs_input_grad[1:]
         if grad_out is None and grad_lse is None:
             return None, *(None for _ in wanted)
@@ -57,14 +56,10 @@ class Attend(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: torch.Tensor) -> Any:
-        size, dims = info.batch_size, in_dims[1:]
-        if _batch.loops(setting.names, dims):
-            found = _batch.each(
-                lambda *items: Attend.apply(setting, *items), size, tensors, dims
-            )
-        else:
-            operands = _batch.aligned(setting.names, tensors, dims, size)
-            found = Attend.apply(setting, *operands)
+        found = _batch.forward(
+            lambda operands: Attend.apply(setting, *operands),
+            *(setting.names, tensors, in_dims[1:], info.batch_size),
+        )
         return tuple(found), (0,) * len(found)
 
 
@@ -91,22 +86,23 @@ class AttendBackward(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: Any, setting: Setting, wanted: Any, *tensors: Any
     ) -> Any:
-        size, dims, names = info.batch_size, in_dims[2:], setting.names
-        if _batch.loops(names, dims[5:], wanted):
-            found = _batch.each(
-                lambda *items: AttendBackward.apply(setting, wanted, *items),
-                *(size, tensors, dims),
-            )
-        else:
-            rows = _batch.one(tensors[:5], dims[:5], size)
-            operands = _batch.aligned(names, tensors[5:], dims[5:], size, wanted)
-            grads = AttendBackward.apply(setting, wanted, *rows, *operands)
-            found = _batch.unaligned(grads, tensors[5:], dims[5:], wanted)
+        found = _batch.backward(
+            lambda given: AttendBackward.apply(setting, wanted, *given),
+            *(setting.names, wanted, tensors, in_dims[2:], info.batch_size),
+        )
         return tuple(found), (0,) * len(found)
 
 
 def attend(setting: Setting, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """out, lse, row_max and row_sum of a call, and its weights if asked for."""
+    if is_traced(tensors):
+        if not is_differentiated():
+            return _ops.attend(setting, tensors)
+        if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
+            raise NotImplementedError(
+                "relpos.torch.attention: torch.func.grad, vjp and jvp are not compiled "
+                "with it; expected them around torch.compile, or without fullgraph=True"
+            )
     return _apply(Attend, setting, *tensors)
 
 

@@ -15,15 +15,49 @@ import torch
 
 from relpos._attention.operands import ROWS
 
+#: Gradients and results before the operands of a backward: they have all batch axes.
+_ROWS = 5
+
 #: Operands with batch axes, and how many others they have at most.
 AXES = {name: row.axes for name, row in ROWS.items() if name != "sinks"}
 
 Dims = Sequence[int | None]
 
 
-def loops(
-    names: Sequence[str], dims: Dims, wanted: Sequence[bool] | None = None
-) -> bool:
+def forward(
+    call: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+    names: Sequence[str],
+    tensors: Sequence[torch.Tensor],
+    dims: Dims,
+    size: int,
+) -> Sequence[torch.Tensor]:
+    """Results with a leading axis, of a call of operands or of `size` calls."""
+    if _loops(names, dims):
+        return _each(call, size, tensors, dims)
+    return call(_aligned(names, tensors, dims, size, [False] * len(names)))
+
+
+def backward(
+    call: Callable[[Sequence[Any]], Sequence[torch.Tensor]],
+    names: Sequence[str],
+    wanted: Sequence[bool],
+    tensors: Sequence[Any],
+    dims: Dims,
+    size: int,
+) -> Sequence[torch.Tensor]:
+    """Gradients with a leading axis; `tensors` are `_ROWS` others, then operands."""
+    operands, own = tensors[_ROWS:], dims[_ROWS:]
+    if _loops(names, own, wanted):
+        return _each(call, size, tensors, dims)
+    rows = [
+        tensor if tensor is None else _leading(tensor, dim, size)
+        for tensor, dim in zip(tensors[:_ROWS], dims[:_ROWS], strict=True)
+    ]
+    grads = call([*rows, *_aligned(names, operands, own, size, wanted)])
+    return _unaligned(grads, operands, own, wanted)
+
+
+def _loops(names: Sequence[str], dims: Dims, wanted: Sequence[bool] = ()) -> bool:
     """Whether a call for each item is needed: by what is batched, or differentiated."""
     wanted = wanted or [False] * len(names)
     asked = zip(names, dims, wanted, strict=True)
@@ -32,44 +66,38 @@ def loops(
     )
 
 
-def rank_of(names: Sequence[str], tensors: Sequence[torch.Tensor], dims: Dims) -> int:
-    """Most batch axes of any operand, the new one apart."""
-    return max(
-        tensor.dim() - (dim is not None) - AXES[name]
-        for name, tensor, dim in zip(names, tensors, dims, strict=True)
-        if name in AXES
-    )
-
-
-def leading(tensor: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
+def _leading(tensor: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
     """View `tensor` with the new batch axis first, repeated where it has none."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0)
 
 
-def aligned(
+def _aligned(
     names: Sequence[str],
     tensors: Sequence[torch.Tensor],
     dims: Dims,
     size: int,
-    wanted: Sequence[bool] | None = None,
+    wanted: Sequence[bool],
 ) -> list[torch.Tensor]:
     """Operands of the one call; those that are differentiated are repeated as well."""
-    rank = rank_of(names, tensors, dims)
-    wanted = wanted or [False] * len(names)
+    rank = max(  # most batch axes of any operand, the new one apart
+        tensor.dim() - (dim is not None) - AXES[name]
+        for name, tensor, dim in zip(names, tensors, dims, strict=True)
+        if name in AXES
+    )
     operands = []
     for name, tensor, dim, want in zip(names, tensors, dims, wanted, strict=True):
         if dim is not None or want:
-            tensor = leading(tensor, dim, size)
+            tensor = _leading(tensor, dim, size)
             lacking = rank + AXES[name] - (tensor.dim() - 1)
             tensor = tensor[(slice(None), *[None] * lacking)]
         operands.append(tensor)
     return operands
 
 
-def each(
-    call: Callable[..., Sequence[torch.Tensor]],
+def _each(
+    call: Callable[[Sequence[Any]], Sequence[torch.Tensor]],
     size: int,
     tensors: Sequence[torch.Tensor | None],
     dims: Dims,
@@ -77,25 +105,17 @@ def each(
     """Results of a call for each item, stacked."""
     items = [
         call(
-            *(
+            [
                 tensor if tensor is None or dim is None else tensor.select(dim, item)
                 for tensor, dim in zip(tensors, dims, strict=True)
-            )
+            ]
         )
         for item in range(size)
     ]
     return [torch.stack(results) for results in zip(*items, strict=True)]
 
 
-def one(tensors: Sequence[Any], dims: Dims, size: int) -> list[Any]:
-    """Gradients and results, which have every batch axis, with the new one first."""
-    return [
-        tensor if tensor is None else leading(tensor, dim, size)
-        for tensor, dim in zip(tensors, dims, strict=True)
-    ]
-
-
-def unaligned(
+def _unaligned(
     grads: Sequence[torch.Tensor],
     tensors: Sequence[torch.Tensor],
     dims: Dims,

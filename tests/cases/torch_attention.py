@@ -49,6 +49,23 @@ def _masked(seed):
     return call
 
 
+def tensors_of(values, dtype=None, grad=False):
+    """Arrays as tensors, of `dtype` where they are floating; the rest as it is."""
+    import torch  # the calls are listed without it, too
+
+    def tensor_of(x):
+        if isinstance(x, tuple):
+            return tuple(map(tensor_of, x))
+        if not isinstance(x, np.ndarray | np.generic):
+            return x
+        tensor = torch.tensor(x)
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.to(dtype or tensor.dtype).requires_grad_(grad)
+
+    return {name: tensor_of(x) for name, x in values.items()}
+
+
 EDGES = np.array([[3, 0, 1, 1, 2, 0], [0, 0, 2, 2, 0, 2]])
 
 CALLS = {

@@ -11,27 +11,11 @@ import relpos
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from torch_attention import CALLS  # noqa: E402
+from torch_attention import CALLS, tensors_of  # noqa: E402
 
 import relpos.torch  # noqa: E402
 
 DTYPES = ["float16", "float32", "float64"]
-
-
-def tensors_of(values, dtype=None, grad=False):
-    """Arrays as tensors, of `dtype` where they are floating; the rest as it is."""
-
-    def tensor_of(x):
-        if isinstance(x, tuple):
-            return tuple(map(tensor_of, x))
-        if not isinstance(x, np.ndarray | np.generic):
-            return x
-        tensor = torch.tensor(x)
-        if not tensor.is_floating_point():
-            return tensor
-        return tensor.to(dtype or tensor.dtype).requires_grad_(grad)
-
-    return {name: tensor_of(x) for name, x in values.items()}
 
 
 def run(label, inputs, **options):

@@ -1,0 +1,236 @@
+"""Attention as operators of the library "relpos", for torch.compile and torch.export.
+
+``relpos::attention`` and ``relpos::attention_backward`` take the tensors of a call as a
+list, their names as one string, and then the rest of it. They do what `_engine` does;
+what is here besides are the shapes of results, which a program that is traced has to
+know before there are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from relpos._attention import fire_network
+from relpos._attention.call import Call
+from relpos._attention.operands import OPERANDS
+from relpos.torch import _batch, _engine
+from relpos.torch._engine import Setting
+from relpos.torch._functions import no_double_backward, no_forward_mode
+from relpos.torch._tracing import is_dual
+
+#: The rest of a call in the operators' order: fields of `Call`, of FIRE, of the window.
+_CALL = {
+    "dropout_p": "float",
+    "is_causal": "bool",
+    "scale": "float?",
+    "softcap": "float?",
+    "enable_gqa": "bool",
+    "query_offset": "SymInt?",
+    "key_lengths": "SymInt?",
+    "min_relative_position": "SymInt?",
+    "beyond": "str",
+    "return_weights": "bool",
+    "num_threads": "int?",
+}
+_FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
+_FLAGS = {"left": "SymInt?", "right": "SymInt?", "is_fire": "bool", "is_graph": "bool"}
+_REST = ", ".join(f"{kind} {n}" for n, kind in {**_CALL, **_FIRE, **_FLAGS}.items())
+
+#: Tensors that make the computation one in float64, if they are.
+_TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*fire_network.NAMES}
+
+
+def attend(setting: Setting, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """As `_attend.attend`, by the operator."""
+    found = [*_attention([*tensors], ",".join(setting.names), *_rest(setting))]
+    return found if setting.values.get("return_weights") else found[:4]
+
+
+def _rest(setting: Setting) -> list[Any]:
+    values = {**Call._field_defaults, **setting.values}
+    left, right = values["window"] or (None, None)
+    if setting.graph:
+        raise TypeError(
+            "edges: got a scipy.sparse matrix while compiling; expected a tensor"
+        )
+    fire = setting.fire or {"signed": False, "eps": 0.0}
+    return [
+        *(values[name] for name in _CALL),
+        *(fire.get(name) for name in _FIRE),
+        *(left, right, setting.fire is not None, setting.graph is not None),
+    ]
+
+
+def _setting(names: str, rest: Sequence[Any]) -> Setting:
+    """What `_rest` took apart."""
+    count = len(_CALL) + len(_FIRE)
+    values = dict(zip(_CALL, rest, strict=False))
+    left, right, is_fire, is_graph = rest[count:]
+    present = {name: x for name, x in values.items() if x is not None}
+    present["window"] = left, right
+    fire = dict(zip(_FIRE, rest[len(_CALL) : count], strict=True))
+    return Setting(
+        (*names.split(","),),
+        present,
+        fire if is_fire else None,
+        {} if is_graph else None,
+    )
+
+
+def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor, ...]:
+    if is_dual(operands):  # the operator is not asked for their tangents
+        raise no_forward_mode("attention")
+    found = _engine.forward(_setting(names, rest), operands)
+    return found if len(found) == 5 else (*found, torch.empty(0, dtype=found[0].dtype))
+
+
+def _backward(
+    wanted: Sequence[bool],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    out: Tensor,
+    row_max: Tensor,
+    row_sum: Tensor,
+    operands: Sequence[Tensor],
+    names: str,
+    *rest: Any,
+) -> list[Tensor]:
+    grads, kept = (grad_out, grad_lse), (out, row_max, row_sum)
+    return [*_engine.backward(_setting(names, rest), wanted, grads, kept, operands)]
+
+
+_attention = torch.library.custom_op(
+    "relpos::attention",
+    _forward,
+    mutates_args=(),
+    schema=f"(Tensor[] operands, str names, {_REST}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+_attention_backward = torch.library.custom_op(
+    "relpos::attention_backward",
+    _backward,
+    mutates_args=(),
+    schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor out, "
+    f"Tensor row_max, Tensor row_sum, Tensor[] operands, str names, {_REST}) "
+    "-> Tensor[]",
+)
+
+
+def _returns_weights(rest: Sequence[Any]) -> bool:
+    return bool(dict(zip(_CALL, rest, strict=False))["return_weights"])
+
+
+# ---- shapes ----------------------------------------------------------------------
+
+
+@_attention.register_fake
+def _like_forward(
+    operands: Sequence[Tensor], names: str, *rest: Any
+) -> tuple[Tensor, ...]:
+    given = dict(zip(names.split(","), operands, strict=True))
+    batch = torch.broadcast_shapes(
+        *(
+            x.shape[: max(x.dim() - _batch.AXES[name], 0)]
+            for name, x in given.items()
+            if name in _batch.AXES
+        )
+    )
+    query, key, value = given["query"], given["key"], given["value"]
+    rows = (*batch, query.shape[-3], query.shape[-2])
+    wide = any(x.dtype == torch.float64 for n, x in given.items() if n in _TYPED)
+    dtype = torch.float64 if wide else torch.float32
+    shapes = (*rows, value.shape[-1]), rows, rows, rows
+    weights = (*rows, key.shape[-2]) if _returns_weights(rest) else (0,)
+    return tuple(query.new_empty(shape, dtype=dtype) for shape in (*shapes, weights))
+
+
+@_attention_backward.register_fake
+def _like_backward(
+    wanted: Sequence[bool],
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    out: Tensor,
+    row_max: Tensor,
+    row_sum: Tensor,
+    operands: Sequence[Tensor],
+    names: str,
+    *rest: Any,
+) -> list[Tensor]:
+    return [
+        x.new_empty(x.shape) for x, want in zip(operands, wanted, strict=True) if want
+    ]
+
+
+# ---- a leading axis --------------------------------------------------------------
+
+
+@_attention.register_vmap
+def _over_items(
+    info: Any, in_dims: Any, operands: Sequence[Tensor], names: str, *rest: Any
+) -> Any:
+    found = _batch.forward(
+        lambda operands: _attention([*operands], names, *rest),
+        *(names.split(","), operands, in_dims[0], info.batch_size),
+    )
+    no_weights = found[4].dim() == 1 and not _returns_weights(rest)
+    return tuple(found), (0, 0, 0, 0, None if no_weights else 0)
+
+
+@_attention_backward.register_vmap
+def _backward_over_items(
+    info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
+) -> Any:
+    rows, operands, names, *rest = args[:5], args[5], *args[6:]
+    found = _batch.backward(
+        lambda given: _attention_backward(
+            wanted, *given[:5], [*given[5:]], names, *rest
+        ),
+        *(names.split(","), wanted, [*rows, *operands]),
+        *([*in_dims[1:6], *in_dims[6]], info.batch_size),
+    )
+    return found, [0] * len(found)
+
+
+# ---- derivatives -----------------------------------------------------------------
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    operands, *ctx.rest = inputs
+    out, _, row_max, row_sum, weights = output
+    plain = () if _returns_weights(ctx.rest[1:]) else (weights,)
+    ctx.mark_non_differentiable(row_max, row_sum, *plain)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(out, row_max, row_sum, *operands)
+
+
+def _differentiate(ctx: Any, grad_out: Any, grad_lse: Any, *grads: Any) -> Any:
+    if grads[2] is not None:
+        raise no_gradient_of_weights()
+    out, row_max, row_sum, *operands = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[0]
+    found: list[Any] = [None] * len(operands)
+    if grad_out is not None or grad_lse is not None:
+        kept = (grad_out, grad_lse, out, row_max, row_sum)
+        each = iter(_attention_backward([*wanted], *kept, operands, *ctx.rest))
+        found = [next(each) if want else None for want in wanted]
+    return found, *(None for _ in ctx.rest)
+
+
+def _refuse(ctx: Any, *grads: Any) -> NoReturn:
+    raise no_double_backward("attention")
+
+
+_attention.register_autograd(_differentiate, setup_context=_keep)
+_attention_backward.register_autograd(_refuse)
+
+
+def no_gradient_of_weights() -> NotImplementedError:
+    """Return the error of a loss that the weights are part of."""
+    return NotImplementedError(
+        "relpos.torch.attention: its weights have no gradient; expected a loss of out "
+        "and lse alone (weights.detach() is a constant in it)"
+    )
