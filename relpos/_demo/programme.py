@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from time import perf_counter
 
+from relpos._demo.beside_torch import beside_torch
 from relpos._demo.facts import facts
 from relpos._demo.layers import layers
 from relpos._demo.overview import overview
@@ -34,6 +35,7 @@ STEPS: list[Callable[[Report], None]] = [
     training,
     overview,
     pictures,
+    beside_torch,
 ]
 
 
@@ -58,7 +60,7 @@ def demo(
 
     See Also
     --------
-    relpos.data : The tables that its last step shows.
+    relpos.data : The tables of its overview.
     relpos.reference : The definitions that it compares with.
     show_config : How relpos was built, and what it is using.
     """

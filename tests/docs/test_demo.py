@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ import relpos
 from relpos import __main__
 from relpos._catalogue import measure
 from relpos._catalogue.rows import ROWS
-from relpos._demo import models, pictures, programme, recorded, schemes, training
+from relpos._demo import (
+    beside_torch,
+    models,
+    pictures,
+    programme,
+    recorded,
+    schemes,
+    training,
+)
 from relpos._demo.report import Report
 
 
@@ -243,6 +252,23 @@ def test_pictures(monkeypatch, tmp_path, report):
     run_step(programme.pictures, report)
     made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
     assert made == [*names, "training.png"]
+
+
+def test_beside_torch(monkeypatch, report):
+    """The last step: equal, or why there is nothing to compare."""
+    assert programme.STEPS[-1] is beside_torch.beside_torch
+    text = run_step(programme.beside_torch, report)
+    if find_spec("torch") is None:
+        assert "PyTorch is not installed" in text and report.checks == []
+        return
+    assert f"{len(ROWS)} schemes, outputs and gradients" in text
+    assert report.failed == 0 and report.passed > 80
+    worse = beside_torch.check_row(ROWS[-1])
+    worse.gradients[0] = 1.0
+    monkeypatch.setattr(beside_torch, "check_row", lambda row: worse)
+    failing = Report(stream=io.StringIO())
+    programme.beside_torch(failing)
+    assert failing.failed == len(ROWS)
 
 
 def test_demo_command_prints_json(monkeypatch, capsys):

@@ -1,0 +1,34 @@
+"""Step 10: every scheme beside eager PyTorch and its autograd, where that is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from relpos._catalogue.rows import ROWS
+from relpos._check.check import check_row
+from relpos._demo.report import Report
+
+__all__ = ["beside_torch"]
+
+
+def beside_torch(report: Report) -> None:
+    """What ``python -m relpos check`` finds, in a line."""
+    report.begin("Where PyTorch stands")
+    if find_spec("torch") is None:
+        report.say("PyTorch is not installed (pip install torch): nothing beside it.")
+        return
+    worst = 0.0
+    for row in ROWS:
+        report.progress(f"checking {row.name} beside PyTorch")
+        found = check_row(row)
+        limits = [*found.output_limits, *found.gradient_limits]
+        errors = [*found.outputs, *found.gradients]
+        for error, limit in zip(errors, limits, strict=True):
+            report.check(f"{row.name} beside PyTorch", error, limit, in_table=True)
+        worst = max(worst, errors[1], *found.gradients[1:])
+    report.say(
+        f"PyTorch {import_module('torch').__version__}: {len(ROWS)} schemes, outputs "
+        "and gradients, beside eager"
+    )
+    report.say(f"expressions and autograd; the largest error in float64: {worst:.1e}.")
