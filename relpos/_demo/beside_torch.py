@@ -1,4 +1,4 @@
-"""Step 10: every scheme beside eager PyTorch and its autograd, where that is installed."""
+"""Step 10: every scheme beside eager PyTorch and its autograd."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def beside_torch(report: Report) -> None:
     if find_spec("torch") is None:
         report.say("PyTorch is not installed (pip install torch): nothing beside it.")
         return
+    version = import_module("torch").__version__
     worst = 0.0
     for row in ROWS:
         report.progress(f"checking {row.name} beside PyTorch")
@@ -28,7 +29,6 @@ def beside_torch(report: Report) -> None:
             report.check(f"{row.name} beside PyTorch", error, limit, in_table=True)
         worst = max(worst, errors[1], *found.gradients[1:])
     report.say(
-        f"PyTorch {import_module('torch').__version__}: {len(ROWS)} schemes, outputs "
-        "and gradients, beside eager"
+        f"PyTorch {version}: {len(ROWS)} schemes, outputs and gradients, beside eager"
     )
     report.say(f"expressions and autograd; the largest error in float64: {worst:.1e}.")
