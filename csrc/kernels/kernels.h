@@ -1,8 +1,9 @@
 /* kernels.h: every kernel of one object, that is of one instruction set and one number
- * type, and the object's table, its only symbol. Everything else is static and has a plain name.
+ * type, and the object's table, its only symbol. Everything else is static and has a plain
+ * name.
  *
- * An object sets RP_OBJECT, the name of its table, and RP_IS_F32, 1 for float32, 0 for float64;
- * its instruction set's header (isa/) sets
+ * An object sets RP_OBJECT, the name of its table, and RP_IS_F32, 1 for float32, 0 for
+ * float64; its instruction set's header (isa/) sets
  *   RP_VECTOR_BYTES  width of its vectors       RP_HAS_FMA  fused multiply-add exists
  *   RP_MR            rows of a micro-tile
  *   RP_QUERY_TILE    rows of a query tile */

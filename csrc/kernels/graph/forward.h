@@ -5,8 +5,9 @@
  *   s_e   = scale * q_i.(k_j + A[l]), or scale * q_i.k_j + e_i.A[l] with a position query e,
  *           under the cap
  *   out_i = sum_e softmax_e(s)_e * (v_j + W[l])     over the edges of query i
- * and the sink of its head, if there are any. A query's edges are taken RP_EDGES at a time with the running softmax of
- * running.h, whichever thread has the row, so only the order of its edges counts. */
+ * and the sink of its head, if there are any. A query's edges are taken RP_EDGES at a time
+ * with the running softmax of running.h, whichever thread has the row, so only the order of
+ * its edges counts. */
 #ifndef RELPOS_GRAPH_FORWARD_H
 #define RELPOS_GRAPH_FORWARD_H
 

@@ -115,8 +115,8 @@ add_scaled(T *acc, T weight, const T *row, ptrdiff_t count)
         acc[k] += weight * row[k];
 }
 
-/* The sum of p[first] to p[end - 1], whose last vector can be read whole. Zeros behind them change
- * no bit: each vector has its place. */
+/* The sum of p[first] to p[end - 1], whose last vector can be read whole. Zeros behind them
+ * change no bit: each vector has its place. */
 RP_INLINE T
 sum_run(const T *p, int64_t first, int64_t end)
 {
@@ -266,7 +266,8 @@ add_dots(const T *x, ptrdiff_t x_step, int rows, lines_t lines, int64_t count,
     }
 }
 
-/* sums[r] += w[r] * line over `vectors` vectors, unless w[r] is 0, which its bits tell soonest. */
+/* sums[r] += w[r] * line over `vectors` vectors, unless w[r] is 0, which its bits tell
+ * soonest. */
 RP_INLINE void
 weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *at,
            uintptr_t ahead, const int vectors, V (*sums)[8])

@@ -73,8 +73,9 @@ vmax(V a, V b)
     return a;
 }
 
-/* RP_SWAP(v, h) exchanges lanes i and i ^ h; RP_MIX takes those with bit h from b; RP_LOW and RP_HIGH interleave the lower
- * and the upper halves of two vectors. Literal indices: all that gcc and clang share. */
+/* RP_SWAP(v, h) exchanges lanes i and i ^ h; RP_MIX takes those with bit h from b; RP_LOW
+ * and RP_HIGH interleave the lower and the upper halves of two vectors. Literal indices: all
+ * that gcc and clang share. */
 #define RP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #if RP_LANES == 2
 #define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0)

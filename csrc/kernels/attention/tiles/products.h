@@ -134,8 +134,9 @@ column_totals(const T *a, ptrdiff_t lda, int rows, int columns, T *sums)
     }
 }
 
-/* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. These sums are long, and cancel: T within a tile, double beyond. In a skewed buffer
- * they are the columns of the band matrix. */
+/* sums[offset of the pair] += dS: the gradient of rel_bias, and of v over a band. These sums
+ * are long, and cancel: T within a tile, double beyond. In a skewed buffer they are the
+ * columns of the band matrix. */
 static void
 sum_offsets(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, double *sums)
 {
