@@ -16,8 +16,10 @@ from relpos.reference.formula import moved_values, terms
 from relpos.reference.pairs import softmax
 from relpos.reference.positions import rel_shift
 
-__all__ = ["PLACING", "Attempt", "Given", "Rotary", "evaluate", "relative_to"]
+__all__ = ["HIDDEN", "PLACING", "Attempt", "Given", "Rotary", "evaluate", "relative_to"]
 
+#: A score from here down is one that a mask of finite numbers hides.
+HIDDEN = -5e3
 #: Terms that the cap is on.
 PRODUCTS = (
     *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
@@ -107,6 +109,7 @@ def evaluate(attempt: Attempt) -> Given:
         attempt = _rotated(attempt)
     total, hidden, size = _logits(attempt)
     if attempt.view == "scores":
+        hidden = hidden | (total <= HIDDEN)
         if attempt.centred:
             total = without_constants(total, hidden)
         return Given(total, hidden, 4.0 * size / _largest(total, ~hidden))
@@ -168,9 +171,11 @@ def _logits(attempt: Attempt) -> tuple[Array, Array, float]:
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
     total = _sum(attempt, products, added)
-    size = max(float(np.abs(x).max(initial=0.0)) for x in [*products, *added])
-    count = len(products) + len(added)
-    return total, np.broadcast_to(hidden, total.shape), count * size
+    hidden = np.broadcast_to(hidden, total.shape)
+    counting = ~hidden & (total > HIDDEN)
+    terms = [*products, *added]
+    size = max(float(np.abs(x).max(initial=0.0, where=counting)) for x in terms)
+    return total, hidden, len(terms) * size
 
 
 def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from relpos._diagnose.calls import begin
 from relpos._diagnose.search import FLOAT32, Finding, search
 from relpos._diagnose.words import kind_of_finding, sentence
 from relpos._text import html_table
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -45,7 +42,8 @@ class Diagnosis(NamedTuple):
     error : float
         The largest difference that remains, over the largest entry.
     closest : tuple of str
-        `differences`, or where nothing fits the names of what comes nearest.
+        `differences`, or where nothing fits the names of what comes nearest; none if
+        that is the formula itself.
 
     See Also
     --------
@@ -75,10 +73,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(
-    mine: Callable[..., Any] | ArrayLike,
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike | None = None,
+    mine: Any,
+    query: Any,
+    key: Any,
+    value: Any = None,
     *,
     scheme: str | None = None,
     **keywords: Any,

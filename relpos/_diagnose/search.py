@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._diagnose.attempt import Attempt, evaluate, without_constants
+from relpos._diagnose.attempt import HIDDEN, Attempt, evaluate, without_constants
 from relpos._diagnose.known import DIFFERENCES, Difference
 
 __all__ = ["FLOAT32", "Finding", "search"]
@@ -19,8 +19,6 @@ FLOAT32 = 2.0**-23
 LARGEST = 0.05
 #: Of two that fit, one with an error so many times larger does not.
 WORSE = 8.0
-#: A score from here down is one that a mask of finite numbers hides.
-HIDDEN = -5e3
 #: These allow more, so whatever fits does so with them as well.
 ALLOWING = {
     *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
@@ -34,6 +32,7 @@ class Tried(NamedTuple):
     attempt: Attempt
     error: float
     noise: float
+    at: tuple[int, ...]  # where it is
 
     def fits(self, rounding: float) -> bool:
         """Whether rounding explains the error."""
@@ -139,29 +138,39 @@ def _try(
         return None
     if given.result.shape != mine.shape:
         return None
-    error = _error(attempt, given.result, given.hidden, mine)
-    return Tried(differences, attempt, error, given.noise)
+    error, at = _error(attempt, given.result, given.hidden, mine)
+    return Tried(differences, attempt, error, given.noise, at)
 
 
 @quiet
-def _error(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> float:
-    """The largest difference relative to the largest entry, of what is compared."""
+def _error(
+    attempt: Attempt, wanted: Array, hidden: Array, mine: Array
+) -> tuple[float, tuple[int, ...]]:
+    """The largest difference relative to the largest entry, and where it is."""
     if attempt.view != "scores":
         both_nan = np.isnan(wanted) & np.isnan(mine)
         return _largest_gap(wanted, mine, ~both_nan)
     hides = mine <= HIDDEN
-    if hides.any() if attempt.hiding == "visible" else (hidden & ~hides).any():
-        return math.inf  # that of others is nothing where they hide nothing
+    wrong = hides if attempt.hiding == "visible" else hidden & ~hides
+    if wrong.any():  # what is before a mask hides nothing
+        return math.inf, _index(wrong)
     if attempt.centred:
         mine = without_constants(mine, hidden)
     return _largest_gap(wanted, mine, ~hidden)
 
 
-def _largest_gap(wanted: Array, mine: Array, where: Array) -> float:
+def _largest_gap(
+    wanted: Array, mine: Array, where: Array
+) -> tuple[float, tuple[int, ...]]:
     """Of two arrays, nan being as far away as can be."""
-    gap = np.abs(mine - wanted)[where]
-    if not gap.size:
-        return 0.0
-    size = float(np.abs(wanted[where]).max())
-    largest = float(gap.max()) / (size or 1.0)
-    return largest if math.isfinite(largest) else math.inf
+    if not where.any():
+        return 0.0, (0,) * wanted.ndim
+    gap = np.where(where, np.abs(mine - wanted), 0.0)
+    gap = np.where(np.isnan(gap), np.inf, gap)
+    size = float(np.abs(wanted).max(initial=0.0, where=where))
+    return float(gap.max()) / (size or 1.0), _index(gap)
+
+
+def _index(array: Array) -> tuple[int, ...]:
+    """Where the largest entry is."""
+    return tuple(map(int, np.unravel_index(array.argmax(), array.shape)))

@@ -43,5 +43,5 @@ def _nothing_fits(called: str, closest: Tried) -> str:
     return (
         f"fits none of {len(DIFFERENCES)} known differences from {called}, nor two of "
         f"them at once; the closest is {called}{_differing(closest)}, with an error of "
-        f"{closest.error:.2g} of the largest entry"
+        f"{closest.error:.2g} of the largest entry, at {list(closest.at)}"
     )

@@ -107,6 +107,8 @@ def test_what_nobody_knows():
     assert (found.kind, found.closest) == ("unknown", ())
     assert 0 < found.error < 1e-3
     assert found.verdict.startswith("fits none of ")
+    at = found.verdict.split("largest entry, at ")[1]
+    assert at.startswith("[") and at.endswith(", 4, 2]")
 
 
 def test_what_is_not_finite_is_nothing_known():

@@ -159,3 +159,17 @@ def test_a_constant_is_something_to_sinks():
     scores = relpos.scores(Q, K) + np.arange(L)[:, None]
     assert relpos.diagnose(scores, Q, K).differences == ("constant_in_rows",)
     assert relpos.diagnose(scores, Q, K, sinks=np.ones(H)).kind == "unknown"
+
+
+def test_a_mask_of_large_finite_numbers_is_not_what_errors_are_beside():
+    mask = np.where(MASK, 0.0, -1e9)
+    call = {"query": Q, "key": K, "rel_bias": BIAS, "attn_mask": mask}
+    right = relpos.scores(**call)
+    assert relpos.diagnose(right, **call).kind == "same"
+    reversed_bias = relpos.scores(**{**call, "rel_bias": BIAS[:, ::-1]})
+    assert relpos.diagnose(reversed_bias, **call).differences == ("table_reversed",)
+    near = right + 1e-3 * RNG.standard_normal(right.shape)
+    assert relpos.diagnose(near, **call).kind == "unknown"
+    out = relpos.attention(**call, value=V)
+    assert relpos.diagnose(out * 1.001, **call, value=V).kind == "unknown"
+    assert relpos.diagnose(np.where(MASK, right, -np.inf), **call).kind == "same"
