@@ -11,7 +11,7 @@ from relpos.torch import _batch, _engine, _ops
 from relpos.torch._engine import Setting
 from relpos.torch._functions import no_double_backward, no_forward_mode
 from relpos.torch._ops import no_gradient_of_weights
-from relpos.torch._tracing import is_differentiated, is_traced
+from relpos.torch._tracing import apply, is_differentiated, is_traced, not_compiled
 
 _NAME = "attention"
 _Tensors = tuple[torch.Tensor, ...]
@@ -43,7 +43,7 @@ class Attend(torch.autograd.Function):
         if grad_out is None and grad_lse is None:
             return None, *(None for _ in wanted)
         found = iter(
-            _apply(
+            apply(
                 *(AttendBackward, ctx.setting, wanted),
                 *(grad_out, grad_lse, *ctx.saved_tensors),
             )
@@ -99,15 +99,5 @@ def attend(setting: Setting, tensors: Sequence[torch.Tensor]) -> Sequence[torch.
         if not is_differentiated():
             return _ops.attend(setting, tensors)
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
-            raise NotImplementedError(
-                "relpos.torch.attention: torch.func.grad, vjp and jvp are not compiled "
-                "with it; expected them around torch.compile, or without fullgraph=True"
-            )
-    return _apply(Attend, setting, *tensors)
-
-
-def _apply(function: Any, *args: Any) -> Any:
-    """``function.apply``, without its check of defaults: a tenth of a small call."""
-    if torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(torch.autograd.Function, function).apply(*args)
+            raise not_compiled(_NAME)
+    return apply(Attend, setting, *tensors)

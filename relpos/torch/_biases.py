@@ -13,6 +13,7 @@ import relpos
 from relpos._attention.fire_network import NAMES
 from relpos._checks import Array
 from relpos.torch._functions import TensorFunction
+from relpos.torch._tracing import constant_result
 
 Gradients = Mapping[str, Array | None]
 
@@ -79,7 +80,7 @@ _FIRE = TensorFunction(
 )
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:

@@ -18,6 +18,13 @@ from torch import Tensor
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
 from relpos.torch._tensors import array_of, result_dtype, tensor_of
+from relpos.torch._tracing import (
+    apply,
+    is_differentiated,
+    is_dual,
+    is_traced,
+    not_compiled,
+)
 from relpos.torch._vmap import Batch
 
 Values = dict[str, Any]
@@ -94,11 +101,12 @@ class TensorFunction:
                     f"expected a tensor without ({name}.detach())"
                 )
         args = [values[name] for name in (*self.operands, *self.settings)]
-        if torch.compiler.is_compiling():
-            result: Tensor = self._op(*args)
-            return result
-        result = Apply.apply(self, *args)
-        return result
+        if is_traced([x for x in args[: len(self.operands)] if x is not None]):
+            if not is_differentiated():
+                return self._op(*args)
+            if torch.compiler.is_compiling():  # one that may stops here
+                raise not_compiled(self.name)
+        return apply(Apply, self, *args)
 
     # ---- arrays in, arrays out ------------------------------------------------------
 
@@ -109,8 +117,6 @@ class TensorFunction:
     def run(self, *args: Any) -> Tensor:
         """Compute the result."""
         values = self.named(args)
-        if any(isinstance(value, Tensor) and value.is_meta for value in args):
-            return self.like(*args)
         with threads(torch.get_num_threads()):
             array = self.forward(**self._arrays(values))
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
@@ -129,8 +135,6 @@ class TensorFunction:
         assert self.backward is not None
         values = self.named(args)
         names = [n for n, use in zip(self.operands, wanted, strict=True) if use]
-        if grad.is_meta:
-            return self.like_backward(wanted, grad, *args)
         arrays = self._arrays(values)
         with threads(torch.get_num_threads()):
             found = self.backward(array_of("grad_out", grad), names, **arrays)
@@ -196,7 +200,7 @@ class TensorFunction:
         """Register the operators that stand for both directions while compiling."""
         library = f"relpos::{self.name}"
         self._op = torch.library.custom_op(
-            library, self.run, mutates_args=(), schema=f"({arguments}) -> Tensor"
+            library, self._op_run, mutates_args=(), schema=f"({arguments}) -> Tensor"
         )
         self._op.register_fake(self.like)
         self._op.register_vmap(self._op_batch)
@@ -211,6 +215,11 @@ class TensorFunction:
         self._backward_op.register_fake(self.like_backward)
         self._backward_op.register_vmap(self._op_batch_back)
         self._op.register_autograd(self._op_gradients, setup_context=self._op_context)
+
+    def _op_run(self, *args: Any) -> Tensor:
+        if is_dual([x for x in args[: len(self.operands)] if x is not None]):
+            raise no_forward_mode(self.name)  # the operator is not asked for tangents
+        return self.run(*args)
 
     def _op_context(self, ctx: Any, inputs: Any, output: Tensor) -> None:
         count = len(self.operands)
@@ -254,7 +263,7 @@ class Apply(torch.autograd.Function):
         function = ctx.function
         wanted = ctx.needs_input_grad[1 : 1 + len(function.operands)]
         args = function.kept_args(ctx, grad)
-        found = Gradients.apply(function, wanted, grad, *args)
+        found = apply(Gradients, function, wanted, grad, *args)
         return None, *function.spread(found, wanted)
 
     @staticmethod
@@ -264,7 +273,7 @@ class Apply(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
         batch = Batch(function, info.batch_size, in_dims[1:], args)
-        return batch.mapped(partial(Apply.apply, function)), 0
+        return batch.mapped(partial(apply, Apply, function)), 0
 
 
 class Gradients(torch.autograd.Function):
@@ -291,7 +300,7 @@ class Gradients(torch.autograd.Function):
         info: Any, in_dims: Any, function: Any, wanted: Any, grad: Tensor, *args: Any
     ) -> Any:
         batch = Batch(function, info.batch_size, in_dims[3:], args)
-        call = partial(Gradients.apply, function, wanted)
+        call = partial(apply, Gradients, function, wanted)
         found = tuple(batch.mapped_back(call, wanted, grad, in_dims[2]))
         return found, (0,) * len(found)
 

@@ -13,6 +13,7 @@ import relpos
 from relpos._checks import Array
 from relpos.torch._functions import TensorFunction, counted
 from relpos.torch._tensors import result_dtype
+from relpos.torch._tracing import constant_result
 
 
 def _turn_back(
@@ -147,7 +148,7 @@ _AXIAL = TensorFunction(
 )
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def rotary_frequencies(
     dim: int,
     *,

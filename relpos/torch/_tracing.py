@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -44,4 +44,19 @@ def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether one of the tensors has a tangent."""
     return forward_ad._current_level >= 0 and any(
         forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )
+
+
+def apply(function: Any, *args: Any) -> Any:
+    """``function.apply``, without its check of defaults: a tenth of a small call."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(torch.autograd.Function, function).apply(*args)
+
+
+def not_compiled(name: str) -> NotImplementedError:
+    """Return the error of a derivative inside of a compiled program."""
+    return NotImplementedError(
+        f"relpos.torch.{name}: torch.func.grad, vjp and jvp are not compiled with it; "
+        "expected them around torch.compile, or without fullgraph=True"
     )

@@ -269,7 +269,9 @@ def test_wrong_calls_are_named(label, change, words):
         module(**call)
 
 
-@pytest.mark.parametrize("label", ["learned", "conv_of_tokens", "log_bias"])
+@pytest.mark.parametrize(
+    "label", ["learned", "conv_of_tokens", "conformer_cache", "xl"]
+)
 def test_compiled_whole(label):
     torch.compiler.reset()
     _, module = pair(CASES[label], "float64")

@@ -382,6 +382,23 @@ def test_a_state_has_what_is_learned_alone(position):
     assert position is None or f"position='{position}'" in repr(other)
 
 
+@pytest.mark.parametrize("position", [None, "transformer_xl", "alibi", "fire"])
+def test_compiled_whole(position):
+    torch.compiler.reset()
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    x = draw(L, E)
+    grads = []
+    for one in (compiled, module):
+        module.zero_grad()
+        out = one(x, x, x, need_weights=False)[0]
+        out.square().sum().backward()
+        grads.append([out, *(p.grad for p in module.parameters())])
+    near(*grads)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize(
     "keywords, words",
     [

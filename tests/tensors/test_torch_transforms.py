@@ -7,6 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.func import grad, jacrev, vmap  # noqa: E402
 from torch_calls import calls  # noqa: E402
 
@@ -197,6 +199,36 @@ def test_gradients_of_a_batch_of_gradients():
     found = vmap(back)(many)
     for i in range(2):
         close([grads[i] for grads in found], [*back(many[i])])
+
+
+def test_tensors_without_numbers():
+    """Under a mode that looks on, no function asks for the numbers of a tensor."""
+    for label in CALLS:
+        want = run(label, CALLS[label].tensors(grad=False))
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            tensors = CALLS[label].tensors(grad=False)
+            out = run(label, {n: mode.from_tensor(x) for n, x in tensors.items()})
+        assert type(out).__name__ == "FakeTensor"
+        assert (out.shape, out.dtype) == (want.shape, want.dtype)
+
+
+def test_what_is_not_compiled_says_so():
+    slopes = torch.ones(2, dtype=torch.float64)
+
+    def function(slopes):
+        return relpos.torch.alibi_bias(slopes, 3).square().sum()
+
+    words = "alibi_bias: torch.func.grad, vjp and jvp are not compiled"
+    with pytest.raises(Exception, match=words):
+        torch.compile(grad(function), backend="aot_eager", fullgraph=True)(slopes)
+    torch.compiler.reset()
+    broken = torch.compile(grad(function), backend="aot_eager")
+    assert torch.equal(broken(slopes), grad(function)(slopes))
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(slopes, torch.ones_like(slopes))
+        with pytest.raises(Exception, match="alibi_bias: has no forward-mode"):
+            compiled(dual)
 
 
 def _model(x, slopes):
