@@ -121,8 +121,9 @@ def compare(
     reference, mine : callable
         Each a torch module, a layer of `relpos.nn` or anything else with a `backward`,
         or a function: of tensors, whose gradients are autograd's, or of arrays, which
-        has gradients if it returns `attention`'s result with its context. Modules run
-        in eval mode and are put back; layers keep the gradients.
+        has gradients if it is a function of relpos with `return_context`, or returns
+        such a result. Modules run in eval mode and are put back; layers keep the
+        gradients.
     *inputs : array_like or tensor
         What both are called with, by position; each takes them as it needs.
     weights : mapping of str to array_like or tensor, optional

@@ -159,11 +159,12 @@ class OfLayer:
 
 
 class OfArrays:
-    """A function of arrays: with gradients if it returns relpos's context."""
+    """A function of arrays: with gradients if it can return relpos's context."""
 
     def __init__(self, function: Any, inputs: Sequence[Any]) -> None:
         arrays = [as_numpy("input", x) if is_tensor(x) else x for x in inputs]
-        result = function(*arrays)
+        asked = {"return_context": True} if gives_context(function) else {}
+        result = function(*arrays, **asked)
         self.context = getattr(result, "context", None)
         self.outputs = _results(result)
         self.names = names_of_inputs(function, len(inputs))
@@ -180,6 +181,14 @@ class OfArrays:
             if own in found:
                 found[str(at)] = found.pop(own)
         return found
+
+
+def gives_context(function: Any) -> bool:
+    """Whether a function returns its context where it is asked to, as `attention`."""
+    try:
+        return "return_context" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def names_of_inputs(thing: Any, count: int) -> list[str]:

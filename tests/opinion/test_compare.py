@@ -97,6 +97,7 @@ def test_functions_have_gradients_by_their_context():
     names = ["output", "grad query", "grad key", "grad value", "grad rel_key"]
     assert [row.name for row in found.rows] == names
     assert found.same
+    assert relpos.compare(relpos.shaw_attention, mine, q, k, v, table) == found
 
     def reversed_table(query, key, value, rel_key):
         return mine(query, key, value, rel_key[::-1])
