@@ -102,3 +102,8 @@ def test_without_torch_it_says_so():
     last = done.stderr.strip().splitlines()[-1]
     assert "ImportError: relpos.torch needs PyTorch" in last
     assert "pip install" in last
+
+
+def test_the_compiler_is_loaded_by_those_who_compile():
+    code = "import sys, relpos.torch; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -278,3 +278,20 @@ def test_export():
     x = torch.linspace(-1, 1, 2 * 9 * 6).reshape(2, 9, 6)
     for got, want in zip(program.module()(x, slopes), _model(x, slopes), strict=True):
         assert torch.equal(got, want)
+
+
+@pytest.mark.filterwarnings("ignore:.*Dynamo does not know")
+def test_what_a_tracer_sees_is_the_operator_and_no_zero_tangent():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, turn = torch.randn(2, 5, 4), relpos.torch.apply_rotary
+    assert "relpos.apply_rotary" in make_fx(lambda x: turn(x))(x).code
+    words = r"relpos\.torch\.apply_rotary: .*forward-mode"
+    traced = torch.compile(turn, backend="aot_eager", fullgraph=True)
+    traced(x)
+    duals = torch.autograd.forward_ad
+    with duals.dual_level(), pytest.raises(NotImplementedError, match=words):
+        traced(duals.make_dual(x, x))
+    by_jvp = torch.compile(lambda x: torch.func.jvp(turn, (x,), (x,)), backend="eager")
+    with pytest.raises(NotImplementedError, match=words):
+        by_jvp(x)

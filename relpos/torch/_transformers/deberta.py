@@ -10,6 +10,7 @@ import torch
 from transformers.models.deberta_v2 import modeling_deberta_v2
 
 from relpos import recipes
+from relpos.torch._tracing import constant_result
 from relpos.torch._transformers.call import attend
 from relpos.torch._transformers.layers import Swapped, heads, joined
 
@@ -87,7 +88,7 @@ class DisentangledSelfAttention(Swapped, modeling_deberta_v2.DisentangledSelfAtt
         return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 @functools.cache
 def _buckets(span: int, max_position: int | None) -> torch.Tensor:
     keywords = recipes.deberta(np.empty((2 * span, 1)), max_position=max_position)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from relpos import recipes
+from relpos.torch._tracing import constant_result
 from relpos.torch._transformers.registry import NAME
 
 
@@ -22,7 +23,7 @@ def joined(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 @functools.cache
 def t5_buckets(
     num_buckets: int, max_distance: int, bidirectional: bool = True
