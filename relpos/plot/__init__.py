@@ -1,0 +1,26 @@
+"""Pictures of encodings, positions, attention weights and losses (matplotlib).
+
+Each function draws into the axes given as `ax`, or into new ones, and returns them.
+None of them shows a window or writes a file: that is the caller's business. Maps of one
+kind in one figure have one colour scale: a colour is the same number in all of them.
+matplotlib comes with ``pip install "relpos[plot]"``.
+"""
+
+from relpos._names import publish as _publish
+from relpos.plot.encodings import (
+    encoding_map as encoding_map,
+)
+from relpos.plot.findings import (
+    compare as compare,
+)
+from relpos.plot.maps import (
+    attention_map as attention_map,
+)
+from relpos.plot.offsets import (
+    relative_position_map as relative_position_map,
+)
+from relpos.plot.training import (
+    loss_curves as loss_curves,
+)
+
+__all__ = _publish(globals())
