@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -291,25 +294,31 @@ def test_sizes():
             {"rel_key": (1, 4), "rel_value": (1, 4)},
         ),
         ("music", {}, {"rel_key": (1024, 4)}),
-        ("t5", {}, {"rel_bias": (32, 3), "buckets": (257,)}),
-        ("t5", {"max_distance": 20}, {"rel_bias": (32, 3), "buckets": (41,)}),
+        ("t5", {}, {"rel_bias": (32, 3)}),
         ("fire", {"width": 5}, {"w1": (5,), "w2": (3, 5), "b1": (5,), "b2": (3,)}),
-        ("deberta", {}, {"rel_embeddings": (512, 12), "buckets": (1025,)}),
-        ("alibi", {}, {"slopes": (3,)}),
+        ("deberta", {}, {"rel_embeddings": (512, 12)}),
+        ("alibi", {}, {}),
     ]:
         module = RelativeMultiheadAttention(E, H, position=position, **sizes)
-        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        tensors = dict(module.named_parameters())
+        assert not [*module.buffers()]  # what is computed survives to_empty
         assert {name: tuple(tensors[name].shape) for name in shapes} == shapes
     causal = {"num_buckets": 6, "max_distance": 6, "bidirectional": False}
-    buckets = RelativeMultiheadAttention(E, H, position="t5", **causal).buckets
-    want = relpos.torch.t5_bucket(torch.arange(-6, 7), **causal)
-    assert torch.equal(buckets, want)
+    module = RelativeMultiheadAttention(E, H, position="t5", **causal)
+    nn.init.normal_(module.rel_bias)
+    bias = relpos.torch.t5_bias(module.rel_bias, L, **causal)
+    rows = torch.arange(L) - torch.arange(L)[:, None] + L - 1
+    plain = RelativeMultiheadAttention(E, H)
+    plain.load_state_dict(module.state_dict(), strict=False)
+    x = draw(L, E).float()
+    torch.testing.assert_close(
+        module(x, x, x)[0], plain(x, x, x, attn_mask=bias[:, rows])[0]
+    )
     fire = RelativeMultiheadAttention(E, H, position="fire", max_distance=7)
     assert fire.threshold.item() == 7
     slow = RelativeMultiheadAttention(E, H, position="rope", base=100.0)
     fast = RelativeMultiheadAttention(E, H, position="rope")
     fast.load_state_dict(slow.state_dict())
-    x = draw(L, E).float()
     assert not torch.allclose(slow(x, x, x)[0], fast(x, x, x)[0])
 
 
@@ -380,6 +389,36 @@ def test_a_state_has_what_is_learned_alone(position):
     x = draw(L, E)
     assert torch.equal(other(x, x, x)[0], module(x, x, x)[0])
     assert position is None or f"position='{position}'" in repr(other)
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_copies_and_autocast(position):
+    sizes = SIZES.get(position, {})
+    module = RelativeMultiheadAttention(E, H, position=position, **sizes)
+    x = draw(L, E).float()
+    want = module(x, x, x)[0]
+    with torch.device("meta"):
+        empty = RelativeMultiheadAttention(E, H, position=position, **sizes)
+    filled = empty.to_empty(device="cpu")
+    filled.load_state_dict(module.state_dict())
+    for other in (filled, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x, x, x)[0], want)
+    with torch.autocast("cpu"):
+        out = module(x, x, x)[0]
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), want, rtol=0.05, atol=0.05)
+
+
+def test_exported_for_any_length():
+    module = RelativeMultiheadAttention(E, H, position="t5").eval()
+    length = torch.export.Dim("length", min=3, max=64)
+    x = draw(L, E).float()
+    program = torch.export.export(
+        module, (x, x, x), dynamic_shapes=[{0: length}] * 3, strict=False
+    )
+    y = draw(9, E).float()
+    for got, want in zip(program.module()(y, y, y), module(y, y, y), strict=True):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("position", [None, "transformer_xl", "alibi", "fire"])

@@ -284,24 +284,22 @@ class RelativeGlobalAttention(Layer):
         )
         return self.dropout(join_heads(out))
 
-    def _mask(self) -> Tensor:
-        ones = torch.ones(
-            self.max_len, self.max_len, dtype=self.Er.dtype, device=self.Er.device
-        )
-        return ones.tril()[None, None]
-
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "mask"] = self._mask()
+        ones = self.Er.new_ones(self.max_len, self.max_len)
+        destination[prefix + "mask"] = ones.tril()[None, None]
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
-        mask = state_dict.pop(prefix + "mask", None)
-        if mask is not None and not torch.equal(
-            torch.as_tensor(mask).to(self.Er), self._mask()
+        mask = torch.as_tensor(state_dict.pop(prefix + "mask", 0))
+        lower = torch.ones(self.max_len, self.max_len).tril()[None, None]
+        if (
+            mask.dim()
+            and not mask.is_meta
+            and not torch.equal(mask.cpu().to(lower), lower)
         ):
             raise ValueError(
                 f"{prefix}mask: the values differ from those the layer computes."

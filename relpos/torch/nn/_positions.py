@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import relpos.torch
 from relpos import recipes
 from relpos._checks import as_choice, as_flag, as_real
 from relpos.nn._inputs import as_size
+from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import drawn, split_heads
 
 Sizes = Mapping[str, Any]
@@ -24,7 +26,7 @@ class Scheme(NamedTuple):
     """What a `position` stands for.
 
     sizes: its own arguments and their defaults. make: called with the module, sizes and
-    {device, dtype}; registers parameters and buffers. attend: called with the module,
+    {device, dtype}; registers parameters. attend: called with the module,
     (query, key, value) in heads, and keywords of attention.
     """
 
@@ -135,17 +137,27 @@ def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) 
     )
 
 
+@constant_result
+def _deberta_buckets(max_relative_position: int, num_buckets: int) -> Tensor:
+    """Return the rows of DeBERTa's tables, the past first."""
+    return _from_deberta(max_relative_position, num_buckets)
+
+
+@lru_cache(maxsize=64)
+def _from_deberta(reach: int, span: int) -> Tensor:
+    recipe = recipes.deberta(np.zeros((2 * span, 1)), max_position=reach)
+    return torch.from_numpy(recipe["buckets"])
+
+
 def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
     if module.kdim != module.embed_dim:
         raise ValueError(
             f"kdim: got {module.kdim} with position='deberta', which projects "
             f"positions as keys; expected embed_dim = {module.embed_dim}"
         )
-    span, reach = sizes["num_buckets"], sizes["max_relative_position"]
-    table = np.zeros((2 * span, module.head_dim))
-    recipe = recipes.deberta(table, table, max_position=reach)
-    module.rel_embeddings = _parameter((2 * span, module.embed_dim), options, 0.02)
-    _keep(module, recipe["buckets"], options)
+    shape = 2 * sizes["num_buckets"], module.embed_dim
+    module.rel_embeddings = _parameter(shape, options, 0.02)
+    _deberta_buckets(**sizes)  # says what is wrong with the sizes
 
 
 def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
@@ -159,7 +171,7 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
         *terms,
         rel_key=pos_key,
         rel_query=pos_query,
-        buckets=module.buckets,
+        buckets=_deberta_buckets(**module.sizes),
         scale=(3 * module.head_dim) ** -0.5,
         **keywords,
     )
@@ -168,39 +180,40 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
 # ---- biases, and rotations ----------------------------------------------------------
 
 
-def _keep(module: Any, buckets: np.ndarray[Any, Any], options: Options) -> None:
-    """Make the buckets of a scheme a buffer, which no state has."""
-    tensor = torch.tensor(buckets, device=options["device"])
-    module.register_buffer("buckets", tensor, persistent=False)
+@constant_result
+def _t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+    """Return the rows of T5's weight, the past first."""
+    return _from_t5(num_buckets, max_distance, bidirectional)
+
+
+@lru_cache(maxsize=64)
+def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+    recipe = recipes.t5(
+        np.zeros((num_buckets, 1)),
+        num_buckets=num_buckets,
+        bidirectional=bidirectional,
+        max_distance=max_distance,
+    )
+    return torch.from_numpy(recipe["buckets"])
 
 
 def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
     shape = sizes["num_buckets"], module.num_heads
     module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
-    recipe = recipes.t5(
-        np.zeros(shape),
-        num_buckets=shape[0],
-        bidirectional=sizes["bidirectional"],
-        max_distance=sizes["max_distance"],
-    )
-    _keep(module, recipe["buckets"], options)
+    _t5_buckets(**sizes)  # says what is wrong with the sizes
 
 
 def _attend_t5(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    return relpos.torch.attention(
-        *terms, rel_bias=module.rel_bias.T, buckets=module.buckets, **keywords
-    )
-
-
-def _make_alibi(module: Any, sizes: Sizes, options: Options) -> None:
-    slopes = relpos.torch.alibi_slopes(module.num_heads).to(**options)
-    module.register_buffer("slopes", slopes, persistent=False)
+    buckets = _t5_buckets(**module.sizes)
+    bias = module.rel_bias.T
+    return relpos.torch.attention(*terms, rel_bias=bias, buckets=buckets, **keywords)
 
 
 def _attend_alibi(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
     lq, lk, offset = terms[0].shape[-2], terms[1].shape[-2], _offset(keywords)
     length = max(lq + offset, lk - offset, 1)
-    bias = relpos.torch.alibi_bias(module.slopes, length)
+    slopes = relpos.torch.alibi_slopes(module.num_heads, dtype=terms[0].dtype)
+    bias = relpos.torch.alibi_bias(slopes, length)
     return relpos.torch.attention(*terms, rel_bias=bias, **keywords)
 
 
@@ -244,7 +257,7 @@ SCHEMES: dict[str | None, Scheme] = {
     "music": Scheme({"max_len": 1024}, _make_music, _attend_music),
     "transformer_xl": Scheme({}, _make_transformer_xl, _attend_transformer_xl, True),
     "t5": Scheme(_T5, _make_t5, _attend_t5),
-    "alibi": Scheme({}, _make_alibi, _attend_alibi),
+    "alibi": Scheme({}, _make_none, _attend_alibi),
     "rope": Scheme({"base": 10000.0}, _make_rope, _attend_rope),
     "fire": Scheme({"width": 32, "max_distance": 512}, _make_fire, _attend_fire),
     "deberta": Scheme(_DEBERTA, _make_deberta, _attend_deberta),
