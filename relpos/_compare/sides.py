@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import as_numpy, as_tensor, is_module, is_tensor
+from relpos._diagnose.arrays import REFUSALS, as_numpy, as_tensor, is_module, is_tensor
 
 __all__ = ["Side", "side_of"]
 
@@ -60,12 +60,12 @@ def _run(thing: Any, inputs: Sequence[Any]) -> Side:
         kinds.insert(0 if any(map(is_tensor, inputs)) else 1, OfTensors)
     try:
         return kinds[0](thing, inputs)  # type: ignore[no-any-return]
-    except (TypeError, AttributeError):
+    except REFUSALS:
         if len(kinds) == 1:
             raise
         try:
             return kinds[1](thing, inputs)  # type: ignore[no-any-return]
-        except (TypeError, AttributeError):
+        except REFUSALS:
             pass
         raise
 

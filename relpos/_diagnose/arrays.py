@@ -9,7 +9,18 @@ import numpy as np
 
 from relpos._checks import Array, as_array, kind_of
 
-__all__ = ["as_numpy", "as_tensor", "is_module", "is_tensor", "rounding_of"]
+__all__ = [
+    "REFUSALS",
+    "as_numpy",
+    "as_tensor",
+    "called",
+    "is_module",
+    "is_tensor",
+    "rounding_of",
+]
+
+#: What functions of tensors raise where they are given arrays, and the other way round.
+REFUSALS = (TypeError, ValueError, AttributeError)
 
 #: Distance from 1 to the next number, of what NumPy itself does not know.
 _EPSILON = {"bfloat16": 2.0**-7}
@@ -68,3 +79,23 @@ def rounding_of(value: Any) -> float:
         return float(np.finfo(name).eps)
     except (TypeError, ValueError):  # integers round nothing
         return float(np.finfo(np.float64).eps)
+
+
+def called(function: Any, inputs: tuple[Any, ...]) -> Any:
+    """What a function returns of inputs as they came; of others where it refuses."""
+    tensors = "torch" in sys.modules and tuple(map(as_tensor, inputs))
+    if is_module(function):
+        return function(*(tensors or inputs))
+    other = tuple(as_numpy("input", x) for x in inputs)
+    if not any(map(is_tensor, inputs)):
+        other = tensors or ()
+    try:
+        return function(*inputs)
+    except REFUSALS:
+        if not other:
+            raise
+        try:
+            return function(*other)
+        except REFUSALS:
+            pass
+        raise

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import as_numpy, as_tensor, is_module, rounding_of
+from relpos._diagnose.arrays import as_numpy, called, rounding_of
 from relpos._diagnose.attempt import Attempt, evaluate
 from relpos._diagnose.calls import begin
 from relpos._diagnose.search import FLOAT32, Finding, search
@@ -91,12 +91,12 @@ def diagnose(
     Parameters
     ----------
     mine : callable, array_like or tensor
-        What is looked at: results as they were recorded, or a function, a torch module
-        among them, that makes them of ``(query, key)``, or of ``(query, key, value)``
-        where there is a value. Of a tuple of results the first counts. Without a value
-        they are scores or weights (..., H, Lq, Lk), weights being 0 or more and each
-        row's sum 1 or 0; with one they are outputs (..., H, Lq, Dv). The heads may also
-        come after the length, or joined with the columns.
+        What is looked at: results as they were recorded, or a function of arrays or of
+        tensors, a torch module among them, that makes them of ``(query, key)``, or of
+        ``(query, key, value)`` where there is a value; of a tuple the first. Without a
+        value they are scores or weights (..., H, Lq, Lk), with one they are outputs
+        (..., H, Lq, Dv). The heads may also come after the length, or joined with the
+        columns.
     query : array_like or tensor, (..., H, Lq, D)
         What both computed with: random numbers, of a few heads and some ten positions.
     key : array_like or tensor, (..., Hk, Lk, D)
@@ -147,9 +147,9 @@ def diagnose(
     `no_rel_query`, `no_rel_value`, `no_rel_bias`, `no_pos_bias_u`, `no_pos_bias_v`,
     `no_softcap`, `no_sinks`, `no_log_decay`, `no_is_causal`, `no_window`,
     `no_key_lengths`, `no_key_ranges`, `no_attn_mask`, `mask_transposed`, `offset_0`,
-    `offset_end`, `causal_strict`, `causal_sees_next`, `causal_backwards`,
-    `window_wider`, `softmax_over_queries`, `masked_after_softmax`, `hidden_score_0`,
-    `rotary_one_side`, `rotary_values`, `no_rotary`,
+    `offset_end`, `causal_untold`, `causal_strict`, `causal_sees_next`,
+    `causal_backwards`, `window_wider`, `softmax_over_queries`, `masked_after_softmax`,
+    `hidden_score_0`, `rotary_one_side`, `rotary_values`, `no_rotary`,
     `rotary_partial`, `rotary_exponent`, `rotary_base`, `rotary_unscaled`,
     `no_magnitude`, `rotary_bfloat16`, `rotary_keys_moved`.
 
@@ -195,18 +195,16 @@ def diagnose(
     for attempt in _views(start, results):
         for layout, array in _laid_out(results, attempt):
             found.append((layout, search(array, attempt, roundings)))
-            if found[-1][1].found is not None:
+            if _rank(found[-1][1])[:2] == (False, 0):  # there is nothing simpler
                 return _diagnosis(_called(scheme), *found[-1], coarse)
-    best = min(found, key=lambda pair: pair[1].closest.error)
+    best = min(found, key=lambda pair: _rank(pair[1]))
     return _diagnosis(_called(scheme), *best, coarse)
 
 
 def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
     """The results in float64, and as they came."""
     if callable(mine) and not hasattr(mine, "__array__"):
-        if is_module(mine):
-            inputs = tuple(as_tensor(x) for x in inputs)
-        mine = mine(*inputs)
+        mine = called(mine, inputs)
     while isinstance(mine, tuple) and mine:
         mine = mine[0]
     array = as_numpy("mine", mine)
@@ -261,6 +259,13 @@ def _split(results: Array, view: str, heads: int) -> Array | None:
         return None
     apart = results.reshape(*results.shape[:-1], heads, -1)
     return np.moveaxis(apart, -2, -3)
+
+
+def _rank(finding: Finding) -> tuple[bool, int, float]:
+    """What explains comes first, with few differences, then with a small error."""
+    closest = finding.closest
+    number = 0 if finding.found is None else len(closest.differences)
+    return finding.found is None, number, closest.error
 
 
 def _called(scheme: str | None) -> str:

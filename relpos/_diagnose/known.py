@@ -324,6 +324,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         seen.offset_at(end=True),
         seen.tables_at(end=True),
     ),
+    _mistake(
+        "causal_untold",
+        "the future hidden, which no argument says (is_causal=True)",
+        seen.causal_untold,
+    ),
     _mistake("causal_strict", "each query's own key hidden too", seen.causal_strictly),
     _mistake("causal_sees_next", "the key after each query seen", seen.causal_and_next),
     _mistake("causal_backwards", "the past hidden, not the future", seen.anticausal),

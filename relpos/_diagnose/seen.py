@@ -133,6 +133,16 @@ def causal_at(end: bool) -> Change:
     return change
 
 
+def causal_untold(attempt: Attempt) -> Attempt | None:
+    """Causality that the call does not have."""
+    if attempt.get("is_causal"):
+        return None
+    if "query_offset" in attempt.keywords:
+        return attempt.with_keywords(is_causal=True)
+    lq, lk = attempt.lengths
+    return attempt.with_keywords(is_causal=True, query_offset=lk - lq)
+
+
 causal_strictly = causal_by(lambda r, attempt: r < 0)
 causal_and_next = causal_by(lambda r, attempt: r <= 1)
 anticausal = causal_by(lambda r, attempt: r >= 0)

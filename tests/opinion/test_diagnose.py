@@ -136,6 +136,15 @@ def test_inputs_that_cannot_tell():
     assert found.verdict.endswith("these inputs cannot tell it from: scaled_twice")
 
 
+def test_scores_that_could_be_weights_are_scores_if_that_is_simpler():
+    """All 0, as the weights of queries that see no key, of which none is told."""
+    q, k, *_ = shaw(np.random.default_rng(1))
+    zeros = relpos.scores(q, k, scale=0.0)
+    assert relpos.diagnose(zeros, q, k, scale=0.0, query_offset=-20).kind == "same"
+    halves = relpos.attention(q, k, k, key_lengths=0, return_weights=True).weights
+    assert relpos.diagnose(halves, q, k, key_lengths=0).kind == "same"
+
+
 def test_rounding_of_the_dtype_in_which_something_is_computed():
     q, k, v, table, arguments = shaw(np.random.default_rng(1))
     rough = relpos.shaw_attention(*(x.astype(np.float32) for x in (q, k, v, table)))
@@ -244,3 +253,18 @@ def test_tensors_and_modules():
     assert found.differences == ("table_reversed",)
     half = Mine()(*(tensors[n] for n in ("query", "key", "value"))).bfloat16()
     assert relpos.diagnose(half, **tensors).differences == ("table_reversed",)
+
+
+@pytest.mark.torch
+def test_functions_get_what_they_take():
+    torch = pytest.importorskip("torch")
+    q, k, v, _, arguments = shaw(np.random.default_rng(1))
+
+    def of_tensors(query, key, value):
+        return (query @ key.transpose(-1, -2) / 8**0.5).softmax(dim=-1) @ value
+
+    assert relpos.diagnose(of_tensors, q, k, v).kind == "same"
+    tensors = [torch.from_numpy(x) for x in (q, k, v)]
+    assert relpos.diagnose(relpos.attention, *tensors).kind == "same"
+    with pytest.raises(AttributeError, match="nothing"):
+        relpos.diagnose(lambda *inputs: inputs[0].nothing, **arguments)

@@ -55,6 +55,7 @@ CASES = {
     "mask_transposed": ({**EVERY, "attn_mask": MASK}, {"attn_mask": MASK.T}),
     "offset_0": (FEW, {"query_offset": 0}),
     "offset_end": (FEW, {"query_offset": L - 4}),
+    "causal_untold": (BIASED, {"is_causal": True}),
     "causal_strict": (CAUSAL, {"attn_mask": np.tri(L, L, -1, bool)}),
     "causal_sees_next": (
         CAUSAL,
