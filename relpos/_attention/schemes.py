@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from relpos._attention.attention import attention
@@ -44,19 +44,27 @@ MUSIC = {"is_causal": True, "beyond": "raise"}
 TRANSFORMER_XL = {"beyond": "raise"}
 
 
-#: The parameters of `attention`, by keyword only.
-KEYWORDS = {
-    name: parameter.replace(kind=parameter.KEYWORD_ONLY)
-    for name, parameter in signature(attention).parameters.items()
-}
+def keywords_of(function: Callable[..., object]) -> dict[str, Parameter]:
+    """The parameters of a function, by keyword only."""
+    return {
+        name: parameter.replace(kind=parameter.KEYWORD_ONLY)
+        for name, parameter in signature(function).parameters.items()
+    }
+
+
+#: Those of `attention`.
+KEYWORDS = keywords_of(attention)
 
 
 def shows_keywords(
-    without: Sequence[str] = (), /, **settings: Any
+    without: Sequence[str] = (),
+    keywords: Mapping[str, Parameter] = KEYWORDS,
+    /,
+    **settings: Any,
 ) -> Callable[[Scheme], Scheme]:
     """Let `help` of a scheme show what it passes on to `attention`, and its settings.
 
-    Its signature is its own parameters and then those of `attention`, by keyword only,
+    Its signature is its own parameters and then `keywords`, those of `attention`,
     `without` some.
     """
 
@@ -67,7 +75,7 @@ def shows_keywords(
             for name, parameter in own.parameters.items()
             if parameter.kind is not parameter.VAR_KEYWORD
         }
-        for name, passed in KEYWORDS.items():
+        for name, passed in keywords.items():
             if name in settings:
                 passed = passed.replace(default=settings[name])
             if name not in without:

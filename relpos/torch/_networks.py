@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 from torch import Tensor
 
-from relpos._attention.schemes import shows_keywords
+from relpos._attention.schemes import keywords_of, shows_keywords
 from relpos._foreign import module_of
 from relpos.torch._attention import AttentionOutput, attention, compute
 
-_KEYWORDS = {*signature(attention).parameters}
+_KEYWORDS = keywords_of(attention)
 
 
-@shows_keywords(("return_context", "out"))
+@shows_keywords((), _KEYWORDS)
 def fire_attention(
     query: Tensor,
     key: Tensor,

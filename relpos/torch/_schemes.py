@@ -9,6 +9,7 @@ from torch import Tensor
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,
+    keywords_of,
     relative_global_settings,
     shows_keywords,
     transformer_xl_settings,
@@ -16,10 +17,10 @@ from relpos._attention.schemes import (
 from relpos._checks import kind_of
 from relpos.torch._attention import AttentionOutput, attention
 
-_WITHOUT = ("return_context", "out")
+_KEYWORDS = keywords_of(attention)
 
 
-@shows_keywords(_WITHOUT)
+@shows_keywords((), _KEYWORDS)
 def shaw_attention(
     query: Tensor,
     key: Tensor,
@@ -79,7 +80,7 @@ def shaw_attention(
     )
 
 
-@shows_keywords(_WITHOUT, **MUSIC)
+@shows_keywords((), _KEYWORDS, **MUSIC)
 def relative_global_attention(
     query: Tensor, key: Tensor, value: Tensor, rel_key: Tensor, **keywords: Any
 ) -> Tensor | AttentionOutput:
@@ -135,7 +136,7 @@ def relative_global_attention(
     return attention(query, key, value, rel_key=rel_key, **settings)
 
 
-@shows_keywords(_WITHOUT, **TRANSFORMER_XL)
+@shows_keywords((), _KEYWORDS, **TRANSFORMER_XL)
 def transformer_xl_attention(
     query: Tensor,
     key: Tensor,

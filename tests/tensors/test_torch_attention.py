@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from tolerances import assert_bitwise
@@ -35,6 +37,20 @@ def run_arrays(label, dtype, **options):
 def seeds(like, seed=3):
     """Gradients that come in."""
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(like.shape))
+
+
+@pytest.mark.parametrize("name", sorted({call.function for call in CALLS.values()}))
+def test_arguments_are_those_of_the_same_name(name):
+    ours, theirs = (
+        signature(getattr(room, name)).parameters for room in (relpos.torch, relpos)
+    )
+    wanted = [n for n in theirs if n not in ("out", "return_context")]
+    assert sorted(ours) == sorted(wanted)
+    for argument in wanted:
+        assert ours[argument].default == theirs[argument].default
+        assert ours[argument].kind == theirs[argument].kind
+    positions = [n for n, p in ours.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positions == [*theirs][: len(positions)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
