@@ -47,6 +47,10 @@ from relpos.torch._networks import (
     fire_attention as fire_attention,
     graph_attention as graph_attention,
 )
+from relpos.torch._positions import (
+    grid_labels as grid_labels,
+    segment_ranges as segment_ranges,
+)
 from relpos.torch._rotary import (
     apply_rotary as apply_rotary,
     axial_angles as axial_angles,

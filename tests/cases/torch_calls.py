@@ -90,6 +90,11 @@ def calls():
         ("xpos", "xpos_magnitude", {"positions": positions}, {"dim": 6}, ""),
         ("mrope", "mrope_angles", on_axes, {"sections": (1, 1, 1)}, ""),
         ("axial", "axial_angles", coordinates, {}, ""),
+        ("segments", "segment_ranges",
+         {"query_segments": np.array([[0, 0, 2], [1, 2, 2]])}, {}, ""),
+        ("key_segments", "segment_ranges",
+         {"query_segments": np.array([0, 2]), "key_segments": np.array([[0, 0, 2, 2]])},
+         {}, ""),
     ]  # fmt: skip
     return {
         label: TorchCall(name, arrays, settings, tuple(wanted.split()))

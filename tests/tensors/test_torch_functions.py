@@ -198,6 +198,9 @@ def test_what_stands_for_tensors():
     np.testing.assert_array_equal(
         slopes, relpos.alibi_slopes(6, max_exponent=4, dtype=np.float64)
     )
+    assert torch.equal(
+        relpos.torch.grid_labels((2, 3)), torch.from_numpy(relpos.grid_labels((2, 3)))
+    )
     scaling = ("linear", 4.0)
     np.testing.assert_array_equal(
         relpos.torch.rotary_frequencies(6, base=50.0, scaling=scaling),

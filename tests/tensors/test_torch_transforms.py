@@ -34,11 +34,17 @@ def run(label, tensors):
 
 
 def batches(tensors):
-    """Three different items of every argument, side by side."""
+    """Three items of every argument, the second another one, side by side."""
     return {
-        name: torch.stack([x, x.flip(-1) if x.dim() else x * 2, x], 1 if x.dim() else 0)
+        name: torch.stack([x, _other(x), x], 1 if x.dim() else 0)
         for name, x in tensors.items()
     }
+
+
+def _other(x):
+    if x.dtype == torch.int64:  # in range, and as ascending as it was
+        return x // 2
+    return x.flip(-1) if x.dim() else x * 2
 
 
 def close(got, want):
@@ -128,9 +134,9 @@ def test_operators_keep_the_rules(label):
 
 
 def _operator(name):
-    from relpos.torch import _biases, _buckets, _encodings, _rotary
+    from relpos.torch import _biases, _buckets, _encodings, _positions, _rotary
 
-    for module in (_biases, _buckets, _encodings, _rotary):
+    for module in (_biases, _buckets, _encodings, _positions, _rotary):
         for value in vars(module).values():
             if isinstance(value, TensorFunction) and value.name == name:
                 return value
