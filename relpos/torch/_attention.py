@@ -95,8 +95,11 @@ def attention(
     result has the dtype to which the floating tensors promote, the mask apart; bfloat16
     and float16 are computed in float32. Under ``torch.autocast("cpu")`` it has
     autocast's dtype unless a tensor is float64; what goes in is not rounded first.
-    `torch.func` (grad, vjp, jacrev, vmap), activation checkpointing, `torch.compile`
-    and `torch.export` take it as one operator.
+    `torch.func` (grad, vjp, jacrev, vmap) and activation checkpointing go through it;
+    `torch.compile` and `torch.export` take it as one operator, unless they are around
+    `torch.func.grad`, where it runs as it is. A `vmap` is one call for all items, but
+    one for each where something is dropped, or where sinks, buckets, FIRE's parameters
+    or a graph differ, or are differentiated, by item: these have no batch axes.
 
     Parameters
     ----------
@@ -124,6 +127,7 @@ position_query, softcap, sinks, log_decay, key_ranges, key_lengths, window : opt
     rng : int, Tensor of one integer, or torch.Generator, optional
         Seed of dropout, or where it is drawn; torch's default generator, which
         `torch.manual_seed` sets. An integer drops what it drops in `relpos.attention`.
+        A Generator is not compiled.
 
     Returns
     -------

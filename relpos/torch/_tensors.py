@@ -57,6 +57,11 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
             f"{name}: got a quantized tensor of {tensor.dtype}; expected one that is "
             "not (pass tensor.dequantize())"
         )
+    if torch._C._functorch.is_legacy_batchedtensor(tensor):
+        raise TypeError(
+            f"{name}: got a tensor of torch.autograd's own batches (is_grads_batched, "
+            "vectorize=True); expected those of torch.func: jacrev, or vmap of vjp"
+        )
     if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
         raise TypeError(
             f"{name}: got a tensor of {tensor.dtype}; expected bfloat16, float16, "

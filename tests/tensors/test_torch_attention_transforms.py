@@ -348,3 +348,10 @@ def test_errors_are_those_of_arrays():
         relpos.torch.graph_attention(x, x, x, edges=torch.ones(2, 0), labels=[1])
     with pytest.raises(TypeError, match="unexpected keyword 'out'"):
         relpos.torch.fire_attention(x, x, x, x, x, x, x, 1.0, 1.0, out=x)
+
+
+def test_batches_of_autograd_itself_are_told_of_those_of_func():
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    out = relpos.torch.attention(x, x, x)
+    with pytest.raises(TypeError, match=r"grad_out: .*is_grads_batched.*jacrev"):
+        torch.autograd.grad(out, x, torch.ones(3, 2, 5, 4), is_grads_batched=True)
