@@ -14,10 +14,15 @@ from relpos.plot.findings import (
     compare as compare,
 )
 from relpos.plot.maps import (
+    attention_heads as attention_heads,
     attention_map as attention_map,
+    score_map as score_map,
 )
 from relpos.plot.offsets import (
     relative_position_map as relative_position_map,
+)
+from relpos.plot.terms import (
+    score_terms as score_terms,
 )
 from relpos.plot.training import (
     loss_curves as loss_curves,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
-from relpos.plot.panel import SIGNED, as_limits, as_matrix, heat_map
+from relpos.plot.panel import as_matrix, heat_map, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def encoding_map(
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
     array = as_matrix("encoding", encoding, "two axes, (L, dim)")
-    limits = as_limits(vmin, vmax)
-    ax = heat_map("encoding", array, ax, limits, cmap=SIGNED, aspect="auto")
+    look = look_of(vmin, vmax)
+    ax = heat_map("encoding", array, ax, look, aspect="auto")
     ax.set(xlabel="dimension", ylabel="position")
     return ax

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relpos._checks import as_integers
-from relpos.plot.panel import as_matrix, heat_map, reach
+from relpos.plot.panel import Look, as_matrix, heat_map, reach
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def relative_position_map(relative: npt.ArrayLike, *, ax: Axes | None = None) ->
     numbers = as_integers("relative", relative)
     array = as_matrix("relative", numbers, "two axes, (Lq, Lk)")
     limit = reach(array) or 1.0
-    ax = heat_map("relative", array, ax, (-limit, limit), cmap="PuOr")
+    ax = heat_map("relative", array, ax, Look((-limit, limit)), cmap="PuOr")
     if max(array.shape) <= 12:  # more numbers than this cannot be read
         for (i, j), r in np.ndenumerate(numbers):
             ink = "white" if abs(array[i, j]) > 0.6 * limit else "black"

@@ -1,23 +1,70 @@
-"""What all pictures are made of: axes, checked numbers, heat maps on one scale."""
+"""What all pictures are made of: axes, checked arguments, heat maps on one scale."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_array, as_real, kind_of
+from relpos._checks import as_array, as_real, kind_of, reject_foreign
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
+Places = tuple[list[str] | None, list[str] | None]
+Tokens = Sequence[str] | npt.NDArray[np.str_]
 
 #: Colours from 0 on, and colours with zero in the middle.
 WEIGHTS, SIGNED = "viridis", "RdBu_r"
+#: Colours of lines that the colour-blind tell apart too: Okabe and Ito's but yellow.
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: Maps of more rows or columns than this have no numbers: they could not be read.
+MOST_NUMBERS = 12
+
+
+class Look(NamedTuple):
+    """How a picture is to look, checked: None is what it chooses by itself."""
+
+    limits: Limits = (None, None)
+    cmap: Colormap | None = None
+    title: str | None = None
+
+
+def look_of(
+    vmin: float | None = None,
+    vmax: float | None = None,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
+) -> Look:
+    """The arguments that pictures share, each of them checked."""
+    low = None if vmin is None else as_real("vmin", vmin)
+    high = None if vmax is None else as_real("vmax", vmax)
+    if title is not None and not isinstance(title, str):
+        raise TypeError(f"title: got {kind_of(title)}; expected a string")
+    return Look((low, high), None if cmap is None else colormap_of(cmap), title)
+
+
+def colormap_of(cmap: str | Colormap) -> Colormap:
+    """A colormap of matplotlib, by name or as it is."""
+    from matplotlib import colormaps
+    from matplotlib.colors import Colormap
+
+    if isinstance(cmap, Colormap):
+        return cmap
+    if not isinstance(cmap, str):
+        raise TypeError(
+            f"cmap: got {kind_of(cmap)}; expected a Colormap or the name of one"
+        )
+    if cmap not in colormaps:
+        raise ValueError(f"cmap: got {cmap!r}; expected a name of matplotlib.colormaps")
+    return colormaps[cmap]
 
 
 def axes_of(ax: Axes | None) -> Axes:
@@ -31,6 +78,33 @@ def axes_of(ax: Axes | None) -> Axes:
     return ax
 
 
+def figure_of(figure: Figure | None, width: float, height: float) -> Figure:
+    """`figure`, or a new one of so many inches."""
+    if figure is None:
+        from matplotlib import pyplot
+
+        return pyplot.figure(figsize=(width, height), layout="constrained")
+    if not hasattr(figure, "add_subplot"):
+        got = kind_of(figure)
+        raise TypeError(f"figure: got {got}; expected a matplotlib Figure")
+    return figure
+
+
+def panels_of(
+    figure: Figure | None, count: int, columns: int, look: Look, side: float = 3.0
+) -> Array:
+    """New axes of a figure, `columns` in a row, with its title above them."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = figure_of(figure, side * columns + 0.8, side * rows)
+    if look.title is not None:
+        figure.suptitle(look.title)
+    made = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
+    panels = np.empty(count, object)
+    panels[:] = made
+    return panels
+
+
 def as_reals(name: str, value: object) -> Array:
     """`value` in float64: no picture needs more."""
     array = as_array(name, value)
@@ -40,38 +114,90 @@ def as_reals(name: str, value: object) -> Array:
         return array.astype(np.float64)
 
 
-def as_matrix(name: str, value: object, wanted: str) -> Array:
+def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
+    """`value` in float64, of `ndim` axes that are not empty."""
     array = as_reals(name, value)
-    if array.ndim != 2:
+    if array.ndim != ndim:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
     if not array.size:
         raise ValueError(f"{name}: got shape {array.shape}; expected something to draw")
     return array
 
 
+def as_matrix(name: str, value: object, wanted: str) -> Array:
+    """`value` in float64, of two axes that are not empty."""
+    return as_shaped(name, value, 2, wanted)
+
+
+def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:
+    """Labels for `count` places of an axis, None where none are given."""
+    if tokens is None:
+        return None
+    reject_foreign(name, tokens)
+    if isinstance(tokens, np.ndarray):
+        tokens = tokens.tolist()
+    listed = isinstance(tokens, Sequence) and not isinstance(tokens, str | bytes)
+    if not listed or not all(isinstance(token, str) for token in tokens):
+        raise TypeError(
+            f"{name}: got {kind_of(tokens)}; expected a sequence of strings"
+        )
+    if len(tokens) != count:
+        raise ValueError(f"{name}: got {len(tokens)}; expected {count}, one for each")
+    return [*tokens]
+
+
+def name_places(axis: Any, tokens: list[str] | None) -> None:
+    """Tokens at the ticks of an axis, slanted where they lie side by side."""
+    if tokens is None:
+        return
+    slant: dict[str, Any] = {}
+    if axis.axis_name == "x" and max(map(len, tokens), default=0) > 2:
+        slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    axis.set_ticks(range(len(tokens)), tokens, **slant)
+
+
+def places_of(
+    shape: tuple[int, ...],
+    tokens: Tokens | None,
+    query_tokens: Tokens | None = None,
+    key_tokens: Tokens | None = None,
+) -> Places:
+    """Labels of the queries and of the keys of a (Lq, Lk) map."""
+    found = []
+    own = (("query_tokens", query_tokens), ("key_tokens", key_tokens))
+    for (name, given), count in zip(own, shape, strict=True):
+        chosen = (name, given) if given is not None else ("tokens", tokens)
+        found.append(as_tokens(*chosen, count))
+    return found[0], found[1]
+
+
+def name_pairs(ax: Axes, places: Places) -> Axes:
+    """Labels of the axes of a map of pairs."""
+    ax.set(xlabel="key j", ylabel="query i")
+    name_places(ax.yaxis, places[0])
+    name_places(ax.xaxis, places[1])
+    return ax
+
+
 def finite(array: Array) -> Array:
+    """Its finite numbers, in one row."""
     return array[np.isfinite(array)]
 
 
-def reach(array: Array) -> float:
-    """The largest absolute value that is drawn."""
-    return float(np.abs(finite(array)).max(initial=0.0))
+def reach(array: Array, center: float = 0.0) -> float:
+    """The largest distance from the center that is drawn."""
+    return float(np.abs(finite(array) - center).max(initial=0.0))
 
 
-def as_limits(vmin: float | None, vmax: float | None) -> Limits:
-    """Both checked; None where not given."""
-    low = None if vmin is None else as_real("vmin", vmin)
-    high = None if vmax is None else as_real("vmax", vmax)
-    return low, high
-
-
-def _between(limits: Limits, reach: float, signed: bool) -> tuple[float, float]:
-    """The limits given; others as far as `reach`, or where signed as far as the one."""
+def between(limits: Limits, reach: float, center: float | None) -> tuple[float, float]:
+    """The limits given; others as far as `reach`, both from a center or from 0 on."""
     low, high = limits
+    middle = center or 0.0
     if high is None:
-        high = -low if signed and low is not None else reach or 1.0
+        mirrored = center is not None and low is not None
+        high = 2 * middle - (low or 0.0) if mirrored else middle + (reach or 1.0)
     if low is None:
-        low = -high if signed else 0.0
+        low = 0.0 if center is None else 2 * middle - high
     if low >= high:
         raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
     return low, high
@@ -86,24 +212,49 @@ def _alike(kind: str, ax: Axes | None) -> list[AxesImage]:
 
 
 def heat_map(
-    kind: str, array: Array, ax: Axes | None, limits: Limits, **options: Any
+    kind: str,
+    array: Array,
+    ax: Axes | None,
+    look: Look,
+    *,
+    cmap: str | None = None,
+    center: float | None = 0.0,
+    bar: bool = True,
+    aspect: Literal["equal", "auto"] = "equal",
 ) -> Axes:
     """`array` as an image with a colour bar; without limits, in the scale of its kind.
 
-    Those that are drawn already get the new scale, too.
+    Those that are drawn already get the new scale, too. Without a center the colours
+    begin at 0.
     """
-    shared = limits == (None, None)
+    shared = look.limits == (None, None)
     alike = _alike(kind, ax) if shared else []
     drawn: list[Any] = [image.get_array() for image in alike]
-    farthest = max(map(reach, [array, *(one.compressed() for one in drawn)]))
-    low, high = _between(limits, farthest, signed=options["cmap"] != WEIGHTS)
+    seen = [array, *(one.compressed() for one in drawn)]
+    farthest = max(reach(one, center or 0.0) for one in seen)
+    low, high = between(look.limits, farthest, center)
     ax = axes_of(ax)
-    image = ax.imshow(array, interpolation="nearest", **options)
+    colours = look.cmap or cmap or (WEIGHTS if center is None else SIGNED)
+    image = ax.imshow(array, interpolation="nearest", cmap=colours, aspect=aspect)
     if shared:
         image.set_label(kind)
     for one in (image, *alike):
         one.set_clim(low, high)
     ax.set_facecolor("lightgrey")  # seen where nothing is drawn: white would be zero
-    ax.figure.colorbar(image, ax=ax)
+    if bar:
+        ax.figure.colorbar(image, ax=ax)
+        if look.title is not None:
+            ax.set_title(look.title)
     ax.locator_params(integer=True)  # rows and columns are counted
     return ax
+
+
+def write_numbers(ax: Axes, texts: Array) -> None:
+    """A text in each cell of the image, in an ink that its colour leaves legible."""
+    image: Any = ax.images[-1]
+    colours = image.to_rgba(image.get_array())
+    for (i, j), text in np.ndenumerate(texts):
+        red, green, blue, alpha = colours[i, j]
+        light = 0.3 * red + 0.59 * green + 0.11 * blue
+        ink = "black" if light > 0.5 or not alpha else "white"
+        ax.text(j, i, text, ha="center", va="center", color=ink, fontsize="small")
