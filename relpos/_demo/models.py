@@ -143,6 +143,45 @@ def dinov3(case: Case) -> Call:
     return turn, {"x": x, "angles": np.concatenate([before, angles])}
 
 
+def qwen2_vl(case: Case) -> Call:
+    """Columns of time first, then of height and of width."""
+    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1])
+    angles = relpos.mrope_angles(case["positions"], inv_freq, (2, 3, 3))
+    return turn, {"x": case["x"], "angles": angles[:, None]}
+
+
+def gemma4_vision(case: Case) -> Call:
+    """Columns in two halves: one turns by a patch's row, one by its column."""
+    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1], base=100.0)
+    angles = relpos.axial_angles(case["positions"], inv_freq)
+    shape = (*case["x"].shape[:2], 1, 2, len(inv_freq))
+    return turn, {"x": case["x"], "angles": angles.reshape(shape)}
+
+
+def turn_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
+    """Pairs whose columns have angles of their own: a half of either rotation."""
+    rest: dict[str, Any] = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
+    turned = [turn(x, return_context, angles=each, **rest) for each in angles]
+    own = [np.arange(x.shape[-1]) % 2 == n for n in (0, 1)]
+
+    def backward(grad_out: Array) -> Any:
+        even, odd = (
+            each.context.backward(np.where(mask, grad_out, 0.0))
+            for each, mask in zip(turned, own, strict=True)
+        )
+        return even._replace(x=even.x + odd.x)
+
+    out = np.where(own[0], turned[0].out, turned[1].out)
+    return SimpleNamespace(out=out, context=SimpleNamespace(backward=backward))
+
+
+def vjepa2(case: Case) -> Call:
+    """Frame, row and column: 6 columns for each, whose 3 frequencies come twice."""
+    inv_freq = np.tile(relpos.rotary_frequencies(6), 2)
+    angles = [relpos.axial_angles(case["positions"], inv_freq[n::2]) for n in (0, 1)]
+    return turn_columns, {"x": case["x"], "angles": angles}
+
+
 CORES = {
     "umt5": Core("UMT5 encoder, 8 buckets", umt5, umt5_gradients),
     "beit": Core("BEiT, class token", beit, beit_gradients),
@@ -155,4 +194,7 @@ CORES = {
     "gemma4_rotary": Core("Gemma 4, rotary", gemma4),
     "qwen3_vl_rotary": Core("Qwen3-VL, rotary", qwen3_vl),
     "dinov3_rotary": Core("DINOv3, rotary", dinov3),
+    "qwen2_vl_rotary": Core("Qwen2-VL, rotary", qwen2_vl),
+    "gemma4_vision_rotary": Core("Gemma 4 vision, rotary", gemma4_vision),
+    "vjepa2_rotary": Core("V-JEPA 2, rotary", vjepa2),
 }

@@ -3,8 +3,9 @@
 A file of relpos/data holds what entered an upstream attention core (projected query,
 key and value, tables as upstream stores them, the mask as `allowed`) and its context,
 all in float64, and names the upstream; some hold a gradient `d_context` that was sent
-back and the gradients `d_*` that came of it. cores.py and models.py say how each one's
-conventions map to relpos's.
+back and the gradients `d_*` that came of it. Some are of one head or one item of a
+batch, with the gradients that depend on nothing else. cores.py, models.py and modern.py
+say how each one's conventions map to relpos's.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from relpos._catalogue.row import Array, Limits, cast, present
-from relpos._demo import models
+from relpos._demo import models, modern
 from relpos._demo.cores import CORES, Case
 from relpos._demo.report import Report
 
 __all__ = ["CASES", "Case", "beside", "largest", "load", "recorded"]
 
-CASES = CORES | models.CORES
+CASES = CORES | models.CORES | modern.CORES
 Gaps = tuple[float, float | None]  # of output and gradients
 
 # Recorded values carry the rounding of their makers; float32 inputs that of the cast.

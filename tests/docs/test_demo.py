@@ -16,6 +16,7 @@ from relpos._catalogue.rows import ROWS
 from relpos._demo import (
     beside_torch,
     models,
+    modern,
     pictures,
     programme,
     recorded,
@@ -127,14 +128,15 @@ def test_skew_points_out_what_wrapped_around(report):
 
 def test_recorded_cores_name_their_makers(report):
     text = run_step(programme.recorded, report)
-    for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging"):
+    for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging",
+                     "icefall", "enformer-pytorch"):  # fmt: skip
         assert upstream in text
     lines = report.steps[0]["tables"][0]["rows"]
     assert [line[0] for line in lines] == [c.title for c in recorded.CASES.values()]
     with_gradients = {line[0] for line in lines if line[-1] != "-"}
     assert with_gradients == {
         "Shaw, keys and values", "T5 encoder, 32 buckets", "BERT relative_key_query"
-    } | {core.title for core in models.CORES.values()}  # fmt: skip
+    } | {core.title for core in (models.CORES | modern.CORES).values()}  # fmt: skip
     assert len(report.checks) == 4
 
 
