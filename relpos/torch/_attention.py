@@ -114,17 +114,21 @@ def attention(
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.
-    is_causal, scale, enable_gqa, query_offset, rel_key, rel_query, rel_value, \
-rel_bias, pos_bias_u, pos_bias_v, min_relative_position, buckets, beyond, labels, \
-position_query, softcap, sinks, log_decay, key_ranges, key_lengths, window : optional
-        As in `relpos.attention`, arrays as tensors.
+    is_causal, scale, enable_gqa, query_offset : optional
+        As in `relpos.attention`, and so the next three lines, arrays as tensors.
+    rel_key, rel_query, rel_value, rel_bias, pos_bias_u, pos_bias_v : optional
+        Tables, and what is added to the query.
+    min_relative_position, buckets, beyond, labels, position_query : optional
+        Which rows of the tables a pair uses, and what they are dotted with.
+    softcap, sinks, log_decay, key_ranges, key_lengths, window : optional
+        What else becomes of the scores, and which keys a query sees.
     return_lse : bool, default False
         Also return lse, which has gradients.
     return_weights : bool, default False
         Also return the weights, which have none: a loss of them is an error.
     num_threads : int, optional
         Default `torch.get_num_threads()`, at each call.
-    rng : int, Tensor of one integer, or torch.Generator, optional
+    rng : int, Tensor of one int, or torch.Generator, optional
         Seed of dropout, or where it is drawn; torch's default generator, which
         `torch.manual_seed` sets. An integer drops what it drops in `relpos.attention`.
         A Generator is not compiled.

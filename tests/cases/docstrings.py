@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 
@@ -11,6 +12,7 @@ import relpos
 ROOMS = (
     *(relpos, relpos.nn, relpos.recipes, relpos.reference),
     *(relpos.plot, relpos.data),
+    *((relpos.torch, relpos.torch.nn) if importlib.util.find_spec("torch") else ()),
 )
 #: Functions that are loaded when they are first named.
 LATER = ("compare", "demo", "diagnose")

@@ -21,7 +21,7 @@ RESULTS = {
     for name, thing in public().items()
     if inspect.isclass(thing)
     and issubclass(thing, tuple)
-    and not name.startswith(("relpos.reference.", "relpos.data."))
+    and not name.startswith(("relpos.reference.", "relpos.data.", "relpos.torch."))
 } | {"SegmentGradients": SegmentGradients, "PopeGradients": PopeGradients}
 #: Tables of numbers, and names.
 OTHERS = {"relpos.Plan", "relpos.EncodingAudit", "relpos.nn.LoadResult"}

@@ -85,7 +85,8 @@ class RelativeMultiheadAttention(Layer):
     See Also
     --------
     relpos.torch.attention : The attention as a function, masks the other way round.
-    ShawAttention, RelativeGlobalAttention : Layers of one scheme.
+    relpos.torch.nn.ShawAttention : A layer of one scheme.
+    relpos.torch.nn.RelativeGlobalAttention : Another.
 
     Notes
     -----
@@ -213,7 +214,7 @@ class RelativeMultiheadAttention(Layer):
 
         See Also
         --------
-        torch.nn.Module.extra_repr : What it stands for.
+        relpos.torch.nn.RelativeMultiheadAttention : Has the arguments.
         """
         sizes = "".join(f", {name}={value!r}" for name, value in self.sizes.items())
         return f"{self.embed_dim}, {self.num_heads}, position={self.position!r}{sizes}"

@@ -63,7 +63,7 @@ class RelPartialLearnableMultiHeadAttn(Layer):
     --------
     relpos.nn.RelPartialLearnableMultiHeadAttn : The same on arrays.
     relpos.torch.transformer_xl_attention : The attention as a function.
-    update_memory : The memory for the next segment.
+    relpos.torch.nn.update_memory : The memory for the next segment.
 
     Notes
     -----
@@ -164,7 +164,7 @@ class RelPartialLearnableMultiHeadAttn(Layer):
 
         See Also
         --------
-        update_memory : The memory for the next segment.
+        relpos.torch.nn.update_memory : The memory for the next segment.
         """
         if self.owns_biases:
             u, v = self.r_w_bias, self.r_r_bias
@@ -276,7 +276,7 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     See Also
     --------
     relpos.nn.update_memory : The same on arrays.
-    RelPartialLearnableMultiHeadAttn : Takes the memory as `mems`.
+    relpos.torch.nn.RelPartialLearnableMultiHeadAttn : Takes the memory as `mems`.
 
     References
     ----------
