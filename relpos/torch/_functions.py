@@ -17,7 +17,7 @@ from torch import Tensor
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
-from relpos.torch._tensors import array_of, result_dtype, tensor_of
+from relpos.torch._tensors import array_of, check_devices, result_dtype, tensor_of
 from relpos.torch._tracing import (
     apply,
     is_differentiated,
@@ -124,6 +124,7 @@ class TensorFunction:
     def like(self, *args: Any) -> Tensor:
         """Return a tensor that stands for the result, of its shape and dtype."""
         values = self.named(args)
+        check_devices(values)
         given = next(values[name] for name in self.operands if values[name] is not None)
         empty: Tensor = given.new_empty(self.shape(values), dtype=self._dtype(values))
         return empty

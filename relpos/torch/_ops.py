@@ -20,6 +20,7 @@ from relpos._attention.operands import OPERANDS
 from relpos.torch import _batch, _engine
 from relpos.torch._engine import Setting
 from relpos.torch._functions import no_double_backward, no_forward_mode
+from relpos.torch._tensors import check_devices
 from relpos.torch._tracing import is_dual
 
 #: The rest of a call in the operators' order: fields of `Call`, of FIRE, of the window.
@@ -132,6 +133,7 @@ def _like_forward(
     operands: Sequence[Tensor], names: str, *rest: Any
 ) -> tuple[Tensor, ...]:
     given = dict(zip(names.split(","), operands, strict=True))
+    check_devices(given)
     batch = torch.broadcast_shapes(
         *(
             x.shape[: max(x.dim() - _batch.AXES[name], 0)]

@@ -9,7 +9,7 @@ the dtype of its tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -67,6 +67,25 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
             f"{name}: got a tensor of {tensor.dtype}; expected bfloat16, float16, "
             "float32 or float64"
         )
+
+
+def check_devices(tensors: Mapping[str, object]) -> None:
+    """Raise unless all tensors, by name, are where the first of them is.
+
+    A number of the CPU goes with tensors of any device, as in torch.
+    """
+    first: tuple[str, torch.Tensor] | None = None
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        if not tensor.dim() and tensor.device.type == "cpu":
+            continue
+        first = first or (name, tensor)
+        if tensor.device != first[1].device:
+            raise TypeError(
+                f"{name}: got a tensor on device {str(tensor.device)!r}; expected one "
+                f"on {str(first[1].device)!r}, as {first[0]}"
+            )
 
 
 def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -196,16 +196,30 @@ def test_tensors_without_numbers(label):
     real = tensors_of(CALLS[label].inputs, grad=True)
     call = CALLS[label]
     meta = {n: x.detach().to("meta").requires_grad_() for n, x in real.items()}
-    others = {
-        name: x.to("meta") if isinstance(x, torch.Tensor) else x
-        for name, x in tensors_of(call.others).items()
-    }
+    with torch.device("meta"):
+        others = tensors_of(call.others)
     found = getattr(relpos.torch, call.function)(**meta, **others, return_lse=True)
     for got, want in zip(found[:2], function_of(label)(real), strict=True):
         assert got.is_meta and (got.shape, got.dtype) == (want.shape, want.dtype)
     found[0].sum().backward()
     for name, x in meta.items():
         assert x.grad.is_meta and x.grad.shape == real[name].shape
+
+
+@pytest.mark.parametrize("name", ["value", "rel_key", "labels"])
+def test_some_tensors_without_numbers(name):
+    tensors = tensors_of(CALLS["labels"].inputs | CALLS["labels"].others)
+    tensors[name] = tensors[name].to("meta")
+    with pytest.raises(TypeError, match=f"{name}: got a tensor on device 'meta'"):
+        relpos.torch.attention(**tensors)
+    x, frequencies = torch.ones(2, 4), torch.ones(2, device="meta")
+    with pytest.raises(TypeError, match="inv_freq: got a tensor on device 'meta'"):
+        relpos.torch.apply_rotary(x, inv_freq=frequencies)
+
+
+def test_dropout_without_numbers():
+    x = torch.ones(2, 3, 4, device="meta")
+    assert relpos.torch.attention(x, x, x, dropout_p=0.5).is_meta
 
 
 def test_weights_without_numbers_and_what_a_tracer_sees():
