@@ -176,7 +176,8 @@ def _exact(x: dict[str, Any], view: str, rotary: Rotary | None) -> Attempt:
     x = {name: array for name, array in x.items() if array is not None}
     for name in x.keys() & {*KEYWORDS, "value"}:
         x[name] = _float64(x[name])
-    x.setdefault("scale", 1.0 / np.sqrt(x["query"].shape[-1]))
+    if "scale" not in x:
+        x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
     if x.get("beyond") == "raise":
         x["beyond"] = "clip"  # nothing that is seen lies beyond
     group = 1

@@ -255,9 +255,10 @@ def _moved(results: Array, view: str, count: int) -> Array | None:
 
 def _split(results: Array, view: str, heads: int) -> Array | None:
     """Heads out of the columns of outputs."""
-    if view != "outputs" or heads == 1 or results.ndim < 2 or results.shape[-1] % heads:
+    if view != "outputs" or heads < 2 or results.ndim < 2 or results.shape[-1] % heads:
         return None
-    apart = results.reshape(*results.shape[:-1], heads, -1)
+    *rows, columns = results.shape
+    apart = results.reshape(*rows, heads, columns // heads)
     return np.moveaxis(apart, -2, -3)
 
 

@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 def search(mine: Array, start: Attempt, roundings: list[float]) -> Finding:
     """What explains `mine`, in the finest of the roundings in which something does."""
     plain = [tried] if (tried := _try((), start, mine)) else []
-    singles = [*_vary(None, start, mine)]
+    singles = [*_vary(None, start, mine)] if mine.size else []
     pairs: list[Tried] = []
     for rounding in sorted({*roundings}):
         fitting = _fitting([*plain, *singles], rounding)

@@ -19,6 +19,8 @@ def scaled(wanted: Callable[[int, int], float]) -> Change:
 
     def change(attempt: Attempt) -> Attempt | None:
         heads, _, dim = attempt.get("query").shape[-3:]
+        if not heads * dim:
+            return None
         scale = wanted(heads, dim)
         if math.isclose(scale, attempt.get("scale")):
             return None

@@ -145,6 +145,16 @@ def test_scores_that_could_be_weights_are_scores_if_that_is_simpler():
     assert relpos.diagnose(halves, q, k, key_lengths=0).kind == "same"
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 4), (0, 2, 4), (2, 3, 0)])
+def test_nothing_is_the_same(shape):
+    x, value = np.ones(shape), np.ones((*shape[:-1], 4))
+    for v in (x, value):
+        found = relpos.diagnose(
+            relpos.attention(x, x, v, scale=1.0), x, x, v, scale=1.0
+        )
+        assert found.kind == "same" and found.error < 1e-15
+
+
 def test_rounding_of_the_dtype_in_which_something_is_computed():
     q, k, v, table, arguments = shaw(np.random.default_rng(1))
     rough = relpos.shaw_attention(*(x.astype(np.float32) for x in (q, k, v, table)))
