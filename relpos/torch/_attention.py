@@ -232,7 +232,7 @@ def compute(
     with_lse = as_flag("return_lse", return_lse)
     with_weights = as_flag("return_weights", values.get("return_weights", False))
     if rng is not None or values.get("dropout_p"):
-        seed = _as_seed(rng)
+        seed = _as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
     setting = Setting((*tensors,), values, fire, graph)
@@ -253,10 +253,10 @@ def _as_labels(labels: object) -> Tensor:
     return labels
 
 
-def _as_seed(rng: object) -> Tensor:
+def _as_seed(rng: object, device: torch.device) -> Tensor:
     """Make the seed of dropout, or draw it as `torch.manual_seed` says."""
     if rng is None or isinstance(rng, torch.Generator):
-        return torch.randint(_SEEDS, (), generator=rng)
+        return torch.randint(_SEEDS, (), generator=rng, device=device)
     if isinstance(rng, Tensor):
         if rng.dim() or rng.is_floating_point() or rng.is_complex():
             raise TypeError(
@@ -269,4 +269,4 @@ def _as_seed(rng: object) -> Tensor:
             f"rng: got {kind_of(rng)}; expected an int, a tensor of one integer, a "
             "torch.Generator or None"
         )
-    return torch.tensor(as_int("rng", rng, 0, _SEEDS))
+    return torch.tensor(as_int("rng", rng, 0, _SEEDS), device=device)

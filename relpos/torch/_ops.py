@@ -86,7 +86,7 @@ def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor
     if is_dual(operands):  # the operator is not asked for their tangents
         raise no_forward_mode("attention")
     found = _engine.forward(_setting(names, rest), operands)
-    return found if len(found) == 5 else (*found, torch.empty(0, dtype=found[0].dtype))
+    return found if len(found) == 5 else (*found, found[0].new_empty(0))
 
 
 def _backward(

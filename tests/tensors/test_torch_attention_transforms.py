@@ -355,3 +355,24 @@ def test_batches_of_autograd_itself_are_told_of_those_of_func():
     out = relpos.torch.attention(x, x, x)
     with pytest.raises(TypeError, match=r"grad_out: .*is_grads_batched.*jacrev"):
         torch.autograd.grad(out, x, torch.ones(3, 2, 5, 4), is_grads_batched=True)
+
+
+def test_a_default_device_is_not_that_of_the_seed():
+    x = torch.randn(2, 5, 4)
+    with torch.device("meta"):
+        for rng in (None, 3):
+            out = relpos.torch.attention(x, x, x, dropout_p=0.5, rng=rng)
+            assert out.device == x.device
+
+
+def test_subclasses_of_tensors():
+    class Named(torch.Tensor):
+        pass
+
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    key = x.detach()
+    out = relpos.torch.attention(x.as_subclass(Named), key, key)
+    want = relpos.torch.attention(x, key, key)
+    assert torch.equal(out.as_subclass(torch.Tensor), want)
+    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (out, want)]
+    assert torch.equal(grads[0].as_subclass(torch.Tensor), grads[1])
