@@ -160,6 +160,7 @@ TRIED = {
     "plot.attention_heads": "attention_heads plot_heads head_view",
     "plot.score_map": "score_map plot_scores",
     "plot.score_terms": "plot_terms",
+    "plot.skew_steps": "skew_steps plot_skew",
     "plot.encoding_map": "encoding_map plot_encoding",
     "plot.loss_curves": "loss_curves plot_losses",
     "plot.relative_position_map": "relative_position_map",

@@ -21,6 +21,9 @@ from relpos.plot.maps import (
 from relpos.plot.offsets import (
     relative_position_map as relative_position_map,
 )
+from relpos.plot.skewing import (
+    skew_steps as skew_steps,
+)
 from relpos.plot.terms import (
     score_terms as score_terms,
 )

@@ -108,7 +108,7 @@ def score_map(
     >>> tuple(map(float, ax.images[0].get_clim()))
     (-2.0, 2.0)
     >>> [text.get_text() for text in ax.texts]
-    ['1.0', '', '-2.0', '0.5']
+    ['1.0', '-2.0', '0.5']
     """
     array = as_matrix(
         "scores", scores, "two axes, (Lq, Lk): one head, such as scores[0]"
@@ -314,8 +314,6 @@ def _annotated(annotate: str | bool, array: Array) -> bool:
 def _texts(array: Array) -> Array:
     """Numbers as short as they can be read; nothing for what is hidden."""
     digits = 1 if reach(array) >= 1 else 2
-    texts = [
-        f"{round(x, digits) + 0.0:.{digits}f}" if np.isfinite(x) else ""
-        for x in array.flat
-    ]
+    near = np.round(array, digits) + 0.0  # no -0.0
+    texts = [f"{x:.{digits}f}" if np.isfinite(x) else "" for x in near.flat]
     return np.array(texts).reshape(array.shape)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_array, as_real, kind_of, reject_foreign
+from relpos._checks import as_array, as_integers, as_real, kind_of, reject_foreign
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,6 +146,25 @@ def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:
     return [*tokens]
 
 
+def as_pairs(
+    name: str, pairs: Sequence[tuple[int, int]], shape: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """Pairs (query, key) that are there."""
+    if not as_array(name, pairs).size:
+        return []
+    array = as_integers(name, pairs)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise ValueError(
+            f"{name}: got shape {array.shape}; expected (n, 2), pairs of a query and a "
+            "key"
+        )
+    found = [(int(i), int(j)) for i, j in array]
+    for i, j in found:
+        if not (0 <= i < shape[0] and 0 <= j < shape[1]):
+            raise IndexError(f"{name}: got {(i, j)}; expected a pair of {shape}")
+    return found
+
+
 def name_places(axis: Any, tokens: list[str] | None) -> None:
     """Tokens at the ticks of an axis, slanted where they lie side by side."""
     if tokens is None:
@@ -250,11 +269,20 @@ def heat_map(
 
 
 def write_numbers(ax: Axes, texts: Array) -> None:
-    """A text in each cell of the image, in an ink that its colour leaves legible."""
+    """Texts in cells of the image, each in an ink that the colour leaves legible."""
     image: Any = ax.images[-1]
     colours = image.to_rgba(image.get_array())
-    for (i, j), text in np.ndenumerate(texts):
+    for i, j in zip(*np.nonzero(texts != ""), strict=True):
         red, green, blue, alpha = colours[i, j]
         light = 0.3 * red + 0.59 * green + 0.11 * blue
         ink = "black" if light > 0.5 or not alpha else "white"
-        ax.text(j, i, text, ha="center", va="center", color=ink, fontsize="small")
+        ax.text(
+            j, i, texts[i, j], ha="center", va="center", color=ink, fontsize="small"
+        )
+
+
+def frame(ax: Axes, row: int, column: int, **style: Any) -> None:
+    """A frame around a cell of the image."""
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **style))

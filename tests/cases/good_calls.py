@@ -84,6 +84,7 @@ GOOD |= {
     "plot.attention_map": {"weights": TABLE},
     "plot.attention_heads": {"weights": HEADS},
     "plot.score_terms": {"query": HEADS, "key": HEADS, "rel_key": TABLE, **UV},
+    "plot.skew_steps": {"scores": 3},
     "plot.score_map": {"scores": TABLE},
     "plot.relative_position_map": {"relative": [[0, 1]]},
     "plot.compare": {"comparison": relpos.compare(np.sin, np.sin, np.ones(3))},

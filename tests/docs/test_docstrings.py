@@ -116,6 +116,7 @@ CHANGES = {
     "graph_attention": {"labels": np.full(13, 5)},
     "rotary_magnitude": {"scaling": ("linear", -1.0)},
     "audit_encoding": {"encode": lambda length, dim: [][length]},
+    "plot.relative_position_map": {"highlight": [(6, 1)]},
     "plot.loss_curves": {"losses": {"a": [[1.0]]}},
 }
 
