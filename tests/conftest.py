@@ -14,12 +14,17 @@ import pytest
 from relpos import _core
 from relpos._settings import use_isa
 
-# The modules that import PyTorch are imported by name where it is installed.
-collect_ignore = (
-    ["oracles/torch_reference.py", "cases/torch_calls.py"]
-    if importlib.util.find_spec("torch") is None
-    else []
-)
+#: Modules that tests import by name, where the packages are installed that they import.
+NEEDS = {
+    "oracles/torch_reference.py": ["torch"],
+    "cases/torch_calls.py": ["torch"],
+    "cases/hugging_models.py": ["torch", "transformers"],
+}
+collect_ignore = [
+    path
+    for path, packages in NEEDS.items()
+    if None in map(importlib.util.find_spec, packages)
+]
 
 
 def pytest_configure(config):
