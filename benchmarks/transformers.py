@@ -60,9 +60,11 @@ def in_fork(work: Callable[[], Any]) -> Any:
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        with os.fdopen(write, "wb") as pipe:
-            pickle.dump(work(), pipe)
-        os._exit(0)
+        try:
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(work(), pipe)
+        finally:  # whatever happened, the rest is for the parent
+            os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         result = pickle.load(pipe)
