@@ -34,8 +34,8 @@ def register() -> None:
     ``"sdpa"``; eager code gives it a mean. An argument of a model that would change the
     result and has no counterpart here raises ValueError; an unknown one is warned of.
     So that models are looked at, two methods of ``transformers.PreTrainedModel`` are
-    wrapped, ``post_init`` and ``set_attn_implementation``. Tested with transformers
-    5.23.
+    wrapped, ``post_init`` and ``set_attn_implementation``. ``torch.compile`` takes the
+    models whole. Tested with transformers 5.23.
 
     Examples
     --------

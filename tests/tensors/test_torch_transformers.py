@@ -230,3 +230,16 @@ def test_replaced_models_are_saved_and_copied():
     kinds = [type(one.get_submodule(names[0])) for one in (model, loaded, twin)]
     assert kinds[0] is kinds[1] is kinds[2]
     assert issubclass(kinds[0], DisentangledSelfAttention)
+
+
+@pytest.mark.parametrize("name", ("deberta", "gemma2"))
+def test_compiled_whole(name, eager):
+    """One graph, forward and backward."""
+    case = models.CASES[name]
+    way = "eager" if name in REPLACED else "relpos"
+    model = models.build(case, way)
+    if name in REPLACED:
+        rt.replace_attention(model)
+    torch._dynamo.reset()
+    compiled = torch.compile(case.call, backend="aot_eager", fullgraph=True)
+    check(eager(name), models.run(case._replace(call=compiled), model))

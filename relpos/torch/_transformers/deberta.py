@@ -10,7 +10,6 @@ import torch
 from transformers.models.deberta_v2 import modeling_deberta_v2
 
 from relpos import recipes
-from relpos.torch._tracing import constant_result
 from relpos.torch._transformers.call import attend
 from relpos.torch._transformers.layers import Swapped, heads, joined
 
@@ -33,6 +32,12 @@ class DebertaV2Encoder(Swapped, modeling_deberta_v2.DebertaV2Encoder):
 
 class DisentangledSelfAttention(Swapped, modeling_deberta_v2.DisentangledSelfAttention):
     """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
+
+    def prepare(self) -> None:
+        if self.relative_attention:
+            bucketed = self.position_buckets > 0
+            farthest = self.max_relative_positions if bucketed else None
+            self.buckets = _buckets(self.pos_ebd_size, farthest)
 
     def forward(
         self,
@@ -79,17 +84,15 @@ class DisentangledSelfAttention(Swapped, modeling_deberta_v2.DisentangledSelfAtt
         """Which row a pair has: by bucket, or as a caller's `relative_pos` says."""
         if not (self.relative_attention and self.pos_att_type):
             return {}
-        span = self.pos_ebd_size
         if relative_pos is None:
-            bucketed = self.position_buckets > 0
-            farthest = self.max_relative_positions if bucketed else None
-            return {"buckets": _buckets(span, farthest)}
+            return {"buckets": self.buckets}
+        span = self.pos_ebd_size
         rows = (relative_pos.long() + span).clamp(0, 2 * span - 1)
         return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
 
 
-@constant_result
 @functools.cache
 def _buckets(span: int, max_position: int | None) -> torch.Tensor:
+    """Rows of the relative positions, the farthest behind first."""
     keywords = recipes.deberta(np.empty((2 * span, 1)), max_position=max_position)
     return torch.from_numpy(np.ascontiguousarray(keywords["buckets"]))

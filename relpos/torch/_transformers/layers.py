@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from relpos import recipes
-from relpos.torch._tracing import constant_result
 from relpos.torch._transformers.registry import NAME
 
 
@@ -23,7 +22,6 @@ def joined(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-@constant_result
 @functools.cache
 def t5_buckets(
     num_buckets: int, max_distance: int, bidirectional: bool = True
@@ -50,6 +48,9 @@ class Swapped:
     def fits(module: Any) -> bool:
         """Whether this module's settings are those that the class is for."""
         return True
+
+    def prepare(self) -> None:
+        """Keep what follows from the settings alone, before anything is traced."""
 
 
 class Asking(Swapped):

@@ -47,6 +47,7 @@ def replace(model: torch.nn.Module) -> list[str]:
         )
     for _, module, swapped in swaps:
         module.__class__ = swapped
+        module.prepare()
     asking = {id(module) for _, module, swapped in swaps if swapped.asks}
     for owner in _owners(model, asking):
         owner.set_attn_implementation(NAME)

@@ -14,6 +14,14 @@ from relpos.torch._transformers.layers import Asking, t5_buckets
 class _ByTable(Asking):
     """Attention of T5 by `rel_bias` (H, num_buckets) and buckets."""
 
+    def prepare(self) -> None:
+        module: Any = self
+        self.buckets = t5_buckets(
+            module.relative_attention_num_buckets,
+            module.relative_attention_max_distance,
+            not module.is_decoder,
+        )
+
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -47,10 +55,7 @@ class _ByTable(Asking):
         """The table (num_buckets, H) as arguments of attention, if it has rows."""
         if not table.numel():
             return {}
-        module: Any = self
-        reach = module.relative_attention_max_distance
-        buckets = t5_buckets(len(table), reach, not module.is_decoder)
-        return {"rel_bias": table.T, "buckets": buckets}
+        return {"rel_bias": table.T, "buckets": self.buckets}
 
 
 class T5Attention(_ByTable, modeling_t5.T5Attention):

@@ -14,6 +14,9 @@ from relpos.torch._transformers.layers import Swapped, heads, joined, t5_buckets
 class WavLMAttention(Swapped, modeling_wavlm.WavLMAttention):
     """Attention by a `position_query` of one column, the gate, and its table."""
 
+    def prepare(self) -> None:
+        self.buckets = t5_buckets(self.num_buckets, self.max_distance)
+
     def forward(
         self,
         hidden_states: torch.Tensor,
@@ -34,7 +37,7 @@ class WavLMAttention(Swapped, modeling_wavlm.WavLMAttention):
             dropout_p=self.dropout if self.training else 0.0,
             rel_key=table.T[..., None],
             position_query=self._gate(hidden_states),
-            buckets=t5_buckets(self.num_buckets, self.max_distance),
+            buckets=self.buckets,
             weighed=output_attentions,
         )
         if weights is not None:  # the model has their mean for every head
