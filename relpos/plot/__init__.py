@@ -7,11 +7,20 @@ matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
 from relpos._names import publish as _publish
+from relpos.plot.biases import (
+    bias_by_distance as bias_by_distance,
+    buckets as buckets,
+    grid_bias as grid_bias,
+)
 from relpos.plot.encodings import (
     encoding_map as encoding_map,
 )
 from relpos.plot.findings import (
     compare as compare,
+)
+from relpos.plot.fingerprints import (
+    fingerprint as fingerprint,
+    fingerprints as fingerprints,
 )
 from relpos.plot.maps import (
     attention_heads as attention_heads,
@@ -29,6 +38,11 @@ from relpos.plot.terms import (
 )
 from relpos.plot.training import (
     loss_curves as loss_curves,
+)
+from relpos.plot.turning import (
+    decay as decay,
+    rotary_wheel as rotary_wheel,
+    wavelengths as wavelengths,
 )
 
 __all__ = _publish(globals())

@@ -23,8 +23,6 @@ Tokens = Sequence[str] | npt.NDArray[np.str_]
 
 #: Colours from 0 on, and colours with zero in the middle.
 WEIGHTS, SIGNED = "viridis", "RdBu_r"
-#: Colours of lines that the colour-blind tell apart too: Okabe and Ito's but yellow.
-LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 #: Maps of more rows or columns than this have no numbers: they could not be read.
 MOST_NUMBERS = 12
 
