@@ -39,12 +39,12 @@ def pytest_configure(config):
             config.option.ignore = [*(config.option.ignore or ()), place]
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Examples of relpos.plot are run where matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        for item in items:
-            if item.path.parent.name == "plot":
-                item.add_marker(pytest.mark.skip(reason="needs matplotlib"))
+        drawn = [item for item in items if item.path.parent.name == "plot"]
+        items[:] = [item for item in items if item not in drawn]
+        config.hook.pytest_deselected(items=drawn)
 
 
 def pytest_addoption(parser):
