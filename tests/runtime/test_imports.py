@@ -96,6 +96,7 @@ OPTIONAL = {
     "panel.py": {"axes_of", "colormap_of", "figure_of", "frame"},
     "pictures.py": {"pictures"},
     "_models.py": {"register", "replace_attention", "_need_transformers"},
+    "_tracing.py": {"is_differentiated"},
 }
 
 
