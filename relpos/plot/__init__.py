@@ -7,13 +7,20 @@ matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
 from relpos._names import publish as _publish
+from relpos.plot.arcs import (
+    edges as edges,
+)
 from relpos.plot.biases import (
     bias_by_distance as bias_by_distance,
     buckets as buckets,
     grid_bias as grid_bias,
 )
+from relpos.plot.costs import (
+    plan_bars as plan_bars,
+)
 from relpos.plot.encodings import (
     encoding_map as encoding_map,
+    encoding_maps as encoding_maps,
 )
 from relpos.plot.findings import (
     compare as compare,
@@ -37,6 +44,7 @@ from relpos.plot.terms import (
     score_terms as score_terms,
 )
 from relpos.plot.training import (
+    length_generalisation as length_generalisation,
     loss_curves as loss_curves,
 )
 from relpos.plot.turning import (

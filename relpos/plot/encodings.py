@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import numpy.typing as npt
 
-from relpos.plot.panel import as_matrix, heat_map, look_of
+from relpos._checks import as_choice, as_flag, as_int, kind_of, reject_foreign
+from relpos.plot.panel import (
+    Tokens,
+    as_matrix,
+    as_tokens,
+    between,
+    heat_map,
+    look_of,
+    name_places,
+    panels_of,
+    reach,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 
 def encoding_map(
     encoding: npt.ArrayLike,
     *,
+    tokens: Tokens | None = None,
+    positions_on: str = "y",
     vmin: float | None = None,
     vmax: float | None = None,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Heat map of an encoding: one row per position, one column per dimension.
@@ -29,9 +48,17 @@ def encoding_map(
     ----------
     encoding : array_like of real, (L, dim)
         For instance ``relpos.sinusoidal(L, dim)``. What is not finite is grey.
+    tokens : sequence of str, optional
+        At the positions, one for each.
+    positions_on : {"y", "x"}, default "y"
+        The axis of the positions; "x" turns the map.
     vmin, vmax : float, optional
         The numbers at the ends of the colours, for this map alone; one of them alone
         leaves zero in the middle.
+    cmap : str or Colormap, optional
+        Other colours.
+    title : str, optional
+        Above the map.
     ax : matplotlib.axes.Axes, optional
         Where to draw; new axes by default.
 
@@ -43,12 +70,15 @@ def encoding_map(
     Raises
     ------
     ValueError
-        If `encoding` is not of two axes, or empty, or `vmin` is not less than `vmax`.
+        If `encoding` is not of two axes, or empty, `vmin` is not less than `vmax`, or
+        an argument has another length or value than it says.
     TypeError
-        If `encoding` is of anything but real numbers, or `ax` is not one Axes.
+        If `encoding` is of anything but real numbers, or an argument of another kind
+        than it says.
 
     See Also
     --------
+    encoding_maps : Several side by side.
     relpos.sinusoidal, relpos.learned : Encodings to draw.
     relpos.audit_encoding : What is good and bad about an encoding, in numbers.
 
@@ -63,7 +93,103 @@ def encoding_map(
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
     array = as_matrix("encoding", encoding, "two axes, (L, dim)")
-    look = look_of(vmin, vmax)
-    ax = heat_map("encoding", array, ax, look, aspect="auto")
-    ax.set(xlabel="dimension", ylabel="position")
+    places = as_tokens("tokens", tokens, len(array))
+    look = look_of(vmin, vmax, cmap, title)
+    upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
+    ax = heat_map("encoding", array if upright else array.T, ax, look, aspect="auto")
+    names = ("dimension", "position") if upright else ("position", "dimension")
+    ax.set(xlabel=names[0], ylabel=names[1])
+    name_places(ax.yaxis if upright else ax.xaxis, places)
     return ax
+
+
+def encoding_maps(
+    encodings: Mapping[str, npt.ArrayLike],
+    *,
+    share_scale: bool = True,
+    tokens: Tokens | None = None,
+    positions_on: str = "y",
+    columns: int = 4,
+    vmin: float | None = None,
+    vmax: float | None = None,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
+    figure: Figure | None = None,
+) -> npt.NDArray[np.object_]:
+    """Heat maps of several encodings, on one scale or each on its own.
+
+    Parameters
+    ----------
+    encodings : mapping of str to array_like of real, (L, dim)
+        Each as of `encoding_map`, by the title of its map.
+    share_scale : bool, default True
+        Whether a colour is the same number in all maps.
+    tokens : sequence of str, optional
+        At the positions of every map.
+    positions_on : {"y", "x"}, default "y"
+        The axis of the positions.
+    columns : int, default 4
+        Maps in a row.
+    vmin, vmax : float, optional
+        The numbers at the ends of the colours.
+    cmap : str or Colormap, optional
+        Other colours.
+    title : str, optional
+        Above the figure.
+    figure : matplotlib.figure.Figure, optional
+        Where new axes are made; a new figure by default.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, (n,)
+        The axes drawn into, in the order of `encodings`.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw, or an argument has another shape, length or value
+        than it says.
+    TypeError
+        If an argument is of another kind than it says.
+
+    See Also
+    --------
+    encoding_map : One of them.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> panels = relpos.plot.encoding_maps(
+    ...     {"index": [[0.0], [9.0]], "to 1": [[0.0], [1.0]]}, figure=Figure()
+    ... )
+    >>> [tuple(map(float, ax.images[0].get_clim())) for ax in panels]
+    [(-9.0, 9.0), (-9.0, 9.0)]
+    """
+    if not isinstance(encodings, Mapping):
+        reject_foreign("encodings", encodings)
+        raise TypeError(
+            f"encodings: got {kind_of(encodings)}; expected a mapping of titles to "
+            "encodings"
+        )
+    if not encodings:
+        raise ValueError("encodings: got an empty mapping; expected something to draw")
+    wanted = "two axes, (L, dim)"
+    arrays = {
+        n: as_matrix(f"encodings[{n!r}]", x, wanted) for n, x in encodings.items()
+    }
+    for array in arrays.values():
+        as_tokens("tokens", tokens, len(array))
+    as_choice("positions_on", positions_on, ("y", "x"))
+    look, across = look_of(vmin, vmax, cmap, title), as_int("columns", columns, 1)
+    shared = as_flag("share_scale", share_scale)
+    farthest = {name: reach(array) for name, array in arrays.items()}
+    most = max(farthest.values())
+    panels = panels_of(figure, len(arrays), across, look)
+    for ax, (name, array) in zip(panels, arrays.items(), strict=True):
+        low, high = between(look.limits, most if shared else farthest[name], 0.0)
+        encoding_map(
+            array, tokens=tokens, positions_on=positions_on, vmin=low, vmax=high,
+            cmap=look.cmap, title=str(name), ax=ax
+        )  # fmt: skip
+    return panels

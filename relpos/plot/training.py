@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import kind_of, reject_foreign
-from relpos.plot.panel import as_reals, axes_of
+from relpos._checks import as_int, kind_of, reject_foreign
+from relpos.plot.lines import draw_lines
+from relpos.plot.panel import Array, as_reals, as_shaped, axes_of, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 
 def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) -> Axes:
@@ -42,6 +44,7 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     --------
     relpos.nn.cross_entropy : A loss.
     relpos.nn.SGD, relpos.nn.Adam : What makes it fall.
+    length_generalisation : What came of it.
 
     Examples
     --------
@@ -71,3 +74,100 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
         ax.set_ylim(0, None)
     ax.legend()
     return ax
+
+
+def length_generalisation(
+    results: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
+    *,
+    trained_at: int | None = None,
+    vmin: float | None = None,
+    vmax: float | None = None,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Outcome by the length of the test, a line each: train short, test long.
+
+    Parameters
+    ----------
+    results : mapping of str to (array_like of int, array_like of real)
+        By the name in the legend, the lengths (n,) and the results (n,), or (runs, n)
+        of several runs: then their mean, and a band from the least to the largest.
+    trained_at : int, optional
+        The length of the training, dashed.
+    vmin, vmax : float, optional
+        The ends of the axis of the results.
+    cmap : str or Colormap, optional
+        Colours of the lines, from the first to the last.
+    title : str, optional
+        Above the axes.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn into.
+
+    Raises
+    ------
+    ValueError
+        If results are not as many as lengths, or an argument has no meaning.
+    TypeError
+        If an argument is of another kind than it says.
+
+    See Also
+    --------
+    loss_curves : What the training gave.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> runs = {"Shaw": ([16, 32], [[1.0, 0.5], [1.0, 0.75]])}
+    >>> ax = relpos.plot.length_generalisation(
+    ...     runs, trained_at=16, ax=Figure().subplots()
+    ... )
+    >>> ax.lines[0].get_ydata().tolist()
+    [1.0, 0.625]
+    """
+    if not isinstance(results, Mapping):
+        reject_foreign("results", results)
+        raise TypeError(
+            f"results: got {kind_of(results)}; expected a mapping of names to lengths "
+            "and results"
+        )
+    if not results:
+        raise ValueError("results: got an empty mapping; expected something to draw")
+    found = {name: _runs(f"results[{name!r}]", pair) for name, pair in results.items()}
+    look = look_of(vmin, vmax, cmap, title)
+    length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
+    lines = {name: (x, runs.mean(axis=0)) for name, (x, runs) in found.items()}
+    ax = draw_lines(lines, look, ax)
+    for (x, runs), line in zip(found.values(), ax.lines[-len(found) :], strict=True):
+        line.set_marker("o")
+        if len(runs) > 1:
+            low, high = runs.min(axis=0), runs.max(axis=0)
+            ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2)
+    if length is not None:
+        ax.axvline(length, color="black", linestyle="--", label="trained")
+        ax.legend()
+    ax.set(xlabel="length of the test", ylabel="result")
+    return ax
+
+
+def _runs(name: str, pair: object) -> tuple[Array, Array]:
+    """Lengths (n,) and results (runs, n)."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        reject_foreign(name, pair)
+        raise TypeError(
+            f"{name}: got {kind_of(pair)}; expected a tuple, (lengths, results)"
+        )
+    lengths = as_shaped(f"{name}[0]", pair[0], 1, "one axis, (n,)")
+    runs = np.atleast_2d(as_reals(f"{name}[1]", pair[1]))
+    if runs.ndim != 2 or runs.shape[1] != len(lengths) or not len(runs):
+        raise ValueError(
+            f"{name}[1]: got shape {np.shape(pair[1])}; expected ({len(lengths)},) or "
+            f"(runs, {len(lengths)})"
+        )
+    return lengths, runs

@@ -117,6 +117,7 @@ CHANGES = {
     "rotary_magnitude": {"scaling": ("linear", -1.0)},
     "audit_encoding": {"encode": lambda length, dim: [][length]},
     "plot.relative_position_map": {"highlight": [(6, 1)]},
+    "plot.edges": {"pairs": [(6, 1)]},
     "plot.loss_curves": {"losses": {"a": [[1.0]]}},
 }
 
