@@ -40,7 +40,7 @@ def edges(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Arcs from queries to keys with their labels: figure 1 of Shaw et al.
+    """Labelled arcs from queries to keys: figure 1 of Shaw et al.
 
     Arcs to later keys lie above the tokens, arcs to earlier ones below. Equal labels
     have one colour.

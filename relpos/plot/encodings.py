@@ -116,7 +116,7 @@ def encoding_maps(
     title: str | None = None,
     figure: Figure | None = None,
 ) -> npt.NDArray[np.object_]:
-    """Heat maps of several encodings, on one scale or each on its own.
+    """Heat map of each of several encodings, on one scale or each on its own.
 
     Parameters
     ----------
