@@ -17,6 +17,7 @@ from relpos._settings import use_isa
 #: Modules that tests import by name, where the packages are installed that they import.
 NEEDS = {
     "oracles/torch_reference.py": ["torch"],
+    "cases/multihead.py": ["torch"],
     "cases/torch_calls.py": ["torch"],
     "cases/hugging_models.py": ["torch", "transformers"],
 }

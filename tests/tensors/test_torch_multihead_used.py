@@ -1,0 +1,188 @@
+"""RelativeMultiheadAttention in use: step by step, in layers, copied, compiled."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
+from torch import nn  # noqa: E402
+
+from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_a_step_by_step_decode_is_one_call(position):
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    x = draw(L, E)
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    whole = module(x, x, x, attn_mask=future, is_causal=True)[0]
+    for i in range(L):
+        past = x[: i + 1]
+        near(module(x[i : i + 1], past, past, query_offset=i)[0], whole[i : i + 1])
+
+
+@pytest.mark.parametrize("position", [None, "shaw", "t5", "rope"])
+def test_inside_a_layer_of_pytorch(position):
+    torch.manual_seed(0)
+    sizes = {} if position is None else SIZES[position]
+    layer = nn.TransformerEncoderLayer(E, H * 2, 16, batch_first=True, dtype=DTYPE)
+    theirs = layer.self_attn.eval()
+    layer.self_attn = RelativeMultiheadAttention(
+        E, H * 2, batch_first=True, dtype=DTYPE, position=position, **sizes
+    )
+    mine = layer.self_attn
+    missing = mine.load_state_dict(theirs.state_dict(), strict=False)
+    assert not missing.unexpected_keys
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = draw(N, L, E)
+    padding = torch.zeros(N, L, dtype=DTYPE)
+    padding[1, 3:] = -torch.inf
+    future = nn.Transformer.generate_square_subsequent_mask(L, dtype=DTYPE)
+    call = {"mask": future, "src_key_padding_mask": padding}
+    encoder.eval()
+    trained = encoder(x, **call)
+    with torch.no_grad():  # where PyTorch would take its fused path
+        near(encoder(x, **call), trained.detach())
+        plain = encoder(x)
+    for one in encoder.layers:
+        one.self_attn = theirs
+    same = torch.allclose(encoder(x, **call), trained, rtol=0, atol=1e-12)
+    assert same == (position is None)
+    assert torch.allclose(encoder(x), plain, rtol=0, atol=1e-9) == (position is None)
+
+
+def test_dropout_is_for_training_alone():
+    module = seeded(E, H, dropout=0.5, position="shaw")
+    x = draw(L, E)
+    torch.manual_seed(1)
+    one = module(x, x, x)[0]
+    assert not torch.equal(module(x, x, x)[0], one)
+    torch.manual_seed(1)
+    assert torch.equal(module(x, x, x)[0], one)
+    module.eval()
+    assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_a_state_has_what_is_learned_alone(position):
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    state = module.state_dict()
+    assert set(state) == {name for name, _ in module.named_parameters()}
+    assert {*nn.MultiheadAttention(E, H).state_dict()} <= set(state)
+    other = RelativeMultiheadAttention(E, H, dtype=DTYPE, position=position, **sizes)
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    other.load_state_dict(arrays, strict=True)
+    x = draw(L, E)
+    assert torch.equal(other(x, x, x)[0], module(x, x, x)[0])
+    assert position is None or f"position='{position}'" in repr(other)
+
+
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_copies_and_autocast(position):
+    sizes = SIZES.get(position, {})
+    module = RelativeMultiheadAttention(E, H, position=position, **sizes)
+    x = draw(L, E).float()
+    want = module(x, x, x)[0]
+    with torch.device("meta"):
+        empty = RelativeMultiheadAttention(E, H, position=position, **sizes)
+    filled = empty.to_empty(device="cpu")
+    filled.load_state_dict(module.state_dict())
+    for other in (filled, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x, x, x)[0], want)
+    with torch.autocast("cpu"):
+        out = module(x, x, x)[0]
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), want, rtol=0.05, atol=0.05)
+
+
+def test_exported_for_any_length():
+    module = RelativeMultiheadAttention(E, H, position="t5").eval()
+    length = torch.export.Dim("length", min=3, max=64)
+    x = draw(L, E).float()
+    program = torch.export.export(
+        module, (x, x, x), dynamic_shapes=[{0: length}] * 3, strict=False
+    )
+    y = draw(9, E).float()
+    for got, want in zip(program.module()(y, y, y), module(y, y, y), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("position", [None, "transformer_xl", "alibi", "fire"])
+def test_compiled_whole(position):
+    torch.compiler.reset()
+    sizes = {} if position is None else SIZES[position]
+    module = seeded(E, H, position=position, **sizes)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    x = draw(L, E)
+    grads = []
+    for one in (compiled, module):
+        module.zero_grad()
+        out = one(x, x, x, need_weights=False)[0]
+        out.square().sum().backward()
+        grads.append([out, *(p.grad for p in module.parameters())])
+    near(*grads)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "keywords, words",
+    [
+        ({"add_bias_kv": True}, "add_bias_kv: got True; expected False"),
+        ({"add_zero_attn": True}, "add_zero_attn: got True; expected False"),
+        (
+            {"position": "rotary"},
+            "position: got 'rotary'; expected one of 'shaw', 'mus",
+        ),
+        (
+            {"position": "shaw", "max_len": 5},
+            "max_len: got 5 with position='shaw'; .*mu",
+        ),
+        ({"max_distance": 5}, "max_distance: got 5 with position=None; .*'t5', 'fire'"),
+        ({"position": "rope", "num_heads": 4}, "num_heads: got 4, heads of 3 columns"),
+        ({"position": "deberta", "kdim": 5}, "kdim: got 5 with position='deberta'"),
+        ({"num_heads": 5}, "num_heads: got 5, which does not divide embed_dim = 12"),
+        ({"dropout": 1.5}, "dropout: got 1.5"),
+    ],
+)
+def test_wrong_arguments_are_named(keywords, words):
+    with pytest.raises(ValueError, match=words):
+        RelativeMultiheadAttention(**{"embed_dim": E, "num_heads": H} | keywords)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"key": torch.ones(4, 11)}, r"key: got shape \(4, 11\); expected \(S, 12\)"),
+        ({"query": torch.ones(4)}, r"query: got shape \(4,\)"),
+        ({"attn_mask": torch.ones(4, 4)[:3].bool()}, r"attn_mask: got shape \(3, 4\)"),
+        ({"attn_mask": torch.ones(4, 4).int()}, "attn_mask: got torch.int32; expected"),
+        ({"key_padding_mask": torch.ones(5).bool()}, "key_padding_mask: got shape"),
+        (
+            {"query": torch.ones(3, 12)},
+            "query_offset: got None for 3 queries and 4 key",
+        ),
+    ],
+)
+def test_wrong_calls_are_named(change, words):
+    module = RelativeMultiheadAttention(E, H, position="shaw")
+    x = torch.ones(4, E)
+    with pytest.raises((ValueError, TypeError), match=words):
+        module(**{"query": x, "key": x, "value": x} | change)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_named():
+    module = RelativeMultiheadAttention(E, H)
+    x = torch.nested.nested_tensor([torch.ones(4, E)])
+    with pytest.raises(
+        TypeError, match="query: got a nested tensor; expected a padded"
+    ):
+        module(x, x, x)
