@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_choice, as_flag, as_int, kind_of, reject_foreign
+from relpos._checks import as_choice, as_flag, as_int
 from relpos.plot.panel import (
+    Array,
+    Look,
     Tokens,
+    as_mapping,
     as_matrix,
     as_tokens,
     between,
@@ -96,7 +99,20 @@ def encoding_map(
     places = as_tokens("tokens", tokens, len(array))
     look = look_of(vmin, vmax, cmap, title)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
-    ax = heat_map("encoding", array if upright else array.T, ax, look, aspect="auto")
+    return _draw(array, places, upright, ax, look)
+
+
+def _draw(
+    array: Array,
+    places: list[str] | None,
+    upright: bool,
+    ax: Axes | None,
+    look: Look,
+    bar: bool = True,
+) -> Axes:
+    """One map; its title comes with its bar."""
+    shown = array if upright else array.T
+    ax = heat_map("encoding", shown, ax, look, bar=bar, aspect="auto")
     names = ("dimension", "position") if upright else ("position", "dimension")
     ax.set(xlabel=names[0], ylabel=names[1])
     name_places(ax.yaxis if upright else ax.xaxis, places)
@@ -117,6 +133,8 @@ def encoding_maps(
     figure: Figure | None = None,
 ) -> npt.NDArray[np.object_]:
     """Heat map of each of several encodings, on one scale or each on its own.
+
+    What has one scale has one colour bar.
 
     Parameters
     ----------
@@ -166,30 +184,21 @@ def encoding_maps(
     >>> [tuple(map(float, ax.images[0].get_clim())) for ax in panels]
     [(-9.0, 9.0), (-9.0, 9.0)]
     """
-    if not isinstance(encodings, Mapping):
-        reject_foreign("encodings", encodings)
-        raise TypeError(
-            f"encodings: got {kind_of(encodings)}; expected a mapping of titles to "
-            "encodings"
-        )
-    if not encodings:
-        raise ValueError("encodings: got an empty mapping; expected something to draw")
+    given = as_mapping("encodings", encodings, "of titles to encodings")
     wanted = "two axes, (L, dim)"
-    arrays = {
-        n: as_matrix(f"encodings[{n!r}]", x, wanted) for n, x in encodings.items()
-    }
-    for array in arrays.values():
-        as_tokens("tokens", tokens, len(array))
-    as_choice("positions_on", positions_on, ("y", "x"))
+    arrays = {n: as_matrix(f"encodings[{n!r}]", x, wanted) for n, x in given.items()}
+    places = {n: as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+    upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
     look, across = look_of(vmin, vmax, cmap, title), as_int("columns", columns, 1)
-    shared = as_flag("share_scale", share_scale)
+    shared = as_flag("share_scale", share_scale) or None not in look.limits
     farthest = {name: reach(array) for name, array in arrays.items()}
     most = max(farthest.values())
     panels = panels_of(figure, len(arrays), across, look)
     for ax, (name, array) in zip(panels, arrays.items(), strict=True):
-        low, high = between(look.limits, most if shared else farthest[name], 0.0)
-        encoding_map(
-            array, tokens=tokens, positions_on=positions_on, vmin=low, vmax=high,
-            cmap=look.cmap, title=str(name), ax=ax
-        )  # fmt: skip
+        limits = between(look.limits, most if shared else farthest[name], 0.0)
+        own = look._replace(limits=limits, title=None)
+        _draw(array, places[name], upright, ax, own, bar=not shared)
+        ax.set_title(str(name))
+    if shared:
+        panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
     return panels

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 import relpos
-from relpos._checks import Array, as_floating, as_int, kind_of, reject_foreign
+from relpos._checks import Array, as_floating, as_int
 from relpos.plot.drawn import EXAMPLES
-from relpos.plot.panel import as_reals, heat_map, look_of, panels_of
+from relpos.plot.panel import as_mapping, as_reals, heat_map, look_of, panels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,13 +149,7 @@ def fingerprints(
     """
     if schemes is None:
         schemes = {made.title: name for name, made in EXAMPLES.items()}
-    if not isinstance(schemes, Mapping):
-        reject_foreign("schemes", schemes)
-        raise TypeError(
-            f"schemes: got {kind_of(schemes)}; expected a mapping of titles to schemes"
-        )
-    if not schemes:
-        raise ValueError("schemes: got an empty mapping; expected something to draw")
+    schemes = as_mapping("schemes", schemes, "of titles to schemes")
     look, across = look_of(None, None, cmap, title), as_int("columns", columns, 1)
     count = as_int("length", length, 1, _MOST)
     for name, scheme in schemes.items():

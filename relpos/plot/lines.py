@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos.plot.panel import Array, Look, axes_of, colormap_of
+from relpos.plot.panel import Array, Limits, Look, axes_of, colormap_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +26,16 @@ def colours_of(count: int, look: Look) -> list[Any]:
     return [cmap(n / max(count - 1, 1) * 0.9) for n in range(count)]
 
 
+def check_limits(limits: Limits, above: float | None = None) -> None:
+    """Refuses ends of an axis that are not in order, or not above a number."""
+    low, high = limits
+    if low is not None and high is not None and low >= high:
+        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    for name, end in (("vmin", low), ("vmax", high)):
+        if above is not None and end is not None and end <= above:
+            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
+
+
 def draw_lines(
     lines: Mapping[str, tuple[Array, Array]],
     look: Look,
@@ -34,8 +44,7 @@ def draw_lines(
 ) -> Axes:
     """The lines (x, y), with gaps where y is not finite; limits are those of y."""
     low, high = look.limits
-    if low is not None and high is not None and low >= high:
-        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    check_limits(look.limits)
     ax = axes_of(ax)
     for (name, (x, y)), colour in zip(
         lines.items(), colours_of(len(lines), look), strict=True

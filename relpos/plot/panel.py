@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -125,6 +125,16 @@ def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
 def as_matrix(name: str, value: object, wanted: str) -> Array:
     """`value` in float64, of two axes that are not empty."""
     return as_shaped(name, value, 2, wanted)
+
+
+def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
+    """A mapping that is not empty, of names or titles to what is wanted."""
+    if not isinstance(given, Mapping):
+        reject_foreign(name, given)
+        raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {wanted}")
+    if not given:
+        raise ValueError(f"{name}: got an empty mapping; expected something to draw")
+    return given
 
 
 def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:

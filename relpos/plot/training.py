@@ -8,22 +8,47 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_int, kind_of, reject_foreign
-from relpos.plot.lines import draw_lines
-from relpos.plot.panel import Array, as_reals, as_shaped, axes_of, look_of
+from relpos._checks import as_flag, as_int, kind_of, reject_foreign
+from relpos.plot.lines import check_limits, draw_lines
+from relpos.plot.panel import Array, as_mapping, as_reals, as_shaped, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
+_MOST = 2**16  # steps of a mean
 
-def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) -> Axes:
+
+def loss_curves(
+    losses: Mapping[str, npt.ArrayLike],
+    *,
+    smooth: int = 1,
+    log: bool = False,
+    vmin: float | None = None,
+    vmax: float | None = None,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Losses of several trainings, one line each, by the step.
 
     Parameters
     ----------
     losses : mapping of str to array_like of real, (steps,)
-        By the name in the legend.
+        By the name in the legend. What is not finite is left out.
+    smooth : int, default 1
+        Steps that a line is the mean of, those up to its own; with more than 1 the
+        losses themselves stand pale behind.
+    log : bool, default False
+        Whether the axis of the losses is logarithmic; then losses from 0 down are left
+        out.
+    vmin, vmax : float, optional
+        The ends of the axis of the losses; by default it begins at 0, if it is not
+        logarithmic and no loss is negative.
+    cmap : str or Colormap, optional
+        Colours of the lines, from the first to the last.
+    title : str, optional
+        Above the axes.
     ax : matplotlib.axes.Axes, optional
         Where to draw; new axes by default.
 
@@ -35,10 +60,9 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     Raises
     ------
     ValueError
-        If losses are not of one axis.
+        If there are no losses or not of one axis, or an argument has no meaning.
     TypeError
-        If `losses` is not a mapping, or has anything but real numbers, or `ax` is not
-        one Axes.
+        If an argument is of another kind than it says.
 
     See Also
     --------
@@ -54,26 +78,48 @@ def loss_curves(losses: Mapping[str, npt.ArrayLike], *, ax: Axes | None = None) 
     >>> ax.lines[0].get_xydata().tolist()
     [[1.0, 2.0], [2.0, 1.0]]
     """
-    if not isinstance(losses, Mapping):
-        reject_foreign("losses", losses)
-        raise TypeError(
-            f"losses: got {kind_of(losses)}; expected a mapping of names to losses"
-        )
-    curves = {name: as_reals(f"losses[{name!r}]", losses[name]) for name in losses}
+    given = as_mapping("losses", losses, "of names to losses")
+    curves = {name: as_reals(f"losses[{name!r}]", given[name]) for name in given}
     for name, values in curves.items():
         if values.ndim != 1:
             raise ValueError(
                 f"losses[{name!r}]: got shape {values.shape}; expected one axis, "
                 "(steps,)"
             )
-    ax = axes_of(ax)
-    for name, values in curves.items():
-        ax.plot(np.arange(1, len(values) + 1), values, label=name)
+    steps, logarithmic = as_int("smooth", smooth, 1, _MOST), as_flag("log", log)
+    look = look_of(vmin, vmax, cmap, title)
+    check_limits(look.limits, above=0.0 if logarithmic else None)
+    negative = any((values < 0).any() for values in curves.values())
+    if look.limits[0] is None and not logarithmic and not negative:
+        look = look._replace(limits=(0.0, look.limits[1]))
+    if logarithmic:
+        curves = {n: np.where(x > 0, x, np.nan) for n, x in curves.items()}
+    lines = {
+        name: (np.arange(1, len(values) + 1), _smoothed(values, steps))
+        for name, values in curves.items()
+    }
+    ax = draw_lines(lines, look, ax)
+    if steps > 1:
+        for line, values in zip(ax.lines[-len(curves) :], curves.values(), strict=True):
+            seen = np.where(np.isfinite(values), values, np.nan)
+            ax.plot(line.get_xdata(), seen, color=line.get_color(), alpha=0.25)
+    if logarithmic:
+        ax.set_yscale("log")
     ax.set(xlabel="step", ylabel="loss")
-    if not any((values < 0).any() for values in curves.values()):
-        ax.set_ylim(0, None)
-    ax.legend()
     return ax
+
+
+def _smoothed(values: Array, steps: int) -> Array:
+    """The mean at each step of the losses that are there of so many up to it."""
+    there = np.isfinite(values)
+    window = np.ones(min(steps, len(values)))
+    if not len(window):
+        return values
+    sums = np.convolve(np.where(there, values, 0.0), window)[: len(values)]
+    counts = np.convolve(there, window)[: len(values)]
+    means = np.full(len(values), np.nan)
+    np.divide(sums, counts, where=there, out=means)
+    return means
 
 
 def length_generalisation(
@@ -131,15 +177,8 @@ def length_generalisation(
     >>> ax.lines[0].get_ydata().tolist()
     [1.0, 0.625]
     """
-    if not isinstance(results, Mapping):
-        reject_foreign("results", results)
-        raise TypeError(
-            f"results: got {kind_of(results)}; expected a mapping of names to lengths "
-            "and results"
-        )
-    if not results:
-        raise ValueError("results: got an empty mapping; expected something to draw")
-    found = {name: _runs(f"results[{name!r}]", pair) for name, pair in results.items()}
+    given = as_mapping("results", results, "of names to lengths and results")
+    found = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
     look = look_of(vmin, vmax, cmap, title)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
     lines = {name: (x, runs.mean(axis=0)) for name, (x, runs) in found.items()}

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_int, kind_of, reject_foreign
+from relpos._checks import as_int
 from relpos._encodings.rotary_scaling import rotary_frequencies
 from relpos.plot.lines import draw_lines
-from relpos.plot.panel import Array, as_shaped, axes_of, look_of
+from relpos.plot.panel import (
+    Array,
+    as_mapping,
+    as_matrix,
+    as_shaped,
+    axes_of,
+    look_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
+    Encoding = npt.ArrayLike | Callable[[int, int], npt.ArrayLike]
+
 _MOST = 2**16  # distances in one picture
+_WIDTH = 64  # columns of encodings that are made
 _FREQUENCIES = "one axis, (dim / 2,)"
 
 
@@ -159,7 +169,14 @@ def wavelengths(
     >>> [round(x, 2) for x in ax.lines[0].get_ydata().tolist()]
     [6.28, 628.32]
     """
-    look, found = look_of(vmin, vmax, cmap, title), _frequencies(inv_freq)
+    look, given = (
+        look_of(vmin, vmax, cmap, title),
+        as_mapping("inv_freq", inv_freq, "of names to frequencies"),
+    )
+    found = {
+        name: as_shaped(f"inv_freq[{name!r}]", values, 1, _FREQUENCIES)
+        for name, values in given.items()
+    }
     length = None if context is None else as_int("context", context, 1, 2**60)
     lines = {}
     for name, frequencies in found.items():
@@ -174,7 +191,7 @@ def wavelengths(
 
 
 def decay(
-    inv_freq: Mapping[str, npt.ArrayLike],
+    encodings: Mapping[str, Encoding],
     reach: int,
     *,
     vmin: float | None = None,
@@ -183,15 +200,17 @@ def decay(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Score of two equal tokens by their distance under rotary encodings, 1 at 0.
-
-    It is the mean over pairs of columns of the cosine of the angle between them, of
-    tokens whose pairs are all of one length.
+    """Score of two positions of equal tokens by their distance, 1 at 0.
 
     Parameters
     ----------
-    inv_freq : mapping of str to array_like of real, (dim / 2,)
-        Frequencies, as of ``relpos.rotary_frequencies``, by the name in the legend.
+    encodings : mapping of str to array_like of real, (dim / 2,), or callable
+        By the name in the legend. Frequencies, as of ``relpos.rotary_frequencies``,
+        turn tokens whose pairs of columns are all of one length: the score is the mean
+        over the pairs of the cosine of the angle between two tokens. Or
+        ``encode(length, dim)`` returns an encoding (length, dim), as
+        ``relpos.sinusoidal`` does, of 64 columns: the score is the product of the last
+        row and an earlier one, beside that of the last row with itself.
     reach : int
         The largest distance.
     vmin, vmax : float, optional
@@ -211,13 +230,15 @@ def decay(
     Raises
     ------
     ValueError
-        If frequencies are not of one axis or empty, or `reach` is less than 1.
+        If frequencies are not of one axis or empty, an encoding has another shape or a
+        last row of 0, or `reach` is less than 1.
     TypeError
         If an argument is of another kind than it says.
 
     See Also
     --------
     relpos.apply_rotary : Turns the tokens.
+    relpos.sinusoidal : An encoding that is added to them.
     wavelengths : The frequencies themselves.
 
     Examples
@@ -229,28 +250,31 @@ def decay(
     >>> ax.lines[0].get_ydata().tolist()
     [1.0, -1.0, 1.0]
     """
-    look, found = look_of(vmin, vmax, cmap, title), _frequencies(inv_freq)
-    distances = np.arange(as_int("reach", reach, 1, _MOST) + 1)
+    look, given = (
+        look_of(vmin, vmax, cmap, title),
+        as_mapping("encodings", encodings, "of names to encodings"),
+    )
+    farthest = as_int("reach", reach, 1, _MOST)
     lines = {
-        name: (distances, np.cos(np.outer(distances, frequencies)).mean(axis=1))
-        for name, frequencies in found.items()
+        name: (np.arange(farthest + 1), _score(f"encodings[{name!r}]", one, farthest))
+        for name, one in given.items()
     }
     ax = draw_lines(lines, look, ax)
     ax.set(xlabel="distance", ylabel="score of equal tokens")
     return ax
 
 
-def _frequencies(given: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-    """The frequencies of each name, checked."""
-    if not isinstance(given, Mapping):
-        reject_foreign("inv_freq", given)
-        raise TypeError(
-            f"inv_freq: got {kind_of(given)}; expected a mapping of names to "
-            "frequencies"
-        )
-    if not given:
-        raise ValueError("inv_freq: got an empty mapping; expected something to draw")
-    return {
-        name: as_shaped(f"inv_freq[{name!r}]", values, 1, _FREQUENCIES)
-        for name, values in given.items()
-    }
+def _score(name: str, encoding: Encoding, reach: int) -> Array:
+    """(reach + 1,) scores by the distance."""
+    if not callable(encoding):
+        frequencies = as_shaped(name, encoding, 1, _FREQUENCIES)
+        turned = np.cos(np.outer(np.arange(reach + 1), frequencies))
+        return np.asarray(turned.mean(axis=1))
+    wanted = f"an encoding, ({reach + 1}, {_WIDTH})"
+    rows = as_matrix(f"{name}'s result", encoding(reach + 1, _WIDTH), wanted)
+    if rows.shape != (reach + 1, _WIDTH):
+        raise ValueError(f"{name}'s result: got shape {rows.shape}; expected {wanted}")
+    products = rows[::-1] @ rows[-1]
+    if not products[0]:
+        raise ValueError(f"{name}'s result: got a last row of 0; expected any other")
+    return np.asarray(products / products[0])

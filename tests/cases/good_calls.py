@@ -90,7 +90,7 @@ GOOD |= {
     "plot.grid_bias": {"bias": np.ones(15), "shape": (2, 3)},
     "plot.rotary_wheel": {"dim": 4, "positions": [0, 1]},
     "plot.wavelengths": {"inv_freq": {"a": [1.0]}},
-    "plot.decay": {"inv_freq": {"a": [1.0]}, "reach": 9},
+    "plot.decay": {"encodings": {"a": [1.0]}, "reach": 9},
     "plot.fingerprint": {"scheme": "rotary", "length": 4},
     "plot.fingerprints": {"schemes": {"a": "alibi"}, "length": 4},
     "plot.edges": {"labels": 3},

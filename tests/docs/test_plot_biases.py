@@ -120,9 +120,9 @@ def test_wavelengths_and_the_context():
     assert {*ax.lines[2].get_ydata()} == {99}
     with pytest.raises(TypeError, match="inv_freq: got an array of dtype float64"):
         plot.wavelengths(plain)
-    with pytest.raises(TypeError, match="inv_freq: got a torch Tensor"):
+    with pytest.raises(TypeError, match="encodings: got a torch Tensor"):
         plot.decay(Tensor(), 3)
-    with pytest.raises(ValueError, match="inv_freq: got an empty mapping"):
+    with pytest.raises(ValueError, match="encodings: got an empty mapping"):
         plot.decay({}, 3)
 
 
@@ -132,6 +132,24 @@ def test_decay_is_that_of_turned_tokens():
     turned = relpos.apply_rotary(np.ones((1, 21, 16)))[0]
     wanted = turned @ turned[0] / 16
     assert np.allclose(ax.lines[0].get_ydata(), wanted, rtol=0, atol=1e-12)
+
+
+def test_decay_of_an_encoding_is_that_of_its_rows():
+    encodings = {
+        "RoPE": relpos.rotary_frequencies(64),
+        "sinusoids": relpos.sinusoidal,
+        "indices": relpos.index_encoding,
+    }
+    rotary, sinusoids, indices = plot.decay(encodings, 20, ax=new()).lines
+    # of the same frequencies: sin a sin b + cos a cos b is the cosine of a - b
+    assert np.allclose(sinusoids.get_ydata(), rotary.get_ydata(), rtol=0, atol=1e-6)
+    assert np.allclose(indices.get_ydata(), np.arange(20, -1, -1) / 20, rtol=1e-15)
+    with pytest.raises(
+        ValueError, match=r"encodings\['a'\]'s result: got shape \(2, 3\); expected an"
+    ):
+        plot.decay({"a": lambda length, dim: np.ones((2, 3))}, 20)
+    with pytest.raises(ValueError, match="got a last row of 0; expected any other"):
+        plot.decay({"a": lambda length, dim: np.zeros((length, dim))}, 20)
 
 
 @pytest.mark.parametrize("name", ["wavelengths", "decay"])

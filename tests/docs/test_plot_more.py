@@ -98,5 +98,6 @@ def test_several_encodings(shared):
     assert [ax.images[0].get_clim() for ax in panels] == [first, (-9, 9)]
     assert [ax.get_title() for ax in panels] == ["one", "nine"]
     assert figure.get_suptitle() == "two"
+    assert len(figure.axes) == (3 if shared else 4)  # one bar, or one for each
     with pytest.raises(TypeError, match=r"encodings\['a'\]: got a torch Tensor"):
         plot.encoding_maps({"a": Tensor()})
