@@ -171,6 +171,8 @@ TRIED = {
     "plot.fingerprints": "fingerprints",
     "plot.edges": "arcs plot_edges edges",
     "plot.plan_bars": "plan_bars plot_plan",
+    "plot.costs_over_length": "costs_over_length plot_costs",
+    "plot.audit": "plot_audit",
     "plot.encoding_maps": "encoding_maps plot_encodings",
     "plot.length_generalisation": "length_generalisation length_generalization",
     "plot.encoding_map": "encoding_map plot_encoding",

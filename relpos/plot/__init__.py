@@ -16,6 +16,7 @@ from relpos.plot.biases import (
     grid_bias as grid_bias,
 )
 from relpos.plot.costs import (
+    costs_over_length as costs_over_length,
     plan_bars as plan_bars,
 )
 from relpos.plot.encodings import (
@@ -23,6 +24,7 @@ from relpos.plot.encodings import (
     encoding_maps as encoding_maps,
 )
 from relpos.plot.findings import (
+    audit as audit,
     compare as compare,
 )
 from relpos.plot.fingerprints import (

@@ -65,6 +65,13 @@ def colormap_of(cmap: str | Colormap) -> Colormap:
     return colormaps[cmap]
 
 
+def colormap_from(colours: Sequence[Any]) -> Colormap:
+    """These colours alone, from the first to the last."""
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([*colours])
+
+
 def axes_of(ax: Axes | None) -> Axes:
     """`ax`, or the axes of a new figure."""
     if ax is None:

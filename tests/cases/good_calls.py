@@ -95,6 +95,10 @@ GOOD |= {
     "plot.fingerprints": {"schemes": {"a": "alibi"}, "length": 4},
     "plot.edges": {"labels": 3},
     "plot.plan_bars": {"plan": relpos.plan(1, 2, 8, 8, 4, scheme="shaw")},
+    "plot.costs_over_length": {"schemes": "shaw", "lengths": [8, 16]},
+    "plot.audit": {
+        "audits": relpos.audit_encoding(relpos.index_encoding, lengths=(4, 8), dim=2)
+    },
     "plot.encoding_maps": {"encodings": {"a": TABLE}},
     "plot.length_generalisation": {"results": {"a": ([1, 2], [0.5, 1.0])}},
     "plot.score_map": {"scores": TABLE},

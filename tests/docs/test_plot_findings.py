@@ -63,3 +63,31 @@ def test_errors_of_a_comparison():
         plot.compare(found, vmin=-1)
     with pytest.raises(TypeError, match=r"comparison: got .*; expected what relpos"):
         plot.compare(Tensor())
+
+
+def test_verdicts_of_audits():
+    audits = {
+        "indices": relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=4),
+        "sinusoids": relpos.audit_encoding(relpos.sinusoidal, lengths=(8, 16), dim=4),
+    }
+    nothing = audits["indices"].order._replace(value=np.nan)
+    audits["sinusoids"] = audits["sinusoids"]._replace(order=nothing)
+    ax = plot.audit(audits, title="five", ax=new())
+    shown = ax.images[0].get_array()
+    assert shown.shape == (2, 6) and ax.get_title() == "five"
+    assert np.array_equal(np.argwhere(shown.mask), [[1, 2]])
+    for row, found in zip(shown, audits.values(), strict=True):
+        wanted = [finding.met for finding in found]
+        assert np.array_equal(row.filled(0), wanted)
+    texts = {text.get_position()[::-1]: text.get_text() for text in ax.texts}
+    assert texts[0, 4] == "no\n15 <= 1" and texts[1, 4].startswith("yes\n1 <=")
+    assert texts[1, 2] == "not\nmeasured"
+    assert [label.get_text() for label in ax.get_yticklabels()] == [*audits]
+    assert [label.get_text() for label in ax.get_xticklabels()][2] == "order"
+    colours = ax.images[0].to_rgba(shown)
+    assert colours[0, 4, 0] > colours[0, 4, 2] and colours[1, 4, 2] > colours[1, 4, 0]
+    alone = plot.audit(audits["indices"], ax=new())
+    assert np.array_equal(alone.images[0].get_array()[0], shown[0])
+    for bad in (3, Tensor(), {"a": Tensor()}, {"a": 3}, tuple(audits["indices"])):
+        with pytest.raises(TypeError, match=r"^audits.*: got .*; expected "):
+            plot.audit(bad)

@@ -54,6 +54,44 @@ def test_bars_of_a_plan(quantity):
         plot.plan_bars(plan, quantity="x")
 
 
+@pytest.mark.parametrize("quantity", ["bytes", "flops"])
+def test_costs_by_length_are_those_of_plans(quantity):
+    forms, lengths = ["relpos", "L x L x d"], [64, 256]
+    ax = plot.costs_over_length(
+        ["shaw", "alibi"], lengths, quantity=quantity, formulations=forms, heads=2,
+        head_dim=32, vmin=1e3, title="costs", ax=new()
+    )  # fmt: skip
+    names = [line.get_label() for line in ax.lines]
+    assert names == ["shaw, relpos", "shaw, L x L x d", "alibi, relpos"]
+    assert ax.get_xscale() == ax.get_yscale() == "log" and ax.get_ylim()[0] == 1e3
+    for line in ax.lines:
+        scheme, name = line.get_label().split(", ")
+        plans = [relpos.plan(1, 2, n, n, 32, scheme=scheme) for n in lengths]
+        wanted = [
+            {form.name: getattr(form, quantity) for form in plan.formulations}[name]
+            for plan in plans
+        ]
+        assert line.get_xydata().T.tolist() == [lengths, wanted]
+    own, other, second = ax.lines
+    assert own.get_color() == other.get_color() != second.get_color()
+    assert own.get_linestyle() == second.get_linestyle() != other.get_linestyle()
+
+
+def test_bad_costs_by_length():
+    draw = plot.costs_over_length
+    with pytest.raises(ValueError, match=r"lengths\[1\]: got 0; expected an integer"):
+        draw("shaw", [1, 0])
+    with pytest.raises(ValueError, match="scheme: got 'x'; expected"):
+        draw("x", [8])
+    with pytest.raises(ValueError, match=r"formulations: got .* expected some"):
+        draw("alibi", [8], formulations=["L x R"])
+    with pytest.raises(ValueError, match=r"formulations\[0\]: got 'L'; expected one"):
+        draw("alibi", [8], formulations=["L"])
+    for bad in (3, Tensor(), [3]):
+        with pytest.raises(TypeError, match=r"^schemes: got .*; expected"):
+            draw(bad, [8])
+
+
 def test_results_of_several_runs():
     runs = np.array([[1.0, 0.5, 0.25], [1.0, 0.75, 0.25]])
     results = {"Shaw": ([16, 32, 64], runs), "learned": ([16, 32], [0.5, 0.25])}

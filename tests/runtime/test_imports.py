@@ -93,7 +93,9 @@ def test_no_call_loads_a_module(child):
 
 # Functions that need what the package can do without.
 OPTIONAL = {
-    "panel.py": {"axes_of", "colormap_of", "figure_of", "frame"},
+    "panel.py": {
+        *("axes_of", "colormap_from", "colormap_of", "figure_of", "frame"),
+    },
     "pictures.py": {"pictures"},
     "_models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
