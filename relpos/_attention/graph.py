@@ -128,6 +128,7 @@ def graph_attention(
     --------
     attention : With ``labels=`` the same for a label on every pair.
     shaw_attention : The labels of a sequence.
+    relpos.plot.attention_graph : Draws the graph.
     AttentionContext.backward : The gradients.
 
     Notes

@@ -173,6 +173,7 @@ TRIED = {
     "plot.plan_bars": "plan_bars plot_plan",
     "plot.costs_over_length": "costs_over_length plot_costs",
     "plot.audit": "plot_audit",
+    "plot.attention_graph": "attention_graph plot_graph draw_graph",
     "plot.encoding_maps": "encoding_maps plot_encodings",
     "plot.length_generalisation": "length_generalisation length_generalization",
     "plot.encoding_map": "encoding_map plot_encoding",

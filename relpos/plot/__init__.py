@@ -31,6 +31,9 @@ from relpos.plot.fingerprints import (
     fingerprint as fingerprint,
     fingerprints as fingerprints,
 )
+from relpos.plot.graphs import (
+    attention_graph as attention_graph,
+)
 from relpos.plot.maps import (
     attention_heads as attention_heads,
     attention_map as attention_map,

@@ -99,6 +99,7 @@ GOOD |= {
     "plot.audit": {
         "audits": relpos.audit_encoding(relpos.index_encoding, lengths=(4, 8), dim=2)
     },
+    "plot.attention_graph": {"indptr": [0, 1, 2], "indices": [1, 1]},
     "plot.encoding_maps": {"encodings": {"a": TABLE}},
     "plot.length_generalisation": {"results": {"a": ([1, 2], [0.5, 1.0])}},
     "plot.score_map": {"scores": TABLE},

@@ -118,6 +118,7 @@ CHANGES = {
     "audit_encoding": {"encode": lambda length, dim: [][length]},
     "plot.relative_position_map": {"highlight": [(6, 1)]},
     "plot.edges": {"pairs": [(6, 1)]},
+    "plot.attention_graph": {"layout": [[0.0, 0.0]]},
     "plot.loss_curves": {"losses": {"a": [[1.0]]}},
 }
 
