@@ -221,6 +221,7 @@ def plan(
     Plan : What it returns.
     attention : What it counts.
     AttentionContext.backward : What `Plan.backward` counts.
+    relpos.plot.plan_bars, relpos.plot.costs_over_length : Draw it.
     show_config : The threads and the instruction set of a call.
 
     Notes

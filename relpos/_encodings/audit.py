@@ -191,6 +191,7 @@ def audit_encoding(
     --------
     sinusoidal, learned, index_encoding, random_encoding : Encodings to measure.
     relpos.plot.encoding_map : Draws one.
+    relpos.plot.audit : Draws what was found.
 
     Notes
     -----

@@ -33,6 +33,8 @@ def plan_bars(
     plan: Plan,
     *,
     quantity: str = "bytes",
+    vmin: float | None = None,
+    vmax: float | None = None,
     cmap: str | Colormap | None = None,
     title: str | None = None,
     ax: Axes | None = None,
@@ -45,6 +47,9 @@ def plan_bars(
         What ``relpos.plan`` returned.
     quantity : {"bytes", "flops"}, default "bytes"
         Bytes beyond inputs and output, or flops of the matrix products.
+    vmin, vmax : float, optional
+        The ends of the axis of the costs, above 0: those of several plans are compared
+        by the same.
     cmap : str or Colormap, optional
         Its first colour is that of the other formulations, its last that of relpos.
     title : str, optional
@@ -62,7 +67,8 @@ def plan_bars(
     TypeError
         If `plan` is something else, or an argument of another kind than it says.
     ValueError
-        If `quantity` or `cmap` is none that there is.
+        If `quantity` or `cmap` is none that there is, or the limits are not above 0 and
+        in order.
 
     See Also
     --------
@@ -82,7 +88,8 @@ def plan_bars(
         reject_foreign("plan", plan)
         raise TypeError(f"plan: got {kind_of(plan)}; expected what relpos.plan returns")
     chosen = as_choice("quantity", quantity, _QUANTITIES)
-    look = look_of(None, None, cmap, title)
+    look = look_of(vmin, vmax, cmap, title)
+    check_limits(look.limits, above=0.0)
     names = [form.name for form in plan.formulations]
     sizes = [getattr(form, chosen) for form in plan.formulations]
     other, own = colours_of(2, look)
@@ -94,6 +101,8 @@ def plan_bars(
     ax.margins(x=0.15)
     ax.invert_yaxis()
     ax.set(xlabel=_QUANTITIES[chosen])
+    if look.limits != (None, None):
+        ax.set_xlim(*look.limits)
     if look.title is not None:
         ax.set_title(look.title)
     return ax

@@ -48,6 +48,10 @@ def test_bars_of_a_plan(quantity):
     assert ax.get_xscale() == "log" and ax.get_title() == "Shaw"
     colours = [bar.get_facecolor() for bar in ax.patches]
     assert colours.count(colours[-1]) == 1  # relpos apart
+    same = plot.plan_bars(plan, quantity=quantity, vmin=1e3, vmax=1e12, ax=new())
+    assert same.get_xlim() == (1e3, 1e12)
+    with pytest.raises(ValueError, match=r"vmin: got 0.0; expected more than 0"):
+        plot.plan_bars(plan, vmin=0)
     with pytest.raises(TypeError, match="plan: got int; expected what relpos"):
         plot.plan_bars(3)
     with pytest.raises(ValueError, match="quantity: got 'x'; expected one of 'bytes'"):
