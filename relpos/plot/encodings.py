@@ -123,7 +123,7 @@ def encoding_maps(
     encodings: Mapping[str, npt.ArrayLike],
     *,
     share_scale: bool = True,
-    tokens: Tokens | None = None,
+    tokens: Tokens | Mapping[str, Tokens] | None = None,
     positions_on: str = "y",
     columns: int = 4,
     vmin: float | None = None,
@@ -142,8 +142,8 @@ def encoding_maps(
         Each as of `encoding_map`, by the title of its map.
     share_scale : bool, default True
         Whether a colour is the same number in all maps.
-    tokens : sequence of str, optional
-        At the positions of every map.
+    tokens : sequence of str or mapping of str to such, optional
+        At the positions of every map, or of each by its title.
     positions_on : {"y", "x"}, default "y"
         The axis of the positions.
     columns : int, default 4
@@ -187,7 +187,7 @@ def encoding_maps(
     given = as_mapping("encodings", encodings, "of titles to encodings")
     wanted = "two axes, (L, dim)"
     arrays = {n: as_matrix(f"encodings[{n!r}]", x, wanted) for n, x in given.items()}
-    places = {n: as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+    places = _places_by_title(tokens, arrays)
     upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
     look, across = look_of(vmin, vmax, cmap, title), as_int("columns", columns, 1)
     shared = as_flag("share_scale", share_scale) or None not in look.limits
@@ -202,3 +202,17 @@ def encoding_maps(
     if shared:
         panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
     return panels
+
+
+def _places_by_title(
+    tokens: Tokens | Mapping[str, Tokens] | None, arrays: Mapping[str, Array]
+) -> dict[str, list[str] | None]:
+    """Labels of the positions of each map; a mapping need not have all of them."""
+    if not isinstance(tokens, Mapping):
+        return {n: as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+    unknown = [name for name in tokens if name not in arrays]
+    if unknown:
+        raise ValueError(f"tokens: got {unknown[0]!r}; expected titles of encodings")
+    return {
+        n: as_tokens(f"tokens[{n!r}]", tokens.get(n), len(x)) for n, x in arrays.items()
+    }

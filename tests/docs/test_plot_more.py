@@ -143,3 +143,15 @@ def test_several_encodings(shared):
     assert len(figure.axes) == (3 if shared else 4)  # one bar, or one for each
     with pytest.raises(TypeError, match=r"encodings\['a'\]: got a torch Tensor"):
         plot.encoding_maps({"a": Tensor()})
+
+
+def test_several_encodings_each_with_tokens_of_its_own():
+    encodings = {"a": np.ones((2, 3)), "b": np.ones((3, 3)), "c": np.ones((1, 3))}
+    tokens = {"a": ["x", "y"], "b": ["x", "y", "z"]}
+    panels = plot.encoding_maps(encodings, tokens=tokens, figure=Figure())
+    for ax, name in zip(panels[:2], "ab", strict=True):
+        assert [t.get_text() for t in ax.yaxis.get_ticklabels()] == tokens[name]
+    with pytest.raises(ValueError, match="tokens: got 'd'; expected titles of enc"):
+        plot.encoding_maps(encodings, tokens={"d": ["x"]})
+    with pytest.raises(ValueError, match=r"tokens\['b'\]: got 2; expected 3"):
+        plot.encoding_maps(encodings, tokens={"b": ["x", "y"]})
