@@ -1,8 +1,8 @@
-"""Facts as data: what an overview of positional encodings compares, and its slips.
+"""Facts as data: what an overview of encodings compares, slips of four documents.
 
-`relpos/data/overview.toml` holds them, to be read as it is; the functions below give
-its three tables as lists of named tuples, which show themselves as tables. The arrays
-beside it are recorded cases of the demo.
+`relpos/data/overview.toml` and `slips.toml` hold them, to be read as they are; the
+functions below give their tables as lists of named tuples, which show themselves as
+tables. The arrays beside them are recorded cases of the demo.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
+from relpos._checks import as_choice
 from relpos._text import html_table, table_lines
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -69,11 +70,11 @@ class Family(NamedTuple):
 
 
 class Slip(NamedTuple):
-    """What the overview prints and what is right; `check` is code that is then true.
+    """What a document prints and what is right; `check` is code that is then true.
 
     Attributes
     ----------
-    printed, correct, check : str
+    document, printed, correct, check : str
 
     See Also
     --------
@@ -82,10 +83,11 @@ class Slip(NamedTuple):
     Examples
     --------
     >>> from relpos import data
-    >>> data.Slip("7 - 9 = 2", "-2", "7 - 9 == -2").correct
+    >>> data.Slip("a textbook", "7 - 9 = 2", "-2", "7 - 9 == -2").correct
     '-2'
     """
 
+    document: str
     printed: str
     correct: str
     check: str = ""
@@ -118,9 +120,12 @@ class _Table(list[Row]):
         return html_table(*self._parts())
 
 
-_OVERVIEW: dict[str, list[dict[str, Any]]] = tomllib.loads(
-    (files(__name__) / "overview.toml").read_text("utf-8")
-)
+def _read(name: str) -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((files(__name__) / name).read_text("utf-8"))
+
+
+_OVERVIEW = _read("overview.toml")
+_SLIPS = [Slip(**row) for row in _read("slips.toml")["slip"]]
 
 
 def comparison() -> list[Comparison]:
@@ -169,23 +174,43 @@ def families() -> list[Family]:
     )
 
 
-def slips() -> list[Slip]:
-    """Slips in the overview's text, each beside what is right.
+def slips(document: str | None = None) -> list[Slip]:
+    """Slips of four documents on relative positions, each beside what is right.
+
+    "Chilkuri 2023" is "Understanding Relative Position Encoding and Attention", on
+    Transformer-XL; "Relative Positional Encoding" an article on Shaw's and the Music
+    Transformer's; "SELENE overview" the notebook "Positional Encodings: Overview";
+    "Shaw et al. 2018" the paper (arXiv:1803.02155).
+
+    Parameters
+    ----------
+    document : str, optional
+        One of these four names; default all.
 
     Returns
     -------
     list of Slip
-        ``(printed, correct, check)``; `check` is an expression over ``relpos`` and
-        ``np`` that is true, empty where there is nothing to compute.
+        ``(document, printed, correct, check)``; `check` is an expression over
+        ``relpos`` and ``np`` that is true, empty where there is nothing to compute.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `document` is none of them.
 
     See Also
     --------
-    comparison, families : The tables with the slips put right.
+    comparison, families : The overview's tables with its slips put right.
 
     Examples
     --------
     >>> from relpos import data
-    >>> data.slips()[1].printed
-    'r_{6,1} = 1 - 6 = 5'
+    >>> [slip] = [slip for slip in data.slips() if "= 5" in slip.printed]
+    >>> slip.document, slip.printed
+    ('SELENE overview', 'r_{6,1} = 1 - 6 = 5')
+    >>> len(data.slips("Shaw et al. 2018"))
+    5
     """
-    return _Table(Slip(**row) for row in _OVERVIEW["slip"])
+    if document is not None:
+        as_choice("document", document, [*dict.fromkeys(s.document for s in _SLIPS)])
+    return _Table(s for s in _SLIPS if document in (None, s.document))

@@ -80,6 +80,7 @@ GOOD |= {
     "set_num_threads": {"n": relpos.get_num_threads()},
     "threads": {"n": 1},
     "show_config": {"mode": "dicts"},
+    "data.slips": {"document": "SELENE overview"},
     "plot.encoding_map": {"encoding": TABLE},
     "plot.attention_map": {"weights": TABLE},
     "plot.attention_heads": {"weights": HEADS},
