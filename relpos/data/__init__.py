@@ -1,8 +1,9 @@
-"""Facts as data: what an overview of encodings compares, slips of four documents.
+"""Facts as data: what an overview compares, slips of documents, experiments' results.
 
-`relpos/data/overview.toml` and `slips.toml` hold them, to be read as they are; the
-functions below give their tables as lists of named tuples, which show themselves as
-tables. The arrays beside them are recorded cases of the demo.
+`relpos/data/overview.toml` and `slips.toml` hold the first two, to be read as they are;
+functions give their tables as lists of named tuples, which show themselves as tables.
+The arrays beside them are recorded cases of the demo. `experiment` gives what the
+experiments of a source tree's `docs/experiments.md` found.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ from typing import Any, NamedTuple, TypeVar
 
 from relpos._checks import as_choice
 from relpos._text import html_table, table_lines
+from relpos.data._experiments import Experiment, experiment
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
-__all__ = ["Comparison", "Family", "Slip", "comparison", "families", "slips"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Family",
+    "Slip",
+    "comparison",
+    "experiment",
+    "families",
+    "slips",
+]
 
 
 class Comparison(NamedTuple):

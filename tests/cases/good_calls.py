@@ -81,6 +81,7 @@ GOOD |= {
     "threads": {"n": 1},
     "show_config": {"mode": "dicts"},
     "data.slips": {"document": "SELENE overview"},
+    "data.experiment": {"name": "probes"},
     "plot.encoding_map": {"encoding": TABLE},
     "plot.attention_map": {"weights": TABLE},
     "plot.attention_heads": {"weights": HEADS},

@@ -19,7 +19,7 @@ import relpos
 NO_FORMULA = {
     *("get_num_threads", "set_num_threads", "show_config", "threads"),
     *(f"plot.{name}" for name in relpos.plot.__all__),
-    *("data.comparison", "data.families", "data.slips"),
+    *("data.comparison", "data.experiment", "data.families", "data.slips"),
 }
 NO_PAPER = NO_FORMULA
 #: Of papers by their numbers, and of what is not one by its title.

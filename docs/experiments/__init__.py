@@ -1,0 +1,17 @@
+"""Experiments behind what docs/experiments.md claims: `python -m docs.experiments`.
+
+An experiment is a module beside this one, named in `EXPERIMENTS`. It has
+
+- ``run(quick)``, which returns ``{"seeds": [...], "results": {...}}``: plain numbers,
+  lists and dictionaries. The full form has at least five seeds and takes minutes, the
+  quick one seconds;
+- ``check(results, quick)``, which asserts what the page says came out;
+- ``table(results)``, the rows of its table on the page, the header first.
+"""
+
+from __future__ import annotations
+
+#: Name of an experiment -> what it asks. Its module has "_" for "-".
+EXPERIMENTS = {
+    "probes": "can a linear probe read the word and the position out of their sum?",
+}

@@ -1,0 +1,64 @@
+"""Command line: ``python -m docs.experiments``; --help says what it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib import import_module
+from time import perf_counter
+
+from docs.experiments import EXPERIMENTS, page
+from docs.experiments.record import FOLDER, said, source
+
+DESCRIPTION = """\
+Run experiments and write what came out to relpos/data/experiments, a file each, with
+seeds, versions and time (relpos.data.experiment reads them), and to the tables of
+docs/experiments.md. --quick runs a form of seconds that writes nothing. Both end in the
+asserts of what is claimed.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All options."""
+    listed = "\n".join(f"  {name:22}{what}" for name, what in EXPERIMENTS.items())
+    made = argparse.ArgumentParser(
+        prog="python -m docs.experiments",
+        description=f"{DESCRIPTION}\nexperiments:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("names", nargs="+", metavar="NAME", help="experiments, or all")
+    made.add_argument("--quick", action="store_true", help="seconds; writes nothing")
+    return made
+
+
+def run(name: str, quick: bool) -> None:
+    """One experiment, its results written in full form, and its asserts."""
+    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
+    start = perf_counter()
+    found = module.run(quick)
+    seconds = perf_counter() - start
+    if not quick:
+        FOLDER.mkdir(exist_ok=True)
+        text = said({"name": name, **found, **source(seconds)})
+        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+        page.write(name)
+    else:
+        print(json.dumps(found["results"], indent=1))
+    module.check(found["results"], quick)
+    print(f"{name}: as claimed, in {seconds:.1f} s")
+
+
+def main() -> None:
+    """Runs what the command line names."""
+    options = parser().parse_args()
+    names = [*EXPERIMENTS] if options.names == ["all"] else options.names
+    for name in names:
+        if name not in EXPERIMENTS:
+            known = ", ".join(EXPERIMENTS)
+            parser().error(f"no experiment {name!r}; there are {known}; or all")
+    for name in names:
+        run(name, options.quick)
+
+
+if __name__ == "__main__":
+    main()

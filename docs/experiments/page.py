@@ -1,0 +1,48 @@
+"""The tables of docs/experiments.md, made of what is stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from relpos import data
+
+PAGE = Path(__file__).parents[1] / "experiments.md"
+_BLOCK = r"<!-- results of {} -->\n(.*?)<!-- end -->\n"
+
+
+def spread(seeds: Sequence[float], digits: int = 2) -> str:
+    """The mean over the seeds, and the least and the largest where they differ."""
+    mean, least, largest = (
+        f"{number:.{digits}f}" for number in (np.mean(seeds), min(seeds), max(seeds))
+    )
+    return mean if least == largest else f"{mean} [{least}, {largest}]"
+
+
+def names(text: str) -> set[str]:
+    """The experiments whose results are on the page."""
+    return {*re.findall(r"<!-- results of (\S+) -->", text)}
+
+
+def filled(text: str, name: str) -> str:
+    """The page with the results of an experiment between its two comments."""
+    found = data.experiment(name)
+    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
+    header, *rows = module.table(found.results)
+    cells = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    command = f"python -m docs.experiments {name}"
+    where = f"{found.cpu}, threads: {found.threads}"
+    source = f"`{command}`: {found.seconds:.0f} s, {len(found.seeds)} seeds; {where}.\n"
+    block = f"<!-- results of {name} -->\n\n{lines}\n{source}\n<!-- end -->\n"
+    return re.sub(_BLOCK.format(name), lambda _: block, text, flags=re.S)
+
+
+def write(name: str) -> None:
+    """Puts the stored results of an experiment onto the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(filled(text, name), encoding="utf-8")

@@ -1,0 +1,57 @@
+"""Stored experiments say where they are from, and still hold what is claimed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from relpos import data
+
+FOLDER = Path(data.__file__).with_name("experiments")
+STORED = sorted(path.stem for path in FOLDER.glob("*.json"))
+ROOT = Path(__file__).resolve().parents[2]
+sources = pytest.mark.skipif(
+    not (ROOT / "docs" / "experiments").exists(), reason="no docs beside tests/"
+)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_results_have_seeds_versions_and_time(name):
+    found = data.experiment(name)
+    assert found.name == name
+    assert len({*found.seeds}) == len(found.seeds) >= 5
+    assert {"relpos", "numpy", "python"} <= {*found.versions}
+    assert found.cpu and found.threads >= 1
+    assert found.seconds > 0
+    assert found.results
+    assert (FOLDER / f"{name}.json").stat().st_size < 100_000
+
+
+def test_an_unknown_name_is_told_those_that_there_are():
+    wanted = r"^name: got 'x'; expected one of .*'probes'"
+    with pytest.raises(ValueError, match=wanted):
+        data.experiment("x")
+    with pytest.raises(TypeError, match=r"^name: got int; expected one of"):
+        data.experiment(1)
+
+
+@sources
+def test_every_experiment_is_stored_and_its_table_on_the_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from docs.experiments import EXPERIMENTS, page
+
+    assert sorted(EXPERIMENTS) == STORED
+    text = (ROOT / "docs" / "experiments.md").read_text("utf-8")
+    assert page.names(text) == {*EXPERIMENTS}
+    for name in EXPERIMENTS:
+        assert page.filled(text, name) == text, name
+
+
+@sources
+@pytest.mark.parametrize("name", STORED)
+def test_stored_results_are_as_claimed(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    module = import_module(f"docs.experiments.{name.replace('-', '_')}")
+    module.check(data.experiment(name).results, quick=False)
