@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import relpos
 from relpos._bench import tables as bench
 from relpos._check import check
+from relpos._demo import page
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,6 +23,9 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
     demo.add_argument("--no-plots", action="store_true", help="write no pictures")
+    demo.add_argument(
+        "--open", action="store_true", help="open it as a page, with its pictures"
+    )
     commands.add_parser(
         "check", help="hold every scheme against the installed PyTorch, and gradients"
     )
@@ -42,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return check.run()
     if options.command == "bench":
         return bench.run(options)
-    return relpos.demo(as_json=options.json, plots=not options.no_plots)
+    report = relpos.demo(as_json=options.json, plots=not options.no_plots)
+    if options.open:
+        page.show(report)
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import relpos
 from relpos._demo.recorded import load
 from relpos._demo.report import Report
+from relpos._demo.sentences import LONG
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FOLDER", "pictures"]
 
 FOLDER = "relpos-demo"
+Drawing = Callable[["Figure"], None]
 
 
 def pictures(report: Report) -> None:
-    """Three files in FOLDER, and a fourth of the curves that were trained before."""
+    """Every one of PICTURES, and the curves that were trained before, if any were.
+
+    They are kept in the report, and shown in the notebook or written into FOLDER.
+    """
     report.begin("Pictures")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,42 +36,96 @@ def pictures(report: Report) -> None:
     except ImportError:
         report.say('matplotlib is not installed (pip install "relpos[plot]"): none.')
         return
+    curves = trained(report)
+    drawings = PICTURES | ({"training": losses(curves)} if curves else {})
+    for name, (size, draw) in drawings.items():
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)  # no window system knows of it
+        draw(figure)
+        stream = io.BytesIO()
+        figure.savefig(stream, dpi=100, format="png")
+        report.pictures[name] = stream.getvalue()
+        put(report, name)
+    missing = sum(x[:4] != b"\x89PNG" for x in report.pictures.values())
+    report.check("pictures missing", missing, 0)
 
-    def figure(columns: int = 1, height: float = 4.5) -> tuple[Figure, Any]:
-        """A figure that no window system knows of, and its axes."""
-        made = Figure(figsize=(6 * columns, height), layout="constrained")
-        FigureCanvasAgg(made)
-        return made, made.subplots(1, columns)
 
+def put(report: Report, name: str) -> None:
+    """Into the notebook, where one is open, else into a file."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is not None:
+        import IPython.display as notebook
+
+        shown: Any = notebook  # it has no types of its own
+        shown.display(shown.Image(data=report.pictures[name]))
+        return
     folder = Path(FOLDER)
     folder.mkdir(exist_ok=True)
-    encoding, ax = figure()
-    relpos.plot.encoding_map(relpos.sinusoidal(128, 64), ax=ax)
-    ax.set_title("relpos.sinusoidal(128, 64)")
+    path = folder / f"{name}.png"
+    path.write_bytes(report.pictures[name])
+    report.say(f"{path}")
 
-    matrix, ax = figure()
-    relpos.plot.relative_position_map(relpos.relative_positions(10), ax=ax)
-    ax.set_title("relpos.relative_positions(10)")
 
-    attention, axes = figure(columns=2, height=2.8)
+def encoding(figure: Figure) -> None:
+    """The sinusoids."""
+    title = "relpos.sinusoidal(128, 64)"
+    ax = figure.subplots()
+    relpos.plot.encoding_map(relpos.sinusoidal(128, 64), title=title, ax=ax)
+
+
+def matrix(figure: Figure) -> None:
+    """The relative positions of ten tokens."""
+    title = "relpos.relative_positions(10)"
+    positions = relpos.relative_positions(10)
+    relpos.plot.relative_position_map(positions, title=title, ax=figure.subplots())
+
+
+def fingerprints(figure: Figure) -> None:
+    """What each scheme says where all words are alike."""
+    relpos.plot.fingerprints(figure=figure)
+
+
+def skew(figure: Figure) -> None:
+    """Pad, reshape, slice."""
+    relpos.plot.skew_steps(5, figure=figure)
+
+
+def terms(figure: Figure) -> None:
+    """The four terms of Transformer-XL between seven words, drawn at random."""
+    count, dim = len(LONG), 8
+    draw = np.random.default_rng(0).standard_normal
+    relpos.plot.score_terms(
+        *draw((2, 1, count, dim)),
+        rel_key=relpos.sinusoidal(np.arange(1 - count, count), dim),
+        pos_bias_u=draw((1, dim)),
+        pos_bias_v=draw((1, dim)),
+        tokens=LONG,
+        figure=figure,
+    )
+
+
+def attention(figure: Figure) -> None:
+    """One head of the recorded Transformer-XL, with and without R."""
+    axes = figure.subplots(1, 2)
     for ax, title, weights in zip(axes, *with_and_without(), strict=True):
-        relpos.plot.attention_map(weights, ax=ax)
-        ax.set_title(title)
+        relpos.plot.attention_map(weights, title=title, ax=ax)
 
-    made = {"encoding": encoding, "relative-positions": matrix, "attention": attention}
-    if curves := trained(report):
-        training, axes = figure(columns=len(curves), height=3.5)
-        for ax, (title, losses) in zip(
-            np.atleast_1d(axes), curves.items(), strict=True
-        ):
-            relpos.plot.loss_curves(losses, ax=ax)
-            ax.set_title(title)
-        made["training"] = training
-    for name, one in made.items():
-        path = folder / f"{name}.png"
-        one.savefig(path, dpi=120)
-        report.say(f"{path}")
-    report.check("pictures missing", sum(not is_png(folder, n) for n in made), 0)
+
+def edges(figure: Figure) -> None:
+    """Which row of Shaw's tables a pair of words reads."""
+    pairs = [(3, at) for at in range(len(LONG))]
+    relpos.plot.edges(len(LONG), k=2, pairs=pairs, tokens=LONG, ax=figure.subplots())
+
+
+def losses(curves: dict[str, Any]) -> tuple[tuple[float, float], Drawing]:
+    """The trained curves, a panel for each title."""
+
+    def draw(figure: Figure) -> None:
+        axes = np.atleast_1d(figure.subplots(1, len(curves)))
+        for ax, (title, of) in zip(axes, curves.items(), strict=True):
+            relpos.plot.loss_curves(of, title=title, ax=ax)
+
+    return (6.0 * len(curves), 3.5), draw
 
 
 def trained(report: Report) -> dict[str, dict[str, list[float]]]:
@@ -69,11 +134,6 @@ def trained(report: Report) -> dict[str, dict[str, list[float]]]:
     for step in report.steps:
         found |= step.get("curves", {})
     return found
-
-
-def is_png(folder: Path, name: str) -> bool:
-    """Whether the file is there and starts like a PNG."""
-    return (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def with_and_without() -> tuple[list[str], list[Any]]:
@@ -86,3 +146,15 @@ def with_and_without() -> tuple[list[str], list[Any]]:
     without: Any = relpos.attention(**common)
     titles = ["Transformer-XL, with the relative term", "without it"]
     return titles, [with_r.weights[0, 0], without.weights[0, 0]]
+
+
+#: Each by its name: inches, and what draws it.
+PICTURES: dict[str, tuple[tuple[float, float], Drawing]] = {
+    "encoding": ((6.0, 4.5), encoding),
+    "relative-positions": ((6.0, 4.5), matrix),
+    "edges": ((7.0, 3.0), edges),
+    "skew": ((11.0, 3.0), skew),
+    "fingerprints": ((13.0, 4.8), fingerprints),
+    "terms": ((13.0, 3.8), terms),
+    "attention": ((12.0, 2.8), attention),
+}

@@ -41,22 +41,26 @@ STEPS: list[Callable[[Report], None]] = [
 
 def demo(
     *, as_json: bool = False, plots: bool = True, report: Report | None = None
-) -> int:
+) -> Report:
     """Show relpos at work on real input, and prove it right: ``python -m relpos demo``.
+
+    In a notebook the pictures stand between the text.
 
     Parameters
     ----------
     as_json : bool
         Print one JSON object at the end instead of text.
     plots : bool
-        Whether to write pictures into ``relpos-demo/``.
+        Whether to draw pictures: in a notebook below the cell, elsewhere as files in
+        ``relpos-demo/``.
     report : Report, optional
         Where the steps write; by default to standard output.
 
     Returns
     -------
-    int
-        The exit status: 0 if every check passed.
+    Report
+        What was printed. `failed` is the number of checks that failed, `steps` has
+        every table and check, `pictures` the PNG files.
 
     See Also
     --------
@@ -78,4 +82,4 @@ def demo(
     else:
         print(f"\n{seconds:.0f} s", file=report.stream)
         print(report.summary(), file=report.stream)
-    return 1 if report.failed else 0
+    return report

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from relpos._text import table_lines
+from relpos._text import html_table, table_lines
 
 __all__ = ["Report"]
 
@@ -19,6 +19,14 @@ COLOURS = (20, 27, 33, 75, 153, 255, 224, 216, 209, 202, 160)
 CHARACTERS = " .:-=+*#%@"
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 40
+
+
+def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
+    """How the checks of a step went."""
+    bad = sum(not check["passed"] for check in checks)
+    if bad:
+        return f"{bad} of {len(checks)} checks FAILED"
+    return f"passed, {len(checks)} checks" if checks else ""
 
 
 class Report:
@@ -33,6 +41,18 @@ class Report:
         self.showing = ""
         self.facts: dict[str, Any] = {}
         self.steps: list[dict[str, Any]] = []
+        self.lines: list[list[str]] = []  # of each step, as they were printed
+        self.pictures: dict[str, bytes] = {}  # PNG
+
+    def __repr__(self) -> str:
+        return f"<relpos demo: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [str(at), step["title"], verdict(step["checks"])]
+            for at, step in enumerate(self.steps, 1)
+        ]
+        return html_table(["step", "", "checks"], rows, [self.summary()])
 
     @property
     def checks(self) -> list[dict[str, Any]]:
@@ -73,17 +93,15 @@ class Report:
         """Starts a step."""
         number = len(self.steps) + 1
         self.steps.append({"title": title, "text": [], "tables": [], "checks": []})
+        self.lines.append([])
         self._write(f"{'' if number == 1 else chr(10)}{number}. {title}")
 
     def end(self) -> None:
         """Ends a step: how its checks went, if it has any."""
         checks = self.steps[-1]["checks"]
-        bad = sum(not check["passed"] for check in checks)
-        if bad:
-            verdict = self._paint(f"{bad} of {len(checks)} checks FAILED", 31)
-            self._write(f"   -- {verdict}")
-        elif checks:
-            self._write(f"   -- {self._paint('passed', 32)}, {len(checks)} checks")
+        if checks:
+            colour = 32 if all(check["passed"] for check in checks) else 31
+            self._write(f"   -- {self._paint(verdict(checks), colour)}")
 
     def say(self, text: str) -> None:
         """One line of explanation."""
@@ -118,8 +136,8 @@ class Report:
         if in_table and passed:
             return True
         relation = ">=" if at_least else "<="
-        verdict = self._paint("passed", 32) if passed else self._paint("FAILED", 31)
-        self._write(f"   {verdict}: {name}: {value:.3g} {relation} {limit:.3g}")
+        word = self._paint("passed", 32) if passed else self._paint("FAILED", 31)
+        self._write(f"   {word}: {name}: {value:.3g} {relation} {limit:.3g}")
         return passed
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -197,6 +215,7 @@ class Report:
         return f"\033[{code}m{text}\033[0m" if self.colour else text
 
     def _write(self, line: str) -> None:
+        self.lines[-1].append(line)
         if not self.quiet:
             self.progress()
             print(line, file=self.stream)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from relpos._demo import (
     beside_torch,
     models,
     modern,
+    page,
     pictures,
     programme,
     recorded,
@@ -81,9 +84,12 @@ def test_the_status_tells_of_a_failure(monkeypatch, report, as_json):
 
     report.quiet = as_json
     monkeypatch.setattr(programme, "STEPS", [good])
-    assert programme.demo(as_json=as_json, report=report) == 0
+    assert programme.demo(as_json=as_json, report=report) is report
+    monkeypatch.setattr(relpos, "demo", lambda **_: report)
+    assert (report.failed, __main__.main(["demo"])) == (0, 0)
     monkeypatch.setattr(programme, "STEPS", [bad])
-    assert programme.demo(as_json=as_json, report=report) == 1
+    programme.demo(as_json=as_json, report=report)
+    assert (report.failed, __main__.main(["demo"])) == (1, 1)
     if not as_json:
         *text, last = report.stream.getvalue().splitlines()
         assert last == "1 checks passed, 1 failed"
@@ -245,15 +251,59 @@ def test_a_curve_goes_down(stream, full, half):
 def test_pictures(monkeypatch, tmp_path, report):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    names = ["attention.png", "encoding.png", "relative-positions.png"]
     run_step(programme.pictures, report)
-    made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
-    assert made == names
+    made = {path.stem for path in (tmp_path / pictures.FOLDER).iterdir()}
+    assert made == {*pictures.PICTURES} == {*report.pictures}
     for title in ("one", "two"):
         report.curves(title, {"down": [2.0, 1.0]}, top=2.0, at=(1,))
     run_step(programme.pictures, report)
-    made = sorted(path.name for path in (tmp_path / pictures.FOLDER).iterdir())
-    assert made == [*names, "training.png"]
+    made = {path.stem for path in (tmp_path / pictures.FOLDER).iterdir()}
+    assert made == {*pictures.PICTURES, "training"}
+
+
+def test_pictures_stand_in_the_notebook(monkeypatch, tmp_path, report):
+    pytest.importorskip("matplotlib")
+    shown = []
+    display = SimpleNamespace(Image=lambda data: data, display=shown.append)
+    shell = SimpleNamespace(kernel=object())
+    ipython = SimpleNamespace(get_ipython=lambda: shell, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pictures, "PICTURES", {"skew": pictures.PICTURES["skew"]})
+    run_step(programme.pictures, report)
+    assert shown == [report.pictures["skew"]]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_page_has_all_that_was_printed(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    report = Report(stream=Terminal())
+    report.begin("a < b")
+    report.check("one", 1.0, 0.0)
+    report.words(["low"], [[-1.0, 0.0]], limit=1.0)
+    report.end()
+    report.pictures["skew"] = b"\x89PNG"
+    monkeypatch.chdir(tmp_path)
+    opened = []
+    monkeypatch.setattr(page.webbrowser, "open", opened.append)
+    page.show(report)
+    (made,) = (tmp_path / pictures.FOLDER).iterdir()
+    assert opened == [made.as_uri()]
+    assert "No browser" in capsys.readouterr().out  # None is not True
+    text = made.read_text("utf-8")
+    assert "<h2>1. a &lt; b</h2>" in text
+    assert '<b class="c31">FAILED</b>: one: 1 &lt;= 0' in text.replace("&gt;", ">")
+    assert 'style="background:#0000d7">  </span>' in text
+    assert 'src="data:image/png;base64,iVBORw=="' in text
+    assert "\033" not in text and text.count("<pre>") == text.count("</pre>") == 1
+
+
+def test_a_report_shows_how_its_steps_went(report):
+    report.begin("good")
+    report.check("zero", 0.0, 0.0)
+    assert repr(report) == "<relpos demo: 1 checks passed, 0 failed>"
+    assert "<td>good</td><td>passed, 1 checks</td>" in report._repr_html_()
 
 
 def test_beside_torch(monkeypatch, report):

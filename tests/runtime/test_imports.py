@@ -96,7 +96,7 @@ OPTIONAL = {
     "panel.py": {
         *("axes_of", "colormap_from", "colormap_of", "figure_of", "frame"),
     },
-    "pictures.py": {"pictures"},
+    "pictures.py": {"pictures", "put"},
     "_models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
 }
