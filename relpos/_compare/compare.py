@@ -110,8 +110,9 @@ def compare(
 ) -> Comparison:
     r"""Compare outputs and all gradients of two implementations, in one table.
 
-    With y the first output of each side and c the same random numbers for both, the
-    gradients are those of :math:`\sum c \, y`, and of each result x
+    With y the first output of each side (of a mapping the first value), and c the same
+    random numbers for both, the gradients are those of :math:`\sum c \, y`, and
+    of each result x
 
     .. math:: error = \max |x_{mine} - x_{reference}|, \quad
               relative = error \, / \max |x_{reference}|

@@ -100,6 +100,8 @@ def _set_eval(thing: Any) -> list[Any]:
 
 def _results(results: Any) -> list[Any]:
     """What a call returned, one by one, without what is missing."""
+    if isinstance(results, Mapping):  # such as the outputs of transformers' models
+        results = [*results.values()]
     several = results if isinstance(results, tuple | list) else [results]
     return [x for x in several if hasattr(x, "dtype")]
 

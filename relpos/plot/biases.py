@@ -192,6 +192,7 @@ def grid_bias(
     shape: tuple[int, int],
     *,
     query: tuple[int, int] | None = None,
+    labels: npt.ArrayLike | None = None,
     vmin: float | None = None,
     vmax: float | None = None,
     cmap: str | Colormap | None = None,
@@ -203,12 +204,15 @@ def grid_bias(
     Parameters
     ----------
     bias : array_like of real, ((2 rows - 1) * (2 columns - 1),)
-        One head of `rel_bias`, as ``relpos.recipes.swin(..)["rel_bias"][0]``: a number
-        for each label of ``relpos.grid_labels(shape)``.
+        One head of `rel_bias`, a number for each label, as
+        ``relpos.recipes.swin(..)["rel_bias"][0]`` with the recipe's labels.
     shape : (int, int)
         Rows and columns of the grid.
     query : (int, int), optional
         Row and column of the query, which is framed; the middle by default.
+    labels : array_like of int, (rows * columns, rows * columns), optional
+        Which number each pair of cells has; ``relpos.grid_labels(shape)`` by default.
+        Swin Transformer's tables count query minus key: give the recipe's labels.
     vmin, vmax : float, optional
         The numbers at the ends of the colours, for this map alone; one of them alone
         leaves zero in the middle.
@@ -228,7 +232,7 @@ def grid_bias(
     ------
     ValueError
         If `bias` has not as many numbers as the grid has labels, or an argument another
-        value than it says.
+        shape or value than it says.
     TypeError
         If an argument is of another kind than it says.
 
@@ -256,8 +260,11 @@ def grid_bias(
     if i >= rows or j >= columns:
         raise ValueError(f"query: got {(i, j)}; expected a cell of {(rows, columns)}")
     look = look_of(vmin, vmax, cmap, title)
-    labels = grid_labels((rows, columns))[i * columns + j]
-    ax = heat_map("grid", array[labels].reshape(rows, columns), ax, look)
+    pairs = grid_labels((rows, columns))
+    if labels is not None:
+        pairs = _labels_of(labels, pairs.shape, count)
+    of_query = array[pairs[i * columns + j]]
+    ax = heat_map("grid", of_query.reshape(rows, columns), ax, look)
     frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
     ax.set(xlabel="column", ylabel="row")
     return ax
@@ -270,6 +277,18 @@ def _two(name: str, value: object, low: int = 1) -> tuple[int, int]:
         raise ValueError(f"{name}: got shape {array.shape}; expected two integers")
     first, second = (as_int(name, int(x), low, 256) for x in array)
     return first, second
+
+
+def _labels_of(labels: npt.ArrayLike, shape: tuple[int, ...], count: int) -> Array:
+    """Labels of all pairs of cells, below `count`."""
+    array = as_integers("labels", labels)
+    if array.shape != shape:
+        raise ValueError(f"labels: got shape {array.shape}; expected {shape}")
+    if array.min() < 0 or array.max() >= count:
+        raise ValueError(
+            f"labels: got {array.min()} to {array.max()}; expected 0 to {count - 1}"
+        )
+    return array
 
 
 def _within(rows: Array, count: int) -> bool:

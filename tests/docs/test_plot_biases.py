@@ -94,6 +94,23 @@ def test_the_bias_of_a_grid_around_its_query():
         plot.grid_bias(bias, shape, query=(3, 0))
 
 
+def test_a_grid_of_swin_is_not_mirrored():
+    """Its table counts query minus key, which its labels undo."""
+    table = np.random.default_rng(0).standard_normal((15, 2))
+    found = relpos.recipes.swin(table, (2, 3))
+    wanted = found["rel_bias"][1][found["labels"]]
+    ax = plot.grid_bias(
+        found["rel_bias"][1], (2, 3), query=(0, 1), labels=found["labels"], ax=new()
+    )
+    assert np.array_equal(ax.images[0].get_array().ravel(), wanted[1])
+    with pytest.raises(
+        ValueError, match=r"labels: got shape \(4, 4\); expected \(6, 6"
+    ):
+        plot.grid_bias(table[:, 0], (2, 3), labels=np.zeros((4, 4), int))
+    with pytest.raises(ValueError, match=r"labels: got 15 to 15; expected 0 to 14"):
+        plot.grid_bias(table[:, 0], (2, 3), labels=np.full((6, 6), 15))
+
+
 def test_dots_of_the_wheel_are_turned_ones():
     positions = np.arange(5.0)
     ax = plot.rotary_wheel(6, positions, base=100.0, ax=new())

@@ -46,6 +46,11 @@ def test_errors_are_those_of_the_arrays():
     assert near.same and near.rows[0].error > 0
 
 
+def test_a_mapping_of_results_as_models_of_transformers_return():
+    found = relpos.compare(lambda x: {"a": x, "b": None}, lambda x: x, np.ones(3))
+    assert found.same and verdicts(found) == {"output": "same"}
+
+
 def test_float32_has_a_limit_of_its_own():
     x = tokens(np.float32)
     rough, exact = layer(0, np.float32), layer(0, np.float64)
