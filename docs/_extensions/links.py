@@ -1,0 +1,108 @@
+"""Code spans with a public name in full become links; links of the repository's texts."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from api import modules
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.nodes import make_refnode
+
+LOG = logging.getLogger(__name__)
+NAME = re.compile(r"(relpos(?:\.[A-Za-z]\w*)+)(\(\))?")
+#: Texts of the repository that are pages of the site.
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "csrc/README.md": "csrc.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/transformers.md": "benchmarks-transformers.md",
+}
+
+
+class LinkNames(SphinxPostTransform):
+    """`relpos.attention` in a code span links to the function's page."""
+
+    default_priority = 400
+
+    def run(self, **options: Any) -> None:
+        for literal in [*self.document.findall(nodes.literal)]:
+            found = NAME.fullmatch(literal.astext())
+            if found and not isinstance(literal.parent, nodes.reference):
+                self.link(literal, found.group(1))
+
+    def link(self, literal: nodes.literal, name: str) -> None:
+        objects = self.env.domains.python_domain.objects
+        if name in objects:
+            target = objects[name]
+            place = self.env.docname, target.docname, target.node_id
+            link = make_refnode(self.app.builder, *place, literal.deepcopy(), name)
+            literal.replace_self(link)
+        elif not known_otherwise(name):
+            LOG.warning("no public name %s", name, location=literal)
+
+
+def known_otherwise(name: str) -> bool:
+    """A name that has no page: of torch where torch is not, or of a private module."""
+    if name.startswith("relpos.torch") and "relpos.torch" not in modules():
+        return True
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def missing(app: Sphinx, env: Any, node: Any, contnode: Any) -> None:
+    """A reference to a name of relpos that is not there is a warning."""
+    name = node.get("reftarget", "")
+    if node.get("refdomain") == "py" and NAME.fullmatch(name):
+        if not known_otherwise(name):
+            LOG.warning("no public name %s", name, location=node)
+
+
+def between_pages(root: Path, file: str, text: str) -> str:
+    """Links of a file of the repository, as between pages; what is no page is words."""
+    folder = posixpath.dirname(file)
+
+    def to_page(found: re.Match[str]) -> str:
+        words, target, anchor = found.groups()
+        inside = posixpath.normpath(posixpath.join(folder, target))
+        if inside in PAGES:
+            return f"[{words}](/{PAGES[inside]}{anchor})"
+        if inside.startswith("docs/") and file.startswith("docs/"):
+            return found.group(0)
+        if inside.startswith("docs/"):
+            return f"[{words}](/{inside.removeprefix('docs/')}{anchor})"
+        return words if (root / inside).exists() else found.group(0)
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((?!\w+:)([\w./-]+)(#[\w-]+|)\)", to_page, text)
+
+
+def of_included(app: Sphinx, path: Path, docname: str, content: list[str]) -> None:
+    """A text of the repository that a page includes."""
+    root = Path(app.srcdir).parent
+    file = (Path(app.srcdir) / path).resolve().relative_to(root.resolve())
+    content[0] = between_pages(root, file.as_posix(), content[0])
+
+
+def of_page(app: Sphinx, docname: str, content: list[str]) -> None:
+    """A page in Markdown that lies here."""
+    if app.env.doc2path(docname).suffix == ".md":
+        file = f"docs/{docname}.md"
+        content[0] = between_pages(Path(app.srcdir).parent, file, content[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_post_transform(LinkNames)
+    app.connect("missing-reference", missing)
+    app.connect("include-read", of_included)
+    app.connect("source-read", of_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,119 @@
+"""What notebooks show: their gallery, and on each function's page those that use it."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from api import public
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+MADE = "_made"
+
+
+class Notebook(NamedTuple):
+    """A notebook of the gallery."""
+
+    name: str
+    title: str
+    story: str
+    picture: bytes | None
+    uses: frozenset[str]
+
+
+@cache
+def notebooks() -> tuple[Notebook, ...]:
+    """All of them, in order."""
+    return tuple(read(path) for path in sorted(FOLDER.glob("*.ipynb")))
+
+
+def read(path: Path) -> Notebook:
+    """Title and story are those of the first cell, the picture the first one shown."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    first = "".join(cells[0]["source"])
+    title, _, rest = first.partition("\n")
+    story = rest.strip().partition("\n\n")[0].replace("\n", " ")
+    shown = [
+        base64.b64decode("".join(output["data"]["image/png"]))
+        for cell in cells
+        for output in cell.get("outputs", ())
+        if "image/png" in output.get("data", {})
+    ]
+    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    used = frozenset(names_in("\n".join(code)))
+    picture = shown[0] if shown else None
+    return Notebook(path.stem, title.lstrip("# "), story, picture, used)
+
+
+def names_in(code: str) -> Iterator[str]:
+    """Public names that code uses, in full, by whatever name it imports them."""
+    plain = re.sub(r"^[ \t]*[%!].*$", "", code, flags=re.M)
+    tree = ast.parse(plain)
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                first = item.name.partition(".")[0]
+                known[item.asname or first] = item.name if item.asname else first
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for item in node.names:
+                known[item.asname or item.name] = f"{node.module}.{item.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name):
+            first, _, rest = ast.unparse(node).partition(".")
+            name = f"{known.get(first, '')}.{rest}".rstrip(".")
+            if name in public():
+                yield name
+
+
+class NotebooksWith(SphinxDirective):
+    """The notebooks whose code uses a public name."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        using = [n for n in notebooks() if name in n.uses]
+        for path in FOLDER.glob("*.ipynb"):
+            self.env.note_dependency(str(path))
+        if not using:
+            return []
+        lines = [f"* :doc:`{n.title} </notebooks/{n.name}>`" for n in using]
+        text = "\n".join([".. rubric:: Notebooks", "", *lines])
+        return self.parse_text_to_nodes(text)
+
+
+class Gallery(SphinxDirective):
+    """A card for each notebook: its picture, its title, its story."""
+
+    def run(self) -> list[nodes.Node]:
+        folder = Path(self.env.srcdir) / MADE
+        folder.mkdir(exist_ok=True)
+        cards = []
+        for notebook in notebooks():
+            self.env.note_dependency(str(FOLDER / f"{notebook.name}.ipynb"))
+            image = f":img-top: /{MADE}/{notebook.name}.png\n:img-alt: {notebook.title}\n"
+            if notebook.picture:
+                (folder / f"{notebook.name}.png").write_bytes(notebook.picture)
+            cards.append(
+                f":::{{grid-item-card}} {notebook.title}\n"
+                f":link: /notebooks/{notebook.name}\n:link-type: doc\n"
+                f"{image if notebook.picture else ''}\n{notebook.story}\n:::\n"
+            )
+        grid = f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{''.join(cards)}::::\n"
+        return self.parse_text_to_nodes(grid) if cards else []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("notebooks-with", NotebooksWith)
+    app.add_directive("notebook-gallery", Gallery)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,97 @@
+"""The schemes' pages: what the catalogue knows is added to what is written there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from api import public, summary
+from notebooks import notebooks
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+from relpos import data
+from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
+
+LOG = logging.getLogger(__name__)
+FOLDER = Path(__file__).resolve().parents[1] / "schemes"
+#: What a page says itself; the rest is the catalogue's.
+WRITTEN = ["Formula", "Picture", "Traps"]
+
+
+def faults() -> list[str]:
+    """Pages without a scheme, schemes without a page, pages with other headings."""
+    names = {scheme.name for scheme in SCHEMES}
+    pages = {path.stem: path for path in FOLDER.glob("*.md") if path.stem != "index"}
+    found = [f"no page docs/schemes/{name}.md" for name in sorted(names - {*pages})]
+    for name, path in sorted(pages.items()):
+        headings = re.findall(r"^## (.*)$", path.read_text("utf-8"), re.M)
+        if name not in names:
+            found.append(f"{path.name}: the catalogue has no such scheme")
+        elif headings != WRITTEN:
+            found.append(f"{path.name}: headings {headings}; wanted {WRITTEN}")
+    return found
+
+
+def title_of(scheme: Scheme) -> str:
+    """The first line of its page."""
+    text = (FOLDER / f"{scheme.name}.md").read_text("utf-8")
+    return text.partition("\n")[0].lstrip("# ")
+
+
+def known_of(scheme: Scheme) -> str:
+    """Models, functions and notebooks of a scheme, and what else it is called."""
+    family = next(f for f in data.families() if f.name == scheme.family)
+    lines = [f"\nFamily: {family.name}; acts on {family.acts_on.replace(';', ',')}."]
+    if scheme.synonyms:
+        called = ", ".join(f"`{name}`" for name in scheme.synonyms)
+        lines.append(f"Called also {called}.")
+    lines += ["\n## Models that use it\n"]
+    models = ", ".join(scheme.models) or "None that relpos names"
+    lines.append(f"{models}. [All models](/models.md), a line of code each.")
+    lines += ["\n## Functions\n"]
+    for function in scheme.functions:
+        name = f"relpos.{function}"
+        lines.append(f"- `{name}`: {summary(name)}")
+    shown = [n for n in notebooks() if n.uses & own_functions(scheme)]
+    if shown:
+        lines += ["\n## Notebooks\n"]
+        lines += [f"- [{n.title}](/notebooks/{n.name}.ipynb)" for n in shown]
+    return "\n".join(lines) + "\n"
+
+
+def own_functions(scheme: Scheme) -> frozenset[str]:
+    """Those that do not serve any scheme."""
+    names = {f"relpos.{function}" for function in scheme.functions}
+    return frozenset(names - {"relpos.attention"}) & public().keys()
+
+
+def table() -> str:
+    """All schemes by family."""
+    lines = ["\n| family | acts on | scheme | models |", "|---|---|---|---|"]
+    for family in data.families():
+        for scheme in (s for s in SCHEMES if s.family == family.name):
+            link = f"[{title_of(scheme)}]({scheme.name}.md)"
+            models = ", ".join(scheme.models)
+            lines.append(f"| {family.name} | {family.acts_on} | {link} | {models} |")
+    pages = "\n".join(scheme.name for scheme in SCHEMES)
+    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+
+
+def add_known(app: Sphinx, docname: str, content: list[str]) -> None:
+    """What the catalogue knows, below what the page says."""
+    folder, _, name = docname.rpartition("/")
+    if folder != "schemes":
+        return
+    if name == "index":
+        content[0] += table()
+        for fault in faults():
+            LOG.warning(fault)
+    else:
+        content[0] += known_of(scheme_called(name))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", add_known, priority=400)  # before links are looked at
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,78 @@
+"""The site: `python -m sphinx -W docs build/site`, then `python -m http.server -d build/site`.
+
+Needs ``pip install -e ".[docs]"`` and Debian's libjs-mathjax, and no network. Pages of
+`relpos.torch` are made where torch is installed. What is made beside the pages that
+lie here (the API's pages, pictures) goes into docs/api and docs/_made, which git
+ignores.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+import relpos
+
+project = "relpos"
+author = "relpos developers"
+copyright = "relpos developers, MIT licence"
+version = release = relpos.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "nbsphinx",
+    "sphinx_design",
+    *("api", "links", "mathjax", "notebooks", "pictures", "schemes"),  # _extensions/
+]
+exclude_patterns = ["_extensions", "experiments", "_made"]
+suppress_warnings = ["toc.empty_glob"]
+
+# ---- docstrings ----------------------------------------------------------------------
+
+default_role = "py:obj"  # a name in backquotes; what is no public name stays plain
+autodoc_typehints = "none"  # numpydoc says the types
+autosummary_generate = False  # api.py writes a page for each name
+add_module_names = False
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+# ---- pages in Markdown, and notebooks ------------------------------------------------
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+myst_update_mathjax = False  # mathjax.py says what version 2 needs
+
+nbsphinx_execute = "never"  # docs/notebooks/run.py does
+nbsphinx_requirejs_path = ""
+nbsphinx_widgets_path = ""
+if shutil.which("pandoc") is None:
+    import pypandoc
+
+    os.environ["PATH"] += os.pathsep + str(Path(pypandoc.get_pandoc_path()).parent)
+
+# ---- HTML ----------------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "relpos"
+html_static_path = ["_static"]
+html_css_files = ["relpos.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_sidebars = {"index": []}
+html_theme_options = {
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
