@@ -1,9 +1,9 @@
-"""The site: `python -m sphinx -W docs build/site`, then `python -m http.server -d build/site`.
+"""The site: `python -m sphinx -W docs build/site`.
 
-Needs ``pip install -e ".[docs]"`` and Debian's libjs-mathjax, and no network. Pages of
-`relpos.torch` are made where torch is installed. What is made beside the pages that
-lie here (the API's pages, pictures) goes into docs/api and docs/_made, which git
-ignores.
+`python -m http.server -d build/site` shows it. It needs ``pip install -e ".[docs]"``,
+Debian's libjs-mathjax, and no network. Pages of `relpos.torch` are made where torch is
+installed. What is made beside the pages that lie here (the API's pages, pictures) goes
+into docs/api and docs/_made, which git ignores.
 """
 
 import os
@@ -30,8 +30,7 @@ extensions = [
     "sphinx_design",
     *("api", "links", "mathjax", "notebooks", "pictures", "schemes"),  # _extensions/
 ]
-exclude_patterns = ["_extensions", "experiments", "_made"]
-suppress_warnings = ["toc.empty_glob"]
+exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 
 # ---- docstrings ----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -79,10 +80,10 @@ def of_module(name: str, module: ModuleType) -> str:
         "Functions": [n for n in names if not inspect.isclass(public()[n])],
         "Classes": [n for n in names if inspect.isclass(public()[n])],
     }
-    text = titled(name) + f".. automodule:: {name}\n\n"
+    text = titled(name) + f".. automodule:: {name}\n\n.. currentmodule:: {name}\n\n"
     for title, some in kinds.items():
         if some:
-            lines = "".join(f"   ~{n}\n" for n in some)
+            lines = "".join(f"   {n.rpartition('.')[2]}\n" for n in some)
             text += f"{title}\n{'-' * len(title)}\n\n.. autosummary::\n\n{lines}\n"
     pages = "".join(f"   {n}\n" for n in names)
     return f"{text}.. toctree::\n   :hidden:\n\n{pages}"
@@ -109,9 +110,9 @@ def contents() -> str:
         "not.\n\n"
     )  # fmt: skip
     return (
-        f"{titled('API reference')}Layout is ``(..., heads, length, dim)``; a relative "
-        "position is key minus query, so that the past is negative; in a mask, True may "
-        f"attend.\n\n.. list-table::\n\n{rows}\n{missing}"
+        f"{titled('API reference')}Layout is ``(..., heads, length, dim)``; a "
+        "relative position is key minus query, so that the past is negative; in a "
+        f"mask, True may attend.\n\n.. list-table::\n\n{rows}\n{missing}"
         f".. toctree::\n   :hidden:\n\n{pages}"
     )
 
@@ -143,7 +144,20 @@ def leave_out(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options
     return None
 
 
+def escape(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: Any):
+    """`|r|` of the definitions' formulas, and `*shape` in shapes, are no markup."""
+    inside = False
+    for number, line in enumerate(lines):
+        inside = inside or line in ("See Also", "Examples")
+        if not inside and not line.lstrip().startswith(">>>"):
+            line = re.sub(r"(?<![\w*`\\])\*(?=[A-Za-z])", r"\*", line)
+            if name.startswith("relpos.reference"):
+                line = line.replace("|", r"\|")
+            lines[number] = line
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-skip-member", leave_out)
+    app.connect("autodoc-process-docstring", escape, priority=400)  # before numpydoc
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Code spans with a public name in full become links; links of the repository's texts."""
+"""Links of code spans that are public names in full, and of the repository's texts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from sphinx.util.nodes import make_refnode
 
 LOG = logging.getLogger(__name__)
 NAME = re.compile(r"(relpos(?:\.[A-Za-z]\w*)+)(\(\))?")
+#: Spans that look like names: a file, and what the change log says of wrong ones.
+NO_NAMES = {"relpos.h", "relpos.name", "relpos.rope"}
 #: Texts of the repository that are pages of the site.
 PAGES = {
     "CONTRIBUTING.md": "contributing.md",
@@ -51,7 +53,9 @@ class LinkNames(SphinxPostTransform):
 
 
 def known_otherwise(name: str) -> bool:
-    """A name that has no page: of torch where torch is not, or of a private module."""
+    """Of torch where torch is not, a private module, or no name at all."""
+    if name in NO_NAMES:
+        return True
     if name.startswith("relpos.torch") and "relpos.torch" not in modules():
         return True
     try:
@@ -63,9 +67,9 @@ def known_otherwise(name: str) -> bool:
 def missing(app: Sphinx, env: Any, node: Any, contnode: Any) -> None:
     """A reference to a name of relpos that is not there is a warning."""
     name = node.get("reftarget", "")
-    if node.get("refdomain") == "py" and NAME.fullmatch(name):
-        if not known_otherwise(name):
-            LOG.warning("no public name %s", name, location=node)
+    ours = node.get("refdomain") == "py" and NAME.fullmatch(name)
+    if ours and not known_otherwise(name):
+        LOG.warning("no public name %s", name, location=node)
 
 
 def between_pages(root: Path, file: str, text: str) -> str:

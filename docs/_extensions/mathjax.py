@@ -1,4 +1,4 @@
-"""MathJax from Debian's libjs-mathjax, copied into the site: formulas need no network."""
+"""MathJax from Debian's libjs-mathjax in the site: formulas need no network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def copy_mathjax(app: Sphinx) -> None:
 
 
 def configure(app: Sphinx, config: Any) -> None:
-    """Version 2 is configured by the page; the other two by keywords it does not know."""
+    """Version 2 is set up by the page that loads it."""
     config.mathjax_path = "mathjax/MathJax.js"
     config.mathjax2_config = SETTINGS
 

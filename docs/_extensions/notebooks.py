@@ -101,7 +101,9 @@ class Gallery(SphinxDirective):
         cards = []
         for notebook in notebooks():
             self.env.note_dependency(str(FOLDER / f"{notebook.name}.ipynb"))
-            image = f":img-top: /{MADE}/{notebook.name}.png\n:img-alt: {notebook.title}\n"
+            image = (
+                f":img-top: /{MADE}/{notebook.name}.png\n:img-alt: {notebook.title}\n"
+            )
             if notebook.picture:
                 (folder / f"{notebook.name}.png").write_bytes(notebook.picture)
             cards.append(

@@ -1,0 +1,66 @@
+"""The site's pages: one for each scheme, examples that run, links checked as built."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+from documents import ROOT, run_examples
+
+from relpos._catalogue.schemes import SCHEMES
+
+DOCS = ROOT / "docs"
+if not (DOCS / "conf.py").exists():
+    pytest.skip("no documents beside tests/", allow_module_level=True)
+
+sys.path.insert(0, str(DOCS))
+check_links = importlib.import_module("check_links")
+
+PAGES = {"functions.md": 6, "second-opinion.md": 9, "threads.md": 7}
+HEADINGS = ["Formula", "Picture", "Traps"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_give_the_output_they_show(page):
+    run_examples(f"docs/{page}", PAGES[page])
+
+
+def test_the_layer_s_examples_give_the_output_they_show(monkeypatch):
+    monkeypatch.chdir(ROOT)  # a recorded file is named from there
+    run_examples("docs/pytorch-layers.md", 11)
+
+
+def test_every_scheme_has_a_page_and_every_page_a_scheme():
+    pages = {path.stem for path in (DOCS / "schemes").glob("*.md")}
+    assert pages - {"index"} == {scheme.name for scheme in SCHEMES}
+
+
+@pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES])
+def test_pages_of_schemes_have_the_same_parts(scheme):
+    text = (DOCS / "schemes" / f"{scheme}.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert lines[0].startswith("# ")
+    assert [line[3:] for line in lines if line.startswith("## ")] == HEADINGS
+    assert text.count("$$") >= 2
+    assert text.count("```{picture} ") == 1
+    assert "\n- " in text.partition("## Traps")[2]
+
+
+def test_links_that_lead_nowhere_and_other_hosts_are_found(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="#here">1</a><a href="#there">2</a>'
+        '<a href="b.html#part">3</a><a href="b.html#none">4</a><a href="c.html">5</a>'
+        '<a href="https://arxiv.org/abs/1803.02155">6</a>'
+        '<script src="https://cdn.example/x.js"></script><img src="data:,x">'
+        '<link rel="next" href="b.html"><img src="b.png">',
+        encoding="utf-8",
+    )
+    (tmp_path / "b.html").write_text('<h1 id="part">b</h1>', encoding="utf-8")
+    assert check_links.faults(tmp_path) == [
+        "a.html: loads https://cdn.example/x.js",
+        "a.html: #there leads nowhere",
+        "a.html: b.html#none leads nowhere",
+        "a.html: c.html leads nowhere",
+        "a.html: b.png leads nowhere",
+    ]
