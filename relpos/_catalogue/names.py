@@ -165,6 +165,7 @@ TRIED = {
     "plot.buckets": "plot_buckets",
     "plot.grid_bias": "grid_bias plot_grid",
     "plot.rotary_wheel": "rotary_wheel",
+    "plot.piano_roll": "piano_roll plot_notes",
     "plot.wavelengths": "wavelengths",
     "plot.decay": "decay long_term_decay",
     "plot.fingerprint": "fingerprint",

@@ -1,9 +1,10 @@
-"""Facts as data: what an overview compares, slips of documents, experiments' results.
+"""Facts as data: what an overview compares, slips of documents, results, chorales.
 
 `relpos/data/overview.toml` and `slips.toml` hold the first two, to be read as they are;
 functions give their tables as lists of named tuples, which show themselves as tables.
 The arrays beside them are recorded cases of the demo. `experiment` gives what the
-experiments of a source tree's `docs/experiments.md` found.
+experiments of a source tree's `docs/experiments.md` found, and `chorales` is music to
+train on.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import Any, NamedTuple, TypeVar
 from relpos._checks import as_choice
 from relpos._text import html_table, table_lines
 from relpos.data._experiments import Experiment, experiment
+from relpos.data._music import Chorale, chorales
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 __all__ = [
+    "Chorale",
     "Comparison",
     "Experiment",
     "Family",
     "Slip",
+    "chorales",
     "comparison",
     "experiment",
     "families",

@@ -42,6 +42,9 @@ from relpos.plot.maps import (
 from relpos.plot.offsets import (
     relative_position_map as relative_position_map,
 )
+from relpos.plot.rolls import (
+    piano_roll as piano_roll,
+)
 from relpos.plot.skewing import (
     skew_steps as skew_steps,
 )

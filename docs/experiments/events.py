@@ -1,0 +1,75 @@
+"""Music in four voices as a sequence of events, and back.
+
+At each time at which a note begins or a voice falls silent: one event for each such
+voice, soprano first, then how long to wait for the next such time. A note sounds until
+the next event of its voice. 205 kinds of event: 4 voices of 46 pitches, 4 silences,
+waits of 1 to 16 sixteenths, and the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["END", "EVENTS", "LOWEST", "PITCHES", "events_of", "notes_of"]
+
+VOICES = 4
+LOWEST, PITCHES = 36, 46  # from the low C of the bass to the high A of the soprano
+SILENCE = VOICES * PITCHES
+WAIT = SILENCE + VOICES - 1  # WAIT + n: n sixteenths
+LONGEST_WAIT = 16
+END = WAIT + LONGEST_WAIT + 1
+EVENTS = END + 1
+
+Array = NDArray[Any]
+
+
+def events_of(notes: Array) -> Array:
+    """The events of rows of voice, pitch, start and length, as of `relpos.data`."""
+    changes = {}  # of (time, voice) to an event
+    for voice, _, start, length in notes:
+        changes[start + length, voice] = SILENCE + voice
+    for voice, pitch, start, _ in notes:  # a note that follows hides the silence
+        changes[start, voice] = voice * PITCHES + pitch - LOWEST
+    last = max(time for time, _ in changes)
+    events, now = [], 0
+    for time, voice in sorted(changes):
+        if time == last:
+            break
+        events += _waits(time - now)
+        events.append(changes[time, voice])
+        now = time
+    return np.array([*events, *_waits(last - now), END])
+
+
+def _waits(length: int) -> list[int]:
+    """The events that let so many sixteenths pass."""
+    whole, rest = divmod(int(length), LONGEST_WAIT)
+    return [WAIT + LONGEST_WAIT] * whole + [WAIT + rest] * (rest > 0)
+
+
+def notes_of(events: Array) -> Array:
+    """The notes of any sequence of events, to its end or its last event."""
+    notes: list[list[int]] = []
+    sounding: dict[int, list[int]] = {}
+    now = 0
+    for event in (int(event) for event in events):
+        if event == END:
+            break
+        if event > WAIT:
+            now += event - WAIT
+            continue
+        voice = event - SILENCE if event >= SILENCE else event // PITCHES
+        if before := sounding.pop(voice, None):
+            before[3] = now - before[2]
+        if event < SILENCE:
+            sounding[voice] = [voice, LOWEST + event % PITCHES, now, 0]
+            notes.append(sounding[voice])
+    for note in sounding.values():
+        note[3] = now - note[2]
+    heard = sorted(
+        (note for note in notes if note[3]), key=lambda note: (note[2], note[0])
+    )
+    return np.array(heard, np.int64).reshape(-1, 4)
