@@ -1,5 +1,5 @@
-/* base.h: the parameters of the objects for the compiler's default target (SSE2 on x86-64,
- * NEON on arm64): 16-byte vectors. What every CPU can run. */
+/* base.h: the parameters of the objects for the compiler's default target (SSE2 on x86-64):
+ * 16-byte vectors, which it makes of what there is. What every CPU can run. */
 #ifndef RELPOS_ISA_BASE_H
 #define RELPOS_ISA_BASE_H
 

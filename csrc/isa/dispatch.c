@@ -9,6 +9,10 @@ always(void)
 
 extern const rp_kernels rp_base_f32, rp_base_f64;
 
+#if defined(__aarch64__)
+extern const rp_kernels rp_neon_f32, rp_neon_f64;
+#endif
+
 #if defined(__x86_64__)
 extern const rp_kernels rp_avx2_f32, rp_avx2_f64, rp_avx512_f32, rp_avx512_f64;
 
@@ -29,6 +33,9 @@ has_avx512(void)
 
 const rp_isa rp_isas[RP_ISAS] = {
     {"base", always, {&rp_base_f32, &rp_base_f64}},
+#if defined(__aarch64__)
+    {"neon", always, {&rp_neon_f32, &rp_neon_f64}},
+#endif
 #if defined(__x86_64__)
     {"avx2", has_avx2, {&rp_avx2_f32, &rp_avx2_f64}},
     {"avx512", has_avx512, {&rp_avx512_f32, &rp_avx512_f64}},

@@ -37,6 +37,8 @@ typedef struct {
 
 #if defined(__x86_64__)
 enum { RP_ISAS = 3 };
+#elif defined(__aarch64__)
+enum { RP_ISAS = 2 };
 #else
 enum { RP_ISAS = 1 };
 #endif

@@ -1,0 +1,11 @@
+/* neon.h: the parameters of the objects for 64-bit ARM, whose every CPU has 16-byte vectors,
+ * fused multiply-add and 32 registers: no target region. */
+#ifndef RELPOS_ISA_NEON_H
+#define RELPOS_ISA_NEON_H
+
+#define RP_VECTOR_BYTES 16
+#define RP_MR 8 /* 8 x 2 accumulators, 2 columns of B and 8 of A: 26 of 32 registers */
+#define RP_QUERY_TILE 32
+#define RP_HAS_FMA 1
+
+#endif
