@@ -12,7 +12,7 @@ import re
 import numpy as np
 import problems
 import pytest
-from documents import ROOT, section
+from documents import ROOT, text
 from oracle_gradients import NAMES
 
 import relpos
@@ -104,15 +104,15 @@ def operands_that_no_random_problem_has(schemes):
     return {names for names in given if frozenset(names) - NO_TABLES not in tried}
 
 
-def recipes_that_the_readme_leaves_out(schemes):
+def recipes_that_the_functions_leave_out(schemes):
     """Names, words apart or not; what begins as another recipe is a part of it."""
-    text = section("README.md", "Functions").lower()
+    page = text("docs/functions.md").lower()
     names = {name.split(".")[1] for name in functions_of(schemes)
              if name.startswith("recipes.")}  # fmt: skip
     whole = {n for n in names if not any(n.startswith(f"{m}_") for m in names)}
     apart = r"(?<=[a-z])(?=\d)|_"
     words = {name: r"[\W_]?".join(re.split(apart, name)) for name in whole}
-    return {name for name in whole if not re.search(rf"\b{words[name]}\b", text)}
+    return {name for name in whole if not re.search(rf"\b{words[name]}\b", page)}
 
 
 def labels_of_benchmarks_that_name_no_scheme(schemes):
@@ -137,10 +137,10 @@ CHECKS = {
     families_and_schemes_without_each_other: without("conv_encoding"),
     functions_of_another_family_in_the_overview: without("alibi"),
     operands_that_no_random_problem_has: one_more(operands=("rel_query",)),
-    recipes_that_the_readme_leaves_out: one_more(functions=("recipes.longformer",)),
+    recipes_that_the_functions_leave_out: one_more(functions=("recipes.longformer",)),
     labels_of_benchmarks_that_name_no_scheme: without("fire_attention"),
 }
-NEEDS_SOURCES = {recipes_that_the_readme_leaves_out}
+NEEDS_SOURCES = {recipes_that_the_functions_leave_out}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
