@@ -18,7 +18,7 @@ from relpos._checks import (
     reject_foreign,
 )
 from relpos.plot.lines import check_limits, colours_of, draw_lines
-from relpos.plot.panel import Array, axes_of, look_of
+from relpos.plot.panel import Array, axes_of, look_of, with_prefix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,8 +97,10 @@ def plan_bars(
     colours = [*[other] * (len(names) - 1), own]
     # an edge of 0 bytes has no place on the scale
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
-    ax.bar_label(bars, [f"{size:.3g}" for size in sizes], padding=3)
-    ax.margins(x=0.15)
+    written = with_prefix("B" if chosen == "bytes" else "")
+    ax.bar_label(bars, [written(float(f"{size:.3g}")) for size in sizes], padding=3)
+    ax.margins(x=0.25)
+    ax.xaxis.set_major_formatter(written)
     ax.invert_yaxis()
     ax.set(xlabel=_QUANTITIES[chosen])
     if look.limits != (None, None):

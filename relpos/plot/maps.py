@@ -277,7 +277,7 @@ def attention_heads(
     look, across = look_of(vmin, vmax, cmap, title), as_int("columns", columns, 1)
     center = 0.0 if _signed(array, look) else None
     one = Look(between(look.limits, reach(array), center), look.cmap)
-    panels = panels_of(figure, len(array), across, look)
+    panels = panels_of(figure, len(array), across, look, below=places[1])
     for n, ax in enumerate(panels):
         heat_map("heads", array[n], ax, one, center=center, bar=False)
         ax.set_title(f"head {n}")

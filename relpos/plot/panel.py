@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+    from matplotlib.ticker import Formatter
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
@@ -96,12 +97,21 @@ def figure_of(figure: Figure | None, width: float, height: float) -> Figure:
 
 
 def panels_of(
-    figure: Figure | None, count: int, columns: int, look: Look, side: float = 3.0
+    figure: Figure | None,
+    count: int,
+    columns: int,
+    look: Look,
+    side: float = 3.0,
+    below: list[str] | None = None,
 ) -> Array:
-    """New axes of a figure, `columns` in a row, with its title above them."""
+    """New axes of a figure, `columns` in a row, with its title above them.
+
+    A new figure has room for the tokens below the last row, which are slanted.
+    """
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = figure_of(figure, side * columns + 0.8, side * rows)
+    room = 0.3 + 0.06 * max(map(len, below)) if below else 0.0
+    figure = figure_of(figure, side * columns + 0.8, side * rows + room)
     if look.title is not None:
         figure.suptitle(look.title)
     made = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
@@ -178,6 +188,13 @@ def as_pairs(
         if not (0 <= i < shape[0] and 0 <= j < shape[1]):
             raise IndexError(f"{name}: got {(i, j)}; expected a pair of {shape}")
     return found
+
+
+def with_prefix(unit: str) -> Formatter:
+    """Writes numbers as 3.2 k, 3.2 M, with the unit after it."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit, sep=" ")
 
 
 def name_places(axis: Any, tokens: list[str] | None) -> None:

@@ -122,7 +122,7 @@ def score_terms(
     drawn = {_TITLES[name]: term for name, term in terms.items()} | {"sum": total}
     farthest = max(map(reach, drawn.values()))
     one = Look(between(look.limits, farthest, 0.0), look.cmap)
-    panels = panels_of(figure, len(drawn), 5, look, side=2.6)
+    panels = panels_of(figure, len(drawn), 5, look, 2.6, places[1])
     for ax, (name, term) in zip(panels, drawn.items(), strict=True):
         heat_map("terms", term, ax, one, bar=False)
         ax.set_title(name)

@@ -48,6 +48,11 @@ def test_bars_of_a_plan(quantity):
     assert ax.get_xscale() == "log" and ax.get_title() == "Shaw"
     colours = [bar.get_facecolor() for bar in ax.patches]
     assert colours.count(colours[-1]) == 1  # relpos apart
+    written = {"bytes": "B", "flops": ""}[quantity]
+    for size, text in zip(widths, ax.texts, strict=True):
+        number, unit = text.get_text().split(" ")
+        scale = {"k": 1e3, "M": 1e6, "G": 1e9}[unit.removesuffix(written)]
+        assert float(number) * scale == pytest.approx(size, rel=5e-3)
     same = plot.plan_bars(plan, quantity=quantity, vmin=1e3, vmax=1e12, ax=new())
     assert same.get_xlim() == (1e3, 1e12)
     with pytest.raises(ValueError, match=r"vmin: got 0.0; expected more than 0"):
@@ -155,3 +160,15 @@ def test_several_encodings_each_with_tokens_of_its_own():
         plot.encoding_maps(encodings, tokens={"d": ["x"]})
     with pytest.raises(ValueError, match=r"tokens\['b'\]: got 2; expected 3"):
         plot.encoding_maps(encodings, tokens={"b": ["x", "y"]})
+
+
+def test_new_figures_have_room_for_long_tokens():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    weights, long = np.ones((2, 3, 3)), ["networks"] * 3
+    heights = []
+    for tokens in (None, long):
+        panels = plot.attention_heads(weights, tokens=tokens)
+        panels[0].figure.canvas.draw()
+        heights.append(panels[0].get_window_extent().height)
+        pyplot.close(panels[0].figure)
+    assert heights[1] >= heights[0]

@@ -95,6 +95,7 @@ def test_no_call_loads_a_module(child):
 OPTIONAL = {
     "panel.py": {
         *("axes_of", "colormap_from", "colormap_of", "figure_of", "frame"),
+        "with_prefix",
     },
     "pictures.py": {"pictures", "put"},
     "_models.py": {"register", "replace_attention", "_need_transformers"},
