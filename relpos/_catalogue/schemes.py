@@ -173,7 +173,7 @@ SCHEMES = (
     Scheme(
         "rotary",
         (
-            *("apply_rotary", "apply_rotary_backward"),
+            *("apply_rotary", "apply_rotary_backward", "nn.Rotary"),
             *("rotary_frequencies", "rotary_magnitude", "xpos_magnitude"),
             *("rotary_from_config", "mrope_angles", "axial_angles"),
             *("recipes.pope", "recipes.pope_backward"),
@@ -257,7 +257,8 @@ SCHEMES = (
     Scheme(
         "rel_bias",
         (
-            *("attention", "recipes.swin", "nn.DynamicPositionBias"),
+            *("attention", "nn.DynamicPositionBias", "nn.LearnedBias"),
+            "recipes.swin",
             *("recipes.swin_v2", "recipes.swin_v2_backward"),
             *("recipes.beit", "recipes.beit_backward"),
         ),
@@ -268,7 +269,7 @@ SCHEMES = (
     ),
     Scheme(
         "alibi",
-        ("alibi_bias", "alibi_bias_backward", "alibi_slopes"),
+        ("alibi_bias", "alibi_bias_backward", "alibi_slopes", "nn.ALiBi"),
         "linear biases (ALiBi)",
         models=("BLOOM", "MPT"),
         operands=("rel_bias",),
@@ -285,7 +286,7 @@ SCHEMES = (
     Scheme(
         "t5",
         (
-            *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket"),
+            *("recipes.t5", "t5_bias", "t5_bias_backward", "t5_bucket", "nn.T5Bias"),
             *("recipes.mpnet", "recipes.umt5", "recipes.longt5_local"),
             *("recipes.wavlm", "recipes.wavlm_backward"),
             *("recipes.layoutlmv3", "recipes.layoutlmv3_backward"),
@@ -329,7 +330,7 @@ SCHEMES = (
     ),
     Scheme(
         "fire_attention",
-        ("fire_attention", "fire_bias", "fire_bias_backward"),
+        ("fire_attention", "fire_bias", "fire_bias_backward", "nn.FIRE"),
         "learned function (FIRE)",
         models=("FIRE",),
         synonyms=("fire",),

@@ -21,8 +21,24 @@ from relpos.nn.absolute import (
     LearnedAPE as LearnedAPE,
     SinusoidalEncoding as SinusoidalEncoding,
 )
+from relpos.nn.activation import (
+    GELU as GELU,
+    ReLU as ReLU,
+)
 from relpos.nn.bias import (
     DynamicPositionBias as DynamicPositionBias,
+)
+from relpos.nn.biases import (
+    ALiBi as ALiBi,
+    LearnedBias as LearnedBias,
+    T5Bias as T5Bias,
+)
+from relpos.nn.block import (
+    TransformerLayer as TransformerLayer,
+)
+from relpos.nn.compose import (
+    Residual as Residual,
+    Sequential as Sequential,
 )
 from relpos.nn.conformer import (
     ConformerGradients as ConformerGradients,
@@ -37,8 +53,14 @@ from relpos.nn.dropout import (
 from relpos.nn.embedding import (
     Embedding as Embedding,
 )
+from relpos.nn.feed_forward import (
+    FeedForward as FeedForward,
+)
 from relpos.nn.files import (
     load_file as load_file,
+)
+from relpos.nn.fire import (
+    FIRE as FIRE,
 )
 from relpos.nn.linear import (
     LayerNorm as LayerNorm,
@@ -55,6 +77,10 @@ from relpos.nn.module import (
     LoadResult as LoadResult,
     Module as Module,
 )
+from relpos.nn.multihead import (
+    MultiheadAttention as MultiheadAttention,
+    MultiheadGradients as MultiheadGradients,
+)
 from relpos.nn.music import (
     RelativeGlobalAttention as RelativeGlobalAttention,
 )
@@ -65,6 +91,12 @@ from relpos.nn.optim import (
 )
 from relpos.nn.parameter import (
     Parameter as Parameter,
+)
+from relpos.nn.position import (
+    Position as Position,
+)
+from relpos.nn.rotary import (
+    Rotary as Rotary,
 )
 from relpos.nn.shaw import (
     ShawAttention as ShawAttention,

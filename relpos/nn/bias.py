@@ -9,7 +9,7 @@ import numpy as np
 from relpos._checks import Array, as_flag, quiet
 from relpos.nn._inputs import as_size
 from relpos.nn.linear import Linear
-from relpos.nn.module import Module
+from relpos.nn.position import DistanceBias
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DynamicPositionBias"]
 
 
-class DynamicPositionBias(Module):
+class DynamicPositionBias(DistanceBias):
     r"""One attention bias per head and relative position, from a small network.
 
     .. math::

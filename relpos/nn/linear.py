@@ -44,6 +44,23 @@ def _sum_outer(grad: Array, x: Array) -> Array:
     return total
 
 
+def affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Map the last axis: x W^T + b."""
+    y = product(_rows(x), weight.T)
+    if bias is not None:
+        y += bias
+    return y.reshape(*x.shape[:-1], len(weight))
+
+
+def affine_gradients(
+    grad: Array, x: Array, weight: Array
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of x, the weight and the bias of `affine`."""
+    rows = _rows(grad)
+    grad_x = product(rows, weight).reshape(x.shape)
+    return grad_x, _sum_outer(rows, _rows(x)), _sum_rows(rows)
+
+
 class Linear(Module):
     r"""Affine map of the last axis, as `torch.nn.Linear`.
 
@@ -144,10 +161,8 @@ class Linear(Module):
         """
         weight = self.weight.data
         array = as_input("x", x, self.dtype, ("...", weight.shape[1]))
-        y = product(_rows(array), weight.T)
-        if self.bias is not None:
-            y += self.bias.data
-        return self._remember(y.reshape(*array.shape[:-1], weight.shape[0]), array)
+        bias = None if self.bias is None else self.bias.data
+        return self._remember(affine(array, weight, bias), array)
 
     @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
@@ -185,11 +200,11 @@ class Linear(Module):
         Parameter : Where the gradients are added.
         """
         grad, x = self._recall(grad_out)
-        rows = _rows(grad)
-        self.weight.add_grad(_sum_outer(rows, _rows(x)))
+        grad_x, grad_weight, grad_bias = affine_gradients(grad, x, self.weight.data)
+        self.weight.add_grad(grad_weight)
         if self.bias is not None:
-            self.bias.add_grad(_sum_rows(grad))
-        return product(rows, self.weight.data).reshape(x.shape)
+            self.bias.add_grad(grad_bias)
+        return grad_x
 
 
 class LayerNorm(Module):

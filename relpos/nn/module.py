@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -67,6 +68,9 @@ class Module:
     ----------
     training : bool
         Whether dropout is on. True until `eval` is called, as in PyTorch.
+    attends : bool
+        Whether a call takes keywords of attention, such as `key_lengths`: `Sequential`
+        and `Residual` then hand them on. False unless a class says otherwise.
 
     Raises
     ------
@@ -105,15 +109,19 @@ class Module:
     """
 
     training: bool = True
+    attends: bool = False
     dtype: np.dtype[Any] = np.dtype(np.float32)
+    #: How the names of a part's parameters begin, where not with the part's and a dot.
+    _prefixes: Mapping[str, str] = {}
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
 
     def __repr__(self) -> str:
         if self._settings is None:
-            parts = [f"  {name}: {child!r}" for name, child in _children(self)]
-            return "\n".join([f"{type(self).__name__}(", *parts, ")"])
+            parts = [f"{name}: {child!r}" for name, child in _children(self)]
+            lines = indent("\n".join(parts) + "\n" * bool(parts), "  ")
+            return f"{type(self).__name__}(\n{lines})"
         text = [f"{name}={value!r}" for name, value in self._settings.items()]
         return f"{type(self).__name__}({', '.join([*text, f'dtype={self.dtype}'])})"
 
@@ -353,4 +361,4 @@ def _entries(
     for name, array in module._computed().items():
         yield prefix + name, array
     for name, child in _children(module):
-        yield from _entries(child, f"{prefix}{name}.")
+        yield from _entries(child, prefix + module._prefixes.get(name, f"{name}."))

@@ -28,6 +28,21 @@ LAYERS = {
         [X],
     ),
     "ShawAttention": (lambda **k: nn.ShawAttention(6, 2, 3, rng=0, **k), [X] * 3),
+    "MultiheadAttention": (
+        lambda **k: nn.MultiheadAttention(6, 2, position="shaw", rng=0, **k),
+        [X] * 3,
+    ),
+    "MultiheadAttention, rotary": (
+        lambda **k: nn.MultiheadAttention(6, 3, position="rope", rng=0, **k),
+        [X],
+    ),
+    "TransformerLayer": (
+        lambda **k: nn.TransformerLayer(6, 2, position="alibi", rng=0, **k),
+        [X],
+    ),
+    "FeedForward": (lambda **k: nn.FeedForward(6, activation="gelu", rng=0, **k), [X]),
+    "ReLU": (lambda **k: nn.ReLU(**k), [X]),
+    "Rotary": (lambda **k: nn.Rotary(6, **k), [X]),
     "RelPartialLearnableMultiHeadAttn": (xl, [X, (4, 6)]),
     "RelPartialLearnableMultiHeadAttn, pre_lnorm": (
         lambda **k: xl(pre_lnorm=True, **k),
@@ -46,6 +61,10 @@ LAYERS = {
 UNFED = {
     "Embedding": (lambda **k: nn.Embedding(9, 6, rng=0, **k), np.arange(5) % 3),
     "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 6, rng=0, **k), np.ones(X)),
+    "ALiBi": (lambda **k: nn.ALiBi(2, learned=True, **k), 5),
+    "T5Bias": (lambda **k: nn.T5Bias(2, rng=0, **k), 5),
+    "LearnedBias": (lambda **k: nn.LearnedBias(2, 3, rng=0, **k), 5),
+    "FIRE": (lambda **k: nn.FIRE(2, 4, rng=0, **k), 5),
     "DynamicPositionBias": (
         lambda **k: nn.DynamicPositionBias(5, 2, 2, log_distance=True, rng=0, **k),
         5,

@@ -37,6 +37,8 @@ OF_NO_SCHEME = {
     *("get_num_threads", "set_num_threads", "threads", "show_config"),
     "recipes.from_config",
     *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
+    *("nn.ReLU", "nn.GELU", "nn.FeedForward", "nn.Sequential", "nn.Residual"),
+    *("nn.MultiheadAttention", "nn.TransformerLayer", "nn.Position"),
 }
 SOURCES = (ROOT / "README.md").exists()
 

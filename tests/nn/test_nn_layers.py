@@ -121,17 +121,25 @@ def test_gradients_by_differences(name):
         assert found == pytest.approx(want, rel=1e-8, abs=1e-8)
 
 
-@pytest.mark.parametrize("name", ["LearnedAPE", "Embedding", "DynamicPositionBias"])
+#: Layers without an input to differentiate, and what they are called with.
+UNFED = {
+    "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 3, **k), np.zeros((2, 5))),
+    "Embedding": (lambda **k: nn.Embedding(9, 3, **k), [[1, 8], [1, 0]]),
+    "DynamicPositionBias": (
+        lambda **k: nn.DynamicPositionBias(5, 2, 2, log_distance=True, **k),
+        6,
+    ),
+    "ALiBi": (lambda **k: nn.ALiBi(3, learned=True, **k), 6),
+    "T5Bias": (lambda **k: nn.T5Bias(3, 8, 20, **k), 40),
+    "LearnedBias": (lambda **k: nn.LearnedBias(3, 4, **k), 9),
+    "FIRE": (lambda **k: nn.FIRE(3, 4, max_distance=40, **k), 9),
+}
+
+
+@pytest.mark.parametrize("name", UNFED)
 def test_gradients_of_layers_without_an_input_to_differentiate(name):
-    layer = {
-        "LearnedAPE": lambda: nn.LearnedAPE(9, 3, rng=0, dtype="float64"),
-        "Embedding": lambda: nn.Embedding(9, 3, rng=0, dtype="float64"),
-        "DynamicPositionBias": lambda: nn.DynamicPositionBias(
-            5, 2, 2, log_distance=True, rng=0, dtype="float64"
-        ),
-    }[name]()
-    argument = {"LearnedAPE": np.zeros((2, 5)), "Embedding": [[1, 8], [1, 0]]}
-    run = argument.get(name, 6)
+    make, run = UNFED[name]
+    layer = make(rng=0, dtype="float64")
     rng = np.random.default_rng(2)
     grad_out = rng.standard_normal(layer(run).shape)
     assert layer.backward(grad_out) is None

@@ -1,0 +1,376 @@
+"""Multi-head attention with any of the relative positions."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array, as_flag, quiet
+from relpos._text import in_short
+from relpos.nn._inputs import (
+    as_input,
+    as_probability,
+    as_size,
+    head_dim,
+    join_heads,
+    split_heads,
+    xavier_uniform,
+)
+from relpos.nn._schemes import as_position
+from relpos.nn.linear import Linear, affine, affine_gradients
+from relpos.nn.module import Module
+from relpos.nn.parameter import Parameter
+from relpos.nn.position import Position
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos.nn.module import Seed
+
+__all__ = ["MultiheadAttention", "MultiheadGradients"]
+
+#: An input, and which of query, key and value it is projected to: first, and past last.
+Part = tuple[Array, int, int]
+
+
+@in_short
+class MultiheadGradients(NamedTuple):
+    """Gradients of the inputs of `MultiheadAttention`, given more than a query.
+
+    Attributes
+    ----------
+    query : ndarray, (batch, Lq, embed_dim)
+    key : ndarray, (batch, Lk, embed_dim)
+    value : ndarray, (batch, Lk, embed_dim), or None
+        None if no value was given: then `key` has what it got as the value, too.
+
+    See Also
+    --------
+    MultiheadAttention.backward : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer, x = nn.MultiheadAttention(4, 1, rng=0), np.ones((1, 3, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(x, x)))
+    >>> grads.query.shape, grads.value
+    ((1, 3, 4), None)
+    """
+
+    query: Array
+    key: Array
+    value: Array | None
+
+
+class MultiheadAttention(Module):
+    r"""Multi-head attention, by any scheme of relative positions.
+
+    .. math::
+
+        out = W_o \, softmax(s) \, V + b_o, \quad
+        s_{ij} = \frac{q_i k_j}{\sqrt D} + position_{ij}
+
+    Where tokens stand is said by a layer, `position`, which gives the attention its
+    keywords and takes back their gradients: a layer of your own is as good as any, and
+    several attentions may share one. A name stands for the layer of a published scheme,
+    made for these heads, with further arguments by keyword:
+
+    ================  ============================================  ====================
+    `position`        arguments and defaults                        in the state
+    ================  ============================================  ====================
+    None                                                            nothing
+    "shaw"            max_relative_position=16, per_head=False,     rel_key, rel_value
+                      use_keys=True, use_values=True
+    "music"           max_len=1024, per_head=False; always causal,  rel_key
+                      and an IndexError beyond max_len
+    "transformer_xl"                                                pos_bias_u,
+                                                                    pos_bias_v,
+                                                                    pos_proj.weight
+    "t5"              those of `T5Bias`                             rel_bias
+    "alibi"           those of `ALiBi`                              slopes, if learned
+    "rope"            those of `Rotary`                             nothing
+    "fire"            those of `FIRE`                               w1, b1, w2, b2, c,
+                                                                    threshold
+    ================  ============================================  ====================
+
+    Parameters
+    ----------
+    embed_dim, num_heads : int
+        Width of inputs and output, and number of heads, which divides it.
+    dropout : float, default 0
+        On the attention weights.
+    bias : bool, default True
+        Whether the projections have biases.
+    is_causal : bool, default False
+        Whether the future is hidden.
+    window : (int or None, int or None), optional
+        Hide what is farther to the left or right, as in `relpos.attention`.
+    position : str or Position, optional
+        The scheme, of the table above, or a layer.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values and of dropout.
+    dtype : {float32, float64}
+    **sizes
+        Arguments of the layer that a name stands for.
+
+    Attributes
+    ----------
+    in_proj_weight : Parameter, (3 embed_dim, embed_dim)
+        Projections of query, key and value, one below the other.
+    in_proj_bias : Parameter, (3 embed_dim,), or None
+    out_proj : Linear
+    position : Position
+        The layer; in `state_dict` its parameters have no further prefix.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or none of the layer of `position`.
+    ValueError
+        A size is too small, `num_heads` does not divide `embed_dim`, or an argument is
+        out of its range.
+
+    See Also
+    --------
+    TransformerLayer : With a feed-forward network and normalisation around.
+    Position : How to write a scheme of your own.
+    relpos.torch.nn.RelativeMultiheadAttention : The same on tensors.
+
+    Notes
+    -----
+    Names and shapes in `state_dict` are those of ``torch.nn.MultiheadAttention``, and
+    with a position those of `relpos.torch.nn.RelativeMultiheadAttention`. What belongs
+    to the model is an argument of the constructor, what belongs to the data one of the
+    call. A query that sees no key gets the output's bias, where PyTorch gives nan.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; each
+       scheme's paper stands with its function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.MultiheadAttention(
+    ...     16, 2, is_causal=True, position="shaw", max_relative_position=4, rng=0
+    ... )
+    >>> x = np.random.default_rng(1).standard_normal((2, 10, 16), np.float32)
+    >>> out = layer(x)
+    >>> layer.backward(np.ones_like(out)).shape
+    (2, 10, 16)
+    >>> print(*layer.state_dict(), sep=", ")
+    in_proj_weight, in_proj_bias, out_proj.weight, out_proj.bias, rel_key, rel_value
+    """
+
+    attends = True
+    _prefixes = MappingProxyType({"position": ""})
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        is_causal: bool = False,
+        window: tuple[int | None, int | None] | None = None,
+        position: str | Position | None = None,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+        **sizes: Any,
+    ) -> None:
+        width, heads = as_size("embed_dim", embed_dim), as_size("num_heads", num_heads)
+        self.embed_dim, self.num_heads = width, heads
+        columns = head_dim(width, heads, ("embed_dim", "num_heads"))
+        self.dropout = as_probability("dropout", dropout)
+        self.is_causal = as_flag("is_causal", is_causal)
+        self.window = window
+        self._set_up(
+            rng,
+            dtype,
+            embed_dim=width,
+            num_heads=heads,
+            dropout=self.dropout,
+            bias=as_flag("bias", bias),
+            is_causal=self.is_causal,
+            window=window,
+            position=position,
+            **sizes,
+        )
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        start = xavier_uniform(self._rng, (3 * width, width), self.dtype)
+        self.in_proj_weight = Parameter(start)
+        self.in_proj_bias: Parameter | None = None
+        self.out_proj = Linear(width, width, bias, **options)
+        if self.out_proj.bias is not None:
+            self.in_proj_bias = Parameter(np.zeros(3 * width, self.dtype))
+            self.out_proj.bias.data[...] = 0
+        self.position = as_position(
+            position, sizes, {"num_heads": heads, "head_dim": columns}, options
+        )
+
+    @quiet
+    def __call__(
+        self,
+        query: ArrayLike,
+        key: ArrayLike | None = None,
+        value: ArrayLike | None = None,
+        attn_mask: ArrayLike | None = None,
+        *,
+        key_lengths: ArrayLike | None = None,
+        query_offset: int | None = None,
+    ) -> Array:
+        """Attend from query (batch, Lq, embed_dim) to key and value (batch, Lk, ...).
+
+        Parameters
+        ----------
+        query : array_like, (batch, Lq, embed_dim)
+            The tokens that attend.
+        key, value : array_like, (batch, Lk, embed_dim), optional
+            Without `value` the key is the value; without `key` the query is both.
+        attn_mask : array_like, broadcasts to (batch, num_heads, Lq, Lk), optional
+            True = may attend, or scores to add, as in `relpos.attention`.
+        key_lengths : int or array_like of int, (batch,), optional
+            Keys at and past it are padding.
+        query_offset : int, optional
+            Position of query 0 minus that of key 0. Default 0 where Lq and Lk are
+            equal, or `position` is None.
+
+        Returns
+        -------
+        ndarray, (batch, Lq, embed_dim)
+            What each query found, projected.
+
+        Raises
+        ------
+        TypeError
+            An array is not floating or of a wider dtype than the layer, or an option is
+            of the wrong kind.
+        ValueError
+            A shape does not fit, a value is given without a key, or Lq and Lk differ
+            and `query_offset` is not given.
+        MemoryError
+            Out of memory.
+
+        See Also
+        --------
+        relpos.attention : The attention inside, as a function.
+        """
+        parts = self._read(query, key, value)
+        q, k, v = self._project(parts)
+        offset = self._offset(query_offset, q.shape[-2], k.shape[-2])
+        place = q.shape[-2], k.shape[-2], offset
+        keywords: dict[str, Any] = {
+            "attn_mask": attn_mask,
+            "is_causal": self.is_causal,
+            "window": self.window,
+            "key_lengths": key_lengths,
+            "query_offset": offset,
+            "dropout_p": self.dropout if self.training else 0.0,
+            "rng": self._rng,
+        }
+        keywords |= self.position.arguments(*place)
+        q = self.position.rotate(q, offset)
+        k = self.position.rotate(k)
+        result = self.position._function(q, k, v, **keywords, return_context=True)
+        out = self.out_proj(join_heads(result.out))
+        return self._remember(out, result.context, parts, place)
+
+    def _read(self, query: Any, key: Any, value: Any) -> list[Part]:
+        """Check the inputs, and say which of the three projections each is for."""
+        if key is None and value is not None:
+            raise ValueError("key: got None with a value; expected both, or neither")
+        shape: tuple[int | str, ...] = ("batch", "Lq", self.embed_dim)
+        queries = as_input("query", query, self.dtype, shape)
+        if key is None:
+            return [(queries, 0, 3)]
+        shape = (len(queries), "Lk", self.embed_dim)
+        keys = as_input("key", key, self.dtype, shape)
+        if value is None:
+            return [(queries, 0, 1), (keys, 1, 3)]
+        values = as_input("value", value, self.dtype, keys.shape)
+        return [(queries, 0, 1), (keys, 1, 2), (values, 2, 3)]
+
+    def _project(self, parts: list[Part]) -> list[Array]:
+        """Return query, key and value in heads, one product for each input."""
+        found: list[Array] = []
+        for x, first, last in parts:
+            rows = slice(first * self.embed_dim, last * self.embed_dim)
+            bias = None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
+            packed = affine(x, self.in_proj_weight.data[rows], bias)
+            found += np.split(packed, last - first, axis=-1)
+        return [split_heads(x, self.num_heads) for x in found]
+
+    def _offset(self, offset: Any, length: int, total: int) -> Any:
+        if offset is None and length != total and type(self.position) is not Position:
+            raise ValueError(
+                f"query_offset: got None for {length} queries and {total} keys; "
+                "expected an integer, as the position asks where query 0 stands"
+            )
+        return 0 if offset is None else offset
+
+    @quiet
+    def backward(self, grad_out: ArrayLike) -> Array | MultiheadGradients:
+        """Add the parameters' gradients and return those of the inputs.
+
+        Parameters
+        ----------
+        grad_out : array_like, (batch, Lq, embed_dim)
+            The gradient of what the layer returned.
+
+        Returns
+        -------
+        ndarray or MultiheadGradients
+            Of the query where it was given alone, else ``(query, key, value)``.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
+            the projections.
+        """
+        grad, context, parts, place = self._recall(grad_out)
+        grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
+        found = context.backward(grad_heads)
+        self.position.add_gradients(found, *place)
+        heads = [
+            self.position.rotate(found.query, place[2], inverse=True),
+            self.position.rotate(found.key, inverse=True),
+            found.value,
+        ]
+        query, *others = self._project_back(parts, heads)
+        if not others:
+            return query
+        return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
+
+    def _project_back(self, parts: list[Part], heads: list[Array]) -> list[Array]:
+        """Add the gradients of the projections and return those of their inputs."""
+        width, weight = self.embed_dim, self.in_proj_weight.data
+        grad_weight, grad_bias = np.empty_like(weight), np.empty_like(weight[:, 0])
+        grads = []
+        for x, first, last in parts:
+            packed = np.empty((*x.shape[:-1], (last - first) * width), self.dtype)
+            pieces = np.split(packed, last - first, axis=-1)
+            for piece, grad in zip(pieces, heads[first:last], strict=True):
+                split_heads(piece, self.num_heads)[...] = grad
+            rows = slice(first * width, last * width)
+            grad_x, grad_weight[rows], grad_bias[rows] = affine_gradients(
+                packed, x, weight[rows]
+            )
+            grads.append(grad_x)
+        self.in_proj_weight.add_grad(grad_weight)
+        if self.in_proj_bias is not None:
+            self.in_proj_bias.add_grad(grad_bias)
+        return grads

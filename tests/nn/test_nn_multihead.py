@@ -1,0 +1,234 @@
+"""MultiheadAttention by every position, alone and in blocks: gradients, sharing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layer_slopes import check_gradients
+
+import relpos
+from relpos import nn
+
+F64 = {"rng": 0, "dtype": "float64"}
+#: position -> its arguments
+SIZES = {
+    None: {},
+    "shaw": {"max_relative_position": 2},
+    "music": {"max_len": 12},
+    "transformer_xl": {},
+    "t5": {"num_buckets": 8, "max_distance": 6},
+    "alibi": {"learned": True},
+    "rope": {"base": 100.0},
+    "fire": {"width": 4, "max_distance": 3},
+}
+OBJECTS = {
+    "LearnedBias": lambda: nn.LearnedBias(2, 2, **F64),
+    "DynamicPositionBias": lambda: nn.DynamicPositionBias(3, 2, 1, **F64),
+    "Rotary, interleaved": lambda: nn.Rotary(4, interleaved=True, **F64),
+}
+X = np.random.default_rng(5).standard_normal((2, 7, 8))
+
+
+def named(position):
+    layer = nn.MultiheadAttention(8, 2, position=position, **SIZES[position], **F64)
+    if position == "fire":
+        layer.position.threshold.data[...] = 2.5  # at no query, where it has an edge
+    return layer
+
+
+def made(name):
+    if name in OBJECTS:
+        return nn.MultiheadAttention(8, 2, position=OBJECTS[name](), **F64)
+    return named(name)
+
+
+@pytest.mark.parametrize("name", [*SIZES, *OBJECTS])
+def test_gradients_of_self_attention(name):
+    check_gradients(made(name), [X], {"key_lengths": [7, 4]})
+
+
+@pytest.mark.parametrize("name", [*SIZES, *OBJECTS])
+@pytest.mark.parametrize("offset", [3, np.array([3, 1])], ids=["one", "each"])
+def test_gradients_of_attention_to_other_tokens(name, offset):
+    """Queries at positions of their own, with a mask; values apart or not."""
+    layer, mask = made(name), np.tri(4, 7, 3, dtype=bool)
+    if name in ("fire", None) and np.ndim(offset):
+        offset = 3  # FIRE is normalised by one position
+    keywords = {"attn_mask": mask, "query_offset": offset}
+    check_gradients(layer, [X[:, 2:6], X], keywords)
+    check_gradients(layer, [X[:, 2:6], X, X[::-1]], keywords)
+
+
+BLOCKS = {
+    "pre-norm": lambda: nn.TransformerLayer(
+        8, 2, 12, 0.1, "gelu", position="shaw", **F64
+    ),
+    "post-norm": lambda: nn.TransformerLayer(
+        8, 2, 12, 0.1, "gelu", False, is_causal=True, position="alibi", **F64
+    ),
+    "windowed": lambda: nn.TransformerLayer(
+        8, 2, activation="gelu", window=(2, 0), **F64
+    ),
+    "a row of blocks": lambda: nn.Sequential(
+        nn.MultiheadAttention(8, 2, position="t5", **F64),
+        nn.GELU(dtype="float64"),
+        nn.Residual(nn.FeedForward(8, 12, activation="gelu", **F64)),
+        nn.MultiheadAttention(8, 2, is_causal=True, position="rope", **F64),
+        nn.LayerNorm(8, dtype="float64"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_gradients_of_blocks(name):
+    check_gradients(BLOCKS[name](), [X], {"key_lengths": [7, 4]})
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_block_that_attends_to_other_tokens_has_their_gradient(pre_norm):
+    layer = nn.Residual(named(None), nn.LayerNorm(8, dtype="float64"), pre_norm)
+    check_gradients(layer, [X[:, :5], X[::-1]], {}, names=["x", "key"])
+
+
+def test_relu_by_its_definition():
+    layer = nn.ReLU(dtype="float64")
+    assert layer([-2.0, 0.0, 3.0]).tolist() == [0.0, 0.0, 3.0]
+    assert layer.backward([5.0, 6.0, 7.0]).tolist() == [0.0, 0.0, 7.0]
+
+
+# ---- what a position is -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t5", "rope", "LearnedBias", "DynamicPositionBias"])
+def test_a_position_may_be_shared(name):
+    """Attentions of unlike lengths share one; each adds to its gradient."""
+    apart = [made(name) for _ in range(2)]
+    apart[1].load_state_dict(apart[0].state_dict())
+    shared = apart[0].position
+    second = nn.MultiheadAttention(8, 2, position=shared, **F64)
+    second.load_state_dict(apart[0].state_dict())
+    inputs = X, X[:, :5]
+    for layer, x in zip(apart, inputs, strict=True):
+        layer.backward(np.ones_like(layer(x)))
+    grads = zip(
+        *[[p.grad for p in layer.position.parameters()] for layer in apart], strict=True
+    )
+    want = [sum(pair) for pair in grads]
+    apart[0].zero_grad()
+    both = apart[0], second
+    outs = [layer(x) for layer, x in zip(both, inputs, strict=True)]
+    for layer, out in zip(both, outs, strict=True):
+        layer.backward(np.ones_like(out))
+    for parameter, total in zip(shared.parameters(), want, strict=True):
+        np.testing.assert_allclose(parameter.grad, total, rtol=1e-12, atol=1e-14)
+    model = nn.Sequential(*both)
+    names = [name for name, _ in model.named_parameters()]
+    assert len(names) == 8 + len(want) and len({*names}) == len(names)
+
+
+def test_the_scheme_inside_is_that_of_relpos():
+    """Projections by hand around the function of the scheme."""
+    layer = named("shaw")
+    state = layer.state_dict()
+    packed = X @ state["in_proj_weight"].T + state["in_proj_bias"]
+    heads = [x.reshape(2, 7, 2, 4).swapaxes(1, 2) for x in np.split(packed, 3, -1)]
+    out = relpos.shaw_attention(*heads, state["rel_key"], state["rel_value"])
+    joined = out.swapaxes(1, 2).reshape(2, 7, 8)
+    want = joined @ state["out_proj.weight"].T + state["out_proj.bias"]
+    np.testing.assert_allclose(layer(X), want, rtol=1e-12, atol=1e-14)
+
+
+def test_a_position_of_your_own():
+    """Keywords are the parameters' names; gradients come back by them."""
+
+    class Sinks(nn.Position):
+        def __init__(self):
+            self.sinks = nn.Parameter(np.array([0.3, -0.2]))
+
+    layer = nn.MultiheadAttention(8, 2, position=Sinks(), **F64)
+    check_gradients(layer, [X], {})
+    assert "sinks" in layer.state_dict()
+
+
+@pytest.mark.parametrize("name", [n for n in SIZES if n not in (None, "music")])
+def test_attention_depends_on_the_order_of_tokens(name):
+    layer, order = made(name), [3, 1, 4, 0, 6, 2, 5]
+    assert not np.allclose(layer(X[:, order]), layer(X)[:, order], rtol=1e-3)
+    plain = named(None)
+    np.testing.assert_allclose(plain(X[:, order]), plain(X)[:, order], rtol=1e-10)
+
+
+def test_shaw_by_its_settings():
+    layer = nn.MultiheadAttention(
+        8, 2, position="shaw", max_relative_position=1, per_head=True, use_values=False
+    )
+    assert layer.state_dict()["rel_key"].shape == (2, 3, 4)
+    assert "rel_value" not in layer.state_dict()
+
+
+def test_alibi_is_fixed_unless_learned():
+    assert nn.ALiBi(3).state_dict() == {}
+    assert np.array_equal(nn.ALiBi(3, learned=True).slopes.data, relpos.alibi_slopes(3))
+
+
+def test_a_query_that_sees_no_key_gets_the_bias_of_the_output():
+    layer = named("alibi")
+    layer.out_proj.bias.data[...] = 7.0
+    assert np.array_equal(layer(X, key_lengths=[7, 0])[1], np.full((7, 8), 7.0))
+
+
+def test_dropout_is_off_after_eval():
+    layer = nn.TransformerLayer(8, 2, dropout=0.5, position="alibi", **F64)
+    assert not np.array_equal(layer(X), layer(X))
+    assert np.array_equal(layer.eval()(X), layer(X))
+
+
+# ---- repr and errors ----------------------------------------------------------------
+
+
+def test_repr_shows_settings_and_parts():
+    assert repr(named("t5")) == (
+        "MultiheadAttention(embed_dim=8, num_heads=2, dropout=0.0, bias=True, "
+        "is_causal=False, window=None, position='t5', num_buckets=8, max_distance=6, "
+        "dtype=float64)"
+    )
+    assert repr(nn.Sequential(nn.Residual(nn.ReLU()), nn.Rotary(2))) == (
+        "Sequential(\n"
+        "  0: Residual(\n"
+        "    layer: ReLU(dtype=float32)\n"
+        "    dropout: Dropout(p=0.0, dtype=float32)\n"
+        "    pre_norm=True\n"
+        "  )\n"
+        "  1: Rotary(head_dim=2, base=10000.0, interleaved=False, dtype=float32)\n"
+        ")"
+    )
+
+
+MHA = nn.MultiheadAttention
+BAD = [
+    (ValueError, "position: got 'x'; expected", lambda: MHA(8, 2, position="x")),
+    (TypeError, "position: got int; .*'t5'", lambda: MHA(8, 2, position=3)),
+    (
+        TypeError,
+        "max_len: got 3 with position='t5'; expected one of num_buckets, max_dist",
+        lambda: MHA(8, 2, position="t5", max_len=3),
+    ),
+    (TypeError, "max_len: got 3 with position=None", lambda: MHA(8, 2, max_len=3)),
+    (ValueError, "head_dim: got 3; exp.* even", lambda: MHA(6, 2, position="rope")),
+    (ValueError, "num_heads: got 3, .* d_model", lambda: nn.TransformerLayer(8, 3)),
+    (ValueError, "query_offset: got None for 4 q", lambda: named("t5")(X[:, 3:], X)),
+    (ValueError, "key: got None with a value", lambda: named("t5")(X, None, X)),
+    (IndexError, "rel_key: visible", lambda: named("music")(np.zeros((1, 13, 8)))),
+    (TypeError, "layers: got int", lambda: nn.Sequential(nn.ReLU(), 3)),
+    (TypeError, "layer: got type; expected a layer", lambda: nn.Residual(nn.ReLU)),
+    (TypeError, "key: got it for a Residual", lambda: nn.Residual(nn.ReLU())(X, key=X)),
+    (ValueError, "x: got .* keeps", lambda: nn.Residual(nn.Linear(8, 4, **F64))(X)),
+    (ValueError, "base: got -1.0; expected a pos", lambda: nn.Rotary(2, base=-1.0)),
+    (ValueError, "num_buckets: got 2", lambda: nn.T5Bias(2, num_buckets=2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error, pattern, call", BAD)
+def test_errors_name_the_argument(error, pattern, call):
+    with pytest.raises(error, match=rf"^{pattern}"):
+        call()
