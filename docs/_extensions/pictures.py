@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import matplotlib
 import numpy as np
 from docutils import nodes
+from docutils.parsers.rst import directives
 from matplotlib import pyplot
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -16,7 +17,8 @@ import relpos
 from relpos import plot
 
 MADE = "_made"
-RESOLUTION = 120
+RESOLUTION = 160
+SHOWN = 75  # pixels of the page for an inch of the figure
 
 
 def draw(code: str, path: Path, where: str) -> None:
@@ -34,6 +36,7 @@ class Picture(SphinxDirective):
     """The lines have np, plt, plot and relpos; the argument is read where it fails."""
 
     required_arguments = 1
+    option_spec: ClassVar = {"open": directives.flag}  # the lines are seen at once
     final_argument_whitespace = True
     has_content = True
 
@@ -41,15 +44,18 @@ class Picture(SphinxDirective):
         code = "\n".join(self.content)
         number = self.env.new_serialno("picture")
         file = f"{self.env.docname.replace('/', '-')}-{number}.png"
+        path = Path(self.env.srcdir) / MADE / file
         try:
-            draw(code, Path(self.env.srcdir) / MADE / file, self.env.docname)
+            draw(code, path, self.env.docname)
         except Exception as exc:
             raise self.error(f"the picture cannot be drawn: {exc!r}") from exc
-        image = nodes.image(uri=f"/{MADE}/{file}", alt=self.arguments[0])
+        width = int.from_bytes(path.read_bytes()[16:20], "big") * SHOWN // RESOLUTION
+        alt = self.arguments[0]
+        image = nodes.image(uri=f"/{MADE}/{file}", alt=alt, width=f"{width}px")
         lines = nodes.literal_block(code, code, language="python")
-        shown = nodes.raw(
-            "", '<details class="drawn-by"><summary>drawn by</summary>', format="html"
-        )
+        state = " open" if "open" in self.options else ""
+        opened = f'<details class="drawn-by"{state}><summary>drawn by</summary>'
+        shown = nodes.raw("", opened, format="html")
         self.set_source_info(image)
         return [image, shown, lines, nodes.raw("", "</details>", format="html")]
 

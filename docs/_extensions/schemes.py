@@ -43,13 +43,13 @@ def title_of(scheme: Scheme) -> str:
 def known_of(scheme: Scheme) -> str:
     """Models, functions and notebooks of a scheme, and what else it is called."""
     family = next(f for f in data.families() if f.name == scheme.family)
-    lines = [f"\nFamily: {family.name}; acts on {family.acts_on.replace(';', ',')}."]
+    models = ", ".join(scheme.models) or "None that relpos names"
+    lines = ["\n## Models that use it\n"]
+    lines.append(f"{models}. [All models](/models.md), a line of code each.\n")
+    lines.append(f"Family: {family.name} ({family.paper}).")
     if scheme.synonyms:
         called = ", ".join(f"`{name}`" for name in scheme.synonyms)
-        lines.append(f"Called also {called}.")
-    lines += ["\n## Models that use it\n"]
-    models = ", ".join(scheme.models) or "None that relpos names"
-    lines.append(f"{models}. [All models](/models.md), a line of code each.")
+        lines.append(f"In code the scheme is called {called}, too.")
     lines += ["\n## Functions\n"]
     for function in scheme.functions:
         name = f"relpos.{function}"
