@@ -28,7 +28,15 @@ extensions = [
     "myst_parser",
     "nbsphinx",
     "sphinx_design",
-    *("api", "links", "mathjax", "notebooks", "pictures", "schemes"),  # _extensions/
+    *(
+        "api",
+        "links",
+        "mathjax",
+        "notebooks",
+        "pictures",
+        "schemes",
+        "shown",
+    ),  # _extensions/
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 

@@ -62,14 +62,14 @@ def titled(title: str) -> str:
 
 
 def page_of(name: str, thing: Any) -> str:
-    """The page of a function or a class, with the notebooks that use it."""
+    """The page of a function or a class, with what shows it."""
     kind = "autoclass" if inspect.isclass(thing) else "autofunction"
     module, _, last = name.rpartition(".")
     options = "   :members:\n" if kind == "autoclass" else ""
     return (
         f"{titled(name)}.. currentmodule:: {module}\n\n"
         f".. {kind}:: {last}\n{options}\n"
-        f".. notebooks-with:: {name}\n"
+        f".. shown-in:: {name}\n"
     )
 
 
@@ -85,7 +85,7 @@ def of_module(name: str, module: ModuleType) -> str:
         if some:
             lines = "".join(f"   {n.rpartition('.')[2]}\n" for n in some)
             text += f"{title}\n{'-' * len(title)}\n\n.. autosummary::\n\n{lines}\n"
-    pages = "".join(f"   {n}\n" for n in names)
+    pages = "".join(f"   {n.rpartition('.')[2]} <{n}>\n" for n in names)
     return f"{text}.. toctree::\n   :hidden:\n\n{pages}"
 
 

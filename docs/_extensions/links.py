@@ -17,6 +17,9 @@ from sphinx.util.nodes import make_refnode
 
 LOG = logging.getLogger(__name__)
 NAME = re.compile(r"(relpos(?:\.[A-Za-z]\w*)+)(\(\))?")
+#: A name, with `relpos.` or without; no keyword, and no attribute of something else.
+WORD = re.compile(r"(?<![\w.])(?:relpos\.)?([A-Za-z_][\w.]*)(?![\w.]*=)")
+WITHOUT_PREFIX = {"functions", "models"}
 #: Spans that look like names: a file, and what the change log says of wrong ones.
 NO_NAMES = {"relpos.h", "relpos.name", "relpos.rope"}
 #: Texts of the repository that are pages of the site.
@@ -36,10 +39,30 @@ class LinkNames(SphinxPostTransform):
     default_priority = 400
 
     def run(self, **options: Any) -> None:
+        if self.env.docname in WITHOUT_PREFIX:
+            for literal in [*self.document.findall(nodes.literal)]:
+                self.link_parts(literal)
+            return
         for literal in [*self.document.findall(nodes.literal)]:
             found = NAME.fullmatch(literal.astext())
             if found and not isinstance(literal.parent, nodes.reference):
                 self.link(literal, found.group(1))
+
+    def link_parts(self, literal: nodes.literal) -> None:
+        """Names without `relpos.`, one of them or in an expression."""
+        text, parts, done = literal.astext(), [], 0
+        objects = self.env.domains.python_domain.objects
+        for found in WORD.finditer(text):
+            target = objects.get(f"relpos.{found.group(1)}")
+            if target:
+                place = self.env.docname, target.docname, target.node_id
+                name = nodes.Text(found.group())
+                parts.append(nodes.Text(text[done : found.start()]))
+                parts.append(make_refnode(self.app.builder, *place, name))
+                done = found.end()
+        if parts and not isinstance(literal.parent, nodes.reference):
+            literal.children = []
+            literal.extend([*parts, nodes.Text(text[done:])])
 
     def link(self, literal: nodes.literal, name: str) -> None:
         objects = self.env.domains.python_domain.objects

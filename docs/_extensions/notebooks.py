@@ -18,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 MADE = "_made"
+STORY = 240  # letters
 
 
 class Notebook(NamedTuple):
@@ -41,7 +42,8 @@ def read(path: Path) -> Notebook:
     cells = json.loads(path.read_text("utf-8"))["cells"]
     first = "".join(cells[0]["source"])
     title, _, rest = first.partition("\n")
-    story = rest.strip().partition("\n\n")[0].replace("\n", " ")
+    told = rest.strip().partition("\n\n")[0].replace("\n", " ")
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", told)  # the card itself is a link
     shown = [
         base64.b64decode("".join(output["data"]["image/png"]))
         for cell in cells
@@ -51,7 +53,17 @@ def read(path: Path) -> Notebook:
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     used = frozenset(names_in("\n".join(code)))
     picture = shown[0] if shown else None
-    return Notebook(path.stem, title.lstrip("# "), story, picture, used)
+    return Notebook(path.stem, title.lstrip("# "), beginning(words), picture, used)
+
+
+def beginning(text: str) -> str:
+    """Its first sentences, as many as a card holds."""
+    story = ""
+    for sentence in re.split(r"(?<=[.?!]) (?=[A-Z`*])", text):
+        if story and len(story) + len(sentence) > STORY:
+            break
+        story += f" {sentence}"
+    return story.strip()
 
 
 def names_in(code: str) -> Iterator[str]:
@@ -75,23 +87,6 @@ def names_in(code: str) -> Iterator[str]:
                 yield name
 
 
-class NotebooksWith(SphinxDirective):
-    """The notebooks whose code uses a public name."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        using = [n for n in notebooks() if name in n.uses]
-        for path in FOLDER.glob("*.ipynb"):
-            self.env.note_dependency(str(path))
-        if not using:
-            return []
-        lines = [f"* :doc:`{n.title} </notebooks/{n.name}>`" for n in using]
-        text = "\n".join([".. rubric:: Notebooks", "", *lines])
-        return self.parse_text_to_nodes(text)
-
-
 class Gallery(SphinxDirective):
     """A card for each notebook: its picture, its title, its story."""
 
@@ -111,11 +106,11 @@ class Gallery(SphinxDirective):
                 f":link: /notebooks/{notebook.name}\n:link-type: doc\n"
                 f"{image if notebook.picture else ''}\n{notebook.story}\n:::\n"
             )
-        grid = f"::::{{grid}} 1 2 2 3\n:gutter: 3\n\n{''.join(cards)}::::\n"
+        options = ":gutter: 3\n:class-container: gallery\n"
+        grid = f"::::{{grid}} 1 2 2 3\n{options}\n{''.join(cards)}::::\n"
         return self.parse_text_to_nodes(grid) if cards else []
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.add_directive("notebooks-with", NotebooksWith)
     app.add_directive("notebook-gallery", Gallery)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

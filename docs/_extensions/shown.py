@@ -1,0 +1,43 @@
+"""On the page of a public name: the schemes it is of, the notebooks that use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from notebooks import FOLDER, notebooks
+from schemes import own_functions, title_of
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from relpos._catalogue.schemes import SCHEMES
+
+
+class ShownIn(SphinxDirective):
+    """The argument is a public name in full."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        for path in FOLDER.glob("*.ipynb"):
+            self.env.note_dependency(str(path))
+        using = [n for n in notebooks() if name in n.uses]
+        lists = {
+            "Schemes": [
+                f"* :doc:`{title_of(scheme)} </schemes/{scheme.name}>`"
+                for scheme in SCHEMES
+                if name in own_functions(scheme)
+            ],
+            "Notebooks": [f"* :doc:`{n.title} </notebooks/{n.name}>`" for n in using],
+        }
+        lines = []
+        for title, entries in lists.items():
+            if entries:
+                lines += [f".. rubric:: {title}", "", *entries, ""]
+        return self.parse_text_to_nodes("\n".join(lines)) if lines else []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("shown-in", ShownIn)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
