@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
 _QUANTITIES = {"bytes": "bytes beyond inputs and output", "flops": "flops"}
+_UNITS = {"bytes": "B", "flops": ""}
 #: relpos is what all others are compared with.
 _STYLES = {"L x L x d": ":", "L x L": "--", "L x R": "-.", "relpos": "-"}
 
@@ -97,7 +98,7 @@ def plan_bars(
     colours = [*[other] * (len(names) - 1), own]
     # an edge of 0 bytes has no place on the scale
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
-    written = with_prefix("B" if chosen == "bytes" else "")
+    written = with_prefix(_UNITS[chosen])
     ax.bar_label(bars, [written(float(f"{size:.3g}")) for size in sizes], padding=3)
     ax.margins(x=0.25)
     ax.xaxis.set_major_formatter(written)
@@ -223,6 +224,7 @@ def costs_over_length(
     if ax.get_legend() is not None:
         ax.legend()  # in the styles that the lines have now
     ax.set(xscale="log", yscale="log", xlabel="length", ylabel=_QUANTITIES[chosen])
+    ax.yaxis.set_major_formatter(with_prefix(_UNITS[chosen]))
     return ax
 
 
