@@ -13,5 +13,6 @@ from __future__ import annotations
 
 #: Name of an experiment -> what it asks. Its module has "_" for "-".
 EXPERIMENTS = {
+    "length": "trained at length 16, which positions still serve at 128?",
     "probes": "can a linear probe read the word and the position out of their sum?",
 }

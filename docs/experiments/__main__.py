@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from importlib import import_module
-from time import perf_counter
+from time import process_time
 
 from docs.experiments import EXPERIMENTS, page
 from docs.experiments.record import FOLDER, said, source
@@ -34,9 +34,9 @@ def parser() -> argparse.ArgumentParser:
 def run(name: str, quick: bool) -> None:
     """One experiment, its results written in full form, and its asserts."""
     module = import_module(f"docs.experiments.{name.replace('-', '_')}")
-    start = perf_counter()
+    start = process_time()
     found = module.run(quick)
-    seconds = perf_counter() - start
+    seconds = process_time() - start
     if not quick:
         FOLDER.mkdir(exist_ok=True)
         text = said({"name": name, **found, **source(seconds)})

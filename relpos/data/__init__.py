@@ -3,24 +3,24 @@
 `relpos/data/overview.toml` and `slips.toml` hold the first two, to be read as they are;
 functions give their tables as lists of named tuples, which show themselves as tables.
 The arrays beside them are recorded cases of the demo. `experiment` gives what the
-experiments of a source tree's `docs/experiments.md` found, and `chorales` is music to
-train on.
+experiments of a source tree's `docs/experiments.md` found, `shaw_tables` what Shaw et
+al. measured, and `chorales` is music to train on.
 """
 
 from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from relpos._checks import as_choice
-from relpos._text import html_table, table_lines
 from relpos.data._experiments import Experiment, experiment
 from relpos.data._music import Chorale, chorales
-
-Row = TypeVar("Row", bound=tuple[Any, ...])
+from relpos.data._shaw import Bleu, shaw_tables
+from relpos.data._table import Table
 
 __all__ = [
+    "Bleu",
     "Chorale",
     "Comparison",
     "Experiment",
@@ -30,6 +30,7 @@ __all__ = [
     "comparison",
     "experiment",
     "families",
+    "shaw_tables",
     "slips",
 ]
 
@@ -108,33 +109,6 @@ class Slip(NamedTuple):
     check: str = ""
 
 
-class _Table(list[Row]):
-    """A list of named tuples that shows itself as a table, long texts cut."""
-
-    def _parts(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows."""
-        header: list[str] = [*getattr(self[0], "_fields", ())] if self else []
-        texts = (
-            [", ".join(x) if isinstance(x, tuple) else str(x) for x in row]
-            for row in self
-        )
-        return header, [*texts]
-
-    def __repr__(self) -> str:
-        if not self:
-            return "[]"
-        header, rows = self._parts()
-        width = 80 // len(header)
-        short = [
-            [x if len(x) <= width else f"{x[: width - 2]}.." for x in row]
-            for row in rows
-        ]
-        return "\n".join(table_lines(header, short, left=range(len(header))))
-
-    def _repr_html_(self) -> str:
-        return html_table(*self._parts())
-
-
 def _read(name: str) -> dict[str, list[dict[str, Any]]]:
     return tomllib.loads((files(__name__) / name).read_text("utf-8"))
 
@@ -162,7 +136,7 @@ def comparison() -> list[Comparison]:
     >>> [row.relative for row in data.comparison() if row.feature == "moved words"]
     ['keep theirs: only distances count']
     """
-    return _Table(Comparison(**row) for row in _OVERVIEW["comparison"])
+    return Table(Comparison(**row) for row in _OVERVIEW["comparison"])
 
 
 def families() -> list[Family]:
@@ -184,7 +158,7 @@ def families() -> list[Family]:
     ['absolute', 'relative', 'rotary (RoPE)']
     """
     rows = _OVERVIEW["family"]
-    return _Table(
+    return Table(
         Family(**{**row, "functions": tuple(row["functions"])}) for row in rows
     )
 
@@ -228,4 +202,4 @@ def slips(document: str | None = None) -> list[Slip]:
     """
     if document is not None:
         as_choice("document", document, [*dict.fromkeys(s.document for s in _SLIPS)])
-    return _Table(s for s in _SLIPS if document in (None, s.document))
+    return Table(s for s in _SLIPS if document in (None, s.document))

@@ -23,7 +23,7 @@ class Experiment(NamedTuple):
     cpu : str
     threads : int
     seconds : float
-        What the whole of it took.
+        Of CPU time, that the whole of it took.
 
     See Also
     --------

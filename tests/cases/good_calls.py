@@ -82,6 +82,7 @@ GOOD |= {
     "show_config": {"mode": "dicts"},
     "data.slips": {"document": "SELENE overview"},
     "data.experiment": {"name": "probes"},
+    "data.shaw_tables": {"table": 2},
     "plot.encoding_map": {"encoding": TABLE},
     "plot.attention_map": {"weights": TABLE},
     "plot.attention_heads": {"weights": HEADS},

@@ -20,9 +20,9 @@ NO_FORMULA = {
     *("get_num_threads", "set_num_threads", "show_config", "threads"),
     *(f"plot.{name}" for name in relpos.plot.__all__),
     *("data.chorales", "data.comparison", "data.experiment"),
-    *("data.families", "data.slips"),
+    *("data.families", "data.shaw_tables", "data.slips"),
 }
-NO_PAPER = NO_FORMULA
+NO_PAPER = NO_FORMULA - {"data.shaw_tables"}
 #: Of papers by their numbers, and of what is not one by its title.
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 #: Without an argument that could be wrong.
