@@ -152,7 +152,7 @@ def test_a_line_runs(model):
     stored, call = ROWS[model]
     names = names_of(model, stored, call)
     out = eval(call, names)
-    like = names["q1" if "q1" in call else "q"]
+    like = names[next((x for x in ("q1", "q") if re.search(rf"\b{x}\b", call)), "x")]
     assert out.shape == like.shape and np.isfinite(out).all()
     used = set(re.findall(r"\w+", call))
     assert {*re.findall(r"`(\w+)`", stored)} <= used, "stored and not used"

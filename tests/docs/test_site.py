@@ -17,7 +17,12 @@ if not (DOCS / "conf.py").exists():
 sys.path.insert(0, str(DOCS))
 check_links = importlib.import_module("check_links")
 
-PAGES = {"functions.md": 6, "second-opinion.md": 9, "threads.md": 7}
+PAGES = {
+    "check-your-implementation.md": 30,
+    "from-transformers.md": 10,
+    "functions.md": 6,
+    "threads.md": 7,
+}
 HEADINGS = ["Formula", "Picture", "Traps"]
 
 

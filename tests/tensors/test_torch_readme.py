@@ -1,4 +1,4 @@
-"""README.md: what it shows of relpos.torch."""
+"""README.md and pages of the site: what they show of relpos.torch."""
 
 from __future__ import annotations
 
@@ -14,5 +14,13 @@ pytestmark = [
 ]
 
 
-def test_examples_give_the_output_they_show():
-    run_examples("README.md", 8, "pycon")
+PAGES = {
+    "README.md": 8,
+    "docs/check-your-implementation.md": 5,
+    "docs/from-transformers.md": 15,
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_give_the_output_they_show(page):
+    run_examples(page, PAGES[page], "pycon")
