@@ -38,7 +38,10 @@ def notebooks() -> tuple[Notebook, ...]:
 
 
 def read(path: Path) -> Notebook:
-    """Title and story are those of the first cell, the picture the first one shown."""
+    """Title and story are those of the first cell, the picture the first one shown.
+
+    A cell with the tag "thumbnail" comes before the others.
+    """
     cells = json.loads(path.read_text("utf-8"))["cells"]
     first = "".join(cells[0]["source"])
     title, _, rest = first.partition("\n")
@@ -46,7 +49,7 @@ def read(path: Path) -> Notebook:
     words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", told)  # the card itself is a link
     shown = [
         base64.b64decode("".join(output["data"]["image/png"]))
-        for cell in cells
+        for cell in sorted(cells, key=lambda c: not tagged(c))
         for output in cell.get("outputs", ())
         if "image/png" in output.get("data", {})
     ]
@@ -64,6 +67,11 @@ def beginning(text: str) -> str:
             break
         story += f" {sentence}"
     return story.strip()
+
+
+def tagged(cell: dict[str, Any]) -> bool:
+    """Whether the gallery shows what it draws."""
+    return "thumbnail" in cell["metadata"].get("tags", ())
 
 
 def names_in(code: str) -> Iterator[str]:
