@@ -17,8 +17,12 @@ from sphinx.util.nodes import make_refnode
 
 LOG = logging.getLogger(__name__)
 NAME = re.compile(r"(relpos(?:\.[A-Za-z]\w*)+)(\(\))?")
-#: A name, with `relpos.` or without; no keyword, and no attribute of something else.
-WORD = re.compile(r"(?<![\w.])(?:relpos\.)?([A-Za-z_][\w.]*)(?![\w.]*=)")
+#: Names inside an expression: after a module's name, or bare; no keyword.
+DOTTED = re.compile(
+    r"(?<![\w.])(?:relpos\.(?=\w)|(?=(?:plot|nn|recipes|data)\.))([a-z][\w.]*\w)"
+)
+BARE = re.compile(r"(?<![\w.])(?:relpos\.)?([A-Za-z_][\w.]*)(?![\w.]*=)")
+#: Pages whose code has no `relpos.` before its names.
 WITHOUT_PREFIX = {"from-transformers", "functions", "models"}
 #: Spans that look like names: a file, and what the change log says of wrong ones.
 NO_NAMES = {"relpos.h", "relpos.name", "relpos.rope"}
@@ -34,37 +38,42 @@ PAGES = {
 
 
 class LinkNames(SphinxPostTransform):
-    """`relpos.attention` in a code span links to the function's page."""
+    """`relpos.attention` in a code span, alone or in a call, links to its page."""
 
     default_priority = 400
 
     def run(self, **options: Any) -> None:
-        if self.env.docname in WITHOUT_PREFIX:
-            for literal in [*self.document.findall(nodes.literal)]:
-                self.link_parts(literal)
-            return
+        short = self.env.docname in WITHOUT_PREFIX
         for literal in [*self.document.findall(nodes.literal)]:
             found = NAME.fullmatch(literal.astext())
-            if found and not isinstance(literal.parent, nodes.reference):
+            if isinstance(literal.parent, nodes.reference):
+                continue
+            if found:
                 self.link(literal, found.group(1))
+            elif parts := self.parts(literal.astext(), BARE if short else DOTTED):
+                literal.children = []
+                literal.extend(parts)
+        if self.env.docname == "api/relpos":  # the docstring's table of names
+            for row in self.document.findall(nodes.row):
+                for text in [*row[-1].findall(nodes.Text)]:
+                    text.parent.replace(text, self.parts(text, BARE) or [text])
 
-    def link_parts(self, literal: nodes.literal) -> None:
-        """Names without `relpos.`, one of them or in an expression."""
-        text, parts, done = literal.astext(), [], 0
+    def parts(self, text: str, pattern: re.Pattern[str]) -> list[nodes.Node]:
+        """The text with links where it names something; nothing if it does not."""
+        parts: list[nodes.Node] = []
+        done = 0
         objects = self.env.domains.python_domain.objects
-        for found in WORD.finditer(text):
-            target = objects.get(f"relpos.{found.group(1)}")
-            if target:
+        for found in pattern.finditer(text):
+            if target := objects.get(f"relpos.{found.group(1)}"):
                 place = self.env.docname, target.docname, target.node_id
                 name = nodes.Text(found.group())
                 parts.append(nodes.Text(text[done : found.start()]))
                 parts.append(make_refnode(self.app.builder, *place, name))
                 done = found.end()
-        if parts and not isinstance(literal.parent, nodes.reference):
-            literal.children = []
-            literal.extend([*parts, nodes.Text(text[done:])])
+        return [*parts, nodes.Text(text[done:])] if parts else []
 
     def link(self, literal: nodes.literal, name: str) -> None:
+        """Link a span that is nothing but a name."""
         objects = self.env.domains.python_domain.objects
         if name in objects:
             target = objects[name]

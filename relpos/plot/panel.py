@@ -26,6 +26,8 @@ Tokens = Sequence[str] | npt.NDArray[np.str_]
 WEIGHTS, SIGNED = "viridis", "RdBu_r"
 #: Maps of more rows or columns than this have no numbers: they could not be read.
 MOST_NUMBERS = 12
+#: What marks a formula and is not drawn.
+_MARKS = str.maketrans("", "", "$_^{}")
 
 
 class Look(NamedTuple):
@@ -202,9 +204,14 @@ def name_places(axis: Any, tokens: list[str] | None) -> None:
     if tokens is None:
         return
     slant: dict[str, Any] = {}
-    if axis.axis_name == "x" and max(map(len, tokens), default=0) > 2:
+    if axis.axis_name == "x" and max(map(_width, tokens), default=0) > 2:
         slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     axis.set_ticks(range(len(tokens)), tokens, **slant)
+
+
+def _width(token: str) -> int:
+    """Characters that are seen: two of "$w_3$"."""
+    return len(token.translate(_MARKS) if token.startswith("$") else token)
 
 
 def places_of(

@@ -172,3 +172,11 @@ def test_new_figures_have_room_for_long_tokens():
         heights.append(panels[0].get_window_extent().height)
         pyplot.close(panels[0].figure)
     assert heights[1] >= heights[0]
+
+
+@pytest.mark.parametrize(
+    "word, turned", [("w", 0), ("w_3", 45), ("$w_3$", 0), ("$w_{3}$", 0), ("words", 45)]
+)
+def test_words_that_fit_side_by_side_stand_level(word, turned):
+    ax = plot.edges(3, tokens=[word] * 3, ax=new())
+    assert [label.get_rotation() for label in ax.get_xticklabels()] == [turned] * 3
