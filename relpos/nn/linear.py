@@ -25,10 +25,27 @@ def _rows(x: Array) -> Array:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+#: Rows that are summed in their own dtype before float64 takes over.
+_RUN = 64
+
+
 def _sum_rows(x: Array) -> Array:
-    """Sum over all axes but the last, in float64: rows can be many thousands."""
-    total: Array = _rows(x).sum(axis=0, dtype=np.float64)
+    """Sum over all axes but the last: rows can be many thousands.
+
+    In float64 but for runs of few rows, as NumPy casts at a third of the speed.
+    """
+    rows = _rows(x)
+    whole = len(rows) // _RUN * _RUN
+    runs = rows[:whole].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
+    total = runs.sum(axis=0, dtype=np.float64)
+    total += rows[whole:].sum(axis=0, dtype=np.float64)
     return total.astype(x.dtype)
+
+
+def _mean_product(x: Array, y: Array) -> Array:
+    """Return the mean of x y over the last axis, which stays, without storing x y."""
+    total: Array = np.einsum("...i,...i->...", x, y)[..., None]
+    return total / x.shape[-1]
 
 
 def _sum_outer(grad: Array, x: Array) -> Array:
@@ -291,12 +308,12 @@ class LayerNorm(Module):
         """
         size = self.weight.data.size
         array = as_input("x", x, self.dtype, ("...", size))
-        centred = array - array.mean(-1, keepdims=True)
-        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + self.eps)
-        normed = centred / deviation
-        return self._remember(
-            normed * self.weight.data + self.bias.data, normed, deviation
-        )
+        normed = array - array.mean(-1, keepdims=True)
+        deviation = np.sqrt(_mean_product(normed, normed) + self.eps)
+        normed /= deviation
+        out = normed * self.weight.data
+        out += self.bias.data
+        return self._remember(out, normed, deviation)
 
     @quiet
     def backward(self, grad_out: ArrayLike) -> Array:
@@ -339,9 +356,10 @@ class LayerNorm(Module):
             normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)
         self.weight.add_grad(_sum_rows(grad * normed))
         self.bias.add_grad(_sum_rows(grad))
-        scaled = grad * self.weight.data
+        result: Array = grad * self.weight.data
         # what would move the mean, and what would move the variance, has no effect on y
-        mean = scaled.mean(-1, keepdims=True)
-        along = normed * (scaled * normed).mean(-1, keepdims=True)
-        result: Array = (scaled - mean - along) / deviation
+        along = normed * _mean_product(result, normed)
+        result -= result.mean(-1, keepdims=True)
+        result -= along
+        result /= deviation
         return result

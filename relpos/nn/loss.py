@@ -137,16 +137,20 @@ def cross_entropy(
         )
     dtype = np.result_type(x.dtype, np.float32)
     check_bytes("logits", x.shape, dtype)
-    logs = np.empty((index.size, classes), dtype)  # what is too large fails before work
-    rows = x.reshape(logs.shape)
-    np.subtract(rows, rows.max(-1, keepdims=True), out=logs, dtype=dtype)
-    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
-    wanted = np.full_like(logs, smoothing / classes)
-    wanted[np.arange(len(logs)), index.ravel()] += 1 - smoothing
+    grad = np.empty((index.size, classes), dtype)  # what is too large fails before work
+    rows, target = x.reshape(grad.shape), (np.arange(index.size), index.ravel())
+    np.subtract(rows, rows.max(-1, keepdims=True), out=grad, dtype=dtype)
     # a class without a share counts nothing, not even where its log is -inf
-    parts = np.multiply(logs, wanted, out=np.zeros_like(logs), where=wanted > 0)
-    loss = (0.0 - float(parts.sum(dtype=np.float64))) / len(logs)  # never -0.0
-    grad = np.exp(logs, out=logs)
-    grad -= wanted
-    grad /= len(logs)
-    return Loss(loss, grad.reshape(x.shape).astype(x.dtype, copy=False))
+    shares = [(grad[target], 1 - smoothing)] if smoothing < 1 else []
+    if smoothing:
+        shares.append((grad.mean(-1, dtype=np.float64), smoothing))
+    total = np.exp(grad, out=grad).sum(-1)
+    loss = float(np.log(total).sum(dtype=np.float64))
+    for logits_of, share in shares:
+        loss -= share * float(logits_of.sum(dtype=np.float64))
+    grad /= total[:, None]
+    if smoothing:
+        grad -= smoothing / classes
+    grad[target] -= 1 - smoothing
+    grad /= len(grad)
+    return Loss(loss / len(grad), grad.reshape(x.shape).astype(x.dtype, copy=False))

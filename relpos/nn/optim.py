@@ -220,13 +220,21 @@ class Adam(_Optimizer):
             if parameter.grad is None:
                 continue
             self._steps[index] += 1
-            mean, square = self._state[index]
-            mean += (1 - first) * (parameter.grad - mean)
+            (mean, square), grad = self._state[index], parameter.grad
+            room = np.subtract(grad, mean, out=np.empty_like(mean))  # one, used again
+            room *= 1 - first
+            mean += room
             square *= second
-            square += (1 - second) * parameter.grad**2
+            np.multiply(grad, grad, out=room)
+            room *= 1 - second
+            square += room
             bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
-            size = np.sqrt(square) / math.sqrt(bias[1]) + self.eps
-            parameter.data -= self.lr / bias[0] * (mean / size)
+            np.sqrt(square, out=room)
+            room /= math.sqrt(bias[1])
+            room += self.eps
+            np.divide(mean, room, out=room)
+            room *= self.lr / bias[0]
+            parameter.data -= room
 
 
 def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
