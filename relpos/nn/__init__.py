@@ -14,6 +14,44 @@ See Also
 --------
 relpos.attention : The attention inside, as a function.
 relpos.recipes : Weights of published models as arguments of that function.
+
+Examples
+--------
+A language model of two blocks with the relative positions of Shaw et al., trained on a
+text of one sentence, letter by letter:
+
+>>> import numpy as np
+>>> from relpos import nn
+>>> text = np.frombuffer(b"the cat sat on the mat. " * 9, np.uint8)
+>>> rng = np.random.default_rng(0)
+>>> options = {"is_causal": True, "position": "shaw", "rng": rng}
+>>> model = nn.Sequential(
+...     nn.Embedding(128, 32, rng=rng),
+...     nn.TransformerLayer(32, 4, **options),
+...     nn.TransformerLayer(32, 4, **options),
+...     nn.LayerNorm(32),
+...     nn.Linear(32, 128, rng=rng),
+... )
+>>> optimizer = nn.Adam(model.parameters(), lr=3e-3)
+>>> for step in range(60):
+...     tokens = text[rng.integers(0, len(text) - 33, (8, 1)) + np.arange(33)]
+...     loss, grad = nn.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
+...     optimizer.zero_grad()
+...     model.backward(grad)
+...     optimizer.step()
+>>> loss < 0.3
+True
+
+It goes on from a prompt, one letter at a time:
+
+>>> letters, cache = [*b"the"], nn.KVCaches()
+>>> model = model.eval()
+>>> logits = model([letters], cache=cache)
+>>> for _ in range(11):
+...     letters.append(int(logits[0, -1].argmax()))
+...     logits = model([letters[-1:]], cache=cache)
+>>> bytes(letters)
+b'the cat sat on'
 """
 
 from relpos._names import publish as _publish
@@ -46,6 +84,10 @@ from relpos.nn.conformer import (
 )
 from relpos.nn.conv import (
     ConvPositionEmbedding as ConvPositionEmbedding,
+)
+from relpos.nn.decoding import (
+    KVCaches as KVCaches,
+    Memory as Memory,
 )
 from relpos.nn.dropout import (
     Dropout as Dropout,

@@ -37,7 +37,7 @@ def _sum_rows(x: Array) -> Array:
     rows = _rows(x)
     whole = len(rows) // _RUN * _RUN
     runs = rows[:whole].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
-    total = runs.sum(axis=0, dtype=np.float64)
+    total: Array = runs.sum(axis=0, dtype=np.float64)
     total += rows[whole:].sum(axis=0, dtype=np.float64)
     return total.astype(x.dtype)
 
@@ -45,7 +45,8 @@ def _sum_rows(x: Array) -> Array:
 def _mean_product(x: Array, y: Array) -> Array:
     """Return the mean of x y over the last axis, which stays, without storing x y."""
     total: Array = np.einsum("...i,...i->...", x, y)[..., None]
-    return total / x.shape[-1]
+    total /= x.shape[-1]
+    return total
 
 
 def _sum_outer(grad: Array, x: Array) -> Array:

@@ -18,8 +18,10 @@ from relpos.nn._inputs import (
     split_heads,
     xavier_uniform,
 )
+from relpos.nn._projection import Part, project, project_back
 from relpos.nn._schemes import as_position
-from relpos.nn.linear import Linear, affine, affine_gradients
+from relpos.nn.decoding import KVCaches, Memory, as_kept
+from relpos.nn.linear import Linear
 from relpos.nn.module import Module
 from relpos.nn.parameter import Parameter
 from relpos.nn.position import Position
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from relpos.nn.module import Seed
 
 __all__ = ["MultiheadAttention", "MultiheadGradients"]
-
-#: An input, and which of query, key and value it is projected to: first, and past last.
-Part = tuple[Array, int, int]
 
 
 @in_short
@@ -223,6 +222,8 @@ class MultiheadAttention(Module):
         *,
         key_lengths: ArrayLike | None = None,
         query_offset: int | None = None,
+        memory: Memory | None = None,
+        cache: KVCaches | None = None,
     ) -> Array:
         """Attend from query (batch, Lq, embed_dim) to key and value (batch, Lk, ...).
 
@@ -235,10 +236,16 @@ class MultiheadAttention(Module):
         attn_mask : array_like, broadcasts to (batch, num_heads, Lq, Lk), optional
             True = may attend, or scores to add, as in `relpos.attention`.
         key_lengths : int or array_like of int, (batch,), optional
-            Keys at and past it are padding.
+            Keys at and past it are padding: those of a memory count, those of a cache
+            do not.
         query_offset : int, optional
             Position of query 0 minus that of key 0. Default 0 where Lq and Lk are
             equal, or `position` is None.
+        memory : Memory, optional
+            What is remembered of earlier calls comes before the tokens, which then are
+            remembered, too.
+        cache : KVCaches, optional
+            The tokens go on where those of earlier calls ended. No gradient comes back.
 
         Returns
         -------
@@ -251,8 +258,8 @@ class MultiheadAttention(Module):
             An array is not floating or of a wider dtype than the layer, or an option is
             of the wrong kind.
         ValueError
-            A shape does not fit, a value is given without a key, or Lq and Lk differ
-            and `query_offset` is not given.
+            A shape does not fit, a value is given without a key, Lq and Lk differ and
+            `query_offset` is not given, or a memory or a cache comes with one of these.
         MemoryError
             Out of memory.
 
@@ -260,25 +267,20 @@ class MultiheadAttention(Module):
         --------
         relpos.attention : The attention inside, as a function.
         """
+        kept = as_kept(memory, cache, key=key, query_offset=query_offset)
         parts = self._read(query, key, value)
+        keywords = {"attn_mask": attn_mask, "key_lengths": key_lengths}
+        if isinstance(kept, KVCaches):
+            return self._decode(parts, kept, keywords)
+        if isinstance(kept, Memory):
+            parts, query_offset = self._remembering(parts, kept)
         q, k, v = self._project(parts)
         offset = self._offset(query_offset, q.shape[-2], k.shape[-2])
-        place = q.shape[-2], k.shape[-2], offset
-        keywords: dict[str, Any] = {
-            "attn_mask": attn_mask,
-            "is_causal": self.is_causal,
-            "window": self.window,
-            "key_lengths": key_lengths,
-            "query_offset": offset,
-            "dropout_p": self.dropout if self.training else 0.0,
-            "rng": self._rng,
-        }
-        keywords |= self.position.arguments(*place)
-        q = self.position.rotate(q, offset)
         k = self.position.rotate(k)
-        result = self.position._function(q, k, v, **keywords, return_context=True)
+        result = self._attend(q, k, v, offset, keywords)
+        place = q.shape[-2], k.shape[-2], offset
         out = self.out_proj(join_heads(result.out))
-        return self._remember(out, result.context, parts, place)
+        return self._remember(out, result.context, parts, place, key is not None)
 
     def _read(self, query: Any, key: Any, value: Any) -> list[Part]:
         """Check the inputs, and say which of the three projections each is for."""
@@ -287,23 +289,55 @@ class MultiheadAttention(Module):
         shape: tuple[int | str, ...] = ("batch", "Lq", self.embed_dim)
         queries = as_input("query", query, self.dtype, shape)
         if key is None:
-            return [(queries, 0, 3)]
+            return [Part(queries, 0, 3)]
         shape = (len(queries), "Lk", self.embed_dim)
         keys = as_input("key", key, self.dtype, shape)
         if value is None:
-            return [(queries, 0, 1), (keys, 1, 3)]
+            return [Part(queries, 0, 1), Part(keys, 1, 3)]
         values = as_input("value", value, self.dtype, keys.shape)
-        return [(queries, 0, 1), (keys, 1, 2), (values, 2, 3)]
+        return [Part(queries, 0, 1), Part(keys, 1, 2), Part(values, 2, 3)]
+
+    def _remembering(self, parts: list[Part], memory: Memory) -> tuple[list[Part], int]:
+        """Put what is remembered before the keys; return how many these are."""
+        ((x, _, _),) = parts
+        before = memory.of(self)
+        memory.update(self, x)
+        if before is None:
+            return parts, 0
+        both = np.concatenate([before, x], axis=1)
+        return [Part(x, 0, 1), Part(both, 1, 3)], before.shape[1]
+
+    def _decode(
+        self, parts: list[Part], caches: KVCaches, keywords: dict[str, Any]
+    ) -> Array:
+        """Attend from the tokens that come next; `key_lengths` counts these alone."""
+        q, k, v = self._project(parts)
+        cache = caches.of(self)
+        k = self.position.rotate(k, cache.lengths)
+        cache.append(k, v, lengths=keywords.pop("key_lengths"))
+        found = keywords | cache.arguments(q)
+        key, value, offset = (found.pop(n) for n in ("key", "value", "query_offset"))
+        self._last_call = None  # no gradient passes through a cache
+        return self.out_proj(join_heads(self._attend(q, key, value, offset, found).out))
+
+    def _attend(
+        self, q: Array, k: Array, v: Array, offset: Any, keywords: dict[str, Any]
+    ) -> Any:
+        """Call the attention function with what the position and the layer have."""
+        q = self.position.rotate(q, offset)
+        settings = {
+            "is_causal": self.is_causal,
+            "window": self.window,
+            "query_offset": offset,
+            "dropout_p": self.dropout if self.training else 0.0,
+            "rng": self._rng,
+            **keywords,
+            **self.position.arguments(q.shape[-2], k.shape[-2], offset),
+        }
+        return self.position._function(q, k, v, **settings, return_context=True)
 
     def _project(self, parts: list[Part]) -> list[Array]:
-        """Return query, key and value in heads, one product for each input."""
-        found: list[Array] = []
-        for x, first, last in parts:
-            rows = slice(first * self.embed_dim, last * self.embed_dim)
-            bias = None if self.in_proj_bias is None else self.in_proj_bias.data[rows]
-            packed = affine(x, self.in_proj_weight.data[rows], bias)
-            found += np.split(packed, last - first, axis=-1)
-        return [split_heads(x, self.num_heads) for x in found]
+        return project(parts, self.in_proj_weight, self.in_proj_bias, self.num_heads)
 
     def _offset(self, offset: Any, length: int, total: int) -> Any:
         if offset is None and length != total and type(self.position) is not Position:
@@ -341,36 +375,20 @@ class MultiheadAttention(Module):
         relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
             the projections.
         """
-        grad, context, parts, place = self._recall(grad_out)
+        grad, context, parts, place, key_given = self._recall(grad_out)
         grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
         found = context.backward(grad_heads)
         self.position.add_gradients(found, *place)
-        heads = [
+        grads = [
             self.position.rotate(found.query, place[2], inverse=True),
             self.position.rotate(found.key, inverse=True),
             found.value,
         ]
-        query, *others = self._project_back(parts, heads)
-        if not others:
-            return query
-        return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
-
-    def _project_back(self, parts: list[Part], heads: list[Array]) -> list[Array]:
-        """Add the gradients of the projections and return those of their inputs."""
-        width, weight = self.embed_dim, self.in_proj_weight.data
-        grad_weight, grad_bias = np.empty_like(weight), np.empty_like(weight[:, 0])
-        grads = []
-        for x, first, last in parts:
-            packed = np.empty((*x.shape[:-1], (last - first) * width), self.dtype)
-            pieces = np.split(packed, last - first, axis=-1)
-            for piece, grad in zip(pieces, heads[first:last], strict=True):
-                split_heads(piece, self.num_heads)[...] = grad
-            rows = slice(first * width, last * width)
-            grad_x, grad_weight[rows], grad_bias[rows] = affine_gradients(
-                packed, x, weight[rows]
-            )
-            grads.append(grad_x)
-        self.in_proj_weight.add_grad(grad_weight)
-        if self.in_proj_bias is not None:
-            self.in_proj_bias.add_grad(grad_bias)
-        return grads
+        query, *others = project_back(
+            parts, self.in_proj_weight, self.in_proj_bias, grads
+        )
+        if key_given:
+            return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
+        for both in others:  # memory and tokens: none passes into the memory
+            query += both[:, place[2] :]
+        return query

@@ -35,6 +35,7 @@ NO_PAPER = NO_FORMULA | {"Embedding", "Linear"}
 NO_ERRORS = {
     *("Module.eval", "Module.named_parameters", "Module.parameters"),
     *("Module.state_dict", "Module.zero_grad", "SGD.step", "Adam.step"),
+    *("Memory.of", "KVCaches.of"),
 }
 
 
@@ -165,6 +166,7 @@ GOOD = {
     "SGD": ({"parameters": [WEIGHT], "lr": 0.1}, {}),
     "Adam": ({"parameters": [WEIGHT]}, {}),
     "cross_entropy": ({"logits": np.zeros((2, 3)), "targets": [0, 1]}, {}),
+    "Memory": ({"length": 3}, {}),
     "update_memory": ({"memory": X, "hidden": X, "mem_len": 3}, {}),
     "warmup_rate": ({"step": 1, "d_model": 512}, {}),
 }

@@ -52,8 +52,6 @@ def test_gradients_of_self_attention(name):
 def test_gradients_of_attention_to_other_tokens(name, offset):
     """Queries at positions of their own, with a mask; values apart or not."""
     layer, mask = made(name), np.tri(4, 7, 3, dtype=bool)
-    if name in ("fire", None) and np.ndim(offset):
-        offset = 3  # FIRE is normalised by one position
     keywords = {"attn_mask": mask, "query_offset": offset}
     check_gradients(layer, [X[:, 2:6], X], keywords)
     check_gradients(layer, [X[:, 2:6], X, X[::-1]], keywords)

@@ -1,0 +1,147 @@
+"""Memory from segment to segment, and a token at a time from caches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layer_slopes import check_gradients
+
+from relpos import nn
+
+F64 = {"rng": 0, "dtype": "float64"}
+SIZES = {
+    None: {},
+    "shaw": {"max_relative_position": 3},
+    "music": {"max_len": 12},
+    "transformer_xl": {},
+    "t5": {"num_buckets": 8, "max_distance": 6, "bidirectional": False},
+    "alibi": {},
+    "rope": {"base": 100.0},
+    "fire": {"width": 4, "max_distance": 4},
+}
+X = np.random.default_rng(5).standard_normal((2, 12, 8))
+
+
+def blocks(position, **options):
+    return nn.Sequential(
+        *(
+            nn.TransformerLayer(
+                8,
+                2,
+                12,
+                activation="gelu",
+                is_causal=True,
+                position=position,
+                **SIZES[position],
+                **options,
+                **F64,
+            )
+            for _ in range(2)
+        )
+    ).eval()
+
+
+def near(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_tokens_one_at_a_time_are_rows_of_one_call(position):
+    model, cache = blocks(position), nn.KVCaches()
+    want = model(X)
+    parts = [X[:, :5], *np.split(X[:, 5:], 7, axis=1)]
+    near(np.concatenate([model(x, cache=cache) for x in parts], 1), want)
+    assert len(cache) == 12
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_prompts_of_unlike_lengths(position):
+    """Each item goes on from the end of its own prompt, whatever pads it."""
+    model, cache = blocks(position), nn.KVCaches()
+    model(X[:, :6], cache=cache, key_lengths=[6, 4])
+    out = model(np.stack([X[0, 6:8], X[1, 4:6]]), cache=cache)
+    near(out[0], model(X[:1])[0, 6:8])
+    near(out[1], model(X[1:])[0, 4:6])
+
+
+def test_caches_forget_and_change_places():
+    model, cache = blocks("shaw"), nn.KVCaches()
+    model(X[:, :7], cache=cache)
+    cache.crop(5)
+    cache.reorder([1, 1, 0])
+    near(model(X[[1, 1, 0], 5:6], cache=cache), model(X[[1, 1, 0]])[:, 5:6])
+    assert repr(cache) == "<KVCaches of 6 tokens in 2 attentions>"
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_segments_with_a_memory_are_parts_of_one_call(position):
+    """In one block, whose attention sees the tokens themselves."""
+    model, memory = blocks(position)[0], nn.Memory(20)
+    parts = [model(x, memory=memory) for x in np.split(X, 3, axis=1)]
+    near(np.concatenate(parts, 1), model(X))
+
+
+def test_a_memory_keeps_the_last_tokens():
+    """One of 4 positions in the second segment is a window into the first."""
+    layer, memory = blocks("alibi")[0].attention.layer, nn.Memory(4)
+    layer(X[:, :6], memory=memory)
+    assert np.array_equal(memory.of(layer), X[:, 2:6])
+    near(layer(X[:, 6:9], memory=memory), layer(X[:, 2:9])[:, 4:])
+    memory.length = 2
+    layer(X[:, 9:10], memory=memory)
+    assert np.array_equal(memory.of(layer), X[:, 8:10])
+
+
+class Remembering(nn.Module):
+    """A layer that has seen other tokens: called anew with the same memory."""
+
+    def __init__(self, layer, before):
+        self.layer, self._before = layer, before
+
+    def __call__(self, x):
+        memory = nn.Memory(5)
+        memory.update(self.layer, self._before)
+        return self.layer(x, memory=memory)
+
+    def backward(self, grad_out):
+        return self.layer.backward(grad_out)
+
+
+@pytest.mark.parametrize("position", SIZES)
+def test_gradients_with_a_memory(position):
+    """Of the tokens and the parameters: the memory has none."""
+    layer = nn.MultiheadAttention(
+        8, 2, is_causal=True, position=position, **SIZES[position], **F64
+    )
+    check_gradients(Remembering(layer, X[:, :5]), [X[:, 5:9]], {})
+
+
+LAYER = nn.MultiheadAttention(8, 2, **F64)
+BAD = [
+    (TypeError, "memory: got int; expected a nn.Memory", {"memory": 3}),
+    (TypeError, "cache: got Memory; .* nn.KVCaches", {"cache": nn.Memory(2)}),
+    (ValueError, "key: got it with a Memory", {"memory": nn.Memory(2), "key": X}),
+    (
+        ValueError,
+        "query_offset: got it with a KVCaches",
+        {"cache": nn.KVCaches(), "query_offset": 2},
+    ),
+    (
+        ValueError,
+        "memory: got it with a KVCaches",
+        {"cache": nn.KVCaches(), "memory": nn.Memory(2)},
+    ),
+]
+
+
+@pytest.mark.parametrize("error, pattern, keywords", BAD)
+def test_errors_name_the_argument(error, pattern, keywords):
+    with pytest.raises(error, match=rf"^{pattern}"):
+        LAYER(X, **keywords)
+
+
+def test_no_gradient_passes_through_a_cache():
+    layer = nn.MultiheadAttention(8, 2, **F64)
+    out = layer(X, cache=nn.KVCaches())
+    with pytest.raises(RuntimeError, match="not been called"):
+        layer.backward(out)
