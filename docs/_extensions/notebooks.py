@@ -28,7 +28,8 @@ class Notebook(NamedTuple):
     title: str
     story: str
     picture: bytes | None
-    uses: frozenset[str]
+    uses: frozenset[str]  # public names in full
+    words: frozenset[str]  # strings, and names of arguments
 
 
 @cache
@@ -54,9 +55,11 @@ def read(path: Path) -> Notebook:
         if "image/png" in output.get("data", {})
     ]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    used = frozenset(names_in("\n".join(code)))
+    plain = re.sub(r"^[ \t]*[%!].*$", "", "\n".join(code), flags=re.M)
+    tree = ast.parse(plain)
+    known = frozenset(names_in(tree)), frozenset(words_in(tree))
     picture = shown[0] if shown else None
-    return Notebook(path.stem, title.lstrip("# "), beginning(words), picture, used)
+    return Notebook(path.stem, title.lstrip("# "), beginning(words), picture, *known)
 
 
 def beginning(text: str) -> str:
@@ -74,10 +77,17 @@ def tagged(cell: dict[str, Any]) -> bool:
     return "thumbnail" in cell["metadata"].get("tags", ())
 
 
-def names_in(code: str) -> Iterator[str]:
+def words_in(tree: ast.AST) -> Iterator[str]:
+    """Strings of code, in small letters, and the names of keyword arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.lower()
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
     """Public names that code uses, in full, by whatever name it imports them."""
-    plain = re.sub(r"^[ \t]*[%!].*$", "", code, flags=re.M)
-    tree = ast.parse(plain)
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

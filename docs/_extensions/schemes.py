@@ -16,6 +16,11 @@ from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
 
 LOG = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parents[1] / "schemes"
+#: Names of schemes and of operands that are words of any notebook.
+PLAIN_WORDS = {
+    *("attention", "plain", "bias", "learned", "naive", "graph", "is_causal"),
+    *("labels", "indices", "threshold", "c", "w1", "w2", "b1", "b2"),
+}
 #: What a page says itself; the rest is the catalogue's.
 WRITTEN = ["Formula", "Picture", "Traps"]
 
@@ -54,10 +59,12 @@ def known_of(scheme: Scheme) -> str:
     for function in scheme.functions:
         name = f"relpos.{function}"
         lines.append(f"- `{name}`: {summary(name)}")
-    shown = [n for n in notebooks() if n.uses & own_functions(scheme)]
-    if shown:
-        lines += ["\n## Notebooks\n"]
-        lines += [f"- [{n.title}](/notebooks/{n.name}.ipynb)" for n in shown]
+    named = own_functions(scheme), own_words(scheme)
+    shown = [n for n in notebooks() if n.uses & named[0] or n.words & named[1]]
+    lines += ["\n## Notebooks\n"]
+    lines += [f"- [{n.title}](/notebooks/{n.name}.ipynb)" for n in shown]
+    if not shown:
+        lines.append("None is about it; [all of them](/notebooks/index.md).")
     return "\n".join(lines) + "\n"
 
 
@@ -65,6 +72,14 @@ def own_functions(scheme: Scheme) -> frozenset[str]:
     """Those that do not serve any scheme."""
     names = {f"relpos.{function}" for function in scheme.functions}
     return frozenset(names - {"relpos.attention"}) & public().keys()
+
+
+def own_words(scheme: Scheme) -> set[str]:
+    """Its names, and arguments of attention that no other scheme has."""
+    others = [s for s in SCHEMES if s is not scheme]
+    shared = {name for s in others for name in (*s.operands, *dict(s.settings))}
+    words = {scheme.name, *scheme.synonyms, *scheme.operands, *dict(scheme.settings)}
+    return words - shared - PLAIN_WORDS
 
 
 def table() -> str:
