@@ -15,4 +15,5 @@ from __future__ import annotations
 EXPERIMENTS = {
     "length": "trained at length 16, which positions still serve at 128?",
     "probes": "can a linear probe read the word and the position out of their sum?",
+    "speech": "an hour of speech through attention: what memory, and how exact?",
 }

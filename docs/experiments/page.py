@@ -1,4 +1,4 @@
-"""The tables of docs/experiments.md, made of what is stored."""
+"""The tables of docs/experiments.md and docs/real-data.md, made of what is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from relpos import data
 
-PAGE = Path(__file__).parents[1] / "experiments.md"
+PAGES = [
+    Path(__file__).parents[1] / name for name in ("experiments.md", "real-data.md")
+]
 _BLOCK = r"<!-- results of {} -->\n(.*?)<!-- end -->\n"
 
 
@@ -37,12 +39,14 @@ def filled(text: str, name: str) -> str:
     lines = "".join(f"| {' | '.join(row)} |\n" for row in cells)
     command = f"python -m docs.experiments {name}"
     where = f"{found.cpu}, threads: {found.threads}"
-    source = f"`{command}`: {found.seconds:.0f} s, {len(found.seeds)} seeds; {where}.\n"
+    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
+    source = f"`{command}`: {found.seconds:.0f} s, {seeds}; {where}.\n"
     block = f"<!-- results of {name} -->\n\n{lines}\n{source}\n<!-- end -->\n"
     return re.sub(_BLOCK.format(name), lambda _: block, text, flags=re.S)
 
 
 def write(name: str) -> None:
-    """Puts the stored results of an experiment onto the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(filled(text, name), encoding="utf-8")
+    """Puts the stored results of an experiment onto its page."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text, name), encoding="utf-8")

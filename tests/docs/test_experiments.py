@@ -21,7 +21,8 @@ sources = pytest.mark.skipif(
 def test_results_have_seeds_versions_and_time(name):
     found = data.experiment(name)
     assert found.name == name
-    assert len({*found.seeds}) == len(found.seeds) >= 5
+    least = 1 if name == "speech" else 5  # whose numbers are checked, not averaged
+    assert len({*found.seeds}) == len(found.seeds) >= least
     assert {"relpos", "numpy", "python"} <= {*found.versions}
     assert found.cpu and found.threads >= 1
     assert found.seconds > 0
@@ -38,12 +39,12 @@ def test_an_unknown_name_is_told_those_that_there_are():
 
 
 @sources
-def test_every_experiment_is_stored_and_its_table_on_the_page(monkeypatch):
+def test_every_experiment_is_stored_and_its_table_on_a_page(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from docs.experiments import EXPERIMENTS, page
 
     assert sorted(EXPERIMENTS) == STORED
-    text = (ROOT / "docs" / "experiments.md").read_text("utf-8")
+    text = "\n".join(path.read_text("utf-8") for path in page.PAGES)
     assert page.names(text) == {*EXPERIMENTS}
     for name in EXPERIMENTS:
         assert page.filled(text, name) == text, name
