@@ -180,7 +180,8 @@ class Residual(Module):
     Parameters
     ----------
     layer : Module
-        The f: its output has the shape of its input.
+        The f: its output has the shape of its input, or lacks the first axes of it, as
+        that of `LearnedAPE`, and then is added to every item.
     norm : Module, optional
         Such as a `LayerNorm`; None leaves it out.
     pre_norm : bool, default True
@@ -221,6 +222,12 @@ class Residual(Module):
     array([-1.,  4.], dtype=float32)
     >>> layer.backward(np.ones(2))
     array([1., 2.], dtype=float32)
+
+    Learned vectors of absolute positions, added to tokens:
+
+    >>> tokens = np.ones((8, 10, 16), np.float32)
+    >>> nn.Residual(nn.LearnedAPE(10, 16))(tokens).shape
+    (8, 10, 16)
     """
 
     def __init__(
@@ -272,15 +279,15 @@ class Residual(Module):
         array = as_floating("x", x)
         normed = self.norm(array) if self.norm and self.pre_norm else array
         branch = self.dropout(_call(self.layer, normed, keywords))
-        if branch.shape != array.shape:
+        if branch.shape != array.shape[array.ndim - branch.ndim :]:
             raise ValueError(
                 f"x: got shape {array.shape}, of which the layer makes {branch.shape}; "
-                "expected a layer that keeps the shape"
+                "expected a layer that keeps the shape, or lacks its first axes"
             )
         out = array + branch
         if self.norm and not self.pre_norm:
             out = self.norm(out)
-        return self._remember(out)
+        return self._remember(out, branch.ndim)
 
     @quiet
     def backward(self, grad_out: ArrayLike) -> Any:
@@ -314,10 +321,14 @@ class Residual(Module):
         --------
         LayerNorm.backward : That of the norm.
         """
-        (grad,) = self._recall(grad_out)
+        grad, ndim = self._recall(grad_out)
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
-        found = self.layer.backward(self.dropout.backward(grad))
+        first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated
+        added = grad.sum(axis=first) if first else grad
+        found = self.layer.backward(self.dropout.backward(added))
+        if found is None:  # of a layer that only reads where x is
+            return grad
         branch = found[0] if isinstance(found, tuple) else found
         if self.norm and self.pre_norm:
             branch = self.norm.backward(branch)

@@ -88,6 +88,13 @@ def test_a_block_that_attends_to_other_tokens_has_their_gradient(pre_norm):
     check_gradients(layer, [X[:, :5], X[::-1]], {}, names=["x", "key"])
 
 
+def test_vectors_that_are_added_to_every_item():
+    layer = nn.Residual(nn.LearnedAPE(9, 8, **F64))
+    check_gradients(layer, [X], {})
+    table = layer.layer.embedding.weight.data
+    assert np.array_equal(layer(X), X + table[:7])
+
+
 def test_relu_by_its_definition():
     layer = nn.ReLU(dtype="float64")
     assert layer([-2.0, 0.0, 3.0]).tolist() == [0.0, 0.0, 3.0]

@@ -14,10 +14,14 @@ cross_entropy              torch.nn.functional.cross_entropy
 SGD, Adam, warmup_rate     torch.optim.SGD, torch.optim.Adam, their schedulers
 load_file                  torch.load, safetensors.torch.load_file
 Module, Parameter          torch.nn.Module, torch.nn.Parameter
+ReLU, GELU                 torch.nn.ReLU, torch.nn.GELU with approximate="tanh"
+Sequential                 torch.nn.Sequential
+TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of here
 =========================  =============================================================
 
-`RelativeMultiheadAttention` has no twin: it is ``torch.nn.MultiheadAttention`` with a
-relative position.
+`RelativeMultiheadAttention` is the twin of `relpos.nn.MultiheadAttention`, called as
+``torch.nn.MultiheadAttention``; what is a layer there, as `relpos.nn.FIRE`, is its
+`position` by name.
 
 See Also
 --------
