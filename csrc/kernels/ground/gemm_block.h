@@ -35,7 +35,7 @@ gemm_pack_lines(T *panels, const char *data, ptrdiff_t step, int64_t count,
             int64_t end = RP_MIN(first + LINES, depth);
             for (int64_t k = first; k < end; k++, to += width) {
                 const T *from = (const T *)(data + k * step) + j;
-                T line[NR] = {0}; /* apart from both, so that it becomes vectors */
+                T line[RP_MAX(MR, NR)] = {0}; /* apart from both, to become vectors */
                 rp_fetch((uintptr_t)from + LINES * (uintptr_t)step);
                 if (j + width <= count)
                     for (int i = 0; i < width; i++)
