@@ -1,6 +1,6 @@
 """A plugin of pytest: all kernels of the run are those of a driver (driver.c).
 
-    python -m pytest -p on_driver --driver "qemu-aarch64 build/driver" tests/attention/..
+    python -m pytest -p on_driver --driver "qemu-aarch64 driver" tests/attention/..
 
 The tests are the same as ever; what they compare with is computed here.
 """

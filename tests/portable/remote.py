@@ -1,8 +1,8 @@
-"""Kernels that run in another process: the C core for another processor, under emulation.
+"""Kernels in another process: the C core for another processor, under emulation.
 
-`Remote` stands where a kernel table stands (`relpos._core.by_isa`): the dict of operands
-goes to the driver (driver.c) as flat bytes in its byte order, what it writes comes back
-into the arrays. What is not attention is done by the table that it was given instead.
+`Remote` stands where a kernel table stands (`relpos._core.by_isa`): operands go to the
+driver (driver.c) as flat bytes in its byte order, and what it writes comes back into
+the arrays. The rest (checks, sums over positions) is done by a table of this process.
 """
 
 from __future__ import annotations
@@ -87,6 +87,11 @@ class Remote:
 
     def attention_backward(self, operands):
         self._attend(operands, 1)
+
+    def apply_rotary(self, x, out, positions, high, low, magnitude, interleaved, _):
+        """By the loop of the gufunc, which is the same kernel."""
+        angles = (positions[..., 0], high, low, magnitude, int(interleaved))
+        out[...] = self._call("rotary", x, *angles)
 
     def close(self):
         """End the driver; its status says whether it freed all that it took."""
