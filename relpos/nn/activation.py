@@ -246,7 +246,9 @@ class GELU(Module):
         slope *= 1 - step * step
         slope += step
         slope += 1
-        slope *= grad
         slope *= 0.5
+        if not np.isfinite(slope).all():
+            slope[grad == 0] = 0  # of a hidden token: 0 * nan would be nan
+        slope *= grad
         result: Array = slope
         return result

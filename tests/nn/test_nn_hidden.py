@@ -44,6 +44,10 @@ def shaw_cross(layer, x, memory):
     return layer(x, keys, attn_mask=mask, query_offset=MEMORY)
 
 
+def lengths(layer, x, memory):
+    return layer(x, key_lengths=TOKENS.sum(1))
+
+
 def conformer(layer, x, memory):
     mask = np.concatenate([OLDER, TOKENS], axis=1)[:, None]
     return layer(x, x, x, distances(MEMORY + LENGTH), mask, memory)
@@ -66,6 +70,23 @@ CASES = {
     "Shaw": (nn.ShawAttention(WIDTH, 2, 2, **OPTIONS), shaw),
     "Shaw, pairs": (nn.ShawAttention(WIDTH, 2, 2, **OPTIONS), shaw_pairs),
     "Shaw, other keys": (nn.ShawAttention(WIDTH, 2, 2, **OPTIONS), shaw_cross),
+    **{
+        f"MultiheadAttention, {position}": (
+            nn.MultiheadAttention(WIDTH, 3, position=position, **OPTIONS),
+            lengths,
+        )
+        for position in (None, "shaw", "transformer_xl", "t5", "alibi", "rope", "fire")
+    },
+    **{
+        f"TransformerLayer, {activation}, {pre_norm}": (
+            nn.TransformerLayer(
+                *(WIDTH, 3, 8, 0.0, activation, pre_norm), position="rope", **OPTIONS
+            ),
+            lengths,
+        )
+        for activation in ("relu", "gelu")
+        for pre_norm in (True, False)
+    },
     "Music": (nn.RelativeGlobalAttention(WIDTH, 2, 9, **OPTIONS), alone),
     "Conformer": (nn.ConformerRelPositionAttention(WIDTH, 2, **OPTIONS), conformer),
     "Transformer-XL": (
