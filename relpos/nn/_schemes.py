@@ -159,7 +159,17 @@ def as_position(
             f"Position, or one of {', '.join(map(repr, SCHEMES))}"
         )
     _check_sizes(sizes, position, [])
-    return Position() if position is None else position
+    if position is None:
+        return Position()
+    kinds = {parameter.data.dtype for parameter in position.parameters()}
+    if position._settings is not None:
+        kinds.add(position.dtype)
+    for kind in kinds - {options["dtype"]}:
+        raise TypeError(
+            f"position: got a {type(position).__name__} of {kind} for a layer of "
+            f"{options['dtype']}; expected the same dtype"
+        )
+    return position
 
 
 def _check_sizes(sizes: Mapping[str, Any], position: Any, known: list[str]) -> None:

@@ -176,12 +176,17 @@ class Rotary(Position):
         Raises
         ------
         TypeError, ValueError
-            As `relpos.apply_rotary`.
+            As `relpos.apply_rotary`; ValueError for another number of columns.
 
         See Also
         --------
         relpos.apply_rotary : The same as a function.
         """
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(
+                f"head_dim: got {self.head_dim} for heads of {x.shape[-1]} columns; "
+                "expected as many"
+            )
         positions = np.asarray(offset)[..., None, None] + np.arange(x.shape[-2])
         if positions.size == x.shape[-2]:
             positions = positions.ravel()

@@ -209,7 +209,13 @@ def test_repr_shows_settings_and_parts():
     )
 
 
-MHA = nn.MultiheadAttention
+MHA, X32 = nn.MultiheadAttention, X.astype("float32")
+
+
+def by(position, **options):
+    return MHA(8, 2, position=position, **options)
+
+
 BAD = [
     (ValueError, "position: got 'x'; expected", lambda: MHA(8, 2, position="x")),
     (TypeError, "position: got int; .*'t5'", lambda: MHA(8, 2, position=3)),
@@ -229,6 +235,9 @@ BAD = [
     (TypeError, "key: got it for a Residual", lambda: nn.Residual(nn.ReLU())(X, key=X)),
     (ValueError, "x: got .* keeps", lambda: nn.Residual(nn.Linear(8, 4, **F64))(X)),
     (ValueError, "base: got -1.0; expected a pos", lambda: nn.Rotary(2, base=-1.0)),
+    (ValueError, "head_dim: got 2 for h", lambda: by(nn.Rotary(2))(X32)),
+    (TypeError, "position: .* of float32 for", lambda: by(nn.ALiBi(2), **F64)),
+    (TypeError, "position: .* of float64 for", lambda: by(nn.ALiBi(2, **F64))),
     (ValueError, "num_buckets: got 2", lambda: nn.T5Bias(2, num_buckets=2)),
 ]  # fmt: skip
 
