@@ -3,8 +3,8 @@
 `relpos/data/overview.toml` and `slips.toml` hold the first two, to be read as they are;
 functions give their tables as lists of named tuples, which show themselves as tables.
 The arrays beside them are recorded cases of the demo. `experiment` gives what the
-experiments of a source tree's `docs/experiments.md` found, `shaw_tables` what Shaw et
-al. measured, and `chorales` is music to train on.
+experiments of a source tree's `docs/experiments.md` found, `shaw_tables` and
+`reported` what papers measured, and `chorales` is music to train on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from relpos._checks import as_choice
 from relpos.data._experiments import Experiment, experiment
 from relpos.data._music import Chorale, chorales
+from relpos.data._reported import Reported, reported
 from relpos.data._shaw import Bleu, shaw_tables
 from relpos.data._table import Table
 
@@ -25,11 +26,13 @@ __all__ = [
     "Comparison",
     "Experiment",
     "Family",
+    "Reported",
     "Slip",
     "chorales",
     "comparison",
     "experiment",
     "families",
+    "reported",
     "shaw_tables",
     "slips",
 ]

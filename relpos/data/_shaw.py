@@ -99,6 +99,7 @@ def shaw_tables(table: int | None = None) -> list[Bleu]:
     See Also
     --------
     experiment : What "shaw-tables" measured of the same questions, small.
+    reported : What other papers report of positions.
     relpos.shaw_attention : The attention.
 
     References

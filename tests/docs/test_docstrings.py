@@ -20,13 +20,16 @@ NO_FORMULA = {
     *("get_num_threads", "set_num_threads", "show_config", "threads"),
     *(f"plot.{name}" for name in relpos.plot.__all__),
     *("data.chorales", "data.comparison", "data.experiment"),
-    *("data.families", "data.shaw_tables", "data.slips"),
+    *("data.families", "data.reported", "data.shaw_tables", "data.slips"),
 }
-NO_PAPER = NO_FORMULA - {"data.shaw_tables"}
+NO_PAPER = NO_FORMULA - {"data.reported", "data.shaw_tables"}
 #: Of papers by their numbers, and of what is not one by its title.
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
 #: Without an argument that could be wrong.
-NO_ERRORS = {"get_num_threads", "data.chorales", "data.comparison", "data.families"}
+NO_ERRORS = {
+    *("get_num_threads", "data.chorales", "data.comparison", "data.families"),
+    "data.reported",
+}
 NO_RESULT = {"set_num_threads", "threads"}
 
 #: What a function with the keywords of `attention` has not.

@@ -102,7 +102,7 @@ def test_tables_of_numbers_show_as_tables(result):
         assert [line.split()[0] for line in lines[1:]] == list(AUDIT._fields)
 
 
-@pytest.mark.parametrize("table", ["comparison", "families", "slips"])
+@pytest.mark.parametrize("table", ["comparison", "families", "reported", "slips"])
 def test_tables_of_data_are_lists_that_show_as_tables(table):
     rows = getattr(relpos.data, table)()
     assert isinstance(rows, list) and rows == [*rows]

@@ -58,6 +58,19 @@ def test_slips_by_document():
         data.slips("Shaw")
 
 
+def test_papers_numbers_are_beside_others():
+    """Each has a rival; those that can be counted are as counted."""
+    rows = data.reported()
+    assert all("arXiv:" in row.paper for row in rows)
+    for row in rows:
+        rivals = [r for r in rows if r[:3] == row[:3] and r.positions != row.positions]
+        assert rivals, row
+    megabytes = [row.value for row in rows if row.measure.startswith("MB")]
+    counted = relpos.plan(1, 8, 2048, 2048, 64, scheme="music", is_causal=True)
+    wanted = [counted.pair_vectors_per_head / 1e6, counted.table / 1e6]
+    assert megabytes == pytest.approx(wanted, rel=0.02)
+
+
 def test_requirements(report):
     overview.requirements(report)
     assert failed(report) == []
