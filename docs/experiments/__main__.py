@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from importlib import import_module
 from time import process_time
 
@@ -43,7 +42,7 @@ def run(name: str, quick: bool) -> None:
         (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
         page.write(name)
     else:
-        print(json.dumps(found["results"], indent=1))
+        print(said(found["results"]), end="")
     module.check(found["results"], quick)
     print(f"{name}: as claimed, in {seconds:.1f} s")
 

@@ -59,7 +59,7 @@ def measure(name: str, seed: int, steps: int) -> list[float]:
 
 def run(quick: bool) -> dict[str, Any]:
     """For each model, by layer, lists by seed."""
-    seeds, steps = (SEEDS[:1], 50) if quick else (SEEDS, STEPS)
+    seeds, steps = (SEEDS[:1], 150) if quick else (SEEDS, STEPS)
     results = {
         name: np.transpose([measure(name, seed, steps) for seed in seeds])
         for name in MODELS
