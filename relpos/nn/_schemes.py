@@ -98,7 +98,7 @@ class TransformerXL(Position):
     def _encodings(self, farthest: int, last: int) -> Array:
         """Encode the distances farthest, .., -last, as those of the paper."""
         width = self.pos_proj.weight.data.shape[1]
-        distances = np.arange(farthest, -last - 1, -1)
+        distances = farthest - np.arange(max(farthest + last + 1, 1))
         return sinusoidal(distances, width, layout="concat", dtype=self.dtype)
 
     def arguments(

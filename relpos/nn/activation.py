@@ -84,7 +84,7 @@ class ReLU(Module):
         ReLU.backward : The gradient.
         """
         array = as_input("x", x, self.dtype, ("...",))
-        out = np.maximum(array, 0)
+        out = np.maximum(array, 0, out=np.empty_like(array))
         return self._remember(out, out)
 
     @quiet
@@ -117,7 +117,7 @@ class ReLU(Module):
         GELU.backward : That of the other.
         """
         grad, out = self._recall(grad_out)
-        result: Array = grad * (out > 0)
+        result: Array = np.multiply(grad, out > 0, out=np.empty_like(grad))
         return result
 
 
@@ -194,13 +194,13 @@ class GELU(Module):
         GELU.backward : The gradient.
         """
         array = as_input("x", x, self.dtype, ("...",))
-        inner = array * array
+        inner = np.multiply(array, array, out=np.empty_like(array))
         inner *= 0.044715
         inner += 1
         inner *= array
         inner *= math.sqrt(2 / math.pi)
         step = np.tanh(inner, out=inner)
-        out = step + 1
+        out = np.add(step, 1, out=np.empty_like(step))
         out *= array
         out *= 0.5
         return self._remember(out, array, step)
@@ -238,7 +238,7 @@ class GELU(Module):
         ReLU.backward : That of the other.
         """
         grad, x, step = self._recall(grad_out)
-        slope = x * x
+        slope = np.multiply(x, x, out=np.empty_like(x))
         slope *= 3 * 0.044715
         slope += 1
         slope *= x

@@ -95,6 +95,23 @@ def test_vectors_that_are_added_to_every_item():
     assert np.array_equal(layer(X), X + table[:7])
 
 
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.GELU()], ids=["relu", "gelu"])
+def test_activations_of_any_shape(layer):
+    for x in (np.float32(1.5), np.zeros((0, 3), np.float32)):
+        out = layer(x)
+        grad = layer.backward(out)
+        for result in (out, grad):
+            assert isinstance(result, np.ndarray) and result.shape == np.shape(x)
+
+
+@pytest.mark.parametrize("name", [*SIZES, *OBJECTS])
+@pytest.mark.parametrize("shape", [(0, 4, 8), (2, 0, 8)])
+def test_nothing_at_all(name, shape):
+    layer, nothing = made(name), np.zeros(shape)
+    assert layer.backward(layer(nothing)).shape == shape
+    assert not any(parameter.grad.any() for parameter in layer.parameters())
+
+
 def test_relu_by_its_definition():
     layer = nn.ReLU(dtype="float64")
     assert layer([-2.0, 0.0, 3.0]).tolist() == [0.0, 0.0, 3.0]
