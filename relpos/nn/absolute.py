@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import Array, as_array, as_choice, as_int, quiet
+from relpos._checks import Array, as_array, as_choice, as_int, kind_of, quiet
 from relpos._encodings.sinusoidal import MAX_DIM, sinusoidal
 from relpos.nn._inputs import as_input, as_size
+from relpos.nn.decoding import KVCaches
 from relpos.nn.embedding import Embedding
 from relpos.nn.module import Module
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from relpos.nn.module import Seed
 
 __all__ = ["LearnedAPE", "SinusoidalEncoding"]
+
+
+def _positions(length: int, cache: object) -> Array:
+    """Return those of the tokens after a cache, (length,) or (batch, length)."""
+    if cache is not None and not isinstance(cache, KVCaches):
+        raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
+    before = 0 if cache is None else cache.lengths
+    positions: Array = np.asarray(before)[..., None] + np.arange(length)
+    return positions
 
 
 class LearnedAPE(Module):
@@ -69,6 +79,8 @@ class LearnedAPE(Module):
     array([1., 1., 1., 1., 1., 1., 1., 0., 0., 0.], dtype=float32)
     """
 
+    takes = ("cache",)
+
     def __init__(
         self,
         max_seq_len: int,
@@ -85,23 +97,26 @@ class LearnedAPE(Module):
         self.embedding = Embedding(rows, width, rng=self._rng, dtype=dtype)
 
     @quiet
-    def __call__(self, x: ArrayLike) -> Array:
+    def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
         """Return the vectors of the positions in x, to be added to it.
 
         Parameters
         ----------
         x : array_like, (batch, seq[, ...])
             Only its length is read.
+        cache : KVCaches, optional
+            The tokens come after those that it has.
 
         Returns
         -------
         ndarray, (seq, embed_size)
-            Rows 0 to seq - 1 of the weight.
+            Rows 0 to seq - 1 of the weight, or those after the tokens of the cache:
+            (batch, seq, embed_size) where items have lengths of their own.
 
         Raises
         ------
         TypeError
-            `x` is no plain array.
+            `x` is no plain array, or `cache` no KVCaches.
         ValueError
             `x` has fewer than two axes.
         IndexError
@@ -114,13 +129,13 @@ class LearnedAPE(Module):
         shape = as_array("x", x).shape
         if len(shape) < 2:
             raise ValueError(f"x: got shape {shape}; expected (batch, seq[, ...])")
-        rows = len(self.embedding.weight.data)
-        if shape[1] > rows:
+        rows, positions = len(self.embedding.weight.data), _positions(shape[1], cache)
+        if positions.max(initial=-1) >= rows:
             raise IndexError(
-                f"x: got a sequence of {shape[1]}; expected at most max_seq_len = "
-                f"{rows}"
+                f"x: got a sequence of {positions.max() + 1}; expected at most "
+                f"max_seq_len = {rows}"
             )
-        return self._remember(self.embedding(shape[1]))
+        return self._remember(self.embedding(positions))
 
     @quiet
     def backward(self, grad_out: ArrayLike) -> None:
@@ -201,6 +216,8 @@ class SinusoidalEncoding(Module):
             [ 0.91, -0.42]]], dtype=float32)
     """
 
+    takes = ("cache",)
+
     def __init__(
         self,
         embed_size: int,
@@ -217,13 +234,15 @@ class SinusoidalEncoding(Module):
         self._set_up(rng, dtype, **settings, layout=self.layout)
 
     @quiet
-    def __call__(self, x: ArrayLike) -> Array:
+    def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
         """Add the encoding.
 
         Parameters
         ----------
         x : array_like, (batch, seq, embed_size)
             The tokens.
+        cache : KVCaches, optional
+            They come after those that it has.
 
         Returns
         -------
@@ -233,7 +252,8 @@ class SinusoidalEncoding(Module):
         Raises
         ------
         TypeError
-            `x` is not floating, or of a wider dtype than the layer.
+            `x` is not floating or of a wider dtype than the layer, or `cache` is no
+            KVCaches.
         ValueError
             `x` is of another shape, or longer than `max_len`.
 
@@ -242,14 +262,15 @@ class SinusoidalEncoding(Module):
         relpos.sinusoidal : The encoding itself.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
-        length = array.shape[1]
+        positions = _positions(array.shape[1], cache)
+        length = positions.max(initial=-1) + 1
         if self.max_len is not None and length > self.max_len:
             raise ValueError(
                 f"x: got a sequence of {length}; expected at most max_len = "
                 f"{self.max_len}"
             )
         table = sinusoidal(
-            length, self.embed_size, layout=self.layout, dtype=self.dtype
+            positions, self.embed_size, layout=self.layout, dtype=self.dtype
         )
         return self._remember(array + table)
 

@@ -93,7 +93,7 @@ class TransformerLayer(Module):
     (2, 10, 16)
     """
 
-    attends = True
+    takes = MultiheadAttention.takes
 
     def __init__(
         self,

@@ -27,17 +27,18 @@ def _check_layer(name: str, layer: object) -> Any:
 
 
 def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
-    """Call a layer, with the keywords of attention if it takes them."""
-    return layer(x, **keywords) if layer.attends else layer(x)
+    """Call a layer, with those of the keywords that it takes."""
+    return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
 
 
 def _check_keywords(module: Module, keywords: dict[str, Any]) -> None:
-    if keywords and not module.attends:
-        name = next(iter(keywords))
-        raise TypeError(
-            f"{name}: got it for a {type(module).__name__} in which no layer attends; "
-            "expected no keyword"
-        )
+    for name in keywords:
+        if name not in module.takes:
+            known = ", ".join(module.takes) or "no keyword"
+            raise TypeError(
+                f"{name}: got it for a {type(module).__name__} in which no layer takes "
+                f"it; expected {known}"
+            )
 
 
 def _dtype_of(*layers: Module) -> np.dtype[Any]:
@@ -88,7 +89,8 @@ class Sequential(Module):
     def __init__(self, *layers: Module) -> None:
         for index, layer in enumerate(layers):
             setattr(self, str(index), _check_layer("layers", layer))
-        self.attends = any(layer.attends for layer in layers)
+        names = [name for layer in layers for name in layer.takes]
+        self.takes = tuple(dict.fromkeys(names))
         self.dtype = _dtype_of(*layers)
 
     def __len__(self) -> int:
@@ -112,7 +114,7 @@ class Sequential(Module):
         x : array_like
             What the first layer takes.
         **keywords
-            Of attention, such as `key_lengths`: for every layer that attends.
+            Of attention, such as `key_lengths`: for every layer that takes them.
 
         Returns
         -------
@@ -122,11 +124,11 @@ class Sequential(Module):
         Raises
         ------
         TypeError, ValueError
-            As the layers; TypeError for a keyword where no layer attends.
+            As the layers; TypeError for a keyword that no layer takes.
 
         See Also
         --------
-        Module : Its `attends` says which layers attend.
+        Module : Its `takes` has the names of a layer's keywords.
         """
         _check_keywords(self, keywords)
         result: Any = x
@@ -242,7 +244,7 @@ class Residual(Module):
         self.layer: Any = _check_layer("layer", layer)
         self.norm: Any = None if norm is None else _check_layer("norm", norm)
         self.pre_norm = as_flag("pre_norm", pre_norm)
-        self.attends, self.dtype = layer.attends, _dtype_of(layer)
+        self.takes, self.dtype = layer.takes, _dtype_of(layer)
         rate = as_probability("dropout", dropout)
         self.dropout = Dropout(rate, rng=rng, dtype=self.dtype)
 
@@ -258,7 +260,7 @@ class Residual(Module):
         x : array_like
             What the layer takes.
         **keywords
-            Of attention, such as `key_lengths`, for a layer that attends.
+            Of attention, such as `key_lengths`, for a layer that takes them.
 
         Returns
         -------
@@ -268,12 +270,12 @@ class Residual(Module):
         Raises
         ------
         TypeError, ValueError
-            As the layer; TypeError for a keyword if it does not attend, ValueError if
+            As the layer; TypeError for a keyword that it does not take, ValueError if
             its output has another shape than x.
 
         See Also
         --------
-        Module : Its `attends` says whether a layer attends.
+        Module : Its `takes` has the names of a layer's keywords.
         """
         _check_keywords(self, keywords)
         array = as_floating("x", x)

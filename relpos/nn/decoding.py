@@ -125,9 +125,9 @@ class KVCaches:
     .. math:: K \leftarrow [K; k], \quad V \leftarrow [V; v]
 
     A model called with ``cache=cache`` takes the tokens that come next, and computes
-    their rows of one call over the whole sequence. It has to be causal for that, and
-    what its positions say may depend on distances only, as absolute encodings that are
-    added begin at 0 in each call. No gradient passes through a cache.
+    their rows of one call over the whole sequence. It has to be causal for that.
+    `SinusoidalEncoding` and `LearnedAPE` before the attentions go on from where the
+    tokens so far ended, too. No gradient passes through a cache.
 
     See Also
     --------
@@ -169,6 +169,18 @@ class KVCaches:
 
     def __repr__(self) -> str:
         return f"<KVCaches of {len(self)} tokens in {len(self._caches)} attentions>"
+
+    @property
+    def lengths(self) -> int | Array:
+        """Tokens of all items so far, or an array (batch,): of each.
+
+        See Also
+        --------
+        relpos.KVCache.lengths : That of one attention.
+        """
+        for cache in self._caches.values():
+            return cache.lengths
+        return 0
 
     def of(self, layer: Any) -> KVCache:
         """Return the cache of one attention, new at first.

@@ -68,9 +68,9 @@ class Module:
     ----------
     training : bool
         Whether dropout is on. True until `eval` is called, as in PyTorch.
-    attends : bool
-        Whether a call takes keywords of attention, such as `key_lengths`: `Sequential`
-        and `Residual` then hand them on. False unless a class says otherwise.
+    takes : tuple of str
+        The keywords of a call, such as `key_lengths`, that `Sequential` and `Residual`
+        hand on to the layer. None unless a class says otherwise.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class Module:
     """
 
     training: bool = True
-    attends: bool = False
+    takes: tuple[str, ...] = ()
     dtype: np.dtype[Any] = np.dtype(np.float32)
     #: How the names of a part's parameters begin, where not with the part's and a dot.
     _prefixes: Mapping[str, str] = {}

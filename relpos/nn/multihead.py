@@ -165,7 +165,10 @@ class MultiheadAttention(Module):
     in_proj_weight, in_proj_bias, out_proj.weight, out_proj.bias, rel_key, rel_value
     """
 
-    attends = True
+    takes = (
+        *("key", "value", "attn_mask", "key_lengths", "query_offset"),
+        *("memory", "cache"),
+    )
     _prefixes = MappingProxyType({"position": ""})
 
     def __init__(

@@ -128,6 +128,8 @@ class ShawAttention(Module):
     (2, 10, 16)
     """
 
+    takes = ("key", "value", "attn_mask", "is_causal", "query_offset")
+
     def __init__(
         self,
         embed_dim: int,

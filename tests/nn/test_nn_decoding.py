@@ -64,6 +64,23 @@ def test_prompts_of_unlike_lengths(position):
     near(out[1], model(X[1:])[0, 4:6])
 
 
+@pytest.mark.parametrize("kind", ["sinusoids", "learned"])
+def test_absolute_positions_go_on_where_the_tokens_ended(kind):
+    added = nn.SinusoidalEncoding(8, dtype="float64")
+    if kind == "learned":
+        added = nn.Residual(nn.LearnedAPE(12, 8, **F64))
+    model, cache = nn.Sequential(added, *blocks(None)), nn.KVCaches()
+    parts = [X[:, :5], *np.split(X[:, 5:], 7, axis=1)]
+    near(np.concatenate([model(x, cache=cache) for x in parts], 1), model(X))
+    with pytest.raises(IndexError, match="max_seq_len = 12"):
+        nn.LearnedAPE(12, 8)(X[:, :1], cache=cache)
+    cache = nn.KVCaches()
+    model(X[:, :6], cache=cache, key_lengths=[6, 4])
+    out = model(np.stack([X[0, 6:8], X[1, 4:6]]), cache=cache)
+    near(out[0], model(X[:1])[0, 6:8])
+    near(out[1], model(X[1:])[0, 4:6])
+
+
 def test_caches_forget_and_change_places():
     model, cache = blocks("shaw"), nn.KVCaches()
     model(X[:, :7], cache=cache)
@@ -138,6 +155,15 @@ BAD = [
 def test_errors_name_the_argument(error, pattern, keywords):
     with pytest.raises(error, match=rf"^{pattern}"):
         LAYER(X, **keywords)
+
+
+def test_keywords_reach_the_layers_that_take_them():
+    model = nn.Sequential(nn.SinusoidalEncoding(8), LAYER)
+    assert model.takes[0] == "cache" and {*model.takes} == {*LAYER.takes}
+    with pytest.raises(TypeError, match=r"^length: got it for a Seq.*; expected cache"):
+        model(X, length=3)
+    with pytest.raises(TypeError, match=r"^cache: got int; expected a nn\.KVCaches"):
+        nn.LearnedAPE(12, 8)(X, cache=3)
 
 
 def test_no_gradient_passes_through_a_cache():
