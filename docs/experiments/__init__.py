@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "length": "trained at length 16, which positions still serve at 128?",
     "shaw-tables": "what do clipping distances, and tables of keys or values, change?",
     "nope": "where does a model without positions keep them?",
+    "cost": "what do relative terms cost today?",
     "probes": "can a linear probe read the word and the position out of their sum?",
     "text": "what are positions and a memory worth in English, by character?",
     "speech": "an hour of speech through attention: what memory, and how exact?",

@@ -34,11 +34,12 @@ def loss_curves(
 
     Parameters
     ----------
-    losses : mapping of str to array_like of real, (steps,)
-        By the name in the legend. What is not finite is left out.
+    losses : mapping of str to array_like of real, (steps,) or (runs, steps)
+        By the name in the legend; of several runs the mean, and a band from the least
+        to the largest. What is not finite is left out.
     smooth : int, default 1
         Steps that a line is the mean of, those up to its own; with more than 1 the
-        losses themselves stand pale behind.
+        losses of a single run stand pale behind.
     log : bool, default False
         Whether the axis of the losses is logarithmic; then losses from 0 down are left
         out.
@@ -60,7 +61,7 @@ def loss_curves(
     Raises
     ------
     ValueError
-        If there are no losses or not of one axis, or an argument has no meaning.
+        If losses are not of one axis or two, or an argument has no meaning.
     TypeError
         If an argument is of another kind than it says.
 
@@ -81,10 +82,10 @@ def loss_curves(
     given = as_mapping("losses", losses, "of names to losses")
     curves = {name: as_reals(f"losses[{name!r}]", given[name]) for name in given}
     for name, values in curves.items():
-        if values.ndim != 1:
+        if values.ndim not in (1, 2) or not len(np.atleast_2d(values)):
             raise ValueError(
-                f"losses[{name!r}]: got shape {values.shape}; expected one axis, "
-                "(steps,)"
+                f"losses[{name!r}]: got shape {values.shape}; expected (steps,) or "
+                "(runs, steps)"
             )
     steps, logarithmic = as_int("smooth", smooth, 1, _MOST), as_flag("log", log)
     look = look_of(vmin, vmax, cmap, title)
@@ -94,15 +95,24 @@ def loss_curves(
         look = look._replace(limits=(0.0, look.limits[1]))
     if logarithmic:
         curves = {n: np.where(x > 0, x, np.nan) for n, x in curves.items()}
+    runs = {name: np.atleast_2d(values) for name, values in curves.items()}
+    smoothed = {
+        name: np.array([_smoothed(run, steps) for run in each])
+        for name, each in runs.items()
+    }
     lines = {
-        name: (np.arange(1, len(values) + 1), _smoothed(values, steps))
-        for name, values in curves.items()
+        name: (np.arange(1, each.shape[1] + 1), each.mean(axis=0))
+        for name, each in smoothed.items()
     }
     ax = draw_lines(lines, look, ax)
-    if steps > 1:
-        for line, values in zip(ax.lines[-len(curves) :], curves.values(), strict=True):
-            seen = np.where(np.isfinite(values), values, np.nan)
-            ax.plot(line.get_xdata(), seen, color=line.get_color(), alpha=0.25)
+    for line, name in zip(ax.lines[-len(runs) :], runs, strict=True):
+        x, colour = line.get_xdata(), line.get_color()
+        if len(runs[name]) > 1:
+            low, high = smoothed[name].min(axis=0), smoothed[name].max(axis=0)
+            ax.fill_between(x, low, high, color=colour, alpha=0.2)
+        elif steps > 1:
+            seen = np.where(np.isfinite(runs[name][0]), runs[name][0], np.nan)
+            ax.plot(x, seen, color=colour, alpha=0.25)
     if logarithmic:
         ax.set_yscale("log")
     ax.set(xlabel="step", ylabel="loss")

@@ -123,7 +123,7 @@ CHANGES = {
     "plot.relative_position_map": {"highlight": [(6, 1)]},
     "plot.edges": {"pairs": [(6, 1)]},
     "plot.attention_graph": {"layout": [[0.0, 0.0]]},
-    "plot.loss_curves": {"losses": {"a": [[1.0]]}},
+    "plot.loss_curves": {"losses": {"a": [[[1.0]]]}},
 }
 
 

@@ -171,8 +171,10 @@ def test_bad_limits(draw):
 def test_bad_losses():
     with pytest.raises(TypeError, match="losses: got list; expected a mapping"):
         plot.loss_curves([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"losses\['a'\]: got shape \(1, 2\); expec"):
-        plot.loss_curves({"a": [[1.0, 2.0]]})
+    with pytest.raises(ValueError, match=r"losses\['a'\]: got shape \(1, 1, 2\); ex"):
+        plot.loss_curves({"a": [[[1.0, 2.0]]]})
+    with pytest.raises(ValueError, match=r"losses\['a'\]: got shape \(0, 2\); expec"):
+        plot.loss_curves({"a": np.ones((0, 2))})
     with pytest.raises(TypeError, match=r"losses\['a'\]: got .*; expected real num"):
         plot.loss_curves({"a": ["x"]})
 

@@ -91,3 +91,13 @@ def test_verdicts_of_audits():
     for bad in (3, Tensor(), {"a": Tensor()}, {"a": 3}, tuple(audits["indices"])):
         with pytest.raises(TypeError, match=r"^audits.*: got .*; expected "):
             plot.audit(bad)
+
+
+def test_losses_of_several_runs_have_a_mean_and_a_band():
+    runs = [[3.0, 1.0, 1.0], [5.0, 3.0, 0.0]]
+    ax = plot.loss_curves({"a": runs, "b": [2.0]}, smooth=2, ax=new())
+    assert ax.lines[0].get_ydata().tolist() == [4.0, 3.0, 1.25]
+    assert len(ax.lines) == 3  # the third is what is pale behind the single run
+    (band,) = ax.collections
+    corners = band.get_paths()[0].vertices
+    assert corners[:, 1].min() == 1.0 and corners[:, 1].max() == 5.0
