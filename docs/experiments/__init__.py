@@ -15,6 +15,8 @@ from __future__ import annotations
 EXPERIMENTS = {
     "length": "trained at length 16, which positions still serve at 128?",
     "shaw-tables": "what do clipping distances, and tables of keys or values, change?",
+    "reach": "do layers see farther than k?",
+    "absolute-and-relative": "does it help to add absolute positions to relative ones?",
     "nope": "where does a model without positions keep them?",
     "cost": "what do relative terms cost today?",
     "probes": "can a linear probe read the word and the position out of their sum?",
