@@ -115,3 +115,15 @@ def test_the_sentences_hold_the_phrase_where_it_is_said_to_be():
     starts = [sentence.index("smoking") for sentence in overview.SENTENCES]
     assert starts == [0, 2, 12]
     assert all(sentence[-2:] == overview.PHRASE for sentence in overview.SENTENCES)
+
+
+def test_the_tables_of_shaw_hold_what_the_abstract_says():
+    rows = data.shaw_tables()
+    assert [len(data.shaw_tables(n)) for n in (1, 2, 3)] == [8, 7, 4]
+    assert len(rows) == 19
+    big = {(row.pair, row.k): row.bleu for row in rows if row.model == "big"}
+    gains = [big[pair, 8] - big[pair, None] for pair in ("EN-DE", "EN-FR")]
+    assert gains == pytest.approx([1.3, 0.3])
+    bleu = {(row.keys, row.values): row.bleu for row in data.shaw_tables(3)}
+    by_k = {row.k: row.bleu for row in data.shaw_tables(2)}
+    assert bleu[True, True] == by_k[16] and bleu[False, False] == by_k[0]
