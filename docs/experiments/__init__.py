@@ -21,5 +21,6 @@ EXPERIMENTS = {
     "cost": "what do relative terms cost today?",
     "probes": "can a linear probe read the word and the position out of their sum?",
     "text": "what are positions and a memory worth in English, by character?",
+    "chorales": "are relative positions good past the trained length, in Bach?",
     "speech": "an hour of speech through attention: what memory, and how exact?",
 }

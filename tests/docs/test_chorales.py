@@ -161,5 +161,8 @@ def test_midi_holds_the_notes():
         notes, ticks, tempo = parsed(midi_file(CHORALES[name].notes, 60))
         assert notes == CHORALES[name].notes.tolist()
         assert ticks == b"\0\4" and tempo == 1_000_000
+    written = ROOT / "docs" / "pictures" / "chorale.mid"  # by a model
+    notes, *_ = parsed(written.read_bytes())
+    assert {voice for voice, *_ in notes} == {0, 1, 2, 3} and len(notes) > 100
     long = np.array([[0, 60, 1000, 200_000]])  # times of two and of three bytes
     assert parsed(midi_file(long))[0] == long.tolist()

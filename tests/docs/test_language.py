@@ -90,6 +90,21 @@ def test_the_text_is_read_and_written():
     assert len({*long}) == len(long) > 1000
 
 
+def test_half_of_a_table_is_beyond_what_was_trained():
+    chorales = import_module("docs.experiments.chorales")
+    model = model_of("music", max_len=chorales.LENGTH, per_head=True)
+    tables = [block.attention.layer.position.rel_key for block in model.blocks]
+    before = model(TOKENS)
+    trained = [table.data.copy() for table in tables]
+    for beyond in ("nothing", "clipped"):
+        chorales.lengthen(model, 200, beyond)
+        assert np.array_equal(model(TOKENS), before)
+        for table, rows in zip(tables, trained, strict=True):
+            assert np.array_equal(table.data[:, 200 - chorales.LENGTH :], rows)
+            farthest = rows[:, :1] if beyond == "clipped" else 0
+            assert (table.data[:, : 200 - chorales.LENGTH] == farthest).all()
+
+
 def test_the_page_has_what_the_model_wrote():
     written = data.experiment("text").results["sample"]
     page = (ROOT / "docs" / "real-data.md").read_text("utf-8")

@@ -1,0 +1,211 @@
+"""Bach's chorales, event by event: relative and absolute positions past the training.
+
+Small Transformers of one shape learn to tell each next event from windows of 128, at
+any place of a piece and in several keys. They are tested on pieces that were held out,
+in windows twice as long: at events 64 to 127, as far from the beginning of the window
+as in training, and at events 128 to 255, farther than any was. The Music Transformer's
+table has a row for each distance of the training; what lies beyond takes the row of the
+farthest ("clipped"), or no row ("nothing").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from docs.experiments.events import END, EVENTS, LOWEST, PITCHES, events_of, notes_of
+from docs.experiments.language import BITS, Language, train
+from docs.experiments.midi import midi_file
+from docs.experiments.page import spread
+from relpos import data, nn
+
+SEEDS = [0, 1, 2, 3, 4]
+LENGTH, BATCH = 128, 8
+WIDTH, HEADS, LAYERS = 128, 4, 2
+STEPS, RATE = 400, 3e-3
+PART = 32  # events that a number is the mean of
+KEYS = range(-3, 4)  # semitones by which pieces are moved
+LONGEST, SHARPER = 384, 1.5  # of the piece that is written
+
+MODELS: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "no positions": (None, {}),
+    "sinusoids": ("absolute", {}),
+    "rotary": ("rope", {}),
+    "Transformer-XL": ("transformer_xl", {}),
+    "Music Transformer": ("music", {"max_len": LENGTH, "per_head": True}),
+}
+CLIPPED, NOTHING = "Music Transformer, clipped", "Music Transformer, nothing"
+PICTURES = Path(__file__).parents[1] / "pictures"
+
+Array = NDArray[Any]
+
+
+def moved(notes: Array, semitones: int) -> Array:
+    """The notes in another key."""
+    return notes + np.array([0, semitones, 0, 0])
+
+
+def pieces(chorales: list[data.Chorale], keys: range = range(1)) -> list[Array]:
+    """Events of all pieces in all keys that their voices reach, after an END."""
+    found = []
+    for _, notes in chorales:
+        for semitones in keys:
+            shifted = moved(notes, semitones)
+            above = shifted[:, 1] - LOWEST
+            if above.min() >= 0 and above.max() < PITCHES:
+                found.append(np.array([END, *events_of(shifted)]))
+    return found
+
+
+def split() -> tuple[list[data.Chorale], list[data.Chorale]]:
+    """Those to train on, and the last fifth: versions of one stand side by side."""
+    every = data.chorales()
+    last = len(every) // 5
+    return every[:-last], every[-last:]
+
+
+def batches(events: list[Array], seed: int) -> Iterator[Array]:
+    """Windows at random places."""
+    rng = np.random.default_rng(seed)
+    long = [piece for piece in events if len(piece) > LENGTH]
+    while True:
+        chosen = rng.integers(len(long), size=BATCH)
+        starts = [rng.integers(len(long[n]) - LENGTH) for n in chosen]
+        yield np.stack(
+            [
+                long[n][start : start + LENGTH + 1]
+                for n, start in zip(chosen, starts, strict=True)
+            ]
+        )
+
+
+def windows(events: list[Array]) -> Array:
+    """Windows of twice the trained length, each half a length after the one before."""
+    size = 2 * LENGTH + 1
+    return np.stack(
+        [
+            piece[start : start + size]
+            for piece in events
+            for start in range(0, len(piece) - size + 1, LENGTH // 2)
+        ]
+    )
+
+
+def bits(model: Language, given: Array) -> list[float]:
+    """Bits per event in each part of the windows."""
+    scores = np.concatenate([model(part[:, :-1]) for part in np.array_split(given, 4)])
+    found = [
+        nn.cross_entropy(scores[:, at : at + PART], given[:, at + 1 : at + PART + 1])
+        for at in range(0, 2 * LENGTH, PART)
+    ]
+    return [part.loss * BITS for part in found]
+
+
+def lengthen(model: Language, length: int, beyond: str) -> None:
+    """Gives the table rows for distances past those that were trained."""
+    for block in model.blocks:
+        table = block.attention.layer.position.rel_key
+        trained = table.data[:, -LENGTH:]  # the last row is distance 0
+        more = np.repeat(trained[:, :1], length - LENGTH, axis=1)
+        more = more if beyond == "clipped" else 0 * more
+        table.data = np.concatenate([more, trained], axis=1)
+
+
+def compose(model: Language, seed: int) -> Array:
+    """Notes of a piece that the model writes, event by event."""
+    rng = np.random.default_rng(seed)
+    written = [END]
+    while len(written) <= LONGEST and (len(written) == 1 or written[-1] != END):
+        scores = SHARPER * model(np.array([written]))[0, -1].astype(np.float64)
+        chances = np.exp(scores - scores.max())
+        written.append(int(rng.choice(EVENTS, p=chances / chances.sum())))
+    return notes_of(np.array(written[1:]))
+
+
+def tested(model: Language, name: str, given: Array) -> dict[str, list[float]]:
+    """Bits by part of the window; of the Music Transformer in its two forms."""
+    if name != "Music Transformer":
+        return {name: bits(model, given)}
+    found = {}
+    for form, beyond in ((NOTHING, "nothing"), (CLIPPED, "clipped")):
+        lengthen(model, 2 * LENGTH, beyond)
+        found[form] = bits(model, given)
+    return found
+
+
+def publish(model: Language, seed: int) -> None:
+    """Writes a piece as MIDI and as a picture."""
+    from matplotlib.figure import Figure
+
+    from relpos import plot
+
+    lengthen(model, LONGEST, "clipped")
+    notes = compose(model, seed)
+    (PICTURES / "chorale.mid").write_bytes(midi_file(notes))
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    plot.piano_roll(notes, ax=figure.subplots())
+    figure.savefig(PICTURES / "chorale.png", dpi=90)
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Bits on pieces that were held out, by model, part of the window and seed."""
+    training, test = split()
+    learned = pieces(training, range(1) if quick else KEYS)
+    given = windows(pieces(test))[:: 4 if quick else 1]
+    seeds, steps = (SEEDS[:1], 100) if quick else (SEEDS, STEPS)
+    found: dict[str, list[list[float]]] = {}
+    for name, (position, sizes) in MODELS.items():
+        if quick and name not in ("sinusoids", "Music Transformer"):
+            continue
+        for seed in seeds:
+            model = Language(EVENTS, WIDTH, HEADS, LAYERS, position, seed, **sizes)
+            train(model, batches(learned, seed), steps, RATE)
+            for form, parts in tested(model, name, given).items():
+                found.setdefault(form, []).append(parts)
+            if name == "Music Transformer" and seed == 0 and not quick:
+                publish(model, seed)
+    results = {
+        "pieces": [len(training), len(test)],
+        "windows": len(given),
+        "trained_at": LENGTH,
+        "part": PART,
+        "bits": {form: np.array(rows).T.tolist() for form, rows in found.items()},
+    }
+    return {"seeds": seeds, "results": results}
+
+
+def halves(results: dict[str, Any], form: str) -> tuple[Array, Array]:
+    """Bits by seed at events 64 to 127, and at events 128 to 255."""
+    parts = np.array(results["bits"][form])
+    once = LENGTH // PART
+    return parts[once // 2 : once].mean(0), parts[once:].mean(0)
+
+
+def check(results: dict[str, Any], quick: bool) -> None:
+    """Sinusoids lose past the trained length, and relative positions do not."""
+    inside, outside = halves(results, CLIPPED)
+    assert outside.max() < inside.min() + 0.1
+    sinusoids = halves(results, "sinusoids")
+    assert inside.max() < sinusoids[0].min() and outside.max() < sinusoids[1].min()
+    if quick:
+        return
+    assert (sinusoids[1] - sinusoids[0]).min() > 0.5
+    for form in (CLIPPED, NOTHING, "Transformer-XL"):
+        inside, outside = halves(results, form)
+        assert outside.max() < inside.min() + 0.02, form
+    assert halves(results, "no positions")[1].max() < sinusoids[1].min()
+
+
+def table(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each form: bits per event in four places of the window."""
+    once = LENGTH // PART
+    header = ["model", "events 64 to 127", "128 to 255", "the last 32"]
+    rows = [
+        [form, *map(spread, halves(results, form)), spread(parts[2 * once - 1])]
+        for form, parts in results["bits"].items()
+    ]
+    return [header, *rows]
