@@ -28,6 +28,7 @@ results            AttentionOutput, AttentionForward, AttentionGradients,
 Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
 published models as arguments of `attention`, `relpos.reference` every function as plain
 NumPy to be read, `relpos.torch` the functions on tensors, with autograd,
+`relpos.sharded` attention on dask arrays, in chunks,
 `relpos.ufuncs` the kernels as ufuncs, `relpos.plot` pictures, and `relpos.data` what
 encodings have in common and what not.
 
@@ -192,7 +193,7 @@ __all__ = ["__version__", *_publish(globals())]
 
 # What few programs need is loaded when it is first named: modules, and functions by the
 # modules that have them.
-_LATER = ("data", "nn", "plot", "recipes", "reference", "torch", "ufuncs")
+_LATER = ("data", "nn", "plot", "recipes", "reference", "sharded", "torch", "ufuncs")
 _FUNCTIONS = {
     "compare": "relpos._compare.compare",
     "demo": "relpos._demo.programme",
@@ -206,6 +207,7 @@ if TYPE_CHECKING:
         plot as plot,
         recipes as recipes,
         reference as reference,
+        sharded as sharded,
         torch as torch,
         ufuncs as ufuncs,
     )

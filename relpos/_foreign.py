@@ -27,8 +27,8 @@ _CALLS = {
         "value, input_core_dims=[..], output_core_dims=[..])"
     ),
     "dask": (
-        "pass array.compute(), or call dask.array.map_blocks(relpos.attention, query, "
-        "key, value), whose chunks are batch items; relpos.ufuncs take dask arrays"
+        "pass array.compute(), or call relpos.sharded.attention, which is attention on "
+        "dask arrays; relpos.ufuncs take dask arrays, too"
     ),
     "jax._src.core": (
         "inside jax.jit, grad or vmap call it through jax.pure_callback: docs/jax.md "

@@ -52,8 +52,8 @@ def differentiate(
     """Gradients of the inputs `wrt`, as the result's tuple of `AttentionContext`."""
     fire = problem.fire is not None  # as typed.pyi tells checkers
     kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
-    names = _names(wrt, problem.inputs, kind._fields)
-    given = _given(problem, saved, grad_out, grad_lse)
+    names = names_of(wrt, problem.inputs, kind._fields)
+    given = check_gradients(problem, saved, grad_out, grad_lse)
     threads = choose_num_threads(num_threads)
     tables = [name for name in names if name not in fire_network.NAMES]
     sums = {name: _room(name, problem) for name in tables}
@@ -72,7 +72,7 @@ def differentiate(
     return kind(**found)
 
 
-def _given(
+def check_gradients(
     problem: Problem, saved: Saved, grad_out: object, grad_lse: object
 ) -> dict[str, Array]:
     """Check the gradients that come in; absent ones drop out."""
@@ -103,7 +103,9 @@ def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
     return np.where(silent, 0, row_sum)
 
 
-def _names(wrt: object, inputs: dict[str, Array], fields: tuple[str, ...]) -> list[str]:
+def names_of(
+    wrt: object, inputs: dict[str, Array], fields: tuple[str, ...]
+) -> list[str]:
     """Check `wrt`: the names of the gradients to compute, some of `fields`."""
     if wrt is None:
         floating = (n for n in fields if n in inputs)

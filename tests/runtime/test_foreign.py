@@ -33,7 +33,10 @@ def array_class(name, module):
 
 FOREIGN = {
     "an xarray DataArray": ("xarray.core.dataarray", r"array\.values, .*apply_ufunc"),
-    "a dask Array": ("dask.array.core", r"array\.compute\(\), .*map_blocks.*ufuncs"),
+    "a dask Array": (
+        "dask.array.core",
+        r"array\.compute\(\), .*sharded\.att.*ufuncs",
+    ),
     "a jax Tracer": ("jax._src.core", r"jax\.pure_callback: docs/jax\.md"),
     "a pandas Series": ("pandas", r"x\.to_numpy\(\)"),
     "a polars Series": ("polars.series.series", r"x\.to_numpy\(\)"),
@@ -232,7 +235,7 @@ def test_dask_by_the_call_that_the_message_names(qkv):
     q, k, v = (dask.from_array(x, chunks=(1, -1, -1, -1)) for x in qkv)
     with pytest.raises(TypeError, match=r"^query: got a dask Array"):
         relpos.attention(q, k, v)
-    got = dask.map_blocks(relpos.attention, q, k, v)
+    got = relpos.sharded.attention(q, k, v)
     assert_bitwise(got.compute(), relpos.attention(*qkv))
 
 

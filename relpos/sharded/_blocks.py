@@ -1,0 +1,138 @@
+"""The backward of one block, on a worker.
+
+Bits of the gradient of a query depend on how many key heads a call has, as the kernels
+cut the keys by that. So each key head is a call of its own here, whatever the chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relpos._attention.functional import backward
+from relpos._attention.operands import ROWS, TABLES
+from relpos._attention.placement import fold_rows, gather_rows
+from relpos._checks import Array
+from relpos.sharded._grid import Axis
+from relpos.sharded._tasks import Place, Recipe, add, arguments, call_of
+
+#: Operands that have an entry for each query or key: their gradient is written, so
+#: that of a batch axis they lack is summed afterwards, in one order.
+WRITTEN = tuple(name for name, row in ROWS.items() if row.is_written)
+
+
+def differentiate(
+    recipe: Recipe,
+    place: Place,
+    arrays: list[Array],
+    wrt: list[str],
+    grad_out: Array | None,
+    grad_lse: Array | None,
+    kept: list[Array],
+) -> dict[str, Array]:
+    """The block's part of the gradients, from the whole rows' `kept`."""
+    arrays = [
+        np.broadcast_to(array, (*place.batch, *array.shape[-3:]))
+        if name in WRITTEN
+        else array
+        for name, array in zip(recipe.names, arrays, strict=True)
+    ]
+    names = [name for name in wrt if name != "sinks" or place.with_sinks]
+    axes = dict(zip(recipe.names, recipe.axes, strict=True))
+    heads = kept[1].shape[-2]
+    found: dict[str, list[Array]] = {name: [] for name in names}
+    for first in range(0, heads, recipe.group):
+        cut = slice(first, first + recipe.group)
+        own = [
+            _heads(array, axes[name], first, recipe.group)
+            for name, array in zip(recipe.names, arrays, strict=True)
+        ]
+        rows = [kept[0][..., cut, :, :], *(row[..., cut, :] for row in kept[2:])]
+        out = None if grad_out is None else grad_out[..., cut, :, :]
+        lse = None if grad_lse is None else grad_lse[..., cut, :]
+        for name, part in _of_head(recipe, place, own, names, (out, lse), rows).items():
+            found[name].append(part)
+    return {name: _joined(parts, axes[name]) for name, parts in found.items()}
+
+
+def _axis(axes: tuple[Axis | None, ...]) -> int | None:
+    """Where an array has heads, from its end."""
+    places = (n - len(axes) for n, axis in enumerate(axes) if axis in ("H", "K"))
+    return next(places, None)
+
+
+def _heads(
+    array: Array, axes: tuple[Axis | None, ...], first: int, group: int
+) -> Array:
+    """The part of an array that belongs to one key head and its query heads."""
+    axis = _axis(axes)
+    if axis is None:
+        return array
+    cut = slice(first, first + group)
+    if axes[axis] == "K":
+        cut = slice(first // group, first // group + 1)
+    place: tuple[Any, ...] = (..., cut, *(slice(None),) * (-axis - 1))
+    part: Array = array[place]
+    return part
+
+
+def _joined(parts: list[Array], axes: tuple[Axis | None, ...]) -> Array:
+    """Gradients of the heads beside each other, or their sum where heads share."""
+    axis = _axis(axes)
+    if axis is not None:
+        return np.concatenate(parts, axis=axis)
+    total = parts[0]
+    for part in parts[1:]:
+        total = add(total, part)
+    return total
+
+
+def _of_head(
+    recipe: Recipe,
+    place: Place,
+    arrays: list[Array],
+    names: list[str],
+    gradients: tuple[Array | None, Array | None],
+    rows: list[Array],
+) -> dict[str, Array]:
+    given = arguments(recipe, place, arrays)
+    spread = _spread(recipe, given) if recipe.spans else {}
+    tables = {
+        name: gather_rows(given[name], index, TABLES[name].row_axis)
+        for name, index in spread.items()
+    }
+    found = backward(call_of({**given, **tables}), *gradients, rows, names)
+    parts = {name: getattr(found, name) for name in names}
+    return parts | {
+        name: _folded(name, parts[name], given[name], index)
+        for name, index in spread.items()
+        if name in parts
+    }
+
+
+def _spread(recipe: Recipe, given: dict[str, Any]) -> dict[str, Array]:
+    """Row of each table by the relative positions of the block; set what places them.
+
+    The kernels relieve the two end rows of rounding by the sum that dS has over a whole
+    row, which a block of keys has not; they do not where nothing lies beyond an end.
+    """
+    offset = given["query_offset"]
+    low = 1 - given["query"].shape[-2] - int(offset.max(initial=0))
+    high = given["key"].shape[-2] - 1 - int(offset.min(initial=0))
+    positions = np.arange(low, high + 1)
+    buckets = given["buckets"]
+    given |= {"min_relative_position": low, "buckets": None, "beyond": "zero"}
+    rows = {}
+    for name, span in recipe.spans.items():
+        index = np.clip(positions, span.start, span.stop - 1) - span.start
+        rows[name] = index if buckets is None else np.asarray(buckets)[index]
+    return rows
+
+
+def _folded(name: str, part: Array, table: Array, index: Array) -> Array:
+    """Add up the gradients of the rows that came from one row of the table."""
+    column = TABLES[name].row_axis == -1
+    rows = TABLES[name].rows(table)
+    folded = fold_rows(part[..., None] if column else part, index, rows)
+    return folded[..., 0] if column else folded

@@ -1,0 +1,110 @@
+"""Graphs of dask, by hand: one layer of blocks, and arrays of what they made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from relpos.sharded._grid import Axis, Chunks, Grid, Index, key_of, number
+from relpos.sharded._tasks import add, deliver
+
+Key = tuple[Any, ...]
+Layer = dict[Key, Any]
+
+
+def fold(
+    layer: Layer, parts: Sequence[Key], last: Key, join: Callable[..., Any]
+) -> None:
+    """Join parts pairwise, neighbours first, in an order that only their number sets.
+
+    `last` becomes the key of the whole.
+    """
+    level = 0
+    while len(parts) > 1:
+        level += 1
+        joined: list[Key] = []
+        for first in range(0, len(parts) - 1, 2):
+            key = (f"{last[0]}-join", *last[1:], level, first)
+            if len(parts) == 2:
+                key = last
+            layer[key] = (join, parts[first], parts[first + 1])
+            joined.append(key)
+        parts = [*joined, *parts[2 * len(joined) :]]
+    if parts[0] != last:
+        layer[last] = (_same, parts[0])
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Tasks(NamedTuple):
+    """A graph and the layer of it that is built on next."""
+
+    graph: HighLevelGraph
+    home: str
+
+    def then(self, name: str, layer: Layer) -> Tasks:
+        """The same with one more layer, made of the last."""
+        layers = {**self.graph.layers, name: layer}
+        needs = {**self.graph.dependencies, name: {self.home}}
+        return Tasks(HighLevelGraph(layers, needs), name)
+
+    def array(
+        self, name: str, layer: Layer, chunks: tuple[Chunks, ...], dtype: np.dtype[Any]
+    ) -> Any:
+        """An array whose chunks are the tasks of one more layer."""
+        return da.Array(self.then(name, layer).graph, name, chunks, dtype=dtype)
+
+
+def tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> Tasks:
+    """A first layer, made of arrays."""
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
+    return Tasks(graph, name)
+
+
+def total(
+    name: str,
+    blocks: Tasks,
+    parts: Sequence[tuple[Index, Key]],
+    axes: tuple[Axis | None, ...],
+    shape: tuple[int, ...],
+    grid: Grid,
+    dtype: np.dtype[Any],
+) -> Any:
+    """Sum of the parts of a gradient, each of the chunk that its block has.
+
+    Of parts of one chunk the tree is that of their order in the grid.
+    """
+    chunks = tuple(
+        grid.chunks_of(axis, size) for axis, size in zip(axes, shape, strict=True)
+    )
+    found: dict[tuple[int, ...], list[Key]] = {}
+    for index, key in parts:
+        place = tuple(number(axis, index) for axis in axes)
+        found.setdefault(place, []).append(key)
+    layer: Layer = {}
+    for place in np.ndindex(*(len(cut) for cut in chunks)):
+        sizes = tuple(cut[n] for cut, n in zip(chunks, place, strict=True))
+        keys = found.get(place)
+        if keys is None:  # no query sees these keys
+            layer[(name, *place)] = (np.zeros, sizes, dtype)
+            continue
+        whole = keys[0]
+        if len(keys) > 1:
+            whole = (f"{name}-sum", *place)
+            fold(layer, keys, whole, add)
+        layer[(name, *place)] = (deliver, whole, dtype)
+    return blocks.array(name, layer, chunks, dtype)
+
+
+def chunk_keys(
+    arrays: Sequence[Any], axes: Sequence[tuple[Axis | None, ...]], index: Index
+) -> list[Key]:
+    """Keys of the chunks of several arrays that a block has."""
+    pairs = zip(arrays, axes, strict=True)
+    return [key_of(array, cut, index) for array, cut in pairs]

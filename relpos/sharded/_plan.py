@@ -1,0 +1,163 @@
+"""A call on dask arrays: checked as a whole, and cut into blocks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from relpos._attention.call import Call
+from relpos._attention.operands import LABELS, OPERANDS
+from relpos._attention.problem import UNBOUNDED, Problem, prepare
+from relpos._checks import Array, as_flag
+from relpos._settings import choose_num_threads
+from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
+from relpos.sharded._tasks import Place, Recipe
+
+#: Arguments whose meaning for one block of keys depends on keys of others.
+_WHOLE = ("log_decay",)
+_OPTIONS = ("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position")
+
+
+class Plan(NamedTuple):
+    """A call that has been checked and cut; nothing of it has been computed."""
+
+    token: str
+    problem: Problem  # of stand-ins without memory, of the arrays' shapes and dtypes
+    recipe: Recipe
+    grid: Grid
+    arrays: list[Any]  # dask arrays, cut as the grid is
+    axes: list[tuple[Axis | None, ...]]  # theirs
+    visible: dict[tuple[int, int], bool]  # by block of queries and of keys
+
+    def first_keys(self, index: Index) -> int:
+        """The first block of keys that a block of queries has a task for."""
+        keys = range(len(self.grid.chunks["k"]))
+        return next(k for k in keys if self.visible[index["q"], k])
+
+    def place(self, index: Index) -> Place:
+        """Where a block lies."""
+        query, _ = self.grid.span("q", index["q"])
+        key, _ = self.grid.span("k", index["k"])
+        batch = tuple(self.grid.chunks[axis][index[axis]] for axis in self.grid.batch)
+        return Place(query, key, index["k"] == self.first_keys(index), batch)
+
+
+def make_plan(call: Call) -> Plan:
+    """Check a call by what is known of its arrays, and cut them."""
+    _refuse(call)
+    given = _arrays(call)
+    problem = prepare(_with_arrays(call, _stand_ins(given)), None, None)
+    given = {
+        name: given[name] if isinstance(given[name], da.Array) else read
+        for name, read in problem.inputs.items()
+    }
+    whole = next((name for name in _WHOLE if name in given), None)
+    grid = grid_of(given, problem.batch, problem.sizes, whole)
+    axes = [axes_of(name, x.shape, len(problem.batch)) for name, x in given.items()]
+    arrays = [
+        _cut(array, cut, grid) for array, cut in zip(given.values(), axes, strict=True)
+    ]
+    threads = 1 if call.num_threads is None else choose_num_threads(call.num_threads)
+    options = {name: getattr(call, name) for name in (*_OPTIONS, "beyond", "window")}
+    options |= {"buckets": call.buckets, "num_threads": threads}
+    options["return_weights"] = as_flag("return_weights", call.return_weights)
+    cut_keys = len(grid.chunks["k"]) > 1
+    recipe = Recipe(
+        tuple(given),
+        tuple(axes),
+        options,
+        problem.dtype,
+        grid.group,
+        _to_spread(problem, call) if cut_keys else {},
+    )
+    visible = _visible(problem, given, grid, options["return_weights"])
+    token = tokenize(recipe, *arrays)
+    return Plan(token, problem, recipe, grid, arrays, axes, visible)
+
+
+def _refuse(call: Call) -> None:
+    if call.out is not None:
+        raise TypeError(
+            "out: not taken here, where results are lazy; expected None (store the "
+            "result with dask.array.store)"
+        )
+    if call.dropout_p != 0:
+        raise ValueError(
+            f"dropout_p: got {call.dropout_p}; expected 0 in sharded calls, as the "
+            "pattern of a block could not be that of the whole"
+        )
+
+
+def _arrays(call: Call) -> dict[str, Any]:
+    """The array arguments that were given, by name; several labels one by one."""
+    given: dict[str, Any] = {}
+    for name in OPERANDS:
+        value = getattr(call, name)
+        if name == "labels" and isinstance(value, tuple):
+            given |= dict(zip(LABELS, value, strict=False))
+        elif value is not None or OPERANDS[name].is_required:
+            given[name] = value
+    return given
+
+
+def _with_arrays(call: Call, arrays: dict[str, Any]) -> Call:
+    several = tuple(value for name, value in arrays.items() if name in LABELS)
+    call = call._replace(**{k: v for k, v in arrays.items() if k not in LABELS})
+    if isinstance(call.labels, tuple) and len(call.labels) == len(several):
+        return call._replace(labels=several)
+    return call
+
+
+def stand_in(array: Any) -> Array:
+    """An array of the shape and dtype of a lazy one, of a single number: 0."""
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
+def _stand_ins(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: stand_in(value) if isinstance(value, da.Array) else value
+        for name, value in given.items()
+    }
+
+
+def _cut(array: Any, axes: tuple[Axis | None, ...], grid: Grid) -> Any:
+    """An argument in the grid's chunks, an array of dask."""
+    pairs = zip(axes, array.shape, strict=True)
+    chunks = tuple(grid.chunks_of(axis, size) for axis, size in pairs)
+    if isinstance(array, da.Array):
+        return array.rechunk(chunks)
+    return da.from_array(array, chunks=chunks)
+
+
+def _to_spread(problem: Problem, call: Call) -> dict[str, range]:
+    """The tables whose ends the kernels would correct, beside those placed alike."""
+    spans = problem.placement.spans
+    corrected = {"rel_key", "rel_value"} <= {*spans}
+    return spans if corrected and call.beyond != "zero" and not call.softcap else {}
+
+
+def _visible(
+    problem: Problem, given: dict[str, Any], grid: Grid, everything: bool
+) -> dict[tuple[int, int], bool]:
+    """Which blocks some pair of which may be visible; each query block has one."""
+    left = problem.operands["window_left"]
+    right = problem.operands["window_right"]
+    offset = given.get("query_offset", 0)
+    everything = everything or isinstance(offset, da.Array) or not np.size(offset)
+    low, high = (0, 0) if everything else (int(np.min(offset)), int(np.max(offset)))
+    seen: dict[tuple[int, int], bool] = {}
+    for index in grid.blocks("q", "k"):
+        first, last = grid.span("q", index["q"])
+        begin, end = grid.span("k", index["k"])
+        least, most = begin - (last - 1 + high), end - 1 - (first + low)
+        inside = (right == UNBOUNDED or least <= right) and (
+            left == UNBOUNDED or most >= -left
+        )
+        seen[index["q"], index["k"]] = everything or inside
+    for query in range(len(grid.chunks["q"])):
+        if not any(seen[query, key] for key in range(len(grid.chunks["k"]))):
+            seen[query, 0] = True
+    return seen

@@ -1,0 +1,286 @@
+"""`relpos.attention` and the schemes by name, on dask arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+
+from relpos._attention.call import Call
+from relpos._attention.schemes import (
+    MUSIC,
+    TRANSFORMER_XL,
+    relative_global_settings,
+    shows_keywords,
+    transformer_xl_settings,
+)
+from relpos._checks import as_floating
+from relpos.sharded._forward import attend
+
+
+@shows_keywords()
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **keywords: Any,
+) -> Any:
+    r"""Attention with every relative-position term, on dask arrays, lazily.
+
+    .. math::
+
+        lse_i = \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
+        out_i = \sum_j e^{s_{ij} - lse_i} (v_j + W_l)
+
+    One task is one chunk of batch, heads, queries and keys, cut as `query` is (the keys
+    as `key`); the other arguments are cut alike. Chunks of queries and keys are blocks
+    of one sequence: positions, masks, windows and ranges are those of the whole, blocks
+    that a window or `is_causal` hides have no task, and blocks of keys are joined by a
+    tree of `relpos.merge_attention` whose order their number sets. A cut between heads
+    that share a key head is moved to the end of their group.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    attn_mask : dask array or array_like, broadcasts to (..., H, Lq, Lk), optional
+        As in `relpos.attention`.
+    dropout_p : float, default 0
+        Other numbers than 0 are refused.
+    is_causal : bool, default False
+        Hide keys at positions after the query's.
+    **keywords
+        Those of `relpos.attention`; any array may be one of dask. `num_threads` are
+        those of each task, by default 1. `out` is refused, and so is `log_decay` where
+        the keys are cut.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `relpos.attention`, of dask arrays; its context is a `ShardedContext`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relpos.attention`, by what is known before anything is computed: kinds,
+        shapes and dtypes. What depends on numbers in dask arrays raises where they are
+        computed.
+
+    See Also
+    --------
+    ShardedContext.backward : The gradients.
+    relpos.attention : The same on arrays in memory, with all that it says of its
+        arguments.
+
+    Notes
+    -----
+    `out`, `lse` and the gradients of query, key and value have the same bits for any
+    number of workers and any chunks of batch and heads. Where queries and keys are
+    whole, they are the bits of `relpos.attention`; those of the gradient of the query
+    are the bits of a call for each key head. Tables' gradients have the same bits for
+    any number of workers, and differ by rounding between chunks. A task holds its
+    chunks of the arguments and results; in the backward those of their gradients, too.
+
+    References
+    ----------
+    .. [1] Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers for
+       Near-Infinite Context", 2023, arXiv:2310.01889.
+
+    Examples
+    --------
+    A sequence in four blocks of two queries by two of three keys, a bias by distance:
+
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> import relpos.sharded
+    >>> x = np.random.default_rng(0).standard_normal((2, 6, 4))
+    >>> bias = relpos.alibi_bias(2, 6)
+    >>> query, key = da.from_array(x, (1, 3, 4)), da.from_array(x, (2, 3, 4))
+    >>> out = relpos.sharded.attention(query, key, key, rel_bias=bias, is_causal=True)
+    >>> out.chunks
+    ((1, 1), (3, 3), (4,))
+    >>> whole = relpos.attention(x, x, x, rel_bias=bias, is_causal=True)
+    >>> bool(np.allclose(out.compute(), whole))
+    True
+    """
+    masks = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
+    return attend(Call(query, key, value, **masks, **keywords))
+
+
+@shows_keywords()
+def shaw_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    rel_key: Any = None,
+    rel_value: Any = None,
+    **keywords: Any,
+) -> Any:
+    r"""Attention with clipped relative positions (Shaw et al.), on dask arrays.
+
+    .. math::
+
+        s_{ij} = scale \; q_i (k_j + a^K_r), \quad
+        out_i = \sum_j softmax_j(s_i)_j \, (v_j + a^V_r)
+
+    Parameters
+    ----------
+    query, key, value : dask array or array_like
+        As in `attention`.
+    rel_key, rel_value : dask array or array_like, optional
+        As in `relpos.shaw_attention`.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `attention`.
+
+    See Also
+    --------
+    relpos.shaw_attention : The same on arrays in memory.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import relpos.sharded
+    >>> x, table = da.zeros((1, 3, 1), chunks=(1, 2, 1)), [[-1.0], [0.0], [1.0]]
+    >>> relpos.sharded.shaw_attention(x, x, x, rel_value=table).compute().round(2)
+    array([[[ 0.67],
+            [ 0.  ],
+            [-0.67]]])
+    """
+    return attention(
+        query, key, value, rel_key=rel_key, rel_value=rel_value, **keywords
+    )
+
+
+@shows_keywords(**MUSIC)
+def relative_global_attention(
+    query: Any, key: Any, value: Any, rel_key: Any, **keywords: Any
+) -> Any:
+    r"""Relative attention of the Music Transformer, on dask arrays.
+
+    .. math:: s_{ij} = scale \; (q_i k_j + q_i E_r)
+
+    Parameters
+    ----------
+    query, key, value : dask array or array_like
+        As in `attention`.
+    rel_key : dask array or array_like
+        As in `relpos.relative_global_attention`.
+    **keywords
+        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        As `relpos.relative_global_attention`.
+
+    See Also
+    --------
+    relpos.relative_global_attention : The same on arrays in memory.
+
+    References
+    ----------
+    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
+       2018, arXiv:1809.04281.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import relpos.sharded
+    >>> x, table = da.ones((1, 4, 1), chunks=(1, 2, 1)), [[0.0]] * 4
+    >>> relpos.sharded.relative_global_attention(x, x, x, table).sum().compute()
+    np.float64(4.0)
+    """
+    table = _with_shape("rel_key", rel_key)
+    settings = relative_global_settings(table, keywords)
+    return attention(query, key, value, rel_key=table, **settings)
+
+
+@shows_keywords(**TRANSFORMER_XL)
+def transformer_xl_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    rel_key: Any,
+    pos_bias_u: Any,
+    pos_bias_v: Any,
+    **keywords: Any,
+) -> Any:
+    r"""Relative attention of Transformer-XL, with memory, on dask arrays.
+
+    .. math:: s_{ij} = scale \; [(q_i + u) k_j + (q_i + v) R_r]
+
+    Parameters
+    ----------
+    query, key, value : dask array or array_like
+        As in `attention`; keys begin with the memory.
+    rel_key, pos_bias_u, pos_bias_v : dask array or array_like
+        As in `relpos.transformer_xl_attention`.
+    **keywords
+        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
+        -(Lk-1) and `beyond` "raise" by default.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        As `relpos.transformer_xl_attention`.
+
+    See Also
+    --------
+    relpos.transformer_xl_attention : The same on arrays in memory.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import relpos.sharded
+    >>> query, key = da.ones((1, 2, 1), chunks=1), da.ones((1, 4, 1), chunks=(1, 2, 1))
+    >>> rows = key, key, [[0.0]] * 4, [0.0], [0.0]
+    >>> relpos.sharded.transformer_xl_attention(query, *rows, is_causal=True).compute()
+    array([[[1.],
+            [1.]]])
+    """
+    query, key = _with_shape("query", query), _with_shape("key", key)
+    table = _with_shape("rel_key", rel_key)
+    biases = {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
+    settings = transformer_xl_settings(query, key, table, keywords)
+    return attention(query, key, value, rel_key=table, **biases, **settings)
+
+
+def _with_shape(name: str, value: Any) -> Any:
+    return value if isinstance(value, da.Array) else as_floating(name, value)

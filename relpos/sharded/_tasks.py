@@ -1,0 +1,124 @@
+"""What runs on a worker: one block of a call, forward or backward, and the joins."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relpos._attention.call import Call
+from relpos._attention.functional import forward
+from relpos._attention.merge import merge_attention
+from relpos._attention.operands import LABELS
+from relpos._checks import Array, is_floating, native, rounded
+from relpos.sharded._grid import Axis
+
+#: What a block of the forward has, and the backward starts from, by row.
+KEPT = ("out", "lse", "row_max", "row_sum")
+
+
+class Recipe(NamedTuple):
+    """What all blocks of a call share."""
+
+    names: tuple[str, ...]  # of the arrays that a block gets
+    axes: tuple[tuple[Axis | None, ...], ...]  # how the grid cuts these
+    options: dict[str, Any]  # the other arguments of `Call`
+    dtype: np.dtype[Any]  # of the computation
+    group: int  # query heads of a key head
+    spans: dict[str, range]  # relative positions of the tables to spread (_blocks.py)
+
+
+class Place(NamedTuple):
+    """Where a block lies."""
+
+    query: int  # its first query
+    key: int  # its first key
+    with_sinks: bool  # the sinks belong to one block of keys
+    batch: tuple[int, ...]  # items along each batch axis
+
+
+def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Any]:
+    """Arguments of the block as a call of its own, whose positions are the whole's."""
+    given = {
+        name: _computed(name, array, recipe.dtype)
+        for name, array in zip(recipe.names, arrays, strict=True)
+    }
+    if not place.with_sinks:
+        given.pop("sinks", None)
+    offset = given.get("query_offset", np.array(0))
+    given["query_offset"] = offset + (place.query - place.key)
+    if "key_lengths" in given:
+        count = given["key"].shape[-2]
+        given["key_lengths"] = np.clip(given["key_lengths"] - place.key, 0, count)
+    if "key_ranges" in given:
+        given["key_ranges"] = given["key_ranges"] - place.key
+    return {**recipe.options, **given}
+
+
+def call_of(given: dict[str, Any]) -> Call:
+    """The call; several labels are one argument."""
+    several = tuple(given[name] for name in LABELS if name in given)
+    call = Call(**{name: x for name, x in given.items() if name not in LABELS})
+    return call._replace(labels=several) if several else call
+
+
+def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """An array in the dtype of the whole's computation, which a block could not tell.
+
+    Gradients then come in it, too, and are rounded once, when they are summed.
+    """
+    if not is_floating(array.dtype):
+        return array
+    wider = np.result_type(array.dtype, dtype)  # a mask does not count for `dtype`
+    return native(array, wider if name == "attn_mask" else dtype)
+
+
+def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
+    """The results of one block, by name."""
+    return forward(call_of(arguments(recipe, place, arrays)))
+
+
+def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
+    """Results over two disjoint sets of keys, as of both."""
+    out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
+    row_max = np.maximum(a["row_max"], b["row_max"])
+    row_sum = _at(a, row_max) + _at(b, row_max)
+    joined = {"out": out, "lse": lse, "row_max": row_max, "row_sum": row_sum}
+    if "weights" in a:
+        parts = [_scaled(part, lse) for part in (a, b)]
+        joined["weights"] = np.concatenate(parts, axis=-1)
+    return joined
+
+
+def _at(part: dict[str, Array], row_max: Array) -> Array:
+    """Sums of exponentials beside a larger maximum; rows without a key have none."""
+    absent = np.isneginf(part["row_max"])
+    down = np.where(absent, 0, part["row_max"] - np.where(absent, 0, row_max))
+    return np.where(absent, 0, part["row_sum"] * np.exp2(down))
+
+
+def _scaled(part: dict[str, Array], lse: Array) -> Array:
+    """Weights of a part among all keys."""
+    absent = np.isneginf(part["lse"])
+    share = np.exp(np.where(absent, -np.inf, part["lse"] - np.where(absent, 0, lse)))
+    return part["weights"] * share[..., None]
+
+
+def add(a: Array, b: Array) -> Array:
+    """Add two parts of a gradient, in float64."""
+    return np.add(a, b, dtype=np.float64)
+
+
+def pick(found: dict[str, Array], name: str) -> Array:
+    """One of the results of a block."""
+    return found[name]
+
+
+def deliver(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Round to the dtype that the caller sees."""
+    return rounded(array, dtype)
+
+
+def sum_repeated(array: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Sum a gradient over the batch axes on which its input was repeated."""
+    return rounded(array.sum(axis=axes, dtype=np.float64, keepdims=True), dtype)

@@ -1,0 +1,240 @@
+"""relpos.sharded.attention against relpos.attention: same bits, or to rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relpos
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+sharded = pytest.importorskip("relpos.sharded")
+
+B, H, LQ, LK, D = 3, 4, 11, 13, 8
+TOKENS = ("query", "key", "value", "position_query")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def case(name, rng, dtype=np.float64):
+    """Arguments of `attention` that use a group of its terms."""
+    draw = lambda *shape: rng.standard_normal(shape).astype(dtype)  # noqa: E731
+    given = {
+        "query": draw(B, H, LQ, D),
+        "key": draw(B, H, LK, D),
+        "value": draw(B, H, LK, 5),
+        "query_offset": LK - LQ,
+    }
+    ranges = np.sort(rng.integers(0, LK + 1, (B, LQ, 2)), axis=-1)
+    return (
+        given
+        | {
+            "plain": {},
+            "tables": {
+                "rel_key": draw(H, 5, D),
+                "rel_query": draw(3, D),
+                "rel_value": draw(B, 1, 7, 5),
+                "rel_bias": draw(H, 9),
+                "is_causal": True,
+            },
+            "sight": {
+                "key_ranges": ranges,
+                "key_lengths": [0, 4, LK],
+                "query_offset": [2, 0, -3],
+                "window": (4, 2),
+                "rel_bias": draw(5),
+            },
+            "masked": {
+                "attn_mask": np.where(rng.random((H, LQ, LK)) < 0.3, -np.inf, draw(1)),
+                "sinks": draw(H),
+                "softcap": 2.0,
+            },
+            "labels": {
+                "labels": (
+                    rng.integers(-1, 4, (B, LQ, LK)),
+                    rng.integers(0, 4, (1, LK)),
+                ),
+                "rel_key": draw(4, D),
+                "attn_mask": rng.random((B, 1, 1, LK)) < 0.8,
+            },
+            "position query": {
+                "position_query": draw(H, LQ, 3),
+                "rel_key": draw(6, 3),
+                "pos_bias_u": draw(H, D),
+                "pos_bias_v": draw(3),
+                "min_relative_position": -5,
+                "beyond": "zero",
+            },
+            "grouped": {"key": draw(2, LK, D), "value": draw(B, 2, LK, 5)}
+            | {"enable_gqa": True, "buckets": [0, 1, 1, 2, 0], "rel_key": draw(3, D)},
+            "decay": {"log_decay": -np.abs(draw(B, H, LK)), "is_causal": True},
+        }[name]
+    )
+
+
+CASES = (
+    *("plain", "tables", "sight", "masked", "labels", "position query", "grouped"),
+    "decay",
+)
+
+
+def cut(given, batch, heads, queries=-1, keys=-1):
+    """The tokens as dask arrays; a chunk of heads counts those of the query."""
+    given, group = dict(given), given["query"].shape[1] // given["key"].shape[-3]
+    lengths = {"query": queries, "key": keys}
+    for name in ("query", "key", "value"):
+        array = given[name]
+        own = heads if name == "query" else max(1, heads // group)
+        chunks = (batch, own, lengths.get(name, -1), -1)[-array.ndim :]
+        given[name] = da.from_array(array, chunks=chunks)
+    return given
+
+
+def both(given, chunks, rng):
+    """Results and gradients of the whole, and of the chunks."""
+    flags = {"return_lse": True, "return_context": True}
+    whole = relpos.attention(**given, **flags)
+    parts = sharded.attention(**cut(given, *chunks), **flags)
+    grad_out = rng.standard_normal(whole.out.shape)
+    grad_lse = rng.standard_normal(whole.lse.shape)
+    wrt = [n for n in relpos.AttentionGradients._fields if n in given]
+    wrt = [n for n in wrt if np.asarray(given[n]).dtype.kind == "f"]
+    results = [{"out": r.out, "lse": r.lse} for r in (whole, parts)]
+    for result, one in zip(results, (whole, parts), strict=True):
+        found = one.context.backward(grad_out, grad_lse=grad_lse, wrt=wrt)
+        result |= {name: getattr(found, name) for name in wrt}
+        assert [n for n in found._fields if getattr(found, n) is not None] == wrt
+    return results[0], dask.compute(results[1], scheduler="sync")[0]
+
+
+def close(got, want, tolerance=1e-13):
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("chunks", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("name", CASES)
+def test_chunks_of_batch_and_heads_have_the_same_bits(name, chunks, rng):
+    want, got = both(case(name, rng), chunks, rng)
+    for key, array in want.items():
+        close(got[key], array)
+        if key in ("out", "lse", *TOKENS):
+            assert np.array_equal(got[key], array, equal_nan=True), key
+
+
+@pytest.mark.parametrize("chunks", [(1, 4, 4, 5), (3, 2, (1, 10), (6, 6, 1))])
+@pytest.mark.parametrize("name", CASES[:-1])
+def test_blocks_of_queries_and_keys_are_the_whole(name, chunks, rng):
+    want, got = both(case(name, rng), chunks, rng)
+    for key, array in want.items():
+        close(got[key], array)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_narrow_dtypes_are_computed_and_rounded_as_the_whole(dtype, rng):
+    given = case("tables", rng, dtype) | {"rel_bias": np.ones((H, 9), np.float32)}
+    want, got = both(given, (2, 1), rng)
+    for key in ("out", "lse", "query", "key", "value"):
+        assert got[key].dtype == want[key].dtype
+        assert np.array_equal(got[key], want[key]), key
+    close(got["rel_key"], want["rel_key"], np.finfo(dtype).eps * 8)
+    want, got = both(given, (2, 1, 4, 4), rng)
+    for key, array in want.items():
+        close(got[key], array, np.finfo(dtype).eps * 32)
+
+
+def test_bits_at_lengths_of_many_tiles(rng):
+    """The gradient of the query is that of one key head at a time."""
+    x = rng.standard_normal((1, 4, 700, 16)).astype(np.float32)
+    given = {"query": x, "key": x, "value": x, "rel_key": x[0, 0, :31]}
+    given["window"] = (40, 0)
+    want, got = both(given, (1, 1), rng)
+    for key in ("out", "lse", "key", "value"):
+        assert np.array_equal(got[key], want[key]), key
+    close(got["query"], want["query"], 1e-5)
+
+
+def test_bits_do_not_depend_on_the_chunks(rng):
+    """Not even where those of the query's gradient depend on the number of heads."""
+    x = rng.standard_normal((2, 4, 700, 16)).astype(np.float32)
+    found = []
+    for chunks in ((1, 1, 700, 16), (2, 2, 700, 16), (1, 4, 700, 16)):
+        lazy = da.from_array(x, chunks=chunks)
+        context = sharded.attention(lazy, lazy, lazy, return_context=True).context
+        (query,) = dask.compute(context.backward(x).query, scheduler="sync")
+        found.append(query)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_weights_of_blocks(rng):
+    given = case("sight", rng)
+    want = relpos.attention(**given, return_weights=True).weights
+    got = sharded.attention(**cut(given, 1, 2, 4, 5), return_weights=True).weights
+    close(got.compute(scheduler="sync"), want)
+
+
+def test_a_hidden_block_has_no_task(rng):
+    x = da.from_array(rng.standard_normal((1, 100, 4)), chunks=(1, 10, 4))
+    out = sharded.attention(x, x, x, window=(5, 0))
+    tasks = [key for key in out.dask if "-part" in str(key[0])]
+    assert len(tasks) == 10 + 9  # its own keys, and those before
+
+
+def test_kept_results_make_the_backward_free_of_a_forward(rng):
+    x = da.from_array(rng.standard_normal((2, 8, 4)), chunks=(1, 4, 4))
+    result = sharded.attention(x, x, x, return_context=True)
+    context = result.context.persist()
+    lazy, kept = (c.backward(x).key for c in (result.context, context))
+    assert any("relpos-attention" in str(key) for key in lazy.dask)
+    assert not any("relpos-attention" in str(key) for key in kept.dask)
+    assert np.array_equal(*dask.compute(lazy, kept, scheduler="sync"))
+
+
+def test_the_schemes_by_name(rng):
+    x, table = rng.standard_normal((2, 6, 4)), rng.standard_normal((6, 4))
+    lazy = da.from_array(x, chunks=(1, 4, 4))
+    for scheme, rest in (
+        ("shaw_attention", (table[:3], table[:5])),
+        ("relative_global_attention", (table,)),
+        ("transformer_xl_attention", (table, table[0], None)),
+    ):
+        settings = {} if scheme == "shaw_attention" else {"is_causal": True}
+        want = getattr(relpos, scheme)(x, x, x, *rest, **settings)
+        rows = (lazy, lazy, lazy, *rest)
+        got = getattr(sharded, scheme)(*rows, **settings)
+        close(got.compute(scheduler="sync"), want)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"key": da.zeros((2, 5, 3))}, ValueError, "key: shape"),
+        ({"query": da.zeros((2, 4, 4), dtype=int)}, TypeError, "query: got dtype"),
+        ({"dropout_p": 0.5}, ValueError, "dropout_p: got 0.5; expected 0"),
+        ({"out": np.zeros((2, 4, 4))}, TypeError, "out: not taken here"),
+        ({"log_decay": da.zeros((2, 4))}, ValueError, "log_decay: given with keys in"),
+        ({"is_causal": 2}, TypeError, "is_causal"),
+        ({"rel_key": da.zeros((3, 3))}, ValueError, "rel_key: shape"),
+    ],
+)
+def test_errors_come_before_anything_is_computed(change, error, words):
+    x = da.zeros((2, 4, 4), chunks=(2, 2, 4))
+    given = {"query": x, "key": x, "value": x, "is_causal": True}
+    with pytest.raises(error, match=rf"^{words}"):
+        sharded.attention(**given | change)
+
+
+def test_backward_refuses_what_does_not_fit():
+    x = da.zeros((2, 4, 4))
+    context = sharded.attention(x, x, x, return_context=True).context
+    with pytest.raises(ValueError, match=r"^grad_out: shape"):
+        context.backward(x[:1])
+    with pytest.raises(ValueError, match=r"^grad_out: None, and so is grad_lse"):
+        context.backward(None)
+    with pytest.raises(ValueError, match=r"^wrt: 'rel_key' was not given"):
+        context.backward(x, wrt=["rel_key"])
