@@ -46,6 +46,13 @@ CANNOT_COMPILE = (
 )
 
 
+if sys.platform == "win32":
+    sys.exit(
+        "relpos has no threads for Windows (it uses those of POSIX): install it in the "
+        "Windows Subsystem for Linux"
+    )
+
+
 def relative(pattern):
     """Files below csrc as setuptools wants them: relative to setup.py."""
     return sorted(str(p.relative_to(ROOT)) for p in (ROOT / "csrc").rglob(pattern))

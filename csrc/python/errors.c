@@ -4,6 +4,7 @@
 #ifdef __linux__
 #include <sys/syscall.h>
 #endif
+#include <pthread.h>
 #include <unistd.h>
 
 void
@@ -40,6 +41,9 @@ poll_signals(void)
 {
 #ifdef __linux__
     if (syscall(SYS_gettid) != getpid())
+        return 0;
+#elif defined(__APPLE__)
+    if (!pthread_main_np())
         return 0;
 #endif
     PyGILState_STATE gil = PyGILState_Ensure();
