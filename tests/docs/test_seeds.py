@@ -92,6 +92,8 @@ def test_every_item_is_there():
         for name, what, code, shown, state in rows:
             lines = re.findall(r"`([^`]+)`", code)
             assert len(lines) <= 2 and all(len(line) <= 100 for line in lines), name
+            words = " ".join(lines).split()  # a long one makes the table too wide
+            assert max(map(len, words), default=0) <= 48, name
             state, _, reason = state.partition(": ")
             assert state in STATES and what, name
             assert bool(lines) == bool(shown) != (state == "cannot"), name
