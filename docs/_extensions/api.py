@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import re
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ MODULES = {
     "relpos.reference": "the definitions, in plain NumPy, to be read",
     "relpos.torch": "the functions on tensors, with autograd",
     "relpos.torch.nn": "layers as modules of PyTorch",
+    "relpos.sharded": "attention on dask arrays",
     "relpos.ufuncs": "the kernels as ufuncs of NumPy",
 }
 #: Functions of relpos that are loaded when they are first named.
@@ -35,8 +36,12 @@ LATER = ("compare", "demo", "diagnose")
 @cache
 def modules() -> dict[str, ModuleType]:
     """The modules that can be imported here: those of torch where torch is."""
-    there = importlib.util.find_spec("torch") is not None
-    names = [name for name in MODULES if there or not name.startswith("relpos.torch")]
+    wanted = {
+        "relpos.torch": "torch",
+        "relpos.torch.nn": "torch",
+        "relpos.sharded": "dask",
+    }
+    names = [n for n in MODULES if n not in wanted or find_spec(wanted[n]) is not None]
     return {name: importlib.import_module(name) for name in names}
 
 
