@@ -1,7 +1,8 @@
-"""The backward of one block, on a worker.
+"""One block on a worker, forward and backward.
 
 Bits of the gradient of a query depend on how many key heads a call has, as the kernels
-cut the keys by that. So each key head is a call of its own here, whatever the chunks.
+cut the keys by that, and those of FIRE's lines on how many its network has. So each key
+head is a call of its own there, whatever the chunks.
 """
 
 from __future__ import annotations
@@ -10,16 +11,46 @@ from typing import Any
 
 import numpy as np
 
-from relpos._attention.functional import backward
+from relpos._attention.functional import backward, forward
 from relpos._attention.operands import ROWS, TABLES
 from relpos._attention.placement import fold_rows, gather_rows
 from relpos._checks import Array
-from relpos.sharded._grid import Axis
-from relpos.sharded._tasks import Place, Recipe, add, arguments, call_of
+from relpos.sharded._grid import FIRE_AXES, Axis
+from relpos.sharded._tasks import Place, Recipe, add, arguments, call_of, fire_of
 
 #: Operands that have an entry for each query or key: their gradient is written, so
 #: that of a batch axis they lack is summed afterwards, in one order.
 WRITTEN = tuple(name for name, row in ROWS.items() if row.is_written)
+#: Where results have heads, from their end; -2 in those of rows.
+_HEADS = {"out": -3, "weights": -3}
+
+
+def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
+    """The results of one block, by name."""
+    heads = arrays[0].shape[-3]
+    step = recipe.group if recipe.fire else heads
+    found = [
+        _solve(recipe, place, arrays, slice(first, first + step))
+        for first in range(0, heads, step)
+    ]
+    if len(found) == 1:
+        return found[0]
+    return {
+        name: np.concatenate([part[name] for part in found], axis=_HEADS.get(name, -2))
+        for name in found[0]
+    }
+
+
+def _solve(
+    recipe: Recipe, place: Place, arrays: list[Array], heads: slice
+) -> dict[str, Array]:
+    """The results of some of the block's heads."""
+    own = [
+        _heads(array, axes, heads, recipe.group)
+        for array, axes in zip(arrays, recipe.axes, strict=True)
+    ]
+    fire = fire_of(recipe, slice(place.head + heads.start, place.head + heads.stop))
+    return forward(call_of(arguments(recipe, place, own)), fire, recipe.edges)
 
 
 def differentiate(
@@ -39,19 +70,20 @@ def differentiate(
         for name, array in zip(recipe.names, arrays, strict=True)
     ]
     names = [name for name in wrt if name != "sinks" or place.with_sinks]
-    axes = dict(zip(recipe.names, recipe.axes, strict=True))
+    axes = FIRE_AXES | dict(zip(recipe.names, recipe.axes, strict=True))
     heads = kept[1].shape[-2]
     found: dict[str, list[Array]] = {name: [] for name in names}
     for first in range(0, heads, recipe.group):
         cut = slice(first, first + recipe.group)
         own = [
-            _heads(array, axes[name], first, recipe.group)
+            _heads(array, axes[name], cut, recipe.group)
             for name, array in zip(recipe.names, arrays, strict=True)
         ]
         rows = [kept[0][..., cut, :, :], *(row[..., cut, :] for row in kept[2:])]
         out = None if grad_out is None else grad_out[..., cut, :, :]
         lse = None if grad_lse is None else grad_lse[..., cut, :]
-        for name, part in _of_head(recipe, place, own, names, (out, lse), rows).items():
+        at = place._replace(head=place.head + first)
+        for name, part in _of_head(recipe, at, own, names, (out, lse), rows).items():
             found[name].append(part)
     return {name: _joined(parts, axes[name]) for name, parts in found.items()}
 
@@ -63,15 +95,15 @@ def _axis(axes: tuple[Axis | None, ...]) -> int | None:
 
 
 def _heads(
-    array: Array, axes: tuple[Axis | None, ...], first: int, group: int
+    array: Array, axes: tuple[Axis | None, ...], heads: slice, group: int
 ) -> Array:
-    """The part of an array that belongs to one key head and its query heads."""
+    """The part of an array that belongs to some query heads, of whole groups."""
     axis = _axis(axes)
     if axis is None:
         return array
-    cut = slice(first, first + group)
+    cut = heads
     if axes[axis] == "K":
-        cut = slice(first // group, first // group + 1)
+        cut = slice(heads.start // group, heads.stop // group)
     place: tuple[Any, ...] = (..., cut, *(slice(None),) * (-axis - 1))
     part: Array = array[place]
     return part
@@ -102,7 +134,9 @@ def _of_head(
         name: gather_rows(given[name], index, TABLES[name].row_axis)
         for name, index in spread.items()
     }
-    found = backward(call_of({**given, **tables}), *gradients, rows, names)
+    call = call_of({**given, **tables})
+    fire = fire_of(recipe, slice(place.head, place.head + recipe.group))
+    found = backward(call, *gradients, rows, names, fire, recipe.edges)
     parts = {name: getattr(found, name) for name in names}
     return parts | {
         name: _folded(name, parts[name], given[name], index)

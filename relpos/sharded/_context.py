@@ -10,7 +10,7 @@ import dask.array as da
 from dask.base import tokenize
 
 from relpos._attention.gradients import Saved, check_gradients, names_of
-from relpos._attention.results import AttentionGradients
+from relpos._attention.results import AttentionGradients, FireAttentionGradients
 from relpos._checks import as_floating
 from relpos._settings import choose_num_threads
 from relpos.sharded._blocks import WRITTEN, differentiate
@@ -88,7 +88,7 @@ class ShardedContext:
         grad_lse: ArrayLike | None = None,
         wrt: Iterable[str] | None = None,
         num_threads: int | None = None,
-    ) -> AttentionGradients:
+    ) -> Any:
         r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``, lazily.
 
         Those of `relpos.AttentionContext.backward`, which has the formulas, such as
@@ -111,7 +111,7 @@ class ShardedContext:
 
         Returns
         -------
-        AttentionGradients
+        AttentionGradients or FireAttentionGradients
             Named tuple of dask arrays, each of its input's shape and dtype, or None.
 
         Raises
@@ -140,7 +140,9 @@ class ShardedContext:
         ((2, 2, 4), (1, 2, 4))
         """
         problem = self._plan.problem
-        names = names_of(wrt, problem.inputs, AttentionGradients._fields)
+        fire = problem.fire is not None
+        kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
+        names = names_of(wrt, problem.inputs, kind._fields)
         given = {
             name: value if isinstance(value, da.Array) else as_floating(name, value)
             for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse))
@@ -154,7 +156,7 @@ class ShardedContext:
             plan = plan._replace(recipe=plan.recipe._replace(options=options))
         blocks, parts = self._blocks(plan, given, tuple(names))
         found = {name: self._gradient(name, blocks, parts) for name in names}
-        return AttentionGradients(**found)
+        return kind(**found)
 
     def _check(self, given: dict[str, Any]) -> None:
         """Raise as a call on arrays in memory would."""

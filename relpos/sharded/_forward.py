@@ -7,21 +7,25 @@ from typing import Any
 import numpy as np
 
 from relpos._attention.call import Call
+from relpos._attention.edges import Edges
 from relpos._attention.results import AttentionOutput
 from relpos._checks import as_flag
+from relpos.sharded._blocks import solve
 from relpos.sharded._context import ShardedContext
 from relpos.sharded._graph import Layer, Tasks, chunk_keys, fold, tasks_of
 from relpos.sharded._plan import Plan, make_plan
-from relpos.sharded._tasks import KEPT, deliver, join, pick, solve
+from relpos.sharded._tasks import KEPT, deliver, join, pick
 
 
-def attend(call: Call) -> Any:
+def attend(
+    call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
+) -> Any:
     """Check a call, build its graph, hand back what was asked for."""
     flags = [
         as_flag(name, getattr(call, name))
         for name in ("return_lse", "return_weights", "return_context")
     ]
-    plan = make_plan(call)
+    plan = make_plan(call, fire, edges)
     blocks = _blocks(plan)
     kept = {name: _result(plan, blocks, name) for name in KEPT}
     out = _rounded(plan, kept["out"])

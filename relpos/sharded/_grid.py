@@ -18,6 +18,15 @@ Chunks = tuple[int, ...]
 Index = dict[Axis, int]
 
 
+#: How FIRE's parameters are cut: their outputs are heads.
+FIRE_AXES: dict[str, tuple[Axis | None, ...]] = {
+    **{name: (None,) for name in ("w1", "b1")},
+    **{name: () for name in ("c", "threshold")},
+    "w2": ("H", None),
+    "b2": ("H",),
+}
+
+
 class Grid(NamedTuple):
     """Chunks of each axis; `group` query heads share a key head."""
 
@@ -57,6 +66,8 @@ class Grid(NamedTuple):
 
 def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None, ...]:
     """Which axis of the grid cuts each axis of an argument; None: it is whole there."""
+    if name in FIRE_AXES:
+        return (*FIRE_AXES[name], None)[: len(shape)]
     letters = ROWS[name].letters.replace("1", "")
     core = letters[max(0, len(letters) - len(shape)) :]
     leading = len(shape) - len(core)
@@ -79,11 +90,12 @@ def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any
 
 
 def grid_of(
-    arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, whole: str | None
+    arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, whole: str
 ) -> Grid:
     """Cut a call as its arrays are cut: by the first that is, query before the others.
 
-    `whole` names an argument that allows no cut of the keys.
+    `whole` names an argument that allows no cut of the keys, if there is one; edges
+    allow none of the queries either.
     """
     group = sizes.H // sizes.Hk if sizes.Hk else 1
     extents: dict[Axis, int] = dict(enumerate(batch))
@@ -106,6 +118,11 @@ def grid_of(
             f"{whole}: given with keys in {len(chunks['k'])} chunks of their length; "
             f"expected one (key.rechunk({{-2: -1}})), as {whole} depends on all of "
             "them"
+        )
+    if whole == "edges" and len(chunks["q"]) > 1:
+        raise ValueError(
+            f"edges: given with queries in {len(chunks['q'])} chunks of their length; "
+            "expected one (query.rechunk({-2: -1})), as edges count the queries"
         )
     return Grid(chunks, group)
 

@@ -9,15 +9,15 @@ import numpy as np
 from dask.base import tokenize
 
 from relpos._attention.call import Call
-from relpos._attention.operands import LABELS, OPERANDS
+from relpos._attention.edges import Edges
+from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.operands import LABELS, OPERANDS, ROWS
 from relpos._attention.problem import UNBOUNDED, Problem, prepare
 from relpos._checks import Array, as_flag
 from relpos._settings import choose_num_threads
 from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
 from relpos.sharded._tasks import Place, Recipe
 
-#: Arguments whose meaning for one block of keys depends on keys of others.
-_WHOLE = ("log_decay",)
 _OPTIONS = ("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position")
 
 
@@ -42,19 +42,29 @@ class Plan(NamedTuple):
         query, _ = self.grid.span("q", index["q"])
         key, _ = self.grid.span("k", index["k"])
         batch = tuple(self.grid.chunks[axis][index[axis]] for axis in self.grid.batch)
-        return Place(query, key, index["k"] == self.first_keys(index), batch)
+        head, _ = self.grid.span("H", index["H"])
+        return Place(head, query, key, index["k"] == self.first_keys(index), batch)
 
 
-def make_plan(call: Call) -> Plan:
-    """Check a call by what is known of its arrays, and cut them."""
+def make_plan(
+    call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
+) -> Plan:
+    """Check a call by what is known of its arrays, and cut them.
+
+    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
+    """
+    fire = fire or {}
     _refuse(call)
     given = _arrays(call)
-    problem = prepare(_with_arrays(call, _stand_ins(given)), None, None)
+    problem = prepare(_with_arrays(call, _stand_ins(given)), network(fire), edges)
     given = {
         name: given[name] if isinstance(given[name], da.Array) else read
         for name, read in problem.inputs.items()
+        if name in ROWS
     }
-    whole = next((name for name in _WHOLE if name in given), None)
+    needs = {"edges": edges is not None, "fire_attention": bool(fire)}
+    needs["log_decay"] = "log_decay" in given
+    whole = next((name for name, needed in needs.items() if needed), "")
     grid = grid_of(given, problem.batch, problem.sizes, whole)
     axes = [axes_of(name, x.shape, len(problem.batch)) for name, x in given.items()]
     arrays = [
@@ -72,10 +82,20 @@ def make_plan(call: Call) -> Plan:
         problem.dtype,
         grid.group,
         _to_spread(problem, call) if cut_keys else {},
+        fire,
+        edges,
     )
     visible = _visible(problem, given, grid, options["return_weights"])
     token = tokenize(recipe, *arrays)
     return Plan(token, problem, recipe, grid, arrays, axes, visible)
+
+
+def network(fire: dict[str, Any]) -> Fire | None:
+    """FIRE's network of all heads, checked."""
+    if not fire:
+        return None
+    parameters = {name: fire[name] for name in NAMES}
+    return as_fire(parameters, fire["signed"], fire["eps"])
 
 
 def _refuse(call: Call) -> None:

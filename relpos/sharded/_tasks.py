@@ -1,4 +1,4 @@
-"""What runs on a worker: one block of a call, forward or backward, and the joins."""
+"""What runs on a worker: a block as a call of its own, joins and sums of blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._attention.call import Call
-from relpos._attention.functional import forward
+from relpos._attention.edges import Edges
+from relpos._attention.fire_network import Fire, as_fire
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS
 from relpos._checks import Array, is_floating, native, rounded
@@ -26,11 +27,14 @@ class Recipe(NamedTuple):
     dtype: np.dtype[Any]  # of the computation
     group: int  # query heads of a key head
     spans: dict[str, range]  # relative positions of the tables to spread (_blocks.py)
+    fire: dict[str, Any]  # arguments of FIRE's network; empty: none
+    edges: Edges | None
 
 
 class Place(NamedTuple):
     """Where a block lies."""
 
+    head: int  # its first query head
     query: int  # its first query
     key: int  # its first key
     with_sinks: bool  # the sinks belong to one block of keys
@@ -45,6 +49,8 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
     }
     if not place.with_sinks:
         given.pop("sinks", None)
+    if recipe.edges is not None:
+        return {**recipe.options, **given}
     offset = given.get("query_offset", np.array(0))
     given["query_offset"] = offset + (place.query - place.key)
     if "key_lengths" in given:
@@ -73,9 +79,19 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     return native(array, wider if name == "attn_mask" else dtype)
 
 
-def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
-    """The results of one block, by name."""
-    return forward(call_of(arguments(recipe, place, arrays)))
+def fire_of(recipe: Recipe, heads: slice) -> Fire | None:
+    """FIRE's network for some of the heads, in the dtype of the whole's computation."""
+    if not recipe.fire:
+        return None
+    own = {
+        name: _computed(name, value, recipe.dtype)
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in recipe.fire.items()
+    }
+    signed, eps = own.pop("signed"), own.pop("eps")
+    own |= {"w2": own["w2"][heads], "b2": own["b2"][heads]}
+    return as_fire(own, signed, eps)
 
 
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:

@@ -210,6 +210,52 @@ def test_the_schemes_by_name(rng):
         close(got.compute(scheduler="sync"), want)
 
 
+NETWORK = ((5,), (5,), (4, 5), (4,))
+GRAPH = {"indptr": [0, 2, 2, 5], "indices": [0, 2, 1, 1, 2], "labels": [0, 1, 2, -1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "chunks"),
+    [
+        ("fire_attention", (1, 1)),
+        ("fire_attention", (2, 3, 2)),
+        ("graph_attention", (1, 1)),
+        ("graph_attention", (2, 3)),
+    ],
+)
+def test_fire_and_graphs(scheme, chunks, rng):
+    x, table = rng.standard_normal((2, 4, 3, 8)), rng.standard_normal((4, 3, 8))
+    given = {"query": x, "key": x, "value": x, "return_context": True}
+    if scheme == "fire_attention":
+        drawn = (rng.standard_normal(shape) for shape in NETWORK)
+        given |= dict(zip(("w1", "b1", "w2", "b2"), drawn, strict=True))
+        given |= {"c": np.float32(0.7), "threshold": 2.0, "is_causal": True}
+    else:
+        given |= GRAPH | {"rel_key": table, "sinks": table[:, 0, 0]}
+    want = getattr(relpos, scheme)(**given)
+    got = getattr(sharded, scheme)(**cut(given, *chunks))
+    results = [{"out": r.out, **r.context.backward(x)._asdict()} for r in (want, got)]
+    computed = dask.compute(results[1], scheduler="sync")[0]
+    for key, array in results[0].items():
+        assert (array is None) == (computed[key] is None), key
+        if array is not None:
+            close(computed[key], array, 1e-6 if key == "c" else 1e-13)
+
+
+def test_bits_of_fire_do_not_depend_on_the_chunks(rng):
+    x = rng.standard_normal((2, 4, 3, 8))
+    network = [rng.standard_normal(shape) for shape in NETWORK]
+    found = []
+    for chunks in ((1, 1, 3, 8), (2, 3, 3, 8), (1, 4, 3, 8)):
+        lazy = da.from_array(x, chunks=chunks)
+        rows = lazy, lazy, lazy, *network, 0.7, 2.0
+        result = sharded.fire_attention(*rows, is_causal=True, return_context=True)
+        query = result.context.backward(x).query
+        found.append(dask.compute(result.out, query, scheduler="sync"))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

@@ -1,0 +1,122 @@
+"""relpos.sharded on worker processes: bits, deaths, spilling, threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import relpos
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+sharded = pytest.importorskip("relpos.sharded")
+
+
+def cluster(workers, **settings):
+    return distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address=None,
+        **settings,
+    )
+
+
+def waited(block, seconds):
+    """A block of the arguments that takes its time."""
+    time.sleep(seconds)
+    return block
+
+
+def graph(seconds=0.0):
+    """Result and gradients of a call in 3 x 2 chunks of queries and heads, lazily."""
+    rng = np.random.default_rng(3)
+    x, table = rng.standard_normal((2, 24, 8)), rng.standard_normal((2, 5, 8))
+    lazy = da.from_array(x, chunks=(1, 8, 8)).map_blocks(waited, seconds, dtype=float)
+    result = sharded.attention(
+        lazy, lazy, lazy, rel_key=table, is_causal=True, return_context=True
+    )
+    gradients = result.context.backward(da.from_array(x, chunks=(1, 8, 8)))
+    return result.out, gradients.query, gradients.key, gradients.rel_key
+
+
+def assert_same(got, want):
+    for one, other in zip(got, want, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_killed_workers_and_a_dead_scheduler_change_no_bit():
+    want = dask.compute(*graph(), scheduler="sync")
+    with cluster(2) as workers, distributed.Client(workers) as client:
+        assert_same(client.gather(client.compute(graph())), want)
+        futures = client.compute(graph(seconds=0.3))
+        pid = next(iter(client.run(os.getpid).values()))
+        time.sleep(0.5)
+        assert not all(future.done() for future in futures)
+        os.kill(pid, signal.SIGKILL)
+        assert_same(client.gather(futures), want)
+        lost = client.compute(graph(seconds=0.3))
+    assert not any(future.status == "finished" for future in lost)
+    with cluster(1) as workers, distributed.Client(workers) as client:
+        assert_same(client.gather(client.compute(graph())), want)
+
+
+def test_kept_results_larger_than_memory_are_spilled():
+    """Past 20 MiB the worker writes to disk, and reads back."""
+    settings = {"distributed.worker.memory.target": 0.05}
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((100, 1, 256, 64))
+    with (
+        dask.config.set(settings),
+        cluster(1, memory_limit="400MiB") as workers,
+        distributed.Client(workers) as client,
+    ):
+        lazy = da.random.RandomState(0).normal(size=x.shape, chunks=(10, 1, 256, 64))
+        result = sharded.attention(lazy, lazy, lazy, window=(8, 0), return_context=True)
+        kept = result.context.persist()
+        distributed.wait(kept.backward(lazy).value.persist())
+        spilled = client.run(lambda dask_worker: len(dask_worker.data.slow))
+        assert sum(spilled.values()) > 0
+        got = kept.backward(lazy, wrt=["value"]).value.compute()
+        rows = client.compute(lazy).result()
+    whole = relpos.attention(rows, rows, rows, window=(8, 0), return_context=True)
+    assert np.array_equal(got, whole.context.backward(rows, wrt=["value"]).value)
+
+
+def test_a_task_takes_one_thread_unless_told(monkeypatch):
+    seen = []
+    choose = relpos._attention.attention.choose_num_threads
+    monkeypatch.setattr(
+        relpos._attention.attention,
+        "choose_num_threads",
+        lambda given: seen.append(given) or choose(given),
+    )
+    x = da.ones((1, 4, 2))
+    for threads in (None, 3):
+        out = sharded.attention(x, x, x, num_threads=threads)
+        out.compute(scheduler="sync")
+    assert seen == [1, 3]
+
+
+def test_xarray_hands_dask_arrays_on():
+    xarray = pytest.importorskip("xarray")
+    dims = ("batch", "head", "place", "column")
+    x = np.random.default_rng(1).standard_normal((2, 2, 6, 4))
+    rows = xarray.DataArray(da.from_array(x, chunks=(1, 1, 3, 4)), dims=dims)
+    got = xarray.apply_ufunc(
+        sharded.attention,
+        rows,
+        rows,
+        rows,
+        input_core_dims=[dims[1:]] * 3,
+        output_core_dims=[dims[1:]],
+        dask="allowed",
+    )
+    assert got.dims == dims
+    assert got.chunks == ((1, 1), (1, 1), (3, 3), (4,))
+    want = relpos.attention(x, x, x)
+    np.testing.assert_allclose(got.compute(scheduler="sync").values, want, rtol=1e-13)
