@@ -49,7 +49,7 @@ def assert_same(got, want):
         assert np.array_equal(one, other)
 
 
-def test_killed_workers_and_a_dead_scheduler_change_no_bit():
+def test_a_killed_worker_and_a_closed_scheduler_change_no_bit():
     want = dask.compute(*graph(), scheduler="sync")
     with cluster(2) as workers, distributed.Client(workers) as client:
         assert_same(client.gather(client.compute(graph())), want)
