@@ -4,9 +4,11 @@ Two environment variables choose what is built. RELPOS_BUILD: ``release`` (defau
 ``debug``, ``sanitize=address,undefined`` or ``sanitize=thread``. RELPOS_BLAS, who does
 large matrix products: ``none`` (default: relpos's own code), ``bundled`` (a copy of the
 OpenBLAS of the package scipy-openblas32 goes into relpos) or ``system`` (the OpenBLAS
-that pkg-config finds). build/compile_commands.json tells editors how to compile.
+that pkg-config finds). build/compile_commands.json tells editors how to compile. With
+SOURCE_DATE_EPOCH set, the same source and tools make the same bytes in any folder.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,10 +21,15 @@ from pathlib import Path
 
 import numpy
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 LICENSE_NAME = "LICENSE-OpenBLAS.txt"
+# OpenBLAS, the LAPACK in it, and the routines of libgfortran linked into both
+BUNDLED_LICENSES = (
+    "BSD-3-Clause AND BSD-3-Clause-Open-MPI AND GPL-3.0-or-later WITH GCC-exception-3.1"
+)
 CFLAGS = [
     "-std=gnu11",
     "-fno-math-errno",
@@ -34,7 +41,7 @@ CFLAGS = [
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer"]
 # per RELPOS_BUILD; what comes last counts, and these follow the interpreter's own flags
 BUILDS = {
-    "release": ["-O3"],
+    "release": ["-O3", "-g0"],  # debug information would hold paths, and 7 MB
     "debug": ["-Og", "-g"],
     "sanitize=address,undefined": [*SANITIZE, "-fsanitize=address,undefined"],
     "sanitize=thread": [*SANITIZE, "-fsanitize=thread"],
@@ -76,6 +83,41 @@ def bundled_license():
     return next(str(f.locate()) for f in files if f.name.startswith("LICENSE"))
 
 
+def component(name, version, licenses, package):
+    """What a bill of materials (CycloneDX 1.6) says of one piece of software."""
+    purl = f"pkg:pypi/{package}@{version}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "licenses": [{"expression": licenses}],
+        "purl": purl,
+    }
+
+
+def bill_of_materials(version, library):
+    """What the wheel holds: relpos, and a library of others where one is bundled."""
+    whole = component("relpos", version, "MIT", "relpos")
+    parts = []
+    if library is not None:
+        package = "scipy-openblas32"
+        known = metadata.version(package)
+        part = component("OpenBLAS", known, BUNDLED_LICENSES, package)
+        digest = hashlib.sha256(library.read_bytes()).hexdigest()
+        part["hashes"] = [{"alg": "SHA-256", "content": digest}]
+        parts.append(part)
+    needs = {"ref": whole["bom-ref"], "dependsOn": [part["bom-ref"] for part in parts]}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": whole},
+        "components": parts,
+        "dependencies": [needs, *({"ref": part["bom-ref"]} for part in parts)],
+    }
+
+
 def pkg_config(*options):
     """What pkg-config says about openblas; stops the build when it knows none."""
     try:
@@ -96,6 +138,12 @@ def choose(variable, *known):
     if asked not in known:
         sys.exit(f"{variable}={asked!r}: expected one of {', '.join(known)}")
     return asked
+
+
+def chosen_blas():
+    """The value of RELPOS_BLAS, and the library file to be bundled or None."""
+    blas = choose("RELPOS_BLAS", "none", "bundled", "system")
+    return blas, bundled_library() if blas == "bundled" else None
 
 
 def write_config(path, build, blas, library):
@@ -140,8 +188,7 @@ class BuildExt(build_ext):
 
     def run(self):
         build = choose("RELPOS_BUILD", *BUILDS)
-        blas = choose("RELPOS_BLAS", "none", "bundled", "system")
-        library = bundled_library() if blas == "bundled" else None
+        blas, library = chosen_blas()
         config = Path(self.build_temp) / "relpos_config.h"
         write_config(config, build, blas, library)
         for extension in self.extensions:
@@ -179,6 +226,20 @@ class BuildExt(build_ext):
             shutil.copy2(bundled_license(), folder / LICENSE_NAME)
 
 
+class BdistWheel(bdist_wheel):
+    """Adds the bill of materials, in PEP 770's folder, and gives files one mode."""
+
+    def write_wheelfile(self, wheelfile_base, *args, **options):
+        super().write_wheelfile(wheelfile_base, *args, **options)
+        bill = bill_of_materials(self.distribution.get_version(), chosen_blas()[1])
+        folder = Path(wheelfile_base) / "sboms"
+        folder.mkdir(exist_ok=True)
+        (folder / "relpos.cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
+        held = Path(self.bdist_dir).rglob("*") if self.bdist_dir else ()
+        for path in held:  # a checkout's umask is not to be seen in the wheel
+            path.chmod(0o755 if path.is_dir() or path.suffix == ".so" else 0o644)
+
+
 setup(
     ext_modules=[
         Extension(
@@ -191,5 +252,5 @@ setup(
             libraries=["m", "dl"],
         )
     ],
-    cmdclass={"build_ext": BuildExt},
+    cmdclass={"build_ext": BuildExt, "bdist_wheel": BdistWheel},
 )

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,13 @@ def tree(tmp_path):
     return tmp_path
 
 
-def build(tree, **environment):
-    """Runs build_ext with the compiler of the tree: (the process, calls of that)."""
+def build(tree, *command, **environment):
+    """Runs build_ext or a command with a tree's compiler: (process, its calls)."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RELPOS_")}
     calls = tree / "calls"
     calls.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext"],
+        [sys.executable, "setup.py", "-q", *(command or ("build_ext",))],
         cwd=tree,
         env={
             **clean,
@@ -78,6 +79,8 @@ def test_every_file_is_compiled_and_linked_with_the_flags_of_its_build(tree, nam
     assert len(calls) == len(compiled) + 1
     kinds = name.partition("=")[2]
     for words in calls:
+        debug = [word for word in words if word.startswith("-g")][-1]
+        assert debug == ("-g0" if name == "release" else "-g")
         assert level(words) == {"r": "-O3", "d": "-Og", "s": "-O1"}[name[0]]
         assert [w for w in words if w.startswith("-fsanitize")] == (
             [f"-fsanitize={kinds}"] if kinds else []
@@ -109,6 +112,36 @@ def test_editors_are_told_how_each_file_is_compiled(tree):
     assert {row["directory"] for row in rows} == {str(tree)}
     compiled = sorted(words for words in calls if "-c" in words)
     assert sorted(row["arguments"][1:] for row in rows) == compiled
+
+
+PROJECT = """
+[project]
+name = "relpos"
+version = "1.2"
+[tool.setuptools]
+packages = ["package"]
+package-data = { package = ["py.typed"] }
+"""
+
+
+def test_a_wheel_lists_its_parts_and_has_the_same_bytes_in_another_folder(tree):
+    (tree / "pyproject.toml").write_text(PROJECT)
+    (tree / "package").mkdir()
+    (tree / "package" / "py.typed").touch(0o644)
+    files = shutil.ignore_patterns("other")
+    other = shutil.copytree(tree, tree / "other", ignore=files)
+    (other / "package" / "py.typed").chmod(0o664)
+    wheels = []
+    for folder in (tree, other):
+        done, _ = build(folder, "bdist_wheel", SOURCE_DATE_EPOCH="1700000000")
+        assert done.returncode == 0, done.stderr
+        wheels += (folder / "dist").glob("relpos-1.2-*.whl")
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    with zipfile.ZipFile(wheels[0]) as archive:
+        bill = json.loads(archive.read("relpos-1.2.dist-info/sboms/relpos.cdx.json"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["component"]["purl"] == "pkg:pypi/relpos@1.2"
+    assert bill["components"] == []
 
 
 def last_line(done):
