@@ -37,6 +37,7 @@ class Fire(NamedTuple):
     threshold: float
     signed: bool
     eps: float
+    first_key: int = 0  # where the keys begin, if they are a block of a sequence
 
     @property
     def typed(self) -> dict[str, Array]:
@@ -139,15 +140,16 @@ def query_slopes(fire: Fire, positions: Array) -> Array:
 # ---- operands of the kernels -------------------------------------------------------
 
 
-def _places(offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
+def _places(fire: Fire, offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     """Relative positions of the entries j - i + Lq, and the queries' positions.
 
-    One row for all batch items where they have one offset.
+    One row for all batch items where they have one offset, which counts from the keys
+    at hand; positions count from the first key of the whole.
     """
     if offsets.ndim and offsets.size and (offsets == offsets.flat[0]).all():
         offsets = offsets.reshape(-1)[0]
     relative = np.arange(sizes.Lq + sizes.Lk) - sizes.Lq - offsets[..., None]
-    return relative, np.arange(sizes.Lq) + offsets[..., None]
+    return relative, np.arange(sizes.Lq) + offsets[..., None] + fire.first_key
 
 
 def _operand(table: Array, batch: tuple[int, ...]) -> Array:
@@ -161,7 +163,7 @@ def operands(
     fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
 ) -> dict[str, Any]:
     """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
-    relative, positions = _places(offsets, sizes)
+    relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
     ranges = np.empty((*lines.slopes.shape, 3))
     for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
@@ -179,7 +181,7 @@ def slope_operands(
     fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
 ) -> dict[str, Array]:
     """What they need beyond that for the gradients of c and threshold."""
-    relative, positions = _places(offsets, sizes)
+    relative, positions = _places(fire, offsets, sizes)
     return {
         "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], batch),
         "fire_query_slopes": _operand(query_slopes(fire, positions), batch),

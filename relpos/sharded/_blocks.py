@@ -49,7 +49,7 @@ def _solve(
         _heads(array, axes, heads, recipe.group)
         for array, axes in zip(arrays, recipe.axes, strict=True)
     ]
-    fire = fire_of(recipe, slice(place.head + heads.start, place.head + heads.stop))
+    fire = fire_of(recipe, place, heads)
     return forward(call_of(arguments(recipe, place, own)), fire, recipe.edges)
 
 
@@ -135,7 +135,7 @@ def _of_head(
         for name, index in spread.items()
     }
     call = call_of({**given, **tables})
-    fire = fire_of(recipe, slice(place.head, place.head + recipe.group))
+    fire = fire_of(recipe, place, slice(0, recipe.group))
     found = backward(call, *gradients, rows, names, fire, recipe.edges)
     parts = {name: getattr(found, name) for name in names}
     return parts | {

@@ -31,9 +31,9 @@ def fire_attention(
 
     .. math:: s_{ij} = scale \; q_i k_j + b_{hij}
 
-    and what other terms of `attention` are given. The keys have to be one chunk of
-    their length: the bias counts from the first of them. Results have the same bits for
-    any chunks of batch and heads, those of a call for each key head.
+    and what other terms of `attention` are given. Positions count from the first key of
+    the whole, in every block. Results have the same bits for any chunks of batch and
+    heads, those of a call for each key head.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def fire_attention(
     Raises
     ------
     TypeError, ValueError
-        As `relpos.fire_attention`; ValueError for keys in several chunks.
+        As `relpos.fire_attention`.
 
     See Also
     --------

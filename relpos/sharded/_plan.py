@@ -62,8 +62,7 @@ def make_plan(
         for name, read in problem.inputs.items()
         if name in ROWS
     }
-    needs = {"edges": edges is not None, "fire_attention": bool(fire)}
-    needs["log_decay"] = "log_decay" in given
+    needs = {"edges": edges is not None, "log_decay": "log_decay" in given}
     whole = next((name for name, needed in needs.items() if needed), "")
     grid = grid_of(given, problem.batch, problem.sizes, whole)
     axes = [axes_of(name, x.shape, len(problem.batch)) for name, x in given.items()]

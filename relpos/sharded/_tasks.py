@@ -79,8 +79,8 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     return native(array, wider if name == "attn_mask" else dtype)
 
 
-def fire_of(recipe: Recipe, heads: slice) -> Fire | None:
-    """FIRE's network for some of the heads, in the dtype of the whole's computation."""
+def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:
+    """FIRE's network for some of a block's heads, in the dtype of the computation."""
     if not recipe.fire:
         return None
     own = {
@@ -90,8 +90,9 @@ def fire_of(recipe: Recipe, heads: slice) -> Fire | None:
         for name, value in recipe.fire.items()
     }
     signed, eps = own.pop("signed"), own.pop("eps")
-    own |= {"w2": own["w2"][heads], "b2": own["b2"][heads]}
-    return as_fire(own, signed, eps)
+    cut = slice(place.head + heads.start, place.head + heads.stop)
+    own |= {"w2": own["w2"][cut], "b2": own["b2"][cut]}
+    return as_fire(own, signed, eps)._replace(first_key=place.key)
 
 
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:

@@ -214,6 +214,27 @@ NETWORK = ((5,), (5,), (4, 5), (4,))
 GRAPH = {"indptr": [0, 2, 2, 5], "indices": [0, 2, 1, 1, 2], "labels": [0, 1, 2, -1, 0]}
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_fire_in_blocks_of_keys(signed, rng):
+    """Its normaliser grows with the query's position in the whole."""
+    given = case("tables", rng) | {"query_offset": [2, 0, 5], "is_causal": not signed}
+    drawn = (rng.standard_normal(shape) for shape in NETWORK)
+    given |= dict(zip(("w1", "b1", "w2", "b2"), drawn, strict=True))
+    given |= {"c": np.float64(0.7), "threshold": np.float64(3.5), "signed": signed}
+    given["return_context"] = True
+    want = relpos.fire_attention(**given)
+    got = sharded.fire_attention(**cut(given, 1, 2, 4, 5))
+    grad_out = rng.standard_normal(want.out.shape)
+    results = [
+        r.context.backward(grad_out)._asdict() | {"out": r.out} for r in (want, got)
+    ]
+    computed = dask.compute(results[1], scheduler="sync")[0]
+    found = {key for key, array in computed.items() if array is not None}
+    assert found >= {"w1", "b1", "w2", "b2", "c", "threshold", "rel_value", "key"}
+    for key in found:
+        close(computed[key], results[0][key], 1e-12)
+
+
 @pytest.mark.parametrize(
     ("scheme", "chunks"),
     [
