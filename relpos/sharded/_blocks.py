@@ -15,6 +15,7 @@ from relpos._attention.functional import backward, forward
 from relpos._attention.operands import ROWS, TABLES
 from relpos._attention.placement import fold_rows, gather_rows
 from relpos._checks import Array
+from relpos.sharded._decay import between, row_sums, shift, whole_gradient
 from relpos.sharded._grid import FIRE_AXES, Axis
 from relpos.sharded._tasks import Place, Recipe, add, arguments, call_of, fire_of
 
@@ -50,7 +51,14 @@ def _solve(
         for array, axes in zip(arrays, recipe.axes, strict=True)
     ]
     fire = fire_of(recipe, place, heads)
-    return forward(call_of(arguments(recipe, place, own)), fire, recipe.edges)
+    given = arguments(recipe, place, own)
+    found = forward(call_of(given), fire, recipe.edges)
+    far = between(recipe, place, own, given)
+    if far is not None:
+        by = far.sums()
+        found["lse"] = (found["lse"] + by).astype(found["lse"].dtype)
+        found["row_max"] = shift(found["row_max"], by)
+    return found
 
 
 def differentiate(
@@ -129,6 +137,9 @@ def _of_head(
     rows: list[Array],
 ) -> dict[str, Array]:
     given = arguments(recipe, place, arrays)
+    far = between(recipe, place, arrays, given)
+    if far is not None:
+        rows = [rows[0], shift(rows[1], -far.sums()), rows[2]]
     spread = _spread(recipe, given) if recipe.spans else {}
     tables = {
         name: gather_rows(given[name], index, TABLES[name].row_axis)
@@ -138,6 +149,14 @@ def _of_head(
     fire = fire_of(recipe, place, slice(0, recipe.group))
     found = backward(call, *gradients, rows, names, fire, recipe.edges)
     parts = {name: getattr(found, name) for name in names}
+    if "log_decay" in parts:
+        sums = np.zeros(rows[2].shape)
+        if far is not None:
+            sums = row_sums(forward(call, fire, recipe.edges), gradients, rows)
+        shape = arrays[recipe.names.index("log_decay")].shape
+        parts["log_decay"] = whole_gradient(
+            parts["log_decay"], shape, place.key, far, sums
+        )
     return parts | {
         name: _folded(name, parts[name], given[name], index)
         for name, index in spread.items()

@@ -213,8 +213,8 @@ class ShardedContext:
             repeated = tuple(n for n, (one, full) in enumerate(pairs) if one != full)
         dtype = given.dtype.newbyteorder("=")
         if name == "sinks":
-            first = self._plan.first_keys
-            parts = [(index, key) for index, key in parts if index["k"] == first(index)]
+            last = self._plan.last_keys
+            parts = [(index, key) for index, key in parts if index["k"] == last(index)]
         title = f"relpos-grad-{name}-{parts[0][1][0].rpartition('-')[2]}"
         below, picks = _picked(name, title, blocks, parts)
         axes = axes_of(name, shape, len(batch))

@@ -69,6 +69,8 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None,
     if name in FIRE_AXES:
         return (*FIRE_AXES[name], None)[: len(shape)]
     letters = ROWS[name].letters.replace("1", "")
+    if name == "log_decay":  # a block needs the numbers of keys after its own, too
+        letters = letters.replace("k", "L")
     core = letters[max(0, len(letters) - len(shape)) :]
     leading = len(shape) - len(core)
     axes = [*range(batch - leading, batch), *(x if x in "HKqk" else None for x in core)]
@@ -90,12 +92,11 @@ def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any
 
 
 def grid_of(
-    arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, whole: str
+    arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, edges: bool
 ) -> Grid:
     """Cut a call as its arrays are cut: by the first that is, query before the others.
 
-    `whole` names an argument that allows no cut of the keys, if there is one; edges
-    allow none of the queries either.
+    `edges` allow no cut of queries and keys.
     """
     group = sizes.H // sizes.Hk if sizes.Hk else 1
     extents: dict[Axis, int] = dict(enumerate(batch))
@@ -113,17 +114,12 @@ def grid_of(
             elif axis is not None:
                 chunks[axis] = cut
     chunks["H"] = _whole_groups(chunks["H"], group)
-    if whole and len(chunks["k"]) > 1:
-        raise ValueError(
-            f"{whole}: given with keys in {len(chunks['k'])} chunks of their length; "
-            f"expected one (key.rechunk({{-2: -1}})), as {whole} depends on all of "
-            "them"
-        )
-    if whole == "edges" and len(chunks["q"]) > 1:
-        raise ValueError(
-            f"edges: given with queries in {len(chunks['q'])} chunks of their length; "
-            "expected one (query.rechunk({-2: -1})), as edges count the queries"
-        )
+    for name, axis in (("key", "k"), ("query", "q")):
+        if edges and len(chunks[axis]) > 1:
+            raise ValueError(
+                f"{name}: in {len(chunks[axis])} chunks of its length; expected one "
+                f"({name}.rechunk({{-2: -1}})), as edges count queries and keys"
+            )
     return Grid(chunks, group)
 
 

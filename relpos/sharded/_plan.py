@@ -32,10 +32,13 @@ class Plan(NamedTuple):
     axes: list[tuple[Axis | None, ...]]  # theirs
     visible: dict[tuple[int, int], bool]  # by block of queries and of keys
 
-    def first_keys(self, index: Index) -> int:
-        """The first block of keys that a block of queries has a task for."""
+    def last_keys(self, index: Index) -> int:
+        """The last block of keys that a block of queries has a task for.
+
+        It has the sinks, as none of log_decay lies between it and the queries.
+        """
         keys = range(len(self.grid.chunks["k"]))
-        return next(k for k in keys if self.visible[index["q"], k])
+        return max(k for k in keys if self.visible[index["q"], k])
 
     def place(self, index: Index) -> Place:
         """Where a block lies."""
@@ -43,7 +46,7 @@ class Plan(NamedTuple):
         key, _ = self.grid.span("k", index["k"])
         batch = tuple(self.grid.chunks[axis][index[axis]] for axis in self.grid.batch)
         head, _ = self.grid.span("H", index["H"])
-        return Place(head, query, key, index["k"] == self.first_keys(index), batch)
+        return Place(head, query, key, index["k"] == self.last_keys(index), batch)
 
 
 def make_plan(
@@ -62,9 +65,7 @@ def make_plan(
         for name, read in problem.inputs.items()
         if name in ROWS
     }
-    needs = {"edges": edges is not None, "log_decay": "log_decay" in given}
-    whole = next((name for name, needed in needs.items() if needed), "")
-    grid = grid_of(given, problem.batch, problem.sizes, whole)
+    grid = grid_of(given, problem.batch, problem.sizes, edges is not None)
     axes = [axes_of(name, x.shape, len(problem.batch)) for name, x in given.items()]
     arrays = [
         _cut(array, cut, grid) for array, cut in zip(given.values(), axes, strict=True)
@@ -176,7 +177,8 @@ def _visible(
             left == UNBOUNDED or most >= -left
         )
         seen[index["q"], index["k"]] = everything or inside
+    keys = len(grid.chunks["k"])
     for query in range(len(grid.chunks["q"])):
-        if not any(seen[query, key] for key in range(len(grid.chunks["k"]))):
-            seen[query, 0] = True
+        if not any(seen[query, key] for key in range(keys)):
+            seen[query, keys - 1] = True
     return seen

@@ -58,8 +58,7 @@ def attention(
         Hide keys at positions after the query's.
     **keywords
         Those of `relpos.attention`; any array may be one of dask. `num_threads` are
-        those of each task, by default 1. `out` is refused, and so is `log_decay` where
-        the keys are cut into blocks.
+        those of each task, by default 1. `out` is refused.
 
     Returns
     -------

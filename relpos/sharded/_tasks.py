@@ -53,8 +53,10 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
         return {**recipe.options, **given}
     offset = given.get("query_offset", np.array(0))
     given["query_offset"] = offset + (place.query - place.key)
+    count = given["key"].shape[-2]
+    if "log_decay" in given:
+        given["log_decay"] = given["log_decay"][..., place.key : place.key + count]
     if "key_lengths" in given:
-        count = given["key"].shape[-2]
         given["key_lengths"] = np.clip(given["key_lengths"] - place.key, 0, count)
     if "key_ranges" in given:
         given["key_ranges"] = given["key_ranges"] - place.key

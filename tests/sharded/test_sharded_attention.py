@@ -72,13 +72,31 @@ def case(name, rng, dtype=np.float64):
             "grouped": {"key": draw(2, LK, D), "value": draw(B, 2, LK, 5)}
             | {"enable_gqa": True, "buckets": [0, 1, 1, 2, 0], "rel_key": draw(3, D)},
             "decay": {"log_decay": -np.abs(draw(B, H, LK)), "is_causal": True},
+            "decay and more": {
+                "log_decay": draw(H, LK) / 4,
+                "rel_key": draw(H, 5, D),
+                "rel_value": draw(9, 5),
+                "sinks": draw(H),
+                "query_offset": [-4, 40, 5],  # before the first key, after the last
+                "is_causal": True,
+                "key_lengths": [LK, 8, 6],
+            },
+            "decay in a window": {
+                "log_decay": -np.abs(draw(B, 1, 1)) * np.ones((H, LK)),
+                "softcap": 2.0,
+                "window": (6, 0),
+                "enable_gqa": True,
+                "key": draw(2, LK, D),
+                "value": draw(B, 2, LK, 5),
+                "sinks": draw(H),
+            },
         }[name]
     )
 
 
 CASES = (
     *("plain", "tables", "sight", "masked", "labels", "position query", "grouped"),
-    "decay",
+    *("decay", "decay and more", "decay in a window"),
 )
 
 
@@ -127,7 +145,7 @@ def test_chunks_of_batch_and_heads_have_the_same_bits(name, chunks, rng):
 
 
 @pytest.mark.parametrize("chunks", [(1, 4, 4, 5), (3, 2, (1, 10), (6, 6, 1))])
-@pytest.mark.parametrize("name", CASES[:-1])
+@pytest.mark.parametrize("name", CASES)
 def test_blocks_of_queries_and_keys_are_the_whole(name, chunks, rng):
     want, got = both(case(name, rng), chunks, rng)
     for key, array in want.items():
@@ -284,7 +302,6 @@ def test_bits_of_fire_do_not_depend_on_the_chunks(rng):
         ({"query": da.zeros((2, 4, 4), dtype=int)}, TypeError, "query: got dtype"),
         ({"dropout_p": 0.5}, ValueError, "dropout_p: got 0.5; expected 0"),
         ({"out": np.zeros((2, 4, 4))}, TypeError, "out: not taken here"),
-        ({"log_decay": da.zeros((2, 4))}, ValueError, "log_decay: given with keys in"),
         ({"is_causal": 2}, TypeError, "is_causal"),
         ({"rel_key": da.zeros((3, 3))}, ValueError, "rel_key: shape"),
     ],
@@ -294,6 +311,32 @@ def test_errors_come_before_anything_is_computed(change, error, words):
     given = {"query": x, "key": x, "value": x, "is_causal": True}
     with pytest.raises(error, match=rf"^{words}"):
         sharded.attention(**given | change)
+
+
+@pytest.mark.parametrize(("name", "place"), [("query", 0), ("key", 1)])
+def test_edges_need_whole_queries_and_keys(name, place):
+    rows = [da.zeros((1, 3, 1))] * 3
+    rows[place] = rows[place].rechunk((1, 2, 1))
+    with pytest.raises(ValueError, match=rf"^{name}: in 2 chunks of its length; "):
+        sharded.graph_attention(*rows, [0, 1, 1, 1], [0])
+
+
+def test_gradient_of_decay_alone(rng):
+    """By lse, and in blocks some of which no query sees."""
+    given = case("decay in a window", rng) | {"query_offset": 40}
+    flags = {"return_lse": True, "return_context": True}
+    grad_lse = rng.standard_normal((B, H, LQ))
+    for offset in (40, 16, 2):
+        given["query_offset"] = offset
+        want = relpos.attention(**given, **flags)
+        got = sharded.attention(**cut(given, 1, 2, 4, 3), **flags)
+        close(got.lse.compute(scheduler="sync"), want.lse)
+        for wrt in (["log_decay"], ["sinks"]):
+            one, two = (
+                getattr(r.context.backward(None, grad_lse=grad_lse, wrt=wrt), wrt[0])
+                for r in (want, got)
+            )
+            close(two.compute(scheduler="sync"), one)
 
 
 def test_backward_refuses_what_does_not_fit():
