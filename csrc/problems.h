@@ -45,9 +45,14 @@ typedef struct {
     int count;
 } rp_labels;
 
+/* What is kept depends on the pair alone: where the problem is a part of a larger one, its
+ * first query, key and head stand there at these places, and item b is items[b] of the
+ * whole (NULL: b). */
 typedef struct {
     double p;
     uint64_t seed;
+    int64_t query, key, head;
+    const int64_t *items; /* (B,) */
 } rp_dropout;
 
 /* FIRE's bias: slope * x + intercept of the last line with start <= x (the first if none),

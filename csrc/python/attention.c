@@ -76,9 +76,10 @@ check_items(attention_call *call, int index)
     const rp_attention *p = &call->problem.forward;
     const char *name = item_rows[index].entry.name;
     PyArrayObject *array = call->items[index];
-    int is_lengths =
-        item_rows[index].field == offsetof(rp_gradients, forward.sight.key_lengths);
-    int64_t lowest = is_lengths ? 0 : -RP_FARTHEST;
+    size_t field = item_rows[index].field;
+    int is_lengths = field == offsetof(rp_gradients, forward.sight.key_lengths);
+    int is_offset = field == offsetof(rp_gradients, forward.sight.query_offset);
+    int64_t lowest = is_offset ? -RP_FARTHEST : 0;
     int64_t highest = is_lengths ? p->Lk : RP_FARTHEST;
     if (array == NULL)
         return 0;

@@ -46,7 +46,8 @@ check_company(const attention_call *call)
         p->log_decay.data || p->labels.count > 0 || p->fire.lines.data ||
         p->results.weights.data || p->sight.key_ranges.data ||
         call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
-        call->items[1] != NULL || p->sight.window_left != RP_UNBOUNDED ||
+        call->items[1] != NULL || call->items[2] != NULL ||
+        p->sight.window_left != RP_UNBOUNDED ||
         p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key, rel_value, position_query and sinks only");

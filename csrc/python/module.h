@@ -54,7 +54,7 @@ typedef struct {
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
-enum { OPERANDS = 48, ITEM_VECTORS = 2 };
+enum { OPERANDS = 48, ITEM_VECTORS = 3 };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
 extern operand_row operand_rows[OPERANDS];

@@ -82,6 +82,7 @@ _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h
 item_row item_rows[] = {
     {{"query_offset", NULL}, offsetof(rp_gradients, forward.sight.query_offset)},
     {{"key_lengths", NULL}, offsetof(rp_gradients, forward.sight.key_lengths)},
+    {{"dropout_items", NULL}, offsetof(rp_gradients, forward.dropout.items)},
 };
 
 _Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h");
@@ -96,12 +97,16 @@ static struct {
 #define SCALAR(key, field, ...)                                                        \
     {{key, NULL}, offsetof(rp_gradients, forward.field), __VA_ARGS__},
 #define POSITION -RP_FARTHEST, RP_FARTHEST, 0
+#define PLACE 0, RP_FARTHEST, 0
 #define WINDOW INT64_MIN, RP_UNBOUNDED, RP_UNBOUNDED
     /* clang-format off */
     SCALAR("scale", scale, 'd', 1, 0, 0, 0)
     SCALAR("softcap", softcap, 'd', 0, 0, 0, 0)
     SCALAR("dropout_p", dropout.p, 'd', 0, 0, 0, 0)
     SCALAR("seed", dropout.seed, 'Q', 0, 0, 0, 0)
+    SCALAR("dropout_query", dropout.query, 'l', 0, PLACE)
+    SCALAR("dropout_key", dropout.key, 'l', 0, PLACE)
+    SCALAR("dropout_head", dropout.head, 'l', 0, PLACE)
     SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)
     SCALAR("min_bias_position", rel_bias.first, 'l', 0, POSITION)
     SCALAR("window_left", sight.window_left, 'l', 0, WINDOW)
@@ -115,6 +120,7 @@ static struct {
 
 #undef SCALAR
 #undef POSITION
+#undef PLACE
 #undef WINDOW
 
 enum { SCALARS = sizeof scalar_rows / sizeof scalar_rows[0] };

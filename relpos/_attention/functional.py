@@ -222,8 +222,27 @@ def attention_backward(
     return gradients
 
 
+class Part(NamedTuple):
+    """Where a problem lies in a larger one, of whose dropout it has its share."""
+
+    seed: int
+    query: int  # of the larger one, its first
+    key: int
+    head: int
+    items: Array  # (B,): of the larger one's batch, flattened
+
+    def operands(self) -> dict[str, Any]:
+        """What the kernel takes."""
+        named = self._asdict()
+        del named["seed"]
+        return {f"dropout_{name}": value for name, value in named.items()}
+
+
 def forward(
-    call: Call, fire: Fire | None = None, edges: Edges | None = None
+    call: Call,
+    fire: Fire | None = None,
+    edges: Edges | None = None,
+    part: Part | None = None,
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
@@ -233,7 +252,7 @@ def forward(
     weights = as_flag("return_weights", call.return_weights)
     rooms = rooms_of(problem, True, weights, True)
     rooms["out"], _ = result_of(None, problem)
-    run(problem, rooms, _seed(call, problem), call.num_threads)
+    run(problem, rooms, _dropout(call, problem, part), call.num_threads)
     for name in ("lse", "row_max", "row_sum"):
         rooms[name] = rooms[name][..., 0]
     return rooms
@@ -247,6 +266,7 @@ def backward(
     wrt: object,
     fire: Fire | None = None,
     edges: Edges | None = None,
+    part: Part | None = None,
 ) -> Any:
     """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
     problem = prepare(call, fire, edges)
@@ -256,7 +276,7 @@ def backward(
         _kept(name, array, rows, problem)[..., None]
         for name, array in zip(("row_max", "row_sum"), kept[1:], strict=True)
     )
-    saved = Saved(out, row_max, row_sum, _seed(call, problem))
+    saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
     return differentiate(problem, saved, grad_out, grad_lse, wrt, call.num_threads)
 
 
@@ -270,11 +290,14 @@ def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
     return Call(query, key, value, **keywords)
 
 
-def _seed(call: Call, problem: Problem) -> int:
-    """Draw the seed of dropout, the same for the same `rng`."""
+def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
+    """Return the seed of dropout, the same for the same `rng`; place a part."""
     dropout_p = problem.operands["dropout_p"]
     if not dropout_p:
         return 0
+    if part is not None:
+        problem.operands.update(part.operands())
+        return part.seed
     if call.rng is None or isinstance(call.rng, np.random.Generator):
         raise TypeError(
             f"rng: got {kind_of(call.rng)} where dropout_p is {dropout_p}; expected an "

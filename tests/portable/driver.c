@@ -27,6 +27,7 @@ typedef struct {
     int64_t first, bias_first, window_left, window_right;
     int64_t fire_signed, beyond, weigh_all, mask_type, threads;
     uint64_t seed;
+    int64_t dropout_query, dropout_key, dropout_head;
     double scale, softcap, dropout_p;
 } header;
 
@@ -182,6 +183,7 @@ take_vector(request *asked, const sent_array *array)
         const int64_t **field;
     } vectors[] = {{"query_offset", &sight->query_offset},
                    {"key_lengths", &sight->key_lengths},
+                   {"dropout_items", &asked->problem.forward.dropout.items},
                    {"indptr", &graph->indptr},
                    {"indices", &graph->indices},
                    {"edge_labels", &graph->labels}};
@@ -217,7 +219,11 @@ fill_attention(request *asked)
     p->B = h->B, p->H = h->H, p->Hk = h->Hk, p->Lq = h->Lq, p->Lk = h->Lk;
     p->D = h->D, p->Dv = h->Dv, p->Dp = h->Dp;
     p->scale = h->scale, p->softcap = h->softcap;
-    p->dropout = (rp_dropout){h->dropout_p, h->seed};
+    p->dropout = (rp_dropout){.p = h->dropout_p,
+                              .seed = h->seed,
+                              .query = h->dropout_query,
+                              .key = h->dropout_key,
+                              .head = h->dropout_head};
     p->rel_key.rows = h->rel_key_rows, p->rel_query.rows = h->rel_query_rows;
     p->rel_value.rows = h->rel_value_rows, p->rel_bias.rows = h->rel_bias_rows;
     p->rel_key.first = p->rel_query.first = p->rel_value.first = h->first;

@@ -19,7 +19,14 @@ from relpos import _core
 KINDS = ("attention_forward", "attention_backward", "graph_forward", "graph_backward")
 LOOP = len(KINDS)
 MAGIC = 0x72656C706F733031
-VECTORS = ("query_offset", "key_lengths", "indptr", "indices", "edge_labels")
+VECTORS = (
+    "query_offset",
+    "key_lengths",
+    "dropout_items",
+    "indptr",
+    "indices",
+    "edge_labels",
+)
 UNBOUNDED = 2**63 - 1
 DEFAULTS = {"window_left": UNBOUNDED, "window_right": UNBOUNDED}
 MASKS = {"b": 1, "f": 2, "d": 3}  # RP_MASK_BOOL, ..
@@ -34,7 +41,8 @@ SCALARS = {
     "window_left": "window_left", "window_right": "window_right",
     "fire_signed": "fire_signed", "beyond": "beyond", "weigh_all": "weigh_all",
     "threads": "num_threads", "seed": "seed", "scale": "scale", "softcap": "softcap",
-    "dropout_p": "dropout_p",
+    "dropout_p": "dropout_p", "dropout_query": "dropout_query",
+    "dropout_key": "dropout_key", "dropout_head": "dropout_head",
 }  # fmt: skip
 HEADER = [
     ("magic", "u8"), ("kind", "i8"), ("dtype", "i8"), ("arrays", "i8"),
@@ -43,6 +51,7 @@ HEADER = [
     *((name, "i8") for name in ("first", "bias_first", "window_left", "window_right")),
     *((name, "i8") for name in ("fire_signed", "beyond", "weigh_all", "mask_type")),
     ("threads", "i8"), ("seed", "u8"),
+    *((f"dropout_{name}", "i8") for name in ("query", "key", "head")),
     ("scale", "f8"), ("softcap", "f8"), ("dropout_p", "f8"),
 ]  # fmt: skip
 #: In the order of the table of an object.
