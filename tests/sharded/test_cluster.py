@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -49,7 +52,7 @@ def assert_same(got, want):
         assert np.array_equal(one, other)
 
 
-def test_a_killed_worker_and_a_closed_scheduler_change_no_bit():
+def test_a_killed_worker_changes_no_bit():
     want = dask.compute(*graph(), scheduler="sync")
     with cluster(2) as workers, distributed.Client(workers) as client:
         assert_same(client.gather(client.compute(graph())), want)
@@ -59,9 +62,60 @@ def test_a_killed_worker_and_a_closed_scheduler_change_no_bit():
         assert not all(future.done() for future in futures)
         os.kill(pid, signal.SIGKILL)
         assert_same(client.gather(futures), want)
-        lost = client.compute(graph(seconds=0.3))
-    assert not any(future.status == "finished" for future in lost)
-    with cluster(1) as workers, distributed.Client(workers) as client:
+
+
+@contextlib.contextmanager
+def processes(folder):
+    """A scheduler and a worker, processes of their own; the scheduler and its file."""
+    file = folder / "scheduler.json"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shared = ["--scheduler-file", str(file), "--no-dashboard"]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{name}", *shared, *options],
+            env=env,
+            cwd=folder,
+            stderr=subprocess.DEVNULL,
+        )
+        for name, options in (
+            ("scheduler", ["--host", "127.0.0.1", "--port", "0"]),
+            ("worker", ["--no-nanny", "--nthreads", "1"]),
+        )
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():  # the worker waits for it, too
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield started[0], file
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()
+
+
+def test_after_a_killed_scheduler_the_same_call_has_the_same_bits(tmp_path):
+    want = dask.compute(*graph(), scheduler="sync")
+    folders = [tmp_path / name for name in ("killed", "again")]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+        processes(folders[0]) as (scheduler, file),
+        distributed.Client(scheduler_file=str(file)) as client,
+    ):
+        client.wait_for_workers(1, timeout=60)
+        lost = client.compute(graph(seconds=0.5))
+        time.sleep(1)
+        scheduler.kill()
+        scheduler.wait()
+        with pytest.raises((distributed.CancelledError, OSError)):
+            client.gather(lost)
+    with (
+        processes(folders[1]) as (_, file),
+        distributed.Client(scheduler_file=str(file)) as client,
+    ):
+        client.wait_for_workers(1, timeout=60)
         assert_same(client.gather(client.compute(graph())), want)
 
 
