@@ -47,8 +47,7 @@ check_company(const attention_call *call)
         p->results.weights.data || p->sight.key_ranges.data ||
         call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
         call->items[1] != NULL || call->items[2] != NULL ||
-        p->sight.window_left != RP_UNBOUNDED ||
-        p->sight.window_right != RP_UNBOUNDED)
+        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key, rel_value, position_query and sinks only");
     return 0;

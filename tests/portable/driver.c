@@ -70,7 +70,8 @@ read_all(void *to, size_t bytes)
 static void *
 take(size_t bytes)
 {
-    void *block = calloc(1, bytes + 64); /* kernels prefetch, and may be asked for nothing */
+    void *block =
+        calloc(1, bytes + 64); /* kernels prefetch, and may be asked for nothing */
     if (block == NULL)
         stop("no memory");
     return block;
@@ -86,7 +87,8 @@ read_array(request *asked, sent_array *array)
     array->bytes = (size_t)shape[0] * item;
     array->data = take(array->bytes);
     array->batch = take((size_t)asked->head.B * sizeof *array->batch);
-    for (int64_t b = 0; b < asked->head.B; b++) { /* which of the items that were sent */
+    for (int64_t b = 0; b < asked->head.B;
+         b++) { /* which of the items that were sent */
         read_all(&map, sizeof map);
         array->batch[b] = (ptrdiff_t)((size_t)map * item);
     }
