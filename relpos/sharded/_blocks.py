@@ -17,7 +17,15 @@ from relpos._attention.placement import fold_rows, gather_rows
 from relpos._checks import Array
 from relpos.sharded._decay import between, row_sums, shift, whole_gradient
 from relpos.sharded._grid import FIRE_AXES, Axis
-from relpos.sharded._tasks import Place, Recipe, add, arguments, call_of, fire_of
+from relpos.sharded._tasks import (
+    Place,
+    Recipe,
+    add,
+    arguments,
+    call_of,
+    fire_of,
+    part_of,
+)
 
 #: Operands that have an entry for each query or key: their gradient is written, so
 #: that of a batch axis they lack is summed afterwards, in one order.
@@ -52,7 +60,8 @@ def _solve(
     ]
     fire = fire_of(recipe, place, heads)
     given = arguments(recipe, place, own)
-    found = forward(call_of(given), fire, recipe.edges)
+    part = part_of(recipe, place, heads)
+    found = forward(call_of(given), fire, recipe.edges, part)
     far = between(recipe, place, own, given)
     if far is not None:
         by = far.sums()
@@ -72,7 +81,7 @@ def differentiate(
 ) -> dict[str, Array]:
     """The block's part of the gradients, from the whole rows' `kept`."""
     arrays = [
-        np.broadcast_to(array, (*place.batch, *array.shape[-3:]))
+        np.broadcast_to(array, (*place.items.shape, *array.shape[-3:]))
         if name in WRITTEN
         else array
         for name, array in zip(recipe.names, arrays, strict=True)
@@ -146,13 +155,14 @@ def _of_head(
         for name, index in spread.items()
     }
     call = call_of({**given, **tables})
-    fire = fire_of(recipe, place, slice(0, recipe.group))
-    found = backward(call, *gradients, rows, names, fire, recipe.edges)
+    heads = slice(0, recipe.group)
+    fire, share = fire_of(recipe, place, heads), part_of(recipe, place, heads)
+    found = backward(call, *gradients, rows, names, fire, recipe.edges, share)
     parts = {name: getattr(found, name) for name in names}
     if "log_decay" in parts:
         sums = np.zeros(rows[2].shape)
         if far is not None:
-            sums = row_sums(forward(call, fire, recipe.edges), gradients, rows)
+            sums = row_sums(forward(call, fire, recipe.edges, share), gradients, rows)
         shape = arrays[recipe.names.index("log_decay")].shape
         parts["log_decay"] = whole_gradient(
             parts["log_decay"], shape, place.key, far, sums

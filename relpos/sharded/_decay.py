@@ -50,7 +50,7 @@ def between(
     passed = np.clip(passed, 0, after.shape[-1])
     if not passed.any():
         return None
-    rows = (*place.batch, heads, queries)
+    rows = (*place.items.shape, heads, queries)
     return Between(after, np.broadcast_to(passed[..., None, :], rows))
 
 

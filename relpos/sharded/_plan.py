@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
+from relpos._attention.attention import draw_seed
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, as_fire
@@ -18,7 +20,9 @@ from relpos._settings import choose_num_threads
 from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
 from relpos.sharded._tasks import Place, Recipe
 
-_OPTIONS = ("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position")
+_OPTIONS = (
+    "is_causal", "scale", "softcap", "enable_gqa", "min_relative_position", "dropout_p"
+)  # fmt: skip
 
 
 class Plan(NamedTuple):
@@ -44,9 +48,12 @@ class Plan(NamedTuple):
         """Where a block lies."""
         query, _ = self.grid.span("q", index["q"])
         key, _ = self.grid.span("k", index["k"])
-        batch = tuple(self.grid.chunks[axis][index[axis]] for axis in self.grid.batch)
         head, _ = self.grid.span("H", index["H"])
-        return Place(head, query, key, index["k"] == self.last_keys(index), batch)
+        spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
+        numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
+        items = numbers[np.ix_(*spans)] if spans else numbers
+        with_sinks = index["k"] == self.last_keys(index)
+        return Place(head, query, key, with_sinks, items)
 
 
 def make_plan(
@@ -84,6 +91,7 @@ def make_plan(
         _to_spread(problem, call) if cut_keys else {},
         fire,
         edges,
+        draw_seed(call.rng, problem.operands["dropout_p"]),
     )
     visible = _visible(problem, given, grid, options["return_weights"])
     token = tokenize(recipe, *arrays)
@@ -103,11 +111,6 @@ def _refuse(call: Call) -> None:
         raise TypeError(
             "out: not taken here, where results are lazy; expected None (store the "
             "result with dask.array.store)"
-        )
-    if call.dropout_p != 0:
-        raise ValueError(
-            f"dropout_p: got {call.dropout_p}; expected 0 in sharded calls, as the "
-            "pattern of a block could not be that of the whole"
         )
 
 

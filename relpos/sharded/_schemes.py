@@ -53,7 +53,8 @@ def attention(
     attn_mask : dask array or array_like, broadcasts to (..., H, Lq, Lk), optional
         As in `relpos.attention`.
     dropout_p : float, default 0
-        Other numbers than 0 are refused.
+        Probability of dropping a weight; with the same `rng`, of the same pairs as in
+        `relpos.attention`.
     is_causal : bool, default False
         Hide keys at positions after the query's.
     **keywords

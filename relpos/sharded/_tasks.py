@@ -9,6 +9,7 @@ import numpy as np
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import Fire, as_fire
+from relpos._attention.functional import Part
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS
 from relpos._checks import Array, is_floating, native, rounded
@@ -29,6 +30,7 @@ class Recipe(NamedTuple):
     spans: dict[str, range]  # relative positions of the tables to spread (_blocks.py)
     fire: dict[str, Any]  # arguments of FIRE's network; empty: none
     edges: Edges | None
+    seed: int  # of dropout
 
 
 class Place(NamedTuple):
@@ -38,7 +40,7 @@ class Place(NamedTuple):
     query: int  # its first query
     key: int  # its first key
     with_sinks: bool  # the sinks belong to one block of keys
-    batch: tuple[int, ...]  # items along each batch axis
+    items: Array  # of its batch shape: their numbers in the whole batch
 
 
 def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Any]:
@@ -79,6 +81,14 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     wider = np.result_type(array.dtype, dtype)  # a mask does not count for `dtype`
     return native(array, wider if name == "attn_mask" else dtype)
+
+
+def part_of(recipe: Recipe, place: Place, heads: slice) -> Part | None:
+    """Where some of a block's heads lie in the whole, for dropout."""
+    if recipe.edges is not None or not recipe.options["dropout_p"]:
+        return None
+    first = place.head + heads.start
+    return Part(recipe.seed, place.query, place.key, first, place.items.ravel())
 
 
 def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:

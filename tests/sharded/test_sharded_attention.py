@@ -81,6 +81,18 @@ def case(name, rng, dtype=np.float64):
                 "is_causal": True,
                 "key_lengths": [LK, 8, 6],
             },
+            "dropout": {
+                "rel_key": draw(H, 5, D),
+                "rel_value": draw(9, 5),
+                "dropout_p": 0.4,
+                "rng": 2024,
+            },
+            "dropout and decay": {
+                "log_decay": -np.abs(draw(B, H, LK)) / 4,
+                "dropout_p": 0.4,
+                "rng": 2024,
+                "is_causal": True,
+            },
             "decay in a window": {
                 "log_decay": -np.abs(draw(B, 1, 1)) * np.ones((H, LK)),
                 "softcap": 2.0,
@@ -96,7 +108,7 @@ def case(name, rng, dtype=np.float64):
 
 CASES = (
     *("plain", "tables", "sight", "masked", "labels", "position query", "grouped"),
-    *("decay", "decay and more", "decay in a window"),
+    *("decay", "decay and more", "decay in a window", "dropout", "dropout and decay"),
 )
 
 
@@ -300,7 +312,7 @@ def test_bits_of_fire_do_not_depend_on_the_chunks(rng):
     [
         ({"key": da.zeros((2, 5, 3))}, ValueError, "key: shape"),
         ({"query": da.zeros((2, 4, 4), dtype=int)}, TypeError, "query: got dtype"),
-        ({"dropout_p": 0.5}, ValueError, "dropout_p: got 0.5; expected 0"),
+        ({"dropout_p": 1.5}, ValueError, "dropout_p: got 1.5; expected 0"),
         ({"out": np.zeros((2, 4, 4))}, TypeError, "out: not taken here"),
         ({"is_causal": 2}, TypeError, "is_causal"),
         ({"rel_key": da.zeros((3, 3))}, ValueError, "rel_key: shape"),
