@@ -42,6 +42,9 @@ LAYERS = {
     ),
     "FeedForward": (lambda **k: nn.FeedForward(6, activation="gelu", rng=0, **k), [X]),
     "ReLU": (lambda **k: nn.ReLU(**k), [X]),
+    "GELU": (lambda **k: nn.GELU(**k), [X]),
+    "Residual": (lambda **k: nn.Residual(nn.Linear(6, 6, rng=0, **k)), [X]),
+    "Sequential": (lambda **k: nn.Sequential(nn.Linear(6, 4, rng=0, **k)), [X]),
     "Rotary": (lambda **k: nn.Rotary(6, **k), [X]),
     "RelPartialLearnableMultiHeadAttn": (xl, [X, (4, 6)]),
     "RelPartialLearnableMultiHeadAttn, pre_lnorm": (

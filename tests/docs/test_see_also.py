@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from operator import attrgetter
 
 import pytest
@@ -29,6 +30,8 @@ def is_there(room, name):
     """Whether `name` means something in a room: by itself, or from relpos on."""
     if name == "relpos":
         return relpos
+    if name.startswith("relpos.torch.") and find_spec("torch") is None:
+        return name  # nothing to look it up in: the tests of relpos.torch do
     try:
         if name.startswith("relpos."):
             return attrgetter(name.removeprefix("relpos."))(relpos)
