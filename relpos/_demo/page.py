@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import webbrowser
 from base64 import b64encode
 from html import escape
@@ -73,4 +74,5 @@ def show(report: Report) -> None:
     path = folder / "report.html"
     path.write_text(page(report), encoding="utf-8")
     opened = webbrowser.open(path.resolve().as_uri())
-    print(path if opened else f"No browser was found: open {path} in one.")
+    said = path if opened else f"No browser was found: open {path} in one."
+    print(said, file=sys.stderr)  # standard output may be JSON

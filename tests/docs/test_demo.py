@@ -290,7 +290,7 @@ def test_the_page_has_all_that_was_printed(monkeypatch, tmp_path, capsys):
     page.show(report)
     (made,) = (tmp_path / pictures.FOLDER).iterdir()
     assert opened == [made.as_uri()]
-    assert "No browser" in capsys.readouterr().out  # None is not True
+    assert "No browser" in capsys.readouterr().err  # None is not True
     text = made.read_text("utf-8")
     assert "<h2>1. a &lt; b</h2>" in text
     assert '<b class="c31">FAILED</b>: one: 1 &lt;= 0' in text.replace("&gt;", ">")
