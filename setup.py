@@ -183,6 +183,18 @@ def record_commands(compiler):
     return rows
 
 
+def forget_interpreter(linker):
+    """Takes away the folders where the interpreter finds its library on this machine.
+
+    Each such word once: those of the caller's LDFLAGS come after them and stay.
+    """
+    if "LDSHARED" in os.environ:
+        return
+    for word in (sysconfig.get_config_var("LDSHARED") or "").split():
+        if word.startswith("-Wl,-rpath") and word in linker:
+            linker.remove(word)
+
+
 class BuildExt(build_ext):
     """Adds what RELPOS_BUILD and RELPOS_BLAS ask for, and compiles side by side."""
 
@@ -208,6 +220,8 @@ class BuildExt(build_ext):
             sys.exit(CANNOT_COMPILE.format(f"C compiler {command!r}"))
         if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
             sys.exit(CANNOT_COMPILE.format("Python.h"))
+        if chosen_blas()[0] != "system":  # whose library may lie in that folder
+            forget_interpreter(self.compiler.linker_so)
         rows = record_commands(self.compiler)
         compile_side_by_side(self.compiler)
         super().build_extensions()

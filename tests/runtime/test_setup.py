@@ -45,15 +45,12 @@ def build(tree, *command, **environment):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("RELPOS_")}
     calls = tree / "calls"
     calls.unlink(missing_ok=True)
+    compiler = str(tree / "cc")
+    environment = {**clean, "CC": compiler, "LDSHARED": compiler, **environment}
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", *(command or ("build_ext",))],
         cwd=tree,
-        env={
-            **clean,
-            "CC": str(tree / "cc"),
-            "LDSHARED": str(tree / "cc"),
-            **environment,
-        },
+        env={name: value for name, value in environment.items() if value is not None},
         capture_output=True,
         text=True,
     )
@@ -112,6 +109,28 @@ def test_editors_are_told_how_each_file_is_compiled(tree):
     assert {row["directory"] for row in rows} == {str(tree)}
     compiled = sorted(words for words in calls if "-c" in words)
     assert sorted(row["arguments"][1:] for row in rows) == compiled
+
+
+@pytest.mark.parametrize("blas", ["none", "system"])
+def test_the_interpreters_own_folder_is_not_looked_in_and_the_callers_is(tree, blas):
+    linker = f"{tree / 'cc'} -shared" + " -Wl,-rpath,/interpreter" * 2
+    (tree / "sitecustomize.py").write_text(
+        f"import sysconfig\nsysconfig.get_config_vars()['LDSHARED'] = {linker!r}\n"
+    )
+    (tree / "pkg-config").write_text("#!/bin/sh\n")
+    (tree / "pkg-config").chmod(0o755)
+    done, calls = build(
+        tree,
+        PATH=f"{tree}:{os.environ['PATH']}",
+        PYTHONPATH=str(tree),
+        LDSHARED=None,
+        LDFLAGS="-Wl,-rpath,/interpreter -Wl,-rpath,/callers",
+        RELPOS_BLAS=blas,
+    )
+    assert done.returncode == 0, done.stderr
+    places = [word for word in calls[-1] if word.startswith("-Wl,-rpath")]
+    kept = 3 if blas == "system" else 1  # where the system's OpenBLAS may be
+    assert places == ["-Wl,-rpath,/interpreter"] * kept + ["-Wl,-rpath,/callers"]
 
 
 PROJECT = """
