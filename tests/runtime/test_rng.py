@@ -61,7 +61,7 @@ KINDS = [
     "seed",
     0.5,
     True,
-    np.timedelta64(1),
+    np.timedelta64(1, "s"),
     np.random.RandomState(0),
     np.random.SeedSequence(0),
     np.random.PCG64(0),
