@@ -168,8 +168,8 @@ class ShardedContext:
 
     def _blocks(
         self, plan: Plan, given: dict[str, Any], names: tuple[str, ...]
-    ) -> tuple[Tasks, list[tuple[Index, Key]]]:
-        """One task a block; the tasks with the blocks that they are of."""
+    ) -> tuple[Tasks, list[tuple[Index, Key | None]]]:
+        """One task a block; the tasks, or None, with the blocks that they are of."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
         cut = {
@@ -179,9 +179,10 @@ class ShardedContext:
         token = tokenize(plan.recipe, names, *rows, *plan.arrays, *cut.values())
         name = f"relpos-backward-{token}"
         layer: Layer = {}
-        parts = []
+        parts: list[tuple[Index, Key | None]] = []
         for index in grid.blocks():
-            if not plan.visible[index["q"], index["k"]]:
+            if not plan.sees(index):
+                parts.append((index, None))
                 continue
             key = (name, *index.values())
             layer[key] = (
@@ -199,7 +200,7 @@ class ShardedContext:
         return tasks_of(name, layer, needs), parts
 
     def _gradient(
-        self, name: str, blocks: Tasks, parts: list[tuple[Index, Key]]
+        self, name: str, blocks: Tasks, parts: list[tuple[Index, Key | None]]
     ) -> Any:
         """Sum the blocks' gradients of one input."""
         problem, grid = self._plan.problem, self._plan.grid
@@ -213,9 +214,8 @@ class ShardedContext:
             repeated = tuple(n for n, (one, full) in enumerate(pairs) if one != full)
         dtype = given.dtype.newbyteorder("=")
         if name == "sinks":
-            last = self._plan.last_keys
-            parts = [(index, key) for index, key in parts if index["k"] == last(index)]
-        title = f"relpos-grad-{name}-{parts[0][1][0].rpartition('-')[2]}"
+            parts = [part for part in parts if self._plan.has_sinks(part[0])]
+        title = f"relpos-grad-{name}-{blocks.home.rpartition('-')[2]}"
         below, picks = _picked(name, title, blocks, parts)
         axes = axes_of(name, shape, len(batch))
         whole = problem.dtype if repeated else dtype
@@ -239,13 +239,15 @@ def _picked(
     name: str,
     title: str,
     blocks: Tasks,
-    parts: list[tuple[Index, Key]],
-) -> tuple[Tasks, list[tuple[Index, Key]]]:
+    parts: list[tuple[Index, Key | None]],
+) -> tuple[Tasks, list[tuple[Index, Key | None]]]:
     """A layer of the blocks' gradients of one input."""
     home = f"{title}-parts"
     layer: Layer = {}
-    picks = []
+    picks: list[tuple[Index, Key | None]] = []
     for index, key in parts:
-        layer[(home, *key[1:])] = (pick, key, name)
-        picks.append((index, (home, *key[1:])))
+        own = None if key is None else (home, *key[1:])
+        if own is not None:
+            layer[own] = (pick, key, name)
+        picks.append((index, own))
     return blocks.then(home, layer), picks

@@ -12,7 +12,7 @@ from relpos._attention.results import AttentionOutput
 from relpos._checks import as_flag
 from relpos.sharded._blocks import solve
 from relpos.sharded._context import ShardedContext
-from relpos.sharded._graph import Layer, Tasks, chunk_keys, fold, tasks_of
+from relpos.sharded._graph import Key, Layer, Tasks, chunk_keys, fold, tasks_of
 from relpos.sharded._plan import Plan, make_plan
 from relpos.sharded._tasks import KEPT, deliver, join, pick
 
@@ -43,9 +43,12 @@ def _blocks(plan: Plan) -> Tasks:
     layer: Layer = {}
     keys = range(len(grid.chunks["k"]))
     for index in grid.blocks(*grid.rows):
-        parts = []
-        for k in (k for k in keys if plan.visible[index["q"], k]):
+        parts: list[Key | None] = []
+        for k in keys:
             block = {**index, "k": k}
+            if not plan.sees(block):
+                parts.append(None)
+                continue
             chunks = chunk_keys(plan.arrays, plan.axes, block)
             part = (f"{name}-part", *block.values())
             layer[part] = (solve, plan.recipe, plan.place(block), chunks)

@@ -17,25 +17,28 @@ Layer = dict[Key, Any]
 
 
 def fold(
-    layer: Layer, parts: Sequence[Key], last: Key, join: Callable[..., Any]
+    layer: Layer, parts: Sequence[Key | None], last: Key, join: Callable[..., Any]
 ) -> None:
     """Join parts pairwise, neighbours first, in an order that only their number sets.
 
-    `last` becomes the key of the whole.
+    None: nothing comes from there, and a join has nothing to do. `last` becomes the key
+    of the whole.
     """
-    level = 0
+    home, level = f"{last[0]}-join", 0
     while len(parts) > 1:
         level += 1
-        joined: list[Key] = []
+        joined: list[Key | None] = []
         for first in range(0, len(parts) - 1, 2):
-            key = (f"{last[0]}-join", *last[1:], level, first)
-            if len(parts) == 2:
-                key = last
-            layer[key] = (join, parts[first], parts[first + 1])
-            joined.append(key)
+            pair = parts[first : first + 2]
+            found = [part for part in pair if part is not None]
+            if len(found) == 2:
+                key = (home, *last[1:], level, first)
+                layer[key] = (join, *found)
+                found = [key]
+            joined.append(found[0] if found else None)
         parts = [*joined, *parts[2 * len(joined) :]]
-    if parts[0] != last:
-        layer[last] = (_same, parts[0])
+    whole = parts[0]
+    layer[last] = layer.pop(whole) if whole and whole[0] == home else (_same, whole)
 
 
 def _same(value: Any) -> Any:
@@ -70,7 +73,7 @@ def tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> Tasks:
 def total(
     name: str,
     blocks: Tasks,
-    parts: Sequence[tuple[Index, Key]],
+    parts: Sequence[tuple[Index, Key | None]],
     axes: tuple[Axis | None, ...],
     shape: tuple[int, ...],
     grid: Grid,
@@ -78,24 +81,25 @@ def total(
 ) -> Any:
     """Sum of the parts of a gradient, each of the chunk that its block has.
 
-    Of parts of one chunk the tree is that of their order in the grid.
+    Of parts of one chunk the tree is that of their order in the grid; None: hidden.
     """
     chunks = tuple(
         grid.chunks_of(axis, size) for axis, size in zip(axes, shape, strict=True)
     )
-    found: dict[tuple[int, ...], list[Key]] = {}
+    found: dict[tuple[int, ...], list[Key | None]] = {}
     for index, key in parts:
         place = tuple(number(axis, index) for axis in axes)
         found.setdefault(place, []).append(key)
     layer: Layer = {}
     for place in np.ndindex(*(len(cut) for cut in chunks)):
         sizes = tuple(cut[n] for cut, n in zip(chunks, place, strict=True))
-        keys = found.get(place)
-        if keys is None:  # no query sees these keys
+        keys = found[place]
+        some = [key for key in keys if key is not None]
+        if not some:  # no query sees these keys
             layer[(name, *place)] = (np.zeros, sizes, dtype)
             continue
-        whole = keys[0]
-        if len(keys) > 1:
+        whole = some[0]
+        if len(some) > 1:
             whole = (f"{name}-sum", *place)
             fold(layer, keys, whole, add)
         layer[(name, *place)] = (deliver, whole, dtype)

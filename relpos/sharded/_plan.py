@@ -14,10 +14,11 @@ from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, as_fire
 from relpos._attention.operands import LABELS, OPERANDS, ROWS
-from relpos._attention.problem import UNBOUNDED, Problem, prepare
+from relpos._attention.problem import Problem, prepare
 from relpos._checks import Array, as_flag
 from relpos._settings import choose_num_threads
 from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
+from relpos.sharded._sight import Sight, sight_of
 from relpos.sharded._tasks import Place, Recipe
 
 _OPTIONS = (
@@ -34,15 +35,18 @@ class Plan(NamedTuple):
     grid: Grid
     arrays: list[Any]  # dask arrays, cut as the grid is
     axes: list[tuple[Axis | None, ...]]  # theirs
-    visible: dict[tuple[int, int], bool]  # by block of queries and of keys
+    sight: Sight
 
-    def last_keys(self, index: Index) -> int:
-        """The last block of keys that a block of queries has a task for.
+    def sees(self, index: Index) -> bool:
+        """Whether a block has a task."""
+        return self.sight.has(self.grid, index)
 
-        It has the sinks, as none of log_decay lies between it and the queries.
+    def has_sinks(self, index: Index) -> bool:
+        """Whether it is the one block of its queries that the sinks belong to.
+
+        None of log_decay lies between it and the queries.
         """
-        keys = range(len(self.grid.chunks["k"]))
-        return max(k for k in keys if self.visible[index["q"], k])
+        return bool(index["k"] == self.sight.last[index["q"]])
 
     def place(self, index: Index) -> Place:
         """Where a block lies."""
@@ -52,8 +56,7 @@ class Plan(NamedTuple):
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers
-        with_sinks = index["k"] == self.last_keys(index)
-        return Place(head, query, key, with_sinks, items)
+        return Place(head, query, key, self.has_sinks(index), items)
 
 
 def make_plan(
@@ -93,9 +96,9 @@ def make_plan(
         edges,
         draw_seed(call.rng, problem.operands["dropout_p"]),
     )
-    visible = _visible(problem, given, grid, options["return_weights"])
-    token = tokenize(recipe, *arrays)
-    return Plan(token, problem, recipe, grid, arrays, axes, visible)
+    sight = sight_of(problem, given, grid, options["return_weights"])
+    token = tokenize(recipe, sight, *arrays)
+    return Plan(token, problem, recipe, grid, arrays, axes, sight)
 
 
 def network(fire: dict[str, Any]) -> Fire | None:
@@ -160,28 +163,3 @@ def _to_spread(problem: Problem, call: Call) -> dict[str, range]:
     spans = problem.placement.spans
     corrected = {"rel_key", "rel_value"} <= {*spans}
     return spans if corrected and call.beyond != "zero" and not call.softcap else {}
-
-
-def _visible(
-    problem: Problem, given: dict[str, Any], grid: Grid, everything: bool
-) -> dict[tuple[int, int], bool]:
-    """Which blocks some pair of which may be visible; each query block has one."""
-    left = problem.operands["window_left"]
-    right = problem.operands["window_right"]
-    offset = given.get("query_offset", 0)
-    everything = everything or isinstance(offset, da.Array) or not np.size(offset)
-    low, high = (0, 0) if everything else (int(np.min(offset)), int(np.max(offset)))
-    seen: dict[tuple[int, int], bool] = {}
-    for index in grid.blocks("q", "k"):
-        first, last = grid.span("q", index["q"])
-        begin, end = grid.span("k", index["k"])
-        least, most = begin - (last - 1 + high), end - 1 - (first + low)
-        inside = (right == UNBOUNDED or least <= right) and (
-            left == UNBOUNDED or most >= -left
-        )
-        seen[index["q"], index["k"]] = everything or inside
-    keys = len(grid.chunks["k"])
-    for query in range(len(grid.chunks["q"])):
-        if not any(seen[query, key] for key in range(keys)):
-            seen[query, keys - 1] = True
-    return seen

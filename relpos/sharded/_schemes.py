@@ -37,10 +37,11 @@ def attention(
 
     One task is one chunk of batch, heads, queries and keys, cut as `query` is (the keys
     as `key`); the other arguments are cut alike. Chunks of queries and keys are blocks
-    of one sequence: positions, masks, windows and ranges are those of the whole, blocks
-    that a window or `is_causal` hides have no task, and blocks of keys are joined by a
-    tree of `relpos.merge_attention` whose order their number sets. A cut between heads
-    that share a key head is moved to the end of their group.
+    of one sequence: positions, masks, windows and ranges are those of the whole. Blocks
+    that `window`, `is_causal` and, in memory, `key_lengths` and `key_ranges` hide have
+    no task, and blocks of keys are joined by a tree of `relpos.merge_attention` whose
+    order their number sets. A cut between heads that share a key head is moved to the
+    end of their group.
 
     Parameters
     ----------

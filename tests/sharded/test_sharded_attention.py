@@ -208,13 +208,6 @@ def test_weights_of_blocks(rng):
     close(got.compute(scheduler="sync"), want)
 
 
-def test_a_hidden_block_has_no_task(rng):
-    x = da.from_array(rng.standard_normal((1, 100, 4)), chunks=(1, 10, 4))
-    out = sharded.attention(x, x, x, window=(5, 0))
-    tasks = [key for key in out.dask if "-part" in str(key[0])]
-    assert len(tasks) == 10 + 9  # its own keys, and those before
-
-
 def test_kept_results_make_the_backward_free_of_a_forward(rng):
     x = da.from_array(rng.standard_normal((2, 8, 4)), chunks=(1, 4, 4))
     result = sharded.attention(x, x, x, return_context=True)
