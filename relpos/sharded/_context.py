@@ -160,11 +160,11 @@ class ShardedContext:
 
     def _check(self, given: dict[str, Any]) -> None:
         """Raise as a call on arrays in memory would."""
-        kept = {name: stand_in(self._kept[name]) for name in KEPT}
+        kept = {name: stand_in(name, self._kept[name]) for name in KEPT}
         saved = Saved(kept["out"], kept["row_max"][..., None], kept["row_sum"], 0)
-        gradients = (given.get(name) for name in ("grad_out", "grad_lse"))
-        stand_ins = (None if x is None else stand_in(x) for x in gradients)
-        check_gradients(self._plan.problem, saved, *stand_ins)
+        stand_ins = {name: stand_in(name, array) for name, array in given.items()}
+        gradients = (stand_ins.get(name) for name in ("grad_out", "grad_lse"))
+        check_gradients(self._plan.problem, saved, *gradients)
 
     def _blocks(
         self, plan: Plan, given: dict[str, Any], names: tuple[str, ...]

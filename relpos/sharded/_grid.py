@@ -105,10 +105,10 @@ def grid_of(
     for name, array in reversed([*arrays.items()]):
         if not isinstance(array, da.Array):
             continue
-        _refuse_unknown(name, array)
         for axis, cut in zip(
             axes_of(name, array.shape, len(batch)), array.chunks, strict=True
         ):
+            cut = tuple(size for size in cut if size) or (0,)  # no task of nothing
             if axis == "K":
                 chunks["H"] = tuple(heads * group for heads in cut)
             elif axis is not None:
@@ -123,7 +123,8 @@ def grid_of(
     return Grid(chunks, group)
 
 
-def _refuse_unknown(name: str, array: Any) -> None:
+def refuse_unknown(name: str, array: Any) -> None:
+    """Raise where chunks of an array of dask have no known length."""
     if any(np.isnan(size) for size in array.shape):
         raise ValueError(
             f"{name}: shape {array.shape} is not known; expected known chunks (call "

@@ -15,11 +15,18 @@ from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, as_fire
 from relpos._attention.operands import LABELS, OPERANDS, ROWS
 from relpos._attention.problem import Problem, prepare
-from relpos._checks import Array, as_flag
+from relpos._checks import POSITION_LIMIT, Array, as_flag
 from relpos._settings import choose_num_threads
-from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
+from relpos.sharded._grid import (
+    Axis,
+    Grid,
+    Index,
+    axes_of,
+    grid_of,
+    refuse_unknown,
+)
 from relpos.sharded._sight import Sight, sight_of
-from relpos.sharded._tasks import Place, Recipe
+from relpos.sharded._tasks import PLACED, Place, Recipe
 
 _OPTIONS = (
     "is_causal", "scale", "softcap", "enable_gqa", "min_relative_position", "dropout_p"
@@ -69,7 +76,7 @@ def make_plan(
     fire = fire or {}
     _refuse(call)
     given = _arrays(call)
-    problem = prepare(_with_arrays(call, _stand_ins(given)), network(fire), edges)
+    problem = prepare(_as_if_known(call, given), network(fire), edges)
     given = {
         name: given[name] if isinstance(given[name], da.Array) else read
         for name, read in problem.inputs.items()
@@ -90,7 +97,7 @@ def make_plan(
         tuple(axes),
         options,
         problem.dtype,
-        grid.group,
+        problem.sizes,
         _to_spread(problem, call) if cut_keys else {},
         fire,
         edges,
@@ -137,16 +144,29 @@ def _with_arrays(call: Call, arrays: dict[str, Any]) -> Call:
     return call
 
 
-def stand_in(array: Any) -> Array:
+def stand_in(name: str, array: Any) -> Array:
     """An array of the shape and dtype of a lazy one, of a single number: 0."""
+    refuse_unknown(name, array)
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
-def _stand_ins(given: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: stand_in(value) if isinstance(value, da.Array) else value
+def _as_if_known(call: Call, given: dict[str, Any]) -> Call:
+    """The call with an array of zeros for each lazy one.
+
+    What each query sees is not known where one of `PLACED` is lazy: the reach of tables
+    is left to the blocks, and so is that of decay, by queries after all keys.
+    """
+    lazy = {name for name, value in given.items() if isinstance(value, da.Array)}
+    arrays = {
+        name: stand_in(name, value) if name in lazy else value
         for name, value in given.items()
     }
+    if "query_offset" in lazy:
+        offset = ROWS["query_offset"].read(arrays["query_offset"])
+        arrays["query_offset"] = offset + POSITION_LIMIT // 2
+    if call.beyond == "raise" and lazy & {*PLACED}:
+        call = call._replace(beyond="clip")
+    return _with_arrays(call, arrays)
 
 
 def _cut(array: Any, axes: tuple[Axis | None, ...], grid: Grid) -> Any:

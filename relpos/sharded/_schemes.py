@@ -16,6 +16,7 @@ from relpos._attention.schemes import (
 )
 from relpos._checks import as_floating
 from relpos.sharded._forward import attend
+from relpos.sharded._grid import refuse_unknown
 
 
 @shows_keywords()
@@ -284,4 +285,7 @@ def transformer_xl_attention(
 
 
 def _with_shape(name: str, value: Any) -> Any:
-    return value if isinstance(value, da.Array) else as_floating(name, value)
+    if not isinstance(value, da.Array):
+        return as_floating(name, value)
+    refuse_unknown(name, value)
+    return value

@@ -11,12 +11,15 @@ from relpos._attention.edges import Edges
 from relpos._attention.fire_network import Fire, as_fire
 from relpos._attention.functional import Part
 from relpos._attention.merge import merge_attention
-from relpos._attention.operands import LABELS
+from relpos._attention.operands import LABELS, ROWS, Sizes
+from relpos._attention.problem import check_items
 from relpos._checks import Array, is_floating, native, rounded
 from relpos.sharded._grid import Axis
 
 #: What a block of the forward has, and the backward starts from, by row.
 KEPT = ("out", "lse", "row_max", "row_sum")
+#: Integers that count positions of the whole.
+PLACED = ("query_offset", "key_lengths", "key_ranges")
 
 
 class Recipe(NamedTuple):
@@ -26,11 +29,16 @@ class Recipe(NamedTuple):
     axes: tuple[tuple[Axis | None, ...], ...]  # how the grid cuts these
     options: dict[str, Any]  # the other arguments of `Call`
     dtype: np.dtype[Any]  # of the computation
-    group: int  # query heads of a key head
+    sizes: Sizes  # of the whole
     spans: dict[str, range]  # relative positions of the tables to spread (_blocks.py)
     fire: dict[str, Any]  # arguments of FIRE's network; empty: none
     edges: Edges | None
     seed: int  # of dropout
+
+    @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return self.sizes.H // self.sizes.Hk if self.sizes.Hk else 1
 
 
 class Place(NamedTuple):
@@ -53,6 +61,8 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
         given.pop("sinks", None)
     if recipe.edges is not None:
         return {**recipe.options, **given}
+    given |= {name: ROWS[name].read(given[name]) for name in PLACED if name in given}
+    check_items(given, [], recipe.sizes)
     offset = given.get("query_offset", np.array(0))
     given["query_offset"] = offset + (place.query - place.key)
     count = given["key"].shape[-2]
@@ -61,7 +71,8 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
     if "key_lengths" in given:
         given["key_lengths"] = np.clip(given["key_lengths"] - place.key, 0, count)
     if "key_ranges" in given:
-        given["key_ranges"] = given["key_ranges"] - place.key
+        ranges = np.clip(given["key_ranges"], place.key, place.key + count)
+        given["key_ranges"] = ranges - place.key
     return {**recipe.options, **given}
 
 
