@@ -32,6 +32,8 @@ def is_of(value, kind):
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return any(is_of(value, each) for each in typing.get_args(kind))
     plain = typing.get_origin(kind) or kind
+    if hasattr(plain, "__value__"):  # an alias by `type`, as NDArray is in NumPy 2.5
+        return is_of(value, plain.__value__)
     if plain is relpos.AttentionContext and typing.get_args(kind):
         (made,) = typing.get_args(kind)
         return type(value) is plain and is_of(gradients_of(value), made)
