@@ -16,8 +16,9 @@ from relpos._settings import choose_num_threads
 from relpos.sharded._blocks import WRITTEN, differentiate
 from relpos.sharded._graph import Key, Layer, Tasks, chunk_keys, tasks_of, total
 from relpos.sharded._grid import Axis, Index, axes_of, key_of
-from relpos.sharded._plan import Plan, stand_in
+from relpos.sharded._plan import Plan
 from relpos.sharded._tasks import KEPT, pick, sum_repeated
+from relpos.sharded._values import stand_in
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -179,6 +180,7 @@ class ShardedContext:
         token = tokenize(plan.recipe, names, *rows, *plan.arrays, *cut.values())
         name = f"relpos-backward-{token}"
         layer: Layer = {}
+        shared = plan.shared
         parts: list[tuple[Index, Key | None]] = []
         for index in grid.blocks():
             if not plan.sees(index):
@@ -187,7 +189,7 @@ class ShardedContext:
             key = (name, *index.values())
             layer[key] = (
                 differentiate,
-                plan.recipe,
+                shared.key,
                 plan.place(index),
                 chunk_keys(plan.arrays, plan.axes, index),
                 list(names),
@@ -196,7 +198,7 @@ class ShardedContext:
                 chunk_keys(rows, axes, index),
             )
             parts.append((index, key))
-        needs = [*plan.arrays, *rows, *cut.values()]
+        needs = [shared, *plan.arrays, *rows, *cut.values()]
         return tasks_of(name, layer, needs), parts
 
     def _gradient(

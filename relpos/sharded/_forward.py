@@ -41,6 +41,7 @@ def _blocks(plan: Plan) -> Tasks:
     """One task a block, and the trees that join the blocks of keys."""
     name, grid = f"relpos-attention-{plan.token}", plan.grid
     layer: Layer = {}
+    shared = plan.shared
     keys = range(len(grid.chunks["k"]))
     for index in grid.blocks(*grid.rows):
         parts: list[Key | None] = []
@@ -51,10 +52,10 @@ def _blocks(plan: Plan) -> Tasks:
                 continue
             chunks = chunk_keys(plan.arrays, plan.axes, block)
             part = (f"{name}-part", *block.values())
-            layer[part] = (solve, plan.recipe, plan.place(block), chunks)
+            layer[part] = (solve, shared.key, plan.place(block), chunks)
             parts.append(part)
         fold(layer, parts, (name, *index.values()), join)
-    return tasks_of(name, layer, plan.arrays)
+    return tasks_of(name, layer, [shared, *plan.arrays])
 
 
 def _result(plan: Plan, blocks: Tasks, what: str) -> Any:

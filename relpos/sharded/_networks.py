@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.array as da
+
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.schemes import shows_keywords
@@ -40,7 +42,7 @@ def fire_attention(
     query, key, value : dask array or array_like
         As in `attention`.
     w1, b1, w2, b2, c, threshold, signed, eps : as in `relpos.fire_bias`
-        FIRE's network, in memory.
+        FIRE's network; arrays may be dask arrays, which each task has whole.
     **keywords
         Keywords of `attention`.
 
@@ -76,7 +78,9 @@ def fire_attention(
     """
     given = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "c": c, "threshold": threshold}
     fire = {
-        name: x if type(x) in (int, float) else as_floating(name, x)
+        name: x
+        if type(x) in (int, float) or isinstance(x, da.Array)
+        else as_floating(name, x)
         for name, x in given.items()
     }
     fire |= {"signed": signed, "eps": eps}
@@ -108,7 +112,7 @@ def graph_attention(
     query, key, value : dask array or array_like
         As in `attention`.
     indptr, indices, labels, edges : as in `relpos.graph_attention`
-        The graph, in memory.
+        The graph; arrays may be dask arrays, which each task has whole.
     rel_key, rel_value : dask array or array_like, optional
         As in `relpos.graph_attention`.
     **keywords

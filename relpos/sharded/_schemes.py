@@ -60,8 +60,8 @@ def attention(
     is_causal : bool, default False
         Hide keys at positions after the query's.
     **keywords
-        Those of `relpos.attention`; any array may be one of dask. `num_threads` are
-        those of each task, by default 1. `out` is refused.
+        Those of `relpos.attention`; any array may be one of dask, numbers and flags
+        may not. `num_threads` are those of each task, by default 1. `out` is refused.
 
     Returns
     -------
@@ -72,8 +72,8 @@ def attention(
     ------
     TypeError, ValueError
         As `relpos.attention`, by what is known before anything is computed: kinds,
-        shapes and dtypes. What depends on numbers in dask arrays raises where they are
-        computed.
+        shapes and dtypes. What is wrong with numbers in dask arrays raises where they
+        are computed; an index into labels or log_decay counts within a chunk there.
 
     See Also
     --------

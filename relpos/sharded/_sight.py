@@ -10,9 +10,7 @@ import numpy as np
 from relpos._attention.problem import UNBOUNDED, Problem
 from relpos._checks import Array
 from relpos.sharded._grid import Grid, Index
-
-#: Arguments whose numbers say what is visible; a dask array's are not known.
-NAMES = ("query_offset", "key_lengths", "key_ranges")
+from relpos.sharded._tasks import PLACED
 
 
 class Sight(NamedTuple):
@@ -49,7 +47,7 @@ def sight_of(
     reached = np.ones(counts[-2:], bool) if everything else _reached(view, grid)
     last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)
     visible = np.broadcast_to(reached, counts).copy()
-    if not everything and any(name in given for name in NAMES):
+    if not everything and any(name in given for name in PLACED):
         for place in np.ndindex(*counts[:-1]):
             visible[place] &= _seen(view, grid, place)
     for query, key in enumerate(last):
@@ -61,7 +59,7 @@ def sight_of(
 def _view(problem: Problem, given: dict[str, Any]) -> _View:
     known = {
         name: given[name]
-        for name in NAMES
+        for name in PLACED
         if name in given and not isinstance(given[name], da.Array)
     }
     sides = problem.operands["window_left"], problem.operands["window_right"]

@@ -12,7 +12,6 @@ from relpos._attention.fire_network import Fire, as_fire
 from relpos._attention.functional import Part
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
-from relpos._attention.problem import check_items
 from relpos._checks import Array, is_floating, native, rounded
 from relpos.sharded._grid import Axis
 
@@ -62,7 +61,6 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
     if recipe.edges is not None:
         return {**recipe.options, **given}
     given |= {name: ROWS[name].read(given[name]) for name in PLACED if name in given}
-    check_items(given, [], recipe.sizes)
     offset = given.get("query_offset", np.array(0))
     given["query_offset"] = offset + (place.query - place.key)
     count = given["key"].shape[-2]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from sharded_calls import CASES, case
 
 import relpos
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 sharded = pytest.importorskip("relpos.sharded")
 
@@ -88,3 +92,156 @@ def test_chunks_of_nothing(x):
     gradients = [r.context.backward(x).key for r in (result, want)]
     np.testing.assert_allclose(result.out.compute(scheduler="sync"), want.out)
     np.testing.assert_allclose(gradients[0].compute(scheduler="sync"), gradients[1])
+
+
+NETWORK = {
+    "w1": np.array([0.5, -1.0, 2.0]),
+    "b1": np.array([0.1, 0.7, -0.3]),
+    "w2": np.array([[1.0, -0.5, 0.2], [0.3, 0.3, -2.0]]),
+    "b2": np.array([0.4, 0.0]),
+    "c": np.array(0.6),
+    "threshold": np.array(2.5),
+}
+GRAPH = {"indptr": [0, 2, 2, 5], "indices": [0, 2, 1, 1, 2], "labels": [0, 1, 2, -1, 0]}
+EDGES = {"edges": [[0, 2, 1], [0, 0, 2]], "labels": [2, 1, 0]}
+
+
+def in_two(array):
+    """An array of dask whose axes are cut in two where they can be."""
+    array = np.asarray(array)
+    return da.from_array(array, chunks=tuple(-(-size // 2) for size in array.shape))
+
+
+def all_lazy(given):
+    """Every array as one of dask, integers and lists of them too."""
+    lazy = {
+        name: in_two(x)
+        if isinstance(x, (np.ndarray, list)) or name == "query_offset"
+        else x
+        for name, x in given.items()
+    }
+    if isinstance(given.get("labels"), tuple):
+        lazy["labels"] = tuple(map(in_two, given["labels"]))
+    return lazy
+
+
+def results(function, given, grad_out):
+    """out, lse and the gradients, computed."""
+    result = function(**given, return_lse=True, return_context=True)
+    gradients = result.context.backward(grad_out)._asdict()
+    found = {"out": result.out, "lse": result.lse, **gradients}
+    found = {name: x for name, x in found.items() if x is not None}
+    return found, dask.compute(found, scheduler="sync")[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_array_may_be_lazy(name):
+    rng = np.random.default_rng(7)
+    given = case(name, rng)
+    grad_out = rng.standard_normal((*given["query"].shape[:-1], 5))
+    _, want = results(relpos.attention, given, grad_out)
+    lazy, got = results(sharded.attention, all_lazy(given), in_two(grad_out))
+    assert all(isinstance(x, da.Array) for x in lazy.values())
+    assert want.keys() == got.keys()
+    for key, array in want.items():
+        np.testing.assert_allclose(got[key], array, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["fire", "graph", "edges"])
+def test_networks_and_graphs_may_be_lazy(scheme):
+    """And change no bit: a task that all share has them in memory."""
+    x = np.random.default_rng(5).standard_normal((4, 2, 3, 4))
+    small = {"fire": NETWORK, "graph": GRAPH, "edges": EDGES}[scheme]
+    if scheme != "fire":
+        small = small | {"rel_key": x[0, 0], "sinks": x[0, :, 0, 0]}
+    rows = dict.fromkeys(("query", "key", "value"), da.from_array(x, (1, 1, 3, 4)))
+    if scheme == "fire":
+        rows["key"] = rows["key"].rechunk((1, 1, 2, 4))
+    function = getattr(sharded, f"{'fire' if scheme == 'fire' else 'graph'}_attention")
+    _, want = results(function, rows | small, x)
+    lazy, got = results(function, rows | all_lazy(small), x)
+    assert all(isinstance(part, da.Array) for part in lazy.values())
+    assert want.keys() == got.keys()
+    assert ("threshold" in got) == (scheme == "fire")
+    for key, array in want.items():
+        assert np.array_equal(got[key], array), key
+        assert got[key].shape == np.shape(array)
+
+
+def test_what_all_blocks_share_is_computed_once(x):
+    seen = []
+    buckets = da.from_array(np.array([0, 1, 0]))
+    buckets = buckets.map_blocks(lambda block: seen.append(block) or block, dtype=int)
+    rows, given = [cut(x)] * 3, {"rel_bias": x[0, 0, :2, 0], "buckets": buckets}
+    result = sharded.attention(*rows, **given, return_context=True)
+    seen.clear()  # dask has asked a chunk of nothing for its kind
+    dask.compute(result.out, result.context.backward(x).rel_bias, scheduler="sync")
+    assert len(seen) == 1
+
+
+NONE = da.ones(0, dtype=int)
+#: Numbers with a fault that only a look at them shows.
+FAULTS = {
+    "offset": ("attention", {"query_offset": [0, 2**60], "is_causal": True}),
+    "length": ("attention", {"key_lengths": [4, -1]}),
+    "reach": (
+        "attention",
+        {"query_offset": [1, 2], "rel_bias": np.ones(5), "beyond": "raise"},
+    ),
+    "reach of ranges": (
+        "attention",
+        {"key_ranges": [[0, 3]], "rel_bias": np.ones(3), "beyond": "raise"},
+    ),
+    "decay": ("attention", {"query_offset": 1, "log_decay": -np.ones((1, 3))}),
+    "infinite decay": (
+        "attention",
+        {"log_decay": [[0, 1, -np.inf]], "is_causal": True},
+    ),
+    "bucket": ("attention", {"rel_bias": np.ones(2), "buckets": [0, 2, 1]}),
+    "label": ("attention", {"rel_bias": np.ones(2), "labels": [[0, 2, 1]]}),
+    "indptr": ("graph_attention", GRAPH | {"indptr": [1, 2, 2, 5]}),
+    "index": ("graph_attention", GRAPH | {"indices": [0, 1, 2, 3, 0]}),
+    "edge": ("graph_attention", {"edges": [[0, 3], [1, 2]]}),
+    "label of an edge": ("graph_attention", EDGES | {"rel_key": np.ones((2, 4))}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_told_where_they_are_computed_in_the_same_words(fault, x):
+    scheme, given = FAULTS[fault]
+    rows = [x[:, :, :3]] * 3
+    with pytest.raises((ValueError, IndexError)) as told:
+        getattr(relpos, scheme)(*rows, **given)
+    lazy = {
+        name: da.from_array(np.asarray(x))
+        if isinstance(x, (list, np.ndarray)) or name == "query_offset"
+        else x
+        for name, x in given.items()
+    }
+    rows[0] = da.from_array(rows[0], chunks=(1, 1, 3, 4))
+    out = getattr(sharded, scheme)(*rows, **lazy)
+    with pytest.raises(told.type, match=f"^{re.escape(str(told.value))}$"):
+        out.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("name", ["scale", "dropout_p", "is_causal", "rng", "window"])
+def test_plain_values_cannot_be_lazy(name, x):
+    with pytest.raises(
+        TypeError, match=rf"^{name}: got a dask array; expected a plain"
+    ):
+        sharded.attention(x, x, x, **{name: da.ones(())})
+
+
+def test_kinds_and_shapes_of_lazy_parameters_are_checked_at_once(x):
+    rows = [cut(x[:, :, :3].repeat(2, axis=1))] * 3
+    for change, error, words in (
+        ({"w1": da.ones(3, dtype=int)}, TypeError, "w1: got dtype int64"),
+        ({"b2": da.ones(3)}, ValueError, "b2: shape"),
+        ({"signed": da.ones(())}, TypeError, "signed: got a dask array"),
+        ({"rel_bias": x[0, 0, 0], "buckets": NONE}, ValueError, "buckets: got"),
+    ):
+        with pytest.raises(error, match=f"^{words}"):
+            sharded.fire_attention(*rows, **NETWORK | change)
+    with pytest.raises(ValueError, match=r"^indices: shape \(nan,\) is not known"):
+        ends = da.arange(9)
+        sharded.graph_attention(*rows, [0, 1, 1, 1], ends[ends > 7])

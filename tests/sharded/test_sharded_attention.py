@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sharded_calls import CASES, LQ, B, H, case
 
 import relpos
 
@@ -11,105 +12,12 @@ dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 sharded = pytest.importorskip("relpos.sharded")
 
-B, H, LQ, LK, D = 3, 4, 11, 13, 8
 TOKENS = ("query", "key", "value", "position_query")
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
-
-
-def case(name, rng, dtype=np.float64):
-    """Arguments of `attention` that use a group of its terms."""
-    draw = lambda *shape: rng.standard_normal(shape).astype(dtype)  # noqa: E731
-    given = {
-        "query": draw(B, H, LQ, D),
-        "key": draw(B, H, LK, D),
-        "value": draw(B, H, LK, 5),
-        "query_offset": LK - LQ,
-    }
-    ranges = np.sort(rng.integers(0, LK + 1, (B, LQ, 2)), axis=-1)
-    return (
-        given
-        | {
-            "plain": {},
-            "tables": {
-                "rel_key": draw(H, 5, D),
-                "rel_query": draw(3, D),
-                "rel_value": draw(B, 1, 7, 5),
-                "rel_bias": draw(H, 9),
-                "is_causal": True,
-            },
-            "sight": {
-                "key_ranges": ranges,
-                "key_lengths": [0, 4, LK],
-                "query_offset": [2, 0, -3],
-                "window": (4, 2),
-                "rel_bias": draw(5),
-            },
-            "masked": {
-                "attn_mask": np.where(rng.random((H, LQ, LK)) < 0.3, -np.inf, draw(1)),
-                "sinks": draw(H),
-                "softcap": 2.0,
-            },
-            "labels": {
-                "labels": (
-                    rng.integers(-1, 4, (B, LQ, LK)),
-                    rng.integers(0, 4, (1, LK)),
-                ),
-                "rel_key": draw(4, D),
-                "attn_mask": rng.random((B, 1, 1, LK)) < 0.8,
-            },
-            "position query": {
-                "position_query": draw(H, LQ, 3),
-                "rel_key": draw(6, 3),
-                "pos_bias_u": draw(H, D),
-                "pos_bias_v": draw(3),
-                "min_relative_position": -5,
-                "beyond": "zero",
-            },
-            "grouped": {"key": draw(2, LK, D), "value": draw(B, 2, LK, 5)}
-            | {"enable_gqa": True, "buckets": [0, 1, 1, 2, 0], "rel_key": draw(3, D)},
-            "decay": {"log_decay": -np.abs(draw(B, H, LK)), "is_causal": True},
-            "decay and more": {
-                "log_decay": draw(H, LK) / 4,
-                "rel_key": draw(H, 5, D),
-                "rel_value": draw(9, 5),
-                "sinks": draw(H),
-                "query_offset": [-4, 40, 5],  # before the first key, after the last
-                "is_causal": True,
-                "key_lengths": [LK, 8, 6],
-            },
-            "dropout": {
-                "rel_key": draw(H, 5, D),
-                "rel_value": draw(9, 5),
-                "dropout_p": 0.4,
-                "rng": 2024,
-            },
-            "dropout and decay": {
-                "log_decay": -np.abs(draw(B, H, LK)) / 4,
-                "dropout_p": 0.4,
-                "rng": 2024,
-                "is_causal": True,
-            },
-            "decay in a window": {
-                "log_decay": -np.abs(draw(B, 1, 1)) * np.ones((H, LK)),
-                "softcap": 2.0,
-                "window": (6, 0),
-                "enable_gqa": True,
-                "key": draw(2, LK, D),
-                "value": draw(B, 2, LK, 5),
-                "sinks": draw(H),
-            },
-        }[name]
-    )
-
-
-CASES = (
-    *("plain", "tables", "sight", "masked", "labels", "position query", "grouped"),
-    *("decay", "decay and more", "decay in a window", "dropout", "dropout and decay"),
-)
 
 
 def cut(given, batch, heads, queries=-1, keys=-1):
@@ -162,6 +70,20 @@ def test_blocks_of_queries_and_keys_are_the_whole(name, chunks, rng):
     want, got = both(case(name, rng), chunks, rng)
     for key, array in want.items():
         close(got[key], array)
+
+
+@pytest.mark.parametrize(
+    "name", ["tables", "masked", "labels", "grouped", "decay_and_more", "dropout"]
+)
+def test_every_instruction_set(name, isa, rng):
+    """`use_isa` belongs to a context, and these tasks run in that of the test."""
+    given = case(name, rng, np.float32)
+    want, got = both(given, (2, 1), rng)
+    for key in ("out", "lse", "query", "key", "value"):
+        assert np.array_equal(got[key], want[key], equal_nan=True), key
+    want, got = both(given, (1, 4, 4, 5), rng)
+    for key, array in want.items():
+        close(got[key], array, np.finfo(np.float32).eps * 64)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -328,7 +250,7 @@ def test_edges_need_whole_queries_and_keys(name, place):
 
 def test_gradient_of_decay_alone(rng):
     """By lse, and in blocks some of which no query sees."""
-    given = case("decay in a window", rng) | {"query_offset": 40}
+    given = case("decay_in_a_window", rng) | {"query_offset": 40}
     flags = {"return_lse": True, "return_context": True}
     grad_lse = rng.standard_normal((B, H, LQ))
     for offset in (40, 16, 2):
