@@ -154,23 +154,3 @@ def test_a_task_takes_one_thread_unless_told(monkeypatch):
         out = sharded.attention(x, x, x, num_threads=threads)
         out.compute(scheduler="sync")
     assert seen == [1, 3]
-
-
-def test_xarray_hands_dask_arrays_on():
-    xarray = pytest.importorskip("xarray")
-    dims = ("batch", "head", "place", "column")
-    x = np.random.default_rng(1).standard_normal((2, 2, 6, 4))
-    rows = xarray.DataArray(da.from_array(x, chunks=(1, 1, 3, 4)), dims=dims)
-    got = xarray.apply_ufunc(
-        sharded.attention,
-        rows,
-        rows,
-        rows,
-        input_core_dims=[dims[1:]] * 3,
-        output_core_dims=[dims[1:]],
-        dask="allowed",
-    )
-    assert got.dims == dims
-    assert got.chunks == ((1, 1), (1, 1), (3, 3), (4,))
-    want = relpos.attention(x, x, x)
-    np.testing.assert_allclose(got.compute(scheduler="sync").values, want, rtol=1e-13)
