@@ -16,7 +16,7 @@ from relpos._settings import choose_num_threads
 from relpos.sharded._blocks import WRITTEN, differentiate
 from relpos.sharded._graph import Key, Layer, Tasks, chunk_keys, tasks_of, total
 from relpos.sharded._grid import Axis, Index, axes_of, key_of
-from relpos.sharded._plan import Plan
+from relpos.sharded._plan import Plan, rechunked
 from relpos.sharded._tasks import KEPT, pick, sum_repeated
 from relpos.sharded._values import stand_in
 
@@ -174,7 +174,7 @@ class ShardedContext:
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
         cut = {
-            name: da.asarray(value).rechunk(rows[name == "grad_lse"].chunks)
+            name: rechunked(value, rows[name == "grad_lse"].chunks)
             for name, value in given.items()
         }
         token = tokenize(plan.recipe, names, *rows, *plan.arrays, *cut.values())

@@ -16,7 +16,7 @@ from relpos._attention.edges import Edges
 from relpos._attention.problem import Problem
 from relpos._checks import as_flag
 from relpos._settings import choose_num_threads
-from relpos.sharded._grid import Axis, Grid, Index, axes_of, grid_of
+from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, grid_of
 from relpos.sharded._sight import Sight, sight_of
 from relpos.sharded._tasks import Place, Recipe
 from relpos.sharded._values import (
@@ -122,7 +122,11 @@ def _options(call: Call) -> dict[str, Any]:
 def _cut(array: Any, axes: tuple[Axis | None, ...], grid: Grid) -> Any:
     """An argument in the grid's chunks, an array of dask."""
     pairs = zip(axes, array.shape, strict=True)
-    chunks = tuple(grid.chunks_of(axis, size) for axis, size in pairs)
+    return rechunked(array, tuple(grid.chunks_of(axis, size) for axis, size in pairs))
+
+
+def rechunked(array: Any, chunks: tuple[Chunks, ...]) -> Any:
+    """An array of these chunks; dask's own choice, on the way, fails on some empty."""
     if isinstance(array, da.Array):
         return array.rechunk(chunks)
     return da.from_array(array, chunks=chunks)

@@ -119,7 +119,10 @@ def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
     """Results over two disjoint sets of keys, as of both."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
-    row_max = np.maximum(a["row_max"], b["row_max"])
+    # the maximum of a row without a key is 0, which says nothing
+    found = [np.where(x["row_sum"] == 0, -np.inf, x["row_max"]) for x in (a, b)]
+    row_max = np.maximum(*found).astype(lse.dtype)
+    row_max[np.isneginf(row_max)] = 0
     row_sum = _at(a, row_max) + _at(b, row_max)
     joined = {"out": out, "lse": lse, "row_max": row_max, "row_sum": row_sum}
     if "weights" in a:
@@ -130,8 +133,8 @@ def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
 
 def _at(part: dict[str, Array], row_max: Array) -> Array:
     """Sums of exponentials beside a larger maximum; rows without a key have none."""
-    absent = np.isneginf(part["row_max"])
-    down = np.where(absent, 0, part["row_max"] - np.where(absent, 0, row_max))
+    absent = part["row_sum"] == 0
+    down = np.where(absent, 0, part["row_max"] - row_max)
     return np.where(absent, 0, part["row_sum"] * np.exp2(down))
 
 

@@ -83,6 +83,13 @@ def test_chunks_without_a_known_length_are_refused_by_name(x):
         context.backward(unknown)
 
 
+def test_no_queries():
+    """Which dask refuses to cut by itself."""
+    query, key = np.ones((1, 1, 1, 6, 0, 29)), np.ones((2, 0, 29))
+    result = sharded.attention(query, key, key, enable_gqa=True, return_context=True)
+    assert result.context.backward(query).query.compute().shape == query.shape
+
+
 def test_chunks_of_nothing(x):
     x = x.reshape(1, 2, LK, 4)[:, :, :9]
     chunks = ((1, 0), (0, 1, 0, 1), (4, 0, 5), (4,))

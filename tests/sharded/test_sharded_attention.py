@@ -123,6 +123,16 @@ def test_bits_do_not_depend_on_the_chunks(rng):
     assert np.array_equal(found[0], found[2])
 
 
+def test_far_scores_beside_a_block_without_keys(rng):
+    """The first queries see nothing of the second block, whose maximum is 0."""
+    x = rng.standard_normal((1, 1, 8, 4)).astype(np.float32)
+    bias = np.full(15, -300, np.float32)  # 2**-300 is 0
+    given = {"query": x, "key": x, "value": x, "rel_bias": bias, "is_causal": True}
+    want, got = both(given, (1, 1, -1, 4), rng)
+    for key, array in want.items():
+        close(got[key], array, 1e-4)
+
+
 def test_weights_of_blocks(rng):
     given = case("sight", rng)
     want = relpos.attention(**given, return_weights=True).weights
