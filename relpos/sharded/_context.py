@@ -68,7 +68,7 @@ class ShardedContext:
 
         See Also
         --------
-        backward : Starts from it.
+        ShardedContext.backward : Starts from it.
 
         Examples
         --------
@@ -122,7 +122,7 @@ class ShardedContext:
 
         See Also
         --------
-        persist : Keeps the forward's results.
+        ShardedContext.persist : Keeps the forward's results.
         relpos.AttentionContext.backward : The same on arrays in memory.
 
         References

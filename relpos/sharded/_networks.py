@@ -39,10 +39,29 @@ def fire_attention(
 
     Parameters
     ----------
-    query, key, value : dask array or array_like
-        As in `attention`.
-    w1, b1, w2, b2, c, threshold, signed, eps : as in `relpos.fire_bias`
-        FIRE's network; arrays may be dask arrays, which each task has whole.
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    w1 : dask array or array_like, (W,) or (W, 1)
+        Weights of the hidden layer. Each task has the network whole.
+    b1 : dask array or array_like, (W,)
+        Its biases.
+    w2 : dask array or array_like, (H, W)
+        Weights of the output layer, a row for each head.
+    b2 : dask array or array_like, (H,)
+        Its biases.
+    c : dask array or array_like, ()
+        Factor of the distance under the logarithm; a Python number takes no part in the
+        promotion of dtypes.
+    threshold : dask array or array_like, ()
+        Positions below it are normalised as it is; likewise.
+    signed : bool, default False
+        As in `relpos.fire_bias`.
+    eps : float, default 1e-6
+        Added to the normaliser.
     **keywords
         Keywords of `attention`.
 
@@ -53,11 +72,13 @@ def fire_attention(
 
     Raises
     ------
-    TypeError, ValueError
-        As `relpos.fire_attention`.
+    TypeError, ValueError, IndexError
+        As `attention`; ValueError where a parameter's shape does not fit, and where
+        Lq != Lk and no `query_offset` is given.
 
     See Also
     --------
+    attention : Has the common keywords, and says what a task is.
     relpos.fire_attention : The same on arrays in memory.
 
     References
@@ -67,6 +88,8 @@ def fire_attention(
 
     Examples
     --------
+    One unit, one head: the farther a key, the less it weighs.
+
     >>> import dask.array as da
     >>> import relpos.sharded
     >>> x, value = da.zeros((1, 3, 1)), da.from_array([[[1.0], [2.0], [3.0]]])
@@ -98,7 +121,13 @@ def graph_attention(
     rel_value: Any = None,
     *,
     edges: Any = None,
-    **keywords: Any,
+    position_query: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    return_context: bool = False,
+    num_threads: int | None = None,
 ) -> Any:
     r"""Attention along the labelled edges of a directed graph, on dask arrays.
 
@@ -109,14 +138,38 @@ def graph_attention(
 
     Parameters
     ----------
-    query, key, value : dask array or array_like
-        As in `attention`.
-    indptr, indices, labels, edges : as in `relpos.graph_attention`
-        The graph; arrays may be dask arrays, which each task has whole.
-    rel_key, rel_value : dask array or array_like, optional
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., H, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., H, Lk, Dv)
+        What each key has to give.
+    indptr : dask array or array_like of int, (Lq + 1,), optional
+        Where each query's edges begin. Each task has the graph whole, which is shared
+        by batch items and heads.
+    indices : dask array or array_like of int, (edges,), optional
+        Key of each edge. `indptr` and `indices` come together, or `edges` in their
+        place.
+    labels : dask array or array_like of int, (edges,), optional
+        Table row of each edge; negative: no position term.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D), optional
+        Table A, added to the key.
+    rel_value : dask array or array_like, (R, Dv) or (..., H, R, Dv), optional
+        Table W, added to the value.
+    edges : dask array or array_like of int, (2, edges), or a CSR matrix, optional
         As in `relpos.graph_attention`.
-    **keywords
-        Those of `relpos.graph_attention`.
+    position_query : dask array or array_like, (..., H, Lq, Dp), optional
+        Takes the query's place in the `rel_key` term.
+    softcap : float, optional
+        As in `attention`.
+    sinks : dask array or array_like, (H,), optional
+        As in `attention`.
+    scale : float, optional
+        Default 1 / sqrt(D).
+    return_lse, return_context : bool, default False
+        As in `attention`.
+    num_threads : int, optional
+        Of each task, by default 1.
 
     Returns
     -------
@@ -125,7 +178,7 @@ def graph_attention(
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         As `relpos.graph_attention`; ValueError for queries or keys in several chunks.
 
     See Also
@@ -148,6 +201,18 @@ def graph_attention(
     array([[[2. ],
             [1.5]]])
     """
-    tables = {"rel_key": rel_key, "rel_value": rel_value}
-    graph = Edges(indptr, indices, labels, edges)
-    return attend(Call(query, key, value, **tables, **keywords), edges=graph)
+    call = Call(
+        query,
+        key,
+        value,
+        rel_key=rel_key,
+        rel_value=rel_value,
+        position_query=position_query,
+        sinks=sinks,
+        scale=scale,
+        softcap=softcap,
+        return_lse=return_lse,
+        return_context=return_context,
+        num_threads=num_threads,
+    )
+    return attend(call, edges=Edges(indptr, indices, labels, edges))

@@ -31,10 +31,18 @@ def attention(
 ) -> Any:
     r"""Attention with every relative-position term, on dask arrays, lazily.
 
+    `relpos.attention` for arrays that one machine does not hold, or one process not in
+    time: the same arguments and results, of which nothing is computed before they are
+    asked to be (``compute()``). With l the table row of j - i - query_offset,
+
     .. math::
 
-        lse_i = \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
+        s_{ij} &= scale \, [(q_i + u) k_j + (q_i + v) A_l + k_j C_l] + b_l
+                  + mask_{ij} \\
+        lse_i &= \log \left(e^{sink} + \sum_j e^{s_{ij}}\right), \quad
         out_i = \sum_j e^{s_{ij} - lse_i} (v_j + W_l)
+
+    and the other terms of `relpos.attention`.
 
     One task is one chunk of batch, heads, queries and keys, cut as `query` is (the keys
     as `key`); the other arguments are cut alike. Chunks of queries and keys are blocks
@@ -47,33 +55,38 @@ def attention(
     Parameters
     ----------
     query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
+        One row for each query. Its chunks are those of the result.
     key : dask array or array_like, (..., Hk, Lk, D)
         One row for each key.
     value : dask array or array_like, (..., Hk, Lk, Dv)
         What each key has to give.
     attn_mask : dask array or array_like, broadcasts to (..., H, Lq, Lk), optional
-        As in `relpos.attention`.
+        Of bool: True = may attend. Floating: added after the scale.
     dropout_p : float, default 0
         Probability of dropping a weight; with the same `rng`, of the same pairs as in
         `relpos.attention`.
     is_causal : bool, default False
         Hide keys at positions after the query's.
     **keywords
-        Those of `relpos.attention`; any array may be one of dask, numbers and flags
-        may not. `num_threads` are those of each task, by default 1. `out` is refused.
+        Those of `relpos.attention`: tables (`rel_key`, `rel_value`, `rel_bias`, ..),
+        what hides keys (`window`, `key_lengths`, ..), what to return (`return_lse`,
+        `return_context`, ..). Any array may be one of dask, numbers and flags may not.
+        `num_threads` are those of each task, by default 1. `out` is refused.
 
     Returns
     -------
     dask array or AttentionOutput
-        As `relpos.attention`, of dask arrays; its context is a `ShardedContext`.
+        `out`, (..., H, Lq, Dv). With any `return_*` flag the named tuple ``(out, lse,
+        weights, context)``: lse (..., H, Lq) and weights (..., H, Lq, Lk) as dask
+        arrays, a `ShardedContext`; None where not asked for.
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         As `relpos.attention`, by what is known before anything is computed: kinds,
         shapes and dtypes. What is wrong with numbers in dask arrays raises where they
         are computed; an index into labels or log_decay counts within a chunk there.
+        ValueError for a dask array whose chunks have no known length.
 
     See Also
     --------
@@ -97,20 +110,30 @@ def attention(
 
     Examples
     --------
-    A sequence in four blocks of two queries by two of three keys, a bias by distance:
+    A sequence in two blocks of queries by two of keys, a bias by distance:
 
+    >>> import dask
     >>> import dask.array as da
     >>> import numpy as np
     >>> import relpos.sharded
     >>> x = np.random.default_rng(0).standard_normal((2, 6, 4))
     >>> bias = relpos.alibi_bias(2, 6)
     >>> query, key = da.from_array(x, (1, 3, 4)), da.from_array(x, (2, 3, 4))
-    >>> out = relpos.sharded.attention(query, key, key, rel_bias=bias, is_causal=True)
-    >>> out.chunks
+    >>> result = relpos.sharded.attention(
+    ...     query, key, key, rel_bias=bias, is_causal=True, return_context=True
+    ... )
+    >>> result.out.chunks
     ((1, 1), (3, 3), (4,))
     >>> whole = relpos.attention(x, x, x, rel_bias=bias, is_causal=True)
-    >>> bool(np.allclose(out.compute(), whole))
+    >>> bool(np.allclose(result.out.compute(), whole))
     True
+
+    Output and gradients at once, in one run over the blocks:
+
+    >>> gradients = result.context.backward(da.ones_like(query))
+    >>> out, grad_key = dask.compute(result.out, gradients.key)
+    >>> out.shape, grad_key.shape
+    ((2, 6, 4), (2, 6, 4))
     """
     masks = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
     return attend(Call(query, key, value, **masks, **keywords))
@@ -130,14 +153,21 @@ def shaw_attention(
     .. math::
 
         s_{ij} = scale \; q_i (k_j + a^K_r), \quad
-        out_i = \sum_j softmax_j(s_i)_j \, (v_j + a^V_r)
+        out_i = \sum_j softmax_j(s_i)_j \, (v_j + a^V_r), \quad
+        r = clip(j - i - query\_offset, -k, k)
 
     Parameters
     ----------
-    query, key, value : dask array or array_like
-        As in `attention`.
-    rel_key, rel_value : dask array or array_like, optional
-        As in `relpos.shaw_attention`.
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (2k+1, D) or (..., H, 2k+1, D), optional
+        The a^K, row t of relative position t - k; None leaves the term out.
+    rel_value : dask array or array_like, (2k+1, Dv) or (..., H, 2k+1, Dv), optional
+        The a^V; None leaves the term out. Its k may differ.
     **keywords
         Keywords of `attention`.
 
@@ -148,11 +178,13 @@ def shaw_attention(
 
     Raises
     ------
-    TypeError, ValueError
-        As `attention`.
+    TypeError, ValueError, IndexError
+        As `attention`; ValueError for a table with an even number of rows, and where
+        Lq != Lk and no `query_offset` is given.
 
     See Also
     --------
+    attention : Has the common keywords, and says what a task is.
     relpos.shaw_attention : The same on arrays in memory.
 
     References
@@ -162,6 +194,8 @@ def shaw_attention(
 
     Examples
     --------
+    Each of three positions reports whether the average key lies before or after it:
+
     >>> import dask.array as da
     >>> import relpos.sharded
     >>> x, table = da.zeros((1, 3, 1), chunks=(1, 2, 1)), [[-1.0], [0.0], [1.0]]
@@ -181,14 +215,19 @@ def relative_global_attention(
 ) -> Any:
     r"""Relative attention of the Music Transformer, on dask arrays.
 
-    .. math:: s_{ij} = scale \; (q_i k_j + q_i E_r)
+    .. math:: s_{ij} = scale \; (q_i k_j + q_i E_r), \quad r = j - i - query\_offset
 
     Parameters
     ----------
-    query, key, value : dask array or array_like
-        As in `attention`.
-    rel_key : dask array or array_like
-        As in `relpos.relative_global_attention`.
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
+        The E, rows ascending in relative position; the last is that of 0 where
+        `is_causal` is True.
     **keywords
         Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
 
@@ -204,6 +243,7 @@ def relative_global_attention(
 
     See Also
     --------
+    attention : Has the common keywords, and says what a task is.
     relpos.relative_global_attention : The same on arrays in memory.
 
     References
@@ -213,6 +253,8 @@ def relative_global_attention(
 
     Examples
     --------
+    A table of zeros adds nothing, and weights of equal values sum to 1:
+
     >>> import dask.array as da
     >>> import relpos.sharded
     >>> x, table = da.ones((1, 4, 1), chunks=(1, 2, 1)), [[0.0]] * 4
@@ -236,14 +278,23 @@ def transformer_xl_attention(
 ) -> Any:
     r"""Relative attention of Transformer-XL, with memory, on dask arrays.
 
-    .. math:: s_{ij} = scale \; [(q_i + u) k_j + (q_i + v) R_r]
+    .. math::
+
+        s_{ij} = scale \; [(q_i + u) k_j + (q_i + v) R_r], \quad
+        r = j - i - query\_offset
 
     Parameters
     ----------
-    query, key, value : dask array or array_like
-        As in `attention`; keys begin with the memory.
-    rel_key, pos_bias_u, pos_bias_v : dask array or array_like
-        As in `relpos.transformer_xl_attention`.
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key, those of the memory first.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
+        The projected sinusoids, rows ascending in relative position from -(Lk-1).
+    pos_bias_u, pos_bias_v : dask array or array_like, (D,) or (..., H, D), or None
+        The u and v; None leaves one out.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
         -(Lk-1) and `beyond` "raise" by default.
@@ -260,6 +311,7 @@ def transformer_xl_attention(
 
     See Also
     --------
+    attention : Has the common keywords, and says what a task is.
     relpos.transformer_xl_attention : The same on arrays in memory.
 
     References
@@ -269,6 +321,8 @@ def transformer_xl_attention(
 
     Examples
     --------
+    Two queries, whose keys begin with two of the memory:
+
     >>> import dask.array as da
     >>> import relpos.sharded
     >>> query, key = da.ones((1, 2, 1), chunks=1), da.ones((1, 4, 1), chunks=(1, 2, 1))

@@ -13,6 +13,7 @@ ROOMS = (
     *(relpos, relpos.nn, relpos.recipes, relpos.reference),
     *(relpos.plot, relpos.data),
     *((relpos.torch, relpos.torch.nn) if importlib.util.find_spec("torch") else ()),
+    *((relpos.sharded,) if importlib.util.find_spec("dask") else ()),
 )
 #: Functions that are loaded when they are first named.
 LATER = ("compare", "demo", "diagnose")

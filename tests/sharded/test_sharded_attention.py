@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from sharded_calls import CASES, LQ, B, H, case
@@ -148,6 +150,15 @@ def test_kept_results_make_the_backward_free_of_a_forward(rng):
     assert any("relpos-attention" in str(key) for key in lazy.dask)
     assert not any("relpos-attention" in str(key) for key in kept.dask)
     assert np.array_equal(*dask.compute(lazy, kept, scheduler="sync"))
+
+
+@pytest.mark.parametrize("name", [n for n in sharded.__all__ if n.islower()])
+def test_arguments_are_those_of_relpos(name):
+    own, other = (
+        [(p.name, p.kind, p.default) for p in signature(f).parameters.values()]
+        for f in (getattr(sharded, name), getattr(relpos, name))
+    )
+    assert own == other
 
 
 def test_the_schemes_by_name(rng):
