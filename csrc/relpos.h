@@ -115,6 +115,6 @@ typedef struct {
     void (*error)(const char *message);
     void (*no_memory)(void);
 } rp_loop_hooks;
-void rp_set_loop_hooks(rp_loop_hooks hooks);
+void rp_set_loop_hooks(const rp_loop_hooks *hooks); /* which stay where they are */
 
 #endif

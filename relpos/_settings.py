@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from threading import RLock
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -105,8 +106,10 @@ def set_num_threads(n: int) -> None:
     >>> relpos.set_num_threads(before)
     """
     global _told
-    _told = check_num_threads(n), "set_num_threads"
-    _core.set_num_threads(_told[0])
+    number = check_num_threads(n)
+    with _telling:
+        _told = number, "set_num_threads"
+        _core.set_num_threads(number)
 
 
 def get_num_threads() -> int:
@@ -163,8 +166,9 @@ def threads(n: int) -> Iterator[None]:
     Blocks nest, and may be left in any order: the innermost not left yet counts. A
     block belongs to its context (`contextvars`): other threads and the other tasks of
     an event loop are not affected, tasks that are started within it are until it is
-    left. As with `decimal.localcontext`, what a generator yields to within a block is
-    within it, too, until the generator goes on. `set_num_threads` is for the process.
+    left, and threads that are, where Python hands the context to them (3.14t does). As
+    with `decimal.localcontext`, what a generator yields to within a block is within it,
+    too, until the generator goes on. `set_num_threads` is for the process.
 
     Examples
     --------
@@ -271,13 +275,20 @@ def _forget_the_choice() -> None:
     """In a forked child: whether it is a worker is known only later."""
     if _told is None:
         _core.set_num_threads(0)
+    _telling.release()
 
 
+#: Held while both sides are told a number, and over a fork: a child finds them agreed.
+_telling = RLock()
 #: What set the number of the process, and to what; None: nobody did.
 _told = _told_by_environment()
 _core.set_num_threads(_told[0] if _told is not None else 0)
 _core.set_threads_hook(_number)
-os.register_at_fork(after_in_child=_forget_the_choice)
+os.register_at_fork(
+    before=_telling.acquire,
+    after_in_parent=_telling.release,
+    after_in_child=_forget_the_choice,
+)
 
 
 def _config() -> dict[str, Any]:

@@ -55,7 +55,7 @@ poll_signals(void)
 void
 install_hooks(void)
 {
+    static const rp_loop_hooks hooks = {set_loop_error, set_no_memory};
     rp_set_poll(poll_signals);
-    rp_set_loop_hooks(
-        (rp_loop_hooks){.error = set_loop_error, .no_memory = set_no_memory});
+    rp_set_loop_hooks(&hooks);
 }

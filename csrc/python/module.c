@@ -7,6 +7,8 @@
 #define RELPOS_IMPORTS_NUMPY
 #include "module.h"
 
+#include <stdatomic.h>
+
 /* ---- the instruction sets ----------------------------------------------------- */
 
 static PyObject *
@@ -109,18 +111,19 @@ add_isas(PyObject *module)
 
 /* ---- module-wide functions --------------------------------------------------- */
 
-static PyObject *ask_threads_callable; /* of relpos/_settings.py */
+/* Of relpos/_settings.py. One that another takes the place of is not freed: a thread may be
+ * on its way to call it. */
+static PyObject *_Atomic ask_threads_callable;
 
 /* From a gufunc's loop, too, which may have raised already. */
 static int
 ask_threads(void)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *callable = Py_NewRef(ask_threads_callable);
+    PyObject *callable = atomic_load(&ask_threads_callable);
     PyObject *number = PyErr_Occurred() ? NULL : PyObject_CallNoArgs(callable);
     int n = number == NULL ? 0 : (int)PyLong_AsLong(number);
     Py_XDECREF(number);
-    Py_DECREF(callable);
     PyGILState_Release(gil);
     return n;
 }
@@ -128,7 +131,7 @@ ask_threads(void)
 static PyObject *
 set_threads_hook(PyObject *Py_UNUSED(module), PyObject *callable)
 {
-    Py_XSETREF(ask_threads_callable, Py_NewRef(callable));
+    atomic_store(&ask_threads_callable, Py_NewRef(callable));
     rp_set_threads_hook(ask_threads);
     Py_RETURN_NONE;
 }
@@ -271,6 +274,22 @@ static PyMethodDef module_methods[] = {
 #define COMPILER "gcc " __VERSION__
 #endif
 
+/* Writes what the process has once, in the first load alone: from then on threads read it
+ * without a lock. The import system lets one thread load a module at a time. */
+static int
+fill_tables(PyObject *module)
+{
+    static int filled;
+    if (filled)
+        return 0;
+    if (_import_array() < 0 || _import_umath() < 0 || set_blas_path(module) < 0 ||
+        make_keys() < 0 || fill_ufuncs() < 0)
+        return -1;
+    install_hooks();
+    filled = 1;
+    return 0;
+}
+
 static int
 execute(PyObject *module)
 {
@@ -281,12 +300,8 @@ execute(PyObject *module)
                         "main one");
         return -1;
     }
-    if (_import_array() < 0 || _import_umath() < 0)
-        return -1;
-    if (set_blas_path(module) < 0)
-        return -1;
-    install_hooks();
-    if (PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
+    if (fill_tables(module) < 0 ||
+        PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
         PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0 ||
         add_operands(module) < 0)
         return -1;

@@ -61,7 +61,9 @@ extern operand_row operand_rows[OPERANDS];
 extern item_row item_rows[ITEM_VECTORS]; /* int64, one per batch item */
 extern dict_entry edge_entries[EDGE_VECTORS];
 
-/* Makes the keys of all entries, and tells Python of the operands: `_core.operands`. */
+/* Makes the keys of all entries. */
+int make_keys(void);
+/* Tells Python of the operands: `_core.operands`. */
 int add_operands(PyObject *module);
 
 /* What one call holds: references that keep the arrays alive while the interpreter's
@@ -126,6 +128,8 @@ PyObject *py_gemm_tiles(PyObject *self, PyObject *args);
 PyObject *py_gemm(PyObject *module, PyObject *args);
 PyObject *py_blas_info(PyObject *module, PyObject *none);
 
+/* Writes what all gufuncs point to. */
+int fill_ufuncs(void);
 /* One attribute per gufunc. */
 int add_ufuncs(PyObject *entries, int isa);
 /* Tells the runtime where the bundled OpenBLAS lies: beside the extension's own file. */

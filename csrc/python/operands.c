@@ -137,7 +137,12 @@ PyObject *
 take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
            int required)
 {
-    PyObject *value = Py_XNewRef(PyDict_GetItemWithError(operands, entry->key));
+    PyObject *value;
+#if PY_VERSION_HEX >= 0x030D0000
+    PyDict_GetItemRef(operands, entry->key, &value);
+#else
+    value = Py_XNewRef(PyDict_GetItemWithError(operands, entry->key));
+#endif
     if (value != NULL)
         call->used++;
     if (value == Py_None)
@@ -357,7 +362,7 @@ describe_operands(void)
 }
 
 int
-add_operands(PyObject *module)
+make_keys(void)
 {
     int status = 0;
     for (int i = 0; i < OPERANDS; i++)
@@ -368,10 +373,16 @@ add_operands(PyObject *module)
         status |= make_key(&scalar_rows[i].entry);
     for (int i = 0; i < EDGE_VECTORS; i++)
         status |= make_key(&edge_entries[i]);
-    PyObject *described = status < 0 ? NULL : describe_operands();
+    return status;
+}
+
+int
+add_operands(PyObject *module)
+{
+    PyObject *described = describe_operands();
     if (described == NULL)
         return -1;
-    status = PyModule_AddObjectRef(module, "operands", described);
+    int status = PyModule_AddObjectRef(module, "operands", described);
     Py_DECREF(described);
     return status;
 }

@@ -18,7 +18,7 @@ enum { MAX_OPERANDS = 16 };
 
 _Static_assert(sizeof(npy_intp) == sizeof(ptrdiff_t), "rp_loop must fit NumPy's loops");
 
-/* NumPy keeps pointers to these for as long as the ufunc lives. */
+/* NumPy keeps pointers to these for as long as the ufunc lives; fill_ufuncs writes them. */
 static PyUFuncGenericFunction ufunc_loops[RP_ISAS][RP_UFUNCS + 1][RP_DTYPES];
 static char ufunc_types[RP_UFUNCS + 1][RP_DTYPES * MAX_OPERANDS];
 static void *ufunc_data[RP_DTYPES];
@@ -54,18 +54,27 @@ fill_types(const ufunc_row *row, char *types)
     return 0;
 }
 
+int
+fill_ufuncs(void)
+{
+    for (int index = 0; index < RP_UFUNCS; index++) {
+        if (fill_types(&ufunc_rows[index], ufunc_types[index]) < 0) {
+            PyErr_Format(PyExc_SystemError, "relpos: bad types in the row of %s",
+                         ufunc_rows[index].name);
+            return -1;
+        }
+        for (int isa = 0; isa < RP_ISAS; isa++)
+            for (int dtype = 0; dtype < RP_DTYPES; dtype++)
+                ufunc_loops[isa][index][dtype] =
+                    (PyUFuncGenericFunction)rp_isas[isa].kernels[dtype]->loops[index];
+    }
+    return 0;
+}
+
 static PyObject *
 new_ufunc(int isa, int index)
 {
     const ufunc_row *row = &ufunc_rows[index];
-    if (fill_types(row, ufunc_types[index]) < 0) {
-        PyErr_Format(PyExc_SystemError, "relpos: bad types in the row of %s",
-                     row->name);
-        return NULL;
-    }
-    for (int dtype = 0; dtype < RP_DTYPES; dtype++)
-        ufunc_loops[isa][index][dtype] =
-            (PyUFuncGenericFunction)rp_isas[isa].kernels[dtype]->loops[index];
     return PyUFunc_FromFuncAndDataAndSignature(
         ufunc_loops[isa][index], ufunc_data, ufunc_types[index], RP_DTYPES, row->nin,
         row->nout, PyUFunc_None, row->name, row->doc, 0, row->signature);

@@ -1,25 +1,29 @@
 /* errors.c: how a gufunc's inner loop, which returns nothing, reports a failure. */
+#include <stdatomic.h>
+
 #include "../relpos.h"
 
-static rp_loop_hooks hooks;
+static const rp_loop_hooks *_Atomic hooks; /* NULL: nobody is to hear */
 
 void
-rp_set_loop_hooks(rp_loop_hooks installed)
+rp_set_loop_hooks(const rp_loop_hooks *installed)
 {
-    hooks = installed;
+    atomic_store(&hooks, installed);
 }
 
 void
 rp_loop_error(const char *message)
 {
-    if (hooks.error != NULL)
-        hooks.error(message);
+    const rp_loop_hooks *installed = atomic_load(&hooks);
+    if (installed != NULL)
+        installed->error(message);
 }
 
 void
 rp_loop_status(rp_status status)
 {
     /* RP_INTERRUPTED needs nothing: the poll hook has set the exception */
-    if (status == RP_NO_MEMORY && hooks.no_memory != NULL)
-        hooks.no_memory();
+    const rp_loop_hooks *installed = atomic_load(&hooks);
+    if (status == RP_NO_MEMORY && installed != NULL)
+        installed->no_memory();
 }
