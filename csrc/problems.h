@@ -45,15 +45,19 @@ typedef struct {
     int count;
 } rp_labels;
 
-/* What is kept depends on the pair alone: where the problem is a part of a larger one, its
- * first query, key and head stand there at these places, and item b is items[b] of the
- * whole (NULL: b). */
 typedef struct {
     double p;
     uint64_t seed;
-    int64_t query, key, head;
-    const int64_t *items; /* (B,) */
 } rp_dropout;
+
+/* Where the problem is a part of a larger one, the whole. Dropout keeps those pairs that it
+ * keeps of the whole, and keys are cut into chunks as the whole's are. */
+typedef struct {
+    int64_t query, key, head; /* places of its first there */
+    const int64_t *items;     /* (B,): item b is this one of the whole; NULL: b */
+    int64_t key_heads;        /* of the whole; 0: as many as here */
+    int has_more_keys;        /* the whole's rows sum over other keys, too */
+} rp_part;
 
 /* FIRE's bias: slope * x + intercept of the last line with start <= x (the first if none),
  * x = offsets[j - i + Lq] * queries[i], all of them double. */
@@ -86,7 +90,7 @@ typedef struct {
  * cap(x) = softcap * tanh(x / softcap) where there is one, else x.
  * sinks: one more logit of each row's softmax, without a value.
  * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
- * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < Lk. */
+ * decay_ij = sum of log_decay[t], t = j + 1 .. i + query_offset[b], t < log_decay.rows. */
 typedef struct {
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
     rp_array query, key, value;             /* (B, H|Hk, Lq|Lk, D|Dv) */
@@ -96,12 +100,14 @@ typedef struct {
     rp_array position_query;                /* (B, H, Lq, Dp); absent: Dp = D */
     rp_table rel_bias;                      /* of one column */
     rp_array sinks; /* (B, H, 1, 1): a logit of every row that no key has; -inf: none */
-    rp_array log_decay; /* (B, H, Lk, 1); pairs with r > 0 are hidden */
+    rp_table log_decay; /* of one column, Lk rows or more, the first key's and those of
+                           positions after it; pairs with r > 0 are hidden */
     rp_labels labels;
     int beyond;
     rp_fire fire;
     rp_sight sight;
     rp_dropout dropout;
+    rp_part part;
     rp_results results;
     int weigh_all; /* tiles in which every weight is 0, too: the bits are the same */
     int threads;

@@ -56,9 +56,13 @@ take_dimensions(attention_call *call)
     p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
     p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
     p->rel_bias.rows = dims['B'] < 0 ? 0 : dims['B'];
+    p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;
     if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
         return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
+    if (p->log_decay.array.data && p->log_decay.rows < p->Lk)
+        return reject(call, PyExc_ValueError, "log_decay",
+                      "does not fit the other shapes");
     return check_position_query(call) < 0 ? -1 : check_fire(call);
 }

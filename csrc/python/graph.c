@@ -43,7 +43,7 @@ check_company(const attention_call *call)
                       "must be as long as indices");
     if (p->H != p->Hk || p->sight.mask.data || p->rel_query.array.data ||
         p->rel_bias.array.data || p->pos_bias_u.data || p->pos_bias_v.data ||
-        p->log_decay.data || p->labels.count > 0 || p->fire.lines.data ||
+        p->log_decay.array.data || p->labels.count > 0 || p->fire.lines.data ||
         p->results.weights.data || p->sight.key_ranges.data ||
         call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
         call->items[1] != NULL || call->items[2] != NULL ||

@@ -2,8 +2,8 @@
  *
  * One row per operand. Its shape is written in letters: after the batch axes come three
  * of H heads, K key heads, q queries, k keys, D, V (value head_dim), P (columns of rel_key),
- * 1, 2, 3, A, C, W, B for the rows of rel_key, rel_query, rel_value and rel_bias, and o, F, G
- * for the q + k offsets, the ranges of FIRE's bias and one more than these. A letter takes
+ * 1, 2, 3, A, C, W, B, t for the rows of rel_key, rel_query, rel_value, rel_bias and log_decay,
+ * and o, F, G for the q + k offsets, the ranges of FIRE's bias and one more than these. A letter takes
  * the first length it meets and must meet the same one from then on, so the order of the
  * rows matters: query, key and value first. */
 
@@ -40,7 +40,7 @@ operand_row operand_rows[] = {
     ROW("pos_bias_v", forward.pos_bias_v, "H1P", KIND_T, OPTIONAL, OPTIONAL),
     ROW("position_query", forward.position_query, "HqP", KIND_T, OPTIONAL, OPTIONAL),
     ROW("sinks", forward.sinks, "H11", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("log_decay", forward.log_decay, "Hk1", KIND_T, OPTIONAL, OPTIONAL),
+    ROW("log_decay", forward.log_decay.array, "Ht1", KIND_T, OPTIONAL, OPTIONAL),
     LABELS("labels", 0),
     LABELS("labels[1]", 1),
     LABELS("labels[2]", 2),
@@ -69,7 +69,7 @@ operand_row operand_rows[] = {
     GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P"),
     GRADIENT("position_query", grad_position_query, position_query, "HqP"),
     GRADIENT("sinks", grad_sinks, sinks, "H11"),
-    GRADIENT("log_decay", grad_log_decay, log_decay, "Hk1"),
+    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1"),
     ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
 };
 
@@ -82,7 +82,7 @@ _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h
 item_row item_rows[] = {
     {{"query_offset", NULL}, offsetof(rp_gradients, forward.sight.query_offset)},
     {{"key_lengths", NULL}, offsetof(rp_gradients, forward.sight.key_lengths)},
-    {{"dropout_items", NULL}, offsetof(rp_gradients, forward.dropout.items)},
+    {{"part_items", NULL}, offsetof(rp_gradients, forward.part.items)},
 };
 
 _Static_assert(sizeof item_rows / sizeof *item_rows == ITEM_VECTORS, "module.h");
@@ -104,9 +104,11 @@ static struct {
     SCALAR("softcap", softcap, 'd', 0, 0, 0, 0)
     SCALAR("dropout_p", dropout.p, 'd', 0, 0, 0, 0)
     SCALAR("seed", dropout.seed, 'Q', 0, 0, 0, 0)
-    SCALAR("dropout_query", dropout.query, 'l', 0, PLACE)
-    SCALAR("dropout_key", dropout.key, 'l', 0, PLACE)
-    SCALAR("dropout_head", dropout.head, 'l', 0, PLACE)
+    SCALAR("part_query", part.query, 'l', 0, PLACE)
+    SCALAR("part_key", part.key, 'l', 0, PLACE)
+    SCALAR("part_head", part.head, 'l', 0, PLACE)
+    SCALAR("part_key_heads", part.key_heads, 'l', 0, PLACE)
+    SCALAR("part_has_more_keys", part.has_more_keys, 'i', 0, 0, 1, 0)
     SCALAR("min_relative_position", rel_key.first, 'l', 0, POSITION)
     SCALAR("min_bias_position", rel_bias.first, 'l', 0, POSITION)
     SCALAR("window_left", sight.window_left, 'l', 0, WINDOW)

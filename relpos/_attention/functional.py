@@ -10,7 +10,7 @@ import numpy as np
 from relpos._attention.attention import draw_seed, result_of, rooms_of, run
 from relpos._attention.call import Call
 from relpos._attention.gradients import Saved, differentiate
-from relpos._attention.problem import Problem, prepare
+from relpos._attention.problem import Part, Problem, prepare
 from relpos._attention.results import AttentionGradients
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import Array, as_flag, as_floating, as_int, kind_of, native
@@ -222,22 +222,6 @@ def attention_backward(
     return gradients
 
 
-class Part(NamedTuple):
-    """Where a problem lies in a larger one, of whose dropout it has its share."""
-
-    seed: int
-    query: int  # of the larger one, its first
-    key: int
-    head: int
-    items: Array  # (B,): of the larger one's batch, flattened
-
-    def operands(self) -> dict[str, Any]:
-        """What the kernel takes."""
-        named = self._asdict()
-        del named["seed"]
-        return {f"dropout_{name}": value for name, value in named.items()}
-
-
 def forward(
     call: Call,
     fire: Fire | None = None,
@@ -248,7 +232,7 @@ def forward(
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     """
-    problem = prepare(call, fire, edges)
+    problem = prepare(call, fire, edges, part)
     weights = as_flag("return_weights", call.return_weights)
     rooms = rooms_of(problem, True, weights, True)
     rooms["out"], _ = result_of(None, problem)
@@ -269,7 +253,7 @@ def backward(
     part: Part | None = None,
 ) -> Any:
     """Gradients of a call whose forward gave `kept`: out, row_max and row_sum."""
-    problem = prepare(call, fire, edges)
+    problem = prepare(call, fire, edges, part)
     rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
     out = _kept("out", kept[0], (*rows, problem.sizes.Dv), problem)
     row_max, row_sum = (
@@ -291,12 +275,11 @@ def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
 
 
 def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
-    """Return the seed of dropout, the same for the same `rng`; place a part."""
+    """Return the seed of dropout, the same for the same `rng`."""
     dropout_p = problem.operands["dropout_p"]
     if not dropout_p:
         return 0
     if part is not None:
-        problem.operands.update(part.operands())
         return part.seed
     if call.rng is None or isinstance(call.rng, np.random.Generator):
         raise TypeError(

@@ -34,6 +34,7 @@ class Sizes(NamedTuple):
     Dv: int
     Dp: int
     own: bool  # a position query's
+    is_part: bool = False  # of a larger problem
 
     @property
     def left(self) -> str:
@@ -204,7 +205,7 @@ class Heads(Shared):
 
 
 class Decay(Shared):
-    """A number of each query head and key."""
+    """A number of each query head and key; of a part, of positions after it, too."""
 
     def read(self, value: object) -> Array:
         array = as_floating(self.name, value)
@@ -219,7 +220,10 @@ class Decay(Shared):
 
     def check(self, array: Array, sizes: Sizes) -> None:
         at_least_ndim(self.name, array, 2, self.shown)
-        if array.shape[-2:] == (sizes.H, sizes.Lk):
+        heads, keys = array.shape[-2:]
+        if heads == sizes.H and (
+            keys == sizes.Lk or (sizes.is_part and keys > sizes.Lk)
+        ):
             return
         raise ValueError(
             f"{self.name}: shape {array.shape} does not match {sizes.H} query heads "
@@ -358,7 +362,7 @@ OPERANDS: Mapping[str, Operand] = {
         Vector("pos_bias_v", "H1P", _VECTOR),
         Rows("position_query", "HqP", "(..., H, Lq, Dp)"),
         Heads("sinks", "H11", "(H,)"),
-        Decay("log_decay", "Hk1", "(..., H, Lk)"),
+        Decay("log_decay", "Ht1", "(..., H, Lk)"),
         Labels("labels", "1qk", "(..., Lq, Lk)"),
         Ranges("key_ranges", "1q2", "(..., Lq, 2)"),
         Items("query_offset", "", _EACH_ITEM),

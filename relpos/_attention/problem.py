@@ -49,6 +49,24 @@ _NO_OFFSET = np.array(0)
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
+class Part(NamedTuple):
+    """Where a problem lies in a larger one, the whole."""
+
+    seed: int  # of the whole's dropout
+    query: int  # the place of its first there
+    key: int
+    head: int
+    items: Array  # (B,): of the whole's batch, flattened
+    key_heads: int  # of the whole; 0: as many
+    has_more_keys: bool  # the whole's rows sum over others, too
+
+    def operands(self) -> dict[str, Any]:
+        """What the kernel takes."""
+        named = self._asdict() | {"has_more_keys": int(self.has_more_keys)}
+        del named["seed"]
+        return {f"part_{name}": value for name, value in named.items()}
+
+
 class Problem(NamedTuple):
     """A checked call of `attention`, ready for the kernel.
 
@@ -67,10 +85,16 @@ class Problem(NamedTuple):
     fire: fire_network.Fire | None  # FIRE's bias, whose parameters are inputs too
 
 
-def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> Problem:
+def prepare(
+    call: Call,
+    fire: fire_network.Fire | None,
+    edges: Edges | None,
+    part: Part | None = None,
+) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
     inputs = _read(call)
     sizes = read_sizes(inputs, as_flag("enable_gqa", call.enable_gqa))
+    sizes = sizes._replace(is_part=part is not None)
     check_shapes(inputs, sizes)
     tables = {name: inputs[name] for name in TABLES if name in inputs}
     rule = as_choice("beyond", call.beyond, _BEYOND)
@@ -101,6 +125,8 @@ def prepare(call: Call, fire: fire_network.Fire | None, edges: Edges | None) -> 
     operands["min_relative_position"] = placement.vectors.start
     operands["min_bias_position"] = placement.bias.start
     operands["window_left"], operands["window_right"] = window
+    if part is not None:
+        operands |= part.operands()
     if fire is not None:
         operands |= fire_network.operands(fire, offsets_of(inputs), batch, sizes)
         inputs |= fire.inputs

@@ -56,10 +56,7 @@ class Plan(NamedTuple):
         return self.sight.has(self.grid, index)
 
     def has_sinks(self, index: Index) -> bool:
-        """Whether it is the one block of its queries that the sinks belong to.
-
-        None of log_decay lies between it and the queries.
-        """
+        """Whether it is the one block of its queries that the sinks belong to."""
         return bool(index["k"] == self.sight.last[index["q"]])
 
     def place(self, index: Index) -> Place:
@@ -93,14 +90,13 @@ def make_plan(
     arrays = [
         _cut(array, cut, grid) for array, cut in zip(given.values(), axes, strict=True)
     ]
-    spans = _to_spread(problem, call) if len(grid.chunks["k"]) > 1 else {}
     recipe = Recipe(
         tuple(given),
         tuple(axes),
         _options(call),
         problem.dtype,
         problem.sizes,
-        spans,
+        len(grid.chunks["k"]) > 1,
         without_lazy(fire),
         edges and Edges(**without_lazy(edges._asdict())),
         draw_seed(call.rng, problem.operands["dropout_p"]),
@@ -130,10 +126,3 @@ def rechunked(array: Any, chunks: tuple[Chunks, ...]) -> Any:
     if isinstance(array, da.Array):
         return array.rechunk(chunks)
     return da.from_array(array, chunks=chunks)
-
-
-def _to_spread(problem: Problem, call: Call) -> dict[str, range]:
-    """The tables whose ends the kernels would correct, beside those placed alike."""
-    spans = problem.placement.spans
-    corrected = {"rel_key", "rel_value"} <= {*spans}
-    return spans if corrected and call.beyond != "zero" and not call.softcap else {}

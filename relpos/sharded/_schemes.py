@@ -98,9 +98,8 @@ def attention(
     -----
     `out`, `lse` and the gradients of query, key and value have the same bits for any
     number of workers and any chunks of batch and heads. Where queries and keys are
-    whole, they are the bits of `relpos.attention`; those of the gradient of the query
-    are the bits of a call for each key head. Tables' gradients have the same bits for
-    any number of workers, and differ by rounding between chunks. A task holds its
+    whole, they are the bits of `relpos.attention`. Tables' gradients have the same bits
+    for any number of workers, and differ by rounding between chunks. A task holds its
     chunks of the arguments and results; in the backward those of their gradients, too.
 
     References

@@ -9,9 +9,9 @@ import numpy as np
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import Fire, as_fire
-from relpos._attention.functional import Part
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
+from relpos._attention.problem import Part
 from relpos._checks import Array, is_floating, native, rounded
 from relpos.sharded._grid import Axis
 
@@ -29,7 +29,7 @@ class Recipe(NamedTuple):
     options: dict[str, Any]  # the other arguments of `Call`
     dtype: np.dtype[Any]  # of the computation
     sizes: Sizes  # of the whole
-    spans: dict[str, range]  # relative positions of the tables to spread (_blocks.py)
+    cuts_keys: bool  # whether keys come in several blocks
     fire: dict[str, Any]  # arguments of FIRE's network; empty: none
     edges: Edges | None
     seed: int  # of dropout
@@ -65,7 +65,7 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
     given["query_offset"] = offset + (place.query - place.key)
     count = given["key"].shape[-2]
     if "log_decay" in given:
-        given["log_decay"] = given["log_decay"][..., place.key : place.key + count]
+        given["log_decay"] = given["log_decay"][..., place.key :]
     if "key_lengths" in given:
         given["key_lengths"] = np.clip(given["key_lengths"] - place.key, 0, count)
     if "key_ranges" in given:
@@ -93,11 +93,18 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def part_of(recipe: Recipe, place: Place, heads: slice) -> Part | None:
-    """Where some of a block's heads lie in the whole, for dropout."""
-    if recipe.edges is not None or not recipe.options["dropout_p"]:
+    """Where some of a block's heads lie in the whole."""
+    if recipe.edges is not None:
         return None
-    first = place.head + heads.start
-    return Part(recipe.seed, place.query, place.key, first, place.items.ravel())
+    return Part(
+        seed=recipe.seed,
+        query=place.query,
+        key=place.key,
+        head=place.head + heads.start,
+        items=np.array(place.items).ravel(),  # what was sent may not be aligned
+        key_heads=recipe.sizes.Hk,
+        has_more_keys=recipe.cuts_keys,
+    )
 
 
 def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:

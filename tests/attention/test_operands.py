@@ -38,6 +38,7 @@ def test_letters_are_those_of_the_shape_that_messages_show():
     names = {"H": "H", "K": "Hk", "q": "Lq", "k": "Lk", "D": "D", "V": "Dv", "1": ""}
     names["2"] = "2"  # begin and end of a range
     names["P"] = "D"  # of rel_key: D, unless there is a position query of Dp columns
+    names["t"] = "Lk"  # of log_decay, unless the problem is a part of a larger one
     for operand in ARRAYS.values():
         axes = [names.get(letter, "R") for letter in operand.letters]
         shown = operand.shown.replace(",)", ")").replace("Dp", "D")

@@ -1,4 +1,4 @@
-"""A problem that is a part of a larger one has its share of the whole's dropout."""
+"""A problem that is a part of a larger one: the whole's dropout, decay, gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tolerances import assert_close
 
 from relpos._attention.attention import draw_seed
 from relpos._attention.call import Call
-from relpos._attention.functional import Part, backward, forward
+from relpos._attention.functional import backward, forward
+from relpos._attention.problem import Part
 
 
 @pytest.mark.parametrize("first_key", [4, 5])  # the generator makes four keys at once
@@ -21,7 +22,8 @@ def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
     query, key, value = qkv(rng, (2,), 2, lq, lk, 16)
     whole = (4, 3, lq + 2, lk + first_key)
     kept = dense_oracle.dropout_factors(whole, 0.5, 2024)[1::2, 1:, 2:, first_key:]
-    part = Part(draw_seed(2024, 0.5), 2, first_key, 1, np.array([1, 3]))
+    items = np.array([1, 3])
+    part = Part(draw_seed(2024, 0.5), 2, first_key, 1, items, 0, False)
     call = Call(query, key, value, dropout_p=0.5, return_weights=True)
     got = forward(call, part=part)
     dropped = got["weights"] * kept
@@ -29,3 +31,41 @@ def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
     rows = (got["out"], got["row_max"], got["row_sum"])
     found = backward(call, query, None, rows, ["value"], part=part)
     assert_close(found.value, dropped.swapaxes(-1, -2) @ query, "gradient")
+
+
+@pytest.mark.parametrize("lq, lk", PATHS)
+def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
+    """Of tables whose ends are corrected, and of decay to queries after the keys."""
+    rng = np.random.default_rng(15)
+    query, key, value = qkv(rng, (2,), 2, lq, lk, 16)
+    tables = {"rel_key": 3, "rel_value": 5}
+    given = {name: rng.standard_normal((n, 16)) for name, n in tables.items()}
+    given |= {"is_causal": True, "sinks": rng.standard_normal(2)}
+    log_decay = -np.abs(rng.standard_normal((2, lk))) / 4
+    offset = lk - lq + 1  # of the last query, which comes after all keys
+    whole = {**given, "log_decay": log_decay, "query_offset": offset}
+    call = Call(query, key, value, **whole)
+    kept = forward(call)
+    rows = (kept["out"], kept["row_max"], kept["row_sum"])
+    shared = ["query", "rel_key", "rel_value"]
+    want = backward(call, query, None, rows, [*shared, "key", "log_decay"])
+    cut, found = lk // 3, []
+    for first, last in ((0, cut), (cut, lk)):
+        own = {
+            **given,
+            "log_decay": log_decay[:, first:],
+            "query_offset": offset - first,
+        }
+        keys = slice(first, last)
+        call = Call(query, key[..., keys, :], value[..., keys, :], **own)
+        part = Part(0, 0, first, 0, np.arange(2), 0, has_more_keys=True)
+        wrt = [*shared, "key", "log_decay"]
+        found.append(backward(call, query, None, rows, wrt, part=part))
+    for name in shared:
+        total = getattr(found[0], name) + getattr(found[1], name)
+        assert_close(total, getattr(want, name), "same_formula")
+    keys = np.concatenate([part.key for part in found], axis=-2)
+    assert_close(keys, want.key, "same_formula")
+    decay = found[0].log_decay.copy()
+    decay[:, cut:] += found[1].log_decay
+    assert_close(decay, want.log_decay, "same_formula")

@@ -23,11 +23,12 @@ typedef struct {
     /* of LOOP: which row of ufuncs.h, then its core dimensions */
     int64_t loop, dimensions[MOST_DIMENSIONS];
     int64_t B, H, Hk, Lq, Lk, D, Dv, Dp;
-    int64_t rel_key_rows, rel_query_rows, rel_value_rows, rel_bias_rows, ranges, edges;
+    int64_t rel_key_rows, rel_query_rows, rel_value_rows, rel_bias_rows;
+    int64_t log_decay_rows, ranges, edges;
     int64_t first, bias_first, window_left, window_right;
     int64_t fire_signed, beyond, weigh_all, mask_type, threads;
     uint64_t seed;
-    int64_t dropout_query, dropout_key, dropout_head;
+    int64_t part_query, part_key, part_head, part_key_heads, part_has_more_keys;
     double scale, softcap, dropout_p;
 } header;
 
@@ -119,7 +120,7 @@ static const struct {
     OPERAND("pos_bias_v", forward.pos_bias_v),
     OPERAND("position_query", forward.position_query),
     OPERAND("sinks", forward.sinks),
-    OPERAND("log_decay", forward.log_decay),
+    OPERAND("log_decay", forward.log_decay.array),
     OPERAND("labels", forward.labels.of[0].array),
     OPERAND("labels[1]", forward.labels.of[1].array),
     OPERAND("labels[2]", forward.labels.of[2].array),
@@ -185,7 +186,7 @@ take_vector(request *asked, const sent_array *array)
         const int64_t **field;
     } vectors[] = {{"query_offset", &sight->query_offset},
                    {"key_lengths", &sight->key_lengths},
-                   {"dropout_items", &asked->problem.forward.dropout.items},
+                   {"part_items", &asked->problem.forward.part.items},
                    {"indptr", &graph->indptr},
                    {"indices", &graph->indices},
                    {"edge_labels", &graph->labels}};
@@ -221,15 +222,14 @@ fill_attention(request *asked)
     p->B = h->B, p->H = h->H, p->Hk = h->Hk, p->Lq = h->Lq, p->Lk = h->Lk;
     p->D = h->D, p->Dv = h->Dv, p->Dp = h->Dp;
     p->scale = h->scale, p->softcap = h->softcap;
-    p->dropout = (rp_dropout){.p = h->dropout_p,
-                              .seed = h->seed,
-                              .query = h->dropout_query,
-                              .key = h->dropout_key,
-                              .head = h->dropout_head};
+    p->dropout = (rp_dropout){.p = h->dropout_p, .seed = h->seed};
+    p->part.query = h->part_query, p->part.key = h->part_key;
+    p->part.head = h->part_head, p->part.key_heads = h->part_key_heads;
+    p->part.has_more_keys = (int)h->part_has_more_keys;
     p->rel_key.rows = h->rel_key_rows, p->rel_query.rows = h->rel_query_rows;
     p->rel_value.rows = h->rel_value_rows, p->rel_bias.rows = h->rel_bias_rows;
     p->rel_key.first = p->rel_query.first = p->rel_value.first = h->first;
-    p->rel_bias.first = h->bias_first;
+    p->rel_bias.first = h->bias_first, p->log_decay.rows = h->log_decay_rows;
     p->fire.ranges = h->ranges, p->fire.is_signed = (int)h->fire_signed;
     p->sight.window_left = h->window_left, p->sight.window_right = h->window_right;
     p->sight.mask_type = (int)h->mask_type;

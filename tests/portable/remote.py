@@ -22,7 +22,7 @@ MAGIC = 0x72656C706F733031
 VECTORS = (
     "query_offset",
     "key_lengths",
-    "dropout_items",
+    "part_items",
     "indptr",
     "indices",
     "edge_labels",
@@ -31,18 +31,18 @@ UNBOUNDED = 2**63 - 1
 DEFAULTS = {"window_left": UNBOUNDED, "window_right": UNBOUNDED}
 MASKS = {"b": 1, "f": 2, "d": 3}  # RP_MASK_BOOL, ..
 FAILED = {1: MemoryError("the driver is out of memory")}
+PART = ("part_query", "part_key", "part_head", "part_key_heads", "part_has_more_keys")
 LETTERS = {
     "B": None, "H": "H", "Hk": "K", "Lq": "q", "Lk": "k", "D": "D", "Dv": "V",
     "Dp": "P", "rel_key_rows": "A", "rel_query_rows": "C", "rel_value_rows": "W",
-    "rel_bias_rows": "B", "ranges": "F",
+    "rel_bias_rows": "B", "log_decay_rows": "t", "ranges": "F",
 }  # fmt: skip
 SCALARS = {
     "first": "min_relative_position", "bias_first": "min_bias_position",
     "window_left": "window_left", "window_right": "window_right",
     "fire_signed": "fire_signed", "beyond": "beyond", "weigh_all": "weigh_all",
     "threads": "num_threads", "seed": "seed", "scale": "scale", "softcap": "softcap",
-    "dropout_p": "dropout_p", "dropout_query": "dropout_query",
-    "dropout_key": "dropout_key", "dropout_head": "dropout_head",
+    "dropout_p": "dropout_p", **{name: name for name in PART},
 }  # fmt: skip
 HEADER = [
     ("magic", "u8"), ("kind", "i8"), ("dtype", "i8"), ("arrays", "i8"),
@@ -51,7 +51,7 @@ HEADER = [
     *((name, "i8") for name in ("first", "bias_first", "window_left", "window_right")),
     *((name, "i8") for name in ("fire_signed", "beyond", "weigh_all", "mask_type")),
     ("threads", "i8"), ("seed", "u8"),
-    *((f"dropout_{name}", "i8") for name in ("query", "key", "head")),
+    *((name, "i8") for name in PART),
     ("scale", "f8"), ("softcap", "f8"), ("dropout_p", "f8"),
 ]  # fmt: skip
 #: In the order of the table of an object.

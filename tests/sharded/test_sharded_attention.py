@@ -102,27 +102,13 @@ def test_narrow_dtypes_are_computed_and_rounded_as_the_whole(dtype, rng):
 
 
 def test_bits_at_lengths_of_many_tiles(rng):
-    """The gradient of the query is that of one key head at a time."""
-    x = rng.standard_normal((1, 4, 700, 16)).astype(np.float32)
+    """Where keys are cut into chunks by how many heads there are."""
+    x = rng.standard_normal((1, 16, 700, 8)).astype(np.float32)
     given = {"query": x, "key": x, "value": x, "rel_key": x[0, 0, :31]}
     given["window"] = (40, 0)
     want, got = both(given, (1, 1), rng)
-    for key in ("out", "lse", "key", "value"):
+    for key in ("out", "lse", "query", "key", "value"):
         assert np.array_equal(got[key], want[key]), key
-    close(got["query"], want["query"], 1e-5)
-
-
-def test_bits_do_not_depend_on_the_chunks(rng):
-    """Not even where those of the query's gradient depend on the number of heads."""
-    x = rng.standard_normal((2, 4, 700, 16)).astype(np.float32)
-    found = []
-    for chunks in ((1, 1, 700, 16), (2, 2, 700, 16), (1, 4, 700, 16)):
-        lazy = da.from_array(x, chunks=chunks)
-        context = sharded.attention(lazy, lazy, lazy, return_context=True).context
-        (query,) = dask.compute(context.backward(x).query, scheduler="sync")
-        found.append(query)
-    assert np.array_equal(found[0], found[1])
-    assert np.array_equal(found[0], found[2])
 
 
 def test_far_scores_beside_a_block_without_keys(rng):

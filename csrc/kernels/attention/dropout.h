@@ -33,15 +33,15 @@ rp_dropout_kept(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t 
                 int64_t count, unsigned char *keep)
 {
     uint32_t words[4], threshold = (uint32_t)(p->dropout.p * 4294967296.0);
-    const rp_dropout *d = &p->dropout;
-    uint32_t counter[4] = {(uint32_t)(i + d->query), 0, (uint32_t)(h + d->head),
-                           (uint32_t)(d->items ? d->items[b] : b)};
+    const rp_part *part = &p->part;
+    uint32_t counter[4] = {(uint32_t)(i + part->query), 0, (uint32_t)(h + part->head),
+                           (uint32_t)(part->items ? part->items[b] : b)};
     for (int64_t n = 0, block = -1; n < count; n++) {
-        int64_t j = j0 + n + d->key;
+        int64_t j = j0 + n + part->key;
         if (j >> 2 != block) {
             block = j >> 2;
             counter[1] = (uint32_t)block;
-            rp_philox(d->seed, counter, words);
+            rp_philox(p->dropout.seed, counter, words);
         }
         keep[n] = words[j & 3] >= threshold;
     }

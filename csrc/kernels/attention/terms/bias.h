@@ -33,7 +33,7 @@ bias_copies(const bias_t *bias, int64_t *batches, int64_t *heads)
 {
     const rp_attention *p = bias->p;
     int fire = p->fire.lines.data != NULL, own = fire && bias->fire.batches > 1;
-    *batches = p->rel_bias.array.batch || p->log_decay.batch || own ? p->B : 1;
+    *batches = p->rel_bias.array.batch || p->log_decay.array.batch || own ? p->B : 1;
     *heads = p->rel_bias.array.head || has_decay(p) || fire ? p->H : 1;
 }
 
@@ -264,7 +264,7 @@ sum_bias_run(const bias_t *bias, const rp_gradients *g, int64_t b, int64_t h, in
     if (g->grad_fire.data)
         sum_fire_row(&bias->fire, g, b, h, i, j0, count, d, sums);
     if (g->grad_log_decay.data)
-        sum_decay_row(&bias->decay, b, i, j0, count, d, sums + fire_sums(g));
+        sum_decay_row(&g->forward, i, j0, count, d, sums + fire_sums(g));
 }
 
 /* Whether the next function is wanted for the head's sums. */
@@ -303,11 +303,11 @@ sums_bias_lines(const rp_gradients *g)
 
 /* A tile whose dS sums up to rows[m] by row and columns[n] by key, into the head's sums. */
 static void
-sum_bias_lines(const bias_t *bias, const rp_gradients *g, const queries_t *q,
-               const tile_t *t, const T *rows, const T *columns, double *sums)
+sum_bias_lines(const rp_gradients *g, const queries_t *q, const tile_t *t,
+               const T *rows, const T *columns, double *sums)
 {
     if (g->grad_log_decay.data)
-        sum_decay_tile(&bias->decay, q, t, rows, columns, sums + fire_sums(g));
+        sum_decay_tile(&g->forward, q, t, rows, columns, sums + fire_sums(g));
 }
 
 /* The gradient of one head += its sums, in `parts`. */

@@ -1,5 +1,5 @@
 /* decay.h: log_decay, which is summed up along the way from a key to its query:
- *   decay_ij = sum of log_decay[t], t = j + 1 .. p_i     p_i = i + query_offset, t < Lk
+ *   decay_ij = sum of log_decay[t], t = j + 1 .. p_i     p_i = i + query_offset, t < rows
  *            = C(p_i) - C(j)                             C(s) = sum over t <= s
  * and the way back. Keys after their query are hidden by whoever calls.
  *
@@ -17,16 +17,17 @@
 
 typedef struct {
     const rp_attention *p;
-    int64_t copies;  /* one for each head, or for each batch item and head */
-    ptrdiff_t width; /* of a copy: the keys in whole panels */
-    double *sums;    /* (copies, width): C, and C(Lk - 1) beyond */
-    T *rest;         /* (copies, width): C(j) - C(end of its panel), units of log 2 */
+    int64_t copies;   /* one for each head, or for each batch item and head */
+    ptrdiff_t width;  /* of a copy: the keys in whole panels */
+    ptrdiff_t length; /* of its sums, which may go on after the keys */
+    double *sums;     /* (copies, length): C, and C(rows - 1) beyond */
+    T *rest;          /* (copies, width): C(j) - C(end of its panel), units of log 2 */
 } decay_t;
 
 RP_INLINE int
 has_decay(const rp_attention *p)
 {
-    return p->log_decay.data != NULL;
+    return p->log_decay.array.data != NULL;
 }
 
 static void
@@ -35,8 +36,9 @@ plan_decay(decay_t *d, const rp_attention *p)
     *d = (decay_t){.p = p};
     if (!has_decay(p))
         return;
-    d->copies = (p->log_decay.batch ? p->B : 1) * p->H;
+    d->copies = (p->log_decay.array.batch ? p->B : 1) * p->H;
     d->width = RP_ROUND_UP(p->Lk, NR);
+    d->length = RP_MAX(d->width, p->log_decay.rows);
 }
 
 static void
@@ -44,21 +46,27 @@ lay_out_decay(decay_t *d, arena_t *arena)
 {
     if (!has_decay(d->p))
         return;
-    d->sums = take(arena, d->copies, (size_t)d->width * sizeof(double));
+    d->sums = take(arena, d->copies, (size_t)d->length * sizeof(double));
     d->rest = take(arena, d->copies, (size_t)d->width * sizeof(T));
 }
 
-RP_INLINE ptrdiff_t
+RP_INLINE int64_t
 decay_copy(const decay_t *d, int64_t b, int64_t h)
 {
-    return ((d->p->log_decay.batch ? b : 0) * d->p->H + h) * d->width;
+    return (d->p->log_decay.array.batch ? b : 0) * d->p->H + h;
+}
+
+RP_INLINE const double *
+decay_sums(const decay_t *d, int64_t b, int64_t h)
+{
+    return d->sums + decay_copy(d, b, h) * d->length;
 }
 
 /* Where the sums of query i end. A query before the first key sees none. */
 RP_INLINE int64_t
-decay_position(const decay_t *d, int64_t b, int64_t i)
+decay_position(const rp_attention *p, int64_t b, int64_t i)
 {
-    return RP_MAX(0, RP_MIN(i + rp_query_offset(d->p, b), d->p->Lk - 1));
+    return RP_MAX(0, RP_MIN(i + rp_query_offset(p, b), p->log_decay.rows - 1));
 }
 
 /* A difference of C in units of log 2. Two of them are as large as one other term, cut. */
@@ -76,12 +84,13 @@ sum_decay_unit(void *context, int64_t copy, int worker)
     const decay_t *d = context;
     const rp_attention *p = d->p;
     const double limit = 0x1p1021; /* differences stay finite */
-    double sum = 0, *sums = d->sums + copy * d->width;
+    double sum = 0, *sums = d->sums + copy * d->length;
     T *rest = d->rest + copy * d->width;
     (void)worker;
-    const char *at = rp_at(&p->log_decay, copy / p->H, copy % p->H, 0);
-    for (ptrdiff_t j = 0; j < d->width; j++, at += p->log_decay.row) {
-        sum += j < p->Lk ? *(const T *)at : 0;
+    const rp_array *steps = &p->log_decay.array;
+    const char *at = rp_at(steps, copy / p->H, copy % p->H, 0);
+    for (ptrdiff_t j = 0; j < d->length; j++, at += steps->row) {
+        sum += j < p->log_decay.rows ? *(const T *)at : 0;
         sum = sum > limit ? limit : sum < -limit ? -limit : sum;
         sums[j] = sum;
     }
@@ -104,10 +113,9 @@ static void
 fill_decay_row(const decay_t *d, int64_t b, int64_t h, int64_t i, int64_t j0,
                int columns, T *s)
 {
-    const ptrdiff_t copy = decay_copy(d, b, h);
-    const double *sums = d->sums + copy + j0;
-    const T *rest = d->rest + copy + j0;
-    const int64_t own = decay_position(d, b, i) - j0;
+    const double *sums = decay_sums(d, b, h) + j0;
+    const T *rest = d->rest + decay_copy(d, b, h) * d->width + j0;
+    const int64_t own = decay_position(d->p, b, i) - j0;
     const double end = sums[own];
     for (int n = 0; n < columns; n += NR) {
         V base = splat(decay_units(end - sums[n + NR - 1]));
@@ -138,14 +146,14 @@ static void
 add_decay_reach(const decay_t *d, const queries_t *q, int64_t j0, int64_t end,
                 T reach[2])
 {
-    const double *sums = d->sums + decay_copy(d, q->b, q->h);
+    const double *sums = decay_sums(d, q->b, q->h);
     double low = INFINITY, high = -INFINITY, first = INFINITY, last = -INFINITY;
     for (int64_t j = j0; j < end; j++) {
         low = sums[j] < low ? sums[j] : low;
         high = sums[j] > high ? sums[j] : high;
     }
     for (int m = 0; m < q->rows; m++) {
-        double at = sums[decay_position(d, q->b, q->i0 + m)];
+        double at = sums[decay_position(d->p, q->b, q->i0 + m)];
         first = at < first ? at : first;
         last = at > last ? at : last;
     }
@@ -157,70 +165,75 @@ add_decay_reach(const decay_t *d, const queries_t *q, int64_t j0, int64_t end,
 static T
 decay_spread(const decay_t *d, int64_t b, int64_t h)
 {
-    const double *sums = d->sums + decay_copy(d, b, h);
+    const double *sums = decay_sums(d, b, h);
     double low = 0, high = 0;
-    for (ptrdiff_t j = 0; j < d->width; j++) {
+    for (ptrdiff_t j = 0; j < d->length; j++) {
         low = sums[j] < low ? sums[j] : low;
         high = sums[j] > high ? sums[j] : high;
     }
-    double last = sums[d->width - 1];
+    double last = sums[d->length - 1];
     return last == last ? decay_units(high - low) : 0;
 }
 
 /* ---- gradients ------------------------------------------------------------------- */
 
-/* Of one head, in double: the gradients dC of C(0) .. C(Lk - 1). */
+/* Of one head, in double: sums of dS by key, then by query. They are the gradients of what
+ * C(j) is taken from, and of what C(p_i) is. */
 RP_INLINE int64_t
 decay_sums_count(const rp_attention *p)
 {
-    return p->Lk;
+    return p->Lk + p->Lq;
 }
 
 /* Adds row i, d_row[n] = dS of the pair (i, j0 + n). */
 static void
-sum_decay_row(const decay_t *d, int64_t b, int64_t i, int64_t j0, int count,
-              const T *d_row, double *sums)
+sum_decay_row(const rp_attention *p, int64_t i, int64_t j0, int count, const T *d_row,
+              double *sums)
 {
     double total = 0;
     for (int n = 0; n < count; n++) {
-        sums[j0 + n] -= d_row[n];
+        sums[j0 + n] += d_row[n];
         total += d_row[n];
     }
-    if (count > 0)
-        sums[decay_position(d, b, i)] += total;
+    sums[p->Lk + i] += total;
 }
 
 /* Adds a tile whose dS sums up to rows[m] by row and to columns[n] by key, in T. Both are
  * rounded, and every t before the tile gets the difference of their totals, which should
  * be none: the first row has to make up for it. */
 static void
-sum_decay_tile(const decay_t *d, const queries_t *q, const tile_t *t, const T *rows,
-               const T *columns, double *sums)
+sum_decay_tile(const rp_attention *p, const queries_t *q, const tile_t *t,
+               const T *rows, const T *columns, double *sums)
 {
-    double rest = 0;
+    double rest = 0, *of_rows = sums + p->Lk + q->i0;
 #pragma omp simd reduction(+ : rest)
     for (int n = 0; n < t->keys; n++) {
-        sums[t->j0 + n] -= columns[n];
+        sums[t->j0 + n] += columns[n];
         rest += columns[n];
     }
     for (int m = 0; m < q->rows; m++) {
-        sums[decay_position(d, q->b, q->i0 + m)] += rows[m];
+        of_rows[m] += rows[m];
         rest -= rows[m];
     }
-    sums[decay_position(d, q->b, q->i0)] += rest;
+    of_rows[0] += rest;
 }
 
 /* The gradient of one head += that of its sums, in `parts` that lie `step` apart:
- * dlog_decay[t] = sum of dC(s) over s >= t. No sum takes log_decay[0]. */
+ * dlog_decay[t] = sum of dS over the pairs with j < t <= p_i. No sum takes log_decay[0]. */
 static void
 add_decay_sums(const rp_gradients *g, int64_t b, int64_t h, const double *sums,
                int64_t parts, int64_t step)
 {
+    const rp_attention *p = &g->forward;
     double total = 0;
-    for (int64_t t = g->forward.Lk - 1; t > 0; t--) {
+    int64_t i = p->Lq - 1;
+    for (int64_t t = p->log_decay.rows - 1; t > 0; t--) {
         double here = 0;
-        for (int64_t part = 0; part < parts; part++)
-            here += sums[part * step + t];
+        for (int64_t part = 0; t < p->Lk && part < parts; part++)
+            here -= sums[part * step + t];
+        for (; i >= 0 && decay_position(p, b, i) >= t; i--)
+            for (int64_t part = 0; part < parts; part++)
+                here += sums[part * step + p->Lk + i];
         total += here;
         *(T *)rp_at(&g->grad_log_decay, b, h, t) += (T)total;
     }

@@ -152,7 +152,7 @@ bias_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
         sum_offsets(gp, w, x, w->offset_sums);
     if (sums_bias_lines(gp->g)) {
         column_totals(x->d, x->t.ld, x->q.rows, x->t.keys, w->tile_sums);
-        sum_bias_lines(&gp->plan.bias, gp->g, &x->q, &x->t, w->totals, w->tile_sums,
+        sum_bias_lines(gp->g, &x->q, &x->t, w->totals, w->tile_sums,
                        bias_sums_of(gp, x->index, x->chunk));
     }
     if ((sums && by_label) || sums_bias_runs(gp->g))

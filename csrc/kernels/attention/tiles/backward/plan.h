@@ -28,7 +28,8 @@ plan_gradient_tables(gradients_t *gp)
 }
 
 /* Whether the ends of rel_key are corrected (ends.h): without rel_value only the rounding of
- * out is left, too little to pay for; below a cap every pair passes another share of it. */
+ * out is left, too little to pay for; below a cap every pair passes another share of it; a
+ * part of a row's keys does not know what all of them sum up to. */
 static int
 corrects_ends(const gradients_t *gp)
 {
@@ -36,19 +37,21 @@ corrects_ends(const gradients_t *gp)
     const plan_t *plan = &gp->plan;
     return is_used(&plan->rel_value) && is_used(&plan->rel_key) &&
            !has_labels(&g->forward) && g->forward.beyond == RP_CLIP &&
-           !(g->forward.softcap > 0) &&
+           !(g->forward.softcap > 0) && !g->forward.part.has_more_keys &&
            (gp->query_sums[relative_sums(gp)].grad->data || g->grad_rel_key.data ||
             g->grad_pos_bias_v.data);
 }
 
 /* Key chunks: 16 units of work to a batch item, as far as there are keys for them, cut from
- * Lk and Hk alone: bits depend neither on the batch nor on threads. Tiles of many keys where
+ * Lk and Hk, the whole's, alone: bits depend neither on the batch nor on threads, nor on how
+ * many of the heads are here. Tiles of many keys where
  * each costs BQ columns of a band more; else as many as leave the cache to the rest. */
 static void
 plan_chunks(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
-    const int64_t Lk = plan->p->Lk, Hk = plan->p->Hk;
+    const int64_t Lk = plan->p->Lk, whole = plan->p->part.key_heads;
+    const int64_t Hk = whole ? whole : plan->p->Hk;
     int64_t most = RP_MIN(RP_CHUNKS, RP_MAX(1, 16 / RP_MAX(Hk, 1)));
     int64_t share = (Lk + most - 1) / most;
     int bands = by_band(&plan->rel_key) || by_band(&plan->rel_value);
