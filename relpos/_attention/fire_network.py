@@ -38,6 +38,7 @@ class Fire(NamedTuple):
     signed: bool
     eps: float
     first_key: int = 0  # where the keys begin, if they are a block of a sequence
+    lines: "Lines | None" = None  # as they are among more heads, if there are
 
     @property
     def typed(self) -> dict[str, Array]:
@@ -69,6 +70,21 @@ def as_fire(parameters: dict[str, object], signed: object, eps: object) -> Fire:
         float(exact["threshold"]),
         as_flag("signed", signed),
         added,
+    )
+
+
+@quiet
+def part_of_fire(fire: Fire, heads: slice, first_key: int) -> Fire:
+    """Some of the heads, for keys from `first_key`; their lines have the same bits."""
+    lines = lines_of(fire)
+    return fire._replace(
+        inputs=fire.inputs | {name: fire.inputs[name][heads] for name in ("w2", "b2")},
+        w2=fire.w2[heads],
+        b2=fire.b2[heads],
+        first_key=first_key,
+        lines=lines._replace(
+            slopes=lines.slopes[heads], intercepts=lines.intercepts[heads]
+        ),
     )
 
 
@@ -213,6 +229,8 @@ def lines_of(fire: Fire) -> Lines:
     A knot at 0 gets a range of its own: all pairs of distance 0 sit on it, and a unit
     has no gradient where its input is 0.
     """
+    if fire.lines is not None:
+        return fire.lines
     w1, b1 = fire.w1, fire.b1
     knots = np.where(w1 == 0, np.where(b1 > 0, -np.inf, np.inf), -b1 / w1)
     cuts = {*knots[np.isfinite(knots)].tolist()}  # np.unique would load numpy.ma

@@ -35,7 +35,7 @@ def fire_attention(
 
     and what other terms of `attention` are given. Positions count from the first key of
     the whole, in every block. Results have the same bits for any chunks of batch and
-    heads, those of a call for each key head.
+    heads, those of `relpos.fire_attention`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import numpy as np
 
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
-from relpos._attention.fire_network import Fire, as_fire
+from relpos._attention.fire_network import Fire, as_fire, part_of_fire
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
 from relpos._attention.problem import Part
@@ -33,11 +33,6 @@ class Recipe(NamedTuple):
     fire: dict[str, Any]  # arguments of FIRE's network; empty: none
     edges: Edges | None
     seed: int  # of dropout
-
-    @property
-    def group(self) -> int:
-        """Query heads of a key head."""
-        return self.sizes.H // self.sizes.Hk if self.sizes.Hk else 1
 
 
 class Place(NamedTuple):
@@ -92,23 +87,23 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     return native(array, wider if name == "attn_mask" else dtype)
 
 
-def part_of(recipe: Recipe, place: Place, heads: slice) -> Part | None:
-    """Where some of a block's heads lie in the whole."""
+def part_of(recipe: Recipe, place: Place) -> Part | None:
+    """Where a block lies in the whole."""
     if recipe.edges is not None:
         return None
     return Part(
         seed=recipe.seed,
         query=place.query,
         key=place.key,
-        head=place.head + heads.start,
+        head=place.head,
         items=np.array(place.items).ravel(),  # what was sent may not be aligned
         key_heads=recipe.sizes.Hk,
         has_more_keys=recipe.cuts_keys,
     )
 
 
-def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:
-    """FIRE's network for some of a block's heads, in the dtype of the computation."""
+def fire_of(recipe: Recipe, place: Place, query: Array) -> Fire | None:
+    """FIRE's network for a block's heads, in the dtype of the computation."""
     if not recipe.fire:
         return None
     own = {
@@ -118,9 +113,8 @@ def fire_of(recipe: Recipe, place: Place, heads: slice) -> Fire | None:
         for name, value in recipe.fire.items()
     }
     signed, eps = own.pop("signed"), own.pop("eps")
-    cut = slice(place.head + heads.start, place.head + heads.stop)
-    own |= {"w2": own["w2"][cut], "b2": own["b2"][cut]}
-    return as_fire(own, signed, eps)._replace(first_key=place.key)
+    heads = slice(place.head, place.head + query.shape[-3])
+    return part_of_fire(as_fire(own, signed, eps), heads, place.key)
 
 
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
