@@ -12,7 +12,7 @@ from relpos._attention.fire_network import Fire, as_fire, part_of_fire
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
 from relpos._attention.problem import Part
-from relpos._checks import Array, is_floating, native, rounded
+from relpos._checks import Array, is_floating, native, quiet, rounded
 from relpos.sharded._grid import Axis
 
 #: What a block of the forward has, and the backward starts from, by row.
@@ -117,6 +117,7 @@ def fire_of(recipe: Recipe, place: Place, query: Array) -> Fire | None:
     return part_of_fire(as_fire(own, signed, eps), heads, place.key)
 
 
+@quiet
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
     """Results over two disjoint sets of keys, as of both."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
@@ -143,9 +144,11 @@ def _scaled(part: dict[str, Array], lse: Array) -> Array:
     """Weights of a part among all keys."""
     absent = np.isneginf(part["lse"])
     share = np.exp(np.where(absent, -np.inf, part["lse"] - np.where(absent, 0, lse)))
-    return part["weights"] * share[..., None]
+    weights = part["weights"]
+    return np.where(weights == 0, 0, weights * share[..., None])  # a share may be nan
 
 
+@quiet
 def add(a: Array, b: Array) -> Array:
     """Add two parts of a gradient, in float64."""
     return np.add(a, b, dtype=np.float64)
@@ -161,6 +164,7 @@ def deliver(array: Array, dtype: np.dtype[Any]) -> Array:
     return rounded(array, dtype)
 
 
+@quiet
 def sum_repeated(array: Array, axes: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Sum a gradient over the batch axes on which its input was repeated."""
     return rounded(array.sum(axis=axes, dtype=np.float64, keepdims=True), dtype)

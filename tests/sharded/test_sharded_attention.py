@@ -113,17 +113,21 @@ def test_bits_at_lengths_of_many_tiles(rng):
 
 def test_far_scores_beside_a_block_without_keys(rng):
     """The first queries see nothing of the second block, whose maximum is 0."""
-    x = rng.standard_normal((1, 1, 8, 4)).astype(np.float32)
+    x = rng.standard_normal((1, 2, 8, 4)).astype(np.float32)
     bias = np.full(15, -300, np.float32)  # 2**-300 is 0
     given = {"query": x, "key": x, "value": x, "rel_bias": bias, "is_causal": True}
-    want, got = both(given, (1, 1, -1, 4), rng)
+    given["sinks"] = np.float32([-np.inf, 0])
+    with np.errstate(all="raise"):  # as relpos, it is silent
+        want, got = both(given, (1, 1, -1, 4), rng)
     for key, array in want.items():
         close(got[key], array, 1e-4)
 
 
 def test_weights_of_blocks(rng):
     given = case("sight", rng)
+    given["query"][2, 1] = np.nan  # its hidden pairs keep their 0
     want = relpos.attention(**given, return_weights=True).weights
+    assert np.isnan(want).any()
     got = sharded.attention(**cut(given, 1, 2, 4, 5), return_weights=True).weights
     close(got.compute(scheduler="sync"), want)
 
