@@ -1,0 +1,209 @@
+"""relpos.sharded in one process, beside relpos.attention; the memory of one task.
+
+python -m benchmarks.sharded prints both. A row is one problem, forward alone or with
+all gradients: relpos.attention on arrays in memory, and relpos.sharded by dask's
+scheduler of threads, as many tasks at a time as the other has threads. Their results
+are held against each other before they take turns. The ratio says what graph, chunks
+and joins cost; what several machines gain is in docs/scaling.md, and so is the memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter, process_time
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+import relpos
+import relpos.sharded
+from benchmarks.rows import ERROR_LIMIT
+from benchmarks.timing import alternate
+from benchmarks.transformers import in_fork, memory_of
+from relpos import _core
+from relpos._bench.harness import fma_yardstick
+
+DIM = 64
+WRT = ("query", "key", "value", "rel_key")
+#: Rows of the table, and the window that it covers, of the memory of a task.
+REACH = 4096
+SIZES = (6_250, 12_500, 25_000)
+WAYS = {"forward": False, "and backward": True}
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Heads and length, the window's reach, and how many heads and rows a chunk has."""
+
+    heads: int
+    length: int
+    reach: int
+    chunk: tuple[int, int]
+
+    def __str__(self) -> str:
+        heads, rows = self.chunk
+        cut = f"chunks of {heads} heads" if rows == self.length else f"blocks of {rows}"
+        return f"H = {self.heads}, L = {self.length}, window {self.reach}, {cut}"
+
+
+PROBLEMS = (
+    Problem(8, 512, 512, (1, 512)),
+    Problem(8, 2048, 2048, (1, 2048)),
+    Problem(8, 2048, 2048, (8, 512)),
+    Problem(2, 25_000, 4096, (1, 6_250)),
+)
+QUICK = (Problem(8, 512, 512, (1, 512)), Problem(8, 512, 512, (8, 256)))
+
+
+def arrays(heads: int, length: int, reach: int) -> dict[str, Any]:
+    """The rows, a table for all distances, and the gradient of out."""
+    rng = np.random.default_rng(0)
+    draw = partial(rng.standard_normal, dtype=np.float32)
+    names = ("query", "key", "value", "grad_out")
+    rows = {name: draw((heads, length, DIM)) for name in names}
+    return rows | {"rel_key": draw((reach, DIM))}
+
+
+def settings(reach: int) -> dict[str, Any]:
+    """What both are told."""
+    return {"window": (reach - 1, 0), "min_relative_position": 1 - reach}
+
+
+def results(
+    function: Callable[..., Any], given: Results, reach: int, backward: bool
+) -> Results:
+    """Output and gradients, of either kind."""
+    rows = {name: x for name, x in given.items() if name != "grad_out"}
+    result = function(**rows, **settings(reach), return_context=True)
+    if not backward:
+        return {"out": result.out}
+    gradients = result.context.backward(given["grad_out"], wrt=WRT)
+    return {"out": result.out, **{name: getattr(gradients, name) for name in WRT}}
+
+
+def works_of(
+    problem: Problem, threads: int, backward: bool
+) -> dict[str, Callable[[], Results]]:
+    """The same by both."""
+    given = arrays(problem.heads, problem.length, problem.reach)
+    chunks = (*problem.chunk, DIM)
+    cut = {
+        name: x if name == "rel_key" else da.from_array(x, chunks=chunks)
+        for name, x in given.items()
+    }
+    rest = problem.reach, backward
+
+    def in_memory() -> Results:
+        with relpos.threads(threads):
+            return results(relpos.attention, given, *rest)
+
+    return {
+        "memory": in_memory,
+        "sharded": lambda: computed(
+            results(relpos.sharded.attention, cut, *rest), threads
+        ),
+    }
+
+
+def computed(lazy: Results, threads: int) -> Results:
+    """By dask's threads."""
+    (found,) = dask.compute(lazy, scheduler="threads", num_workers=threads)
+    return {**found}
+
+
+def check(problem: Problem, mine: Results, other: Results) -> None:
+    """Raise if a result is not the other's."""
+    for name, array in other.items():
+        error = np.linalg.norm(mine[name] - array) / np.linalg.norm(array)
+        if not error <= ERROR_LIMIT:
+            raise ValueError(f"{problem}: {name} is {error:.0e} off")
+
+
+def ratio(problem: Problem, threads: int, backward: bool, seconds: float) -> float:
+    """Time of relpos.sharded over that of relpos.attention; CPU time of one thread."""
+    works = works_of(problem, threads, backward)
+    found, once = {}, {}
+    for name, work in works.items():
+        start = perf_counter()
+        found[name] = work()
+        once[name] = perf_counter() - start
+    check(problem, found["sharded"], found["memory"])
+    clock = process_time if threads == 1 else perf_counter
+    yardstick = fma_yardstick(_core.isa, "float32", 1, clock)
+    kinds = dict(zip(works, works, strict=True))
+    samples = alternate(works, once, kinds, yardstick, clock, seconds, threads)
+    return samples["sharded"].cost / samples["memory"].cost
+
+
+def task(rows: int, backward: bool) -> tuple[Callable[[], Any], int]:
+    """One block of so many queries and keys, and the bytes of its arguments."""
+    given = arrays(1, rows, REACH)
+    held = sum(x.nbytes for name, x in given.items() if name != "grad_out")
+    grad_out = given.pop("grad_out")
+    lazy = {name: da.from_array(x, chunks=-1) for name, x in given.items()}
+    result = relpos.sharded.attention(**lazy, **settings(REACH), return_context=True)
+    if not backward:
+        return partial(run, result.context.persist), held
+    with dask.config.set(scheduler="synchronous"):
+        context = result.context.persist()
+    gradients = context.backward(da.from_array(grad_out, chunks=-1))
+    wanted = [getattr(gradients, name) for name in WRT]
+    kept = 2 * grad_out.nbytes + 3 * rows * grad_out.itemsize  # out, and three by row
+    return partial(run, partial(dask.compute, *wanted)), held + kept
+
+
+def run(work: Callable[[], Any]) -> Any:
+    """In this thread."""
+    with dask.config.set(scheduler="synchronous"):
+        return work()
+
+
+def peak(rows: int, backward: bool) -> int | None:
+    """Bytes at the peak of a task, its arguments among them; in a fork of its own."""
+
+    def measured() -> int | None:
+        task(64, backward)[0]()  # what is loaded with a first call
+        work, held = task(rows, backward)
+        more = memory_of(work)
+        return None if more is None else held + more
+
+    found: int | None = in_fork(measured)
+    return found
+
+
+def memory_line(rows: int) -> str:
+    """A row of the table in docs/scaling.md."""
+    cells = [f"{rows:,}"]
+    for backward in WAYS.values():
+        found = peak(rows, backward)
+        cells.append("?" if found is None else f"{found / 1e6:.0f} MB")
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Measures what is asked for, and prints it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharded")
+    add = parser.add_argument
+    add("--threads", type=int, default=1, metavar="N", help="of both")
+    add("--seconds", type=float, default=5.0, metavar="S", help="a row, about")
+    add("--quick", action="store_true", help="short problems, and no memory")
+    asked = parser.parse_args()
+    if not asked.quick:  # before any thread is there, as each is a fork
+        print("| n | forward | backward |\n|--:|--:|--:|")
+        for rows in SIZES:
+            print(memory_line(rows), flush=True)
+    seconds = 0.2 if asked.quick else asked.seconds
+    for problem in QUICK if asked.quick else PROBLEMS:
+        for way, backward in WAYS.items():
+            found = ratio(problem, asked.threads, backward, seconds)
+            print(f"{problem}, {way}: {found:.2f} times relpos.attention", flush=True)
+
+
+if __name__ == "__main__":
+    main()
