@@ -197,7 +197,8 @@ def test_signatures_show_the_keywords_of_attention(name, typed, settings):
         assert parameter.default == settings.get(passed, whole[passed].default)
         assert parameter.annotation == whole[passed].annotation
     assert set(typed.__annotations__) == set(whole) - set(written)
-    assert ("beyond: 'str' = 'raise'" in pydoc.render_doc(scheme)) == bool(settings)
+    text = pydoc.render_doc(scheme).replace("'str'", "str")  # as from Python 3.14 on
+    assert ("beyond: str = 'raise'" in text) == bool(settings)
 
 
 # ---- merging ----------------------------------------------------------------------

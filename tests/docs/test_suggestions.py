@@ -122,25 +122,32 @@ def test_everything_that_asks_for_attributes_goes_on_as_ever():
         from relpos import rope  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'relpos\.rope'"):
         importlib.import_module("relpos.rope")
-    with pytest.raises(AttributeError, match="Can't get attribute 'rope'"):
+    with pytest.raises(AttributeError, match="attribute 'rope'"):
         pickle.loads(b"crelpos\nrope\n.")
     assert pickle.loads(pickle.dumps(relpos.attention)) is relpos.attention
 
 
 @pytest.mark.parametrize(
-    ("name", "end"),
+    ("name", "ends"),
     [
-        ("rope", "; did you mean relpos.apply_rotary?"),
-        ("atention", ". Did you mean: 'attention'?"),
+        ("rope", ["; did you mean relpos.apply_rotary?"]),
+        (
+            "atention",
+            [
+                ". Did you mean: 'attention'?",
+                ". Did you mean '.attention' instead of '.atention'?",  # Python 3.15
+            ],
+        ),
     ],
 )
-def test_the_interpreter_adds_its_own_guess_only_where_there_is_no_other(name, end):
+def test_the_interpreter_adds_its_own_guess_only_where_there_is_no_other(name, ends):
     done = subprocess.run(
         [sys.executable, "-c", f"import relpos; relpos.{name}"],
         capture_output=True,
         text=True,
     )
-    assert done.stderr.rstrip().endswith(f"has no attribute {name!r}{end}")
+    said = done.stderr.rstrip()
+    assert any(said.endswith(f"has no attribute {name!r}{end}") for end in ends)
 
 
 def test_importing_relpos_loads_only_the_names_of_the_catalogue(child):
