@@ -1,9 +1,14 @@
-"""Eight threads in every public entry at once get the bits that one thread gets."""
+"""Eight threads in every public entry at once get the bits that one thread gets.
+
+Under a Python without the interpreter's lock these are eight calls at the same time,
+and the extension must not have switched the lock back on.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import sysconfig
 import threading
 from collections.abc import Mapping
 from operator import attrgetter
@@ -162,7 +167,7 @@ def test_every_entry_in_eight_threads_at_once():
 
 
 IMPORT = """
-import threading
+import sys, threading
 barrier, seen = threading.Barrier(8), []
 
 def work(place):
@@ -186,10 +191,13 @@ with relpos.threads(1):
     pass
 told = relpos.get_num_threads()
 print(len(seen), len(set(seen)), kept == told)
+print(getattr(sys, "_is_gil_enabled", lambda: True)())
 """
 
 
 @pytest.mark.sanitized
 @pytest.mark.devmode
 def test_first_calls_and_settings_of_eight_threads(child):
-    assert child(IMPORT).stdout == "8 1 True\n"
+    facts, locked = child(IMPORT, "-W", "error").stdout.splitlines()
+    assert facts == "8 1 True"
+    assert locked == str(not sysconfig.get_config_var("Py_GIL_DISABLED"))
