@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from importlib import metadata
@@ -39,7 +38,7 @@ def facts() -> Record:
     return {
         "cpu": cpu_name(),
         "isa": _core.isa,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": _core.count_cpus()[0],
         "relpos": relpos.__version__,
         **versions,
     }

@@ -193,6 +193,22 @@ def test_import_of_a_source_tree_names_the_command(tmp_path):
     assert "python -m pip install -e ." in done.stderr.splitlines()[-1]
 
 
+def test_setup_says_what_windows_users_do():
+    script = PACKAGE.parent / "setup.py"
+    if not script.exists():
+        pytest.skip("not a source tree")
+    pytest.importorskip("setuptools")
+    lines = f"""
+        import runpy, setuptools.command.build_ext, sys
+        sys.platform = "win32"
+        runpy.run_path({str(script)!r}, run_name="__main__")
+    """
+    code = "\n".join(line.strip() for line in lines.splitlines())
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert b"install it in the Windows Subsystem for Linux" in done.stderr
+
+
 def test_another_missing_module_is_not_blamed_on_the_build(tmp_path):
     copy_sources(tmp_path / "relpos")
     done = subprocess.run(
