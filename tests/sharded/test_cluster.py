@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +43,14 @@ def graph(seconds=0.0):
     x, table = rng.standard_normal((2, 24, 8)), rng.standard_normal((2, 5, 8))
     lazy = da.from_array(x, chunks=(1, 8, 8)).map_blocks(waited, seconds, dtype=float)
     result = sharded.attention(
-        lazy, lazy, lazy, rel_key=table, is_causal=True, return_context=True
+        lazy,
+        lazy,
+        lazy,
+        rel_key=table,
+        is_causal=True,
+        dropout_p=0.2,
+        rng=1,
+        return_context=True,
     )
     gradients = result.context.backward(da.from_array(x, chunks=(1, 8, 8)))
     return result.out, gradients.query, gradients.key, gradients.rel_key
@@ -143,14 +152,30 @@ def test_kept_results_larger_than_memory_are_spilled():
 
 def test_a_task_takes_one_thread_unless_told(monkeypatch):
     seen = []
-    choose = relpos._attention.attention.choose_num_threads
-    monkeypatch.setattr(
-        relpos._attention.attention,
-        "choose_num_threads",
-        lambda given: seen.append(given) or choose(given),
-    )
+    for place in (relpos._attention.attention, relpos._attention.gradients):
+        choose = place.choose_num_threads
+        monkeypatch.setattr(
+            place,
+            "choose_num_threads",
+            lambda given, choose=choose: seen.append(given) or choose(given),
+        )
     x = da.ones((1, 4, 2))
     for threads in (None, 3):
-        out = sharded.attention(x, x, x, num_threads=threads)
-        out.compute(scheduler="sync")
-    assert seen == [1, 3]
+        result = sharded.attention(x, x, x, num_threads=threads, return_context=True)
+        result.context.backward(x).query.compute(scheduler="sync")
+        result.context.backward(x, num_threads=2).key.compute(scheduler="sync")
+    assert seen == [1, 1, 1, 2, 3, 3, 3, 2]
+
+
+def test_the_example_has_the_bits_of_the_whole():
+    script = Path(__file__).parents[2] / "docs" / "examples" / "sharded.py"
+    example = runpy.run_path(str(script))
+    *tokens, grad_out, table = example["problem"](64, 64)
+    query, key, value, grad_out = dask.compute(*tokens, grad_out, scheduler="sync")
+    settings = {"min_relative_position": -4095, "window": (4095, 0)}
+    settings |= {"rel_key": table, "return_context": True}
+    whole = relpos.attention(query, key, value, **settings)
+    gradients = whole.context.backward(grad_out)
+    want = whole.out, gradients.query, gradients.key, gradients.value
+    *got, _ = dask.compute(*example["checksums"](64, 64), scheduler="sync")
+    assert got == [x.view(np.uint32).sum(dtype=np.uint64) for x in want]
