@@ -10,6 +10,9 @@ and joins cost; what several machines gain is in docs/scaling.md, and so is the 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +25,9 @@ import numpy as np
 
 import relpos
 import relpos.sharded
-from benchmarks.rows import ERROR_LIMIT
+from benchmarks.rows import ERROR_LIMIT, ROOT
 from benchmarks.timing import alternate
-from benchmarks.transformers import in_fork, memory_of
+from benchmarks.transformers import memory_of
 from relpos import _core
 from relpos._bench.harness import fma_yardstick
 
@@ -164,16 +167,20 @@ def run(work: Callable[[], Any]) -> Any:
         return work()
 
 
+def measured(rows: int, backward: bool) -> int | None:
+    """Bytes at the peak of a task, its arguments among them."""
+    task(64, backward)[0]()  # what is loaded with a first call
+    work, held = task(rows, backward)
+    more = memory_of(work)
+    return None if more is None else held + more
+
+
 def peak(rows: int, backward: bool) -> int | None:
-    """Bytes at the peak of a task, its arguments among them; in a fork of its own."""
-
-    def measured() -> int | None:
-        task(64, backward)[0]()  # what is loaded with a first call
-        work, held = task(rows, backward)
-        more = memory_of(work)
-        return None if more is None else held + more
-
-    found: int | None = in_fork(measured)
+    """The same, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.sharded"]
+    command += ["--task", json.dumps([rows, backward])]
+    child = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    found: int | None = json.loads(child.stdout)
     return found
 
 
@@ -193,8 +200,12 @@ def main() -> None:
     add("--threads", type=int, default=1, metavar="N", help="of both")
     add("--seconds", type=float, default=5.0, metavar="S", help="a row, about")
     add("--quick", action="store_true", help="short problems, and no memory")
+    add("--task", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if not asked.quick:  # before any thread is there, as each is a fork
+    if asked.task:
+        print(json.dumps(measured(*asked.task)))
+        return
+    if not asked.quick:
         print("| n | forward | backward |\n|--:|--:|--:|")
         for rows in SIZES:
             print(memory_line(rows), flush=True)
