@@ -7,10 +7,12 @@ import contextvars
 import os
 import sys
 import threading
+import time
 
 import pytest
 
 import relpos
+from relpos import _core
 
 
 @pytest.mark.devmode
@@ -43,6 +45,27 @@ def test_threads_is_for_the_calling_thread_and_set_num_threads_for_all():
         assert relpos.show_config(mode="dicts")["threads_from"] == "set_num_threads"
     finally:
         relpos.set_num_threads(before)
+
+
+def test_threads_that_set_the_number_take_turns(monkeypatch):
+    """Or what Python says of it would be of one, and the number of the other."""
+    before, begun, told = relpos.get_num_threads(), threading.Event(), []
+
+    def tell_slowly(n):
+        if n == 3:
+            begun.set()
+            time.sleep(0.1)
+        told.append(n)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_core, "set_num_threads", tell_slowly)
+        first = threading.Thread(target=relpos.set_num_threads, args=(3,))
+        first.start()
+        assert begun.wait(60)
+        relpos.set_num_threads(5)
+        first.join()
+    relpos.set_num_threads(before)
+    assert told == [3, 5]
 
 
 @pytest.mark.devmode
