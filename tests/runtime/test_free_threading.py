@@ -153,9 +153,7 @@ def test_every_entry_in_eight_threads_at_once():
     def work(place, barrier):
         with relpos.threads(1 + place % 3):  # of relpos's own, which only one can have
             for turn, (name, call) in enumerate(calls.items()):
-                if (
-                    turn % 8 == 0
-                ):  # not each time: all have to come, on however few CPUs
+                if turn % 8 == 0:  # all have to come for it, on however few CPUs
                     barrier.wait()
                 found[place][name] = call()
 
