@@ -44,9 +44,9 @@ def sight_of(
     """
     view = _view(problem, given)
     counts = [len(grid.chunks[axis]) for axis in (*grid.batch, "q", "k")]
-    reached = np.ones(counts[-2:], bool) if everything else _reached(view, grid)
+    reached = _reached(view, grid)
     last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)
-    visible = np.broadcast_to(reached, counts).copy()
+    visible = np.broadcast_to(reached | everything, counts).copy()
     if not everything and any(name in given for name in PLACED):
         for place in np.ndindex(*counts[:-1]):
             visible[place] &= _seen(view, grid, place)

@@ -48,6 +48,19 @@ def test_a_window_hides_blocks(rng):
     assert tasks(out) == 10 + 9  # its own keys, and those before
 
 
+def test_weights_change_no_bit_of_the_others(rng):
+    """The sinks stay with the last block that the window leaves."""
+    x = lazy(rng.standard_normal((B, H, L, D)).astype(np.float32))
+    given = {"window": (15, 3), "sinks": rng.standard_normal(H).astype(np.float32)}
+    one, two = (
+        sharded.attention(x, x, x, **given, return_weights=weights, return_lse=True)
+        for weights in (False, True)
+    )
+    got = dask.compute(one.out, one.lse, two.out, two.lse, scheduler="sync")
+    assert np.array_equal(got[0], got[2])
+    assert np.array_equal(got[1], got[3])
+
+
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_lengths_and_ranges_hide_blocks(hidden, rng):
     x = lazy(rng.standard_normal((B, H, L, D)))
