@@ -158,7 +158,7 @@ def _length(s: Sizes, letter: str) -> int:
     if letter.isdigit():
         return int(letter)
     lengths = {"H": s.H, "K": s.H, "q": s.Lq, "k": s.Lk, "D": s.D, "V": s.D}
-    lengths |= {"P": s.columns}
+    lengths |= {"P": s.columns, "t": s.Lk}
     lengths |= dict.fromkeys("ACWB", s.rows)
     ranges = FIRE_WIDTH + 1  # a knot for each unit
     return (lengths | {"o": s.Lq + s.Lk, "F": ranges, "G": ranges + 1})[letter]

@@ -61,12 +61,10 @@ def test_a_file_is_short_and_says_what_it_is(path):
 def test_a_bias_is_named_where_it_lives(term):
     """A term has a room: the problem, the operands, its file, and the biases."""
     named = {str(p.relative_to(CSRC)) for p in SOURCES if term in p.read_text()}
-    checked = {"python/dimensions.c"} if term == "fire" else set()
     assert named == {
-        *checked,
         "problems.h",
         "python/operands.c",
-        *(["python/dimensions.c"] if term == "fire" else []),  # sizes of its own
+        "python/dimensions.c",  # sizes of its own
         "python/graph.c",
         "kernels/attention/terms/bias.h",
         f"kernels/attention/terms/{term}.h",
