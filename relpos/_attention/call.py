@@ -1,6 +1,7 @@
 """The arguments of one call of `attention`, which its parts hand on whole."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
@@ -38,3 +39,16 @@ class Call(NamedTuple):
     num_threads: object = None
     rng: object = None
     out: object = None
+
+
+def as_call(
+    query: object, key: object, value: object, keywords: Mapping[str, Any]
+) -> Call:
+    """Take the arguments as given, those after value by name."""
+    for name in keywords:
+        if name not in Call._fields:
+            raise TypeError(
+                f"{name}: got an unexpected keyword argument {name!r}; expected "
+                "keywords of attention"
+            )
+    return Call(query, key, value, **keywords)

@@ -17,7 +17,7 @@ import numpy as np
 
 from relpos._attention import fire_network
 from relpos._attention.attention import attend
-from relpos._attention.call import Call
+from relpos._attention.call import as_call
 from relpos._attention.results import AttentionOutput
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
@@ -355,4 +355,4 @@ def fire_attention(
             [2.95]]])
     """
     fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
-    return attend(Call(query, key, value, **keywords), fire=fire)
+    return attend(as_call(query, key, value, keywords), fire=fire)

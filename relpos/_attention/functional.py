@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from relpos._attention.attention import draw_seed, result_of, rooms_of, run
-from relpos._attention.call import Call
+from relpos._attention.call import Call, as_call
 from relpos._attention.gradients import Saved, differentiate
 from relpos._attention.problem import Part, Problem, prepare
 from relpos._attention.results import AttentionGradients
@@ -271,7 +271,7 @@ def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
                 f"{name}: not taken here; expected the keywords of attention that say "
                 "what is computed"
             )
-    return Call(query, key, value, **keywords)
+    return as_call(query, key, value, keywords)
 
 
 def _dropout(call: Call, problem: Problem, part: Part | None) -> int:

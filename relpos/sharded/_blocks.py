@@ -12,6 +12,7 @@ from relpos.sharded._tasks import (
     Recipe,
     arguments,
     call_of,
+    check_chunks,
     fire_of,
     part_of,
 )
@@ -23,6 +24,7 @@ WRITTEN = tuple(name for name, row in ROWS.items() if row.is_written)
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
     """The results of one block, by name."""
+    check_chunks(recipe, place, arrays)
     call = call_of(arguments(recipe, place, arrays))
     fire, part = fire_of(recipe, place, arrays[0]), part_of(recipe, place)
     return forward(call, fire, recipe.edges, part)
@@ -38,6 +40,7 @@ def differentiate(
     kept: list[Array],
 ) -> dict[str, Array]:
     """The block's part of the gradients, from the whole rows' `kept`."""
+    check_chunks(recipe, place, arrays)
     arrays = [
         np.broadcast_to(array, (*place.items.shape, *array.shape[-3:]))
         if name in WRITTEN

@@ -91,6 +91,14 @@ def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any
     return (array.name, *(number(axis, index) for axis in axes))
 
 
+def chunk_shape(
+    array: Any, axes: tuple[Axis | None, ...], index: Index
+) -> tuple[int, ...]:
+    """Shape of the chunk of an array that a block has."""
+    pairs = zip(array.chunks, axes, strict=True)
+    return tuple(int(cut[number(axis, index)]) for cut, axis in pairs)
+
+
 def grid_of(
     arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, edges: bool
 ) -> Grid:

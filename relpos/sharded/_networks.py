@@ -6,7 +6,7 @@ from typing import Any
 
 import dask.array as da
 
-from relpos._attention.call import Call
+from relpos._attention.call import Call, as_call
 from relpos._attention.edges import Edges
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import as_floating
@@ -107,7 +107,7 @@ def fire_attention(
         for name, x in given.items()
     }
     fire |= {"signed": signed, "eps": eps}
-    return attend(Call(query, key, value, **keywords), fire=fire)
+    return attend(as_call(query, key, value, keywords), fire=fire)
 
 
 def graph_attention(

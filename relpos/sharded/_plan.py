@@ -16,7 +16,15 @@ from relpos._attention.edges import Edges
 from relpos._attention.problem import Problem
 from relpos._checks import as_flag
 from relpos._settings import choose_num_threads
-from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, grid_of
+from relpos.sharded._grid import (
+    Axis,
+    Chunks,
+    Grid,
+    Index,
+    axes_of,
+    chunk_shape,
+    grid_of,
+)
 from relpos.sharded._sight import Sight, sight_of
 from relpos.sharded._tasks import Place, Recipe
 from relpos.sharded._values import (
@@ -67,7 +75,9 @@ class Plan(NamedTuple):
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers
-        return Place(head, query, key, self.has_sinks(index), items)
+        pairs = zip(self.arrays, self.axes, strict=True)
+        shapes = tuple(chunk_shape(array, axes, index) for array, axes in pairs)
+        return Place(head, query, key, self.has_sinks(index), items, shapes)
 
 
 def make_plan(

@@ -6,7 +6,7 @@ from typing import Any
 
 import dask.array as da
 
-from relpos._attention.call import Call
+from relpos._attention.call import as_call
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,
@@ -135,7 +135,7 @@ def attention(
     ((2, 6, 4), (2, 6, 4))
     """
     masks = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
-    return attend(Call(query, key, value, **masks, **keywords))
+    return attend(as_call(query, key, value, masks | keywords))
 
 
 @shows_keywords()

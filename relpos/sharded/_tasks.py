@@ -43,6 +43,17 @@ class Place(NamedTuple):
     key: int  # its first key
     with_sinks: bool  # the sinks belong to one block of keys
     items: Array  # of its batch shape: their numbers in the whole batch
+    shapes: tuple[tuple[int, ...], ...]  # of its chunks, as dask knows them
+
+
+def check_chunks(recipe: Recipe, place: Place, arrays: list[Array]) -> None:
+    """Raise where a chunk is not what dask takes it for."""
+    for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
+        if array.shape != shape:
+            raise ValueError(
+                f"{name}: a chunk has shape {array.shape}, where its dask array says "
+                f"{shape}; expected what it says (map_blocks takes chunks=)"
+            )
 
 
 def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Any]:

@@ -245,6 +245,7 @@ def test_bits_of_fire(heads, rng):
         ({"dropout_p": 1.5}, ValueError, "dropout_p: got 1.5; expected 0"),
         ({"out": np.zeros((2, 4, 4))}, TypeError, "out: not taken here"),
         ({"is_causal": 2}, TypeError, "is_causal"),
+        ({"causal": True}, TypeError, "causal: got an unexpected keyword argument"),
         ({"rel_key": da.zeros((3, 3))}, ValueError, "rel_key: shape"),
     ],
 )
@@ -279,6 +280,18 @@ def test_gradient_of_decay_alone(rng):
                 for r in (want, got)
             )
             close(two.compute(scheduler="sync"), one)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "rel_key"])
+def test_a_chunk_that_is_not_what_dask_takes_it_for(name):
+    """Positions after it would be other ones."""
+    x, table = da.ones((2, 6, 4), chunks=(1, 3, 4)), da.ones((5, 4))
+    given = {"query": x, "key": x, "value": x, "rel_key": table}
+    given[name] = given[name].map_blocks(lambda block: block[..., 1:, :], dtype=float)
+    result = sharded.attention(**given, return_context=True)
+    words = rf"^{name}: a chunk has shape \(.*\), where its dask array says \("
+    with pytest.raises(ValueError, match=words):
+        result.out.compute(scheduler="sync")
 
 
 def test_backward_refuses_what_does_not_fit():
