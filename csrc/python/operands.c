@@ -2,10 +2,10 @@
  *
  * One row per operand. Its shape is written in letters: after the batch axes come three
  * of H heads, K key heads, q queries, k keys, D, V (value head_dim), P (columns of rel_key),
- * 1, 2, 3, A, C, W, B, t for the rows of rel_key, rel_query, rel_value, rel_bias and log_decay,
- * and o, F, G for the q + k offsets, the ranges of FIRE's bias and one more than these. A letter takes
- * the first length it meets and must meet the same one from then on, so the order of the
- * rows matters: query, key and value first. */
+ * 1, 2, 3, A, C, W, B, t for the rows of rel_key, rel_query, rel_value, rel_bias and
+ * log_decay, and o, F, G for the q + k offsets, the ranges of FIRE's bias and one more than
+ * these. A letter takes the first length it meets and must meet the same one from then on,
+ * so the order of the rows matters: query, key and value first. */
 
 #include "module.h"
 

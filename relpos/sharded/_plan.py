@@ -102,7 +102,6 @@ def make_plan(
     ]
     recipe = Recipe(
         tuple(given),
-        tuple(axes),
         _options(call),
         problem.dtype,
         problem.sizes,

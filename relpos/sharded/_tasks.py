@@ -13,7 +13,6 @@ from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
 from relpos._attention.problem import Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
-from relpos.sharded._grid import Axis
 
 #: What a block of the forward has, and the backward starts from, by row.
 KEPT = ("out", "lse", "row_max", "row_sum")
@@ -25,7 +24,6 @@ class Recipe(NamedTuple):
     """What all blocks of a call share."""
 
     names: tuple[str, ...]  # of the arrays that a block gets
-    axes: tuple[tuple[Axis | None, ...], ...]  # how the grid cuts these
     options: dict[str, Any]  # the other arguments of `Call`
     dtype: np.dtype[Any]  # of the computation
     sizes: Sizes  # of the whole

@@ -43,9 +43,9 @@ corrects_ends(const gradients_t *gp)
 }
 
 /* Key chunks: 16 units of work to a batch item, as far as there are keys for them, cut from
- * Lk and Hk, the whole's, alone: bits depend neither on the batch nor on threads, nor on how
- * many of the heads are here. Tiles of many keys where
- * each costs BQ columns of a band more; else as many as leave the cache to the rest. */
+ * Lk and the whole's Hk alone: bits depend neither on the batch nor on threads, nor on how
+ * many of the heads are here. Tiles of many keys where each costs BQ columns of a band more;
+ * else as many as leave the cache to the rest. */
 static void
 plan_chunks(gradients_t *gp)
 {
