@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relpos import nn
 from relpos._catalogue.row import Array
@@ -63,7 +64,7 @@ class Model(nn.Module):
         x = self.letters(tokens)
         return self.scores(self.norm(x + self.attention(x)))
 
-    def backward(self, grad_out: Array) -> None:
+    def backward(self, grad_out: ArrayLike) -> None:
         """Adds the gradients of all parameters."""
         grad = self.norm.backward(self.scores.backward(grad_out))
         of_attention: Any = self.attention.backward(grad)

@@ -137,31 +137,11 @@ class LearnedAPE(Module):
             )
         return self._remember(self.embedding(positions))
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array) -> None:
         r"""Add the gradient of the weight; x has none.
 
         .. math:: \bar W_n = \bar y_n
-
-        Parameters
-        ----------
-        grad_out : array_like, (seq, embed_size)
-            The gradient of what the layer returned.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.learned_backward : The same as a function.
         """
-        (grad,) = self._recall(grad_out)
         self.embedding.backward(grad)
 
 
@@ -274,35 +254,10 @@ class SinusoidalEncoding(Module):
         )
         return self._remember(array + table)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array) -> Array:
         r"""Return the gradient of x, which is `grad_out`.
 
         .. math:: \bar x = \bar y
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, seq, embed_size)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        SinusoidalEncoding : The formula.
         """
-        (grad,) = self._recall(grad_out)
         result: Array = grad
         return result

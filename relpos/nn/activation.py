@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,36 +87,11 @@ class ReLU(Module):
         out = np.maximum(array, 0, out=np.empty_like(array))
         return self._remember(out, out)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, out: Any) -> Array:
         r"""Return the gradient of x, which is 0 where x is at most 0.
 
         .. math:: \bar x = \bar y \, [x > 0]
-
-        Parameters
-        ----------
-        grad_out : array_like, shape of the last output
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        GELU.backward : That of the other.
         """
-        grad, out = self._recall(grad_out)
         result: Array = np.multiply(grad, out > 0, out=np.empty_like(grad))
         return result
 
@@ -205,39 +180,14 @@ class GELU(Module):
         out *= 0.5
         return self._remember(out, array, step)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, x: Any, step: Any) -> Array:
         r"""Return the gradient of x.
 
         .. math::
 
             \bar x = \frac{\bar y}{2} \left(1 + t + x (1 - t^2) \sqrt{2 / \pi}
             \, (1 + 0.134145 \, x^2)\right)
-
-        Parameters
-        ----------
-        grad_out : array_like, shape of the last output
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        ReLU.backward : That of the other.
         """
-        grad, x, step = self._recall(grad_out)
         slope = np.multiply(x, x, out=np.empty_like(x))
         slope *= 3 * 0.044715
         slope += 1

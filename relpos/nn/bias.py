@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, quiet
+from relpos._checks import Array, as_flag
 from relpos.nn._inputs import as_size
 from relpos.nn.linear import Linear
 from relpos.nn.position import DistanceBias
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import DTypeLike
 
     from relpos.nn.module import Seed
 
@@ -101,35 +101,8 @@ class DynamicPositionBias(DistanceBias):
         ]
         self.mlp: list[Any] = [*hidden, Linear(width, outputs, **options)]
 
-    @quiet
-    def __call__(self, length: int) -> Array:
-        """Compute the biases of the relative positions -(length-1) to length-1.
-
-        Parameters
-        ----------
-        length : int
-            Serves every call of `relpos.attention` whose lengths are not larger.
-
-        Returns
-        -------
-        ndarray, (heads, 2 length - 1)
-            For its `rel_bias`.
-
-        Raises
-        ------
-        TypeError
-            `length` is no integer.
-        ValueError
-            `length` is below 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.attention : Takes the result as `rel_bias`.
-        """
-        reach = as_size("length", length) - 1
-        distance = np.arange(reach, -reach - 1, -1).astype(self.dtype)
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        distance = np.arange(length - 1, -length, -1).astype(self.dtype)
         if self.log_distance:
             distance = np.sign(distance) * np.log(np.abs(distance) + 1)
         x, slopes = distance[:, None], []
@@ -138,36 +111,16 @@ class DynamicPositionBias(DistanceBias):
             gate = _sigmoid(z)
             x = z * gate
             slopes.append(gate + x * (1 - gate))  # of z sigmoid(z)
-        return self._remember(np.ascontiguousarray(self.mlp[-1](x).T), slopes)
+        return np.ascontiguousarray(self.mlp[-1](x).T), slopes
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array, slopes: Any) -> None:
         r"""Add the parameters' gradients; distances have none.
 
         Through each hidden layer, with z what its matrix gave and
         :math:`\sigma(z) = 1 / (1 + e^{-z})`,
 
         .. math:: \bar z = \bar y \; \sigma(z) (1 + z (1 - \sigma(z)))
-
-        Parameters
-        ----------
-        grad_out : array_like, (heads, 2 length - 1)
-            For instance ``context.backward(grad).rel_bias``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Where `grad_out` comes from, as `rel_bias`.
         """
-        grad, slopes = self._recall(grad_out)
         grad = self.mlp[-1].backward(grad.T)
         for (layer,), slope in zip(self.mlp[-2::-1], slopes[::-1], strict=True):
             grad = layer.backward(grad * slope)

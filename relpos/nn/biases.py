@@ -10,13 +10,13 @@ from relpos._attention.placement import fold_rows
 from relpos._biases.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
 from relpos._biases.by_offset import offsets
 from relpos._biases.t5 import t5_bias, t5_bias_backward, t5_bucket
-from relpos._checks import Array, as_flag, quiet
+from relpos._checks import Array, as_flag
 from relpos.nn._inputs import as_size
 from relpos.nn.parameter import Parameter
 from relpos.nn.position import DistanceBias
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import DTypeLike
 
     from relpos.nn.module import Seed
 
@@ -82,61 +82,15 @@ class ALiBi(DistanceBias):
         self._fixed = alibi_slopes(heads, dtype=self.dtype)
         self.slopes = Parameter(self._fixed.copy()) if learned else None
 
-    @quiet
-    def __call__(self, length: int) -> Array:
-        """Compute the biases of the relative positions -(length-1) to length-1.
-
-        Parameters
-        ----------
-        length : int
-            Serves every call of `relpos.attention` whose lengths are not larger.
-
-        Returns
-        -------
-        ndarray, (num_heads, 2 length - 1)
-            For its `rel_bias`.
-
-        Raises
-        ------
-        TypeError
-            `length` is no integer.
-        ValueError
-            `length` is below 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.alibi_bias : The same as a function.
-        """
+    def _bias(self, length: int) -> tuple[Any, ...]:
         slopes = self._fixed if self.slopes is None else self.slopes.data
-        return self._remember(alibi_bias(slopes, as_size("length", length)))
+        return (alibi_bias(slopes, length),)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array) -> None:
         r"""Add the gradient of the slopes, where they are learned.
 
         .. math:: \bar m_h = -\sum_r \bar b_{h, r} |r|
-
-        Parameters
-        ----------
-        grad_out : array_like, (num_heads, 2 length - 1)
-            For instance ``context.backward(grad).rel_bias``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.alibi_bias_backward : The same as a function.
         """
-        (grad,) = self._recall(grad_out)
         if self.slopes is not None:
             self.slopes.add_grad(alibi_bias_backward(grad))
 
@@ -218,61 +172,14 @@ class T5Bias(DistanceBias):
         start = self._rng.normal(0.0, 0.02, (num_buckets, heads))
         self.rel_bias = Parameter(start.astype(self.dtype))
 
-    @quiet
-    def __call__(self, length: int) -> Array:
-        """Compute the biases of the relative positions -(length-1) to length-1.
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        return (t5_bias(self.rel_bias.data, length, **self._buckets),)
 
-        Parameters
-        ----------
-        length : int
-            Serves every call of `relpos.attention` whose lengths are not larger.
-
-        Returns
-        -------
-        ndarray, (num_heads, 2 length - 1)
-            For its `rel_bias`.
-
-        Raises
-        ------
-        TypeError
-            `length` is no integer.
-        ValueError
-            `length` is below 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.t5_bias : The same as a function.
-        """
-        size = as_size("length", length)
-        return self._remember(t5_bias(self.rel_bias.data, size, **self._buckets))
-
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array) -> None:
         r"""Add the gradient of the weight.
 
         .. math:: \bar w_{t, h} = \sum_{r:\; bucket(r) = t} \bar b_{h, r}
-
-        Parameters
-        ----------
-        grad_out : array_like, (num_heads, 2 length - 1)
-            For instance ``context.backward(grad).rel_bias``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.t5_bias_backward : The same as a function.
         """
-        (grad,) = self._recall(grad_out)
         self.rel_bias.add_grad(t5_bias_backward(grad, **self._buckets))
 
 
@@ -337,61 +244,15 @@ class LearnedBias(DistanceBias):
         start = self._rng.normal(0.0, 0.02, (heads, 2 * self._reach + 1))
         self.rel_bias = Parameter(start.astype(self.dtype))
 
-    @quiet
-    def __call__(self, length: int) -> Array:
-        """Compute the biases of the relative positions -(length-1) to length-1.
-
-        Parameters
-        ----------
-        length : int
-            Serves every call of `relpos.attention` whose lengths are not larger.
-
-        Returns
-        -------
-        ndarray, (num_heads, 2 length - 1)
-            For its `rel_bias`.
-
-        Raises
-        ------
-        TypeError
-            `length` is no integer.
-        ValueError
-            `length` is below 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.attention : Takes the result as `rel_bias`.
-        """
+    def _bias(self, length: int) -> tuple[Any, ...]:
         table = self.rel_bias.data
-        relative = offsets(as_size("length", length), len(table), dtype=self.dtype)
+        relative = offsets(length, len(table), dtype=self.dtype)
         columns = np.clip(relative, -self._reach, self._reach) + self._reach
-        return self._remember(table[:, columns], columns)
+        return table[:, columns], columns
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array, columns: Any) -> None:
         r"""Add the gradient of the table.
 
         .. math:: \bar t_{h, c} = \sum_{r:\; clip(r, -k, k) + k = c} \bar b_{h, r}
-
-        Parameters
-        ----------
-        grad_out : array_like, (num_heads, 2 length - 1)
-            For instance ``context.backward(grad).rel_bias``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Where `grad_out` comes from, as `rel_bias`.
         """
-        grad, columns = self._recall(grad_out)
         self.rel_bias.add_grad(fold_rows(grad.T, columns, 2 * self._reach + 1).T)

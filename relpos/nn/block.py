@@ -161,36 +161,11 @@ class TransformerLayer(Module):
         """
         return self._remember(self.feed_forward(self.attention(x, **keywords)))
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Any:
+    def _backward(self, grad: Array) -> Any:
         r"""Add the parameters' gradients and return that of x.
 
         .. math:: \bar x = attention'(feed\_forward'(\bar y))
 
         each with its way around.
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, L, d_model)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, or MultiheadGradients
-            The gradient of x, and those of `key` and `value`, where they were given.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Residual.backward : That of each of the two.
         """
-        (grad,) = self._recall(grad_out)
         return self.attention.backward(self.feed_forward.backward(grad))

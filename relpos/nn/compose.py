@@ -136,36 +136,11 @@ class Sequential(Module):
             result = _call(layer, result, keywords)
         return self._remember(as_array("x", result))
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Any:
+    def _backward(self, grad: Array) -> Any:
         r"""Call the layers' `backward` from the last to the first.
 
         .. math:: \bar x = f_1'(\dots f_n'(\bar y))
-
-        Parameters
-        ----------
-        grad_out : array_like
-            The gradient of what the last layer returned.
-
-        Returns
-        -------
-        ndarray or None
-            What the first layer's `backward` returns: that of an `Embedding` is None.
-
-        Raises
-        ------
-        RuntimeError
-            The layers have not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Linear.backward : That of one layer.
         """
-        (grad,) = self._recall(grad_out)
         for layer in reversed(self._layers()):
             grad = layer.backward(grad)
         return grad
@@ -291,39 +266,13 @@ class Residual(Module):
             out = self.norm(out)
         return self._remember(out, branch.ndim)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Any:
+    def _backward(self, grad: Array, ndim: Any) -> Any:
         r"""Add the parameters' gradients and return that of x: both ways, added up.
 
         .. math:: \bar x = \bar y + norm'(f'(dropout'(\bar y)))
 
         with `pre_norm`; without, y's gradient first goes back through the norm.
-
-        Parameters
-        ----------
-        grad_out : array_like, shape of the last output
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, or what the layer's `backward` returns
-            The gradient of x; in a tuple with those of further inputs, such as the
-            `key` of `MultiheadAttention`.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        LayerNorm.backward : That of the norm.
         """
-        grad, ndim = self._recall(grad_out)
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated

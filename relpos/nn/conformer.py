@@ -241,35 +241,10 @@ class ConformerRelPositionAttention(Module):
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
         return self.linear_pos(rows)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> ConformerGradients:
-        """Add the parameters' gradients and return those of the inputs.
-
-        Parameters
-        ----------
-        grad_out : array_like, (B, Lq, d_model)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ConformerGradients
-            ``(query, key, value, pos_emb, cache)``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
-            the projections.
-        """
-        grad, context, pos_shape, memory = self._recall(grad_out)
+    def _backward(
+        self, grad: Array, context: Any, pos_shape: Any, memory: Any
+    ) -> ConformerGradients:
+        """Add the parameters' gradients and return those of the inputs."""
         grads = context.backward(
             split_heads(self.linear_out.backward(grad), self.num_heads)
         )

@@ -188,8 +188,7 @@ class ConvPositionEmbedding(Module):
         y, slope = kernels().gelu(_correlate(padded, taps, array.shape[1]) + bias)
         return self._remember(y, padded, slope, tokens)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, padded: Any, slope: Any, tokens: Any) -> Array:
         r"""Add the parameters' gradients and return that of x.
 
         With :math:`g_n = \bar e_n \, GELU'` at what the convolution gave,
@@ -203,32 +202,7 @@ class ConvPositionEmbedding(Module):
             \bar g_t = \langle \bar W_t, V_t \rangle / \lVert V_t \rVert, \quad
             \bar V_t = \frac{g_t}{\lVert V_t \rVert} \left(\bar W_t - \bar g_t
             \frac{V_t}{\lVert V_t \rVert}\right)
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, seq, embed_dim)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            0 at padding.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.conv_encoding_backward : The same of a convolution of each channel by
-            itself.
         """
-        grad, padded, slope, tokens = self._recall(grad_out)
         weight = self._weight()
         size = weight.shape[-1]
         grad = grad * slope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,35 +100,10 @@ class Dropout(Module):
             factor = kept * self.dtype.type(1 / (1 - self.p))
         return self._remember(array if factor is None else array * factor, factor)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, factor: Any) -> Array:
         r"""Return the gradient of x: zero where x was dropped.
 
         .. math:: \bar x = \bar y \, z / (1 - p)
-
-        Parameters
-        ----------
-        grad_out : array_like, shape of the last output
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Module.eval : Turns dropout off, here and in the gradient.
         """
-        grad, factor = self._recall(grad_out)
         result: Array = grad if factor is None else grad * factor
         return result

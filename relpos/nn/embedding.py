@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -107,29 +107,9 @@ class Embedding(Module):
         index = int64_positions(indices, len(table), "indices")
         return self._remember(gather(table, index, "indices"), index.copy())
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array, index: Any) -> None:
         r"""Add the gradient of the weight; numbers have none.
 
         .. math:: \bar W_{t, :} = \sum_{n:\; indices_n = t} \bar y_{n, :}
-
-        Parameters
-        ----------
-        grad_out : array_like, (*S, embedding_dim)
-            The gradient of what the layer returned.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.learned_backward : The same as a function.
         """
-        grad, index = self._recall(grad_out)
         self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))

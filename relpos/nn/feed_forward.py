@@ -129,37 +129,13 @@ class FeedForward(Module):
         out = self.linear2(inner)
         return self._remember(out)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array) -> Array:
         r"""Add the parameters' gradients and return that of x.
 
         .. math:: \bar x = W_1^T \left(f'(W_1 x + b_1) \; W_2^T \bar y\right)
 
         without dropout.
-
-        Parameters
-        ----------
-        grad_out : array_like, (..., d_model)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, (..., d_model)
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Linear.backward : That of each of the two.
         """
-        (grad,) = self._recall(grad_out)
         inner = self.dropout.backward(self.linear2.backward(grad))
-        return self.linear1.backward(self.activation.backward(inner))
+        grad_x: Array = self.linear1.backward(self.activation.backward(inner))
+        return grad_x

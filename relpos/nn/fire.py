@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from relpos.nn.parameter import Parameter
 from relpos.nn.position import Position
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import DTypeLike
 
     from relpos.nn.module import Seed
 
@@ -151,33 +151,13 @@ class FIRE(Position):
         )
         return self._remember(bias, query_offset)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> None:
+    def _backward(self, grad: Array, offset: Any) -> None:
         r"""Add the parameters' gradients.
 
         .. math:: \bar b2_h = \sum_{ij} \bar b_{hij}
 
         is the simplest of them; `relpos.fire_bias_backward` has the others.
-
-        Parameters
-        ----------
-        grad_out : array_like, (num_heads, Lq, Lk)
-            For instance ``context.backward(grad, wrt=["attn_mask"]).attn_mask``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.fire_bias_backward : The same as a function.
         """
-        grad, offset = self._recall(grad_out)
         network = self.arguments(0, 0)
         found = fire_bias_backward(grad, **network, query_offset=offset)
         self.add_gradients(found, 0, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -182,8 +182,7 @@ class Linear(Module):
         bias = None if self.bias is None else self.bias.data
         return self._remember(affine(array, weight, bias), array)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, x: Any) -> Array:
         r"""Add the parameters' gradients and return that of x.
 
         .. math::
@@ -193,31 +192,7 @@ class Linear(Module):
 
         with one row n for each vector that was mapped. A row of zeros in `grad_out`
         adds nothing, even if x is nan there.
-
-        Parameters
-        ----------
-        grad_out : array_like, (..., out_features)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, (..., in_features)
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Parameter : Where the gradients are added.
         """
-        grad, x = self._recall(grad_out)
         grad_x, grad_weight, grad_bias = affine_gradients(grad, x, self.weight.data)
         self.weight.add_grad(grad_weight)
         if self.bias is not None:
@@ -316,8 +291,7 @@ class LayerNorm(Module):
         out += self.bias.data
         return self._remember(out, normed, deviation)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, normed: Any, deviation: Any) -> Array:
         r"""Add the parameters' gradients and return that of x.
 
         .. math::
@@ -327,31 +301,7 @@ class LayerNorm(Module):
 
         with z the normalised row and g = w times its gradient. A row of zeros in
         `grad_out` adds nothing, even if x is nan there.
-
-        Parameters
-        ----------
-        grad_out : array_like, (..., normalized_shape)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        Parameter : Where the gradients are added.
         """
-        grad, normed, deviation = self._recall(grad_out)
         if not ((deviation > 0) & (deviation < np.inf)).all():
             live = grad.any(-1, keepdims=True)  # to select by: 0 * nan would be nan
             normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)

@@ -300,6 +300,43 @@ class Module:
         """Entries of `state_dict` that the layer computes instead of storing them."""
         return {}
 
+    # ---- gradients ------------------------------------------------------------------
+
+    @quiet
+    def backward(self, grad_out: ArrayLike) -> Any:
+        """Add the parameters' gradients to their `grad`, and return the inputs'.
+
+        Parameters
+        ----------
+        grad_out : array_like, shape of the last output
+            Gradient of the loss with respect to what the last call returned.
+
+        Returns
+        -------
+        ndarray, named tuple or None
+            The gradient of the input. A layer that was given several inputs returns a
+            named tuple of theirs; one whose input is integer, such as `Embedding`,
+            returns None.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has not been called.
+        TypeError
+            `grad_out` is not floating.
+        ValueError
+            `grad_out` is not of the shape of the last output.
+
+        See Also
+        --------
+        relpos.AttentionContext.backward : Has the formulas of the attention inside.
+        """
+        return self._backward(*self._recall(grad_out))
+
+    def _backward(self, grad: Array, *saved: Any) -> Any:
+        """Do the work of `backward`; `saved` is what `_remember` was given."""
+        raise NotImplementedError
+
     # ---- for the layers -------------------------------------------------------------
 
     def _set_up(self, rng: Seed, dtype: DTypeLike, **settings: object) -> None:

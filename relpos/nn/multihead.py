@@ -350,35 +350,10 @@ class MultiheadAttention(Module):
             )
         return 0 if offset is None else offset
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array | MultiheadGradients:
-        """Add the parameters' gradients and return those of the inputs.
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, Lq, embed_dim)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray or MultiheadGradients
-            Of the query where it was given alone, else ``(query, key, value)``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
-            the projections.
-        """
-        grad, context, parts, place, key_given = self._recall(grad_out)
+    def _backward(
+        self, grad: Array, context: Any, parts: Any, place: Any, key_given: Any
+    ) -> Array | MultiheadGradients:
+        """Add the parameters' gradients and return those of the inputs."""
         grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
         found = context.backward(grad_heads)
         self.position.add_gradients(found, *place)

@@ -167,40 +167,13 @@ class RelativeGlobalAttention(Module):
         )
         return self._remember(self.dropout(join_heads(result.out)), result.context)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
-        """Add the parameters' gradients and return that of x.
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, seq, d_model)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
-            the projections.
-        """
-        grad, context = self._recall(grad_out)
+    def _backward(self, grad: Array, context: Any) -> Array:
+        """Add the parameters' gradients and return that of x."""
         grads = context.backward(
             split_heads(self.dropout.backward(grad), self.num_heads)
         )
         self.Er.add_grad(grads.rel_key)
-        grad_x = self.query.backward(join_heads(grads.query))
+        grad_x: Array = self.query.backward(join_heads(grads.query))
         grad_x += self.key.backward(join_heads(grads.key))
         grad_x += self.value.backward(join_heads(grads.value))
         return grad_x

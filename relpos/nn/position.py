@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from relpos._attention.attention import attention
-from relpos._checks import Array
+from relpos._checks import Array, quiet
+from relpos.nn._inputs import as_size
 from relpos.nn.module import Module
 from relpos.nn.parameter import Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Position"]
 
@@ -156,12 +154,38 @@ class DistanceBias(Position):
     them since: that costs what a bias costs, O(H length).
     """
 
+    @quiet
     def __call__(self, length: int) -> Array:
-        """Compute the biases of the relative positions -(length-1) to length-1."""
-        raise NotImplementedError
+        """Compute the biases of the relative positions -(length-1) to length-1.
 
-    def backward(self, grad_out: ArrayLike) -> None:
-        """Add the parameters' gradients."""
+        Parameters
+        ----------
+        length : int
+            Serves every call of `relpos.attention` whose lengths are not larger.
+
+        Returns
+        -------
+        ndarray, (num_heads, 2 length - 1)
+            For its `rel_bias`. `backward` takes the gradient of this array, for
+            instance ``context.backward(grad).rel_bias``.
+
+        Raises
+        ------
+        TypeError
+            `length` is no integer.
+        ValueError
+            `length` is below 1.
+        MemoryError
+            Out of memory.
+
+        See Also
+        --------
+        relpos.attention : Takes the result as `rel_bias`.
+        """
+        return self._remember(*self._bias(as_size("length", length)))
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        """Return the bias, and what `_backward` needs beside its gradient."""
         raise NotImplementedError
 
     def arguments(

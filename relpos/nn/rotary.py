@@ -123,37 +123,12 @@ class Rotary(Position):
         first = as_int("offset", offset, -POSITION_LIMIT, POSITION_LIMIT)
         return self._remember(self.rotate(array, first), first)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array:
+    def _backward(self, grad: Array, first: Any) -> Array:
         r"""Return the gradient of x: that of the result, turned back.
 
         .. math:: \bar a = \bar y_a \cos\theta + \bar y_b \sin\theta, \quad
                   \bar b = \bar y_b \cos\theta - \bar y_a \sin\theta
-
-        Parameters
-        ----------
-        grad_out : array_like, (..., L, head_dim)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray, shape of `grad_out`
-            The gradient of x.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.apply_rotary_backward : The same as a function.
         """
-        grad, first = self._recall(grad_out)
         return self.rotate(grad, first, inverse=True)
 
     def rotate(self, x: Array, offset: Any = 0, inverse: bool = False) -> Array:

@@ -244,35 +244,9 @@ class ShawAttention(Module):
         given = key is not None, value is not None
         return self._remember(out, result.context, given)
 
-    @quiet
-    def backward(self, grad_out: ArrayLike) -> Array | ShawGradients:
-        """Add the parameters' gradients and return those of the inputs.
-
-        Parameters
-        ----------
-        grad_out : array_like, (batch, Lq, embed_dim)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        ndarray or ShawGradients
-            Of the query where it was given alone, else ``(query, key, value)``.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
-            the projections.
-        """
-        grad, context, (key_given, value_given) = self._recall(grad_out)
+    def _backward(self, grad: Array, context: Any, given: Any) -> Array | ShawGradients:
+        """Add the parameters' gradients and return those of the inputs."""
+        key_given, value_given = given
         grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
         grads = context.backward(grad_heads)
         if self.rel_key is not None:

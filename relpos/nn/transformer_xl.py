@@ -309,39 +309,15 @@ class RelPartialLearnableMultiHeadAttn(Module):
         ordered = x.transpose(2, 0, 1, 3)
         return ordered.reshape(*ordered.shape[:2], self.n_head * self.d_head)
 
-    @quiet
-    def backward(
-        self, grad_out: ArrayLike
+    def _backward(
+        self, grad: Array, context: Any, total: Any, r_shape: Any, with_memory: Any
     ) -> TransformerXLGradients | SharedBiasGradients:
-        """Add the parameters' gradients and return those of the inputs, in call order.
+        """Return ``(w, r, mems)``, as the call had them.
 
-        Parameters
-        ----------
-        grad_out : array_like, (Lq, B, d_model)
-            The gradient of what the layer returned.
-
-        Returns
-        -------
-        TransformerXLGradients or SharedBiasGradients
-            ``(w, r, mems)``, or ``(w, r, r_w_bias, r_r_bias, mems)`` where the model
-            owns the biases; mems is None where none were given. Transformer-XL stops
-            the gradient at the memory: leave it unused for that.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has not been called.
-        TypeError
-            `grad_out` is not floating.
-        ValueError
-            `grad_out` is not of the shape of the last output.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas, `Linear.backward` those of
-            the projections.
+        Where the model owns the biases, ``(w, r, r_w_bias, r_r_bias, mems)``; mems is
+        None where none were given. Transformer-XL stops the gradient at the memory:
+        leave it unused for that.
         """
-        grad, context, total, r_shape, with_memory = self._recall(grad_out)
         if not self.pre_lnorm:
             grad = self.layer_norm.backward(grad)
         length = len(grad)
