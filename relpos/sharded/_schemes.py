@@ -6,6 +6,7 @@ from typing import Any
 
 import dask.array as da
 
+import relpos
 from relpos._attention.call import as_call
 from relpos._attention.schemes import (
     MUSIC,
@@ -15,6 +16,7 @@ from relpos._attention.schemes import (
     transformer_xl_settings,
 )
 from relpos._checks import as_floating
+from relpos._twins import DASK, twin
 from relpos.sharded._forward import attend
 from relpos.sharded._grid import refuse_unknown
 
@@ -139,6 +141,7 @@ def attention(
 
 
 @shows_keywords()
+@twin(relpos.shaw_attention, DASK)
 def shaw_attention(
     query: Any,
     key: Any,
@@ -147,49 +150,7 @@ def shaw_attention(
     rel_value: Any = None,
     **keywords: Any,
 ) -> Any:
-    r"""Attention with clipped relative positions (Shaw et al.), on dask arrays.
-
-    .. math::
-
-        s_{ij} = scale \; q_i (k_j + a^K_r), \quad
-        out_i = \sum_j softmax_j(s_i)_j \, (v_j + a^V_r), \quad
-        r = clip(j - i - query\_offset, -k, k)
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (2k+1, D) or (..., H, 2k+1, D), optional
-        The a^K, row t of relative position t - k; None leaves the term out.
-    rel_value : dask array or array_like, (2k+1, Dv) or (..., H, 2k+1, Dv), optional
-        The a^V; None leaves the term out. Its k may differ.
-    **keywords
-        Keywords of `attention`.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        As `attention`; ValueError for a table with an even number of rows, and where
-        Lq != Lk and no `query_offset` is given.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
-    relpos.shaw_attention : The same on arrays in memory.
-
-    References
-    ----------
-    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
-       Representations", 2018, arXiv:1803.02155.
+    """Attention with clipped relative positions (Shaw et al.), on dask arrays.
 
     Examples
     --------
@@ -209,46 +170,11 @@ def shaw_attention(
 
 
 @shows_keywords(**MUSIC)
+@twin(relpos.relative_global_attention, DASK)
 def relative_global_attention(
     query: Any, key: Any, value: Any, rel_key: Any, **keywords: Any
 ) -> Any:
-    r"""Relative attention of the Music Transformer, on dask arrays.
-
-    .. math:: s_{ij} = scale \; (q_i k_j + q_i E_r), \quad r = j - i - query\_offset
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
-        The E, rows ascending in relative position; the last is that of 0 where
-        `is_causal` is True.
-    **keywords
-        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        As `relpos.relative_global_attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
-    relpos.relative_global_attention : The same on arrays in memory.
-
-    References
-    ----------
-    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
-       2018, arXiv:1809.04281.
+    """Relative attention of the Music Transformer, on dask arrays.
 
     Examples
     --------
@@ -266,6 +192,7 @@ def relative_global_attention(
 
 
 @shows_keywords(**TRANSFORMER_XL)
+@twin(relpos.transformer_xl_attention, DASK)
 def transformer_xl_attention(
     query: Any,
     key: Any,
@@ -275,48 +202,7 @@ def transformer_xl_attention(
     pos_bias_v: Any,
     **keywords: Any,
 ) -> Any:
-    r"""Relative attention of Transformer-XL, with memory, on dask arrays.
-
-    .. math::
-
-        s_{ij} = scale \; [(q_i + u) k_j + (q_i + v) R_r], \quad
-        r = j - i - query\_offset
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key, those of the memory first.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
-        The projected sinusoids, rows ascending in relative position from -(Lk-1).
-    pos_bias_u, pos_bias_v : dask array or array_like, (D,) or (..., H, D), or None
-        The u and v; None leaves one out.
-    **keywords
-        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
-        -(Lk-1) and `beyond` "raise" by default.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        As `relpos.transformer_xl_attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
-    relpos.transformer_xl_attention : The same on arrays in memory.
-
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860.
+    """Relative attention of Transformer-XL, with memory, on dask arrays.
 
     Examples
     --------

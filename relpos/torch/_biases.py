@@ -12,6 +12,7 @@ from torch import Tensor
 import relpos
 from relpos._attention.fire_network import NAMES
 from relpos._checks import Array
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction
 from relpos.torch._tracing import constant_result
 
@@ -81,42 +82,16 @@ _FIRE = TensorFunction(
 
 
 @constant_result
+@twin(relpos.alibi_slopes, TENSORS)
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    r"""Slopes of ALiBi for any number of heads.
-
-    .. math:: m_k = 2^{-max\_exponent \; k / n}, \quad k = 1..n
-
-    with n the largest power of two that is at most `num_heads`. The other heads take
-    every second slope of the series of 2n, from its first on.
-
-    Parameters
-    ----------
-    num_heads, max_exponent : as in `relpos.alibi_slopes`
-        H, and the exponent of the smallest slope.
-    dtype : torch.dtype, default torch.float32
-        Of the result.
+    """Slopes of ALiBi for any number of heads.
 
     Returns
     -------
     Tensor, (H,)
         All positive. A compiled program has them as constants.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.alibi_slopes`.
-
-    See Also
-    --------
-    alibi_bias : The bias that they make.
-    relpos.alibi_slopes : The same as an array.
-
-    References
-    ----------
-    .. [1] Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases
-       Enables Input Length Extrapolation", 2021, arXiv:2108.12409, section 3.
 
     Examples
     --------
@@ -128,36 +103,14 @@ def alibi_slopes(
     return torch.from_numpy(slopes).to(dtype)
 
 
+@twin(relpos.alibi_bias, TENSORS)
 def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
-    r"""Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
-
-    .. math:: b_{h, r} = -m_h |r|, \quad r = -(length - 1) .. length - 1
-
-    Parameters
-    ----------
-    num_heads_or_slopes : int, or Tensor of float, (..., H)
-        A number of heads stands for ``alibi_slopes(num_heads)``.
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    """Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
 
     Returns
     -------
     Tensor, (..., H, 2 length - 1)
         Of the slopes' dtype, with their gradient.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.alibi_bias`.
-
-    See Also
-    --------
-    relpos.alibi_bias : The same on arrays.
-    kerple_bias, t5_bias, fire_bias : Biases with more to learn.
-
-    References
-    ----------
-    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
 
     Examples
     --------
@@ -177,42 +130,14 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     return _ALIBI(slopes=slopes, length=length)
 
 
+@twin(relpos.kerple_bias, TENSORS)
 def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Tensor:
-    r"""Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
-
-    .. math::
-
-        b_{h, r} = -r_{1, h} \log(1 + r_{2, h} |r|) \quad \text{(log)}, \qquad
-        b_{h, r} = -r_{1, h} |r|^{r_{2, h}} \quad \text{(power)}
-
-    Parameters
-    ----------
-    r1, r2 : Tensor, (..., H)
-        Two numbers for each head; r2 is 0 or more for "log", more than 0 for "power".
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
-    kind : {"log", "power"}
-        Which of the two.
+    """Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
 
     Returns
     -------
     Tensor, (..., H, 2 length - 1)
         With gradients of `r1` and `r2`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.kerple_bias`.
-
-    See Also
-    --------
-    relpos.kerple_bias : The same on arrays.
-    alibi_bias, t5_bias, fire_bias : Other biases.
-
-    References
-    ----------
-    .. [1] Chi et al., "KERPLE: Kernelized Relative Positional Embedding for Length
-       Extrapolation", 2022, arXiv:2205.09921.
 
     Examples
     --------
@@ -225,6 +150,7 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     return _KERPLE(r1=r1, r2=r2, length=length, kind=kind)
 
 
+@twin(relpos.fire_bias, TENSORS)
 def fire_bias(
     w1: Tensor,
     b1: Tensor,
@@ -239,37 +165,12 @@ def fire_bias(
     signed: bool = False,
     eps: float = 1e-6,
 ) -> Tensor:
-    r"""Bias of FIRE for every pair of a query and a key.
-
-    A small network of the distance over the query's position, both on a logarithmic
-    scale: `relpos.fire_bias` has the formula.
-
-    Parameters
-    ----------
-    w1, b1, w2, b2, c, threshold : Tensor
-        The network, of shapes (F,), (F,), (H, F), (H,), () and ().
-    query_length, key_length, query_offset, signed, eps : as in `relpos.fire_bias`
-        The pairs, and how the distance counts.
+    """Bias of FIRE for every pair of a query and a key.
 
     Returns
     -------
     Tensor, (H, query_length, key_length)
         With gradients of all six parameters.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.fire_bias`.
-
-    See Also
-    --------
-    relpos.fire_bias : The same on arrays.
-    fire_attention : Attention with this bias, which stores no bias.
-
-    References
-    ----------
-    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
-       Context Transformers", 2023, arXiv:2310.04418.
 
     Examples
     --------

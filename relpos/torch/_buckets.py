@@ -10,6 +10,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction
 
 
@@ -49,6 +50,7 @@ _DEBERTA_BUCKET = TensorFunction(
 )
 
 
+@twin(relpos.t5_bucket, TENSORS)
 def t5_bucket(
     relative_position: Tensor,
     *,
@@ -56,37 +58,7 @@ def t5_bucket(
     num_buckets: int = 32,
     max_distance: int = 128,
 ) -> Tensor:
-    r"""Bucket of each relative position, as T5 counts them.
-
-    Exact up to a distance, in logarithmic steps from there to `max_distance`:
-    `relpos.t5_bucket` has the formula.
-
-    Parameters
-    ----------
-    relative_position : Tensor of integers, any shape
-        Key minus query.
-    bidirectional, num_buckets, max_distance : as in `relpos.t5_bucket`
-        Whether the future has buckets of its own, how many, and to where they grow.
-
-    Returns
-    -------
-    Tensor of int64, shape of `relative_position`
-        From 0 to num_buckets - 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.t5_bucket`.
-
-    See Also
-    --------
-    t5_bias : The bias with a weight for each bucket.
-    relpos.t5_bucket : The same on arrays.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+    """Bucket of each relative position, as T5 counts them.
 
     Examples
     --------
@@ -103,6 +75,7 @@ def t5_bucket(
     )
 
 
+@twin(relpos.t5_bias, TENSORS)
 def t5_bias(
     weight: Tensor,
     length: int,
@@ -111,38 +84,12 @@ def t5_bias(
     bidirectional: bool = True,
     max_distance: int = 128,
 ) -> Tensor:
-    r"""Bias of T5 for every relative position, a `rel_bias` of `attention`.
-
-    .. math:: b_{h, r} = weight_{bucket(r), h}, \quad r = -(length - 1) .. length - 1
-
-    Parameters
-    ----------
-    weight : Tensor, (num_buckets, H)
-        T5's ``relative_attention_bias.weight``.
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
-    num_buckets, bidirectional, max_distance : as in `relpos.t5_bias`
-        The rows that `weight` has to have, and how `t5_bucket` counts.
+    """Bias of T5 for every relative position, a `rel_bias` of `attention`.
 
     Returns
     -------
     Tensor, (H, 2 length - 1)
         Of the weight's dtype, with its gradient.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.t5_bias`.
-
-    See Also
-    --------
-    relpos.t5_bias : The same on arrays.
-    t5_bucket : The buckets.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
 
     Examples
     --------
@@ -161,40 +108,11 @@ def t5_bias(
     )
 
 
+@twin(relpos.deberta_bucket, TENSORS)
 def deberta_bucket(
     relative_position: Tensor, *, bucket_size: int, max_position: int
 ) -> Tensor:
-    r"""Signed bucket of each relative position, as DeBERTa counts them.
-
-    Exact up to half of `bucket_size`, in logarithmic steps from there on:
-    `relpos.deberta_bucket` has the formula.
-
-    Parameters
-    ----------
-    relative_position : Tensor of integers, any shape
-        In DeBERTa query minus key; the sign is kept.
-    bucket_size, max_position : as in `relpos.deberta_bucket`
-        How many buckets, and to where they grow.
-
-    Returns
-    -------
-    Tensor of int64, shape of `relative_position`
-        Buckets go on growing beyond `max_position`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.deberta_bucket`.
-
-    See Also
-    --------
-    relpos.deberta_bucket : The same on arrays.
-    t5_bucket : Buckets of a bias per head.
-
-    References
-    ----------
-    .. [1] He et al., "DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
-       2020, arXiv:2006.03654; the buckets came with its version 2.
+    """Signed bucket of each relative position, as DeBERTa counts them.
 
     Examples
     --------

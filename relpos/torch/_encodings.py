@@ -11,6 +11,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted
 
 
@@ -71,6 +72,7 @@ _CONV = TensorFunction(
 )
 
 
+@twin(relpos.sinusoidal, TENSORS)
 def sinusoidal(
     positions: int | Tensor,
     dim: int,
@@ -80,21 +82,7 @@ def sinusoidal(
     layout: str = "interleaved",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    r"""Sinusoidal encoding of positions.
-
-    .. math::
-
-        P_{n,2c} = \sin(n \, \omega_c), \quad P_{n,2c+1} = \cos(n \, \omega_c), \quad
-        \omega_c = base^{-2c/dim}
-
-    Parameters
-    ----------
-    positions : int or Tensor of any shape S
-        The int n stands for 0, 1, ..., n - 1.
-    dim, base, inv_freq, layout : as in `relpos.sinusoidal`
-        Columns, frequencies, and where sines and cosines stand.
-    dtype : torch.dtype, default torch.float32
-        Of the result.
+    """Sinusoidal encoding of positions.
 
     Returns
     -------
@@ -105,16 +93,6 @@ def sinusoidal(
     ------
     TypeError, ValueError
         As `relpos.sinusoidal`, or if an argument requires a gradient.
-
-    See Also
-    --------
-    relpos.sinusoidal : The same on arrays.
-    relpos.torch.nn.SinusoidalEncoding : The same as a module.
-
-    References
-    ----------
-    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
-       section 3.5.
 
     Examples
     --------
@@ -134,37 +112,14 @@ def sinusoidal(
     )
 
 
+@twin(relpos.learned, TENSORS)
 def learned(table: Tensor, positions: int | Tensor) -> Tensor:
-    r"""Look up rows of a learned table.
-
-    .. math:: y_p = table_p
-
-    Parameters
-    ----------
-    table : Tensor, (..., R, E)
-        One row for each position.
-    positions : int or Tensor of integers, any shape S
-        The int n stands for 0, 1, ..., n - 1.
+    """Look up rows of a learned table.
 
     Returns
     -------
     Tensor, (..., *S, E)
         Of the table's dtype, with its gradient, rows that come twice summed in float64.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError
-        As `relpos.learned`.
-
-    See Also
-    --------
-    relpos.learned : The same on arrays.
-    relpos.torch.nn.LearnedAPE : The same as a module.
-
-    References
-    ----------
-    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
-       arXiv:1705.03122, section 3.1.
 
     Examples
     --------
@@ -179,6 +134,7 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     return _LEARNED(table=table, positions=counted(positions))
 
 
+@twin(relpos.conv_encoding, TENSORS)
 def conv_encoding(
     x: Tensor,
     weight: Tensor,
@@ -188,44 +144,12 @@ def conv_encoding(
     grid: Sequence[int] | None = None,
     is_causal: bool = False,
 ) -> Tensor:
-    r"""Add a depthwise convolution over the grid of tokens.
-
-    .. math::
-
-        y_{r,c} = x_{r,c} + b + \sum_{s,t} w_{s,t} \odot
-                  x_{r + s - \lfloor i/2 \rfloor,\, c + t - \lfloor j/2 \rfloor}
-
-    Parameters
-    ----------
-    x : Tensor, (..., L, E)
-        The tokens, row after row.
-    weight : Tensor, (E, k) or (E, i, j)
-        A kernel for each channel; PyTorch's axis of length 1 may be there.
-    bias : Tensor, (E,), optional
-        Added to every token.
-    mask : Tensor of bool, optional
-        Broadcasts to (..., L); True = a token.
-    grid, is_causal : as in `relpos.conv_encoding`
-        Rows and columns of an image, and whether only what came before counts.
+    """Add a depthwise convolution over the grid of tokens.
 
     Returns
     -------
     Tensor, shape of `x`
         With gradients of `x`, `weight` and `bias`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.conv_encoding`.
-
-    See Also
-    --------
-    relpos.conv_encoding : The same on arrays.
-
-    References
-    ----------
-    .. [1] Chu et al., "Conditional Positional Encodings for Vision Transformers",
-       2021, arXiv:2102.10882.
 
     Examples
     --------

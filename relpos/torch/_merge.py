@@ -5,54 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+import relpos
 from relpos._attention.merge import check_parts
 from relpos._checks import kind_of
+from relpos._twins import TENSORS, twin
 from relpos.torch._tensors import result_dtype
 
 
+@twin(relpos.merge_attention, TENSORS)
 def merge_attention(
     out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Join attention results over two disjoint sets of keys.
-
-    .. math::
-
-        lse = \log(e^{lse_a} + e^{lse_b}), \quad
-        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
-
-    A part that saw no key (lse = -inf) joins as nothing. It is differentiated by torch
-    itself, as often as one likes.
-
-    Parameters
-    ----------
-    out_a : Tensor, (..., Dv)
-        Result of `attention` over one set; leading axes broadcast with `out_b`.
-    lse_a : Tensor, (...)
-        Its log-sum-exps, of its shape without the last axis.
-    out_b, lse_b : Tensor
-        The same over the other set.
-
-    Returns
-    -------
-    out : Tensor, (..., Dv)
-        What one call over both sets returns, to rounding.
-    lse : Tensor, (...)
-        Its log-sum-exps.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.merge_attention`.
-
-    See Also
-    --------
-    attention : Returns `lse` with ``return_lse=True``.
-    relpos.merge_attention : The same on arrays, with the gradients written out.
-
-    References
-    ----------
-    .. [1] Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018,
-       arXiv:1805.02867.
+    """Join attention results over two disjoint sets of keys.
 
     Examples
     --------

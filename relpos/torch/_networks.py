@@ -6,14 +6,17 @@ from typing import Any
 
 from torch import Tensor
 
+import relpos
 from relpos._attention.schemes import keywords_of, shows_keywords
 from relpos._foreign import module_of
+from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 
 _KEYWORDS = keywords_of(attention)
 
 
 @shows_keywords((), _KEYWORDS)
+@twin(relpos.fire_attention, TENSORS)
 def fire_attention(
     query: Tensor,
     key: Tensor,
@@ -29,45 +32,12 @@ def fire_attention(
     eps: float = 1e-6,
     **keywords: Any,
 ) -> Tensor | AttentionOutput:
-    r"""Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
-
-    .. math:: s_{ij} = scale \; q_i k_j + b_{hij}
-
-    and what other terms of `attention` are given.
-
-    Parameters
-    ----------
-    query, key, value : Tensor, (..., H, L, D)
-        As in `attention`.
-    w1, b1, w2, b2 : Tensor
-        FIRE's network, as in `fire_bias`; w2 has a row for each query head.
-    c, threshold : Tensor of one number, or float
-        A float has no gradient, and takes no part in the promotion of dtypes.
-    signed, eps : optional
-        As in `fire_bias`.
-    **keywords
-        Keywords of `attention`.
+    """Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
 
     Returns
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of FIRE's parameters too.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `relpos.fire_attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords.
-    fire_bias : The bias written out.
-    relpos.fire_attention : The same on arrays, with all that it says of its arguments.
-
-    References
-    ----------
-    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
-       Context Transformers", 2023, arXiv:2310.04418.
 
     Examples
     --------
@@ -93,6 +63,7 @@ def fire_attention(
     return compute(given, return_lse, rng, fire=fire)
 
 
+@twin(relpos.graph_attention, TENSORS)
 def graph_attention(
     query: Tensor,
     key: Tensor,
@@ -111,57 +82,7 @@ def graph_attention(
     return_lse: bool = False,
     num_threads: int | None = None,
 ) -> Tensor | AttentionOutput:
-    r"""Attention along the labelled edges of a directed graph.
-
-    .. math::
-
-        s_e = scale \; q_i (k_j + A_l), \quad
-        out_i = \sum_{e \text{ of } i} softmax_e(s) (v_j + W_l)
-
-    with j the key and l the label of edge e, A `rel_key` and W `rel_value`, in time and
-    memory that grow with the edges.
-
-    Parameters
-    ----------
-    query, key, value : Tensor, (..., H, L, D)
-        As in `attention`.
-    indptr : Tensor of int, (Lq + 1,), optional
-        Where each query's edges begin.
-    indices : Tensor of int, (edges,), optional
-        Key of each edge, from 0 to Lk - 1.
-    labels : Tensor of int, (edges,), optional
-        Table row of each edge; negative: no position term.
-    rel_key, rel_value : Tensor, (R, D), (H, R, D) or (..., H, R, D), optional
-        Tables added to the key and to the value.
-    edges : Tensor of int, (2, edges), or scipy.sparse CSR matrix, optional
-        In place of `indptr` and `indices`: keys above queries in any order, as PyTorch
-        Geometric's `edge_index`, or a matrix whose rows are queries.
-    position_query, softcap, sinks, scale : optional
-        As in `attention`.
-    return_lse : bool, default False
-        Also return lse (..., H, Lq), which has gradients.
-    num_threads : int, optional
-        Default `torch.get_num_threads()`.
-
-    Returns
-    -------
-    Tensor or AttentionOutput
-        As `attention`.
-
-    Raises
-    ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `relpos.graph_attention`.
-
-    See Also
-    --------
-    attention : With ``labels=`` the same for a label on every pair.
-    relpos.graph_attention : The same on arrays, with all that it says of its arguments.
-
-    References
-    ----------
-    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
-       Representations", 2018, arXiv:1803.02155, section 3.1.
+    """Attention along the labelled edges of a directed graph.
 
     Examples
     --------

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import relpos
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction
 from relpos.torch._tracing import constant_result
 
@@ -31,41 +32,11 @@ _RANGES = TensorFunction(
 )
 
 
+@twin(relpos.segment_ranges, TENSORS)
 def segment_ranges(
     query_segments: Tensor, key_segments: Tensor | None = None
 ) -> Tensor:
-    r"""Key ranges that keep each document of a packed sequence to itself.
-
-    .. math:: begin_i = |\{j : key_j < query_i\}|, \quad
-              end_i = |\{j : key_j \le query_i\}|
-
-    Parameters
-    ----------
-    query_segments : Tensor of integers, (..., Lq)
-        The document of each query, ascending along the last axis.
-    key_segments : Tensor of integers, (..., Lk), optional
-        Those of the keys; default those of the queries.
-
-    Returns
-    -------
-    Tensor of int64, (..., Lq, 2)
-        For `key_ranges` of `attention`: the first key of the query's document, and the
-        one after its last.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.segment_ranges`.
-
-    See Also
-    --------
-    relpos.segment_ranges : The same on arrays.
-    attention : Takes the ranges.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 3.1 (packing).
+    """Key ranges that keep each document of a packed sequence to itself.
 
     Examples
     --------
@@ -78,35 +49,9 @@ def segment_ranges(
 
 
 @constant_result
+@twin(relpos.grid_labels, TENSORS)
 def grid_labels(shape: int | Sequence[int]) -> Tensor:
-    r"""Table row of each pair of cells of a grid, for `labels` of `attention`.
-
-    .. math:: l_{ij} = \sum_a (x^a_j - x^a_i + n_a - 1) \prod_{b > a} (2 n_b - 1)
-
-    Parameters
-    ----------
-    shape : int or sequence of int
-        Cells along each axis, n.
-
-    Returns
-    -------
-    Tensor of int64, (cells, cells)
-        Rows of a table of :math:`\prod_a (2 n_a - 1)`. A compiled program has them as
-        a constant.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.grid_labels`.
-
-    See Also
-    --------
-    relpos.grid_labels : The same as an array, with all that it says of grids.
-    attention : Takes the labels.
-
-    References
-    ----------
-    .. [1] Liu et al., "Swin Transformer", 2021, arXiv:2103.14030.
+    """Table row of each pair of cells of a grid, for `labels` of `attention`.
 
     Examples
     --------

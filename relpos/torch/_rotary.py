@@ -11,6 +11,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted
 from relpos.torch._tensors import result_dtype
 from relpos.torch._tracing import constant_result
@@ -39,6 +40,7 @@ _ROTARY = TensorFunction(
 )
 
 
+@twin(relpos.apply_rotary, TENSORS)
 def apply_rotary(
     x: Tensor,
     positions: Tensor | None = None,
@@ -52,23 +54,7 @@ def apply_rotary(
     offset: float = 0,
     inverse: bool = False,
 ) -> Tensor:
-    r"""Turn pairs of columns by angles that grow with the position.
-
-    .. math::
-
-        y_a &= m (\cos(n \omega_c) \, x_a - \sin(n \omega_c) \, x_b) \\
-        y_b &= m (\sin(n \omega_c) \, x_a + \cos(n \omega_c) \, x_b)
-
-    with a and b the two columns of pair c, and m the magnitude.
-
-    Parameters
-    ----------
-    x : Tensor, (..., L, D)
-        Queries or keys.
-    positions, base, inv_freq, angles, magnitude : optional
-        As in `relpos.apply_rotary`, arrays as tensors.
-    interleaved, rotary_dim, offset, inverse : optional
-        As in `relpos.apply_rotary`.
+    """Turn pairs of columns by angles that grow with the position.
 
     Returns
     -------
@@ -79,15 +65,6 @@ def apply_rotary(
     ------
     TypeError, ValueError
         As `relpos.apply_rotary`, or if `magnitude` or `positions` requires a gradient.
-
-    See Also
-    --------
-    relpos.apply_rotary : The same on arrays, with all that it says of its arguments.
-
-    References
-    ----------
-    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-       2021, arXiv:2104.09864.
 
     Examples
     --------
@@ -149,38 +126,14 @@ _AXIAL = TensorFunction(
 
 
 @constant_result
+@twin(relpos.rotary_frequencies, TENSORS)
 def rotary_frequencies(
     dim: int,
     *,
     base: float = 10000.0,
     scaling: tuple[str, float | Mapping[str, Any]] | None = None,
 ) -> Tensor:
-    r"""Frequencies of rotary encodings, those of longer contexts included.
-
-    Parameters
-    ----------
-    dim, base, scaling : as in `relpos.rotary_frequencies`
-        Columns, base, and one of the published scalings.
-
-    Returns
-    -------
-    Tensor of float64, (dim / 2,)
-        For `inv_freq` of `apply_rotary`. A compiled program has it as a constant.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.rotary_frequencies`.
-
-    See Also
-    --------
-    relpos.rotary_frequencies : The same as an array, with the formulas.
-    apply_rotary : Takes the frequencies.
-
-    References
-    ----------
-    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-       2021, arXiv:2104.09864.
+    """Frequencies of rotary encodings, those of longer contexts included.
 
     Examples
     --------
@@ -191,6 +144,7 @@ def rotary_frequencies(
     return torch.from_numpy(relpos.rotary_frequencies(dim, base=base, scaling=scaling))
 
 
+@twin(relpos.xpos_magnitude, TENSORS)
 def xpos_magnitude(
     positions: int | Tensor,
     dim: int,
@@ -198,38 +152,7 @@ def xpos_magnitude(
     scale_base: float = 512.0,
     inverse: bool = False,
 ) -> Tensor:
-    r"""Magnitudes of xPos: inner products that fall with the distance.
-
-    .. math::
-
-        m_{n,c} = \zeta_c^{\,n / scale\_base}, \quad
-        \zeta_c = \frac{2c + 0.4 \, dim}{1.4 \, dim}
-
-    Parameters
-    ----------
-    positions : int or Tensor of any shape S
-        The int n stands for 0, 1, ..., n - 1.
-    dim, scale_base, inverse : as in `relpos.xpos_magnitude`
-        Columns that are turned, the scale, and whether these are for keys.
-
-    Returns
-    -------
-    Tensor of float64, S + (dim / 2,)
-        For `magnitude` of `apply_rotary`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.xpos_magnitude`.
-
-    See Also
-    --------
-    relpos.xpos_magnitude : The same on arrays.
-    apply_rotary : Takes the magnitudes.
-
-    References
-    ----------
-    .. [1] Sun et al., "A Length-Extrapolatable Transformer", 2022, arXiv:2212.10554.
+    """Magnitudes of xPos: inner products that fall with the distance.
 
     Examples
     --------
@@ -243,6 +166,7 @@ def xpos_magnitude(
     return _XPOS(positions=where, dim=dim, scale_base=scale_base, inverse=inverse)
 
 
+@twin(relpos.mrope_angles, TENSORS)
 def mrope_angles(
     positions: Tensor,
     inv_freq: Tensor,
@@ -250,18 +174,7 @@ def mrope_angles(
     *,
     interleaved: bool = False,
 ) -> Tensor:
-    r"""Angles of tokens that stand in time, height and width.
-
-    .. math:: \theta_{n,c} = p_{a(c), n} \, \omega_c
-
-    Parameters
-    ----------
-    positions : Tensor, (3, ..., L)
-        Position of each token on each axis.
-    inv_freq : Tensor, (pairs,)
-        The frequencies.
-    sections, interleaved : as in `relpos.mrope_angles`
-        Which axis a pair takes.
+    """Angles of tokens that stand in time, height and width.
 
     Returns
     -------
@@ -272,16 +185,6 @@ def mrope_angles(
     ------
     TypeError, ValueError
         As `relpos.mrope_angles`, or if an argument requires a gradient.
-
-    See Also
-    --------
-    relpos.mrope_angles : The same on arrays.
-    apply_rotary : Takes the angles, and has their gradient.
-
-    References
-    ----------
-    .. [1] Wang et al., "Qwen2-VL: Enhancing Vision-Language Model's Perception of the
-       World at Any Resolution", 2024, arXiv:2409.12191.
 
     Examples
     --------
@@ -299,17 +202,9 @@ def mrope_angles(
     )
 
 
+@twin(relpos.axial_angles, TENSORS)
 def axial_angles(coordinates: Tensor, inv_freq: Tensor) -> Tensor:
-    r"""Angles of tokens in a space of several axes, each with pairs of its own.
-
-    .. math:: \theta_{n, a F + f} = x_{n,a} \, \omega_f
-
-    Parameters
-    ----------
-    coordinates : Tensor, (..., L, A)
-        Place of each token on each axis.
-    inv_freq : Tensor, (F,)
-        The frequencies, the same for all axes.
+    """Angles of tokens in a space of several axes, each with pairs of its own.
 
     Returns
     -------
@@ -320,16 +215,6 @@ def axial_angles(coordinates: Tensor, inv_freq: Tensor) -> Tensor:
     ------
     TypeError, ValueError
         As `relpos.axial_angles`, or if an argument requires a gradient.
-
-    See Also
-    --------
-    relpos.axial_angles : The same on arrays.
-    apply_rotary : Takes the angles, and has their gradient.
-
-    References
-    ----------
-    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-       2021, arXiv:2104.09864.
 
     Examples
     --------
