@@ -89,9 +89,7 @@ def gemma3n_audio(case: Case) -> Call:
 def gemma3n_audio_gradients(found: Named, case: Case) -> Named:
     """Back through the scale and the projection of positions."""
     given = (case[name] for name in ("per_dim_scale", "pos_proj", "query"))
-    grads = found["query"], found["rel_key"]
-    back = recipes.gemma3n_audio_backward(*grads, *given, **GEMMA_3N)
-    return {**found, **back._asdict()}
+    return {**found, **recipes.gemma3n_audio(*given, **GEMMA_3N).backward(found)}
 
 
 def gemma4_audio(case: Case) -> Call:
@@ -103,9 +101,7 @@ def gemma4_audio(case: Case) -> Call:
 def gemma4_audio_gradients(found: Named, case: Case) -> Named:
     """Back through the scale and the projection of positions."""
     given = (case[name] for name in ("per_dim_scale", "relative_k_proj", "query"))
-    grads = found["query"], found["rel_key"]
-    back = recipes.gemma4_audio_backward(*grads, *given, **GEMMA_4)
-    return {**found, **back._asdict()}
+    return {**found, **recipes.gemma4_audio(*given, **GEMMA_4).backward(found)}
 
 
 # ---- tables by distance --------------------------------------------------------------

@@ -26,6 +26,7 @@ relpos.nn : Layers, for what has projections of its own.
 """
 
 from relpos._names import publish as _publish
+from relpos.recipes._recipe import Recipe as Recipe
 from relpos.recipes.beit import (
     beit as beit,
     beit_backward as beit_backward,
@@ -56,13 +57,9 @@ from relpos.recipes.forgetting import (
     forgetting_transformer as forgetting_transformer,
     forgetting_transformer_backward as forgetting_transformer_backward,
 )
-from relpos.recipes.gemma3n_audio import (
+from relpos.recipes.gemma_audio import (
     gemma3n_audio as gemma3n_audio,
-    gemma3n_audio_backward as gemma3n_audio_backward,
-)
-from relpos.recipes.gemma4_audio import (
     gemma4_audio as gemma4_audio,
-    gemma4_audio_backward as gemma4_audio_backward,
 )
 from relpos.recipes.grids import (
     botnet as botnet,

@@ -8,8 +8,6 @@ from relpos._text import in_short
 __all__ = [
     "EnformerGradients",
     "ForgettingTransformerGradients",
-    "Gemma3nAudioGradients",
-    "Gemma4AudioGradients",
     "Layoutlmv3Gradients",
     "ParakeetGradients",
     "SamGradients",
@@ -55,46 +53,6 @@ class ForgettingTransformerGradients(NamedTuple):
     f_proj_weight: Array
     f_proj_bias: Array
     hidden_states: Array
-
-
-@in_short
-class Gemma3nAudioGradients(NamedTuple):
-    """Gradients of the parameters of `gemma3n_audio`, and of the query.
-
-    Attributes
-    ----------
-    per_dim_scale : ndarray, (D,)
-    pos_proj : ndarray, (H * D, E)
-    query : ndarray, (..., H, L, D)
-
-    See Also
-    --------
-    gemma3n_audio_backward : Returns it.
-    """
-
-    per_dim_scale: Array
-    pos_proj: Array
-    query: Array
-
-
-@in_short
-class Gemma4AudioGradients(NamedTuple):
-    """Gradients of the parameters of `gemma4_audio`, and of the query.
-
-    Attributes
-    ----------
-    per_dim_scale : ndarray, (D,)
-    relative_k_proj : ndarray, (H * D, E)
-    query : ndarray, (..., H, L, D)
-
-    See Also
-    --------
-    gemma4_audio_backward : Returns it.
-    """
-
-    per_dim_scale: Array
-    relative_k_proj: Array
-    query: Array
 
 
 @in_short

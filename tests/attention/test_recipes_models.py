@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("strict_floats")
 #: (recipe, what is not as in GOOD).
 COMPUTED = [
     *((name, {}) for name in GOOD if f"{name}_backward" in GOOD),
+    ("gemma3n_audio", {"context_right": 2}),
+    ("gemma4_audio", {}),
     ("beit", {"window": (3, 2), "table_window": (2, 3)}),
     ("beit", {"window": (1, 4), "table_window": (2, 3)}),
     ("swin_v2", {"pretrained_window": (4, 5)}),
@@ -47,17 +49,34 @@ def all_of(result):
     return result if isinstance(result, tuple) else (result,)
 
 
+def made_by(name, keywords):
+    """The arrays that a recipe computes."""
+    if isinstance(keywords, recipes.Recipe):
+        return ["query", "rel_key"]
+    backward = getattr(recipes, f"{name}_backward")
+    return [n[5:] for n in inspect.signature(backward).parameters if n[:5] == "grad_"]
+
+
+def way_back(name, keywords, grads, given):
+    if isinstance(keywords, recipes.Recipe):
+        found = keywords.backward(
+            {n.removeprefix("grad_"): x for n, x in grads.items()}
+        )
+        assert [*found] == [*given][: len(found)]
+        return tuple(found.values())
+    return all_of(getattr(recipes, f"{name}_backward")(**grads, **given))
+
+
 @pytest.mark.parametrize("name, changes", COMPUTED)
 def test_the_way_back_equals_differences(rng, name, changes):
     """Of any sum of what the recipe makes, along any direction."""
-    forward, backward = getattr(recipes, name), getattr(recipes, f"{name}_backward")
-    given = drawn(rng, name, changes)
-    made = [n[5:] for n in inspect.signature(backward).parameters if n[:5] == "grad_"]
+    forward, given = getattr(recipes, name), drawn(rng, name, changes)
     before = forward(**given)
+    made = made_by(name, before)
     floating = [n for n, x in before.items() if np.asarray(x).dtype == np.float64]
     assert made == [n for n in floating if np.ndim(before[n])]
     grads = {f"grad_{n}": normal(rng, *before[n].shape) for n in made}
-    found = all_of(backward(**grads, **given))
+    found = way_back(name, before, grads, given)
     names = [*given][: len(found)]
     assert [x.shape for x in found] == [given[n].shape for n in names]
 
@@ -144,3 +163,9 @@ def test_swin_v2_does_not_divide_where_the_window_has_one_row(rng):
     row = recipes.swin_v2(*network, (1, 3))["rel_bias"]
     whole = recipes.swin_v2(*network, (2, 3), pretrained_window=(2, 2))["rel_bias"]
     assert_bitwise(row, whole.reshape(3, 3, 5)[:, 1])
+
+
+def test_a_recipe_refuses_gradients_of_other_shapes():
+    recipe = recipes.gemma3n_audio(**GOOD["gemma3n_audio"])
+    with pytest.raises(ValueError, match=r"^grad_query: .*expected \(3, 2, 4, 8\)"):
+        recipe.backward({"query": np.ones((2, 4, 8)), "rel_key": recipe["rel_key"]})

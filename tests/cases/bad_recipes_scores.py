@@ -23,17 +23,7 @@ GOOD = {
     "gpt_oss": {"sinks": ones(H)},
     "gemma2": {"query_pre_attn_scalar": 4.0},
     "gemma3n_audio": GEMMA_AUDIO,
-    "gemma3n_audio_backward": {
-        "grad_query": ones(3, H, L, D),
-        "grad_rel_key": ones(H, 13, D),
-        **GEMMA_AUDIO,
-    },
     "gemma4_audio": GEMMA4_AUDIO,
-    "gemma4_audio_backward": {
-        "grad_query": ones(3, H, L, D),
-        "grad_rel_key": ones(H, 13, D),
-        **GEMMA4_AUDIO,
-    },
 }
 
 DECAYING = [
@@ -152,12 +142,6 @@ CAPPED = [
     ),
     ("gemma3n_audio", ValueError, {"logit_cap": 0.0}, r"0\.0; expected a positive"),
     (
-        "gemma3n_audio_backward",
-        ValueError,
-        {"grad_rel_key": ones(H, L, D)},
-        r"\(2, 4, 8\); expected \(2, 13, 8\)",
-    ),
-    (
         "gemma4_audio",
         ValueError,
         {"relative_k_proj": ones(H * D, 0)},
@@ -176,12 +160,6 @@ CAPPED = [
         r"got 0; expected an integer from 1",
     ),
     ("gemma4_audio", TypeError, {"per_dim_scale": Tensor()}, r"\.detach\(\)"),
-    (
-        "gemma4_audio_backward",
-        ValueError,
-        {"grad_query": ones(H, L, D)},
-        r"\(2, 4, 8\); expected \(3, 2, 4, 8\)",
-    ),
 ]
 
 RECIPES = [*DECAYING, *SINKS, *CAPPED]

@@ -22,8 +22,8 @@ DIFFERENT = np.arange(L * L).reshape(L, L) % 3 == 0
 def back(result, x, **options):
     """The gradients of a result with its context; grad_out may be of a wider dtype."""
     shape = result.out.shape
-    result.context.backward(x(*shape), **options)
     result.context.backward(np.full(shape, 1e300), grad_lse=x(*shape[:-1]))
+    return result.context.backward(x(*shape), **options)
 
 
 def attention(f, x):

@@ -1,7 +1,7 @@
 """A small call of every recipe, as those of public_calls.py: name -> call(f, x).
 
-What a recipe returns is given to attention; where it has a ``_backward``, the gradients
-that come of that are given to it.
+What a recipe returns is given to attention; where it has a way back, the gradients that
+come of that are given to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import relpos
 def use(keywords, x, length=L):
     """What a recipe returns is for attention."""
     inputs = {name: x(H, length, D) for name in ("query", "key", "value")} | keywords
-    back(relpos.attention(**inputs, return_context=True), x)
+    gradients = back(relpos.attention(**inputs, return_context=True), x)
+    if isinstance(keywords, relpos.recipes.Recipe):
+        keywords.backward(gradients)
 
 
 def recipe(length, *shapes, **options):
@@ -118,9 +120,5 @@ RECIPES = {
     "zipformer_positions": lambda f, x: f(x(3, 4), 6, length_factor=1e-300),
     "gemma2": lambda f, x: use(f(query_pre_attn_scalar=3.0, sliding_window=3), x),
     "gemma3n_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, logit_cap=2.0),
-    "gemma3n_audio_backward": backward(
-        [Q, (H, 3, D)], (D,), (H * D, 6), Q, context_left=2, context_right=1
-    ),
     "gemma4_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, chunk_size=2),
-    "gemma4_audio_backward": backward([Q, (H, 13, D)], (D,), (H * D, 6), Q),
 }

@@ -35,7 +35,7 @@ OF_NO_SCHEME = {
     ),
     *("segment_ranges", "audit_encoding"),
     *("get_num_threads", "set_num_threads", "threads", "show_config"),
-    "recipes.from_config",
+    *("recipes.from_config", "recipes.Recipe"),
     *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
     *("nn.ReLU", "nn.GELU", "nn.FeedForward", "nn.Sequential", "nn.Residual"),
     *("nn.MultiheadAttention", "nn.TransformerLayer", "nn.Position"),
