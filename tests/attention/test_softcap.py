@@ -145,37 +145,6 @@ def test_a_cap_far_above_is_none_and_one_far_below_makes_all_equal(dtype):
     assert_close(low.out, equal.out, "same_formula")
 
 
-@every_engine
-@both_dtypes
-def test_hidden_pairs_may_be_nan(isa, engine, dtype):
-    inputs, settings = problem(engine, bias=False)
-    settings |= {"softcap": 2.0, "key_lengths": ENGINES[engine][1] - 3}
-    want = run(inputs, settings, dtype)
-    grad = np.ones_like(want.out)
-    clean = want.context.backward(grad)
-    for name in ("key", "value"):
-        inputs[name][..., -3:, :] = np.nan
-    got = run(inputs, settings, dtype)
-    assert_bitwise(got.out, want.out)
-    found = got.context.backward(grad)
-    for name in ("query", "key", "pos_bias_u", "pos_bias_v", "rel_key"):
-        if getattr(found, name) is not None:
-            assert_bitwise(getattr(found, name), getattr(clean, name))
-
-
-@every_engine
-def test_bits_are_those_of_one_thread(engine):
-    inputs, settings = problem(engine)
-    settings["softcap"] = 1.0
-    one, three = (run(inputs, settings, "float32", num_threads=n) for n in (1, 3))
-    assert_bitwise(one.out, three.out)
-    grad = np.ones_like(one.out)
-    found = [x.context.backward(grad, num_threads=n) for x, n in ((one, 1), (one, 3))]
-    for mine, other in zip(*found, strict=True):
-        if mine is not None:
-            assert_bitwise(mine, other)
-
-
 @both_dtypes
 def test_along_the_edges_of_a_graph(isa, dtype):
     inputs, edges = graph_problem("both")

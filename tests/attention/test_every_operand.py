@@ -1,0 +1,195 @@
+"""What holds for every operand of `attention`, in both engines: one test for each rule.
+
+A new operand is a line of `OPERANDS`; what it computes has a file of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from gradient_problems import Problem
+from layouts import LAYOUTS
+from problems import DTYPES, normal
+from tolerances import assert_bitwise
+
+from relpos._attention import operands
+
+pytestmark = pytest.mark.usefixtures("strict_floats")
+
+B, H, D, DV, DP = 2, 2, 6, 5, 3
+#: Lq and Lk: few queries go by rows, the others by tiles.
+ENGINES = {"rows": (3, 700), "tiles": (70, 90)}
+HIDDEN = 5  # keys at the end
+
+
+def table(rng, lq, lk, *columns):
+    """A row for every relative position, 0 in the middle."""
+    return normal(rng, H, 2 * lk - 1, *columns)
+
+
+#: Operand -> (rng, lq, lk) to its keywords, in float64.
+OPERANDS = {
+    "attn_mask": lambda rng, lq, lk: {"attn_mask": normal(rng, B, H, lq, lk)},
+    "rel_key": lambda rng, lq, lk: {"rel_key": table(rng, lq, lk, D)},
+    "rel_query": lambda rng, lq, lk: {"rel_query": table(rng, lq, lk, D)},
+    "rel_value": lambda rng, lq, lk: {"rel_value": table(rng, lq, lk, DV)},
+    "rel_bias": lambda rng, lq, lk: {"rel_bias": table(rng, lq, lk)},
+    "pos_bias_u": lambda rng, lq, lk: {"pos_bias_u": normal(rng, H, D)},
+    "pos_bias_v": lambda rng, lq, lk: {
+        "pos_bias_v": normal(rng, H, D),
+        "rel_key": normal(rng, 9, D),
+    },
+    "position_query": lambda rng, lq, lk: {
+        "position_query": normal(rng, B, H, lq, DP),
+        "rel_key": table(rng, lq, lk, DP),
+    },
+    "sinks": lambda rng, lq, lk: {"sinks": normal(rng, H)},
+    "log_decay": lambda rng, lq, lk: {"log_decay": -np.abs(normal(rng, B, H, lk))},
+    "labels": lambda rng, lq, lk: {
+        "labels": rng.integers(-1, 4, (B, lq, lk)),
+        "rel_key": normal(rng, 4, D),
+        "rel_value": normal(rng, 4, DV),
+    },
+    "key_ranges": lambda rng, lq, lk: {
+        "key_ranges": np.sort(rng.integers(0, lk, (B, lq, 2)))
+    },
+    "query_offset": lambda rng, lq, lk: {
+        "query_offset": np.array([lk - lq, 7]),
+        "rel_key": normal(rng, 9, D),
+    },
+    "key_lengths": lambda rng, lq, lk: {
+        "key_lengths": np.array([lk - HIDDEN, lk // 2])
+    },
+    "softcap": lambda rng, lq, lk: {"softcap": 0.7},
+    "dropout_p": lambda rng, lq, lk: {"dropout_p": 0.3, "rng": 5},
+}
+every_case = pytest.mark.parametrize("engine", ENGINES)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+every_operand = pytest.mark.parametrize("name", OPERANDS)
+PER_ITEM = ("query", "key", "value", "attn_mask", "position_query", "log_decay")
+PER_ITEM += ("labels", "key_ranges", "query_offset", "key_lengths")
+
+
+@functools.cache
+def problem(name, engine):
+    """A causal call with the operand, its last keys hidden from all."""
+    lq, lk = ENGINES[engine]
+    rng = np.random.default_rng([lq, lk])
+    inputs = {
+        "query": normal(rng, B, H, lq, D),
+        "key": normal(rng, B, H, lk, D),
+        "value": normal(rng, B, H, lk, DV),
+    }
+    settings = {"is_causal": True, "key_lengths": lk - HIDDEN, "query_offset": lk - lq}
+    for key, value in OPERANDS[name](rng, lq, lk).items():
+        floating = getattr(value, "dtype", np.dtype(int)).kind == "f"
+        (inputs if floating else settings)[key] = value
+    grads = normal(rng, B, H, lq, DV), normal(rng, B, H, lq)
+    return Problem(inputs, settings, *grads)
+
+
+def results(call, threads=None, wrt=None):
+    """Everything that a call returns, by name."""
+    result = call.forward(return_lse=True, return_weights=True, num_threads=threads)
+    named = {"out": result.out, "lse": result.lse, "weights": result.weights}
+    return named | call.gradients(num_threads=threads, wrt=wrt)
+
+
+def assert_same(got, want, names=None):
+    for name in names or want:
+        assert_bitwise(got[name], want[name])
+
+
+def test_every_operand_is_here():
+    tokens = {"query", "key", "value"}
+    assert {*operands.OPERANDS} - tokens == {*OPERANDS} - {"softcap", "dropout_p"}
+
+
+@every_operand
+@every_case
+@every_dtype
+def test_threads_change_no_bit(isa, name, engine, dtype):
+    call = problem(name, engine).cast(dtype)
+    want = results(call, threads=1)
+    for threads in (2, 5):
+        assert_same(results(call, threads), want)
+
+
+@every_operand
+@every_case
+@every_dtype
+def test_an_item_alone_has_the_same_bits(isa, name, engine, dtype):
+    call = problem(name, engine).cast(dtype)
+    if "dropout_p" in call.settings:
+        pytest.skip("which pairs are dropped depends on the item's place")
+    names = [n for n in call.inputs if n in PER_ITEM]
+    want = results(call, wrt=names)
+
+    def part(arrays, item):
+        own = {n: x for n, x in arrays.items() if n in PER_ITEM and np.ndim(x)}
+        return arrays | {n: x[item] for n, x in own.items()}
+
+    for item in range(B):
+        alone = Problem(
+            part(call.inputs, item),
+            part(call.settings, item),
+            call.grad_out[item],
+            call.grad_lse[item],
+        )
+        assert_same(results(alone, wrt=names), {n: x[item] for n, x in want.items()})
+
+
+@every_operand
+@every_case
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(isa, name, engine, layout):
+    call = problem(name, engine)
+    given = call.inputs | call.settings
+    if np.ndim(given[name]) == 0:
+        pytest.skip("a number has no layout")
+    if name == "labels" and layout not in ("unaligned", "swapped"):
+        pytest.xfail("labels.h:116 sums a vector of equal labels in another order")
+    laid = {name: LAYOUTS[layout](given[name])}
+    kind = "inputs" if name in call.inputs else "settings"
+    changed = call._replace(**{kind: getattr(call, kind) | laid})
+    assert_same(results(changed), results(call))
+
+
+@every_operand
+@every_case
+def test_float16_is_computed_in_float32(isa, name, engine):
+    with np.errstate(under="ignore"):
+        half = problem(name, engine).cast("float16")
+    got, wide = results(half), results(half.cast("float32"))
+    with np.errstate(under="ignore"):
+        for key, x in wide.items():
+            kind = np.float32 if key in ("lse", "weights") else np.float16
+            assert_bitwise(got[key], x.astype(kind))
+
+
+@every_operand
+@every_case
+@every_dtype
+def test_hidden_keys_may_be_nan(isa, name, engine, dtype):
+    call = problem(name, engine).cast(dtype)
+    want = results(call)
+    poisoned = {n: call.inputs[n].copy() for n in ("key", "value")}
+    for array in poisoned.values():
+        array[..., -HIDDEN:, :] = np.nan
+    assert_same(results(call._replace(inputs=call.inputs | poisoned)), want)
+
+
+@every_operand
+@every_case
+@every_dtype
+def test_each_gradient_alone_has_the_same_bits(isa, name, engine, dtype):
+    call = problem(name, engine).cast(dtype)
+    context = call.forward(return_context=True).context
+    grads = {"grad_out": call.grad_out, "grad_lse": call.grad_lse}
+    together = context.backward(**grads, wrt=list(call.inputs))
+    for wanted in call.inputs:
+        alone = context.backward(**grads, wrt=[wanted])._asdict()
+        assert_bitwise(alone.pop(wanted), getattr(together, wanted))
+        assert not any(x is not None for x in alone.values())
