@@ -124,12 +124,17 @@ RP_INLINE void
 sum_line(const char *at, ptrdiff_t step, int size, int count, int64_t rows, const T *a,
          T *sums)
 {
+    char near[VL * sizeof(int64_t)];
     for (int n = 0; n < count; n += VL) {
         const char *labels = at + n * step;
+        if (step != size && n + VL <= count) { /* the same sums in the same order */
+            for (int k = 0; k < VL; k++)
+                memcpy(near + k * size, labels + k * step, (size_t)size);
+            labels = near;
+        }
         int64_t first = rp_label(labels, size, rows);
-        int pattern = step == size && n + VL <= count
-                          ? label_pattern(labels, size, first, rows)
-                          : RP_APART;
+        int pattern =
+            n + VL <= count ? label_pattern(labels, size, first, rows) : RP_APART;
         if (pattern == RP_SAME)
             sums[first] += sum_lanes(load(a + n))[0];
         else if (pattern == RP_RISING)
@@ -139,7 +144,7 @@ sum_line(const char *at, ptrdiff_t step, int size, int count, int64_t rows, cons
                   load(sums + first - VL + 1) + reversed(load(a + n)));
         else
             for (int k = 0; k < RP_MIN(VL, count - n); k++) {
-                int64_t l = rp_label(labels + k * step, size, rows);
+                int64_t l = rp_label(at + (n + k) * step, size, rows);
                 if (l >= 0)
                     sums[l] += a[n + k];
             }
