@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
@@ -54,31 +55,56 @@ class Shaw(Position):
                 setattr(self, name, Parameter(table))
 
 
+#: What is said of a table of the Music Transformer whose shape does not fit.
+MUSIC_ROWS = (
+    "A layer with is_causal=True has max_len rows, one with is_causal=False "
+    "2 * max_len - 1."
+)
+
+
+def music_rows(max_len: int, is_causal: bool) -> int:
+    """Return the rows of the table: a distance each, of the past or of both sides."""
+    return max_len if is_causal else 2 * max_len - 1
+
+
+class MusicTable(Parameter):
+    """The table, whose number of rows depends on `is_causal`."""
+
+    __slots__ = ()
+    _hint = MUSIC_ROWS
+
+
 class Music(Position):
-    """The Music Transformer's table: rel_key (max_len, D), always causal."""
+    """The Music Transformer's table: rel_key (max_len, D), or (2 max_len - 1, D)."""
 
     _function = staticmethod(relative_global_attention)
+    is_causal: bool = True  # of layers pickled before they said so
 
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
+        is_causal: bool,
         max_len: int = 1024,
         per_head: bool = False,
         *,
         rng: Any,
         dtype: Any,
     ) -> None:
-        rows = as_size("max_len", max_len)
+        self.is_causal = is_causal
+        rows = music_rows(as_size("max_len", max_len), is_causal)
         self._set_up(rng, dtype)
         heads = (num_heads,) if as_flag("per_head", per_head) else ()
         start = self._rng.standard_normal((*heads, rows, head_dim))
-        self.rel_key = Parameter(start.astype(self.dtype))
+        self.rel_key = MusicTable(start.astype(self.dtype))
 
     def arguments(
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
-        return {"rel_key": self.rel_key.data, "is_causal": True}
+        table = self.rel_key.data
+        rows = table.shape[-2]
+        reach = rows - 1 if self.is_causal else rows // 2
+        return {"rel_key": table, "min_relative_position": -reach}
 
 
 class TransformerXL(Position):
@@ -129,7 +155,7 @@ class TransformerXL(Position):
 #: name -> (layer, which sizes of a head it takes first)
 SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
     "shaw": (Shaw, ("num_heads", "head_dim")),
-    "music": (Music, ("num_heads", "head_dim")),
+    "music": (Music, ("num_heads", "head_dim", "is_causal")),
     "transformer_xl": (TransformerXL, ("num_heads", "head_dim")),
     "t5": (T5Bias, ("num_heads",)),
     "alibi": (ALiBi, ("num_heads",)),
@@ -141,18 +167,19 @@ SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
 def as_position(
     position: str | Position | None,
     sizes: Mapping[str, Any],
-    heads: Mapping[str, int],
+    attention: Mapping[str, int],
     options: Mapping[str, Any],
 ) -> Position:
     """Return the layer that a name, or nothing, stands for; one that is given stays.
 
-    sizes: further arguments of the name's layer. heads: num_heads and head_dim.
+    sizes: further arguments of the name's layer. attention: num_heads, head_dim and
+    is_causal.
     """
     if isinstance(position, str):
         make, first = SCHEMES[as_choice("position", position, SCHEMES)]
         known = [*signature(make).parameters][len(first) : -2]
         _check_sizes(sizes, position, known)
-        return make(*(heads[name] for name in first), **sizes, **options)
+        return make(*(attention[name] for name in first), **sizes, **options)
     if position is not None and not isinstance(position, Position):
         raise TypeError(
             f"position: got {kind_of(position)}; expected None, a layer that is a "
@@ -169,7 +196,37 @@ def as_position(
             f"position: got a {type(position).__name__} of {kind} for a layer of "
             f"{options['dtype']}; expected the same dtype"
         )
+    if _knows_the_past_alone(position) and not attention["is_causal"]:
+        raise ValueError(
+            "is_causal: got False with a position whose table has rows for the past "
+            "alone; expected True, or the position of a layer with is_causal=False"
+        )
     return position
+
+
+def _knows_the_past_alone(position: object) -> bool:
+    return isinstance(position, Music) and position.is_causal
+
+
+def as_causal(is_causal: bool | None, position: object) -> bool:
+    """Return whether a layer hides the future, where None leaves that open.
+
+    The constructor that users call asks: a warning is of the line that called it.
+    """
+    if is_causal is not None:
+        return as_flag("is_causal", is_causal)
+    is_music = isinstance(position, str) and position == "music"
+    if not is_music and not _knows_the_past_alone(position):
+        return False
+    warnings.warn(
+        'is_causal: got None with position="music", which hides the future in this '
+        'release and will not in the next; expected position="music", is_causal=True '
+        'to hide it, or position="music", is_causal=False to attend in both directions '
+        "(a table of 2 * max_len - 1 rows)",
+        FutureWarning,
+        stacklevel=3,
+    )
+    return True
 
 
 def _check_sizes(sizes: Mapping[str, Any], position: Any, known: list[str]) -> None:

@@ -9,35 +9,41 @@ import numpy as np
 
 from relpos._checks import Array, as_array, is_floating, kind_of
 from relpos._foreign import of_tensor
+from relpos.nn.parameter import Parameter
 
 
 def compare_states(
     layer: str,
-    wanted: dict[str, tuple[Array, bool]],
+    wanted: dict[str, Parameter | Array],
     given: Mapping[str, Any],
     strict: bool,
-) -> tuple[dict[str, Array], list[str], list[str]]:
-    """Return (arrays to copy, missing names, unexpected names).
+) -> tuple[list[tuple[Parameter, Array]], list[str], list[str]]:
+    """Return (parameters and what to copy into them, missing names, unexpected names).
 
-    wanted: name -> (array, whether it is a parameter); an entry that is none may be
-    absent, and has to have the values that the layer computes.
+    An entry of `wanted` that is no parameter may be absent, and has to have the values
+    that the layer computes.
     """
     missing = [
-        name for name, (_, stored) in wanted.items() if stored and name not in given
+        name
+        for name, entry in wanted.items()
+        if isinstance(entry, Parameter) and name not in given
     ]
     unexpected = [str(name) for name in given if name not in wanted]
-    arrays, wrong = {}, []
-    for name, (own, stored) in wanted.items():
+    found: list[tuple[Parameter, Array]] = []
+    wrong = []
+    for name, entry in wanted.items():
         if name not in given:
             continue
         array = _as_numbers(name, given[name])
+        own: Array = entry.data if isinstance(entry, Parameter) else entry
         if array.shape != own.shape:
+            hint = entry._hint if isinstance(entry, Parameter) else ""
             wrong.append(
                 f"size mismatch for {name}: got shape {array.shape}; the layer has "
-                f"{own.shape}."
+                f"{own.shape}. {hint}".rstrip()
             )
-        elif stored:
-            arrays[name] = array
+        elif isinstance(entry, Parameter):
+            found.append((entry, array))
         elif not np.array_equal(array, own):
             wrong.append(f"{name}: the values differ from those the layer computes.")
     lines = []
@@ -49,7 +55,7 @@ def compare_states(
     if lines:
         head = f"state_dict: does not fit {layer}:"
         raise ValueError("\n    ".join([head, *lines]))
-    return arrays, missing, unexpected
+    return found, missing, unexpected
 
 
 def _quoted(names: list[str]) -> str:

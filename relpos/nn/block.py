@@ -8,6 +8,7 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos.nn._inputs import as_size, head_dim
+from relpos.nn._schemes import as_causal
 from relpos.nn.compose import Residual
 from relpos.nn.feed_forward import FeedForward
 from relpos.nn.linear import LayerNorm
@@ -104,7 +105,7 @@ class TransformerLayer(Module):
         activation: str = "relu",
         pre_norm: bool = True,
         *,
-        is_causal: bool = False,
+        is_causal: bool | None = None,
         window: tuple[int | None, int | None] | None = None,
         position: str | Position | None = None,
         rng: Seed = None,
@@ -120,7 +121,7 @@ class TransformerLayer(Module):
             d_model,
             num_heads,
             dropout,
-            is_causal=is_causal,
+            is_causal=as_causal(is_causal, position),
             window=window,
             position=position,
             **options,

@@ -285,15 +285,12 @@ class Module:
                 f"state_dict: got {kind_of(state_dict)}; expected a mapping of names "
                 "to arrays (nn.load_file reads one from a file)"
             )
-        wanted = {
-            name: (entry.data, True) if isinstance(entry, Parameter) else (entry, False)
-            for name, entry in _entries(self)
-        }
-        arrays, missing, unexpected = compare_states(
+        wanted = dict(_entries(self))
+        found, missing, unexpected = compare_states(
             type(self).__name__, wanted, state_dict, as_flag("strict", strict)
         )
-        for name, array in arrays.items():
-            wanted[name][0][...] = array
+        for parameter, array in found:
+            parameter.data[...] = array
         return LoadResult(missing, unexpected)
 
     def _computed(self) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from relpos.nn._inputs import (
     xavier_uniform,
 )
 from relpos.nn._projection import Part, project, project_back
-from relpos.nn._schemes import as_position
+from relpos.nn._schemes import Music, as_causal, as_position
 from relpos.nn.decoding import KVCaches, Memory, as_kept
 from relpos.nn.linear import Linear
 from relpos.nn.module import Module
@@ -83,8 +83,8 @@ class MultiheadAttention(Module):
     None                                                            nothing
     "shaw"            max_relative_position=16, per_head=False,     rel_key, rel_value
                       use_keys=True, use_values=True
-    "music"           max_len=1024, per_head=False; always causal,  rel_key
-                      and an IndexError beyond max_len
+    "music"           max_len=1024, per_head=False; an IndexError   rel_key
+                      beyond max_len
     "transformer_xl"                                                pos_bias_u,
                                                                     pos_bias_v,
                                                                     pos_proj.weight
@@ -103,8 +103,10 @@ class MultiheadAttention(Module):
         On the attention weights.
     bias : bool, default True
         Whether the projections have biases.
-    is_causal : bool, default False
-        Whether the future is hidden.
+    is_causal : bool, optional
+        Whether the future is hidden. False by default; None with "music" is True and a
+        FutureWarning in this release. The table of "music" has max_len rows, for the
+        past, or if this is False 2 max_len - 1.
     window : (int or None, int or None), optional
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional
@@ -178,7 +180,7 @@ class MultiheadAttention(Module):
         dropout: float = 0.0,
         bias: bool = True,
         *,
-        is_causal: bool = False,
+        is_causal: bool | None = None,
         window: tuple[int | None, int | None] | None = None,
         position: str | Position | None = None,
         rng: Seed = None,
@@ -189,7 +191,7 @@ class MultiheadAttention(Module):
         self.embed_dim, self.num_heads = width, heads
         columns = head_dim(width, heads, ("embed_dim", "num_heads"))
         self.dropout = as_probability("dropout", dropout)
-        self.is_causal = as_flag("is_causal", is_causal)
+        self.is_causal = as_causal(is_causal, position)
         self.window = window
         self._set_up(
             rng,
@@ -211,9 +213,19 @@ class MultiheadAttention(Module):
         if self.out_proj.bias is not None:
             self.in_proj_bias = Parameter(np.zeros(3 * width, self.dtype))
             self.out_proj.bias.data[...] = 0
-        self.position = as_position(
-            position, sizes, {"num_heads": heads, "head_dim": columns}, options
-        )
+        attention = {
+            "num_heads": heads,
+            "head_dim": columns,
+            "is_causal": self.is_causal,
+        }
+        self.position = as_position(position, sizes, attention, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what was pickled, also before "music" asked for `is_causal`."""
+        vars(self).update(state)
+        if isinstance(self.position, Music) and self.position.is_causal:
+            self.is_causal = True
+            self._settings = {**(self._settings or {}), "is_causal": True}
 
     @quiet
     def __call__(

@@ -54,6 +54,8 @@ class Parameter:
     """
 
     __slots__ = ("_data", "grad")
+    #: What an array of another shape is told besides.
+    _hint = ""
 
     def __init__(self, data: ArrayLike) -> None:
         array = as_floating("data", data)

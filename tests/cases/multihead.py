@@ -11,7 +11,7 @@ E, H, N, L = 12, 3, 2, 5
 DTYPE = torch.float64
 SIZES = {
     "shaw": {"max_relative_position": 2},
-    "music": {"max_len": 7},
+    "music": {"max_len": 7, "is_causal": False},
     "transformer_xl": {},
     "t5": {"num_buckets": 8, "max_distance": 6},
     "alibi": {},

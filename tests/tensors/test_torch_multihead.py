@@ -177,9 +177,8 @@ def _terms(module, state, q, k):
         case "shaw":
             return {"rel_key": state["rel_key"], "rel_value": state["rel_value"]}
         case "music":
-            table = state["rel_key"][-length:]  # the last row is distance 0
-            return {"rel_key": table, "min_relative_position": 1 - length,
-                    "is_causal": True}  # fmt: skip
+            beyond = len(state["rel_key"]) // 2 + 1 - length  # row 6 is distance 0
+            return {"rel_key": state["rel_key"][beyond : beyond + 2 * length - 1]}
         case "transformer_xl":
             wave = relpos.sinusoidal(-relative, E, layout="concat", dtype=np.float64)
             return {"rel_key": _heads(wave @ state["pos_proj.weight"].T),
@@ -208,8 +207,7 @@ def _terms(module, state, q, k):
 def test_schemes(position):
     module = seeded(E, H, batch_first=True, position=position, **SIZES[position])
     x = draw(N, L, E)
-    causal = position == "music"
-    near(module(x, x, x)[0].detach().numpy(), expected(module, x, causal))
+    near(module(x, x, x)[0].detach().numpy(), expected(module, x))
     future = torch.ones(L, L, dtype=torch.bool).triu(1)
     out, weights = module(x, x, x, attn_mask=future)
     near(out.detach().numpy(), expected(module, x, True))
@@ -258,7 +256,8 @@ def test_sizes():
             {"max_relative_position": 0},
             {"rel_key": (1, 4), "rel_value": (1, 4)},
         ),
-        ("music", {}, {"rel_key": (1024, 4)}),
+        ("music", {"is_causal": True}, {"rel_key": (1024, 4)}),
+        ("music", {"is_causal": False}, {"rel_key": (2047, 4)}),
         ("t5", {}, {"rel_bias": (32, 3)}),
         ("fire", {"width": 5}, {"w1": (5,), "w2": (3, 5), "b1": (5,), "b2": (3,)}),
         ("deberta", {}, {"rel_embeddings": (512, 12)}),

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from relpos._checks import as_flag, kind_of
 from relpos.nn._inputs import as_probability, as_size, head_dim
+from relpos.nn._schemes import MUSIC_ROWS, as_causal
 from relpos.torch.nn._layer import Layer, check_shape, join_heads, split_heads
 from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 
@@ -29,8 +30,7 @@ class RelativeMultiheadAttention(Layer):
     None                none: PyTorch's numbers                        nothing
     "shaw"              `relpos.torch.shaw_attention`                  rel_key,
                                                                        rel_value
-    "music"             `relpos.torch.relative_global_attention`,      rel_key
-                        always causal
+    "music"             `relpos.torch.relative_global_attention`       rel_key
     "transformer_xl"    `relpos.torch.transformer_xl_attention` over   pos_bias_u,
                         projected sinusoids                            pos_bias_v,
                                                                        pos_proj.weight
@@ -52,13 +52,17 @@ class RelativeMultiheadAttention(Layer):
         Only False: a row that is added to the keys has no position.
     kdim, vdim, batch_first, device, dtype : as in ``torch.nn.MultiheadAttention``
         Widths of key and value, and order of axes.
+    is_causal : bool, optional
+        Whether every call hides the future. False by default: only a call that says so.
+        None with "music" is True and a FutureWarning in this release. The table of
+        "music" has max_len rows, for the past, or if this is False 2 max_len - 1.
     position : str, optional
         The scheme, of the table above.
     max_relative_position : int, optional
         Of "shaw" (default 16) the distance from which on rows are the same; of
         "deberta" (512) the distance to which its buckets grow.
     max_len : int, optional
-        Of "music" (1024): rows of the table, and longest sequence.
+        Of "music" (1024): the longest sequence.
     num_buckets : int, optional
         Of "t5" (32); of "deberta" (256) on each side.
     max_distance : int, optional
@@ -141,6 +145,7 @@ class RelativeMultiheadAttention(Layer):
         device: Any = None,
         dtype: Any = None,
         *,
+        is_causal: bool | None = None,
         position: str | None = None,
         max_relative_position: int | None = None,
         max_len: int | None = None,
@@ -167,6 +172,7 @@ class RelativeMultiheadAttention(Layer):
         self.vdim = embed_dim if vdim is None else as_size("vdim", vdim)
         self.dropout = as_probability("dropout", dropout)
         self.batch_first = as_flag("batch_first", batch_first)
+        self.is_causal = as_causal(is_causal, position)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._make_projections(as_flag("bias", bias), options)
         sizes = {
@@ -210,14 +216,27 @@ class RelativeMultiheadAttention(Layer):
         Returns
         -------
         str
-            Width, heads, position and sizes.
+            Width, heads, `is_causal`, position and sizes.
 
         See Also
         --------
         relpos.torch.nn.RelativeMultiheadAttention : Has the arguments.
         """
-        sizes = "".join(f", {name}={value!r}" for name, value in self.sizes.items())
-        return f"{self.embed_dim}, {self.num_heads}, position={self.position!r}{sizes}"
+        shown = {"is_causal": self.is_causal, "position": self.position, **self.sizes}
+        rest = "".join(f", {name}={value!r}" for name, value in shown.items())
+        return f"{self.embed_dim}, {self.num_heads}{rest}"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what was pickled, also before there was `is_causal`."""
+        super().__setstate__({"is_causal": state["position"] == "music", **state})
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        shape = getattr(state_dict.get(f"{prefix}rel_key"), "shape", None)
+        if self.position == "music" and shape not in (None, self.rel_key.shape):
+            args[-1].append(f"{prefix}rel_key: {MUSIC_ROWS}")
 
     def forward(
         self,
@@ -247,7 +266,8 @@ class RelativeMultiheadAttention(Layer):
         average_attn_weights : bool, default True
             Return the mean of the weights over the heads, not those of each.
         is_causal : bool, default False
-            Says that `attn_mask` is the causal one, which then is not read.
+            Says that `attn_mask` is the causal one, which then is not read. The future
+            is hidden too where the module's own `is_causal` is True.
         query_offset : int, optional
             Position of query 0 minus that of key 0, where their numbers differ.
 
@@ -277,7 +297,7 @@ class RelativeMultiheadAttention(Layer):
         )
         keywords |= {
             "attn_mask": mask,
-            "is_causal": causal,
+            "is_causal": causal or self.is_causal,
             "dropout_p": self.dropout if self.training else 0.0,
             "return_weights": need_weights,
         }

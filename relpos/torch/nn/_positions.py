@@ -14,6 +14,7 @@ import relpos.torch
 from relpos import recipes
 from relpos._checks import as_choice, as_flag, as_real
 from relpos.nn._inputs import as_size
+from relpos.nn._schemes import music_rows
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import drawn, split_heads
 
@@ -102,11 +103,12 @@ def _attend_shaw(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
 
 
 def _make_music(module: Any, sizes: Sizes, options: Options) -> None:
-    module.rel_key = _parameter((sizes["max_len"], module.head_dim), options, 1.0)
+    rows = music_rows(sizes["max_len"], module.is_causal)
+    module.rel_key = _parameter((rows, module.head_dim), options, 1.0)
 
 
 def _attend_music(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    keywords["is_causal"] = True
+    keywords["min_relative_position"] = 1 - module.sizes["max_len"]
     return relpos.torch.relative_global_attention(*terms, module.rel_key, **keywords)
 
 

@@ -1,0 +1,219 @@
+"""RelativeMultiheadAttention that hides the future, and the two tables of "music"."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import pytest
+
+from relpos import nn as arrays
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
+from torch import nn  # noqa: E402
+
+import relpos.torch  # noqa: E402
+from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
+
+LONGEST = 7  # of "music"
+POSITIONS = [None, *SIZES]
+
+
+def made(position, is_causal, **options):
+    sizes = SIZES.get(position, {}) | {"is_causal": is_causal}
+    return seeded(E, H, batch_first=True, position=position, **sizes, **options)
+
+
+def past_of(state):
+    """A state of a layer that hides the future, from one of a layer that does not."""
+    return {**state, "rel_key": state["rel_key"][:LONGEST]}
+
+
+def pair(position):
+    """A layer that hides the future, and one of the same weights that does not."""
+    causal, both = made(position, True), made(position, False)
+    state = both.state_dict()
+    causal.load_state_dict(past_of(state) if position == "music" else state)
+    return causal, both
+
+
+def results(module, inputs, **call):
+    """The output, and the gradients of inputs and parameters."""
+    tensors = [x.clone().requires_grad_() for x in inputs]
+    module.zero_grad()
+    out, weights = module(*tensors * (3 // len(tensors)), **call)
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    grads = {name: x.grad for name, x in module.named_parameters()}
+    return out, weights, [x.grad for x in tensors], grads
+
+
+# ---- every position: the layer or the call hides the future -------------------------
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_layer_hides_the_future_in_every_call(position, masked):
+    """It is a causal call of a layer that does not, whatever the call's mask."""
+    causal, both = pair(position)
+    padding = torch.arange(L) >= torch.tensor([[L], [3]])
+    call = {"key_padding_mask": padding}
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    hidden = torch.rand(L, L, generator=torch.Generator().manual_seed(2)) < 0.3
+    mask = {"attn_mask": hidden} if masked else {}
+    got = results(causal, [draw(N, L, E)], **call, **mask)
+    whole = {"attn_mask": hidden | future} if masked else {"is_causal": True}
+    want = results(both, [draw(N, L, E)], **call, **whole)
+    if position == "music":
+        assert not want[3]["rel_key"][LONGEST:].any()  # the rows of the future
+        want = *want[:3], past_of(want[3])
+    near(got, want)
+    assert not got[1].triu(1).any()
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_causal_layer_goes_on_by_steps(position):
+    causal, _ = pair(position)
+    x = draw(N, L, E)
+    whole = causal(x, x, x)[0]
+    for i in range(L):
+        past = x[:, : i + 1]
+        near(causal(x[:, i:][:, :1], x, x, query_offset=i)[0], whole[:, i : i + 1])
+        near(causal(past[:, i:], past, past, query_offset=i)[0], whole[:, i : i + 1])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("position", [None, "music", "shaw", "rope"])
+def test_no_later_word_is_seen_inside_a_layer_of_pytorch(position, training):
+    layer = nn.TransformerEncoderLayer(E, H, 8, 0.0, batch_first=True, dtype=DTYPE)
+    layer.self_attn = made(position, True)
+    layer.train(training)
+    x = draw(N, L, E)
+    other = x.clone()
+    other[:, 3:] = draw(N, L - 3, E, seed=9)
+    with torch.set_grad_enabled(training):
+        near(layer(other)[:, :3], layer(x)[:, :3])
+        assert not torch.allclose(layer(other)[:, 3], layer(x)[:, 3])
+
+
+# ---- "music" in both directions -----------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, L, LONGEST])
+def test_music_in_both_directions_is_attention_with_the_rows_in_the_middle(length):
+    """Outputs, weights, gradients; row max_len - 1 is distance 0."""
+    module, x = made("music", False), draw(N, length, E)
+    hidden = torch.arange(length) >= torch.tensor([[length], [max(length - 2, 1)]])
+    got = results(module, [x], key_padding_mask=hidden, average_attn_weights=False)
+    x = x.requires_grad_()
+    module.zero_grad()
+    packed = nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias)
+    terms = (x.unflatten(-1, (H, -1)).transpose(1, 2) for x in packed.chunk(3, -1))
+    rows = module.rel_key[LONGEST - length : LONGEST - 1 + length]
+    assert len(rows) == 2 * length - 1
+    found = relpos.torch.attention(
+        *terms,
+        rel_key=rows,
+        attn_mask=~hidden[:, None, None],
+        return_weights=True,
+    )
+    out = module.out_proj(found.out.transpose(1, 2).flatten(-2))
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    grads = {name: p.grad for name, p in module.named_parameters()}
+    near(got, (out, found.weights, [x.grad], grads))
+    assert length < 3 or found.weights.triu(1).any()
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_sequence_beyond_max_len_is_refused(is_causal):
+    module, x = made("music", is_causal), draw(N, LONGEST + 1, E)
+    with pytest.raises(IndexError, match="rel_key: visible"):
+        module(x, x, x)
+
+
+# ---- what was left open, states, pickles, repr --------------------------------------
+
+
+def test_music_without_is_causal_hides_the_future_and_warns():
+    with pytest.warns(FutureWarning) as record:
+        module = seeded(E, H, batch_first=True, position="music", max_len=LONGEST)
+    with pytest.warns(FutureWarning) as direct:
+        RelativeMultiheadAttention(E, H, position="music")
+    (one,), (other,) = record, direct
+    assert str(one.message) == str(other.message)
+    assert 'position="music", is_causal=True' in str(one.message)
+    assert 'position="music", is_causal=False' in str(one.message)
+    assert other.filename == __file__
+    assert module.is_causal and module.rel_key.shape == (LONGEST, E // H)
+    x = draw(N, L, E)
+    near(module(x, x, x, is_causal=False), made("music", True)(x, x, x))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_what_is_said_does_not_warn(position):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layers = [made(position, is_causal) for is_causal in (True, False)]
+        if position != "music":
+            layers.append(made(position, None))
+    assert [layer.is_causal for layer in layers] == [True, False, False][: len(layers)]
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("position", ["music", "shaw"])
+def test_states_of_tensors_and_arrays_fit_each_other(position, is_causal):
+    module = made(position, is_causal)
+    sizes = SIZES[position] | {"is_causal": is_causal}
+    layer = arrays.MultiheadAttention(E, H, position=position, dtype="float64", **sizes)
+    module.load_state_dict(layer.state_dict(), strict=True)
+    x = draw(N, L, E)
+    near(module(x, x, x)[0].detach(), torch.tensor(layer(x.numpy())))
+    other = made(position, is_causal)
+    layer.load_state_dict(other.state_dict())
+    near(other(x, x, x)[0].detach(), torch.tensor(layer(x.numpy())))
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_state_of_the_other_table_is_refused_with_the_reason(is_causal):
+    module, other = made("music", is_causal), made("music", not is_causal)
+    whole = nn.Sequential(other)
+    words = r"0\.rel_key: .*is_causal=True has max_len rows, .*is_causal=False 2 \*"
+    with pytest.raises(RuntimeError, match=words):
+        whole.load_state_dict({f"0.{n}": x for n, x in module.state_dict().items()})
+    found = {n: x.numpy() for n, x in module.state_dict().items()}
+    with pytest.raises(RuntimeError, match=words.replace(r"0\.", "")):
+        other.load_state_dict(found)
+    less = {n: x for n, x in module.state_dict().items() if n != "rel_key"}
+    with pytest.raises(RuntimeError, match="Missing") as caught:
+        other.load_state_dict(less)
+    assert "max_len" not in str(caught.value)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_layers_pickled_before_are_what_they_were(position):
+    """They have no `is_causal`: "music" was causal, and nothing else."""
+    causal = position == "music"
+    before = made(position, causal)
+    want = before(*[draw(N, L, E)] * 3)[0]
+    del before.__dict__["is_causal"]
+    after = pickle.loads(pickle.dumps(before))
+    assert after.is_causal is causal
+    near(after(*[draw(N, L, E)] * 3)[0], want)
+    for is_causal in (True, False):
+        now = made(position, is_causal)
+        for other in (copy.deepcopy(now), pickle.loads(pickle.dumps(now))):
+            assert other.is_causal is is_causal
+            near(other(*[draw(N, L, E)] * 3), now(*[draw(N, L, E)] * 3))
+
+
+def test_repr_shows_it_and_other_values_are_named():
+    assert repr(made("music", False)).startswith(
+        "RelativeMultiheadAttention(\n"
+        "  12, 3, is_causal=False, position='music', max_len=7\n"
+    )
+    for position in ("music", None):
+        with pytest.raises(TypeError, match=r"^is_causal: got int; expected True or"):
+            RelativeMultiheadAttention(E, H, position=position, is_causal=1)
