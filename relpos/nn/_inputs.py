@@ -116,6 +116,11 @@ def head_dim(embed: int, num_heads: int, names: tuple[str, str]) -> int:
     return embed // num_heads
 
 
+def some_rows(table: Array) -> Array:
+    """Return a table with a row also where there are no keys, as attention wants."""
+    return table if len(table) else np.zeros((1, *table.shape[1:]), table.dtype)
+
+
 def split_heads(x: Array, num_heads: int) -> Array:
     """View (..., L, H * D) as (..., H, L, D)."""
     parts = x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)

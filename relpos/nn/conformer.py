@@ -18,6 +18,7 @@ from relpos.nn._inputs import (
     check_shape,
     head_dim,
     join_heads,
+    some_rows,
     split_heads,
     xavier_uniform,
 )
@@ -239,7 +240,7 @@ class ConformerRelPositionAttention(Module):
             rows = rows[0]
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
-        return self.linear_pos(rows)
+        return some_rows(self.linear_pos(rows))
 
     def _backward(
         self, grad: Array, context: Any, pos_shape: Any, memory: Any
@@ -253,7 +254,8 @@ class ConformerRelPositionAttention(Module):
         query = self.linear_q.backward(join_heads(grads.query))
         key = self.linear_k.backward(join_heads(grads.key))
         value = self.linear_v.backward(join_heads(grads.value))
-        pos_emb = self.linear_pos.backward(join_heads(grads.rel_key)).reshape(pos_shape)
+        grad_rows = join_heads(grads.rel_key)[: pos_shape[-2]]
+        pos_emb = self.linear_pos.backward(grad_rows).reshape(pos_shape)
         if memory is None:
             return ConformerGradients(query, key, value, pos_emb, None)
         cache = key[:, :memory] + value[:, :memory]

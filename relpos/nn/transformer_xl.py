@@ -14,6 +14,7 @@ from relpos.nn._inputs import (
     as_probability,
     as_size,
     check_shape,
+    some_rows,
 )
 from relpos.nn._transformer_xl import (
     SharedBiasGradients,
@@ -256,7 +257,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         rows = self._read_rows(r, length, len(both), causal)
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = np.split(packed, 3, axis=-1)
-        table = self.r_net(rows).reshape(len(rows), self.n_head, self.d_head)
+        table = some_rows(self.r_net(rows)).reshape(-1, self.n_head, self.d_head)
         result = transformer_xl_attention(
             self._split(query[len(both) - length :]),
             self._split(key),
@@ -334,7 +335,7 @@ class RelPartialLearnableMultiHeadAttn(Module):
         if self.pre_lnorm:
             grad_both = self.layer_norm.backward(grad_both)
         grad_table = grads.rel_key.swapaxes(0, 1).reshape(-1, self.n_head * self.d_head)
-        grad_r = self.r_net.backward(grad_table).reshape(r_shape)
+        grad_r = self.r_net.backward(grad_table[: r_shape[0]]).reshape(r_shape)
         grad_w = grad + grad_both[total - length :]
         grad_mems = grad_both[: total - length] if with_memory else None
         if not self.owns_biases:

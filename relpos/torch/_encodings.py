@@ -103,7 +103,7 @@ def sinusoidal(
            [ 0.91, -0.42,  0.02,  1.  ]], dtype=float32)
     """
     return _SINUSOIDAL(
-        positions=counted(positions),
+        positions=counted(positions, inv_freq),
         inv_freq=inv_freq,
         dim=dim,
         base=base,
@@ -131,7 +131,7 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     >>> table.grad[:, 0]
     tensor([1., 0., 2.])
     """
-    return _LEARNED(table=table, positions=counted(positions))
+    return _LEARNED(table=table, positions=counted(positions, table))
 
 
 @twin(relpos.conv_encoding, TENSORS)

@@ -306,13 +306,17 @@ class Gradients(torch.autograd.Function):
         return found, (0,) * len(found)
 
 
-def counted(positions: int | Tensor) -> Tensor:
-    """Return positions; the int n stands for 0, 1, ..., n - 1."""
+def counted(positions: int | Tensor, beside: Tensor | None = None) -> Tensor:
+    """Return positions; the int n stands for 0, 1, ..., n - 1.
+
+    Those of an int are on the device of `beside`.
+    """
     if isinstance(positions, Tensor):
         return positions
     if not isinstance(positions, torch.SymInt):  # a length that a program has to learn
         positions = as_int("positions", positions, 0, POSITION_LIMIT)
-    return torch.arange(positions)
+    device = beside.device if isinstance(beside, Tensor) else None
+    return torch.arange(positions, device=device)
 
 
 def no_forward_mode(name: str) -> NotImplementedError:

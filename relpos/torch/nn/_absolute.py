@@ -189,8 +189,9 @@ class SinusoidalEncoding(Layer):
                 f"x: got a sequence of {length}; expected at most max_len = "
                 f"{self.max_len}"
             )
+        positions = torch.arange(length, device=x.device)
         return x + relpos.torch.sinusoidal(
-            length, self.embed_size, layout=self.layout, dtype=x.dtype
+            positions, self.embed_size, layout=self.layout, dtype=x.dtype
         )
 
 

@@ -15,6 +15,7 @@ from relpos.torch.nn._layer import (
     check_shape,
     drawn,
     join_heads,
+    some_rows,
     split_heads,
 )
 
@@ -156,7 +157,7 @@ class ConformerRelPositionAttention(Layer):
         rows = pos_emb[0] if pos_emb.dim() == 3 and len(pos_emb) == 1 else pos_emb
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
-        return self.linear_pos(rows)
+        return some_rows(self.linear_pos(rows))
 
 
 def _read_mask(mask: Tensor | None, batch: int, rows: int, total: int) -> Tensor | None:

@@ -133,9 +133,11 @@ class ConvPositionEmbedding(Layer):
             x = x.masked_fill(~as_zero_one("mask", mask)[..., None], 0)
         weight = conv.weight_v * (conv.weight_g / _lengths(conv.weight_v))
         taps = weight.shape[-1]
-        around = nn.functional.pad(x.mT, (taps // 2, taps - 1 - taps // 2))
+        length = x.shape[1]
+        after = taps - 1 - taps // 2 + (not length)  # conv1d refuses no tokens
+        around = nn.functional.pad(x.mT, (taps // 2, after))
         y = nn.functional.conv1d(around, weight, conv.bias, groups=self.groups)
-        return nn.functional.gelu(y.mT)
+        return nn.functional.gelu(y.mT[:, :length])
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any

@@ -45,18 +45,26 @@ def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
 def as_zero_one(name: str, mask: Tensor) -> Tensor:
     """Return a mask of True/False or 1/0 as booleans.
 
-    Other values are an error, except while compiling, which may not ask for values.
+    Other values are an error, except where there are none to ask for.
     """
     if mask.dtype == torch.bool:
         return mask
     flags = mask.bool()
-    if not torch.compiler.is_compiling() and not torch.equal(
-        flags.to(mask.dtype), mask
-    ):
+    if has_values(mask) and not torch.equal(flags.to(mask.dtype), mask):
         raise ValueError(
             f"{name}: has values other than 0 and 1; expected a mask, not scores to add"
         )
     return flags
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether a tensor has values to ask for: not on meta, nor while compiling."""
+    return not (x.is_meta or torch.compiler.is_compiling())
+
+
+def some_rows(table: Tensor) -> Tensor:
+    """Return a table with a row also where there are no keys, as attention wants."""
+    return table if table.shape[-2] else torch.nn.functional.pad(table, (0, 0, 0, 1))
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import relpos.torch
 from relpos import recipes
-from relpos._checks import as_choice, as_flag, as_real
+from relpos._checks import Array, as_choice, as_flag, as_real
 from relpos.nn._inputs import as_size
 from relpos.nn._schemes import music_rows
 from relpos.torch._tracing import constant_result
@@ -124,7 +124,8 @@ def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) 
     lq, lk = terms[0].shape[-2], terms[1].shape[-2]
     keywords.setdefault("query_offset", lk - lq)
     farthest = lq - 1 + keywords["query_offset"]
-    distances = farthest - torch.arange(lq + lk - 1)
+    rows = max(lq + lk - 1, 1)  # also of no tokens
+    distances = farthest - torch.arange(rows, device=terms[0].device)
     encodings = relpos.torch.sinusoidal(
         distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
     )
@@ -142,13 +143,13 @@ def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) 
 @constant_result
 def _deberta_buckets(max_relative_position: int, num_buckets: int) -> Tensor:
     """Return the rows of DeBERTa's tables, the past first."""
-    return _from_deberta(max_relative_position, num_buckets)
+    return torch.from_numpy(_from_deberta(max_relative_position, num_buckets))
 
 
-@lru_cache(maxsize=64)
-def _from_deberta(reach: int, span: int) -> Tensor:
+@lru_cache(maxsize=64)  # of arrays: a tensor keeps the modes that it was made under
+def _from_deberta(reach: int, span: int) -> Array:
     recipe = recipes.deberta(np.zeros((2 * span, 1)), max_position=reach)
-    return torch.from_numpy(recipe["buckets"])
+    return recipe["buckets"]
 
 
 def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
@@ -173,7 +174,7 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
         *terms,
         rel_key=pos_key,
         rel_query=pos_query,
-        buckets=_deberta_buckets(**module.sizes),
+        buckets=_deberta_buckets(**module.sizes).to(terms[0].device),
         scale=(3 * module.head_dim) ** -0.5,
         **keywords,
     )
@@ -185,18 +186,18 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
 @constant_result
 def _t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     """Return the rows of T5's weight, the past first."""
-    return _from_t5(num_buckets, max_distance, bidirectional)
+    return torch.from_numpy(_from_t5(num_buckets, max_distance, bidirectional))
 
 
 @lru_cache(maxsize=64)
-def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Array:
     recipe = recipes.t5(
         np.zeros((num_buckets, 1)),
         num_buckets=num_buckets,
         bidirectional=bidirectional,
         max_distance=max_distance,
     )
-    return torch.from_numpy(recipe["buckets"])
+    return recipe["buckets"]
 
 
 def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
@@ -206,7 +207,7 @@ def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
 
 
 def _attend_t5(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    buckets = _t5_buckets(**module.sizes)
+    buckets = _t5_buckets(**module.sizes).to(terms[0].device)
     bias = module.rel_bias.T
     return relpos.torch.attention(*terms, rel_bias=bias, buckets=buckets, **keywords)
 
@@ -215,7 +216,7 @@ def _attend_alibi(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
     lq, lk, offset = terms[0].shape[-2], terms[1].shape[-2], _offset(keywords)
     length = max(lq + offset, lk - offset, 1)
     slopes = relpos.torch.alibi_slopes(module.num_heads, dtype=terms[0].dtype)
-    bias = relpos.torch.alibi_bias(slopes, length)
+    bias = relpos.torch.alibi_bias(slopes.to(terms[0].device), length)
     return relpos.torch.attention(*terms, rel_bias=bias, **keywords)
 
 

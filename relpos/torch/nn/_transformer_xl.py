@@ -11,7 +11,13 @@ import relpos.torch
 from relpos._checks import as_flag, as_int
 from relpos.nn._inputs import as_not_negative, as_probability, as_size
 from relpos.nn._transformer_xl import own_form, shared_form
-from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
+from relpos.torch.nn._layer import (
+    Layer,
+    as_zero_one,
+    check_shape,
+    has_values,
+    some_rows,
+)
 
 
 class RelPartialLearnableMultiHeadAttn(Layer):
@@ -69,8 +75,8 @@ class RelPartialLearnableMultiHeadAttn(Layer):
     -----
     Masks have the original's polarity: True or 1 = **hidden**. A mask that hides every
     future key makes the module causal; otherwise r needs rows for the future. A
-    compiled program may not ask for a mask's values: there r without such rows says
-    that the module is causal.
+    compiled program may not ask for a mask's values, and on the meta device there are
+    none: there r without such rows says that the module is causal.
 
     References
     ----------
@@ -180,13 +186,14 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         rows = self._read_rows(r)
         hidden = _read_mask(mask, length, total, w.shape[1])
         causal = _is_causal(hidden, length, total, len(rows))
+        table = some_rows(self.r_net(rows)).unflatten(-1, (self.n_head, self.d_head))
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = packed.chunk(3, dim=-1)
         out: Any = relpos.torch.transformer_xl_attention(
             self._split(query[total - length :]),
             self._split(key),
             self._split(value),
-            self.r_net(rows).unflatten(-1, (self.n_head, self.d_head)).transpose(0, 1),
+            table.transpose(0, 1),
             u,
             v,
             attn_mask=None if hidden is None else ~hidden,
@@ -227,12 +234,13 @@ def _read_mask(mask: Any, length: int, total: int, batch: int) -> Tensor | None:
 def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> bool:
     """Whether every future key is hidden; r has to have rows for the others."""
     need = total + length - 1
-    if torch.compiler.is_compiling():
-        causal = rows < need
-    elif hidden is None:
+    if hidden is None and not torch.compiler.is_compiling():
         causal = length <= 1  # then no key is in the future
+    elif hidden is None or not has_values(hidden):
+        causal = rows < need
     else:
-        future = torch.ones(length, total, dtype=torch.bool).triu(total - length + 1)
+        pairs = torch.ones(length, total, dtype=torch.bool, device=hidden.device)
+        future = pairs.triu(total - length + 1)
         causal = not bool((~hidden & future).any())
     need = total if causal else need
     if rows < need:
