@@ -104,9 +104,9 @@ class MultiheadAttention(Module):
     bias : bool, default True
         Whether the projections have biases.
     is_causal : bool, optional
-        Whether the future is hidden. False by default; None with "music" is True and a
-        FutureWarning in this release. The table of "music" has max_len rows, for the
-        past, or if this is False 2 max_len - 1.
+        Whether the future is hidden. None is False, but True with a FutureWarning for
+        "music" in this release. The table of "music" has max_len rows for the past
+        alone, 2 max_len - 1 for both directions.
     window : (int or None, int or None), optional
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional

@@ -53,9 +53,9 @@ class RelativeMultiheadAttention(Layer):
     kdim, vdim, batch_first, device, dtype : as in ``torch.nn.MultiheadAttention``
         Widths of key and value, and order of axes.
     is_causal : bool, optional
-        Whether every call hides the future. False by default: only a call that says so.
-        None with "music" is True and a FutureWarning in this release. The table of
-        "music" has max_len rows, for the past, or if this is False 2 max_len - 1.
+        Whether every call hides the future; where this is False, a call may. None is
+        False, but True with a FutureWarning for "music" in this release. The table of
+        "music" has max_len rows for the past alone, 2 max_len - 1 for both directions.
     position : str, optional
         The scheme, of the table above.
     max_relative_position : int, optional
