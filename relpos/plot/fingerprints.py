@@ -105,7 +105,7 @@ def fingerprints(
     title: str | None = None,
     figure: Figure | None = None,
 ) -> npt.NDArray[np.object_]:
-    """Fingerprints of several schemes, each with a scale of its own.
+    """Draw the fingerprints of several schemes, each with a scale of its own.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def enformer(
     Parameters
     ----------
     rel_content_bias, rel_pos_bias : array_like, (1, H, 1, D)
-        u and v.
+        Biases u and v of the content term and the position term.
     to_rel_k : array_like, (H * D, F)
         W, the projection of the features; F a multiple of 6.
     length : int

@@ -47,7 +47,7 @@ def llama4(
     key_length : int, optional
         Lk; with cached keys more than Lq. None: Lq.
     attention_chunk_size : int, default 8192
-        chunk.
+        Tokens of a chunk.
     start : int or array_like of int, (...), default 0
         First token that is no padding on the left, of each batch item: the model counts
         its chunks from there, whatever its position ids say.

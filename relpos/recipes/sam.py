@@ -30,9 +30,9 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Keyw
     Parameters
     ----------
     rel_pos_h : array_like, (R, D)
-        h, a vector for each distance in rows, query minus key.
+        Table h: a vector for each distance in rows, query minus key.
     rel_pos_w : array_like, (S, D)
-        w, the same in columns.
+        Table w: the same in columns.
     grid : (int, int)
         Rows and columns, of the whole map or of a window. A table of other than 2 n - 1
         rows is resized linearly.

@@ -58,13 +58,13 @@ def wavlm(
     Parameters
     ----------
     gru_rel_pos_const : array_like, (1, H, 1, 1)
-        c.
+        Factor c of each head.
     gru_rel_pos_linear_weight : array_like, (8, D)
-        W.
+        Weights W of the gate.
     gru_rel_pos_linear_bias : array_like, (8,)
-        w.
+        Its biases w.
     rel_attn_embed : array_like, (num_buckets, H)
-        e, of the first layer, for all.
+        Table e, that of the first layer in all layers.
     hidden_states : array_like, (..., L, H * D)
         The input of the layer.
     max_distance : int, default 800
