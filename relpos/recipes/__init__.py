@@ -16,6 +16,8 @@ back under the names of the keywords, in the model's own order of rows; the grad
 a parameter that feeds several keywords is the sum of theirs. Where keywords are
 computed there is a ``_backward`` beside the recipe: it takes their gradients, in the
 order of the dict, then what the recipe was given, and returns those of the parameters.
+Or the recipe returns a `Recipe`, a dict whose method `~Recipe.backward` takes what
+`relpos.AttentionContext.backward` returned.
 
 Shapes: B batch items, H heads, Lq and Lk lengths, D columns of query and key.
 
@@ -25,7 +27,10 @@ relpos.attention : Takes the result as keywords.
 relpos.nn : Layers, for what has projections of its own.
 """
 
+from typing import TYPE_CHECKING
+
 from relpos._names import publish as _publish
+from relpos.recipes import _former
 from relpos.recipes._recipe import Recipe as Recipe
 from relpos.recipes.beit import (
     beit as beit,
@@ -114,3 +119,16 @@ from relpos.recipes.zipformer import (
 )
 
 __all__ = _publish(globals())
+
+# What is deprecated is found by its name and is listed nowhere.
+if TYPE_CHECKING:
+    from relpos.recipes._former import (
+        gemma3n_audio_backward as gemma3n_audio_backward,
+        gemma4_audio_backward as gemma4_audio_backward,
+    )
+else:
+
+    def __getattr__(name):
+        if name in _former.__all__:
+            return getattr(_former, name)
+        raise AttributeError(f"module 'relpos.recipes' has no attribute {name!r}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relpos._checks import Array, quiet
+from relpos._checks import Array, kind_of, quiet
 
 
 class Recipe(dict[str, Any]):
     """Keywords of `attention` made from a model's parameters, and their gradients.
 
-    It is a dict: pass it on as ``attention(q, k, v, **recipe)``.
+    It is a dict: pass it on as ``attention(key=k, value=v, **recipe)``. It refers to
+    the parameters that it was made from. Changing their numbers makes later gradients
+    wrong.
 
     See Also
     --------
@@ -31,7 +33,9 @@ class Recipe(dict[str, Any]):
     """
 
     def __init__(
-        self, keywords: Mapping[str, Any], back: Callable[..., Mapping[str, Array]]
+        self,
+        keywords: Mapping[str, Any],
+        back: Callable[[Mapping[str, Any]], dict[str, Array]],
     ) -> None:
         super().__init__(keywords)
         self._back = back
@@ -43,7 +47,8 @@ class Recipe(dict[str, Any]):
         Parameters
         ----------
         gradients : AttentionGradients, or mapping of str to array_like
-            What `relpos.AttentionContext.backward` returned.
+            What `relpos.AttentionContext.backward` returned, or at least the gradients
+            of the arrays that the recipe made.
 
         Returns
         -------
@@ -53,12 +58,17 @@ class Recipe(dict[str, Any]):
         Raises
         ------
         TypeError, ValueError
-            If a gradient is of another kind or shape than its keyword.
+            If a gradient is missing, or of another kind or shape than its keyword.
 
         See Also
         --------
         relpos.AttentionContext.backward : Where the gradients come from.
         """
-        if not isinstance(gradients, Mapping):
+        if hasattr(gradients, "_asdict"):
             gradients = gradients._asdict()
-        return dict(self._back(**{name: gradients.get(name) for name in self}))
+        if not isinstance(gradients, Mapping):
+            raise TypeError(
+                f"gradients: got {kind_of(gradients)}; expected AttentionGradients or "
+                "a mapping of names to arrays"
+            )
+        return self._back(gradients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -117,16 +117,17 @@ def gemma3n_audio(
     """
     past, future = _context(context_left, context_right, 1)
     distances = past, -future
-    layer = _checked(per_dim_scale, "pos_proj", pos_proj, query, distances)
+    given = per_dim_scale, "pos_proj", pos_proj, query
+    layer = _checked(*given, distances, 1.0)
     keywords = {
         "query": layer.scaled(),
-        "rel_key": projected(layer.weight, layer.rows, layer.query.shape[-3]),
+        "rel_key": layer.table(),
         "min_relative_position": -past,
         "softcap": as_positive("logit_cap", logit_cap),
         "window": (past, future),
         "scale": layer.query.shape[-1] ** -0.5 / math.log(2),
     }
-    return Recipe(keywords, layer.back(1.0))
+    return Recipe(keywords, layer.backward)
 
 
 @quiet
@@ -210,20 +211,18 @@ def gemma4_audio(
     ((8, 13, 64), (11, 0), 'zero')
     """
     past, future, distances = _distances(chunk_size, context_left, context_right)
-    layer = _checked(
-        per_dim_scale, "relative_k_proj", relative_k_proj, query, distances
-    )
-    table = projected(layer.weight, layer.rows, layer.query.shape[-3])
+    given = per_dim_scale, "relative_k_proj", relative_k_proj, query
+    layer = _checked(*given, distances, _KEY_SCALE)
     keywords = {
         "query": layer.scaled(),
-        "rel_key": like(table / _KEY_SCALE, layer.weight),
+        "rel_key": layer.table(),
         "min_relative_position": -past,
         "beyond": "zero",
         "softcap": as_positive("logit_cap", logit_cap),
         "window": (past - 1, max(future - 1, 0)),
         "scale": layer.query.shape[-1] ** -0.5 / math.log(2) * _KEY_SCALE,
     }
-    return Recipe(keywords, layer.back(1 / _KEY_SCALE))
+    return Recipe(keywords, layer.backward)
 
 
 class _Layer(NamedTuple):
@@ -234,28 +233,32 @@ class _Layer(NamedTuple):
     weight: Array
     query: Array
     rows: Array
+    divisor: float  # of the projected rows
 
     def scaled(self) -> Array:
         """Return the query times softplus of the scale of each column."""
         factor = np.logaddexp(0, self.scale.astype(np.float64))
         return like(self.query * factor, self.query)
 
-    def back(self, factor: float) -> Callable[..., dict[str, Array]]:
-        """Return the way back, for a rel_key of `factor` times the projection."""
+    def table(self) -> Array:
+        """Return the projected rows of each head."""
+        rows = projected(self.weight, self.rows, self.query.shape[-3])
+        return like(rows / self.divisor, self.weight)
 
-        def back(query: object, rel_key: object, **_: Any) -> dict[str, Array]:
-            q, scale = self.query, self.scale.astype(np.float64)
-            grad = as_grad("grad_query", query, q.shape)
-            shape = (q.shape[-3], len(self.rows), q.shape[-1])
-            table = as_grad("grad_rel_key", rel_key, shape)
-            met = (grad * q).sum(axis=tuple(range(q.ndim - 1)))
-            return {
-                "per_dim_scale": like(met / (1 + np.exp(-scale)), self.scale),
-                self.name: projected_backward(factor * table, self.rows, self.weight),
-                "query": like(grad * np.logaddexp(0, scale), q),
-            }
-
-        return back
+    def backward(self, gradients: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the gradients of the parameters and of the query."""
+        q, scale = self.query, self.scale.astype(np.float64)
+        grad = as_grad("gradients.query", gradients.get("query"), q.shape)
+        shape = (q.shape[-3], len(self.rows), q.shape[-1])
+        table = as_grad("gradients.rel_key", gradients.get("rel_key"), shape)
+        met = (grad * q).sum(axis=tuple(range(q.ndim - 1)))
+        return {
+            "per_dim_scale": like(met / (1 + np.exp(-scale)), self.scale),
+            self.name: projected_backward(
+                1 / self.divisor * table, self.rows, self.weight
+            ),
+            "query": like(grad * np.logaddexp(0, scale), q),
+        }
 
 
 def _context(left: object, right: object, least: int) -> tuple[int, int]:
@@ -265,7 +268,12 @@ def _context(left: object, right: object, least: int) -> tuple[int, int]:
 
 
 def _checked(
-    scale: object, name: str, weight: object, query: object, ends: tuple[int, int]
+    scale: object,
+    name: str,
+    weight: object,
+    query: object,
+    ends: tuple[int, int],
+    divisor: float,
 ) -> _Layer:
     """Check the parameters and encode the distances from ends[0] down to ends[1]."""
     q = as_floating("query", query)
@@ -288,7 +296,7 @@ def _checked(
     rows = sinusoidal(
         distances, width, inv_freq=waves, layout="concat", dtype=np.float64
     )
-    return _Layer(columns, name, projection, q, rows)
+    return _Layer(columns, name, projection, q, rows, divisor)
 
 
 def _distances(
