@@ -11,12 +11,12 @@ from relpos._attention.call import Call, as_call
 from relpos._attention.edges import Edges
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import as_floating
-from relpos._twins import DASK, twin
+from relpos._twins import twin
 from relpos.sharded._forward import attend
 
 
 @shows_keywords()
-@twin(relpos.fire_attention, DASK)
+@twin(relpos.fire_attention)
 def fire_attention(
     query: Any,
     key: Any,
@@ -32,7 +32,50 @@ def fire_attention(
     eps: float = 1e-6,
     **keywords: Any,
 ) -> Any:
-    """Attention with the bias of `relpos.fire_bias`, on dask arrays.
+    r"""Attention with the bias of `relpos.fire_bias`, on dask arrays.
+
+    .. math:: s_{ij} = scale \; q_i k_j + b_{hij}
+
+    and what other terms of `attention` are given. Positions count from the first key of
+    the whole, in every block. Results have the same bits for any chunks of batch and
+    heads, those of `relpos.fire_attention`.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    w1 : dask array or array_like, (W,) or (W, 1)
+        Weights of the hidden layer. Each task has the network whole.
+    b1 : dask array or array_like, (W,)
+        Its biases.
+    w2 : dask array or array_like, (H, W)
+        Weights of the output layer, a row for each query head.
+    b2 : dask array or array_like, (H,)
+        Its biases.
+    c : dask array or array_like, ()
+        Factor of the distance under the logarithm; a Python number takes no part in the
+        promotion of dtypes.
+    threshold : dask array or array_like, ()
+        Positions below it are normalised as it is; likewise.
+    signed : bool, default False
+        As in `relpos.fire_bias`.
+    eps : float, default 1e-6
+        Added to the normaliser.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`; the context gives `relpos.FireAttentionGradients`.
+
+    See Also
+    --------
+    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -58,7 +101,7 @@ def fire_attention(
     return attend(as_call(query, key, value, keywords), fire=fire)
 
 
-@twin(relpos.graph_attention, DASK)
+@twin(relpos.graph_attention)
 def graph_attention(
     query: Any,
     key: Any,
@@ -78,12 +121,63 @@ def graph_attention(
     return_context: bool = False,
     num_threads: int | None = None,
 ) -> Any:
-    """Attention along the labelled edges of a directed graph, on dask arrays.
+    r"""Attention along the labelled edges of a directed graph, on dask arrays.
+
+    .. math:: s_e = scale \; q_i (k_j + A_l), \quad out_i = \sum_e p_e (v_j + W_l)
+
+    Chunks are of batch and heads; queries and keys have to be whole, as the edges count
+    them. `relpos.graph_attention` has the formula with all its terms.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., H, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., H, Lk, Dv)
+        What each key has to give.
+    indptr : dask array or array_like of int, (Lq + 1,), optional
+        Where each query's edges begin. Each task has the graph whole, which is shared
+        by batch items and heads.
+    indices : dask array or array_like of int, (edges,), optional
+        Key of each edge. `indptr` and `indices` come together, or `edges` in their
+        place.
+    labels : dask array or array_like of int, (edges,), optional
+        Table row of each edge; negative: no position term. In the order of `indices`,
+        or of `edges` as they were given.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D), optional
+        Table A, added to the key.
+    rel_value : dask array or array_like, (R, Dv) or (..., H, R, Dv), optional
+        Table W, added to the value.
+    edges : dask array or array_like of int, (2, edges), or a CSR matrix, optional
+        As in `relpos.graph_attention`.
+    position_query : dask array or array_like, (..., H, Lq, Dp), optional
+        Takes the query's place in the `rel_key` term.
+    softcap : float, optional
+        As in `attention`.
+    sinks : dask array or array_like, (H,), optional
+        As in `attention`.
+    scale : float, optional
+        Default 1 / sqrt(D).
+    return_lse, return_context : bool, default False
+        As in `attention`.
+    num_threads : int, optional
+        Of each task, by default 1.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
 
     Raises
     ------
     TypeError, ValueError, IndexError
         As `relpos.graph_attention`; ValueError for queries or keys in several chunks.
+
+    Notes
+    -----
+    A graph that is not a dask array is read by each task when it runs, in the backward
+    again: do not change it before.
 
     Examples
     --------

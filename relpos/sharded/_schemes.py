@@ -16,7 +16,7 @@ from relpos._attention.schemes import (
     transformer_xl_settings,
 )
 from relpos._checks import as_floating
-from relpos._twins import DASK, twin
+from relpos._twins import twin
 from relpos.sharded._forward import attend
 from relpos.sharded._grid import refuse_unknown
 
@@ -141,7 +141,7 @@ def attention(
 
 
 @shows_keywords()
-@twin(relpos.shaw_attention, DASK)
+@twin(relpos.shaw_attention)
 def shaw_attention(
     query: Any,
     key: Any,
@@ -151,6 +151,30 @@ def shaw_attention(
     **keywords: Any,
 ) -> Any:
     """Attention with clipped relative positions (Shaw et al.), on dask arrays.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (2k+1, D) or (..., H, 2k+1, D), optional
+        The a^K; None leaves the term out. k = 0 is legal.
+    rel_value : dask array or array_like, (2k+1, Dv) or (..., H, 2k+1, Dv), optional
+        The a^V; None leaves the term out. Its k may differ.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    See Also
+    --------
+    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -170,11 +194,34 @@ def shaw_attention(
 
 
 @shows_keywords(**MUSIC)
-@twin(relpos.relative_global_attention, DASK)
+@twin(relpos.relative_global_attention)
 def relative_global_attention(
     query: Any, key: Any, value: Any, rel_key: Any, **keywords: Any
 ) -> Any:
     """Relative attention of the Music Transformer, on dask arrays.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
+        E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
+        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
+    **keywords
+        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    See Also
+    --------
+    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -192,7 +239,7 @@ def relative_global_attention(
 
 
 @shows_keywords(**TRANSFORMER_XL)
-@twin(relpos.transformer_xl_attention, DASK)
+@twin(relpos.transformer_xl_attention)
 def transformer_xl_attention(
     query: Any,
     key: Any,
@@ -203,6 +250,33 @@ def transformer_xl_attention(
     **keywords: Any,
 ) -> Any:
     """Relative attention of Transformer-XL, with memory, on dask arrays.
+
+    Parameters
+    ----------
+    query : dask array or array_like, (..., H, Lq, D)
+        One row for each query.
+    key : dask array or array_like, (..., Hk, Lk, D)
+        One row for each key, those of the memory first.
+    value : dask array or array_like, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
+        The projected sinusoids, rows ascending in relative position from -(Lk-1).
+        R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
+        (Conformer). A table of any other length needs `min_relative_position`.
+    pos_bias_u, pos_bias_v : dask array or array_like, (D,) or (..., H, D), or None
+        Biases u of the content term and v of the position term; None leaves one out.
+    **keywords
+        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
+        -(Lk-1) and `beyond` "raise" by default.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`.
+
+    See Also
+    --------
+    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from torch import Tensor
 import relpos
 from relpos._attention.fire_network import NAMES
 from relpos._checks import Array
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._functions import TensorFunction
 from relpos.torch._tracing import constant_result
 
@@ -82,11 +82,20 @@ _FIRE = TensorFunction(
 
 
 @constant_result
-@twin(relpos.alibi_slopes, TENSORS)
+@twin(relpos.alibi_slopes)
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Slopes of ALiBi for any number of heads.
+
+    Parameters
+    ----------
+    num_heads : int
+        H, at least 1.
+    max_exponent : float, default 8
+        Positive; the smallest slope is ``2 ** -max_exponent``.
+    dtype : torch.dtype, default torch.float32
+        Of the result.
 
     Returns
     -------
@@ -103,9 +112,17 @@ def alibi_slopes(
     return torch.from_numpy(slopes).to(dtype)
 
 
-@twin(relpos.alibi_bias, TENSORS)
+@twin(relpos.alibi_bias)
 def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     """Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
+
+    Parameters
+    ----------
+    num_heads_or_slopes : int, or Tensor of float, (..., H)
+        A number of heads stands for ``alibi_slopes(num_heads)``. Slopes may be learned:
+        a negative one makes a head prefer what is far away.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
 
     Returns
     -------
@@ -130,9 +147,20 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     return _ALIBI(slopes=slopes, length=length)
 
 
-@twin(relpos.kerple_bias, TENSORS)
+@twin(relpos.kerple_bias)
 def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Tensor:
     """Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
+
+    Parameters
+    ----------
+    r1 : Tensor of float, (..., H)
+        Positive in the paper; a negative one makes a head prefer what is far away.
+    r2 : Tensor of float, shape of `r1`
+        At least 0 for "log", more than 0 for "power", where the paper has at most 2.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    kind : {"log", "power"}
+        Which of the two.
 
     Returns
     -------
@@ -150,7 +178,7 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     return _KERPLE(r1=r1, r2=r2, length=length, kind=kind)
 
 
-@twin(relpos.fire_bias, TENSORS)
+@twin(relpos.fire_bias)
 def fire_bias(
     w1: Tensor,
     b1: Tensor,
@@ -166,6 +194,29 @@ def fire_bias(
     eps: float = 1e-6,
 ) -> Tensor:
     """Bias of FIRE for every pair of a query and a key.
+
+    Parameters
+    ----------
+    w1 : Tensor of float, (W,) or (W, 1)
+        Weights of the first layer.
+    b1 : Tensor of float, (W,)
+        Its biases.
+    w2 : Tensor of float, (H, W)
+        Weights of the second layer, a row for each head.
+    b2 : Tensor of float, (H,)
+        Its biases.
+    c : Tensor of float, ()
+        Factor inside the logarithm.
+    threshold : Tensor of float, ()
+        Queries before this position are normalised as if they stood there.
+    query_length, key_length : int
+        Lq and Lk; Lk is Lq by default.
+    query_offset : int, default 0
+        Position of query 0.
+    signed : bool, default False
+        Tell keys before the query from keys after it.
+    eps : float, default 1e-6
+        Added to the normaliser; the paper has none.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._functions import TensorFunction
 
 
@@ -50,7 +50,7 @@ _DEBERTA_BUCKET = TensorFunction(
 )
 
 
-@twin(relpos.t5_bucket, TENSORS)
+@twin(relpos.t5_bucket)
 def t5_bucket(
     relative_position: Tensor,
     *,
@@ -59,6 +59,23 @@ def t5_bucket(
     max_distance: int = 128,
 ) -> Tensor:
     """Bucket of each relative position, as T5 counts them.
+
+    Parameters
+    ----------
+    relative_position : Tensor of int, any shape
+        Key minus query.
+    bidirectional : bool, default True
+        True in an encoder, False in a causal decoder.
+    num_buckets : int, default 32
+        At least 4 if `bidirectional`, else 2; at most 4096.
+    max_distance : int, default 128
+        More than e, half of the buckets of one direction. Farther positions share the
+        last bucket.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        From 0 to num_buckets - 1.
 
     Examples
     --------
@@ -75,7 +92,7 @@ def t5_bucket(
     )
 
 
-@twin(relpos.t5_bias, TENSORS)
+@twin(relpos.t5_bias)
 def t5_bias(
     weight: Tensor,
     length: int,
@@ -85,6 +102,20 @@ def t5_bias(
     max_distance: int = 128,
 ) -> Tensor:
     """Bias of T5 for every relative position, a `rel_bias` of `attention`.
+
+    Parameters
+    ----------
+    weight : Tensor of float, (num_buckets, H)
+        T5's ``relative_attention_bias.weight``. -inf hides what falls into a bucket. 32
+        columns beside another number of rows look like T5's 32 buckets transposed and
+        need `num_buckets`.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset); any
+        length from max_distance + 1 on serves every call at all.
+    num_buckets : int, optional
+        Rows that `weight` must have; None takes those that it has.
+    bidirectional, max_distance : as in `t5_bucket`
+        How positions fall into the buckets.
 
     Returns
     -------
@@ -108,11 +139,27 @@ def t5_bias(
     )
 
 
-@twin(relpos.deberta_bucket, TENSORS)
+@twin(relpos.deberta_bucket)
 def deberta_bucket(
     relative_position: Tensor, *, bucket_size: int, max_position: int
 ) -> Tensor:
     """Signed bucket of each relative position, as DeBERTa counts them.
+
+    Parameters
+    ----------
+    relative_position : Tensor of int, any shape
+        In DeBERTa query minus key; the sign is kept.
+    bucket_size : int
+        At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
+    max_position : int
+        More than bucket_size // 2 + 1. Distance max_position - 1 is the last one within
+        bucket m + m - 1.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        Buckets go on growing beyond `max_position`, as in the `transformers` package.
+        Microsoft's code clips relative positions to +-(max_position - 1) before.
 
     Examples
     --------

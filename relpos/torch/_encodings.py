@@ -11,7 +11,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._functions import TensorFunction, counted
 
 
@@ -72,7 +72,7 @@ _CONV = TensorFunction(
 )
 
 
-@twin(relpos.sinusoidal, TENSORS)
+@twin(relpos.sinusoidal)
 def sinusoidal(
     positions: int | Tensor,
     dim: int,
@@ -83,6 +83,25 @@ def sinusoidal(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Sinusoidal encoding of positions.
+
+    Parameters
+    ----------
+    positions : int or Tensor of any shape S
+        The int n stands for 0, 1, ..., n - 1. Negative and fractional positions are
+        legal; integers of less than 2**53 in size, which float64 holds exactly.
+    dim : int
+        Columns, from 1 to 2**20.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    inv_freq : Tensor of float, optional
+        The frequencies themselves in radians per position, instead of those of `base`:
+        dim // 2 of them, one more where an odd `dim` ends in a sine.
+    layout : {"interleaved", "concat"}
+        "interleaved" (the paper): sine and cosine take turns; an odd `dim` ends in a
+        sine. "concat" (Transformer-XL): all sines, then all cosines; an odd `dim` ends
+        in a column of zeros.
+    dtype : torch.dtype, default torch.float32
+        Of the result.
 
     Returns
     -------
@@ -112,9 +131,16 @@ def sinusoidal(
     )
 
 
-@twin(relpos.learned, TENSORS)
+@twin(relpos.learned)
 def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     """Look up rows of a learned table.
+
+    Parameters
+    ----------
+    table : Tensor of float, (..., R, E)
+        One row for each position.
+    positions : int or Tensor of int, any shape S
+        The int n stands for 0, 1, ..., n - 1.
 
     Returns
     -------
@@ -134,7 +160,7 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     return _LEARNED(table=table, positions=counted(positions, table))
 
 
-@twin(relpos.conv_encoding, TENSORS)
+@twin(relpos.conv_encoding)
 def conv_encoding(
     x: Tensor,
     weight: Tensor,
@@ -145,6 +171,23 @@ def conv_encoding(
     is_causal: bool = False,
 ) -> Tensor:
     """Add a depthwise convolution over the grid of tokens.
+
+    Parameters
+    ----------
+    x : Tensor, (..., L, E)
+        Tokens; of a grid in row-major order.
+    weight : Tensor, (E, k), or (E, i, j) with a grid of two axes
+        One kernel per channel. PyTorch's shapes (E, 1, k) and (E, 1, i, j) will do.
+    bias : Tensor, (E,), optional
+        Added to each channel of the convolution.
+    mask : Tensor of bool, broadcasts to (..., L), optional
+        True: a token. False: padding, which the convolution does not see (whatever it
+        holds) and which comes back as it came.
+    grid : (L,) or (int, int), optional
+        Rows and columns, which multiply to L. None: a sequence.
+    is_causal : bool, default False
+        Tokens before the own one only, on each axis: ``i - 1`` and ``j - 1`` take the
+        place of i // 2 and j // 2, so that no token sees a later one.
 
     Returns
     -------

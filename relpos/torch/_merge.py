@@ -8,15 +8,41 @@ from torch import Tensor
 import relpos
 from relpos._attention.merge import check_parts
 from relpos._checks import kind_of
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._tensors import result_dtype
 
 
-@twin(relpos.merge_attention, TENSORS)
+@twin(relpos.merge_attention)
 def merge_attention(
     out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Join attention results over two disjoint sets of keys.
+    r"""Join attention results over two disjoint sets of keys.
+
+    .. math::
+
+        lse = \log(e^{lse_a} + e^{lse_b}), \quad
+        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
+
+    A part that saw no key (lse = -inf) joins as nothing. Sinks belong to exactly one of
+    the parts, or they would count twice. PyTorch itself differentiates the result, as
+    often as one likes.
+
+    Parameters
+    ----------
+    out_a : Tensor, (..., Dv)
+        Result of `attention` over one set; leading axes broadcast with `out_b`.
+    lse_a : Tensor, (...)
+        Its log-sum-exps, of its shape without the last axis.
+    out_b, lse_b : Tensor
+        The same over the other set.
+
+    Returns
+    -------
+    out : Tensor, (..., Dv)
+        What one call over both sets returns, to rounding, in the common dtype of
+        `out_a` and `out_b`.
+    lse : Tensor, (...)
+        Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.
 
     Examples
     --------

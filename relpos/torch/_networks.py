@@ -9,14 +9,14 @@ from torch import Tensor
 import relpos
 from relpos._attention.schemes import keywords_of, shows_keywords
 from relpos._foreign import module_of
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 
 _KEYWORDS = keywords_of(attention)
 
 
 @shows_keywords((), _KEYWORDS)
-@twin(relpos.fire_attention, TENSORS)
+@twin(relpos.fire_attention)
 def fire_attention(
     query: Tensor,
     key: Tensor,
@@ -34,10 +34,32 @@ def fire_attention(
 ) -> Tensor | AttentionOutput:
     """Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
 
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., Hk, Lk, D)
+        One row for each key.
+    value : Tensor, (..., Hk, Lk, Dv)
+        What each key has to give.
+    w1, b1, w2, b2 : Tensor
+        FIRE's network, as in `fire_bias`; w2 has a row for each query head.
+    c, threshold : Tensor of one number, or float
+        As in `fire_bias`. A float has no gradient, and takes no part in the promotion
+        of dtypes.
+    signed, eps : as in `fire_bias`
+        Whether the direction counts, and what is added to the normaliser.
+    **keywords
+        Keywords of `attention`.
+
     Returns
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of FIRE's parameters too.
+
+    See Also
+    --------
+    attention : Has the common keywords.
 
     Examples
     --------
@@ -63,7 +85,7 @@ def fire_attention(
     return compute(given, return_lse, rng, fire=fire)
 
 
-@twin(relpos.graph_attention, TENSORS)
+@twin(relpos.graph_attention)
 def graph_attention(
     query: Tensor,
     key: Tensor,
@@ -83,6 +105,59 @@ def graph_attention(
     num_threads: int | None = None,
 ) -> Tensor | AttentionOutput:
     """Attention along the labelled edges of a directed graph.
+
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., H, Lk, D)
+        One row for each key.
+    value : Tensor, (..., H, Lk, Dv)
+        What each key has to give.
+    indptr : Tensor of int, (Lq + 1,), optional
+        Where each query's edges begin; rises from 0 to the number of edges. The graph
+        is shared by batch items and heads.
+    indices : Tensor of int, (edges,), optional
+        Key of each edge, from 0 to Lk - 1. `indptr` and `indices` come together, or
+        `edges` in their place.
+    labels : Tensor of int, (edges,), optional
+        Table row of each edge; negative: no position term. Needed by the tables. In the
+        order of `indices`, or of `edges` as they were given.
+    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D), optional
+        Table added to the key.
+    rel_value : Tensor, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
+        Table added to the value; it may have its own R.
+    edges : Tensor of int, (2, edges), or CSR matrix of scipy.sparse, optional
+        Key of each edge in row 0 and its query in row 1, in any order: source and
+        target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk), whose rows
+        are queries: each entry that it stores is an edge, zeros too; its numbers are
+        not read.
+    position_query : Tensor, (..., H, Lq, Dp), optional
+        Takes the query's place beside `rel_key`, of Dp columns; not scaled.
+    softcap : float, optional
+        A number c > 0: each score x becomes c tanh(x / c).
+    sinks : Tensor, (H,), optional
+        A logit of each head that has no key and no value: exp(sinks) is part of the sum
+        of every query's edges, and of lse. -inf: none.
+    scale : float, optional
+        Default 1 / sqrt(D).
+    return_lse : bool, default False
+        Also return lse (..., H, Lq), which has gradients.
+    num_threads : int, optional
+        Default `torch.get_num_threads()`. Neither the result nor its gradients depend
+        on it, bit for bit.
+
+    Returns
+    -------
+    Tensor or AttentionOutput
+        As `attention`.
+
+    Notes
+    -----
+    `edges` are sorted by query, those of one query staying in their order: 7 to 45 ns
+    an edge, and the same bits as the sorted `indptr` and `indices`. The backward takes
+    8 to 16 bytes per edge for as many heads at a time as fit 512 kB, and 16 to 24 bytes
+    per edge once.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import relpos
 from relpos._checks import Array
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._functions import TensorFunction, counted
 from relpos.torch._tensors import result_dtype
 from relpos.torch._tracing import constant_result
@@ -40,7 +40,7 @@ _ROTARY = TensorFunction(
 )
 
 
-@twin(relpos.apply_rotary, TENSORS)
+@twin(relpos.apply_rotary)
 def apply_rotary(
     x: Tensor,
     positions: Tensor | None = None,
@@ -55,6 +55,37 @@ def apply_rotary(
     inverse: bool = False,
 ) -> Tensor:
     """Turn pairs of columns by angles that grow with the position.
+
+    Parameters
+    ----------
+    x : Tensor of float, (..., L, D)
+        Queries or keys.
+    positions : Tensor of int or float, optional
+        Broadcasts to (..., L); negative and fractional ones are legal. Default
+        0, 1, ..., L - 1.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    inv_freq : Tensor of float, (rotary_dim / 2,), optional
+        The frequencies in radians per position, instead of those of `base`:
+        `rotary_frequencies`, or learned ones.
+    angles : Tensor of float, optional
+        The angles in radians, instead of positions times frequencies; broadcasts to
+        (..., L, rotary_dim / 2). For several axes: `axial_angles`, `mrope_angles`.
+    magnitude : float or Tensor of float, optional
+        The m that multiplies turned pairs; broadcasts to (..., L, rotary_dim / 2):
+        `relpos.rotary_magnitude`, or `xpos_magnitude`.
+    interleaved : bool, default False
+        Which columns are a pair. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
+        as Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, and Llama as
+        Meta stores it). The two differ by a permutation of the columns.
+    rotary_dim : int, optional
+        Columns that are turned, the first ones; even. The rest is copied. Default D.
+    offset : float, default 0
+        Added to the positions: the length of the cache in front of x. Integers stay
+        below 2**53 in size, offset included, as float64 holds no others exactly.
+    inverse : bool, default False
+        Turn back. The magnitude stays, so this is the adjoint: the gradient of x is
+        ``apply_rotary(grad_out, ..., inverse=True)``.
 
     Returns
     -------
@@ -126,7 +157,7 @@ _AXIAL = TensorFunction(
 
 
 @constant_result
-@twin(relpos.rotary_frequencies, TENSORS)
+@twin(relpos.rotary_frequencies)
 def rotary_frequencies(
     dim: int,
     *,
@@ -134,6 +165,23 @@ def rotary_frequencies(
     scaling: tuple[str, float | Mapping[str, Any]] | None = None,
 ) -> Tensor:
     """Frequencies of rotary encodings, those of longer contexts included.
+
+    Parameters
+    ----------
+    dim : int
+        The `rotary_dim` of `apply_rotary`; even.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    scaling : (str, float) or (str, dict), optional
+        A name and its values, as `relpos.rotary_frequencies` describes them one by one:
+        ``("linear", s)`` [1]_, ``("ntk", s)``, or "dynamic", "yarn" [2]_, "llama3"
+        [3]_, "longrope" [4]_ or "proportional" [5]_ with a dict of the keys of Hugging
+        Face's ``rope_scaling``.
+
+    Returns
+    -------
+    Tensor of float64, (dim / 2,)
+        For `inv_freq` of `apply_rotary`. A compiled program has it as a constant.
 
     Examples
     --------
@@ -144,7 +192,7 @@ def rotary_frequencies(
     return torch.from_numpy(relpos.rotary_frequencies(dim, base=base, scaling=scaling))
 
 
-@twin(relpos.xpos_magnitude, TENSORS)
+@twin(relpos.xpos_magnitude)
 def xpos_magnitude(
     positions: int | Tensor,
     dim: int,
@@ -152,7 +200,25 @@ def xpos_magnitude(
     scale_base: float = 512.0,
     inverse: bool = False,
 ) -> Tensor:
-    """Magnitudes of xPos: inner products that fall with the distance.
+    r"""Magnitudes of xPos: inner products that fall with the distance.
+
+    Parameters
+    ----------
+    positions : int or Tensor of any shape S
+        The int n stands for 0, 1, ..., n - 1. Public implementations subtract half of
+        the length, the same for queries and keys: it cancels in the products and keeps
+        the magnitudes near 1.
+    dim : int
+        The `rotary_dim` of `apply_rotary`; even.
+    scale_base : float, default 512
+        Positions after which the factor is :math:`\zeta`.
+    inverse : bool, default False
+        The reciprocals, for keys.
+
+    Returns
+    -------
+    Tensor of float64, S + (dim / 2,)
+        For `magnitude` of `apply_rotary`.
 
     Examples
     --------
@@ -166,7 +232,7 @@ def xpos_magnitude(
     return _XPOS(positions=where, dim=dim, scale_base=scale_base, inverse=inverse)
 
 
-@twin(relpos.mrope_angles, TENSORS)
+@twin(relpos.mrope_angles)
 def mrope_angles(
     positions: Tensor,
     inv_freq: Tensor,
@@ -176,9 +242,24 @@ def mrope_angles(
 ) -> Tensor:
     """Angles of tokens that stand in time, height and width.
 
+    Parameters
+    ----------
+    positions : Tensor of int or float, (3, ..., L)
+        Time, height and width of each token.
+    inv_freq : Tensor of float, (D/2,)
+        The frequencies in radians per position: `rotary_frequencies`.
+    sections : sequence of int
+        Hugging Face's ``mrope_section``. Runs of so many pairs take time, height,
+        width, time and so on; together they are D/2.
+    interleaved : bool, default False
+        False: runs, as Qwen2-VL and Qwen2.5-VL have them. True: axes take turns pair by
+        pair, as in Qwen3-VL: of `sections`, three numbers, pair c has height where
+        c % 3 = 1 and c < 3 sections[1], width where c % 3 = 2 and c < 3 sections[2],
+        else time; the first number is not read.
+
     Returns
     -------
-    Tensor of float64, (..., L, pairs)
+    Tensor of float64, (..., L, D/2)
         For `angles` of `apply_rotary`; without a gradient.
 
     Raises
@@ -202,13 +283,20 @@ def mrope_angles(
     )
 
 
-@twin(relpos.axial_angles, TENSORS)
+@twin(relpos.axial_angles)
 def axial_angles(coordinates: Tensor, inv_freq: Tensor) -> Tensor:
     """Angles of tokens in a space of several axes, each with pairs of its own.
 
+    Parameters
+    ----------
+    coordinates : Tensor of int or float, (..., L, A)
+        Where each token stands on each of A axes.
+    inv_freq : Tensor of float, (n_f,)
+        The frequencies in radians per unit of a coordinate, the same for all axes.
+
     Returns
     -------
-    Tensor of float64, (..., L, A F)
+    Tensor of float64, (..., L, A n_f)
         For `angles` of `apply_rotary`; without a gradient.
 
     Raises

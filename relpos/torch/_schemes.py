@@ -16,14 +16,14 @@ from relpos._attention.schemes import (
     transformer_xl_settings,
 )
 from relpos._checks import kind_of
-from relpos._twins import TENSORS, twin
+from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention
 
 _KEYWORDS = keywords_of(attention)
 
 
 @shows_keywords((), _KEYWORDS)
-@twin(relpos.shaw_attention, TENSORS)
+@twin(relpos.shaw_attention)
 def shaw_attention(
     query: Tensor,
     key: Tensor,
@@ -34,10 +34,29 @@ def shaw_attention(
 ) -> Tensor | AttentionOutput:
     """Attention with clipped relative positions in keys and values (Shaw et al.).
 
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., Hk, Lk, D)
+        One row for each key.
+    value : Tensor, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : Tensor, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
+        The a^K; None leaves the term out. k = 0 is legal.
+    rel_value : Tensor, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
+        The a^V; None leaves the term out. Its k may differ.
+    **keywords
+        Keywords of `attention`.
+
     Returns
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the tables too.
+
+    See Also
+    --------
+    attention : Has the common keywords.
 
     Examples
     --------
@@ -54,16 +73,34 @@ def shaw_attention(
 
 
 @shows_keywords((), _KEYWORDS, **MUSIC)
-@twin(relpos.relative_global_attention, TENSORS)
+@twin(relpos.relative_global_attention)
 def relative_global_attention(
     query: Tensor, key: Tensor, value: Tensor, rel_key: Tensor, **keywords: Any
 ) -> Tensor | AttentionOutput:
     """Relative attention of the Music Transformer, causal unless told otherwise.
 
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., Hk, Lk, D)
+        One row for each key.
+    value : Tensor, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
+        E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
+        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
+    **keywords
+        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
+
     Returns
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the table too.
+
+    See Also
+    --------
+    attention : Has the common keywords.
 
     Examples
     --------
@@ -81,7 +118,7 @@ def relative_global_attention(
 
 
 @shows_keywords((), _KEYWORDS, **TRANSFORMER_XL)
-@twin(relpos.transformer_xl_attention, TENSORS)
+@twin(relpos.transformer_xl_attention)
 def transformer_xl_attention(
     query: Tensor,
     key: Tensor,
@@ -93,10 +130,32 @@ def transformer_xl_attention(
 ) -> Tensor | AttentionOutput:
     """Relative attention of Transformer-XL, with memory; also of Conformer and XLNet.
 
+    Parameters
+    ----------
+    query : Tensor, (..., H, Lq, D)
+        One row for each query.
+    key : Tensor, (..., Hk, Lk, D)
+        One row for each key, those of the memory first.
+    value : Tensor, (..., Hk, Lk, Dv)
+        What each key has to give.
+    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
+        The projected sinusoids, rows ascending in relative position from -(Lk-1).
+        R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
+        (Conformer). A table of any other length needs `min_relative_position`.
+    pos_bias_u, pos_bias_v : Tensor, (D,), (H, D) or (..., H, D), or None
+        Biases u of the content term and v of the position term; None leaves one out.
+    **keywords
+        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
+        -(Lk-1) and `beyond` "raise" by default.
+
     Returns
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the table and the biases too.
+
+    See Also
+    --------
+    attention : Has the common keywords.
 
     Examples
     --------

@@ -1,0 +1,194 @@
+"""Docstrings of functions on tensors and dask arrays: in the source, and completed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from docstrings import SECTIONS, entries
+
+import relpos
+from relpos._twins import sections, twin
+
+ROOT = Path(relpos.__file__).parent
+ROOMS = ("torch", "torch/nn", "sharded")
+#: The constructor that nobody calls, and two forms of a call described by name.
+EXCEPT = ("sharded.ShardedContext", "torch/nn.RelPartialLearnableMultiHeadAttn.forward")
+ARGUMENTS = ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg")
+
+
+def public(room):
+    """The definitions of a room's public names, as editors read them."""
+    imported = [
+        (node.module, alias.name)
+        for node in ast.parse((ROOT / room / "__init__.py").read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == alias.asname
+    ]
+    for module, name in imported:
+        path = ROOT.parent.joinpath(*module.split(".")).with_suffix(".py")
+        if path.exists():  # no module of its own, such as relpos.torch.nn
+            found = {n.name: n for n in ast.parse(path.read_text()).body if named(n)}
+            yield name, found[name]
+
+
+def named(node):
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)
+
+
+def functions(room):
+    """Public functions, constructors and methods: a name, the arguments, the text."""
+    for name, node in public(room):
+        if isinstance(node, ast.FunctionDef):
+            yield f"{room}.{name}", node, ast.get_docstring(node)
+            continue
+        for method in node.body:
+            if not isinstance(method, ast.FunctionDef):
+                continue
+            if method.name == "__init__":
+                yield f"{room}.{name}", method, ast.get_docstring(node)
+            elif not method.name.startswith("_") and ast.get_docstring(method):
+                text = ast.get_docstring(method)
+                yield f"{room}.{name}.{method.name}", method, text
+
+
+CASES = [c for room in ROOMS for c in functions(room) if c[0] not in EXCEPT]
+every_function = pytest.mark.parametrize(
+    "name, node, text", [pytest.param(*case, id=case[0]) for case in CASES]
+)
+
+
+def test_all_rooms_are_read():
+    assert {name.rpartition(".")[0] for name, *_ in CASES} >= {*ROOMS}
+    assert len(CASES) > 40
+
+
+@every_function
+def test_the_source_describes_all_parameters(name, node, text):
+    found = []
+    for kind in ARGUMENTS:
+        some = getattr(node.args, kind)
+        found += some if isinstance(some, list) else [some] if some else []
+    wanted = [argument.arg for argument in found if argument.arg != "self"]
+    described = entries(sections(text).get("Parameters", ""))
+    assert sorted(described) == sorted(wanted)
+
+
+@every_function
+def test_the_source_describes_what_comes_back(name, node, text):
+    nothing = node.name == "__init__" or (
+        isinstance(node.returns, ast.Constant) and node.returns.value is None
+    )
+    assert ("Returns" in sections(text)) != nothing
+
+
+# ---- what `twin` makes of it ---------------------------------------------------------
+
+
+def original():
+    """Return a number.
+
+    .. math:: y = 1
+
+    Returns
+    -------
+    int
+        In the words of the original.
+
+    Raises
+    ------
+    MemoryError
+        Never.
+
+    See Also
+    --------
+    other : Not for the twin.
+
+    Notes
+    -----
+    Of the original.
+
+    References
+    ----------
+    .. [1] Somebody.
+    """
+
+
+def test_a_twin_has_the_rest_from_the_function_that_it_repeats():
+    @twin(original)
+    def function():
+        """Return a tensor.
+
+        Returns
+        -------
+        Tensor
+            In its own words.
+
+        Examples
+        --------
+        >>> 1
+        1
+        """
+
+    found, whole = sections(function.__doc__), sections(original.__doc__)
+    assert found == {
+        "": "Return a tensor.\n\n.. math:: y = 1",
+        "Returns": "Tensor\n    In its own words.",
+        "Raises": whole["Raises"],
+        "See Also": f"{__name__}.original : The same on NumPy arrays.",
+        "Notes": whole["Notes"],
+        "References": whole["References"],
+        "Examples": ">>> 1\n1",
+    }
+    assert [*found][1:] == [title for title in SECTIONS if title in found]
+
+
+def test_what_a_twin_says_itself_stands():
+    @twin(original)
+    def function():
+        """Return a tensor.
+
+        .. math:: y = 2
+
+        See Also
+        --------
+        another : Of the twin.
+
+        Notes
+        -----
+        Of the twin.
+        """
+
+    found = sections(function.__doc__)
+    assert found[""] == "Return a tensor.\n\n.. math:: y = 2"
+    assert found["Notes"] == "Of the twin."
+    assert found["See Also"].splitlines()[0] == "another : Of the twin."
+    assert "Returns" not in found  # never from the original: editors do not see it
+
+
+@pytest.mark.parametrize(
+    "room, needs",
+    [pytest.param("torch", "torch", marks=pytest.mark.torch), ("sharded", "dask")],
+)
+def test_help_shows_what_the_source_says(room, needs):
+    pytest.importorskip(needs)
+    module = importlib.import_module(f"relpos.{room}")
+    for name, node in public(room):
+        shown = sections(inspect.getdoc(getattr(module, name)))
+        for title, body in sections(ast.get_docstring(node)).items():
+            if title == "":
+                assert shown[title].startswith(body)
+            else:
+                assert body in shown[title]
+
+
+def test_all_twins_are_of_the_function_of_their_name():
+    for room in ROOMS:
+        for name, node in public(room):
+            for decorator in node.decorator_list:
+                if ast.unparse(decorator).startswith("twin("):
+                    assert ast.unparse(decorator) == f"twin(relpos.{name})"
