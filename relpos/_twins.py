@@ -11,8 +11,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Sections that a function has from the one it repeats, and all in numpydoc's order.
 _DERIVED = ("Raises", "Notes", "References")
-_ORDER = ("Parameters", "Returns", "Raises", "See Also", "Notes", "References")
-_ORDER += ("Examples",)
+_ORDER = (
+    *("Parameters", "Returns", "Raises", "See Also"),
+    *("Notes", "References", "Examples"),
+)
 
 
 def twin(original: Callable[..., Any]) -> Callable[[Function], Function]:

@@ -20,7 +20,8 @@ class TransformerXLGradients(NamedTuple):
     w : ndarray, (Lq, B, d_model)
     r : ndarray, shape of `r`
     mems : ndarray, (M, B, d_model), or None
-        None where no memory was given.
+        None where no memory was given. Transformer-XL stops the gradient at the
+        memory: leave it unused for that.
 
     See Also
     --------
@@ -52,7 +53,8 @@ class SharedBiasGradients(NamedTuple):
     r : ndarray, shape of `r`
     r_w_bias, r_r_bias : ndarray, (n_head, d_head)
     mems : ndarray, (M, B, d_model), or None
-        None where no memory was given.
+        None where no memory was given. Transformer-XL stops the gradient at the
+        memory: leave it unused for that.
 
     See Also
     --------

@@ -35,6 +35,10 @@ class LearnedAPE(Module):
 
     .. math:: y_n = W_n, \quad n = 0, \dots, seq - 1
 
+    `backward` adds the gradient of the weight; x has none.
+
+    .. math:: \bar W_n = \bar y_n
+
     Parameters
     ----------
     max_seq_len : int
@@ -138,10 +142,6 @@ class LearnedAPE(Module):
         return self._remember(self.embedding(positions))
 
     def _backward(self, grad: Array) -> None:
-        r"""Add the gradient of the weight; x has none.
-
-        .. math:: \bar W_n = \bar y_n
-        """
         self.embedding.backward(grad)
 
 
@@ -155,6 +155,10 @@ class SinusoidalEncoding(Module):
         P_{n, 2c + 1} = \cos\left(n / 10000^{2c / E}\right)
 
     with angles in radians and E = embed_size.
+
+    `backward` returns the gradient of x, which is `grad_out`.
+
+    .. math:: \bar x = \bar y
 
     Parameters
     ----------
@@ -255,9 +259,5 @@ class SinusoidalEncoding(Module):
         return self._remember(array + table)
 
     def _backward(self, grad: Array) -> Array:
-        r"""Return the gradient of x, which is `grad_out`.
-
-        .. math:: \bar x = \bar y
-        """
         result: Array = grad
         return result

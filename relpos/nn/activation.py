@@ -24,6 +24,10 @@ class ReLU(Module):
 
     .. math:: y = \max(x, 0)
 
+    `backward` returns the gradient of x, which is 0 where x is at most 0.
+
+    .. math:: \bar x = \bar y \, [x > 0]
+
     Parameters
     ----------
     rng : optional
@@ -88,10 +92,6 @@ class ReLU(Module):
         return self._remember(out, out)
 
     def _backward(self, grad: Array, out: Any) -> Array:
-        r"""Return the gradient of x, which is 0 where x is at most 0.
-
-        .. math:: \bar x = \bar y \, [x > 0]
-        """
         result: Array = np.multiply(grad, out > 0, out=np.empty_like(grad))
         return result
 
@@ -103,6 +103,13 @@ class GELU(Module):
 
         y = \frac{x}{2} (1 + t), \quad
         t = \tanh\!\left(\sqrt{2 / \pi} \, (x + 0.044715 \, x^3)\right)
+
+    `backward` returns the gradient of x.
+
+    .. math::
+
+        \bar x = \frac{\bar y}{2} \left(1 + t + x (1 - t^2) \sqrt{2 / \pi}
+        \, (1 + 0.134145 \, x^2)\right)
 
     Parameters
     ----------
@@ -181,13 +188,6 @@ class GELU(Module):
         return self._remember(out, array, step)
 
     def _backward(self, grad: Array, x: Any, step: Any) -> Array:
-        r"""Return the gradient of x.
-
-        .. math::
-
-            \bar x = \frac{\bar y}{2} \left(1 + t + x (1 - t^2) \sqrt{2 / \pi}
-            \, (1 + 0.134145 \, x^2)\right)
-        """
         slope = np.multiply(x, x, out=np.empty_like(x))
         slope *= 3 * 0.044715
         slope += 1

@@ -30,6 +30,13 @@ class DynamicPositionBias(DistanceBias):
     It has `depth` hidden layers of `dim` with x sigmoid(x) after each, then `heads`
     outputs.
 
+    `backward` adds the parameters' gradients; distances have none.
+
+    Through each hidden layer, with z what its matrix gave and
+    :math:`\sigma(z) = 1 / (1 + e^{-z})`,
+
+    .. math:: \bar z = \bar y \; \sigma(z) (1 + z (1 - \sigma(z)))
+
     Parameters
     ----------
     dim, heads, depth : int
@@ -114,13 +121,6 @@ class DynamicPositionBias(DistanceBias):
         return np.ascontiguousarray(self.mlp[-1](x).T), slopes
 
     def _backward(self, grad: Array, slopes: Any) -> None:
-        r"""Add the parameters' gradients; distances have none.
-
-        Through each hidden layer, with z what its matrix gave and
-        :math:`\sigma(z) = 1 / (1 + e^{-z})`,
-
-        .. math:: \bar z = \bar y \; \sigma(z) (1 + z (1 - \sigma(z)))
-        """
         grad = self.mlp[-1].backward(grad.T)
         for (layer,), slope in zip(self.mlp[-2::-1], slopes[::-1], strict=True):
             grad = layer.backward(grad * slope)

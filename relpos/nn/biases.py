@@ -28,6 +28,10 @@ class ALiBi(DistanceBias):
 
     .. math:: b_{h, r} = -m_h |r|
 
+    `backward` adds the gradient of the slopes, where they are learned.
+
+    .. math:: \bar m_h = -\sum_r \bar b_{h, r} |r|
+
     Parameters
     ----------
     num_heads : int
@@ -87,10 +91,6 @@ class ALiBi(DistanceBias):
         return (alibi_bias(slopes, length),)
 
     def _backward(self, grad: Array) -> None:
-        r"""Add the gradient of the slopes, where they are learned.
-
-        .. math:: \bar m_h = -\sum_r \bar b_{h, r} |r|
-        """
         if self.slopes is not None:
             self.slopes.add_grad(alibi_bias_backward(grad))
 
@@ -99,6 +99,10 @@ class T5Bias(DistanceBias):
     r"""A learned number of each head for each bucket of distances.
 
     .. math:: b_{h, r} = rel\_bias_{bucket(r), h}
+
+    `backward` adds the gradient of the weight.
+
+    .. math:: \bar w_{t, h} = \sum_{r:\; bucket(r) = t} \bar b_{h, r}
 
     Parameters
     ----------
@@ -176,10 +180,6 @@ class T5Bias(DistanceBias):
         return (t5_bias(self.rel_bias.data, length, **self._buckets),)
 
     def _backward(self, grad: Array) -> None:
-        r"""Add the gradient of the weight.
-
-        .. math:: \bar w_{t, h} = \sum_{r:\; bucket(r) = t} \bar b_{h, r}
-        """
         self.rel_bias.add_grad(t5_bias_backward(grad, **self._buckets))
 
 
@@ -187,6 +187,10 @@ class LearnedBias(DistanceBias):
     r"""A learned number of each head for each relative position, clipped.
 
     .. math:: b_{h, r} = rel\_bias_{h, clip(r, -k, k) + k}
+
+    `backward` adds the gradient of the table.
+
+    .. math:: \bar t_{h, c} = \sum_{r:\; clip(r, -k, k) + k = c} \bar b_{h, r}
 
     Parameters
     ----------
@@ -251,8 +255,4 @@ class LearnedBias(DistanceBias):
         return table[:, columns], columns
 
     def _backward(self, grad: Array, columns: Any) -> None:
-        r"""Add the gradient of the table.
-
-        .. math:: \bar t_{h, c} = \sum_{r:\; clip(r, -k, k) + k = c} \bar b_{h, r}
-        """
         self.rel_bias.add_grad(fold_rows(grad.T, columns, 2 * self._reach + 1).T)

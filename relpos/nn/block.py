@@ -34,6 +34,12 @@ class TransformerLayer(Module):
     with `pre_norm`; without, :math:`x' = norm_1(x + attention(x))` and the same for y.
     Dropout acts on the weights, on what comes out of both, and inside the network.
 
+    `backward` adds the parameters' gradients and returns that of x.
+
+    .. math:: \bar x = attention'(feed\_forward'(\bar y))
+
+    each with its way around.
+
     Parameters
     ----------
     d_model, num_heads : int
@@ -163,10 +169,4 @@ class TransformerLayer(Module):
         return self._remember(self.feed_forward(self.attention(x, **keywords)))
 
     def _backward(self, grad: Array) -> Any:
-        r"""Add the parameters' gradients and return that of x.
-
-        .. math:: \bar x = attention'(feed\_forward'(\bar y))
-
-        each with its way around.
-        """
         return self.attention.backward(self.feed_forward.backward(grad))

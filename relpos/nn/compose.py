@@ -54,6 +54,10 @@ class Sequential(Module):
 
     .. math:: y = f_n(\dots f_2(f_1(x)))
 
+    `backward` calls the layers' `backward` from the last to the first.
+
+    .. math:: \bar x = f_1'(\dots f_n'(\bar y))
+
     Parameters
     ----------
     *layers : Module
@@ -137,10 +141,6 @@ class Sequential(Module):
         return self._remember(as_array("x", result))
 
     def _backward(self, grad: Array) -> Any:
-        r"""Call the layers' `backward` from the last to the first.
-
-        .. math:: \bar x = f_1'(\dots f_n'(\bar y))
-        """
         for layer in reversed(self._layers()):
             grad = layer.backward(grad)
         return grad
@@ -153,6 +153,13 @@ class Residual(Module):
 
         y = x + dropout(f(norm(x))) \;\text{ with } pre\_norm, \quad
         y = norm(x + dropout(f(x))) \;\text{ without}
+
+    `backward` adds the parameters' gradients and returns that of x: both ways, added
+    up.
+
+    .. math:: \bar x = \bar y + norm'(f'(dropout'(\bar y)))
+
+    with `pre_norm`; without, y's gradient first goes back through the norm.
 
     Parameters
     ----------
@@ -267,12 +274,6 @@ class Residual(Module):
         return self._remember(out, branch.ndim)
 
     def _backward(self, grad: Array, ndim: Any) -> Any:
-        r"""Add the parameters' gradients and return that of x: both ways, added up.
-
-        .. math:: \bar x = \bar y + norm'(f'(dropout'(\bar y)))
-
-        with `pre_norm`; without, y's gradient first goes back through the norm.
-        """
         if self.norm and not self.pre_norm:
             grad = self.norm.backward(grad)
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated

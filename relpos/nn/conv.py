@@ -69,6 +69,20 @@ class ConvPositionEmbedding(Module):
     with zeros around the sequence. The channels fall into `groups` that do not see each
     other, and each tap has a length g_t of its own. The result is to be added to x.
 
+    `backward` adds the parameters' gradients and returns that of x.
+
+    With :math:`g_n = \bar e_n \, GELU'` at what the convolution gave,
+
+    .. math::
+
+        \bar b = \sum_n g_n, \quad
+        \bar W_t = \sum_n g_n x_{n + t - \lfloor k/2 \rfloor}^T, \quad
+        \bar x_m = \sum_t W_t^T g_{m - t + \lfloor k/2 \rfloor}
+
+        \bar g_t = \langle \bar W_t, V_t \rangle / \lVert V_t \rVert, \quad
+        \bar V_t = \frac{g_t}{\lVert V_t \rVert} \left(\bar W_t - \bar g_t
+        \frac{V_t}{\lVert V_t \rVert}\right)
+
     Parameters
     ----------
     embed_dim : int
@@ -189,20 +203,6 @@ class ConvPositionEmbedding(Module):
         return self._remember(y, padded, slope, tokens)
 
     def _backward(self, grad: Array, padded: Any, slope: Any, tokens: Any) -> Array:
-        r"""Add the parameters' gradients and return that of x.
-
-        With :math:`g_n = \bar e_n \, GELU'` at what the convolution gave,
-
-        .. math::
-
-            \bar b = \sum_n g_n, \quad
-            \bar W_t = \sum_n g_n x_{n + t - \lfloor k/2 \rfloor}^T, \quad
-            \bar x_m = \sum_t W_t^T g_{m - t + \lfloor k/2 \rfloor}
-
-            \bar g_t = \langle \bar W_t, V_t \rangle / \lVert V_t \rVert, \quad
-            \bar V_t = \frac{g_t}{\lVert V_t \rVert} \left(\bar W_t - \bar g_t
-            \frac{V_t}{\lVert V_t \rVert}\right)
-        """
         weight = self._weight()
         size = weight.shape[-1]
         grad = grad * slope

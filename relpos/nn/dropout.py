@@ -26,6 +26,10 @@ class Dropout(Module):
         y = \frac{x \, z}{1 - p} \;\text{ while training, each z 0 with probability p,
         else 1,} \quad y = x \;\text{ after } eval()
 
+    `backward` returns the gradient of x: zero where x was dropped.
+
+    .. math:: \bar x = \bar y \, z / (1 - p)
+
     Parameters
     ----------
     p : float, default 0.5
@@ -101,9 +105,5 @@ class Dropout(Module):
         return self._remember(array if factor is None else array * factor, factor)
 
     def _backward(self, grad: Array, factor: Any) -> Array:
-        r"""Return the gradient of x: zero where x was dropped.
-
-        .. math:: \bar x = \bar y \, z / (1 - p)
-        """
         result: Array = grad if factor is None else grad * factor
         return result

@@ -26,6 +26,10 @@ class Embedding(Module):
 
     .. math:: y_{..., :} = W_{indices_{...}, :}
 
+    `backward` adds the gradient of the weight; numbers have none.
+
+    .. math:: \bar W_{t, :} = \sum_{n:\; indices_n = t} \bar y_{n, :}
+
     Parameters
     ----------
     num_embeddings, embedding_dim : int
@@ -108,8 +112,4 @@ class Embedding(Module):
         return self._remember(gather(table, index, "indices"), index.copy())
 
     def _backward(self, grad: Array, index: Any) -> None:
-        r"""Add the gradient of the weight; numbers have none.
-
-        .. math:: \bar W_{t, :} = \sum_{n:\; indices_n = t} \bar y_{n, :}
-        """
         self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))

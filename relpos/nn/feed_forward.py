@@ -28,6 +28,12 @@ class FeedForward(Module):
 
     .. math:: y = W_2 \, dropout(f(W_1 x + b_1)) + b_2
 
+    `backward` adds the parameters' gradients and returns that of x.
+
+    .. math:: \bar x = W_1^T \left(f'(W_1 x + b_1) \; W_2^T \bar y\right)
+
+    without dropout.
+
     Parameters
     ----------
     d_model : int
@@ -130,12 +136,6 @@ class FeedForward(Module):
         return self._remember(out)
 
     def _backward(self, grad: Array) -> Array:
-        r"""Add the parameters' gradients and return that of x.
-
-        .. math:: \bar x = W_1^T \left(f'(W_1 x + b_1) \; W_2^T \bar y\right)
-
-        without dropout.
-        """
         inner = self.dropout.backward(self.linear2.backward(grad))
         grad_x: Array = self.linear1.backward(self.activation.backward(inner))
         return grad_x

@@ -32,6 +32,12 @@ class FIRE(Position):
 
     with p the position of query i and r that of key j relative to it.
 
+    `backward` adds the parameters' gradients.
+
+    .. math:: \bar b2_h = \sum_{ij} \bar b_{hij}
+
+    is the simplest of them; `relpos.fire_bias_backward` has the others.
+
     Parameters
     ----------
     num_heads : int
@@ -152,12 +158,6 @@ class FIRE(Position):
         return self._remember(bias, query_offset)
 
     def _backward(self, grad: Array, offset: Any) -> None:
-        r"""Add the parameters' gradients.
-
-        .. math:: \bar b2_h = \sum_{ij} \bar b_{hij}
-
-        is the simplest of them; `relpos.fire_bias_backward` has the others.
-        """
         network = self.arguments(0, 0)
         found = fire_bias_backward(grad, **network, query_offset=offset)
         self.add_gradients(found, 0, 0)

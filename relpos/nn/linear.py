@@ -84,6 +84,16 @@ class Linear(Module):
 
     .. math:: y = x W^T + b
 
+    `backward` adds the parameters' gradients and returns that of x.
+
+    .. math::
+
+        \bar W = \bar y^T x, \quad \bar b = \sum_n \bar y_n, \quad
+        \bar x = \bar y W
+
+    with one row n for each vector that was mapped. A row of zeros in `grad_out`
+    adds nothing, even if x is nan there.
+
     Parameters
     ----------
     in_features, out_features : int
@@ -183,16 +193,6 @@ class Linear(Module):
         return self._remember(affine(array, weight, bias), array)
 
     def _backward(self, grad: Array, x: Any) -> Array:
-        r"""Add the parameters' gradients and return that of x.
-
-        .. math::
-
-            \bar W = \bar y^T x, \quad \bar b = \sum_n \bar y_n, \quad
-            \bar x = \bar y W
-
-        with one row n for each vector that was mapped. A row of zeros in `grad_out`
-        adds nothing, even if x is nan there.
-        """
         grad_x, grad_weight, grad_bias = affine_gradients(grad, x, self.weight.data)
         self.weight.add_grad(grad_weight)
         if self.bias is not None:
@@ -204,6 +204,16 @@ class LayerNorm(Module):
     r"""Normalisation of the last axis, as `torch.nn.LayerNorm`.
 
     .. math:: y = \frac{x - mean(x)}{\sqrt{var(x) + eps}} \, w + b
+
+    `backward` adds the parameters' gradients and returns that of x.
+
+    .. math::
+
+        \bar w = \sum_n \bar y_n z_n, \quad \bar b = \sum_n \bar y_n, \quad
+        \bar x = \frac{g - mean(g) - z \, mean(g z)}{\sqrt{var(x) + eps}}
+
+    with z the normalised row and g = w times its gradient. A row of zeros in
+    `grad_out` adds nothing, even if x is nan there.
 
     Parameters
     ----------
@@ -292,16 +302,6 @@ class LayerNorm(Module):
         return self._remember(out, normed, deviation)
 
     def _backward(self, grad: Array, normed: Any, deviation: Any) -> Array:
-        r"""Add the parameters' gradients and return that of x.
-
-        .. math::
-
-            \bar w = \sum_n \bar y_n z_n, \quad \bar b = \sum_n \bar y_n, \quad
-            \bar x = \frac{g - mean(g) - z \, mean(g z)}{\sqrt{var(x) + eps}}
-
-        with z the normalised row and g = w times its gradient. A row of zeros in
-        `grad_out` adds nothing, even if x is nan there.
-        """
         if not ((deviation > 0) & (deviation < np.inf)).all():
             live = grad.any(-1, keepdims=True)  # to select by: 0 * nan would be nan
             normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)

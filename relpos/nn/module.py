@@ -318,7 +318,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            The layer has not been called.
+            The layer has not been called, or its class has no gradient of its own.
         TypeError
             `grad_out` is not floating.
         ValueError
@@ -327,7 +327,13 @@ class Module:
         See Also
         --------
         relpos.AttentionContext.backward : Has the formulas of the attention inside.
+        Linear : Has its formulas, as each layer has its own.
         """
+        if type(self)._backward is Module._backward:
+            raise RuntimeError(
+                f"{type(self).__name__}.backward: the class has no gradient of its "
+                "own; write a method `backward` that calls those of its layers"
+            )
         return self._backward(*self._recall(grad_out))
 
     def _backward(self, grad: Array, *saved: Any) -> Any:

@@ -27,6 +27,11 @@ class Rotary(Position):
         y_a = a \cos\theta - b \sin\theta, \quad y_b = b \cos\theta + a \sin\theta,
         \quad \theta_{n,c} = n \, base^{-2c/D}
 
+    `backward` returns the gradient of x: that of the result, turned back.
+
+    .. math:: \bar a = \bar y_a \cos\theta + \bar y_b \sin\theta, \quad
+              \bar b = \bar y_b \cos\theta - \bar y_a \sin\theta
+
     Parameters
     ----------
     head_dim : int
@@ -124,11 +129,6 @@ class Rotary(Position):
         return self._remember(self.rotate(array, first), first)
 
     def _backward(self, grad: Array, first: Any) -> Array:
-        r"""Return the gradient of x: that of the result, turned back.
-
-        .. math:: \bar a = \bar y_a \cos\theta + \bar y_b \sin\theta, \quad
-                  \bar b = \bar y_b \cos\theta - \bar y_a \sin\theta
-        """
         return self.rotate(grad, first, inverse=True)
 
     def rotate(self, x: Array, offset: Any = 0, inverse: bool = False) -> Array:

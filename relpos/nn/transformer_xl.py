@@ -313,11 +313,9 @@ class RelPartialLearnableMultiHeadAttn(Module):
     def _backward(
         self, grad: Array, context: Any, total: Any, r_shape: Any, with_memory: Any
     ) -> TransformerXLGradients | SharedBiasGradients:
-        """Return ``(w, r, mems)``, as the call had them.
+        """Add the parameters' gradients and return those of the inputs, in call order.
 
-        Where the model owns the biases, ``(w, r, r_w_bias, r_r_bias, mems)``; mems is
-        None where none were given. Transformer-XL stops the gradient at the memory:
-        leave it unused for that.
+        Those of the biases are among them where the model owns these.
         """
         if not self.pre_lnorm:
             grad = self.layer_norm.backward(grad)

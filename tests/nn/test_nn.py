@@ -230,6 +230,11 @@ def test_models_of_layers():
     ]
 
 
+def test_a_model_without_a_backward_of_its_own_says_so():
+    with pytest.raises(RuntimeError, match=r"^Pair\.backward: .*no gradient of its"):
+        Pair().backward(np.ones(2))
+
+
 def test_a_parameter_stays_one():
     """What is refused changes nothing; another parameter or None may take its place."""
     layer = nn.Linear(2, 2, rng=0)

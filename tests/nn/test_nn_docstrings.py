@@ -28,6 +28,11 @@ METHODS = {
     or (method in vars(thing) and not method.startswith("_"))
     if inspect.isfunction(getattr(thing, method))
 }
+#: Layers whose gradients are mostly those of `relpos.attention`.
+ATTENTION = {
+    *("RelativeGlobalAttention", "ShawAttention", "RelPartialLearnableMultiHeadAttn"),
+    *("MultiheadAttention", "ConformerRelPositionAttention"),
+}
 #: These compute nothing.
 NO_FORMULA = {"Module", "Parameter", "Position", "load_file"}
 #: Nothing that somebody has proposed.
@@ -97,8 +102,13 @@ def test_formula_and_paper(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_has_a_gradient_of_its_own(name):
+def test_a_layer_has_a_gradient_of_its_own_and_its_formula(name):
+    """Those of attention are formulas of `relpos.AttentionContext.backward`."""
     assert LAYERS[name]._backward is not nn.Module._backward
+    formulas = r"\bar" in sections(LAYERS[name])[""]
+    assert formulas != (name in ATTENTION)
+    also = sections(nn.Module.backward)["See Also"]
+    assert "relpos.AttentionContext.backward" in also
 
 
 @pytest.mark.parametrize("name", PUBLIC)
