@@ -29,6 +29,12 @@ def table(rng, lq, lk, *columns):
     return normal(rng, H, 2 * lk - 1, *columns)
 
 
+def with_run(labels):
+    """Give equal labels to neighbours, as a grid has them: to two whole vectors."""
+    labels[..., 10:50] = labels[..., 10:11]
+    return labels
+
+
 #: Operand -> (rng, lq, lk) to its keywords, in float64.
 OPERANDS = {
     "attn_mask": lambda rng, lq, lk: {"attn_mask": normal(rng, B, H, lq, lk)},
@@ -48,7 +54,7 @@ OPERANDS = {
     "sinks": lambda rng, lq, lk: {"sinks": normal(rng, H)},
     "log_decay": lambda rng, lq, lk: {"log_decay": -np.abs(normal(rng, B, H, lk))},
     "labels": lambda rng, lq, lk: {
-        "labels": rng.integers(-1, 4, (B, lq, lk)),
+        "labels": with_run(rng.integers(-1, 4, (B, lq, lk))),
         "rel_key": normal(rng, 4, D),
         "rel_value": normal(rng, 4, DV),
     },
