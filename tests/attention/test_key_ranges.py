@@ -208,6 +208,21 @@ def test_masks_repeated_along_any_axis_give_the_same_bits(rng, axes):
         assert_bitwise(x, y)
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("lq", [6, 90])
+def test_what_no_query_sees_may_be_nan(rng, path, lq):
+    lk = 400
+    given = problem(rng, lq, lk, path)
+    ranges = np.broadcast_to([100, 300], (lq, 2))
+    clean = differentiate(given, key_ranges=ranges)
+    for name in ("key", "value"):
+        given[name] = given[name].copy()
+        given[name][..., :100, :] = np.nan
+        given[name][..., 300:, :] = np.inf
+    for x, y in zip(differentiate(given, key_ranges=ranges), clean, strict=True):
+        assert_bitwise(x, y)
+
+
 def test_packed_documents_are_separate_calls(rng):
     lengths = [3, 70, 1, 200, 64]
     ids = np.repeat(np.arange(len(lengths)), lengths)

@@ -194,6 +194,18 @@ def test_shared_by_items_it_is_as_repeated(isa, dtype):
 # ---- what is hidden, and what is extreme ---------------------------------------------
 
 
+def test_used_twice_with_dropout_and_some_names(isa):
+    call = forgetting("float64")
+    settings = call.settings | {"dropout_p": 0.3, "rng": 4}
+    call = call._replace(settings=settings)
+    context = call.forward(return_context=True).context
+    once = context.backward(call.grad_out, grad_lse=call.grad_lse)
+    again = context.backward(call.grad_out, grad_lse=call.grad_lse, wrt=["log_decay"])
+    assert_bitwise(again.log_decay, once.log_decay)
+    assert again.query is None
+    assert_gradients_close(call.gradients(), call.truth())
+
+
 def test_the_first_step_and_those_nobody_passes_get_nothing(isa):
     call = forgetting("float64", batch=(), lq=6, lk=40)
     gradients = call._replace(settings=call.settings | {"query_offset": 10})

@@ -6,8 +6,8 @@ import dense_oracle
 import numpy as np
 import pytest
 from gradient_problems import Problem, check_everywhere
-from problems import DTYPES, PATHS, check, normal, qkv
-from tolerances import assert_bitwise, assert_close
+from problems import DTYPES, PATHS, cast, check, normal, qkv
+from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
 from relpos import _core
@@ -199,7 +199,45 @@ def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
         assert_close(got[name], want[name], "same_formula")
 
 
-# ---- memory, threads, hidden pairs --------------------------------------------------
+# ---- hidden pairs, dropout -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("dp", [3, 16])
+@pytest.mark.parametrize("lq, lk", SHAPES)
+def test_what_is_hidden_may_be_nan(isa, lq, lk, dp):
+    """A padded query's position query, with no gradient, and rows that nobody uses."""
+    inputs, keywords = problem(lq, lk, dp, 2 * lk + 1)
+    rng = np.random.default_rng(6)
+    arguments = named(inputs, keywords, is_causal=True)
+    poisoned = arguments | {n: arguments[n].copy() for n in keywords if "q" not in n}
+    poisoned["rel_key"][lk + 1 :] = np.nan  # the future
+    poisoned["position_query"] = keywords["position_query"].copy()
+    poisoned["position_query"][:, :, -1] = np.nan
+    grad = normal(rng, 2, 2, lq, 17)
+    grad[:, :, -1] = 0
+    results = []
+    for given in (arguments, poisoned):
+        result = relpos.attention(**given, return_context=True)
+        results.append((result.out, result.context.backward(grad)))
+    (want, exact), (got, found) = results
+    assert_close(got[:, :, :-1], want[:, :, :-1], "same_formula")
+    for name in ("query", "key", "value", "rel_key", "position_query"):
+        assert np.isfinite(getattr(found, name)).all(), name
+        assert_close(getattr(found, name), getattr(exact, name), "gradient")
+
+
+@both_dtypes
+def test_dropout_weights_and_a_context_used_twice(isa, dtype):
+    inputs, keywords = problem(40, 300, 16, 9)
+    settings = {"dropout_p": 0.3, "rng": 5, "is_causal": True}
+    arguments = cast(named(inputs, keywords), dtype) | settings
+    flags = {"return_lse": True, "return_weights": True, "return_context": True}
+    got = relpos.attention(**arguments, **flags)
+    assert_results_close(got, dense_oracle.attention(**arguments), "forward")
+    grad = normal(np.random.default_rng(7), *got.out.shape).astype(dtype)
+    first, second = (got.context.backward(grad) for _ in range(2))
+    assert_bitwise(first.position_query, second.position_query)
+    assert_bitwise(first.rel_key, second.rel_key)
 
 
 def test_gradients_equal_differences_of_the_forward():

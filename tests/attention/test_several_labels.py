@@ -175,6 +175,15 @@ def test_a_tuple_of_one_is_that_array(isa, dtype, lq):
         assert_bitwise(gradient, same.gradients()[name])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_change_no_bit(isa, dtype):
+    problem = grid(("rel_key", "rel_value", "rel_bias"), 18, 33).cast(dtype)
+    want, back = problem.forward(num_threads=1), problem.gradients(num_threads=1)
+    assert_bitwise(problem.forward(num_threads=3), want)
+    for name, gradient in problem.gradients(num_threads=3).items():
+        assert_bitwise(gradient, back[name])
+
+
 def test_minus_infinity_of_either_hides(isa):
     problem = grid(("rel_bias",))
     problem.inputs["rel_bias"][:, [2, 20]] = -np.inf
