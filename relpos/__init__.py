@@ -45,6 +45,7 @@ Examples
 """
 
 from importlib import import_module as _import_module
+from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
@@ -191,9 +192,10 @@ from relpos._names import publish as _publish
 
 __all__ = ["__version__", *_publish(globals())]
 
-# What few programs need is loaded when it is first named: modules, and functions by the
-# modules that have them.
+# What few programs need is loaded when it is first named: modules, two of which need a
+# package that may be absent, and functions by the modules that have them.
 _LATER = ("data", "nn", "plot", "recipes", "reference", "sharded", "torch", "ufuncs")
+_NEEDS = {"sharded": "dask", "torch": "torch"}
 _FUNCTIONS = {
     "compare": "relpos._compare.compare",
     "demo": "relpos._demo.programme",
@@ -220,7 +222,10 @@ else:
         if name in _FUNCTIONS:
             return getattr(_import_module(_FUNCTIONS[name]), name)
         if name in _LATER:
-            return _import_module(f"relpos.{name}")
+            try:
+                return _import_module(f"relpos.{name}")
+            except ImportError as exc:  # hasattr and inspect ask for an AttributeError
+                raise AttributeError(str(exc), obj=None) from exc
         problem = f"module 'relpos' has no attribute {name!r}"
         if sought := _suggestion(name):
             # obj: else the interpreter would add a guess of its own
@@ -228,5 +233,13 @@ else:
         raise AttributeError(problem)
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        return _find_spec(package) is not None
+    except (ImportError, ValueError):  # refused by a finder; a module without a spec
+        return False
+
+
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LATER, *_FUNCTIONS})
+    absent = {name for name, needed in _NEEDS.items() if not _is_installed(needed)}
+    return sorted({*__all__, *_LATER, *_FUNCTIONS} - absent)

@@ -96,14 +96,6 @@ def test_relpos_never_imports_torch():
     assert "torch" in dir(relpos)
 
 
-def test_without_torch_it_says_so():
-    code = "import sys; sys.modules['torch'] = None; import relpos; relpos.torch"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    last = done.stderr.strip().splitlines()[-1]
-    assert "ImportError: relpos.torch needs PyTorch" in last
-    assert "pip install" in last
-
-
 def test_the_compiler_is_loaded_by_those_who_compile():
     code = "import sys, relpos.torch; assert 'torch._dynamo' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
