@@ -176,7 +176,55 @@ def test_a_wrong_recorded_gradient_fails(monkeypatch, report, step, name):
     monkeypatch.setattr(recorded, "load", load)
     getattr(programme, step)(report)
     (bad,) = [check for check in report.checks if not check["passed"]]
-    assert bad["name"] == "largest of these, gradients in float64"
+    assert bad["name"] == "worst of these, gradients in float64"
+
+
+@pytest.mark.parametrize("name", recorded.CASES)
+def test_float32_keeps_the_limit_of_its_roundings(isa, name):
+    """Every instruction set adds in an order of its own."""
+    case = recorded.load(name)
+    gap, _ = recorded.differences(name, case, np.float32)
+    allowed = recorded.limit(name, case, np.float32)
+    assert gap <= allowed
+    assert allowed < 1e-5 * np.abs(case["context"]).max()
+
+
+def test_the_limit_of_roundings_grows_with_the_scores():
+    case = recorded.load("t5_decoder")
+    allowed = recorded.limit("t5_decoder", case, np.float32)
+    louder = case | {"query": 4 * case["query"]}
+    assert recorded.limit("t5_decoder", louder, np.float32) > 1.5 * allowed
+
+
+@pytest.mark.parametrize("name", ["t5_decoder", "conformer", "dinov3_rotary"])
+def test_an_output_beyond_its_limit_fails(monkeypatch, report, name):
+    """The case is shown, although gaps of other cases may be larger."""
+    case = recorded.load(name)
+    allowed = recorded.limit(name, case, np.float32)
+    case["context"].flat[3] += 3 * allowed
+    untouched = recorded.load
+    monkeypatch.setattr(
+        recorded, "load", lambda asked: case if asked == name else untouched(asked)
+    )
+    programme.recorded(report)
+    failed = {check["name"]: check for check in report.checks if not check["passed"]}
+    assert {*failed} == {f"worst of these, output in float{n}" for n in (32, 64)}
+    shown = failed["worst of these, output in float32"]
+    assert shown["limit"] == allowed
+    assert shown["value"] == pytest.approx(3 * allowed, rel=0.5)
+
+
+def test_no_number_fails(monkeypatch, report):
+    case = recorded.load("conformer")
+    case["context"].flat[3] = np.nan
+    untouched = recorded.load
+    monkeypatch.setattr(
+        recorded,
+        "load",
+        lambda asked: case if asked == "conformer" else untouched(asked),
+    )
+    programme.recorded(report)
+    assert sum(not check["passed"] for check in report.checks) == 2
 
 
 def test_every_scheme_keeps_its_limits(monkeypatch, report):
