@@ -19,10 +19,25 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
+try:
+    import setuptools
+except ImportError:  # newer Pythons make environments without it
+    sys.exit(
+        "setup.py needs setuptools, which is not installed; run `pip install "
+        "'setuptools>=77'`, or build with `pip install -e .`"
+    )
+
 import numpy
-from setuptools import Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
+
+# Python 3.11 makes environments with setuptools 65, which cannot read pyproject.toml:
+# build_ext needs nothing of it, and is the one command that such a version may run.
+IS_OLD = int(setuptools.__version__.partition(".")[0]) < 77
+if IS_OLD:
+    bdist_wheel = build_ext  # refused by OldDistribution
+else:
+    from setuptools.command.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
 LICENSE_NAME = "LICENSE-OpenBLAS.txt"
@@ -240,6 +255,22 @@ class BuildExt(build_ext):
             shutil.copy2(bundled_license(), folder / LICENSE_NAME)
 
 
+class OldDistribution(Distribution):
+    """Builds the extension, and refuses every other command."""
+
+    def parse_config_files(self, *args, **options):
+        """Leaves pyproject.toml alone."""
+
+    def run_commands(self):
+        if self.commands != ["build_ext"]:
+            sys.exit(
+                f"setup.py {' '.join(self.commands)}: got setuptools "
+                f"{setuptools.__version__}; expected 77 or newer; run `pip install "
+                "'setuptools>=77'`"
+            )
+        super().run_commands()
+
+
 class BdistWheel(bdist_wheel):
     """Adds the bill of materials, in PEP 770's folder, and gives files one mode."""
 
@@ -255,6 +286,7 @@ class BdistWheel(bdist_wheel):
 
 
 setup(
+    distclass=OldDistribution if IS_OLD else Distribution,
     ext_modules=[
         Extension(
             "relpos._core",

@@ -169,6 +169,43 @@ def last_line(done):
     return done.stderr.splitlines()[-1]
 
 
+#: How sitecustomize.py makes setuptools look: of Python 3.11's venv, of 3.12's.
+OLD = """
+import sys, setuptools
+setuptools.__version__ = "65.5.0"
+sys.modules["setuptools.command.bdist_wheel"] = None
+"""
+ABSENT = "import sys; sys.modules['setuptools'] = None"
+
+
+def test_an_old_setuptools_builds_the_extension_in_place(tree):
+    (tree / "pyproject.toml").write_text("[project]\nname = 3\n")  # not to be read
+    (tree / "sitecustomize.py").write_text(OLD)
+    (tree / "relpos").mkdir()
+    done, calls = build(tree, "build_ext", "--inplace", PYTHONPATH=str(tree))
+    assert done.returncode == 0, done.stderr
+    assert len(calls) == len(sources(tree)) + 1
+    assert [*(tree / "relpos").glob("_core.*.so")]
+
+
+@pytest.mark.parametrize("commands", [["bdist_wheel"], ["build_ext", "install"]])
+def test_an_old_setuptools_makes_nothing_else(tree, commands):
+    (tree / "sitecustomize.py").write_text(OLD)
+    done, calls = build(tree, *commands, PYTHONPATH=str(tree))
+    assert last_line(done) == (
+        f"setup.py {' '.join(commands)}: got setuptools 65.5.0; expected 77 or newer; "
+        "run `pip install 'setuptools>=77'`"
+    )
+    assert calls == []
+
+
+def test_without_setuptools_one_line_says_what_to_install(tree):
+    (tree / "sitecustomize.py").write_text(ABSENT)
+    line = last_line(build(tree, PYTHONPATH=str(tree))[0])
+    assert line.startswith("setup.py needs setuptools, which is not installed")
+    assert "pip install 'setuptools>=77'" in line
+
+
 @pytest.mark.parametrize("name", ["fast", "Release", "sanitize", "sanitize=address"])
 def test_an_unknown_build_is_refused_in_one_line(tree, name):
     done, calls = build(tree, RELPOS_BUILD=name)
