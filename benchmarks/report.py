@@ -11,11 +11,12 @@ from benchmarks.goals import (
     Goal,
     Record,
     fastest,
-    is_long,
     ratio,
     share_of_ours,
 )
+from benchmarks.readme import with_lines
 from benchmarks.results import Results
+from benchmarks.text import table
 
 __all__ = ["write"]
 
@@ -33,14 +34,6 @@ MODES = {
 }
 #: What prices are of.
 WAYS = {"forward": "forward", "forward+backward": "and backward"}
-#: What the README says, by schemes.
-SAID = {
-    ("music", "xl"): "Music Transformer and Transformer-XL",
-    ("shaw",): "Shaw's relative keys and values",
-    ("plain",): "attention without positions",
-}
-BEGIN = "<!-- written by python -m benchmarks --report -->"
-END = "<!-- end -->"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ALL_SHOWN = [1, 8, 1024, 64]
 
@@ -53,35 +46,6 @@ def write(results: Results, folder: Path = HERE) -> list[Path]:
     text = readme.read_text(encoding="utf-8")
     readme.write_text(with_lines(text, results), encoding="utf-8")
     return [path, readme]
-
-
-def with_lines(text: str, results: Results) -> str:
-    """The text with what is between the two marks written anew."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if not after:
-        raise ValueError(f"README.md: no lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{in_short(results)}\n{END}{after}"
-
-
-def in_short(results: Results) -> str:
-    """Three lines and a picture, for the README of the repository."""
-    rows = [row for row in results.rows.values() if is_long(row, *NAMES)]
-    lines = []
-    for schemes, said in SAID.items():
-        some = [row for row in rows if row["scheme"] in schemes]
-        every, ready = (
-            [best.ratio for row in some if (best := fastest(row, kind))]
-            for kind in (False, True)
-        )
-        if every and ready:
-            lines.append(
-                f"- {said}: {min(every):.1f} to {max(every):.1f} times as fast as the "
-                f"fastest peer,\n  at least {min(ready):.1f} times as fast as any "
-                "call that a library has ready."
-            )
-    picture = "![time of the fastest peer over that of relpos, against the length]"
-    return "\n".join([*lines, "", f"{picture}(benchmarks/pictures/ratios.svg)"])
 
 
 def page(results: Results, drawn: dict[str, str]) -> str:
@@ -153,13 +117,6 @@ clocks (their medians), and *of peak* counts useful operations only. What a libr
 compiles or prepares for a shape is not timed, and its allocator is tuned to keep what
 it frees. A *ready-made* peer is one call of a library's function; the others are loops
 over blocks, as one can write them in some lines around a library."""
-
-
-def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A table of markdown."""
-    cells = [*head]
-    rows = [cells, ["---"] * len(cells), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def goals_table(rows: list[Record]) -> str:

@@ -15,7 +15,7 @@ from relpos._bench.table import cpu_name
 
 __all__ = ["MEASURED", "Results", "facts", "stored_path"]
 
-#: A file for each model of CPU.
+#: A file for each model of CPU, and cpus.toml, which readme.py reads.
 MEASURED = Path(__file__).parent / "measured"
 PACKAGES = ("numpy", "torch", "jax")
 

@@ -1,10 +1,12 @@
-"""Rows as text for a terminal."""
+"""Rows as text for a terminal, and tables of Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from benchmarks.goals import Record, ratio
 
-__all__ = ["of_memory", "of_price", "of_row"]
+__all__ = ["of_memory", "of_price", "of_row", "table"]
 
 
 def of_row(row: Record) -> str:
@@ -45,3 +47,10 @@ def of_price(row: Record) -> str:
         f"{row['label']:<58}{row['figure']:7.3f} ({row['lowest']:.3f} to "
         f"{row['highest']:.3f}, {row['kept']} of {row['tried']} kept{target})"
     )
+
+
+def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """A table of markdown."""
+    cells = [*head]
+    rows = [cells, ["---"] * len(cells), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

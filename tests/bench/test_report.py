@@ -13,7 +13,15 @@ if not (ROOT / "benchmarks").exists():
     pytest.skip("no benchmarks beside tests/", allow_module_level=True)
 sys.path.append(str(ROOT))
 
-from benchmarks import __main__, compare, goals, grid, pictures, report  # noqa: E402
+from benchmarks import (  # noqa: E402
+    __main__,
+    compare,
+    goals,
+    grid,
+    pictures,
+    readme,
+    report,
+)
 from benchmarks.results import MEASURED, Results  # noqa: E402
 from benchmarks.rows import Spec  # noqa: E402
 from relpos._bench import price, table  # noqa: E402
@@ -112,26 +120,78 @@ def test_a_page_of_few_rows_is_a_page(results):
 def test_the_readme_gets_its_lines_between_the_marks(results, tmp_path, monkeypatch):
     drawn = {"a.svg": "a picture"}
     monkeypatch.setattr(pictures, "draw", lambda results, folder: drawn)
-    readme = tmp_path / "README.md"
-    readme.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
+    path = tmp_path / "README.md"
+    path.write_text(f"above\n{readme.BEGIN}\nold\n{readme.END}\nbelow\n")
     (tmp_path / "benchmarks").mkdir()
     page, same = report.write(results, tmp_path / "benchmarks")
-    assert same == readme
+    assert same == path
     assert page.read_text() == report.page(results, drawn)
-    above, *lines, last, below = readme.read_text().splitlines()
+    above, *lines, last, below = path.read_text().splitlines()
     assert (above, below) == ("above", "below")
-    assert (lines[0], last) == (report.BEGIN, report.END)
-    assert lines[1].startswith(
-        "- Music Transformer and Transformer-XL: 2.0 to 2.0 times"
-    )
-    assert lines[-1].endswith("(benchmarks/pictures/ratios.svg)")
+    assert (lines[0], last) == (readme.BEGIN, readme.END)
+    assert lines[1].endswith("| a CPU |")  # after those that the repository lists
+    assert lines[-1].endswith("on a CPU](benchmarks/pictures/ratios.svg)")
     with pytest.raises(ValueError, match="no lines"):
-        report.with_lines("a text without marks", results)
+        readme.with_lines("a text without marks", results)
 
 
-def test_the_readme_has_the_marks():
+CPUS = """
+[[cpu]]
+name = "another CPU"
+title = "Another"
+measured = "May 2025"
+lengths = [512]
+peers = "NumPy"
+music = [1.5, 1.25]
+xl = [3.0]
+
+[[cpu]]
+name = "a CPU"
+title = "This one"
+measured = "May 2025"
+lengths = [512]
+peers = "NumPy"
+plain = [9.0]
+"""
+
+
+def cells(text):
+    """The table of a text: its rows by their first cells."""
+    rows = re.findall(r"^\| (.*) \|$", text, re.M)
+    return {name: rest for name, *rest in (row.split(" | ") for row in rows)}
+
+
+def test_the_readme_s_table_has_a_column_for_each_cpu(results, tmp_path):
+    """Rows measured here replace the listed ratios; those of other CPUs stay."""
+    (tmp_path / "cpus.toml").write_text(CPUS)
+    between = f"{readme.BEGIN}{readme.END}\n"
+    alone = cells(readme.with_lines(between, results, tmp_path))
+    assert alone[""] == ["Another", "This one"]
+    assert [*alone.values()][2:] == [
+        ["1.25 to 3.00", "2.00 to 2.00"],
+        ["not measured", "2.00 to 2.00"],
+        ["not measured", "2.00 to 2.00"],
+        ["512", "256 to 4096"],
+        [
+            "3",
+            str(sum(goals.is_long(x, *readme.SCHEMES) for x in results.rows.values())),
+        ],
+        ["NumPy", "NumPy"],
+        ["May 2025", "January 2026"],
+    ]
+    results.facts["cpu"] = "a third CPU"
+    results.write(tmp_path / "third.json")
+    results.facts["cpu"] = "a CPU"
+    assert cells(readme.with_lines(between, results, tmp_path))[""] == [
+        "Another", "This one", "a third CPU"
+    ]  # fmt: skip
+
+
+def test_the_readme_is_written_from_what_is_stored():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert 0 < text.index(report.BEGIN) < text.index(report.END)
+    assert 0 < text.index(readme.BEGIN) < text.index(readme.END)
+    (path,) = MEASURED.glob("*.json")
+    assert readme.with_lines(text, Results.read(path)) == text
 
 
 def test_prices_are_a_table_with_their_targets(results):
