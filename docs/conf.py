@@ -1,9 +1,9 @@
 """The site: `python -m sphinx -W docs build/site`.
 
-`python -m http.server -d build/site` shows it. It needs ``pip install -e ".[docs]"``,
-Debian's libjs-mathjax, and no network. Pages of `relpos.torch` are made where torch is
-installed. What is made beside the pages that lie here (the API's pages, pictures) goes
-into docs/api and docs/_made, which git ignores.
+`python -m http.server -d build/site` shows it. The build needs no network, but what
+``pip install -e ".[docs,torch,dask]"`` installs: the pages of `relpos.torch` are made
+where torch is installed, and those of `relpos.sharded` where dask is. Other generated
+files (the API's pages, pictures) go into docs/api and docs/_made, which git ignores.
 """
 
 import os
@@ -24,19 +24,12 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # MathJax 3 as a part of the site
     "numpydoc",
     "myst_parser",
     "nbsphinx",
     "sphinx_design",
-    *(
-        "api",
-        "links",
-        "mathjax",
-        "notebooks",
-        "pictures",
-        "schemes",
-        "shown",
-    ),  # _extensions/
+    *("api", "links", "notebooks", "pictures", "schemes", "shown"),  # _extensions/
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 
@@ -53,7 +46,8 @@ numpydoc_xref_param_type = False
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-myst_update_mathjax = False  # mathjax.py says what version 2 needs
+myst_update_mathjax = False  # nbsphinx says where formulas are
+mathjax3_config = {"options": {"enableMenu": False}}  # it would load from other hosts
 
 nbsphinx_execute = "never"  # docs/notebooks/run.py does
 nbsphinx_requirejs_path = ""

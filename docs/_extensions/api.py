@@ -6,7 +6,6 @@ import importlib
 import inspect
 import re
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,16 +32,17 @@ MODULES = {
 LATER = ("compare", "demo", "diagnose")
 
 
+def is_there(name: str) -> bool:
+    """False of a name in a module that needs a package which is not installed."""
+    package, _, rest = name.partition(".")
+    module = rest.partition(".")[0]
+    return f"{package}.{module}" not in MODULES or module in dir(relpos)
+
+
 @cache
 def modules() -> dict[str, ModuleType]:
     """The modules that can be imported here: those of torch where torch is."""
-    wanted = {
-        "relpos.torch": "torch",
-        "relpos.torch.nn": "torch",
-        "relpos.sharded": "dask",
-    }
-    names = [n for n in MODULES if n not in wanted or find_spec(wanted[n]) is not None]
-    return {name: importlib.import_module(name) for name in names}
+    return {name: importlib.import_module(name) for name in MODULES if is_there(name)}
 
 
 @cache
@@ -110,9 +110,10 @@ def contents() -> str:
         f"   * - :py:mod:`{name}`\n     - {MODULES[name]}\n" for name in modules()
     )
     pages = "".join(f"   {name}\n" for name in modules())
-    missing = "" if "relpos.torch" in modules() else (
-        "The pages of ``relpos.torch`` are made where torch is installed; here it is "
-        "not.\n\n"
+    absent = ", ".join(f"``{name}``" for name in MODULES if not is_there(name))
+    missing = "" if not absent else (
+        f"This site lacks the pages of {absent}. To make them, run ``pip install -e "
+        '".[docs,torch,dask]"`` and build the site again.\n\n'
     )  # fmt: skip
     return (
         f"{titled('API reference')}Layout is ``(..., heads, length, dim)``; a "

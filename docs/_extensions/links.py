@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from api import modules
+from api import is_there
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -85,10 +85,8 @@ class LinkNames(SphinxPostTransform):
 
 
 def known_otherwise(name: str) -> bool:
-    """Of torch where torch is not, a private module, or no name at all."""
-    if name in NO_NAMES:
-        return True
-    if name.startswith("relpos.torch") and "relpos.torch" not in modules():
+    """True of an absent package's part, a private module, and no name at all."""
+    if name in NO_NAMES or not is_there(name):
         return True
     try:
         return find_spec(name) is not None

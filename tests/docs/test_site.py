@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 import pytest
@@ -50,6 +51,15 @@ def test_pages_of_schemes_have_the_same_parts(scheme):
     assert text.count("$$") >= 2
     assert text.count("```{picture} ") == 1
     assert "\n- " in text.partition("## Traps")[2]
+
+
+@pytest.mark.parametrize("page", ["guide", "measured", "develop"])
+def test_a_page_that_lists_others_lists_all_that_it_leads_to(page):
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    seen, _, hidden = text.partition("```{toctree}")
+    names = [line for line in hidden.splitlines() if re.fullmatch(r"[a-z-]+", line)]
+    assert len(names) > 2
+    assert [name for name in names if f"]({name}.md)" not in seen] == []
 
 
 def test_links_that_lead_nowhere_and_other_hosts_are_found(tmp_path):
