@@ -13,7 +13,7 @@ from problems import DTYPES, normal
 from relpos import _core
 
 LENGTHS = st.one_of(st.integers(1, 9), st.integers(0, 40), st.integers(60, 75))
-COLUMNS = st.one_of(st.integers(1, 8), st.integers(9, 40))
+COLUMNS = st.one_of(st.integers(1, 8), st.integers(9, 40), st.integers(0, 1))
 POSITIONS = st.integers(-30, 30)
 
 
@@ -148,9 +148,9 @@ def runs(draw):
             inputs[name] = normal(rng, *draw(shared_axes(sizes)), own)
     if positioned and "rel_key" in inputs:
         rows = (*draw(batch_axes(batch)), sizes.heads, sizes.lq, columns)
-        inputs["position_query"] = normal(rng, *rows, scale=columns**-0.5)
+        inputs["position_query"] = normal(rng, *rows, scale=max(columns, 1) ** -0.5)
         if "pos_bias_v" in inputs:  # nothing scales their products: logits of order 1
-            inputs["pos_bias_v"] *= columns**-0.5
+            inputs["pos_bias_v"] *= max(columns, 1) ** -0.5
     if settings["is_causal"] and draw(st.booleans()):
         steps = normal(rng, *draw(batch_axes(batch)), sizes.heads, sizes.lk, scale=0.5)
         inputs["log_decay"] = steps
@@ -161,7 +161,7 @@ def runs(draw):
         settings |= {"dropout_p": 0.25, "rng": draw(st.integers(0, 2**32))}
     if draw(st.booleans()):
         settings["softcap"] = draw(st.sampled_from([0.3, 2.0, 50.0]))
-    if draw(st.booleans()):
+    if draw(st.booleans()) or sizes.d == 0:  # which gives no scale by default
         settings["scale"] = draw(st.sampled_from([0.0, -0.1, 0.2]))
     rows = (*joined_batch(inputs, settings), sizes.heads, sizes.lq)
     problem = Problem(

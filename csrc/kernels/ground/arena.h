@@ -21,7 +21,8 @@ typedef struct {
 
 typedef void (*layout)(void *context, arena_t *arena);
 
-/* Hands out count * size bytes, 64-byte aligned; NULL while it only counts. */
+/* Hands out count * size bytes, 64-byte aligned, at an address of their own even where they
+ * are none; NULL while it only counts. */
 static void *
 take(arena_t *arena, int64_t count, size_t size)
 {
@@ -30,7 +31,7 @@ take(arena_t *arena, int64_t count, size_t size)
     if (!rp_multiply((size_t)count, size, &bytes) || bytes > most || begin > most)
         arena->failed = 1;
     else
-        arena->used = begin + RP_ROUND_UP(bytes, 64) + RP_FENCE_BYTES;
+        arena->used = begin + RP_ROUND_UP(RP_MAX(bytes, 1), 64) + RP_FENCE_BYTES;
     if (arena->memory == NULL)
         return NULL;
     ASAN_POISON_MEMORY_REGION(arena->memory + begin + bytes,

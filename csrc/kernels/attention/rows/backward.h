@@ -148,7 +148,7 @@ row_gradients_unit(void *context, int64_t unit, int worker)
     start_rows(plan, &rows, row / plan->rows, 1,
                plan->scratch + worker * plan->scratch_size);
     start_row(plan, &rows, 0, row % plan->rows);
-    rows.slopes = capped == ds ? NULL : slopes;
+    rows.slopes = rg->g->forward.softcap > 0 ? slopes : NULL;
     memset(ds, 0, (size_t)rg->ld * sizeof(T));
     memset(capped, 0, (size_t)rg->ld * sizeof(T));
     memset(kept, 0, (size_t)rg->ld * sizeof(T));

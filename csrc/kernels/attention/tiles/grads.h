@@ -10,6 +10,7 @@
 #include "../dropout.h"
 #include "../terms/rel_value.h"
 #include "scores.h"
+#include "waves.h"
 
 /* What the next query tile reads first, BQ rows each: fetched while dP is made, as a pass
  * over the queries leaves the second-level cache behind. */
@@ -25,7 +26,7 @@ next_operands(const gradients_t *gp, const visit_t *x, uintptr_t later[RP_LATER]
     later[n++] = (uintptr_t)(head->grad_rows + i1 * plan->Dv_pad);
     if (x->grad_query)
         later[n++] = (uintptr_t)(x->grad_query + i1 * plan->D_pad);
-    if (head->rows_v != head->rows_u)
+    if (packs_two(plan))
         later[n++] = (uintptr_t)(head->rows_v + i1 * plan->Dp_pad);
     if (!by_band(&plan->rel_key) || w1 < plan->band.first)
         return;
@@ -176,7 +177,7 @@ cap_grads(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x)
 static void
 vector_grads(const gradients_t *gp, grad_scratch_t *w, const visit_t *x)
 {
-    int summed = w->v_sums == w->offset_sums && wants(gp, RP_GRAD_BIAS);
+    int summed = !(gp->plan.p->softcap > 0) && wants(gp, RP_GRAD_BIAS);
     if (wants(gp, RP_GRAD_V) && !has_labels(gp->plan.p) && !summed)
         sum_offsets(gp, w, x, w->v_sums);
     if (wants(gp, RP_GRAD_U))

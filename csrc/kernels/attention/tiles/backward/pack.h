@@ -70,7 +70,7 @@ pack_head_unit(void *context, int64_t unit, int worker)
     pack_row_sums(gp, &head, b, h, i0, i0 + rows);
     head.bad[i0 / BQ] =
         rows_not_finite(head.rows_u + i0 * plan->D_pad, rows, plan->D_pad) ||
-        (head.rows_v != head.rows_u &&
+        (packs_two(plan) &&
          rows_not_finite(head.rows_v + i0 * plan->Dp_pad, rows, plan->Dp_pad)) ||
         rows_not_finite(head.grad_rows + i0 * plan->Dv_pad, rows, plan->Dv_pad);
     if (head.key_dots)

@@ -14,7 +14,7 @@ pack_queries(const plan_t *plan, int64_t b, int64_t h, int64_t i0, int64_t rows,
     const rp_attention *p = plan->p;
     pack_sums(content, &p->query, &p->pos_bias_u, b, h, i0, rows, padded, p->D,
               (T)(p->scale * RP_LOG2E));
-    if (relative != content)
+    if (packs_two(plan))
         pack_sums(relative, rel_key_queries(p), &p->pos_bias_v, b, h, i0, rows, padded,
                   p->Dp, (T)(rel_key_scale(p) * RP_LOG2E));
 }
