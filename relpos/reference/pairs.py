@@ -154,7 +154,7 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     With sinks (H,), lse_i = log(exp(sinks[h]) + Σ_j exp(s_ij)). p is exp(s - max) / Σ
     exp(s - max): where logits are as large as -1e18, lse is too coarse to subtract.
     """
-    sink = -np.inf if sinks is None else stay_finite(*float64(sinks))[:, None, None]
+    sink = -np.inf if sinks is None else float64(sinks)[0][:, None, None]
     top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
     top = np.where(top == -np.inf, 0.0, top)
     p = np.exp(s - top)

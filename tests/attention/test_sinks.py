@@ -43,13 +43,8 @@ def run(inputs, settings, dtype, **keywords):
     return relpos.attention(**cast(inputs, dtype), **settings, **WITH_ALL, **keywords)
 
 
-@every_engine
-@both_dtypes
-def test_sinks_are_those_of_the_oracle(isa, engine, dtype):
-    inputs, settings = problem(engine)
-    seen = np.random.default_rng(2).random((1, *ENGINES[engine][:2])) < 0.7
-    seen[:, 1] = False
-    settings |= {"attn_mask": seen}
+def check(inputs, settings, dtype):
+    """Results and gradients are those of the oracle; returns the results."""
     got = run(inputs, settings, dtype)
     assert_results_close(got, dense_oracle.attention(**inputs, **settings))
     rng = np.random.default_rng(3)
@@ -60,6 +55,17 @@ def test_sinks_are_those_of_the_oracle(isa, engine, dtype):
     )
     found = {name: x for name, x in found.items() if x is not None}
     assert_gradients_close(found, want)
+    return got
+
+
+@every_engine
+@both_dtypes
+def test_sinks_are_those_of_the_oracle(isa, engine, dtype):
+    inputs, settings = problem(engine)
+    seen = np.random.default_rng(2).random((1, *ENGINES[engine][:2])) < 0.7
+    seen[:, 1] = False
+    settings |= {"attn_mask": seen}
+    check(inputs, settings, dtype)
 
 
 @every_engine
@@ -138,6 +144,42 @@ def test_a_sink_far_above_and_far_below(engine, dtype):
     found = got.context.backward(np.ones_like(got.out), grad_lse=np.ones_like(got.lse))
     assert_close(found.sinks, [got.lse[:, 0].size, 0.0], "gradient")
     assert all(np.isfinite(x).all() for x in found if x is not None)
+
+
+@every_engine
+@both_dtypes
+@pytest.mark.parametrize("part", [1.0, 0.7, 0.69, 0.2, -0.2, -0.69, -0.7, -1.0])
+def test_sinks_up_to_the_largest_number(isa, engine, dtype, part):
+    """log2(e) times more than 0.693 of it is beyond the range of the dtype."""
+    inputs, settings = problem(engine)
+    largest = np.finfo(dtype).max
+    inputs["sinks"] = np.array([largest * np.dtype(dtype).type(part), 2], float)
+    seen = np.ones((1, *ENGINES[engine][:2]), bool)
+    seen[:, 1] = False  # a row of which the sink is all
+    got = check(inputs, settings | {"attn_mask": seen}, dtype)
+    alone = got.lse[:, 0] if part > 0 else got.lse[:, 0, 1]
+    assert_close(alone / largest, np.full(alone.shape, part), "lse")
+    assert got.out[:, 0].any() == (part < 0)
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk", [(3, 1500), (70, 90)])
+def test_large_sinks_beside_large_logits(isa, dtype, lq, lk):
+    """The larger of the two is all of its row."""
+    largest = float(np.finfo(dtype).max)
+    query, key = np.full((4, lq, 1), largest**0.5), np.zeros((4, lk, 1))
+    key[:, 7] = 0.5 * largest**0.5
+    inputs = {"query": query, "key": key, "value": np.ones((4, lk, 3))}
+    inputs["sinks"] = largest * np.array([0.4, 0.6, 1.0, -1.0])
+    got = run(inputs, {"scale": 1.0, "query_offset": 0}, dtype)
+    weight = np.array([1, 0, 0, 1])[:, None]
+    assert_bitwise(got.weights[..., 7], np.tile(weight, lq).astype(dtype))
+    assert (got.out == weight[..., None]).all()
+    parts = np.array([0.5, 0.6, 1.0, 0.5])[:, None]
+    assert_close(got.lse / largest, np.tile(parts, lq), "lse")
+    found = got.context.backward(np.ones_like(got.out), grad_lse=np.ones_like(got.lse))
+    assert found.sinks.tolist() == [0, lq, lq, 0]
+    assert np.isfinite(found.value).all()
 
 
 @every_engine

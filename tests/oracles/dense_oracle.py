@@ -246,7 +246,7 @@ def _softmax(scores, sinks):
 
     All -inf: -inf and zeros.
     """
-    sinks = np.broadcast_to(_additive(sinks)[:, None, None], (*scores.shape[:-1], 1))
+    sinks = np.broadcast_to(np.asarray(sinks)[:, None, None], (*scores.shape[:-1], 1))
     scores = np.concatenate([scores, sinks], axis=-1)
     top = np.max(scores, axis=-1, keepdims=True)
     top = np.where(top == -np.inf, 0.0, top)

@@ -306,7 +306,7 @@ def attention(
         for h in range(heads):
             for i in range(lq):
                 logits = {j: problem.logit(b, h, i, j) for j in range(lk)}
-                logits["sink"] = _clamped(problem.sinks[h])
+                logits["sink"] = problem.sinks[h]
                 lse[b][h, i], probabilities = _softmax(logits, problem.kind.type)
                 probabilities.pop("sink", None)
                 for j, p in probabilities.items():

@@ -13,20 +13,28 @@ enum {
 #define RP_LOG2E 1.4426950408889634074
 #define RP_LN2 0.69314718055994530942
 
+#define RP_LARGEST ((T)(RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023))
+
 /* Finite terms are cut to this size, so that sums of a few stay finite. */
-#define RP_LARGEST_TERM ((T)((RP_IS_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023) / 4))
+#define RP_LARGEST_TERM (RP_LARGEST / 4)
 
 /* Up to here sums of terms are rounded by less than what exp2 tells apart from 0. */
 #define RP_LARGEST_BOUND ((T)(RP_IS_F32 ? 0x1p20 : 0x1p40))
 
-/* x * log2e, with finite x kept finite: only -inf hides. */
+/* x * log2e, with finite x cut to a size of `limit`: only -inf hides. */
 RP_INLINE T
-log2_units(double x)
+log2_within(double x, const double limit)
 {
-    const double limit = RP_LARGEST_TERM;
     double y = x * RP_LOG2E;
     y = y > limit ? limit : y < -limit ? -limit : y;
     return (T)(x == INFINITY || x == -INFINITY ? x : y);
+}
+
+/* Of a term. */
+RP_INLINE T
+log2_units(double x)
+{
+    return log2_within(x, RP_LARGEST_TERM);
 }
 
 /* s + x, and -inf where x is: it hides NaN and infinity too. */

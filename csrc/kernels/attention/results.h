@@ -3,8 +3,7 @@
 #ifndef RELPOS_ATTENTION_RESULTS_H
 #define RELPOS_ATTENTION_RESULTS_H
 
-#include "../ground/running.h"
-#include "logits.h"
+#include "terms/sinks.h"
 
 /* Logits of row (b, h, i) become weights. */
 static void
@@ -31,8 +30,8 @@ hide_weights(const rp_array *weights, int64_t b, int64_t h, int64_t i, int64_t L
  * sum_j p_j z_j (v_j + W) but for a factor 1 / kept. A row that saw no key has accumulated
  * nothing: its out is 0 and its lse -inf, or its sink. */
 static void
-write_row(const rp_results *results, int64_t b, int64_t h, int64_t i, running_t row,
-          T *values, ptrdiff_t Dv, double kept)
+write_row(const rp_results *results, const rp_array *sinks, int64_t b, int64_t h,
+          int64_t i, running_t row, T *values, ptrdiff_t Dv, double kept)
 {
     T norm = row.sum == 0 ? 0 : (T)(1 / (row.sum * kept));
     char *out = rp_at(&results->out, b, h, i);
@@ -49,9 +48,7 @@ write_row(const rp_results *results, int64_t b, int64_t h, int64_t i, running_t 
     if (results->row_sum.data)
         *(T *)rp_at(&results->row_sum, b, h, i) = row.sum;
     if (results->lse.data)
-        *(T *)rp_at(&results->lse, b, h, i) =
-            row.sum == 0 ? -(T)INFINITY
-                         : (T)((row.max + log2((double)row.sum)) * RP_LN2);
+        *(T *)rp_at(&results->lse, b, h, i) = row_lse(sinks, b, h, row);
 }
 
 #endif

@@ -170,7 +170,7 @@ graph_unit(void *context, int64_t unit, int worker)
             take_edges(plan, &row, b, h, e, RP_MIN(RP_EDGES, end - e));
         }
         row.running.max = running_base(row.running.max);
-        write_row(&p->results, b, h, i, row.running, row.out, p->Dv, 1);
+        write_row(&p->results, &p->sinks, b, h, i, row.running, row.out, p->Dv, 1);
     }
 }
 

@@ -146,7 +146,8 @@ merge_unit(void *context, int64_t unit, int worker)
     }
     int64_t slice = plan->first + unit / plan->rows, f = unit % plan->rows;
     int64_t b = slice / p->Hk, h = slice % p->Hk * plan->group + f / p->Lq;
-    write_row(&p->results, b, h, f % p->Lq, whole, out, p->Dv, 1 - p->dropout.p);
+    write_row(&p->results, &p->sinks, b, h, f % p->Lq, whole, out, p->Dv,
+              1 - p->dropout.p);
     if (p->results.weights.data)
         write_weights(&p->results.weights, b, h, f % p->Lq, p->Lk, whole);
 }

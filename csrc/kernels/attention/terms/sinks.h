@@ -7,11 +7,13 @@
 #include "../../ground/running.h"
 #include "../logits.h"
 
-/* -inf: none. */
+/* -inf: none. Nothing is added to a sink, so it is cut only where units of log 2 end: beyond
+ * them it weighs 1 or 0, as at their end, and row_lse returns the number itself. */
 RP_INLINE T
 sink_of(const rp_array *sinks, int64_t b, int64_t h)
 {
-    return sinks->data ? log2_units(*(const T *)rp_at(sinks, b, h, 0)) : -(T)INFINITY;
+    return sinks->data ? log2_within(*(const T *)rp_at(sinks, b, h, 0), RP_LARGEST)
+                       : -(T)INFINITY;
 }
 
 /* The row of a head before any key. */
@@ -20,6 +22,18 @@ start_softmax(const rp_array *sinks, int64_t b, int64_t h)
 {
     T sink = sink_of(sinks, b, h);
     return (running_t){sink, vexp2(splat(sink - running_base(sink)))[0]};
+}
+
+/* The logarithm of the sum of the exponentials of a row; -inf where it saw nothing. */
+RP_INLINE T
+row_lse(const rp_array *sinks, int64_t b, int64_t h, running_t row)
+{
+    if (row.sum == 0)
+        return -(T)INFINITY;
+    if ((row.max == RP_LARGEST || row.max == -RP_LARGEST) &&
+        row.max == sink_of(sinks, b, h))
+        return *(const T *)rp_at(sinks, b, h, 0);
+    return (T)((row.max + log2((double)row.sum)) * RP_LN2);
 }
 
 /* ---- backward -------------------------------------------------------------------- */

@@ -89,8 +89,8 @@ write_queries(const plan_t *plan, queries_t *q)
     finish_rel_value_rows(plan, q);
     for (int m = 0; m < q->rows; m++) {
         running_t row = {q->max[m], q->sum[m]};
-        write_row(&p->results, q->b, q->h, q->i0 + m, row, q->out + m * plan->Dv_pad,
-                  p->Dv, 1 - p->dropout.p);
+        write_row(&p->results, &p->sinks, q->b, q->h, q->i0 + m, row,
+                  q->out + m * plan->Dv_pad, p->Dv, 1 - p->dropout.p);
         if (p->results.weights.data)
             write_weights(&p->results.weights, q->b, q->h, q->i0 + m, p->Lk, row);
     }
