@@ -193,6 +193,23 @@ def test_minus_infinity_of_either_hides(isa):
     assert (got.weights == 0).any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lq", [3, 60])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_numbers_of_all_of_them_stay_finite(isa, dtype, lq, sign):
+    """Their sum is one bias, and a row of equal biases is uniform."""
+    count, zeros = 8, np.zeros((H, lq, 4), dtype)
+    got = run(
+        zeros,
+        zeros,
+        zeros,
+        labels=(np.zeros((lq, lq), np.int8),) * count,
+        rel_bias=np.full((H, 1), sign * np.finfo(dtype).max),
+    )
+    assert_close(got.weights, np.full((H, lq, lq), 1 / lq), "forward")
+    assert np.isfinite(got.lse).all()
+
+
 def test_the_logits_are_those_of_the_weights():
     problem = grid(EVERY)
     arguments = problem.inputs | problem.settings

@@ -37,6 +37,16 @@ log2_units(double x)
     return log2_within(x, RP_LARGEST_TERM);
 }
 
+/* The same of a sum of two terms, which is seldom that large. */
+RP_INLINE T
+cut_term(T x)
+{
+    const T limit = RP_LARGEST_TERM, size = x < 0 ? -x : x;
+    if (!(size > limit) || size == (T)INFINITY)
+        return x;
+    return x < 0 ? -limit : limit;
+}
+
 /* s + x, and -inf where x is: it hides NaN and infinity too. */
 RP_INLINE T
 add_or_hide(T s, T x)

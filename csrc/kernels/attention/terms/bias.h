@@ -68,14 +68,14 @@ bias_of_row(const rp_attention *p, int64_t b, int64_t h, int64_t row)
     return row < 0 ? 0 : log2_units(*(const T *)rp_at(&p->rel_bias.array, b, h, row));
 }
 
-/* The same of a pair by its labels. */
+/* The same of a pair by its labels: one term, cut as one. */
 static T
 bias_of_labels(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
-    T sum = 0;
-    for (int n = 0; n < p->labels.count; n++) {
+    T sum = bias_of_row(p, b, h, pair_row(p, 0, b, i, j, &p->rel_bias));
+    for (int n = 1; n < p->labels.count; n++) {
         int64_t row = pair_row(p, n, b, i, j, &p->rel_bias);
-        sum = add_or_hide(sum, bias_of_row(p, b, h, row));
+        sum = cut_term(add_or_hide(sum, bias_of_row(p, b, h, row)));
     }
     return sum;
 }
