@@ -152,7 +152,8 @@ def attention(
     sinks : array_like, (H,), optional
         A logit of each head that has no key and no value, neither scaled nor masked:
         exp(sinks) is part of every row's sum, and of lse, but weighs no value. -inf:
-        none; inf or nan makes the head's rows nan. Where results over parts of the keys
+        none; inf or nan makes the head's rows nan; finite numbers are exact up to the
+        largest of the dtype. Where results over parts of the keys
         are to be merged, give it to exactly one of them.
     log_decay : array_like, (..., H, Lk), optional
         Added to the score of a pair for each step from the key to its query: the sum
@@ -222,9 +223,13 @@ def attention(
     -----
     Logits are computed times log2(e). One below ``-finfo.max / log2(e)``, about
     -2.3e38 in float32, overflows to -inf and weighs nothing, as if it were hidden; one
-    as large on the other side makes its row NaN. Finite numbers in `rel_bias` and
-    `attn_mask` alone never overflow. Sums of `log_decay` begin at the first key: after
-    one of -1e12, those of later pairs are rounded to 1e-4.
+    as large on the other side makes its row NaN. A query is multiplied by scale and
+    log2(e) before its products: if it overflows there, its logits do, whatever the keys
+    are. Finite numbers in `rel_bias` and `attn_mask` alone never overflow: beyond
+    ``finfo.max / (4 log2(e))``, 5.9e37 in float32, a number counts as that one, so that
+    sums of several stay finite. Sums of `log_decay` are exact up to half of it. They
+    begin at the first key: after one of -1e12, those of later pairs are rounded to
+    1e-4.
 
     References
     ----------

@@ -67,6 +67,22 @@ def test_too_large_a_logit_is_nan(isa, dtype, lq, lk, far):
     assert_close(got.weights[:, :1], np.full((1, 1, lk), 1 / lk), "forward")
 
 
+@both_dtypes
+@both_paths
+@pytest.mark.parametrize("name", ["attn_mask", "rel_bias"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bias_counts_as_the_largest_that_there_is(isa, dtype, lq, lk, name, sign):
+    """A quarter of what logits can be in units of log 2, as the docstring says."""
+    limit = float(np.finfo(dtype).max / (4 * np.log2(np.e)))
+    zeros = np.zeros((1, lq, 4), dtype), np.zeros((1, lk, 4), dtype)
+    shape = (lq, lk) if name == "attn_mask" else (1, 1)
+    for part, want in ((0.5, 0.5), (0.99, 0.99), (1.01, 1.0), (4.0, 1.0)):
+        bias = {name: np.full(shape, sign * part * limit).astype(dtype)}
+        got = run(zeros[0], zeros[1], zeros[1], **bias, query_offset=0)
+        assert_close(got.weights, np.full((1, lq, lk), 1 / lk), "forward")
+        assert_close(got.lse / limit, np.full((1, lq), sign * want), "lse")
+
+
 # ---- the scale ----------------------------------------------------------------------
 
 X = np.ones((2, 4, 8), np.float32)

@@ -256,3 +256,16 @@ def test_a_sink_that_is_no_number_spoils_its_own_head_alone(isa, engine, sink):
     spoilt = relpos.attention(**inputs | {"sinks": np.array([sink, 2.0])}, **settings)
     assert np.isnan(spoilt[:, 0]).all()
     assert_bitwise(spoilt[:, 1], clean[:, 1])
+
+
+@both_dtypes
+@pytest.mark.parametrize("part", [1.0, 0.7, -1.0])
+def test_the_largest_sinks_along_edges(isa, dtype, part):
+    x = normal(np.random.default_rng(8), 3, H, 5, 4).astype(dtype)
+    edges = np.array([0, 0, 2, 3, 4, 5]), np.array([1, 2, 0, 4, 3])  # none of query 0
+    sinks = np.array([np.finfo(dtype).max * np.dtype(dtype).type(part), 2], dtype)
+    got = relpos.graph_attention(*x, *edges, sinks=sinks, return_lse=True)
+    want = reference.graph_attention(*x, *edges, sinks=sinks, return_lse=True)
+    assert_close(got.out, want.out, "forward")
+    assert_close(got.lse, want.lse, "lse")
+    assert got.lse[0, 0] == sinks[0]
