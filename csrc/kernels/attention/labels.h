@@ -124,7 +124,7 @@ RP_INLINE void
 sum_line(const char *at, ptrdiff_t step, int size, int count, int64_t rows, const T *a,
          T *sums)
 {
-    char near[VL * sizeof(int64_t)];
+    _Alignas(int64_t) char near[VL * sizeof(int64_t)];
     for (int n = 0; n < count; n += VL) {
         const char *labels = at + n * step;
         if (step != size && n + VL <= count) { /* the same sums in the same order */
