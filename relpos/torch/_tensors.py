@@ -10,6 +10,7 @@ the dtype of its tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -109,3 +110,13 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
     if common is not torch.float64 and torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu")
     return common
+
+
+def without_modes(array: Array) -> torch.Tensor:
+    """Share an array as ``torch.from_numpy``, under none of the caller's modes.
+
+    Caches need that: inference mode, fake tensors and torch.func would mark a tensor
+    for all later calls. Modes belong to a thread, and here is one that has none.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(torch.from_numpy, array).result()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numpy as np
 import torch
 from transformers.models.deberta_v2 import modeling_deberta_v2
 
-from relpos import recipes
 from relpos.torch._transformers.call import attend
 from relpos.torch._transformers.layers import Swapped, heads, joined
+from relpos.torch.nn._positions import deberta_buckets
 
 
 class DebertaV2Encoder(Swapped, modeling_deberta_v2.DebertaV2Encoder):
@@ -37,7 +35,7 @@ class DisentangledSelfAttention(Swapped, modeling_deberta_v2.DisentangledSelfAtt
         if self.relative_attention:
             bucketed = self.position_buckets > 0
             farthest = self.max_relative_positions if bucketed else None
-            self.buckets = _buckets(self.pos_ebd_size, farthest)
+            self.buckets = deberta_buckets(farthest, self.pos_ebd_size)
 
     def forward(
         self,
@@ -89,10 +87,3 @@ class DisentangledSelfAttention(Swapped, modeling_deberta_v2.DisentangledSelfAtt
         span = self.pos_ebd_size
         rows = (relative_pos.long() + span).clamp(0, 2 * span - 1)
         return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
-
-
-@functools.cache
-def _buckets(span: int, max_position: int | None) -> torch.Tensor:
-    """Rows of the relative positions, the farthest behind first."""
-    keywords = recipes.deberta(np.empty((2 * span, 1)), max_position=max_position)
-    return torch.from_numpy(np.ascontiguousarray(keywords["buckets"]))

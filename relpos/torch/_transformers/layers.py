@@ -1,14 +1,11 @@
-"""What the swapped classes share: heads, recipes' settings, tables by bucket."""
+"""What the swapped classes share: heads, and whether they ask the registry."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import numpy as np
 import torch
 
-from relpos import recipes
 from relpos.torch._transformers.registry import NAME
 
 
@@ -20,20 +17,6 @@ def heads(x: torch.Tensor, count: int) -> torch.Tensor:
 def joined(x: torch.Tensor) -> torch.Tensor:
     """Put (..., H, L, D) together as (..., L, H * D)."""
     return x.transpose(-3, -2).flatten(-2)
-
-
-@functools.cache
-def t5_buckets(
-    num_buckets: int, max_distance: int, bidirectional: bool = True
-) -> torch.Tensor:
-    """Rows of the relative positions from -max_distance on."""
-    keywords = recipes.t5(
-        np.empty((num_buckets, 1)),
-        num_buckets=num_buckets,
-        bidirectional=bidirectional,
-        max_distance=max_distance,
-    )
-    return torch.from_numpy(np.ascontiguousarray(keywords["buckets"]))
 
 
 class Swapped:

@@ -8,7 +8,8 @@ import torch
 from transformers.models.mt5 import modeling_mt5
 from transformers.models.t5 import modeling_t5
 
-from relpos.torch._transformers.layers import Asking, t5_buckets
+from relpos.torch._transformers.layers import Asking
+from relpos.torch.nn._positions import t5_buckets
 
 
 class _ByTable(Asking):

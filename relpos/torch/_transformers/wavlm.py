@@ -8,14 +8,15 @@ import torch
 from transformers.models.wavlm import modeling_wavlm
 
 from relpos.torch._transformers.call import attend
-from relpos.torch._transformers.layers import Swapped, heads, joined, t5_buckets
+from relpos.torch._transformers.layers import Swapped, heads, joined
+from relpos.torch.nn._positions import t5_buckets
 
 
 class WavLMAttention(Swapped, modeling_wavlm.WavLMAttention):
     """Attention by a `position_query` of one column, the gate, and its table."""
 
     def prepare(self) -> None:
-        self.buckets = t5_buckets(self.num_buckets, self.max_distance)
+        self.buckets = t5_buckets(self.num_buckets, self.max_distance, True)
 
     def forward(
         self,

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import relpos.torch
 from relpos import recipes
-from relpos._checks import Array, as_choice, as_flag, as_real
+from relpos._checks import as_choice, as_flag, as_real
 from relpos.nn._inputs import as_size
 from relpos.nn._schemes import music_rows
+from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import drawn, split_heads
 
@@ -141,15 +142,15 @@ def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) 
 
 
 @constant_result
-def _deberta_buckets(max_relative_position: int, num_buckets: int) -> Tensor:
+def deberta_buckets(max_relative_position: int | None, num_buckets: int) -> Tensor:
     """Return the rows of DeBERTa's tables, the past first."""
-    return torch.from_numpy(_from_deberta(max_relative_position, num_buckets))
+    return _from_deberta(max_relative_position, num_buckets)
 
 
-@lru_cache(maxsize=64)  # of arrays: a tensor keeps the modes that it was made under
-def _from_deberta(reach: int, span: int) -> Array:
+@lru_cache(maxsize=64)
+def _from_deberta(reach: int | None, span: int) -> Tensor:
     recipe = recipes.deberta(np.zeros((2 * span, 1)), max_position=reach)
-    return recipe["buckets"]
+    return without_modes(recipe["buckets"])
 
 
 def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
@@ -160,7 +161,7 @@ def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
         )
     shape = 2 * sizes["num_buckets"], module.embed_dim
     module.rel_embeddings = _parameter(shape, options, 0.02)
-    _deberta_buckets(**sizes)  # says what is wrong with the sizes
+    deberta_buckets(**sizes)  # says what is wrong with the sizes
 
 
 def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
@@ -174,7 +175,7 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
         *terms,
         rel_key=pos_key,
         rel_query=pos_query,
-        buckets=_deberta_buckets(**module.sizes).to(terms[0].device),
+        buckets=deberta_buckets(**module.sizes).to(terms[0].device),
         scale=(3 * module.head_dim) ** -0.5,
         **keywords,
     )
@@ -184,30 +185,30 @@ def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
 
 
 @constant_result
-def _t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+def t5_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     """Return the rows of T5's weight, the past first."""
-    return torch.from_numpy(_from_t5(num_buckets, max_distance, bidirectional))
+    return _from_t5(num_buckets, max_distance, bidirectional)
 
 
 @lru_cache(maxsize=64)
-def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Array:
+def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     recipe = recipes.t5(
         np.zeros((num_buckets, 1)),
         num_buckets=num_buckets,
         bidirectional=bidirectional,
         max_distance=max_distance,
     )
-    return recipe["buckets"]
+    return without_modes(recipe["buckets"])
 
 
 def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
     shape = sizes["num_buckets"], module.num_heads
     module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
-    _t5_buckets(**sizes)  # says what is wrong with the sizes
+    t5_buckets(**sizes)  # says what is wrong with the sizes
 
 
 def _attend_t5(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    buckets = _t5_buckets(**module.sizes).to(terms[0].device)
+    buckets = t5_buckets(**module.sizes).to(terms[0].device)
     bias = module.rel_bias.T
     return relpos.torch.attention(*terms, rel_bias=bias, buckets=buckets, **keywords)
 
