@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +63,32 @@ def test_no_mask_is_causal(attend, operands):
     assert close(got, by_sdpa(operands, attention_mask=None))
     got = attend(Module(), *operands, None, is_causal=False)[0]
     assert close(got, by_sdpa(operands, attention_mask=None, is_causal=False))
+
+
+def test_modules_without_is_causal(attend, operands):
+    """Their configuration says it, or nothing is hidden, as in eager code."""
+    module = torch.nn.Module()
+    whole = by_sdpa(operands, attention_mask=None, is_causal=False)
+    assert close(attend(module, *operands, None)[0], whole)
+    module.config = SimpleNamespace(is_decoder=False)
+    assert close(attend(module, *operands, None)[0], whole)
+    module.config.is_decoder = True
+    causal = by_sdpa(operands, attention_mask=None, is_causal=True)
+    assert close(attend(module, *operands, None)[0], causal)
+    operands[0] = operands[0][:, :, :3]  # of itself, or of an encoder
+    with pytest.raises(ValueError, match=r"attention_mask: got None with 3 queries"):
+        attend(module, *operands, None)
+
+
+def test_causal_masks_are_left_out_where_all_modules_know():
+    rt.register()
+    mask_by = transformers.AttentionMaskInterface()["relpos"]
+    call = {"batch_size": 1, "q_length": 3, "kv_length": 3}
+    mask = mask_by(**call, config=SimpleNamespace())
+    assert torch.equal(mask[0, 0], torch.ones(3, 3, dtype=torch.bool).tril())
+    known = models.build(models.CASES["llama"], "relpos").config
+    assert mask_by(**call, config=known) is None
+    assert mask_by(**call, config=known, allow_is_causal_skip=False) is not None
 
 
 def test_more_keys_than_queries_without_mask(attend, operands):

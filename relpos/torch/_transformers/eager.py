@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from relpos.torch._transformers.causal import look_for_causal
+
 #: What a class that asks the registry has in its source.
 _ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
 
@@ -33,18 +35,19 @@ def _looking(method: Any, name: str) -> Any:
     def looks(self: Any, *args: Any, **keywords: Any) -> Any:
         result = method(self, *args, **keywords)
         for model in self.modules():
-            if isinstance(model, PreTrainedModel):
-                _leave_eager(model, name)
+            if not isinstance(model, PreTrainedModel):
+                continue
+            if model.config._attn_implementation == name:
+                _leave_eager(model)
+                look_for_causal(model, asking_modules(model))
         return result
 
     looks.relpos_looks = True  # type: ignore[attr-defined]
     return looks
 
 
-def _leave_eager(model: Any, name: str) -> None:
+def _leave_eager(model: Any) -> None:
     """Set a model back to eager if it is that whatever its configuration says."""
-    if model.config._attn_implementation != name:
-        return
     classes = sorted({type(module).__name__ for module in eager_modules(model)})
     if classes:
         model.config._attn_implementation = "eager"
@@ -67,6 +70,17 @@ def eager_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
         kind: Any = type(module)
         leaf = not any("Attention" in type(part).__name__ for part in inner)
         if "Attention" in kind.__name__ and leaf and not _asks(kind):
+            yield module
+
+
+def asking_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The modules that ask the registry, those of models inside it too."""
+    for module in model.modules():
+        kind: Any = type(module)
+        other = kind.__module__.startswith("torch.") or issubclass(
+            kind, PreTrainedModel
+        )
+        if not other and _asks(kind):
             yield module
 
 

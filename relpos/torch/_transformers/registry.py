@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
+from relpos.torch._transformers import causal
 from relpos.torch._transformers.call import attend
 from relpos.torch._transformers.eager import look_at_models
 from relpos.torch._transformers.masks import beside_bias
@@ -57,9 +57,7 @@ _REFUSED = {
 def register() -> None:
     """Add the attention and the mask function, and look at models from now on."""
     AttentionInterface.register(NAME, attention_function)
-    # of bool, or None where `is_causal` says the same: what is hidden is skipped by
-    # tiles, and what is whole is not looked at again
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionMaskInterface.register(NAME, causal.visible_pairs)
     look_at_models(NAME)
 
 
@@ -86,10 +84,11 @@ def attention_function(
     """
     _check(keywords, attention_mask)
     queries, keys = query.shape[2], key.shape[2]
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
-    causal = is_causal and attention_mask is None and queries > 1
-    if causal and query_offset is None:
+    hides = attention_mask is None and queries > 1
+    if hides and is_causal is None:
+        is_causal = causal.is_causal(module, queries, keys)
+    hides = hides and bool(is_causal)
+    if hides and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
     settings: dict[str, Any] = {"attn_mask": attention_mask}
     terms: Any = getattr(module, "position_terms", None)
@@ -98,13 +97,13 @@ def attention_function(
     elif position_bias is not None:
         settings.update(beside_bias(position_bias, attention_mask))
     if sliding_window is not None and attention_mask is None and sliding_window < keys:
-        settings["window"] = _window(sliding_window, causal)
+        settings["window"] = _window(sliding_window, hides)
     out, weights = attend(
         query,
         key,
         value,
         dropout_p=dropout,
-        is_causal=causal,
+        is_causal=hides,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
         query_offset=query_offset,
