@@ -1,0 +1,103 @@
+"""Every model of transformers that can be built small: by relpos as by eager code."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import hugging_every as every  # noqa: E402
+from hugging_names import MODELS, NOT_BUILT  # noqa: E402
+
+import relpos.torch as rt  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+#: Attention that says nothing of `is_causal`, or the wrong thing where a mask is None.
+SAY_NOTHING = {
+    "AlignTextSelfAttention",
+    "BigBirdPegasusDecoderAttention",
+    "ClapTextSelfAttention",
+    "DogeAttention",
+    "LayoutLMSelfAttention",
+    "MarkupLMSelfAttention",
+    "MllamaTextCrossAttention",
+    "MllamaVisionAttention",
+    "PegasusXAttention",
+    "SplinterSelfAttention",
+    "VideoPrismAttention",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    """Models are registered, and small ones run on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rt.register()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """The attention classes and types of each model that was built, and its way."""
+    return {}
+
+
+def built(name, way):
+    with warnings.catch_warnings():  # of models that stay eager
+        warnings.simplefilter("ignore")
+        return every.build(name, way)
+
+
+def note(seen, name, model):
+    """Remember what a model by "relpos" consists of."""
+    parts = [p for p in model.modules() if isinstance(p, transformers.PreTrainedModel)]
+    ways = {part.config._attn_implementation for part in parts}
+    kinds = {
+        f"{type(part).__module__}.{type(part).__name__}" for part in model.modules()
+    }
+    seen[name] = kinds, {part.config.model_type for part in parts}, "relpos" in ways
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_eager(name, seen):
+    """Hidden states of real tokens without a mask, and padded right and left."""
+    eager, mine = (built(name, way) for way in ("eager", "relpos"))
+    note(seen, name, mine)
+    compared = 0
+    for side in every.SIDES:
+        found = []
+        for model in (eager, mine):
+            call = every.call_of(model, side, name.endswith("+"))
+            torch.manual_seed(0)
+            with torch.no_grad():
+                found.append(every.real(model(**call), side) if call else [])
+        for wanted, got in zip(*found, strict=True):
+            off = (got - wanted).abs().max() / wanted.abs().max()
+            assert off <= 1e-4, side  # nan is not
+            compared += 1
+    assert compared
+
+
+def test_every_class_that_asks_is_compared_or_listed(seen, capsys):
+    for name in set(MODELS) - seen.keys():
+        note(seen, name, built(name, "relpos"))
+    asks = {
+        f"{file}.{kind}" for file, kinds in every.asking().items() for kind in kinds
+    }
+    kinds = set().union(*(kinds for kinds, _, _ in seen.values())) & asks
+    listed = {name for names in NOT_BUILT.values() for name in names.split()}
+    short = {name.rpartition(".")[2] for name in kinds}
+    assert short | listed == {name.rpartition(".")[2] for name in asks}
+    assert not short & listed
+    assert len(kinds) >= 250 and short >= SAY_NOTHING
+    types = set().union(*(types for _, types, _ in seen.values()))
+    mine = set().union(*(types for _, types, takes in seen.values() if takes))
+    assert len(types) >= 90 and len(mine) >= 90
+    with capsys.disabled():
+        print(f" {len(types)} model types, {len(mine)} of them by relpos", end="")
