@@ -10,9 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import REFUSALS, as_numpy, as_tensor, is_module, is_tensor
+from relpos._diagnose.arrays import (
+    REFUSALS,
+    as_numpy,
+    as_tensor,
+    copied,
+    is_module,
+    is_tensor,
+)
 
-__all__ = ["Side", "side_of"]
+__all__ = ["Gradients", "Side", "largest", "load", "names_of_inputs", "side_of"]
 
 Gradients = dict[str, Array]
 
@@ -20,32 +27,20 @@ Gradients = dict[str, Array]
 class Side(Protocol):
     """What is run: forward once, then backward once if it has gradients."""
 
-    outputs: list[Any]
+    outputs: list[Any]  # as they came
+    results: list[Array]  # copies of them, made at once: one may be written again
 
     def backward(self, grad_out: Array) -> Gradients | None:
         """Gradients by name, those of input n as "n"; None where there are none."""
         ...
 
 
-def side_of(
-    name: str, thing: Any, inputs: Sequence[Any], weights: Mapping[str, Any] | None
-) -> Side:
-    """`thing` run forward, in eval mode, with these weights."""
-    if not callable(thing):
-        raise TypeError(
-            f"{name}: got {kind_of(thing)}; expected a torch module, a layer of "
-            "relpos.nn or a function"
-        )
-    if weights is not None:
-        _load(name, thing, weights)
-    training = _set_eval(thing)
-    try:
-        side = _run(thing, inputs)
-    finally:
-        for module in training:
-            module.training = True
+def side_of(name: str, thing: Any, inputs: Sequence[Any]) -> Side:
+    """`thing` run forward, on copies of the inputs."""
+    side = _run(thing, inputs)
     if not side.outputs:
         raise TypeError(f"{name}: returned no array; expected an array or a tensor")
+    side.results = [np.array(as_numpy(name, x)) for x in side.outputs]
     return side
 
 
@@ -70,8 +65,15 @@ def _run(thing: Any, inputs: Sequence[Any]) -> Side:
         raise
 
 
-def _load(name: str, thing: Any, weights: Mapping[str, Any]) -> None:
-    """Load the weights, by the names of a state_dict."""
+def load(name: str, thing: Any, weights: Mapping[str, Any] | None) -> None:
+    """Load the weights, if there are any, by the names of a state_dict."""
+    if not callable(thing):
+        raise TypeError(
+            f"{name}: got {kind_of(thing)}; expected a torch module, a layer of "
+            "relpos.nn or a function"
+        )
+    if weights is None:
+        return
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"weights: got {kind_of(weights)}; expected a mapping of names to arrays"
@@ -84,18 +86,7 @@ def _load(name: str, thing: Any, weights: Mapping[str, Any]) -> None:
     if is_module(thing):
         thing.load_state_dict({key: as_tensor(x) for key, x in arrays.items()})
     else:
-        thing.load_state_dict(arrays)
-
-
-def _set_eval(thing: Any) -> list[Any]:
-    """Turn dropout off; returns the modules in which it was on."""
-    if not hasattr(thing, "eval") or not hasattr(thing, "training"):
-        return []
-    every = [*thing.modules()] if hasattr(thing, "modules") else [thing]
-    training = [module for module in every if module.training]
-    if training:
-        thing.eval()
-    return training
+        thing.load_state_dict({key: x.copy() for key, x in arrays.items()})
 
 
 def _results(results: Any) -> list[Any]:
@@ -109,21 +100,22 @@ def _results(results: Any) -> list[Any]:
 class OfTensors:
     """A module of torch, or a function of tensors: gradients by autograd."""
 
+    results: list[Array]
+
     def __init__(self, thing: Any, inputs: Sequence[Any]) -> None:
         torch = sys.modules["torch"]
-        tensors = [as_tensor(x) for x in inputs]
         self.inputs = [
-            x.detach().clone().requires_grad_(x.is_floating_point())
-            if is_tensor(x)
-            else x
-            for x in tensors
+            x.detach().requires_grad_(x.is_floating_point()) if is_tensor(x) else x
+            for x in map(as_tensor, copied([*inputs]))
         ]
         self.parameters = {}
         if hasattr(thing, "named_parameters"):
             every = thing.named_parameters()
             self.parameters = {name: p for name, p in every if p.requires_grad}
         with torch.enable_grad():
-            self.outputs = _results(thing(*self.inputs))
+            # a leaf refuses to be changed in place, a copy of it does not
+            given = (x.clone() if is_tensor(x) else x for x in self.inputs)
+            self.outputs = _results(thing(*given))
 
     def backward(self, grad_out: Array) -> Gradients | None:
         torch = sys.modules["torch"]
@@ -141,9 +133,12 @@ class OfTensors:
 class OfLayer:
     """A layer of relpos, or what has a `backward` like one."""
 
+    results: list[Array]
+
     def __init__(self, layer: Any, inputs: Sequence[Any]) -> None:
         self.layer = layer
-        arrays = (as_numpy("input", x) if is_tensor(x) else x for x in inputs)
+        own = copied([*inputs])
+        arrays = (as_numpy("input", x) if is_tensor(x) else x for x in own)
         self.outputs = _results(layer(*arrays))
 
     def backward(self, grad_out: Array) -> Gradients | None:
@@ -157,14 +152,17 @@ class OfLayer:
         if hasattr(self.layer, "named_parameters"):
             every = self.layer.named_parameters()
             found |= {name: p.grad for name, p in every if p.grad is not None}
-        return found
+        return {name: np.array(as_numpy(name, x)) for name, x in found.items()}
 
 
 class OfArrays:
     """A function of arrays: with gradients if it can return relpos's context."""
 
+    results: list[Array]
+
     def __init__(self, function: Any, inputs: Sequence[Any]) -> None:
-        arrays = [as_numpy("input", x) if is_tensor(x) else x for x in inputs]
+        own = copied([*inputs])
+        arrays = [as_numpy("input", x) if is_tensor(x) else x for x in own]
         asked = {"return_context": True} if gives_context(function) else {}
         result = function(*arrays, **asked)
         self.context = getattr(result, "context", None)

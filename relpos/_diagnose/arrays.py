@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -14,16 +15,14 @@ __all__ = [
     "as_numpy",
     "as_tensor",
     "called",
+    "copied",
     "is_module",
     "is_tensor",
-    "rounding_of",
+    "leaves",
 ]
 
 #: What functions of tensors raise where they are given arrays, and the other way round.
 REFUSALS = (TypeError, ValueError, AttributeError)
-
-#: Distance from 1 to the next number, of what NumPy itself does not know.
-_EPSILON = {"bfloat16": 2.0**-7}
 
 
 def _is_torch(value: object, name: str) -> bool:
@@ -49,12 +48,12 @@ def as_numpy(name: str, value: Any) -> Array:
     """An array, or a tensor as one; bfloat16 becomes float32, which holds it."""
     if is_tensor(value):
         value = value.detach().cpu().resolve_conj().resolve_neg()
-        if rounding_of(value) == _EPSILON["bfloat16"]:
+        if str(value.dtype) == "torch.bfloat16":
             value = value.float()
         array: Array = value.numpy()
         return array
     array = as_array(name, value)
-    if array.dtype.name in _EPSILON:
+    if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
     if array.dtype.kind not in "fiub":
         raise TypeError(
@@ -69,33 +68,59 @@ def as_tensor(value: Any) -> Any:
     return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
-def rounding_of(value: Any) -> float:
-    """Distance from 1 to the next number in the dtype of an array or a tensor."""
-    dtype = getattr(value, "dtype", np.dtype(np.float64))
-    name = str(dtype).rsplit(".", maxsplit=1)[-1]
-    if name in _EPSILON:
-        return _EPSILON[name]
+def copied(value: Any) -> Any:
+    """The same value in memory of its own, with what is inside of it.
+
+    A copy of a tensor that requires a gradient requires one and is no leaf: such a
+    tensor may be changed in place.
+    """
+    if is_tensor(value):
+        own = value.detach().clone()
+        return own.requires_grad_().clone() if value.requires_grad else own
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if isinstance(value, dict):  # and what is derived from it, as results of models
+        own = copy.copy(value)
+        for name, x in value.items():
+            own[name] = copied(x)
+        return own
+    if hasattr(value, "clone_state"):  # a generator of torch
+        return value.clone_state()
     try:
-        return float(np.finfo(name).eps)
-    except (TypeError, ValueError):  # integers round nothing
-        return float(np.finfo(np.float64).eps)
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise TypeError(
+            f"inputs: got {kind_of(value)}, of which no copy can be made ({error}); "
+            "expected arrays, tensors, or lists, tuples and dictionaries of them"
+        ) from error
+
+
+def leaves(value: Any) -> list[Any]:
+    """What is inside of lists, tuples and dictionaries, one by one."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
+        return [x for item in value for x in leaves(item)]
+    return [value]
 
 
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
-    """What a function returns of inputs as they came; of others where it refuses."""
+    """What a function returns of copies of inputs; of others where it refuses."""
     tensors = "torch" in sys.modules and tuple(map(as_tensor, inputs))
     if is_module(function):
-        return function(*(tensors or inputs))
-    other = tuple(as_numpy("input", x) for x in inputs)
-    if not any(map(is_tensor, inputs)):
-        other = tensors or ()
+        return function(*copied(tensors or inputs))
+    other = tensors or ()
+    if any(map(is_tensor, inputs)):
+        other = tuple(as_numpy("input", x) for x in inputs)
     try:
-        return function(*inputs)
+        return function(*copied(inputs))
     except REFUSALS:
         if not other:
             raise
         try:
-            return function(*other)
+            return function(*copied(other))
         except REFUSALS:
             pass
         raise

@@ -16,7 +16,21 @@ from relpos.reference.formula import moved_values, terms
 from relpos.reference.pairs import softmax
 from relpos.reference.positions import rel_shift
 
-__all__ = ["HIDDEN", "PLACING", "Attempt", "Given", "Rotary", "evaluate", "relative_to"]
+__all__ = [
+    "HIDDEN",
+    "PLACING",
+    "Attempt",
+    "Given",
+    "Rotary",
+    "evaluate",
+    "largest",
+    "logits",
+    "relative_to",
+    "rotated",
+    "summed",
+    "values_of",
+    "weights_of",
+]
 
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
@@ -84,7 +98,7 @@ class Attempt:
 
 
 class Given(NamedTuple):
-    """What an attempt gives, and what of it is hidden.
+    """What an attempt gives, and what of it is hidden or nan by its rule.
 
     noise: its rounding error, beside the largest entry, in units of the rounding.
     """
@@ -105,24 +119,26 @@ def relative_to(attempt: Attempt) -> Array:
 @quiet
 def evaluate(attempt: Attempt) -> Given:
     """The scores, weights or outputs that these arguments give."""
-    if attempt.rotary is not None:
-        attempt = _rotated(attempt)
-    total, hidden, size = _logits(attempt)
+    attempt = rotated(attempt)
+    total, hidden, parts = logits(attempt)
+    size = _size(total, hidden, parts)
     if attempt.view == "scores":
         hidden = hidden | (total <= HIDDEN)
         if attempt.centred:
             total = without_constants(total, hidden)
-        return Given(total, hidden, 4.0 * size / _largest(total, ~hidden))
-    weights = _weights(attempt, total, hidden)
+        return Given(total, hidden, 4.0 * size / largest(total, ~hidden))
+    weights = weights_of(attempt, total, hidden)
     noise = 16.0 + 4.0 * size
+    nothing = hidden.all(axis=-1, keepdims=True) & (attempt.empty == "nan")
     if attempt.view == "weights":
-        return Given(weights, np.zeros_like(hidden), noise)
-    out, largest = _outputs(attempt, weights)
-    noise *= largest / _largest(out, np.True_)
-    return Given(out, np.zeros(out.shape, bool), noise)
+        return Given(weights, np.broadcast_to(nothing, weights.shape), noise)
+    values = values_of(attempt)
+    out = summed(weights, values)
+    noise *= largest(values, np.True_) / largest(out, np.True_)
+    return Given(out, np.broadcast_to(nothing, out.shape), noise)
 
 
-def _largest(array: Array, where: Any) -> float:
+def largest(array: Array, where: Any) -> float:
     """Of the sizes of finite entries, 1 if there are none."""
     found = np.abs(array[np.isfinite(array) & where])
     return float(found.max()) if found.size and found.max() else 1.0
@@ -136,10 +152,11 @@ def without_constants(total: Array, hidden: Array) -> Array:
     return found
 
 
-def _rotated(attempt: Attempt) -> Attempt:
+def rotated(attempt: Attempt) -> Attempt:
     """Queries and keys, and whatever else is to be, turned by their positions."""
     x, rotary = dict(attempt.keywords), attempt.rotary
-    assert rotary is not None
+    if rotary is None:
+        return attempt
     for name in rotary.turned:
         if x.get(name) is None:
             continue
@@ -148,8 +165,8 @@ def _rotated(attempt: Attempt) -> Attempt:
     return replace(attempt, keywords=x, rotary=None)
 
 
-def _logits(attempt: Attempt) -> tuple[Array, Array, float]:
-    """Scores, what is hidden of them, and the size of what they are the sum of."""
+def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
+    """Scores, what is hidden of them, and the terms that they are the sum of."""
     keywords = {n: x for n, x in attempt.keywords.items() if n != "value"}
     parts = scores(**keywords, terms=True)
     parts.pop("softcap", None)
@@ -171,11 +188,14 @@ def _logits(attempt: Attempt) -> tuple[Array, Array, float]:
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
     total = _sum(attempt, products, added)
-    hidden = np.broadcast_to(hidden, total.shape)
+    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
+
+
+def _size(total: Array, hidden: Array, parts: list[Array]) -> float:
+    """The size of what the visible scores are the sum of."""
     counting = ~hidden & (total > HIDDEN)
-    terms = [*products, *added]
-    size = max(float(np.abs(x).max(initial=0.0, where=counting)) for x in terms)
-    return total, hidden, len(terms) * size
+    size = max(float(np.abs(x).max(initial=0.0, where=counting)) for x in parts)
+    return len(parts) * size
 
 
 def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
@@ -206,7 +226,7 @@ def _by_shift(attempt: Attempt) -> dict[str, Array]:
     return found
 
 
-def _weights(attempt: Attempt, total: Array, hidden: Array) -> Array:
+def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
     """The softmax, with what is hidden left out before or after it."""
     sinks = attempt.get("sinks")
     if attempt.hiding == "zero":
@@ -223,14 +243,20 @@ def _weights(attempt: Attempt, total: Array, hidden: Array) -> Array:
     return np.swapaxes(weights, -1, -2) if attempt.axis == -2 else weights
 
 
-def _outputs(attempt: Attempt, weights: Array) -> tuple[Array, float]:
-    """Weights times values, those of the table included, and the largest of these."""
+def values_of(attempt: Attempt) -> Array:
+    """What each key has to give, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
     x = attempt.keywords
     if "rel_value" not in x:
-        return weights @ x["value"], _largest(x["value"], np.True_)
+        return np.asarray(x["value"])[..., None, :, :]
     placing = {name: x[name] for name in PLACING if name in x}
-    pairs = moved_values(
+    return moved_values(
         terms(x["query"], x["key"], x["value"], rel_value=x["rel_value"], **placing)
     )
-    out: Array = np.einsum("...ij,...ijd->...id", weights, pairs)
-    return out, _largest(pairs, np.True_)
+
+
+def summed(weights: Array, values: Array) -> Array:
+    """Weights times values, by key."""
+    if values.shape[-3] == 1:
+        return weights @ values[..., 0, :, :]
+    out: Array = np.einsum("...ij,...ijd->...id", weights, values)
+    return out

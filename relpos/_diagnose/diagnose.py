@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import as_numpy, called, rounding_of
+from relpos._diagnose.arrays import as_numpy, called, copied, is_module
 from relpos._diagnose.attempt import Attempt, evaluate
 from relpos._diagnose.calls import begin
-from relpos._diagnose.search import FLOAT32, Finding, search
+from relpos._diagnose.rounding import DTYPES, coarsest, rounding_of
+from relpos._diagnose.search import Finding, search
 from relpos._diagnose.words import kind_of_finding, sentence
 from relpos._text import html_table
 
@@ -34,11 +35,11 @@ class Diagnosis(NamedTuple):
     verdict : str
         A sentence.
     kind : str
-        'same', 'convention' (another way that is as right), 'mistake', or 'unknown'
-        where nothing fits.
+        'same', 'convention' (another way that is as right), 'mistake', 'cannot tell'
+        where 16-bit numbers are too coarse to say, or 'unknown' where nothing fits.
     differences : tuple of str
         Short names of what is different, none or two at most beside the place of the
-        heads; empty where it is the same or unknown.
+        heads; empty where it is the same, unknown, or cannot be told.
     error : float
         The largest difference that remains, over the largest entry.
     closest : tuple of str
@@ -96,7 +97,7 @@ def diagnose(
         ``(query, key, value)`` where there is a value; of a tuple the first. Without a
         value they are scores or weights (..., H, Lq, Lk), with one they are outputs
         (..., H, Lq, Dv). The heads may also come after the length, or joined with the
-        columns.
+        columns. It is called with copies, and may change them.
     query : array_like or tensor, (..., H, Lq, D)
         What both computed with: random numbers, of a few heads and some ten positions.
     key : array_like or tensor, (..., Hk, Lk, D)
@@ -153,6 +154,15 @@ def diagnose(
     `rotary_partial`, `rotary_exponent`, `rotary_base`, `rotary_unscaled`,
     `no_magnitude`, `rotary_bfloat16`, `rotary_keys_moved`.
 
+    In float32 and float64 the roundings of sums are allowed. In bfloat16 and float16,
+    the coarsest dtype of `mine`, its parameters, the inputs and the tables, a right
+    implementation that rounds inputs, weights and results to it is 'same': errors up to
+    .0098 and .0012 of the largest entry. One that rounds scores as well may be off by
+    more, by an amount that follows from their size. Where it stays below 2 % and .5 %
+    that is 'same' too, up to half of these; beyond, what such rounding could explain is
+    'cannot tell', and the verdict says to compare in float32. An error of 2 % in
+    bfloat16 or .5 % in float16 is never 'same', and nan beside nan is not either.
+
     Where several fit, the verdict has the simplest, a convention before a mistake, and
     says that the inputs cannot tell. It is done by NumPy in float64 and takes about a
     second at 2 heads of 12 positions; dropout is left out.
@@ -183,22 +193,27 @@ def diagnose(
     """
     has_value = value is not None
     inputs = (query, key, value) if has_value else (query, key)
+    view = "outputs" if has_value else "scores"
+    start = begin(scheme, query, key, value, view, copied(keywords))
     results, given = _results(mine, inputs)
-    start = begin(
-        scheme, query, key, value, "outputs" if has_value else "scores", keywords
-    )
-    roundings = [rounding_of(given), max(rounding_of(x) for x in (given, *inputs))]
-    coarse = min(roundings) < FLOAT32
+    halves = [x for x in _stored(mine, keywords) if rounding_of(x).is_half]
+    roundings = [rounding_of(given), coarsest(given, *inputs, *halves)]
+    coarse = min(roundings) < DTYPES["float32"]
     if coarse:
-        roundings.append(FLOAT32)
+        roundings.append(DTYPES["float32"])
     found = []
     for attempt in _views(start, results):
         for layout, array in _laid_out(results, attempt):
             found.append((layout, search(array, attempt, roundings)))
-            if _rank(found[-1][1])[:2] == (False, 0):  # there is nothing simpler
+            if _rank(found[-1][1])[:3] == (False, False, 0):  # there is nothing simpler
                 return _diagnosis(_called(scheme), *found[-1], coarse)
     best = min(found, key=lambda pair: _rank(pair[1]))
     return _diagnosis(_called(scheme), *best, coarse)
+
+
+def _stored(mine: Any, keywords: dict[str, Any]) -> list[Any]:
+    """What both have besides the inputs: the tables, and the parameters of a module."""
+    return [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
 
 
 def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
@@ -262,11 +277,12 @@ def _split(results: Array, view: str, heads: int) -> Array | None:
     return np.moveaxis(apart, -2, -3)
 
 
-def _rank(finding: Finding) -> tuple[bool, int, float]:
-    """What explains comes first, with few differences, then with a small error."""
+def _rank(finding: Finding) -> tuple[bool, bool, int, float]:
+    """What explains comes first, then what may; few differences, a small error."""
     closest = finding.closest
     number = 0 if finding.found is None else len(closest.differences)
-    return finding.found is None, number, closest.error
+    open_ = finding.found is None
+    return open_, open_ and not finding.doubtful, number, closest.error
 
 
 def _called(scheme: str | None) -> str:
@@ -283,5 +299,5 @@ def _diagnosis(called: str, layout: str, finding: Finding, coarse: bool) -> Diag
     if layout and kind == "same":
         kind = "convention"
     verdict = LAID_OUT[layout] + sentence(called, finding, coarse)
-    differences = () if kind == "unknown" else names
+    differences = () if finding.found is None else names
     return Diagnosis(verdict, kind, differences, closest.error, names)

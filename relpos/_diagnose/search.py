@@ -11,10 +11,11 @@ import numpy as np
 from relpos._checks import Array, quiet
 from relpos._diagnose.attempt import HIDDEN, Attempt, evaluate, without_constants
 from relpos._diagnose.known import DIFFERENCES, Difference
+from relpos._diagnose.reach import reach, stored
+from relpos._diagnose.rounding import CANNOT_TELL, Rounding
 
-__all__ = ["FLOAT32", "Finding", "search"]
+__all__ = ["Finding", "search"]
 
-FLOAT32 = 2.0**-23
 #: However coarse the dtype: what differs by more is not the same.
 LARGEST = 0.05
 #: Of two that fit, one with an error so many times larger does not.
@@ -34,9 +35,17 @@ class Tried(NamedTuple):
     noise: float
     at: tuple[int, ...]  # where it is
 
-    def fits(self, rounding: float) -> bool:
-        """Whether rounding explains the error."""
-        return self.error <= min(rounding * self.noise, LARGEST)
+    def verdict(self, rounding: Rounding) -> str:
+        """Whether rounding explains the error: 'same', 'differs' or `CANNOT_TELL`."""
+        limit = min(rounding.limit(2.0 * self.noise), LARGEST)
+        within = self.error <= limit or not rounding.is_half
+        reached = limit if within else reach(self.attempt, rounding.unit)
+        return rounding.verdict(self.error, limit, reached)
+
+    def fits(self, rounding: Rounding) -> bool:
+        """Whether it is the same; asks for what is costly where it can matter alone."""
+        small = self.error <= rounding.serious / 2
+        return small and self.verdict(rounding) == "same"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,40 +62,62 @@ class Finding(NamedTuple):
     """What was found: `found` is None where nothing fits.
 
     `closest` has the smallest error, `others` are differences that give these results
-    too, and the rounding is that of the dtype in which it fits.
+    too, and the rounding is that of the dtype in which it fits. Where nothing fits but
+    the dtype is too coarse to say so, it is `doubtful`.
     """
 
     found: Tried | None
     closest: Tried
     others: tuple[str, ...]
-    rounding: float
+    rounding: Rounding
+    doubtful: bool = False
 
 
-def search(mine: Array, start: Attempt, roundings: list[float]) -> Finding:
+def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """What explains `mine`, in the finest of the roundings in which something does."""
-    plain = [tried] if (tried := _try((), start, mine)) else []
+    coarse = max(roundings)
+    plain = [*_plain(start, mine, coarse)]
     singles = [*_vary(None, start, mine)] if mine.size else []
     pairs: list[Tried] = []
+    doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
         fitting = _fitting([*plain, *singles], rounding)
-        if plain and plain[0] in fitting:
-            return Finding(plain[0], plain[0], _unseen(singles, fitting), rounding)
+        if same := [t for t in fitting if not t.differences]:
+            return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
         if not fitting:
             pairs = pairs or [*_pairs(singles, mine)]
             fitting = _fitting(pairs, rounding)
+        if fitting and any(t.error <= WORSE * fitting[0].error for t in doubt):
+            break  # what fits is not so much better than the formula itself
         if fitting:
             best = min(fitting, key=lambda t: t.mistakes)  # the first of these
             return Finding(best, best, _others(best, fitting), rounding)
-    every = [*plain, *singles, *pairs]
-    closest = min(every, key=lambda t: t.error)
-    return Finding(None, closest, (), max(roundings))
+    closest = min(doubt or [*plain, *singles, *pairs], key=lambda t: t.error)
+    doubtful = closest.verdict(coarse) == CANNOT_TELL
+    return Finding(None, closest, (), coarse, doubtful)
 
 
-def _fitting(tried: list[Tried], rounding: float) -> list[Tried]:
+def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
+    """The formula itself, and of what 16 bits hold of the arguments."""
+    attempts = [start]
+    if coarse.is_half:
+        kept = {
+            name: stored(x, coarse.unit)
+            for name, x in start.keywords.items()
+            if isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        }
+        if any(not np.array_equal(x, start.get(n)) for n, x in kept.items()):
+            attempts.append(start.with_keywords(**kept))
+    for attempt in attempts:
+        if (tried := _try((), attempt, mine)) is not None:
+            yield tried
+
+
+def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
     """What fits, and not much worse than the best of it."""
     fitting = [t for t in tried if t.fits(rounding)]
     least = min((t.error for t in fitting), default=0.0)
-    return [t for t in fitting if t.error <= WORSE * max(least, rounding)]
+    return [t for t in fitting if t.error <= WORSE * max(least, 2.0 * rounding.unit)]
 
 
 def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
@@ -147,9 +178,8 @@ def _error(
     attempt: Attempt, wanted: Array, hidden: Array, mine: Array
 ) -> tuple[float, tuple[int, ...]]:
     """The largest difference relative to the largest entry, and where it is."""
-    if attempt.view != "scores":
-        both_nan = np.isnan(wanted) & np.isnan(mine)
-        return _largest_gap(wanted, mine, ~both_nan)
+    if attempt.view != "scores":  # nan that the attempt itself has explains no other
+        return _largest_gap(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
     hides = mine <= HIDDEN
     wrong = hides if attempt.hiding == "visible" else hidden & ~hides
     if wrong.any():  # what is before a mask hides nothing

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from relpos._diagnose.known import DIFFERENCES
-from relpos._diagnose.search import FLOAT32, Finding, Tried
+from relpos._diagnose.rounding import CANNOT_TELL, DTYPES
+from relpos._diagnose.search import Finding, Tried
 
 __all__ = ["kind_of_finding", "sentence"]
 
 
 def kind_of_finding(finding: Finding) -> str:
-    """'same', 'convention', 'mistake' or 'unknown'."""
+    """'same', 'convention', 'mistake', 'cannot tell' or 'unknown'."""
     if finding.found is None:
-        return "unknown"
+        return "cannot tell" if finding.doubtful else "unknown"
     if not finding.found.differences:
         return "same"
     return "mistake" if finding.found.mistakes else "convention"
@@ -20,9 +21,15 @@ def kind_of_finding(finding: Finding) -> str:
 def sentence(called: str, finding: Finding, coarse: bool) -> str:
     """What was found, what the inputs leave open, and to which rounding it holds."""
     if finding.found is None:
-        return _nothing_fits(called, finding.closest)
+        closest = _closest(called, finding.closest)
+        if finding.doubtful:
+            return f"{CANNOT_TELL}; {closest}, which rounded scores may explain"
+        return (
+            f"fits none of {len(DIFFERENCES)} known differences from {called}, nor two "
+            f"of them at once; {closest}"
+        )
     text = f"equals {called}{_differing(finding.found)} ({finding.found.error:.1g})"
-    if coarse and finding.rounding == FLOAT32:
+    if coarse and finding.rounding == DTYPES["float32"]:
         text += ", to the rounding of float32: something in yours is computed in it"
     if not finding.others:
         return text
@@ -38,10 +45,9 @@ def _differing(tried: Tried) -> str:
     return f" {' and '.join(parts)}" if parts else ""
 
 
-def _nothing_fits(called: str, closest: Tried) -> str:
-    """That nothing is found, and what comes nearest to it."""
+def _closest(called: str, closest: Tried) -> str:
+    """What comes nearest, and how near."""
     return (
-        f"fits none of {len(DIFFERENCES)} known differences from {called}, nor two of "
-        f"them at once; the closest is {called}{_differing(closest)}, with an error of "
+        f"the closest is {called}{_differing(closest)}, with an error of "
         f"{closest.error:.2g} of the largest entry, at {list(closest.at)}"
     )

@@ -123,7 +123,12 @@ def test_several_results_and_nan():
     assert verdicts(found) == {"output[0]": "same", "output[1]": "differs"}
     assert found.notes[0].startswith("mine has 3 results and the reference 2")
     bad = np.array([0.0, np.nan, 2.0])
-    assert relpos.compare(lambda x: bad, lambda x: bad, x).same
+    found = relpos.compare(lambda x: bad, lambda x: bad, x)
+    assert verdicts(found) == {"output": "nan"} and not found.same
+    assert "nan on both sides: output (limit" in repr(found)
+    other = np.array([0.0, np.nan, 3.0])
+    found = relpos.compare(lambda x: bad, lambda x: other, x)
+    assert verdicts(found) == {"output": "differs"}
     assert not relpos.compare(lambda x: x, lambda x: bad, x).same
     assert not relpos.compare(lambda x: 0 * x, lambda x: x, x).same
 
