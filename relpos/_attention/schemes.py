@@ -189,7 +189,8 @@ def relative_global_attention(
         What each key has to give.
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
-        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
+        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1). Of a two-sided table a causal
+        call misreads the last row as that of r = 0: give ``rel_key[..., :max_len, :]``.
     **keywords
         Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
 

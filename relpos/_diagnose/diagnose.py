@@ -133,7 +133,7 @@ def diagnose(
     -----
     Conventions: `unmasked`, `unmasked_wrapped`, `hidden_differs`, `constant_in_rows`,
     `base_two`, `nothing_is_nan`, `nothing_is_mean`, `table_reversed`,
-    `bucket_direction`, `query_minus_key`, `rows_2n`, `beyond_table`,
+    `bucket_direction`, `query_minus_key`, `two_sided_table`, `rows_2n`, `beyond_table`,
     `columns_exchanged`, `values_share_table`, `queries_share_table`, `no_scale`,
     `scale_head_dim`, `scale_by_dim`, `scale_three`, `position_unscaled`,
     `position_scaled`, `bias_scaled`, `cap_after_bias`, `heads_tiled`, `mask_inverted`,
@@ -141,18 +141,22 @@ def diagnose(
     `rotary_inverse`, `heads_last`, `heads_joined`.
 
     Mistakes: `off_by_one`, `shift_in_encoder`, `wrapped_attended`, `future_is_past`,
-    `clip_one_early`, `index_wraps`, `absolute_rows`, `query_table_reversed`,
-    `value_table_reversed`, `not_transposed`, `bucket_rounding`, `bucket_sides`,
-    `alibi_slopes`, `scale_d_model`, `scaled_twice`, `scale_inverted`, `u_v_exchanged`,
-    `u_is_v`, `u_v_unscaled`, `bias_negated`, `position_negated`, `no_rel_key`,
-    `no_rel_query`, `no_rel_value`, `no_rel_bias`, `no_pos_bias_u`, `no_pos_bias_v`,
-    `no_softcap`, `no_sinks`, `no_log_decay`, `no_is_causal`, `no_window`,
-    `no_key_lengths`, `no_key_ranges`, `no_attn_mask`, `mask_transposed`, `offset_0`,
-    `offset_end`, `causal_untold`, `causal_strict`, `causal_sees_next`,
+    `two_sided_misread`, `clip_one_early`, `index_wraps`, `absolute_rows`,
+    `query_table_reversed`, `value_table_reversed`, `not_transposed`, `bucket_rounding`,
+    `bucket_sides`, `alibi_slopes`, `scale_d_model`, `scaled_twice`, `scale_inverted`,
+    `u_v_exchanged`, `u_is_v`, `u_v_unscaled`, `bias_negated`, `position_negated`,
+    `no_rel_key`, `no_rel_query`, `no_rel_value`, `no_rel_bias`, `no_pos_bias_u`,
+    `no_pos_bias_v`, `no_softcap`, `no_sinks`, `no_log_decay`, `no_is_causal`,
+    `no_window`, `no_key_lengths`, `no_key_ranges`, `no_attn_mask`, `mask_transposed`,
+    `offset_0`, `offset_end`, `causal_untold`, `causal_strict`, `causal_sees_next`,
     `causal_backwards`, `window_wider`, `softmax_over_queries`, `masked_after_softmax`,
-    `hidden_score_0`, `rotary_one_side`, `rotary_values`, `no_rotary`,
-    `rotary_partial`, `rotary_exponent`, `rotary_base`, `rotary_unscaled`,
-    `no_magnitude`, `rotary_bfloat16`, `rotary_keys_moved`.
+    `hidden_score_0`, `rotary_one_side`, `rotary_values`, `no_rotary`, `rotary_partial`,
+    `rotary_exponent`, `rotary_base`, `rotary_unscaled`, `no_magnitude`,
+    `rotary_bfloat16`, `rotary_keys_moved`.
+
+    Where several fit, the verdict has the simplest, a convention before a mistake, and
+    says that the inputs cannot tell. It is done by NumPy in float64 and takes about a
+    second at 2 heads of 12 positions; dropout is left out.
 
     In float32 and float64 the roundings of sums are allowed. In bfloat16 and float16,
     the coarsest dtype of `mine`, its parameters, the inputs and the tables, a right
@@ -162,10 +166,6 @@ def diagnose(
     that is 'same' too, up to half of these; beyond, what such rounding could explain is
     'cannot tell', and the verdict says to compare in float32. An error of 2 % in
     bfloat16 or .5 % in float16 is never 'same', and nan beside nan is not either.
-
-    Where several fit, the verdict has the simplest, a convention before a mistake, and
-    says that the inputs cannot tell. It is done by NumPy in float64 and takes about a
-    second at 2 heads of 12 positions; dropout is left out.
 
     References
     ----------

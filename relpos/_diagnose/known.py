@@ -131,6 +131,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         tables.negated,
     ),
     _convention(
+        "two_sided_table",
+        "the table read as two-sided, with relative position 0 in its middle row and "
+        "not in its last: for the same give relpos rel_key[..., :R // 2 + 1, :]",
+        tables.two_sided,
+    ),
+    _convention(
         "rows_2n",
         "the table of 2N rows beginning one relative position beside",
         *(tables.other_origin(way) for way in ("later", "clip", "zero", "wrap")),
@@ -237,6 +243,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the distance without its sign: a later key has the row of an earlier one",
         tables.by_position(lambda r: -np.abs(r), "clip"),
         tables.by_position(np.abs, "clip"),
+    ),
+    _mistake(
+        "two_sided_misread",
+        "a two-sided table read as one of the past, its last row as relative position "
+        "0, as relative_global_attention does: give it rel_key[..., :R // 2 + 1, :]",
+        tables.one_sided,
     ),
     _mistake("clip_one_early", "distances clipped at k - 1", tables.clipped_early),
     _mistake(

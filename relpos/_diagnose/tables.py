@@ -142,6 +142,28 @@ def has_2n_rows(attempt: Attempt) -> bool:
     )
 
 
+def two_sided(attempt: Attempt) -> Attempt | None:
+    """A causal call's table of the past with relative position 0 in its middle row."""
+    return _causal_table(attempt, lambda rows: (1 - rows, -(rows // 2)))
+
+
+def one_sided(attempt: Attempt) -> Attempt | None:
+    """A causal call's table with relative position 0 in its middle row, in its last."""
+    return _causal_table(attempt, lambda rows: (-(rows // 2), 1 - rows))
+
+
+def _causal_table(
+    attempt: Attempt, firsts: Callable[[int], tuple[int, int]]
+) -> Attempt | None:
+    """The keys' own table moved from one first relative position to another."""
+    if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
+        return None
+    now, other = firsts(rows_of(attempt, "rel_key"))
+    if first_of(attempt, "rel_key") != now or now == other:
+        return None
+    return attempt.with_keywords(min_relative_position=other)
+
+
 def other_origin(beyond: str) -> Change:
     """Of 2N rows, -N to N - 1 read as 1 - N to N or the other way round."""
 

@@ -58,6 +58,24 @@ def test_relative_global(rng):
         relpos.relative_global_attention(*data, table, is_causal=False)
 
 
+@pytest.mark.parametrize("rows", range(LQ, 2 * LQ + 2))
+def test_relative_global_reads_the_last_rows(rng, rows):
+    """Any table that reaches is legal, one of 2 L - 1 rows too, of whatever layout."""
+    data = square(rng)
+    table = normal(rng, rows, D)
+    got = relpos.relative_global_attention(*data, table)
+    last = relpos.relative_global_attention(*data, table[-LQ:])
+    assert np.array_equal(got, last)
+    want = oracle.attention(
+        *data, is_causal=True, rel_key=table[-LQ:], min_relative_position=1 - LQ
+    )
+    assert_close(got, want.out, "forward")
+    if rows == 2 * LQ - 1:  # the cure that the docstring gives for a two-sided one
+        cured = relpos.relative_global_attention(*data, table[..., :LQ, :])
+        want = oracle.attention(*data, is_causal=True, rel_key=table)
+        assert_close(cured, want.out, "forward")
+
+
 def test_transformer_xl(rng):
     data = qkv(rng, (2,), H, LQ, LK, D, DV)
     vectors = normal(rng, H, D), normal(rng, H, D)

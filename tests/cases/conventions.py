@@ -177,6 +177,14 @@ def causal_scores(rng):
     return q, k, arguments
 
 
+@case(CONVENTIONS, "two_sided_table", of="a decoder with the table of an encoder")
+def decoder_with_a_two_sided_table(rng):
+    q, k, v, table, arguments = shaw(rng, scheme="relative_global_attention")
+    table = arguments["rel_key"] = rng.standard_normal((2 * L - 1, D))
+    s = q @ transposed(k) + position(q, table[distance() + L - 1])
+    return softmax(hide(s / math.sqrt(D), distance() <= 0)) @ v, arguments
+
+
 @case(CONVENTIONS, "unmasked", of="scores before the mask")
 def before_the_mask(rng):
     q, k, arguments = causal_scores(rng)

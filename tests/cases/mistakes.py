@@ -85,6 +85,13 @@ def magenta(rng):
     ) @ v, arguments
 
 
+@case(MISTAKES, "two_sided_misread", of="a two-sided table given to a causal function")
+def two_sided_table_of_the_past(rng):
+    q, k, v, table, arguments = shaw(rng, is_causal=True)
+    table = arguments["rel_key"] = rng.standard_normal((2 * L - 1, D))
+    return relpos.relative_global_attention(q, k, v, table), arguments
+
+
 @case(MISTAKES, "offset_0", of="huggingface/transformers#19045")
 def relative_key_with_a_cache(rng):
     q, k, v, table, arguments = shaw(rng, lq=2, query_offset=L - 2)
