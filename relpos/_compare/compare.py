@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._compare.kept import evaluated
 from relpos._compare.sides import (
     Gradients,
     Side,
@@ -19,6 +18,7 @@ from relpos._compare.sides import (
     side_of,
 )
 from relpos._diagnose.arrays import is_module, leaves
+from relpos._diagnose.kept import unchanged
 from relpos._diagnose.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
 from relpos._text import html_table, table_lines
 
@@ -223,7 +223,7 @@ def compare(
     sides = {"reference": reference, "mine": mine}
     for name, thing in sides.items():
         load(name, thing, weights)
-    with evaluated(reference, mine):
+    with unchanged(reference, mine, evaluated=True):
         theirs, own = (side_of(name, thing, inputs) for name, thing in sides.items())
         rounding = _rounding(theirs, own, [*leaves(inputs), *_stored(reference, mine)])
         rows, notes = _outputs(theirs, own, rounding), []

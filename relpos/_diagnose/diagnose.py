@@ -12,6 +12,7 @@ from relpos._checks import Array, kind_of
 from relpos._diagnose.arrays import as_numpy, called, copied, is_module
 from relpos._diagnose.attempt import Attempt, evaluate
 from relpos._diagnose.calls import begin
+from relpos._diagnose.kept import unchanged
 from relpos._diagnose.rounding import DTYPES, coarsest, rounding_of
 from relpos._diagnose.search import Finding, search
 from relpos._diagnose.words import kind_of_finding, sentence
@@ -97,7 +98,8 @@ def diagnose(
         ``(query, key, value)`` where there is a value; of a tuple the first. Without a
         value they are scores or weights (..., H, Lq, Lk), with one they are outputs
         (..., H, Lq, Dv). The heads may also come after the length, or joined with the
-        columns. It is called with copies, and may change them.
+        columns. A function is called with copies, and may change them; the parameters,
+        buffers and gradients of a module are as before afterwards.
     query : array_like or tensor, (..., H, Lq, D)
         What both computed with: random numbers, of a few heads and some ten positions.
     key : array_like or tensor, (..., Hk, Lk, D)
@@ -219,7 +221,8 @@ def _stored(mine: Any, keywords: dict[str, Any]) -> list[Any]:
 def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
     """The results in float64, and as they came."""
     if callable(mine) and not hasattr(mine, "__array__"):
-        mine = called(mine, inputs)
+        with unchanged(mine):
+            mine = called(mine, inputs)
     while isinstance(mine, tuple) and mine:
         mine = mine[0]
     array = as_numpy("mine", mine)

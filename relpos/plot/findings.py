@@ -38,7 +38,7 @@ def compare(
 ) -> Axes:
     """Relative errors of a comparison: red what differs, dashed the limit of rounding.
 
-    What is 0 but for noise is grey.
+    What is noise, nan, or cannot be told in its dtype is grey.
 
     Parameters
     ----------

@@ -249,9 +249,18 @@ class TestTensors:
         state = torch.random.get_rng_state()
         found = relpos.compare(module, lambda x: x * 1.0, x)
         assert found.rows[0].verdict == found.rows[1].verdict == "same"
+        module.forward, forward = lambda q, k: forward(q) @ k.mT, module.forward
+        assert relpos.diagnose(module, x, x, scale=1.0).kind == "same"
+        with pytest.raises(ZeroDivisionError):
+            relpos.compare(module, lambda q, k: 1 // 0, x, x)
         assert module.training and module.calls == 1 and module.last is last
         assert torch.equal(module.weight.grad, grad)
         assert torch.equal(torch.random.get_rng_state(), state)
+
+    def test_a_module_whose_parameters_come_with_the_call(self):
+        torch = pytest.importorskip("torch")
+        module = torch.nn.LazyLinear(3, dtype=torch.float64)
+        assert relpos.compare(module, module, arrays(1)[0]).same
 
     def test_results_of_models_inside_of_inputs(self):
         """Tensors that are no leaves, in a dictionary of a class of its own."""

@@ -1,4 +1,4 @@
-"""What a comparison puts back: modes, parameters, buffers, gradients, generators."""
+"""What is put back after a call: modes, parameters, gradients, shared generators."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from relpos._diagnose.arrays import is_module, leaves
 
-__all__ = ["evaluated"]
+__all__ = ["unchanged"]
 
 
 @contextmanager
-def evaluated(*things: Any) -> Iterator[None]:
-    """Turn dropout off, and leave modules, layers and generators as they were.
+def unchanged(*things: Any, evaluated: bool = False) -> Iterator[None]:
+    """Leave modules, layers and generators as they were; `evaluated`: without dropout.
 
     Of modules and layers that is the mode, parameters, buffers and gradients; of
     generators those of NumPy and torch that all functions share.
@@ -24,13 +24,14 @@ def evaluated(*things: Any) -> Iterator[None]:
     with ExitStack() as stack:
         state = np.random.get_state()  # noqa: NPY002 (not ours: functions may draw)
         stack.callback(np.random.set_state, state)
-        if "torch" in sys.modules:
-            stack.enter_context(sys.modules["torch"].random.fork_rng(devices=[]))
+        torch: Any = sys.modules.get("torch")
+        if hasattr(torch, "random"):
+            stack.enter_context(torch.random.fork_rng(devices=[]))
         for thing in things:
             for part in _parts(thing):
                 stack.callback(_set_mode, part, part.training)
             _keep_numbers(stack, thing)
-            if hasattr(thing, "eval") and hasattr(thing, "training"):
+            if evaluated and hasattr(thing, "eval") and hasattr(thing, "training"):
                 thing.eval()
         yield
 
@@ -61,6 +62,8 @@ def _keep_numbers(stack: ExitStack, thing: Any) -> None:
         for part in thing.modules():
             stack.callback(part._buffers.update, dict(part._buffers))
         for tensor in (*thing.parameters(), *thing.buffers()):
+            if hasattr(tensor, "materialize"):  # it has no numbers before the call
+                continue
             stack.callback(_refill, tensor, tensor.detach().clone())
     elif hasattr(thing, "named_parameters"):
         for _, parameter in thing.named_parameters():
