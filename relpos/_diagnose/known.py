@@ -132,8 +132,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     _convention(
         "two_sided_table",
-        "the table read as two-sided, with relative position 0 in its middle row and "
-        "not in its last: for the same give relpos rel_key[..., :R // 2 + 1, :]",
+        "the table read as two-sided: give relpos rel_key[..., :R // 2 + 1, :] instead",
         tables.two_sided,
     ),
     _convention(
@@ -175,14 +174,10 @@ DIFFERENCES: tuple[Difference, ...] = (
         sizes.position_unscaled,
     ),
     _convention(
-        "position_scaled",
-        "the position query inside the scale",
-        sizes.own_query_scaled,
+        "position_scaled", "the position query inside the scale", sizes.own_query_scaled
     ),
     _convention(
-        "bias_scaled",
-        "the bias inside the scale, as Falcon",
-        sizes.bias_scaled,
+        "bias_scaled", "the bias inside the scale, as Falcon", sizes.bias_scaled
     ),
     _convention(
         "cap_after_bias", "the cap after the bias, not before", sizes.cap_after_bias
@@ -246,8 +241,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     _mistake(
         "two_sided_misread",
-        "a two-sided table read as one of the past, its last row as relative position "
-        "0, as relative_global_attention does: give it rel_key[..., :R // 2 + 1, :]",
+        "a two-sided table read as one of the past: give rel_key[..., :R // 2 + 1, :]",
         tables.one_sided,
     ),
     _mistake("clip_one_early", "distances clipped at k - 1", tables.clipped_early),
@@ -290,9 +284,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         tables.rebucketed(tables.other_sides),
     ),
     _mistake(
-        "alibi_slopes",
-        "ALiBi's slopes by the rule for 2^n heads",
-        tables.plain_slopes,
+        "alibi_slopes", "ALiBi's slopes by the rule for 2^n heads", tables.plain_slopes
     ),
     # ---- mistakes: sizes
     _mistake("scale_d_model", "a scale of 1 / sqrt(d_model)", sizes.by_model),
@@ -307,11 +299,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     _mistake("u_v_unscaled", "u and v outside the scale", sizes.query_bias_unscaled),
     _mistake("bias_negated", "the bias negated", sizes.bias_negated),
-    _mistake(
-        "position_negated",
-        "the position term negated",
-        sizes.position_negated,
-    ),
+    _mistake("position_negated", "the position term negated", sizes.position_negated),
     *(
         _mistake(f"no_{name}", f"{words} left out", sizes.without(name))
         for name, words in _WITHOUT.items()

@@ -87,7 +87,8 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if not fitting:
             pairs = pairs or [*_pairs(singles, mine)]
             fitting = _fitting(pairs, rounding)
-        if fitting and any(t.error <= WORSE * fitting[0].error for t in doubt):
+        least = min((t.error for t in fitting), default=-1.0)
+        if any(t.error <= WORSE * least for t in doubt):
             break  # what fits is not so much better than the formula itself
         if fitting:
             best = min(fitting, key=lambda t: t.mistakes)  # the first of these

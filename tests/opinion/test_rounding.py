@@ -220,6 +220,7 @@ def test_what_diagnose_says(dtype):
     found = relpos.diagnose(wrong.astype(dtype), q, k, v)
     assert (found.kind, found.differences, found.closest) == ("cannot tell", (), ())
     assert found.verdict.startswith(f"{CANNOT_TELL}; the closest is relpos.attention, ")
+    assert relpos.diagnose(wrong, q, k, v).kind == "cannot tell"  # of inputs in 16 bits
     for view in ("scores", "weights"):
         right = relpos.scores(*(x.astype(np.float64) for x in (q, k)))
         right = softmax(right) if view == "weights" else right
@@ -227,6 +228,22 @@ def test_what_diagnose_says(dtype):
         assert relpos.diagnose(right, q, k).kind == "same"
         wrong = (1.5 * SERIOUS[dtype.name] + 1) * right.astype(np.float64)
         assert relpos.diagnose(wrong.astype(dtype), q, k).kind != "same"
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_differences_in_16_bits(dtype):
+    """They are named where rounded scores leave no doubt, else they are the closest."""
+    kinds = set()
+    for inputs in problems(dtype, 4):
+        unscaled = Attention(dtype, "scores")
+        unscaled.scale = np.float32(1.0)
+        found = relpos.diagnose(unscaled(*inputs), *inputs)
+        assert found.closest == ("no_scale",)
+        assert found.differences == (
+            ("no_scale",) if found.kind == "convention" else ()
+        )
+        kinds.add(found.kind)
+    assert kinds == {"convention", "cannot tell"}
 
 
 def test_nan_beside_nan_is_not_the_same():
