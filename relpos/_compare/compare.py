@@ -96,7 +96,7 @@ class Comparison(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether all that both have is the same, or noise."""
+        """Say if all that both have is the same, or noise."""
         return all(row.verdict in _SAME for row in self.rows)
 
     def _cells(self) -> list[list[str]]:

@@ -69,7 +69,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """The same value in memory of its own, with what is inside of it.
+    """Copy a value with all that is inside of it.
 
     A copy of a tensor that requires a gradient requires one and is no leaf: such a
     tensor may be changed in place.
@@ -98,7 +98,7 @@ def copied(value: Any) -> Any:
 
 
 def leaves(value: Any) -> list[Any]:
-    """What is inside of lists, tuples and dictionaries, one by one."""
+    """List the items of lists, tuples and dictionaries, one by one."""
     if isinstance(value, dict):
         value = [*value.values()]
     if isinstance(value, list | tuple):

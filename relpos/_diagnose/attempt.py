@@ -244,7 +244,7 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
 
 
 def values_of(attempt: Attempt) -> Array:
-    """What each key has to give, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
+    """Values of the keys, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
     x = attempt.keywords
     if "rel_value" not in x:
         return np.asarray(x["value"])[..., None, :, :]

@@ -214,7 +214,7 @@ def diagnose(
 
 
 def _stored(mine: Any, keywords: dict[str, Any]) -> list[Any]:
-    """What both have besides the inputs: the tables, and the parameters of a module."""
+    """List what both have besides the inputs: tables, and parameters of a module."""
     return [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
 
 

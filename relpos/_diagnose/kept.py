@@ -1,4 +1,4 @@
-"""What is put back after a call: modes, parameters, gradients, shared generators."""
+"""Put state back after a call: modes, parameters, gradients, shared generators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unchanged(*things: Any, evaluated: bool = False) -> Iterator[None]:
 
 
 def _parts(thing: Any) -> list[Any]:
-    """Whatever has a mode of its own: a module or layer, and its parts."""
+    """List all that has a mode of its own: a module or layer, and its parts."""
     if is_module(thing):
         return [*thing.modules()]
     found: dict[int, Any] = {}

@@ -36,7 +36,7 @@ ROUNDINGS = 2.5
 
 
 class Rounding(NamedTuple):
-    """What errors mean in results of one dtype.
+    """The meaning of errors in results of one dtype.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Rounding(NamedTuple):
 
     @property
     def is_half(self) -> bool:
-        """Whether numbers are stored in fewer bits than they are computed with."""
+        """Say if numbers are stored in fewer bits than they are computed with."""
         return self.roundings > 0
 
     def limit(self, arithmetic: float = ARITHMETIC) -> float:

@@ -36,14 +36,14 @@ class Tried(NamedTuple):
     at: tuple[int, ...]  # where it is
 
     def verdict(self, rounding: Rounding) -> str:
-        """Whether rounding explains the error: 'same', 'differs' or `CANNOT_TELL`."""
+        """Say if rounding explains the error: 'same', 'differs' or `CANNOT_TELL`."""
         limit = min(rounding.limit(2.0 * self.noise), LARGEST)
         within = self.error <= limit or not rounding.is_half
         reached = limit if within else reach(self.attempt, rounding.unit)
         return rounding.verdict(self.error, limit, reached)
 
     def fits(self, rounding: Rounding) -> bool:
-        """Whether it is the same; asks for what is costly where it can matter alone."""
+        """Say if it is the same; compute the costly `reach` where it matters alone."""
         small = self.error <= rounding.serious / 2
         return small and self.verdict(rounding) == "same"
 

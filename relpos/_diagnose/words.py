@@ -46,7 +46,7 @@ def _differing(tried: Tried) -> str:
 
 
 def _closest(called: str, closest: Tried) -> str:
-    """What comes nearest, and how near."""
+    """Name what comes nearest, and how near it is."""
     return (
         f"the closest is {called}{_differing(closest)}, with an error of "
         f"{closest.error:.2g} of the largest entry, at {list(closest.at)}"
