@@ -10,7 +10,6 @@ import torch
 from relpos.torch import _batch, _engine, _ops
 from relpos.torch._engine import Setting
 from relpos.torch._functions import no_double_backward, no_forward_mode
-from relpos.torch._ops import no_gradient_of_weights
 from relpos.torch._tracing import apply, is_differentiated, is_traced, not_compiled
 
 _NAME = "attention"
@@ -36,18 +35,13 @@ class Attend(torch.autograd.Function):
         ctx.save_for_backward(out, row_max, row_sum, *tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Any, grad_lse: Any, *grads: Any) -> Any:
-        if grads[2:] not in ((), (None,)):
-            raise no_gradient_of_weights()
+    def backward(ctx: Any, *grads: Any) -> Any:
         wanted = ctx.needs_input_grad[1:]
-        if grad_out is None and grad_lse is None:
+        given = _engine.incoming(grads)
+        if all(grad is None for grad in given):
             return None, *(None for _ in wanted)
-        found = iter(
-            apply(
-                *(AttendBackward, ctx.setting, wanted),
-                *(grad_out, grad_lse, *ctx.saved_tensors),
-            )
-        )
+        args = ctx.setting, wanted, *given, *ctx.saved_tensors
+        found = iter(apply(AttendBackward, *args))
         return None, *(next(found) if want else None for want in wanted)
 
     @staticmethod
@@ -68,7 +62,7 @@ class AttendBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(setting: Setting, wanted: Any, *tensors: Any) -> _Tensors:
-        return _engine.backward(setting, wanted, tensors[:2], tensors[2:5], tensors[5:])
+        return _engine.backward(setting, wanted, tensors[:3], tensors[3:6], tensors[6:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

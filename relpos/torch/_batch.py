@@ -16,7 +16,7 @@ import torch
 from relpos._attention.operands import ROWS
 
 #: Gradients and results before the operands of a backward: they have all batch axes.
-_ROWS = 5
+OTHERS = 6
 
 #: Operands with batch axes, and how many others they have at most.
 AXES = {name: row.axes for name, row in ROWS.items() if name != "sinks"}
@@ -45,13 +45,13 @@ def backward(
     dims: Dims,
     size: int,
 ) -> Sequence[torch.Tensor]:
-    """Gradients with a leading axis; `tensors` are `_ROWS` others, then operands."""
-    operands, own = tensors[_ROWS:], dims[_ROWS:]
+    """Gradients with a leading axis; `tensors` are `OTHERS` others, then operands."""
+    operands, own = tensors[OTHERS:], dims[OTHERS:]
     if _loops(names, own, wanted):
         return _each(call, size, tensors, dims)
     rows = [
         tensor if tensor is None else _leading(tensor, dim, size)
-        for tensor, dim in zip(tensors[:_ROWS], dims[:_ROWS], strict=True)
+        for tensor, dim in zip(tensors[:OTHERS], dims[:OTHERS], strict=True)
     ]
     grads = call([*rows, *_aligned(names, operands, own, size, wanted)])
     return _unaligned(grads, operands, own, wanted)

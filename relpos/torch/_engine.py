@@ -6,6 +6,7 @@ seed of dropout is one of the tensors, so that a compiled graph can make it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,11 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
     return tuple(torch.from_numpy(found[name]) for name in RESULTS if name in found)
 
 
+def incoming(grads: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Gradients of out, lse and weights, of those of all results; None is none."""
+    return grads[0], grads[1], grads[4] if len(grads) == len(RESULTS) else None
+
+
 def backward(
     setting: Setting,
     wanted: Sequence[bool],
@@ -49,8 +55,13 @@ def backward(
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of the `wanted` tensors, each of its tensor's dtype.
 
-    `grads` are those of out and lse, `kept` are out, row_max and row_sum.
+    `grads` are those of out, lse and weights, `kept` are out, row_max and row_sum. A
+    compiled program has a gradient of the weights, of zeros, where no loss uses them.
     """
+    if grads[2] is not None and grads[2].any():  # that of nan is not zero
+        raise no_gradient_of_weights()
+    if grads[0] is None and grads[1] is None:
+        return tuple(map(_zeros_like, itertools.compress(tensors, wanted)))
     call, fire, edges = _call(setting, tensors)
     grad_out = array_of("grad_out", grads[0])
     grad_lse = array_of("grad_lse", grads[1])
@@ -62,6 +73,18 @@ def backward(
     )
     return tuple(
         tensor_of(getattr(found, name), dtype) for name, dtype in dtypes.items()
+    )
+
+
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+
+
+def no_gradient_of_weights() -> NotImplementedError:
+    """Return the error of a loss that the weights are part of."""
+    return NotImplementedError(
+        "relpos.torch.attention: its weights have no gradient; expected a loss of out "
+        "and lse alone (weights.detach() is a constant in it)"
     )
 
 

@@ -93,6 +93,7 @@ def _backward(
     wanted: Sequence[bool],
     grad_out: Tensor | None,
     grad_lse: Tensor | None,
+    grad_weights: Tensor | None,
     out: Tensor,
     row_max: Tensor,
     row_sum: Tensor,
@@ -100,7 +101,7 @@ def _backward(
     names: str,
     *rest: Any,
 ) -> list[Tensor]:
-    grads, kept = (grad_out, grad_lse), (out, row_max, row_sum)
+    grads, kept = (grad_out, grad_lse, grad_weights), (out, row_max, row_sum)
     return [*_engine.backward(_setting(names, rest), wanted, grads, kept, operands)]
 
 
@@ -115,9 +116,9 @@ _attention_backward = torch.library.custom_op(
     "relpos::attention_backward",
     _backward,
     mutates_args=(),
-    schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor out, "
-    f"Tensor row_max, Tensor row_sum, Tensor[] operands, str names, {_REST}) "
-    "-> Tensor[]",
+    schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor? grad_weights, "
+    f"Tensor out, Tensor row_max, Tensor row_sum, Tensor[] operands, str names, {_REST}"
+    ") -> Tensor[]",
 )
 
 
@@ -155,6 +156,7 @@ def _like_backward(
     wanted: Sequence[bool],
     grad_out: Tensor | None,
     grad_lse: Tensor | None,
+    grad_weights: Tensor | None,
     out: Tensor,
     row_max: Tensor,
     row_sum: Tensor,
@@ -186,13 +188,14 @@ def _over_items(
 def _backward_over_items(
     info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
 ) -> Any:
-    rows, operands, names, *rest = args[:5], args[5], *args[6:]
+    count = _batch.OTHERS
+    rows, operands, names, *rest = args[:count], *args[count:]
+    dims = [*in_dims[1 : 1 + count], *in_dims[1 + count]]
     found = _batch.backward(
         lambda given: _attention_backward(
-            wanted, *given[:5], [*given[5:]], names, *rest
+            wanted, *given[:count], [*given[count:]], names, *rest
         ),
-        *(names.split(","), wanted, [*rows, *operands]),
-        *([*in_dims[1:6], *in_dims[6]], info.batch_size),
+        *(names.split(","), wanted, [*rows, *operands], dims, info.batch_size),
     )
     return found, [0] * len(found)
 
@@ -209,14 +212,13 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(out, row_max, row_sum, *operands)
 
 
-def _differentiate(ctx: Any, grad_out: Any, grad_lse: Any, *grads: Any) -> Any:
-    if grads[2] is not None:
-        raise no_gradient_of_weights()
+def _differentiate(ctx: Any, *grads: Any) -> Any:
     out, row_max, row_sum, *operands = ctx.saved_tensors
     wanted = ctx.needs_input_grad[0]
     found: list[Any] = [None] * len(operands)
-    if grad_out is not None or grad_lse is not None:
-        kept = (grad_out, grad_lse, out, row_max, row_sum)
+    given = _engine.incoming(grads)
+    if any(grad is not None for grad in given):
+        kept = *given, out, row_max, row_sum
         each = iter(_attention_backward([*wanted], *kept, operands, *ctx.rest))
         found = [next(each) if want else None for want in wanted]
     return found, *(None for _ in ctx.rest)
@@ -228,11 +230,3 @@ def _refuse(ctx: Any, *grads: Any) -> NoReturn:
 
 _attention.register_autograd(_differentiate, setup_context=_keep)
 _attention_backward.register_autograd(_refuse)
-
-
-def no_gradient_of_weights() -> NotImplementedError:
-    """Return the error of a loss that the weights are part of."""
-    return NotImplementedError(
-        "relpos.torch.attention: its weights have no gradient; expected a loss of out "
-        "and lse alone (weights.detach() is a constant in it)"
-    )

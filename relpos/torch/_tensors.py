@@ -26,8 +26,8 @@ def array_of(name: str, value: Any) -> Any:
     """View a tensor as an array; what is no tensor is handed on.
 
     Nothing is copied but bfloat16 and float16, which come as float32, and what torch
-    has not negated or conjugated yet. The array shares its memory with the tensor, which the
-    kernels only read.
+    has not negated or conjugated yet. The array shares its memory with the tensor,
+    which the kernels only read.
     """
     if not isinstance(value, torch.Tensor):
         return value

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from inductor import NEEDS_COMPILER  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.func import grad, jacrev, vmap  # noqa: E402
@@ -257,6 +258,7 @@ def test_dynamic_shapes_and_constants():
             assert torch.equal(got, want)
 
 
+@NEEDS_COMPILER
 def test_inductor():
     x = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(2, 5, 6)
     compiled = torch.compile(_model, fullgraph=True)
