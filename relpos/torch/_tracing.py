@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from torch.autograd import forward_ad
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
+_DERIVATIVES = "backward", "jvp"
 
 
 def constant_result(function: Function) -> Function:
@@ -47,11 +49,51 @@ def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
+def is_watched() -> bool:
+    """Whether more than reverse mode follows a call: then no Function may be left out.
+
+    What follows is torch.func, forward mode, a dispatch mode, jit.trace or a compiler.
+    """
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or torch.compiler.is_compiling()
+    )
+
+
 def apply(function: Any, *args: Any) -> Any:
-    """``function.apply``, without its check of defaults: a tenth of a small call."""
-    if torch._C._are_functorch_transforms_active():
+    """``function.apply``, of which as little is done as the call needs.
+
+    Where no result can require a gradient, `function.forward` alone is called.
+    """
+    if is_watched():
         return function.apply(*args)
-    return super(torch.autograd.Function, function).apply(*args)
+    if torch.is_grad_enabled():
+        for x in args:
+            if isinstance(x, torch.Tensor) and x.requires_grad:
+                recorded = _without_setup_context(function)
+                return super(torch.autograd.Function, recorded).apply(*args)
+    return function.forward(*args)
+
+
+@functools.cache
+def _without_setup_context(function: Any) -> Any:
+    """Return a Function in the form that torch.func does not take.
+
+    torch binds default arguments in each call of the other form, first in Python, which
+    `apply` leaves out, and from torch 2.15 on in C++ too.
+    """
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        output = function.forward(*args)
+        function.setup_context(ctx, args, output)
+        return output
+
+    members = {name: staticmethod(getattr(function, name)) for name in _DERIVATIVES}
+    members["forward"] = staticmethod(forward)
+    return type(function.__name__, (torch.autograd.Function,), members)
 
 
 def not_compiled(name: str) -> NotImplementedError:
