@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 import torch
 
 from relpos.torch import _batch, _engine, _ops
-from relpos.torch._engine import Setting
+from relpos.torch._engine import Setting, shown
 from relpos.torch._functions import no_double_backward, no_forward_mode
+from relpos.torch._tensors import check_padded
 from relpos.torch._tracing import apply, is_differentiated, is_traced, not_compiled
 
 _NAME = "attention"
@@ -90,6 +91,7 @@ class AttendBackward(torch.autograd.Function):
 def attend(setting: Setting, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """out, lse, row_max and row_sum of a call, and its weights if asked for."""
     if is_traced(tensors):
+        check_padded(dict(zip(map(shown, setting.names), tensors, strict=True)))
         if not is_differentiated():
             return _ops.attend(setting, tensors)
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is

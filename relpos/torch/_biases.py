@@ -14,6 +14,7 @@ from relpos._attention.fire_network import NAMES
 from relpos._checks import Array
 from relpos._twins import twin
 from relpos.torch._functions import TensorFunction
+from relpos.torch._tensors import in_tensor_words
 from relpos.torch._tracing import constant_result
 
 Gradients = Mapping[str, Array | None]
@@ -83,6 +84,7 @@ _FIRE = TensorFunction(
 
 @constant_result
 @twin(relpos.alibi_slopes)
+@in_tensor_words
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:

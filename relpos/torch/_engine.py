@@ -17,7 +17,7 @@ from relpos._attention import fire_network, functional
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.operands import LABELS
-from relpos.torch._tensors import array_of, tensor_of
+from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
 #: What `functional.forward` returns, in the order that tensors are handed on in.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
@@ -35,6 +35,7 @@ class Setting:
     graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
 
 
+@in_tensor_words
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """out, lse, row_max, row_sum in the computation's dtype; weights if asked for."""
     found = functional.forward(*_call(setting, tensors))

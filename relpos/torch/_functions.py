@@ -17,7 +17,14 @@ from torch import Tensor
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
-from relpos.torch._tensors import array_of, check_devices, result_dtype, tensor_of
+from relpos.torch._tensors import (
+    array_of,
+    check_devices,
+    check_padded,
+    in_tensor_words,
+    result_dtype,
+    tensor_of,
+)
 from relpos.torch._tracing import (
     apply,
     is_differentiated,
@@ -102,6 +109,7 @@ class TensorFunction:
                 )
         args = [values[name] for name in (*self.operands, *self.settings)]
         if is_traced([x for x in args[: len(self.operands)] if x is not None]):
+            check_padded(dict(zip(self.operands, args, strict=False)))
             if not is_differentiated():
                 return self._op(*args)
             if torch.compiler.is_compiling():  # one that may stops here
@@ -114,6 +122,7 @@ class TensorFunction:
         """Return operands and settings by name."""
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
+    @in_tensor_words
     def run(self, *args: Any) -> Tensor:
         """Compute the result."""
         values = self.named(args)

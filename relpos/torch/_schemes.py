@@ -18,6 +18,7 @@ from relpos._attention.schemes import (
 from relpos._checks import kind_of
 from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention
+from relpos.torch._tensors import check_padded
 
 _KEYWORDS = keywords_of(attention)
 
@@ -179,3 +180,4 @@ def _check_tensors(**values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
+    check_padded(values)

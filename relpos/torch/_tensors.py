@@ -9,17 +9,32 @@ the dtype of its tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from relpos._checks import Array
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: What is computed in another dtype: NumPy lacks bfloat16, and it converts float16 some
 #: 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+
+#: What messages say of arrays, and of tensors.
+_WORDS = {
+    ".astype(np.float32)": ".to(torch.float32)",
+    ".astype(bool)": ".to(torch.bool)",
+    "an array of dtype": "a tensor of dtype",
+    "a torch Tensor; expected a NumPy array (relpos.torch has these functions for "
+    "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": (
+        "a tensor; expected none (pass tensor.item() or tensor.tolist())"
+    ),
+}
 
 
 def array_of(name: str, value: Any) -> Any:
@@ -44,6 +59,7 @@ def array_of(name: str, value: Any) -> Any:
 
 def check_tensor(name: str, tensor: torch.Tensor) -> None:
     """Raise for a tensor whose memory is no strided array of this machine's."""
+    check_padded({name: tensor})
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name}: got a tensor on device {str(tensor.device)!r}; expected one on "
@@ -69,6 +85,35 @@ def check_tensor(name: str, tensor: torch.Tensor) -> None:
             f"{name}: got a tensor of {tensor.dtype}; expected bfloat16, float16, "
             "float32 or float64"
         )
+
+
+def check_padded(tensors: Mapping[str, object]) -> None:
+    """Raise for a nested tensor, by name: its items have lengths of their own."""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and tensor.is_nested:
+            raise TypeError(
+                f"{name}: got a nested tensor; expected a padded one (pass "
+                "tensor.to_padded_tensor(0.0), its padding hidden by key_lengths or a "
+                "mask)"
+            )
+
+
+def in_tensor_words(function: Callable[P, R]) -> Callable[P, R]:
+    """Let the errors of a function of arrays say what to do with a tensor."""
+
+    @functools.wraps(function)
+    def worded(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            words = str(error)
+            for of_arrays, of_tensors in _WORDS.items():
+                words = words.replace(of_arrays, of_tensors)
+            if words == str(error):
+                raise
+            raise TypeError(words) from None
+
+    return worded
 
 
 def check_devices(tensors: Mapping[str, object]) -> None:

@@ -178,11 +178,66 @@ def test_wrong_calls_are_named(change, words):
         module(**{"query": x, "key": x, "value": x} | change)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_are_named():
-    module = RelativeMultiheadAttention(E, H)
+NESTED = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
+
+@NESTED
+@pytest.mark.parametrize("position", [None, *SIZES])
+def test_swapped_into_an_encoder_that_was_made_before(position):
+    torch.manual_seed(0)
+    sizes = {} if position is None else SIZES[position]
+    layer = nn.TransformerEncoderLayer(E, 2 * H, 16, batch_first=True, dtype=DTYPE)
+    encoder = nn.TransformerEncoder(layer, 3)
+    for one in encoder.layers[:2]:  # the last one is still PyTorch's
+        one.self_attn = RelativeMultiheadAttention(
+            E, 2 * H, batch_first=True, dtype=DTYPE, position=position, **sizes
+        )
+    encoder.eval()
+    x, padding = draw(3, L, E), torch.arange(L) >= torch.tensor([[L], [2], [L - 1]])
+    want = encoder(x, src_key_padding_mask=padding)
+    with torch.no_grad():
+        found = encoder(x, src_key_padding_mask=padding)
+    near(found[~padding], want.detach()[~padding])
+    assert not found[padding].any()  # as PyTorch leaves it: it took its nested way
+
+
+@NESTED
+@pytest.mark.parametrize("average", [True, False])
+def test_a_nested_tensor_is_each_of_its_items(average):
+    module = seeded(E, H, batch_first=True, position="shaw", **SIZES["shaw"])
+    items = [draw(length, E).requires_grad_() for length in (L, 1, L - 1)]
+    leaves = [*items, *module.parameters()]
+    x = torch.nested.as_nested_tensor(items)
+    out, weights = module(x, x, x, average_attn_weights=average, is_causal=True)
+    alone = [
+        module(each, each, each, average_attn_weights=average, is_causal=True)
+        for each in items
+    ]
+    for index, (want, of_each) in enumerate(alone):
+        near(out.unbind()[index], want)
+        length = len(want)
+        near(weights[index, ..., :length, :length], of_each)
+        assert not weights[index, ..., length:].any()
+    found, wanted = (
+        torch.autograd.grad(sum(each.square().sum() for each in outs), leaves)
+        for outs in (out.unbind(), [want for want, _ in alone])
+    )
+    for got, want in zip(found, wanted, strict=True):
+        near(got, want)
+
+
+@NESTED
+def test_other_nested_tensors_are_named():
     x = torch.nested.nested_tensor([torch.ones(4, E)])
-    with pytest.raises(
-        TypeError, match="query: got a nested tensor; expected a padded"
+    jagged = torch.nested.nested_tensor([torch.ones(4, E)], layout=torch.jagged)
+    other, padding = x.clone(), torch.zeros(1, 4, dtype=torch.bool)
+    for batch_first, inputs, mask in (
+        (False, (x, x, x), None),
+        (True, (x, other, other), None),
+        (True, (x, x, x), padding),
+        (True, (jagged, jagged, jagged), None),
     ):
-        module(x, x, x)
+        module = RelativeMultiheadAttention(E, H, batch_first=batch_first)
+        words = "query: got a nested tensor; expected a padded"
+        with pytest.raises(TypeError, match=words):
+            module(*inputs, key_padding_mask=mask)

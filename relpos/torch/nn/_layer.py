@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from relpos._checks import kind_of
+from relpos.torch._tensors import check_padded
 
 
 class Layer(torch.nn.Module):
@@ -28,11 +29,7 @@ def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
     """Raise unless the axes are those of `shape`: an int is fixed and a word free."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: got {kind_of(tensor)}; expected a tensor")
-    if tensor.is_nested:
-        raise TypeError(
-            f"{name}: got a nested tensor; expected a padded one "
-            "(torch.nested.to_padded_tensor), its padding hidden by a mask"
-        )
+    check_padded({name: tensor})
     fits = tensor.dim() == len(shape) and all(
         isinstance(want, str) or size == want
         for size, want in zip(tensor.shape, shape, strict=True)

@@ -11,6 +11,7 @@ from relpos._checks import as_flag, kind_of
 from relpos.nn._inputs import as_probability, as_size, head_dim
 from relpos.nn._schemes import MUSIC_ROWS, as_causal
 from relpos.torch.nn._layer import Layer, check_shape, join_heads, split_heads
+from relpos.torch.nn._nested import is_one_nested, nested, padded
 from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 
 
@@ -256,7 +257,9 @@ class RelativeMultiheadAttention(Layer):
         Parameters
         ----------
         query, key, value : Tensor
-            (L, N, E), with `batch_first` (N, L, E), or (L, E).
+            (L, N, E), with `batch_first` (N, L, E), or (L, E). With `batch_first` they
+            may be one nested tensor, as PyTorch's encoders pass where they are given
+            padding: then the output is nested, and the weights are padded.
         key_padding_mask : Tensor, (N, S) or (S,), optional
             Of bool: True = **hidden**. Floating: added to the scores.
         need_weights : bool, default True
@@ -287,6 +290,14 @@ class RelativeMultiheadAttention(Layer):
         --------
         relpos.torch.attention : The attention inside, masks the other way round.
         """
+        no_mask = key_padding_mask is None
+        if self.batch_first and no_mask and is_one_nested(query, key, value):
+            x, padding = padded(query)
+            rest = need_weights, attn_mask, average_attn_weights, is_causal
+            out, weights = self.forward(
+                *(x, x, x, padding, *rest), query_offset=query_offset
+            )
+            return nested(out, padding), weights
         terms, unbatched = self._project(query, key, value)
         batch, heads, length, _ = terms[0].shape
         sizes = batch, heads, length, terms[1].shape[-2]
