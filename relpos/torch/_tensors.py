@@ -21,11 +21,11 @@ from relpos._checks import Array
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What is computed in another dtype: NumPy lacks bfloat16, and it converts float16 some
-#: 20 times more slowly than torch.
+#: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
+#: some 20 times more slowly than torch.
 _WIDENED = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
-#: What messages say of arrays, and of tensors.
+#: Words of messages about arrays, and those about tensors.
 _WORDS = {
     ".astype(np.float32)": ".to(torch.float32)",
     ".astype(bool)": ".to(torch.bool)",

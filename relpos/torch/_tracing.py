@@ -50,9 +50,9 @@ def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether more than reverse mode follows a call: then no Function may be left out.
+    """Tell whether a call has to be made through a whole Function.
 
-    What follows is torch.func, forward mode, a dispatch mode, jit.trace or a compiler.
+    torch.func, forward mode, dispatch modes, jit.trace and compilers need it.
     """
     return (
         torch._C._are_functorch_transforms_active()
@@ -64,7 +64,7 @@ def is_watched() -> bool:
 
 
 def apply(function: Any, *args: Any) -> Any:
-    """``function.apply``, of which as little is done as the call needs.
+    """Call a Function with as little of autograd as the call needs.
 
     Where no result can require a gradient, `function.forward` alone is called.
     """
@@ -80,10 +80,10 @@ def apply(function: Any, *args: Any) -> Any:
 
 @functools.cache
 def _without_setup_context(function: Any) -> Any:
-    """Return a Function in the form that torch.func does not take.
+    """Return a Function in the form that keeps its context in `forward`.
 
-    torch binds default arguments in each call of the other form, first in Python, which
-    `apply` leaves out, and from torch 2.15 on in C++ too.
+    torch.func does not take it. In each call of the other form torch binds default
+    arguments: in Python, which `apply` avoids, and from torch 2.15 on in C++ as well.
     """
 
     def forward(ctx: Any, *args: Any) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def is_one_nested(*inputs: Tensor) -> bool:
-    """Whether all inputs are the same nested tensor, of the layout of the encoders."""
+    """Tell whether all inputs are one nested tensor, of the layout of encoders."""
     first = inputs[0]
     return (
         isinstance(first, Tensor)
