@@ -59,7 +59,8 @@ def backward(
     `grads` are those of out, lse and weights, `kept` are out, row_max and row_sum. A
     compiled program has a gradient of the weights, of zeros, where no loss uses them.
     """
-    if grads[2] is not None and grads[2].any():  # that of nan is not zero
+    grad_weights = array_of("grad_weights", grads[2])
+    if grad_weights is not None and grad_weights.any():  # nan is not zero
         raise no_gradient_of_weights()
     if grads[0] is None and grads[1] is None:
         return tuple(map(_zeros_like, itertools.compress(tensors, wanted)))

@@ -168,6 +168,14 @@ def test_gradients_by_torch_func():
             refused(*given)
 
 
+def test_batches_of_autograd_itself_are_refused_too():
+    given = inputs()
+    weights = attend(*given)[1]
+    many = torch.ones(3, *weights.shape, dtype=weights.dtype)
+    with pytest.raises(TypeError, match=r"grad_weights: .*is_grads_batched"):
+        torch.autograd.grad(weights, given, many, is_grads_batched=True)
+
+
 @NEEDS_COMPILER
 def test_inductor():
     check_layer(lambda layer: torch.compile(layer, fullgraph=True), True)
