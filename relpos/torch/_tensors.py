@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 
 from relpos._checks import Array
@@ -23,7 +24,7 @@ R = TypeVar("R")
 
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
-_WIDENED = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
+_WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
 
 #: Words of messages about arrays, and those about tensors.
 _WORDS = {
@@ -48,13 +49,21 @@ def array_of(name: str, value: Any) -> Any:
         return value
     if value.requires_grad:
         value = value.detach()
-    if value.dtype in _WIDENED:
-        value = value.to(_WIDENED[value.dtype])
     try:
-        return value.numpy()
+        return _widened(value) if value.dtype in _WIDENED else value.numpy()
     except (RuntimeError, TypeError):  # most tensors need none of what follows
         check_tensor(name, value)
         return value.resolve_conj().resolve_neg().numpy()
+
+
+def _widened(tensor: torch.Tensor) -> Array:
+    """Convert a tensor, in memory of NumPy's: that has pages of 2 MB where it is large.
+
+    The page faults of torch's own would take most of the time of a decode.
+    """
+    array = np.empty(tensor.shape, _WIDENED[tensor.dtype])
+    torch.from_numpy(array).copy_(tensor.resolve_neg())  # else copy_ drops the sign
+    return array
 
 
 def check_tensor(name: str, tensor: torch.Tensor) -> None:

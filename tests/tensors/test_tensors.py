@@ -15,6 +15,8 @@ pytestmark = pytest.mark.torch
 
 from relpos.torch._tensors import array_of, result_dtype, tensor_of  # noqa: E402
 
+F16, B16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
 
 @pytest.mark.parametrize(
     "dtype",
@@ -34,6 +36,13 @@ def test_what_needs_a_copy_is_copied():
     for dtype in (torch.bfloat16, torch.float16):
         half = array_of("x", torch.tensor(numbers, dtype=dtype))
         assert half.dtype == np.float32 and half.tolist() == numbers
+        views = (
+            torch.tensor([numbers, numbers], dtype=dtype).T,
+            torch.zeros(1, dtype=dtype).expand(4, 3),
+            torch._neg_view(torch.tensor(numbers, dtype=dtype)),
+        )
+        for view in views:
+            assert array_of("x", view).tolist() == view.tolist()
     complex_one = torch.complex(torch.zeros(3), torch.tensor(numbers))
     negated = complex_one.conj().imag
     assert negated.is_neg()
@@ -59,6 +68,8 @@ def test_one_that_requires_grad_and_what_is_no_tensor():
     [
         (lambda: torch.ones(2, device="meta"), "device 'meta'.*the CPU"),
         (lambda: torch.ones(2).to_sparse(), "sparse_coo.*to_dense"),
+        (lambda: torch.ones(2, dtype=F16, device="meta"), "device 'meta'.*the CPU"),
+        (lambda: torch.ones(2, dtype=B16).to_sparse(), "sparse_coo.*to_dense"),
         (lambda: torch.ones(2, dtype=torch.float8_e5m2), "float8_e5m2.*float32"),
     ],
 )
@@ -73,9 +84,6 @@ def test_a_tensor_is_a_view():
     assert tensor.data_ptr() == array.ctypes.data and tensor.dtype == torch.float64
     assert tensor_of(array, torch.float64).data_ptr() == array.ctypes.data
     assert tensor_of(array, torch.bfloat16).dtype == torch.bfloat16
-
-
-F16, B16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 @pytest.mark.parametrize(
