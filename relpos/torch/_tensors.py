@@ -50,7 +50,8 @@ def array_of(name: str, value: Any) -> Any:
     if value.requires_grad:
         value = value.detach()
     try:
-        return _widened(value) if value.dtype in _WIDENED else value.numpy()
+        widened = value.dtype in _WIDENED and value.is_cpu  # copy_ takes any device
+        return _widened(value) if widened else value.numpy()
     except (RuntimeError, TypeError):  # most tensors need none of what follows
         check_tensor(name, value)
         return value.resolve_conj().resolve_neg().numpy()
