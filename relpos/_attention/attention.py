@@ -20,6 +20,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
+from relpos._undo import whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -295,6 +296,7 @@ def attention(
     return attend(call)
 
 
+@whole  # a generator that was drawn from
 def attend(
     call: Call, fire: Fire | None = None, edges: Edges | None = None
 ) -> Array | AttentionOutput:

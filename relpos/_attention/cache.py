@@ -16,6 +16,8 @@ from relpos._attention.cache_rows import (
     write_items,
 )
 from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers
+from relpos._foreign import of_tensor
+from relpos._undo import call_number, put
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -88,9 +90,12 @@ class KVCache:
     True <KVCache of 4 tokens: key (2, 4, 8), value (2, 4, 8) of float64>
     """
 
+    #: Number of the call that cropped what no append has written over since, or 0.
+    _cropped_in = 0
+
     def __init__(self, capacity: int = 0) -> None:
-        self._room = as_int("capacity", capacity, 0, POSITION_LIMIT)
-        self._buffers: tuple[Any, Any] | None = None
+        self._room = as_int("capacity", capacity, 0, POSITION_LIMIT)  # of the first
+        self._buffers: tuple[Any, ...] | None = None
         self._lengths = np.zeros((), np.int64)  # of all items, or of each
         self._start = self._lengths  # of the tokens appended last
         self._count = 0  # of these
@@ -167,17 +172,23 @@ class KVCache:
         count, batch = rows[0].shape[-2], tuple(rows[0].shape[:-3])
         added = np.array(count)
         if lengths is not None:
-            added = as_lengths("lengths", lengths, batch, np.array(count))
-        before = self._lengths
-        self._reserve(rows, int((before + added).max(initial=0)))
-        assert self._buffers is not None
-        for buffer, new in zip(self._buffers, rows, strict=True):
-            if before.ndim or added.ndim:
+            given = self._integers(lengths, rows[0])
+            added = as_lengths("lengths", given, batch, np.array(count))
+        before, after = self._lengths, self._lengths + added
+        buffers = self._with_room(rows, int(after.max(initial=0)))
+        for buffer, new in zip(buffers, rows, strict=True):
+            if after.ndim:
                 write_items(buffer, new, before, added)
             else:
-                start = int(before)
-                buffer[..., start : start + count, :] = new
-        self._start, self._lengths, self._count = before, before + added, count
+                start, end = int(before), int(after)
+                buffer[..., start:end, :] = new[..., : end - start, :]
+        self._put(
+            _buffers=buffers,
+            _start=before,
+            _lengths=after,
+            _count=count,
+            _cropped_in=0,
+        )
 
     def crop(self, length: ArrayLike) -> None:
         """Forget all tokens after the first `length`, as rejected drafts.
@@ -198,9 +209,9 @@ class KVCache:
         --------
         KVCache.append : Goes on from there.
         """
-        batch = () if self._buffers is None else tuple(self._buffers[0].shape[:-3])
-        self._lengths = as_lengths("length", length, batch, self._lengths)
-        self._start, self._count = self._lengths, 0
+        given = self._integers(length)
+        kept = as_lengths("length", given, self._batch(), self._lengths)
+        self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
 
     def reorder(self, items: ArrayLike) -> None:
         """Let batch item b go on from what item ``items[b]`` has, as in a beam search.
@@ -225,7 +236,8 @@ class KVCache:
         """
         if self._buffers is None or len(self._buffers[0].shape) < 4:
             raise ValueError("items: the cache has no batch axis; expected one")
-        order, size = as_integers("items", items), self._buffers[0].shape[0]
+        order = as_integers("items", self._integers(items))
+        size = self._buffers[0].shape[0]
         if order.ndim != 1:
             raise ValueError(f"items: got shape {order.shape}; expected (items,)")
         if order.size and not 0 <= order.min() <= order.max() < size:
@@ -233,14 +245,12 @@ class KVCache:
                 f"items: got {order.min()} to {order.max()}; expected 0 to {size - 1}"
             )
         used = len(self)
-        key, value = (
+        buffers = tuple(
             copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
             for buffer in self._buffers
         )
-        self._buffers = key, value
-        if self._lengths.ndim:
-            self._lengths = self._lengths[order]
-        self._start = self._start[order] if self._start.ndim else self._start
+        start, lengths = (x[order] if x.ndim else x for x in (self._start, self._lengths))
+        self._put(_buffers=buffers, _start=start, _lengths=lengths)
 
     def positions(self, rows: ArrayLike) -> Any:
         """Return the positions of tokens to be appended next, as rotary ones.
@@ -305,13 +315,28 @@ class KVCache:
         if not self._lengths.ndim:
             return {**found, "query_offset": int(self._start)}
         start = np.broadcast_to(self._start, self._lengths.shape)
-        lengths = alike(self._lengths, self.key)
-        return {**found, "query_offset": alike(start, self.key), "key_lengths": lengths}
+        rows = {"query_offset": start, "key_lengths": self._lengths}
+        return found | {n: alike(x.copy(), found["key"]) for n, x in rows.items()}
 
     def _view(self, which: int) -> Any:
         if self._buffers is None:
             raise ValueError("cache: has no tokens yet; expected an append before")
-        return self._buffers[which][..., : len(self), :]
+        view = self._buffers[which][..., : len(self), :]
+        if not is_tensor(view):
+            view.flags.writeable = False
+        return view
+
+    def _batch(self) -> tuple[int, ...]:
+        return () if self._buffers is None else tuple(self._buffers[0].shape[:-3])
+
+    def _put(self, **attributes: Any) -> None:
+        """Set attributes, all at once: an interrupt finds them old or new."""
+        put(self, "__dict__", vars(self) | attributes)
+
+    def _integers(self, value: object, rows: Any = None) -> Any:
+        """Return integers given as a tensor, where the cache is one of tensors."""
+        kept = rows if self._buffers is None else self._buffers[0]
+        return of_tensor(value) if is_tensor(value) and is_tensor(kept) else value
 
     def _check_rows(self, key: Any, value: Any) -> None:
         """Check that they fit each other, and those before."""
@@ -330,19 +355,22 @@ class KVCache:
         ):
             check_like(name, new, old)
 
-    def _reserve(self, rows: tuple[Any, Any], needed: int) -> None:
-        """Make room for that many tokens: twice what there was, where it is full."""
+    def _with_room(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, ...]:
+        """Return buffers for that many tokens: of twice the room, where it is full.
+
+        Rows that a call cropped come back if it raises: it does not write over them.
+        """
         if self._buffers is None:
-            self._room = max(self._room, needed)
-            key, value = (copy_rows(new[..., :0, :], self._room) for new in rows)
-        elif needed <= self._room:
-            return
-        else:
-            self._room, used = max(2 * self._room, needed), len(self)
-            key, value = (
-                copy_rows(buffer[..., :used, :], self._room) for buffer in self._buffers
-            )
-        self._buffers = key, value
+            room = max(self._room, needed)
+            return tuple(copy_rows(new[..., :0, :], room) for new in rows)
+        room = self._buffers[0].shape[-2]
+        if needed > room:
+            room = max(2 * room, needed)
+        elif not self._cropped_in or self._cropped_in != call_number():
+            return self._buffers
+        return tuple(
+            copy_rows(buffer[..., : len(self), :], room) for buffer in self._buffers
+        )
 
 
 def _rows_of(name: str, value: Any) -> int:

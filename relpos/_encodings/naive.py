@@ -15,6 +15,7 @@ from relpos._checks import (
     check_bytes,
 )
 from relpos._settings import kernels
+from relpos._undo import whole
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -120,6 +121,7 @@ def normalized_index_encoding(
     return _index_rows(rows, columns, dtype, max(rows - 1, 1))
 
 
+@whole
 def random_encoding(
     length: int,
     dim: int,

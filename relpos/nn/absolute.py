@@ -25,7 +25,7 @@ def _positions(length: int, cache: object) -> Array:
     """Return those of the tokens after a cache, (length,) or (batch, length)."""
     if cache is not None and not isinstance(cache, KVCaches):
         raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
-    before = 0 if cache is None else cache.lengths
+    before = 0 if cache is None else cache._so_far()
     positions: Array = np.asarray(before)[..., None] + np.arange(length)
     return positions
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from relpos._attention.cache import KVCache
 from relpos._checks import Array, as_int, kind_of
+from relpos._undo import put, whole
+from relpos.nn._kept import Kept, Span
 from relpos.nn.memory import update_memory
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["KVCaches", "Memory"]
 
 
-class Memory:
+class Memory(Kept):
     r"""What every attention of a model was given before: Transformer-XL's memory.
 
     .. math:: memory' = [memory; x]_{-length:}
@@ -68,9 +71,12 @@ class Memory:
     True
     """
 
+    _name = "memory"
+
     def __init__(self, length: int) -> None:
         self.length = as_int("length", length, 0)
         self._hidden: dict[Any, Array] = {}
+        self._ends: dict[Any, tuple[int, int]] = {}  # before, after the last update
 
     def __repr__(self) -> str:
         return f"Memory(length={self.length})"
@@ -94,6 +100,15 @@ class Memory:
         """
         return self._hidden.get(layer)
 
+    def _layers(self) -> Iterable[Any]:
+        return self._ends.keys()
+
+    def _span(self, layer: Any) -> Span:
+        return Span(self._hidden[layer].shape[:1], *self._ends[layer])
+
+    def _back(self, tokens: Any) -> str:
+        return "a new nn.Memory, with the segments so far again"
+
     def update(self, layer: Any, x: Array) -> None:
         """Let a layer remember its input, after what it remembers.
 
@@ -115,11 +130,14 @@ class Memory:
         """
         before = self.of(layer)
         first = None if before is None else before.swapaxes(0, 1)
-        after = update_memory(first, x.swapaxes(0, 1), self.length)
-        self._hidden[layer] = after.swapaxes(0, 1)
+        after = update_memory(first, x.swapaxes(0, 1), self.length).swapaxes(0, 1)
+        after.flags.writeable = False
+        _, end = self._ends.get(layer, (0, 0))
+        put(self, "_hidden", {**self._hidden, layer: after})
+        put(self, "_ends", {**self._ends, layer: (end, end + x.shape[1])})
 
 
-class KVCaches:
+class KVCaches(Kept):
     r"""Keys and values of the tokens so far, of every attention of a model.
 
     .. math:: K \leftarrow [K; k], \quad V \leftarrow [V; v]
@@ -161,6 +179,8 @@ class KVCaches:
     4
     """
 
+    _name = "cache"
+
     def __init__(self) -> None:
         self._caches: dict[Any, KVCache] = {}
 
@@ -182,6 +202,20 @@ class KVCaches:
             return cache.lengths
         return 0
 
+    def _layers(self) -> Iterable[Any]:
+        return self._caches.keys()
+
+    def _span(self, layer: Any) -> Span:
+        cache = self._caches[layer]
+        return Span(cache._batch(), cache._start, cache._lengths)
+
+    def _so_far(self) -> int | Array:
+        """Tokens before the call that is going on, also after its first attention."""
+        return self._before if self._used else self.lengths
+
+    def _back(self, tokens: Any) -> str:
+        return f"cache.crop({tokens}) before, and the tokens after those again"
+
     def of(self, layer: Any) -> KVCache:
         """Return the cache of one attention, new at first.
 
@@ -199,8 +233,11 @@ class KVCaches:
         --------
         relpos.KVCache : What it can do.
         """
-        return self._caches.setdefault(layer, KVCache())
+        if layer not in self._caches:
+            put(self, "_caches", {**self._caches, layer: KVCache()})
+        return self._caches[layer]
 
+    @whole
     def crop(self, length: ArrayLike) -> None:
         """Forget all tokens after the first `length`, in every attention.
 
@@ -223,6 +260,7 @@ class KVCaches:
         for cache in self._caches.values():
             cache.crop(length)
 
+    @whole
     def reorder(self, items: ArrayLike) -> None:
         """Let batch item b go on from what item ``items[b]`` has, as in a beam search.
 

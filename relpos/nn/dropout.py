@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relpos._checks import Array, quiet
+from relpos._undo import keep
 from relpos.nn._inputs import as_input, as_probability
 from relpos.nn.module import Module
 
@@ -100,6 +101,7 @@ class Dropout(Module):
         array = as_input("x", x, self.dtype, ("...",))
         factor = None
         if self.training and self.p:
+            keep(self._rng)
             kept = self._rng.random(array.shape) >= self.p
             factor = kept * self.dtype.type(1 / (1 - self.p))
         return self._remember(array if factor is None else array * factor, factor)

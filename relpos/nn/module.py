@@ -17,6 +17,8 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
+from relpos._undo import put, whole
+from relpos.nn._kept import opened
 from relpos.nn._state import compare_states
 from relpos.nn.parameter import Parameter
 
@@ -116,6 +118,14 @@ class Module:
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
     _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let a layer's calls change all that they change, or nothing."""
+        super().__init_subclass__(**keywords)
+        for name in ("__init__", "__call__", "backward"):
+            if (function := vars(cls).get(name)) is not None:
+                once = opened(function) if name == "__call__" else function
+                setattr(cls, name, whole(once))
 
     def __repr__(self) -> str:
         if self._settings is None:
@@ -299,6 +309,7 @@ class Module:
 
     # ---- gradients ------------------------------------------------------------------
 
+    @whole
     @quiet
     def backward(self, grad_out: ArrayLike) -> Any:
         """Add the parameters' gradients to their `grad`, and return the inputs'.
@@ -350,7 +361,7 @@ class Module:
 
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep what `backward` of this call needs; returns `out`."""
-        self._last_call = out.shape, saved
+        put(self, "_last_call", (out.shape, saved))
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:

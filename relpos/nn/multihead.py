@@ -9,6 +9,7 @@ import numpy as np
 
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
+from relpos._undo import put
 from relpos.nn._inputs import (
     as_input,
     as_probability,
@@ -315,8 +316,10 @@ class MultiheadAttention(Module):
     def _remembering(self, parts: list[Part], memory: Memory) -> tuple[list[Part], int]:
         """Put what is remembered before the keys; return how many these are."""
         ((x, _, _),) = parts
+        memory._enter(self)
         before = memory.of(self)
         memory.update(self, x)
+        memory._check_start(self)
         if before is None:
             return parts, 0
         both = np.concatenate([before, x], axis=1)
@@ -326,17 +329,26 @@ class MultiheadAttention(Module):
         self, parts: list[Part], caches: KVCaches, keywords: dict[str, Any]
     ) -> Array:
         """Attend from the tokens that come next; `key_lengths` counts these alone."""
+        caches._enter(self)
         q, k, v = self._project(parts)
         cache = caches.of(self)
         k = self.position.rotate(k, cache.lengths)
         cache.append(k, v, lengths=keywords.pop("key_lengths"))
+        caches._check_start(self)
         found = keywords | cache.arguments(q)
         key, value, offset = (found.pop(n) for n in ("key", "value", "query_offset"))
-        self._last_call = None  # no gradient passes through a cache
-        return self.out_proj(join_heads(self._attend(q, key, value, offset, found).out))
+        put(self, "_last_call", None)  # no gradient passes through a cache
+        result = self._attend(q, key, value, offset, found, from_cache=True)
+        return self.out_proj(join_heads(result.out))
 
     def _attend(
-        self, q: Array, k: Array, v: Array, offset: Any, keywords: dict[str, Any]
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        offset: Any,
+        keywords: dict[str, Any],
+        from_cache: bool = False,
     ) -> Any:
         """Call the attention function with what the position and the layer have."""
         q = self.position.rotate(q, offset)
@@ -349,6 +361,11 @@ class MultiheadAttention(Module):
             **keywords,
             **self.position.arguments(q.shape[-2], k.shape[-2], offset),
         }
+        if from_cache and not _hides_the_future(**settings):
+            raise ValueError(
+                "cache: got it for an attention that is not causal, whose rows change "
+                "with tokens that come later; expected a layer with is_causal=True"
+            )
         return self.position._function(q, k, v, **settings, return_context=True)
 
     def _project(self, parts: list[Part]) -> list[Array]:
@@ -382,3 +399,10 @@ class MultiheadAttention(Module):
         for both in others:  # memory and tokens: none passes into the memory
             query += both[:, place[2] :]
         return query
+
+
+def _hides_the_future(*, is_causal: bool, window: object, **_: object) -> bool:
+    """Whether keywords of attention leave no key after a query visible."""
+    return is_causal or (
+        isinstance(window, tuple | list) and len(window) == 2 and window[1] == 0
+    )

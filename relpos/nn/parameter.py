@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import Array, as_floating, quiet
+from relpos._undo import put
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -112,9 +113,10 @@ class Parameter:
                 f"{self.data.shape}"
             )
         if self.grad is None:
-            self.grad = np.array(grad, self.data.dtype)
+            put(self, "grad", np.array(grad, self.data.dtype))
         else:
-            self.grad += grad
+            room = np.empty_like(self.grad)  # what was there stays, if the call raises
+            put(self, "grad", np.add(self.grad, grad, out=room, casting="same_kind"))
 
     def __repr__(self) -> str:
         return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"

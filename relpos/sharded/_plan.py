@@ -16,6 +16,7 @@ from relpos._attention.edges import Edges
 from relpos._attention.problem import Problem
 from relpos._checks import as_flag
 from relpos._settings import choose_num_threads
+from relpos._undo import whole
 from relpos.sharded._grid import (
     Axis,
     Chunks,
@@ -80,6 +81,7 @@ class Plan(NamedTuple):
         return Place(head, query, key, self.has_sinks(index), items, shapes)
 
 
+@whole  # a generator that was drawn from
 def make_plan(
     call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
 ) -> Plan:

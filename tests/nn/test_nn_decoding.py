@@ -167,7 +167,7 @@ def test_keywords_reach_the_layers_that_take_them():
 
 
 def test_no_gradient_passes_through_a_cache():
-    layer = nn.MultiheadAttention(8, 2, **F64)
+    layer = nn.MultiheadAttention(8, 2, is_causal=True, **F64)
     out = layer(X, cache=nn.KVCaches())
     with pytest.raises(RuntimeError, match="not been called"):
         layer.backward(out)

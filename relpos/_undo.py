@@ -1,0 +1,79 @@
+"""Changes of state that a call takes back where it raises.
+
+A call that raises leaves caches, memories, generators and gradients as they were. Each
+of them is changed by `put`, or named to `keep` before it changes, and the functions
+that change them are `whole`: where one raises, all that was put since it began has its
+old value again. Calls nest, and the outermost one decides for all.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Thread(threading.local):
+    """The call that is going on in a thread."""
+
+    changes: list[tuple[Any, str, Any]] | None = None  # owner, attribute, old value
+    number = 0
+
+
+_here = _Thread()
+_numbers = itertools.count(1)
+
+
+def put(owner: Any, name: str, value: object) -> None:
+    """Set an attribute, which has its old value again where the call around raises."""
+    if _here.changes is not None:
+        _here.changes.append((owner, name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def keep(generator: Generator) -> None:
+    """Draw from a generator after this, and it is as before where the call raises."""
+    if _here.changes is not None:
+        source = generator.bit_generator
+        _here.changes.append((source, "state", source.state))
+
+
+def call_number() -> int:
+    """Return the number of the outermost call that is going on, or 0."""
+    return 0 if _here.changes is None else _here.number
+
+
+def whole(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function take back, where it raises, what it and its callees put.
+
+    An interrupt may come between any two lines: no line after the last change of a call
+    that returns lies outside of the try, and stores come before the calls that undo.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        around = _here.changes
+        changes = [] if around is None else around
+        before = len(changes)
+        try:
+            if around is None:
+                _here.number, _here.changes = next(_numbers), changes
+            result = function(*args, **keywords)
+            _here.changes = around
+            return result
+        except BaseException:
+            _here.changes = around
+            while len(changes) > before:
+                owner, name, value = changes.pop()
+                setattr(owner, name, value)
+            raise
+
+    return call

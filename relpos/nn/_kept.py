@@ -1,0 +1,118 @@
+"""What a model keeps from call to call is used once by each attention in a call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from relpos._undo import put
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Span(NamedTuple):
+    """What a layer was given: tokens before and after its last call, in each item."""
+
+    batch: tuple[int, ...]
+    start: Any
+    end: Any
+
+    def equals(self, other: Span) -> bool:
+        """Whether another layer was given the same tokens, in one call."""
+        return (
+            self.batch == other.batch
+            and not np.any(other.start)
+            and bool(np.all(self.end == other.end))
+        )
+
+
+class Kept:
+    """Base of `Memory` and `KVCaches`: the layers of a model, in step."""
+
+    _name: ClassVar[str]
+    #: Layers that the call which is going on has used; None between calls.
+    _used: frozenset[Any] | None = None
+    #: Tokens of each item before that call.
+    _before: Any = 0
+
+    def _layers(self) -> Iterable[Any]:
+        """Return the layers that it knows."""
+        raise NotImplementedError
+
+    def _span(self, layer: Any) -> Span:
+        """Return what one of them was given."""
+        raise NotImplementedError
+
+    def _back(self, tokens: Any) -> str:
+        """Say how all layers come to have that many tokens again."""
+        raise NotImplementedError
+
+    def _enter(self, layer: Any) -> None:
+        """Let a layer use what is kept, once in a call and in step with the others."""
+        used = self._used or frozenset()
+        if layer in used:
+            raise ValueError(
+                f"{self._name}: got it in a call that uses one {type(layer).__name__} "
+                "twice, and the tokens of both uses would mix; expected a layer for "
+                "each use (they may share Parameters), and a call for each step"
+            )
+        if not used:
+            ends = [self._span(other).end for other in self._layers()]
+            put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
+        end = self._span(layer).end if layer in self._layers() else 0
+        if np.any(end > self._before):
+            raise ValueError(
+                f"{self._name}: got one in which a {type(layer).__name__} has "
+                f"{_plain(end)} tokens and another layer {_plain(self._before)}: an "
+                "interrupted call left them out of step; expected "
+                f"{self._back(_plain(self._before))}"
+            )
+        put(self, "_used", used | {layer})
+
+    def _check_start(self, layer: Any) -> None:
+        """Raise where a layer has begun and others have other tokens than it."""
+        mine = self._span(layer)
+        if np.any(mine.start):
+            return
+        for other in self._layers():
+            span = self._span(other)
+            if np.any(span.end) and not mine.equals(span):
+                raise ValueError(
+                    f"{self._name}: got one in which a {type(other).__name__} has "
+                    f"{_plain(span.end)} tokens, for a {type(layer).__name__} that has "
+                    "none in it; expected that of this very model (a copy of a model "
+                    f"is another one), or a new nn.{type(self).__name__}"
+                )
+
+
+def _plain(tokens: Any) -> Any:
+    return np.asarray(tokens).tolist()
+
+
+def opened(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a call of a model one use of each `Kept` that it is given.
+
+    The models and layers in it take part in the outermost call that is given it.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        given = [
+            value
+            for value in (*args, *keywords.values())
+            if isinstance(value, Kept) and value._used is None
+        ]
+        if not given:
+            return function(*args, **keywords)
+        for kept in given:
+            put(kept, "_used", frozenset())
+        result = function(*args, **keywords)
+        for kept in given:
+            put(kept, "_used", None)
+        return result
+
+    return call
