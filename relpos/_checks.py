@@ -18,7 +18,6 @@ from numpy.random import Generator, default_rng
 
 from relpos._core import broadcast_to
 from relpos._foreign import refusal, view_on_cpu
-from relpos._undo import keep
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import DTypeLike, NDArray
@@ -251,7 +250,6 @@ def as_flag(name: str, value: object) -> bool:
 def as_generator(rng: object) -> Generator:
     """Return a Generator: `rng` itself, or a new one of an int seed or of None.
 
-    `rng` is as it was where the call around, if it is `whole`, raises.
     Nothing else reaches `default_rng`: some of what it takes ends the process, such as
     a `numpy.matrix`.
     """
@@ -262,8 +260,6 @@ def as_generator(rng: object) -> Generator:
             f"rng: got {kind_of(rng)}; expected an int, a Generator or None "
             "(numpy.random.default_rng makes a Generator of other seeds)"
         )
-    if isinstance(rng, Generator):
-        keep(rng)
     return default_rng(rng)
 
 

@@ -35,11 +35,12 @@ def use_isa(name: str) -> Iterator[None]:
             f"name: {name!r} is not a kernel table of this CPU; "
             f"expected one of {sorted(_core.by_isa)}"
         )
-    token = _isa.set(name)
+    before = _isa.get()
     try:
+        _isa.set(name)
         yield
     finally:
-        _isa.reset(token)
+        _isa.set(before)
 
 
 def check_num_threads(n: object) -> int:
@@ -106,10 +107,16 @@ def set_num_threads(n: int) -> None:
     >>> relpos.set_num_threads(before)
     """
     global _told
-    number = check_num_threads(n)
-    with _telling:
-        _told = number, "set_num_threads"
-        _core.set_num_threads(number)
+    number, before = check_num_threads(n), _told
+    try:
+        with _telling:
+            _told = number, "set_num_threads"
+            _core.set_num_threads(number)
+    except BaseException:  # an interrupt
+        with _telling:
+            _told = before
+            _core.set_num_threads(before[0] if before is not None else 0)
+        raise
 
 
 def get_num_threads() -> int:
@@ -181,8 +188,8 @@ def threads(n: int) -> Iterator[None]:
     """
     block = _Block(check_num_threads(n), _innermost_block())
     _core.always_ask_threads()
-    _block.set(block)
     try:
+        _block.set(block)
         yield
     finally:
         block.is_open = False

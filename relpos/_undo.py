@@ -32,10 +32,15 @@ _here = _Thread()
 _numbers = itertools.count(1)
 
 
+def note(owner: Any, name: str, value: object) -> None:
+    """Let an attribute have this value, its old one, where the call around raises."""
+    if _here.changes is not None:
+        _here.changes.append((owner, name, value))
+
+
 def put(owner: Any, name: str, value: object) -> None:
     """Set an attribute, which has its old value again where the call around raises."""
-    if _here.changes is not None:
-        _here.changes.append((owner, name, getattr(owner, name)))
+    note(owner, name, getattr(owner, name))
     setattr(owner, name, value)
 
 
@@ -43,7 +48,7 @@ def keep(generator: Generator) -> None:
     """Draw from a generator after this, and it is as before where the call raises."""
     if _here.changes is not None:
         source = generator.bit_generator
-        _here.changes.append((source, "state", source.state))
+        note(source, "state", source.state)
 
 
 def call_number() -> int:

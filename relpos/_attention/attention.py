@@ -20,7 +20,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
-from relpos._undo import whole
+from relpos._undo import keep, whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -376,4 +376,7 @@ def draw_seed(rng: object, dropout_p: float) -> int:
     if rng is None and not dropout_p:  # most calls: nothing to check, nothing to draw
         return 0
     generator = as_generator(rng)
-    return int(generator.integers(2**64, dtype=np.uint64)) if dropout_p else 0
+    if not dropout_p:
+        return 0
+    keep(generator)
+    return int(generator.integers(2**64, dtype=np.uint64))

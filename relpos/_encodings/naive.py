@@ -15,7 +15,7 @@ from relpos._checks import (
     check_bytes,
 )
 from relpos._settings import kernels
-from relpos._undo import whole
+from relpos._undo import keep, whole
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -170,7 +170,9 @@ def random_encoding(
     """
     shape = _checked_shape(length, dim)
     wanted: Any = as_float_dtype(dtype)
-    values: Array = as_generator(rng).random(shape, dtype=wanted)
+    generator = as_generator(rng)
+    keep(generator)
+    values: Array = generator.random(shape, dtype=wanted)
     values *= 2
     values -= 1
     return values

@@ -25,8 +25,8 @@ class Span(NamedTuple):
         """Whether another layer was given the same tokens, in one call."""
         return (
             self.batch == other.batch
-            and not np.any(other.start)
-            and bool(np.all(self.end == other.end))
+            and not _any(other.start)
+            and not _any(self.end != other.end)
         )
 
 
@@ -62,9 +62,9 @@ class Kept:
             )
         if not used:
             ends = [self._span(other).end for other in self._layers()]
-            put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
+            put(self, "_before", _least(ends) if ends else 0)
         end = self._span(layer).end if layer in self._layers() else 0
-        if np.any(end > self._before):
+        if _any(end > self._before):
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
                 f"{_plain(end)} tokens and another layer {_plain(self._before)}: an "
@@ -76,17 +76,28 @@ class Kept:
     def _check_start(self, layer: Any) -> None:
         """Raise where a layer has begun and others have other tokens than it."""
         mine = self._span(layer)
-        if np.any(mine.start):
+        if _any(mine.start):
             return
         for other in self._layers():
             span = self._span(other)
-            if np.any(span.end) and not mine.equals(span):
+            if _any(span.end) and not mine.equals(span):
                 raise ValueError(
                     f"{self._name}: got one in which a {type(other).__name__} has "
                     f"{_plain(span.end)} tokens, for a {type(layer).__name__} that has "
                     "none in it; expected that of this very model (a copy of a model "
                     f"is another one), or a new nn.{type(self).__name__}"
                 )
+
+
+def _any(flags: Any) -> bool:
+    """Whether one is true of an array, or of what all items share."""
+    return bool(flags.any() if isinstance(flags, np.ndarray) else flags)
+
+
+def _least(counts: list[Any]) -> Any:
+    if any(isinstance(count, np.ndarray) for count in counts):
+        return functools.reduce(np.minimum, counts)
+    return min(counts)
 
 
 def _plain(tokens: Any) -> Any:
@@ -101,18 +112,21 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
-        given = [
-            value
-            for value in (*args, *keywords.values())
-            if isinstance(value, Kept) and value._used is None
-        ]
-        if not given:
-            return function(*args, **keywords)
-        for kept in given:
-            put(kept, "_used", frozenset())
-        result = function(*args, **keywords)
-        for kept in given:
-            put(kept, "_used", None)
-        return result
+        for value in args:
+            if isinstance(value, Kept) and value._used is None:
+                return _use(value, call, *args, **keywords)
+        for value in keywords.values():
+            if isinstance(value, Kept) and value._used is None:
+                return _use(value, call, *args, **keywords)
+        return function(*args, **keywords)
 
     return call
+
+
+def _use(
+    kept: Kept, call: Callable[P, R], /, *args: P.args, **keywords: P.kwargs
+) -> R:
+    put(kept, "_used", frozenset())
+    result = call(*args, **keywords)
+    put(kept, "_used", None)
+    return result

@@ -207,7 +207,7 @@ class KVCaches(Kept):
 
     def _span(self, layer: Any) -> Span:
         cache = self._caches[layer]
-        return Span(cache._batch(), cache._start, cache._lengths)
+        return Span(cache._batch(), cache._start, cache.lengths)
 
     def _so_far(self) -> int | Array:
         """Tokens before the call that is going on, also after its first attention."""

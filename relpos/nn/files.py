@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,16 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
     TypeError
         `path` is no path, or `prefix` no str.
     ValueError
-        The file is of another kind, broken, has arrays of Python objects (those would
-        have to be unpickled, which can run any code), or no name has the prefix.
+        The file is of another kind, broken, encrypted or compressed in a way that
+        Python does not know, has something else than arrays or arrays of Python objects
+        (those would have to be unpickled, which can run any code), or no name has the
+        prefix.
     ImportError
         `safetensors` is not installed.
     OSError
-        The file cannot be read.
+        The file cannot be opened.
+    MemoryError
+        Out of memory.
 
     See Also
     --------
@@ -113,13 +117,44 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
 
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
-        with path.open("rb") as stream:  # opened here, so that it is closed on errors
-            file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
+        stream = path.open("rb")
+    except ValueError as error:  # such as a null character
+        raise _unreadable(path, error) from None
+    with stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                return {
+                    info.filename.removesuffix(".npy"): _read_npy(archive, info)
+                    for info in archive.infolist()
+                }
+        except MemoryError:
+            raise
+        except Exception as error:  # zipfile and its codecs raise a dozen kinds
+            raise _unreadable(path, error) from None
+
+
+def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """Read a member, which must be an array and as large as it says."""
+    if not info.filename.endswith(".npy"):
+        raise ValueError(f"it holds {info.filename!r}, which is no array")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0}
+        read_header = readers.get(version, np.lib.format.read_array_header_2_0)
+        shape, _, dtype = read_header(member)
+        size, left = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+        if size > left and not dtype.hasobject:
+            raise ValueError(
+                f"{info.filename!r} has {left} bytes for an array of {size}"
+            )
+    with archive.open(info) as member:
+        array: Array = np.lib.format.read_array(member, allow_pickle=False)
+    return array
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    why = str(error) or type(error).__name__
+    return ValueError(f"path: {path.name!r} cannot be read: {why}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:
@@ -132,7 +167,7 @@ def _read_safetensors(path: Path) -> dict[str, Array]:
         deserialize: Any = safetensors.deserialize  # untyped there
         entries = deserialize(path.read_bytes())
     except (ValueError, safetensors.SafetensorError) as error:
-        raise ValueError(f"path: {path.name!r} cannot be read: {error}") from None
+        raise _unreadable(path, error) from None
     return {name: _from_entry(path, name, **entry) for name, entry in entries}
 
 

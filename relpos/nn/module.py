@@ -17,7 +17,7 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos._undo import put, whole
+from relpos._undo import keep, note, put, whole
 from relpos.nn._kept import opened
 from relpos.nn._state import compare_states
 from relpos.nn.parameter import Parameter
@@ -56,6 +56,17 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
+class _LastCall:
+    """What a layer remembers of a call."""
+
+    __slots__ = ("is_done", "saved", "shape")
+
+    def __init__(self, shape: tuple[int, ...], saved: tuple[Any, ...]) -> None:
+        self.shape = shape
+        self.saved = saved  # for `_backward`
+        self.is_done = False  # whether it had its backward
+
+
 class Module:
     """Base of the layers, and of models made of them.
 
@@ -65,6 +76,11 @@ class Module:
     ``backward`` of its layers in the opposite order. A layer remembers its last call
     only, so each call is to be followed by its own ``backward``; until then an array
     that was passed to it must not be changed in place.
+
+    A call, a ``backward`` or a constructor that raises, also by an interrupt, leaves
+    gradients, generators, memories and caches as they were. Of the call before,
+    ``backward`` still gives the gradients while the model trains and they have not been
+    computed yet; otherwise it raises.
 
     Attributes
     ----------
@@ -117,7 +133,7 @@ class Module:
     _prefixes: Mapping[str, str] = {}
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
-    _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+    _last_call: _LastCall | None = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a layer's calls change all that they change, or nothing."""
@@ -186,6 +202,7 @@ class Module:
         for _, parameter in self.named_parameters():
             yield parameter
 
+    @whole
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters.
 
@@ -194,8 +211,9 @@ class Module:
         Parameter.add_grad : What adds to a gradient.
         """
         for parameter in self.parameters():
-            parameter.grad = None
+            put(parameter, "grad", None)
 
+    @whole
     def train(self, mode: bool = True) -> Self:
         """Turn dropout on (or off, with False) here and in every part.
 
@@ -218,7 +236,7 @@ class Module:
         --------
         Module.eval : The opposite.
         """
-        self.training = as_flag("mode", mode)
+        put(self, "training", as_flag("mode", mode))
         for _, child in _children(self):
             child.train(mode)
         return self
@@ -334,6 +352,8 @@ class Module:
             `grad_out` is not floating.
         ValueError
             `grad_out` is not of the shape of the last output.
+        MemoryError
+            Out of memory; as with every error, nothing has been added to a gradient.
 
         See Also
         --------
@@ -345,7 +365,10 @@ class Module:
                 f"{type(self).__name__}.backward: the class has no gradient of its "
                 "own; write a method `backward` that calls those of its layers"
             )
-        return self._backward(*self._recall(grad_out))
+        found = self._backward(*self._recall(grad_out))
+        if self._last_call is not None:
+            self._last_call.is_done = True
+        return found
 
     def _backward(self, grad: Array, *saved: Any) -> Any:
         """Do the work of `backward`; `saved` is what `_remember` was given."""
@@ -357,21 +380,27 @@ class Module:
         """Keep what every layer has; `settings` are its constructor's arguments."""
         self.dtype = as_float_dtype(dtype)
         self._rng = as_generator(rng)
+        keep(self._rng)  # initial values are drawn next
         self._settings = settings
 
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep what `backward` of this call needs; returns `out`."""
-        put(self, "_last_call", (out.shape, saved))
+        before = self._last_call
+        if before is not None and (before.is_done or not self.training):
+            before = None  # so that it need not be kept until the whole model is done
+        note(self, "_last_call", before)
+        vars(self)["_last_call"] = _LastCall(out.shape, saved)
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
         """Return `grad_out` in the layer's dtype, and what `_remember` was given."""
         if self._last_call is None:
             raise RuntimeError(
-                f"{type(self).__name__}.backward: the layer has not been called yet; "
-                "call it first, then pass the gradient of what it returned"
+                f"{type(self).__name__}.backward: the layer has not been called yet, "
+                "or not since a call that raised; call it first, then pass the gradient "
+                "of what it returned"
             )
-        shape, saved = self._last_call
+        shape, saved = self._last_call.shape, self._last_call.saved
         grad = as_floating("grad_out", grad_out)
         if grad.shape != shape:
             raise ValueError(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import as_int, as_real, kind_of, quiet
+from relpos._checks import as_floating, as_int, as_real, kind_of, quiet
+from relpos._undo import put, whole
 from relpos.nn._inputs import as_not_negative
 from relpos.nn.parameter import Parameter
 
@@ -27,6 +28,7 @@ class _Optimizer:
         self.parameters = _distinct(parameters)
         self.lr = as_not_negative("lr", lr)
 
+    @whole
     def zero_grad(self) -> None:
         """Forget the gradients of the parameters.
 
@@ -36,7 +38,31 @@ class _Optimizer:
         Parameter.add_grad : What adds to a gradient.
         """
         for parameter in self.parameters:
-            parameter.grad = None
+            put(parameter, "grad", None)
+
+    def _moved(self) -> list[tuple[int, Parameter, Array]]:
+        """Check what a step takes before it moves anything: parameters with gradients.
+
+        All of it are attributes, to which anything can be assigned.
+        """
+        self.lr = as_not_negative("lr", self.lr)
+        found = []
+        for index, parameter in enumerate(self.parameters):
+            data, grad = parameter.data, parameter.grad
+            if grad is None:
+                continue
+            if as_floating("grad", grad).shape != data.shape:
+                raise ValueError(
+                    f"grad: got shape {grad.shape} for parameter {index}; expected "
+                    f"its own, {data.shape}"
+                )
+            if not data.flags.writeable:
+                raise ValueError(
+                    f"data: parameter {index} is read-only; expected an array that may "
+                    "be changed (pass a copy to Parameter)"
+                )
+            found.append((index, parameter, grad))
+        return found
 
 
 def _distinct(parameters: object) -> list[Parameter]:
@@ -116,14 +142,23 @@ class SGD(_Optimizer):
     def step(self) -> None:
         """Move every parameter that has a gradient.
 
+        After an interrupt or a MemoryError some may have moved, and others not.
+
+        Raises
+        ------
+        TypeError
+            A gradient or `lr` is of the wrong kind; nothing has moved.
+        ValueError
+            A gradient has another shape than its parameter, a parameter is read-only,
+            or `lr` is negative; nothing has moved.
+        MemoryError
+            Out of memory.
+
         See Also
         --------
         Module.zero_grad : Forgets the gradients that the step used.
         """
-        for index, parameter in enumerate(self.parameters):
-            grad = parameter.grad
-            if grad is None:
-                continue
+        for index, parameter, grad in self._moved():
             if self.momentum:
                 before = self._moments[index]
                 grad = grad.copy() if before is None else self.momentum * before + grad
@@ -211,16 +246,26 @@ class Adam(_Optimizer):
     def step(self) -> None:
         """Move every parameter that has a gradient.
 
+        After an interrupt or a MemoryError some may have moved, and others not.
+
+        Raises
+        ------
+        TypeError
+            A gradient or `lr` is of the wrong kind; nothing has moved.
+        ValueError
+            A gradient has another shape than its parameter, a parameter is read-only,
+            or `lr` is negative; nothing has moved.
+        MemoryError
+            Out of memory.
+
         See Also
         --------
         Module.zero_grad : Forgets the gradients that the step used.
         """
         first, second = self.betas
-        for index, parameter in enumerate(self.parameters):
-            if parameter.grad is None:
-                continue
+        for index, parameter, grad in self._moved():
             self._steps[index] += 1
-            (mean, square), grad = self._state[index], parameter.grad
+            mean, square = self._state[index]
             room = np.subtract(grad, mean, out=np.empty_like(mean))  # one, used again
             room *= 1 - first
             mean += room
