@@ -17,7 +17,7 @@ from relpos._attention.cache_rows import (
 )
 from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers
 from relpos._foreign import of_tensor
-from relpos._undo import call_number, put
+from relpos._undo import call_number, put, whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -140,6 +140,7 @@ class KVCache:
         """
         return self._lengths.copy() if self._lengths.ndim else int(self._lengths)
 
+    @whole
     def append(
         self, key: ArrayLike, value: ArrayLike, lengths: ArrayLike | None = None
     ) -> None:
@@ -190,6 +191,7 @@ class KVCache:
             _cropped_in=0,
         )
 
+    @whole
     def crop(self, length: ArrayLike) -> None:
         """Forget all tokens after the first `length`, as rejected drafts.
 
@@ -213,6 +215,7 @@ class KVCache:
         kept = as_lengths("length", given, self._batch(), self._lengths)
         self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
 
+    @whole
     def reorder(self, items: ArrayLike) -> None:
         """Let batch item b go on from what item ``items[b]`` has, as in a beam search.
 

@@ -34,10 +34,12 @@ class Kept:
     """Base of `Memory` and `KVCaches`: the layers of a model, in step."""
 
     _name: ClassVar[str]
-    #: Layers that the call which is going on has used; None between calls.
-    _used: frozenset[Any] | None = None
-    #: Tokens of each item before that call.
-    _before: Any = 0
+
+    def __init__(self) -> None:
+        #: Layers that the call which is going on has used; None between calls.
+        self._used: frozenset[Any] | None = None
+        #: Tokens of each item before that call.
+        self._before: Any = 0
 
     def _layers(self) -> Iterable[Any]:
         """Return the layers that it knows."""

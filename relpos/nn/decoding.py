@@ -74,6 +74,7 @@ class Memory(Kept):
     _name = "memory"
 
     def __init__(self, length: int) -> None:
+        super().__init__()
         self.length = as_int("length", length, 0)
         self._hidden: dict[Any, Array] = {}
         self._ends: dict[Any, tuple[int, int]] = {}  # before, after the last update
@@ -182,6 +183,7 @@ class KVCaches(Kept):
     _name = "cache"
 
     def __init__(self) -> None:
+        super().__init__()
         self._caches: dict[Any, KVCache] = {}
 
     def __len__(self) -> int:

@@ -367,7 +367,7 @@ class Module:
             )
         found = self._backward(*self._recall(grad_out))
         if self._last_call is not None:
-            self._last_call.is_done = True
+            put(self._last_call, "is_done", True)
         return found
 
     def _backward(self, grad: Array, *saved: Any) -> Any:

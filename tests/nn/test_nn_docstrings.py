@@ -40,7 +40,7 @@ NO_PAPER = NO_FORMULA | {"Embedding", "Linear"}
 #: Methods without an argument that could be wrong.
 NO_ERRORS = {
     *("Module.eval", "Module.named_parameters", "Module.parameters"),
-    *("Module.state_dict", "Module.zero_grad", "SGD.step", "Adam.step"),
+    *("Module.state_dict", "Module.zero_grad"),
     *("Memory.of", "KVCaches.of"),
 }
 
