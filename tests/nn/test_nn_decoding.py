@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from layer_slopes import check_gradients
 
 from relpos import nn
 
-F64 = {"rng": 0, "dtype": "float64"}
+F64D = {"dtype": "float64"}
+F64 = {"rng": 0, **F64D}
 SIZES = {
     None: {},
     "shaw": {"max_relative_position": 3},
@@ -171,3 +174,144 @@ def test_no_gradient_passes_through_a_cache():
     out = layer(X, cache=nn.KVCaches())
     with pytest.raises(RuntimeError, match="not been called"):
         layer.backward(out)
+
+
+# ---- what would mix tokens, or lose them, is refused --------------------------------
+
+KINDS = {"cache": nn.KVCaches, "memory": lambda: nn.Memory(20)}
+
+
+def causal(**options):
+    return nn.MultiheadAttention(8, 2, is_causal=True, position="rope", **F64 | options)
+
+
+class Twice(nn.Module):
+    """ALBERT, universal transformers: the same layers over again."""
+
+    def __init__(self, *layers):
+        self.layers = nn.Sequential(*layers)
+
+    def __call__(self, x, **keywords):
+        return self.layers(self.layers(x, **keywords), **keywords)
+
+
+TIED = {
+    "one layer": Twice(causal()),
+    "a block": Twice(blocks("shaw")[0]),
+    "two layers": Twice(causal(), causal(rng=1)),
+    "in Sequential": nn.Sequential(layer := causal(), nn.GELU(**F64D), layer),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", TIED)
+def test_one_layer_used_twice_is_refused(name, kind):
+    kept = KINDS[kind]()
+    pattern = rf"^{kind}: got it in a call that uses one MultiheadAttention twice"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=pattern):
+            TIED[name](X[:, :3], **{kind: kept})
+    near(causal()(X[:, :3], **{kind: kept}), causal()(X[:, :3]))  # it holds nothing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_layers_may_share_their_parameters(kind):
+    layers = causal(), causal()
+    layers[1].in_proj_weight = layers[0].in_proj_weight
+    model, kept = nn.Sequential(*layers), KINDS[kind]()
+    parts = [model(x, **{kind: kept}) for x in np.split(X, 3, axis=1)]
+    if kind == "cache":
+        near(np.concatenate(parts, 1), model(X))
+
+
+class Writer(nn.Module):
+    """A model whose call is a loop over tokens, with a cache of its own."""
+
+    def __init__(self, *layers):
+        self.layers = nn.Sequential(*layers)
+
+    def __call__(self, x):
+        cache = nn.KVCaches()
+        parts = [self.layers(part, cache=cache) for part in np.split(x, 4, axis=1)]
+        return np.concatenate(parts, 1)
+
+
+def test_a_loop_over_tokens_in_a_call():
+    model = Writer(causal(), causal(rng=1))
+    near(model(X), model.layers(X))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copied_model_does_not_begin_anew(kind):
+    model, kept = blocks("shaw"), KINDS[kind]()
+    model(X[:, :3], **{kind: kept})
+    for tokens in (X[:, 3:4], X[:1, 3:6]):  # as many tokens, in another batch
+        with pytest.raises(
+            ValueError, match=rf"^{kind}: got one in which a Mult.* has 3 tokens, for a"
+        ):
+            copy.deepcopy(model)(tokens, **{kind: kept})
+    model(X[:, 3:6], **{kind: kept})
+    with pytest.raises(ValueError, match=rf"^{kind}: .* has 6 tokens, for a"):
+        copy.deepcopy(model)(X[:, 6:9], **{kind: kept})
+    if kind == "cache":
+        near(model(X[:, 6:], **{kind: kept}), model(X)[:, 6:])
+
+
+@pytest.mark.parametrize("lengths", [None, [2, 1]])
+def test_layers_out_of_step_are_refused_until_they_are_cropped(lengths):
+    """An interrupt between the layers of a model that is a function."""
+    first, second = causal(), causal(rng=1)
+    cache, other = nn.KVCaches(), nn.KVCaches()
+
+    def model(x, cache, **keywords):
+        return second(first(x, cache=cache, **keywords), cache=cache, **keywords)
+
+    model(X[:, :2], cache, key_lengths=lengths)
+    model(X[:, :2], other, key_lengths=lengths)
+    first(X[:, 2:3], cache=cache)
+    keep = lengths or 2
+    with pytest.raises(ValueError, match="out of step") as error:
+        model(X[:, 2:3], cache)
+    assert f"cache.crop({keep})" in str(error.value)
+    cache.crop(keep)
+    near(model(X[:, 2:3], cache), model(X[:, 2:3], other))
+
+
+def test_a_memory_out_of_step_is_refused():
+    first, second, memory = causal(), causal(rng=1), nn.Memory(4)
+    for layer in (first, second, first):
+        layer(X[:, :2], memory=memory)
+    with pytest.raises(ValueError, match=r"out of step; expected a new nn\.Memory"):
+        first(X[:, 2:4], memory=memory)
+
+
+@pytest.mark.parametrize("hidden", [{}, {"window": (2, 1)}, {"window": (3, None)}])
+def test_a_cache_wants_causal_attention(hidden):
+    layer, cache = nn.MultiheadAttention(8, 2, **hidden, **F64), nn.KVCaches()
+    with pytest.raises(ValueError, match=r"^cache: got it for an .* not causal"):
+        layer(X, cache=cache)
+    assert len(cache) == 0
+    layer(X, memory=nn.Memory(3))  # which attends to both sides
+
+
+@pytest.mark.parametrize("options", [{"window": (2, 0)}, {"position": "music"}])
+def test_attention_that_hides_the_future_otherwise(options):
+    options = options | ({"is_causal": True} if "position" in options else {})
+    layer, cache = nn.MultiheadAttention(8, 2, **options, **F64), nn.KVCaches()
+    parts = [layer(x, cache=cache) for x in np.split(X, 3, axis=1)]
+    near(np.concatenate(parts, 1), layer(X))
+
+
+def test_absolute_positions_after_an_attention():
+    """They are those of the call, to which the attention has added its tokens."""
+    model = nn.Sequential(causal(), nn.SinusoidalEncoding(8, **F64D), causal(rng=1))
+    cache = nn.KVCaches()
+    parts = [model(x, cache=cache) for x in np.split(X, 3, axis=1)]
+    near(np.concatenate(parts, 1), model(X))
+
+
+def test_what_a_memory_hands_out_is_read_only():
+    layer, memory = causal(), nn.Memory(4)
+    layer(X[:, :3], memory=memory)
+    with pytest.raises(ValueError, match="read-only"):
+        memory.of(layer)[...] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -111,15 +112,10 @@ def made():
     return rng, lambda: nn.TransformerLayer(8, 2, position="shaw", rng=rng)
 
 
-def stepped(make):
-    layer, _ = trained("Linear")
-    optimizer = make([*layer.parameters()])
-    optimizer.step()
-    return (), optimizer.step
-
-
-def threads():
-    return (), lambda: relpos.threads(3).__enter__()
+def block():
+    """A block of threads that is left: nothing is different after it."""
+    with relpos.threads(3), _settings.use_isa("base"):
+        return settings()
 
 
 ACTIONS = {f"{name}: call": (forward, name) for name in {**LAYERS, **UNFED}}
@@ -142,7 +138,17 @@ ACTIONS |= {
     ),
     "random_encoding": (drawn, lambda rng: relpos.random_encoding(3, 4, rng=rng)),
     "a constructor": (made,),
+    "set_num_threads": (lambda: ((), lambda: relpos.set_num_threads(3)),),
+    "threads": (lambda: ((), block),),
 }
+
+
+@pytest.fixture(autouse=True)
+def number_of_threads():
+    told = _settings._told
+    yield
+    _settings._told = told
+    _core.set_num_threads(0 if told is None else told[0])
 
 
 def settings():
@@ -186,3 +192,152 @@ def test_a_failing_allocation_changes_nothing(name):
             break
         finally:
             _core.fail_at(0, False)
+
+
+def test_all_that_holds_state_is_there():
+    """A class of `relpos.nn` that is new has to be among the actions, too."""
+    classes = [x for x in map(vars(nn).get, nn.__all__) if inspect.isclass(x)]
+    layers = {x for x in classes if issubclass(x, nn.Module)}
+    made = {name.split(",")[0] for name in {**LAYERS, **UNFED}}
+    assert {layer.__name__ for layer in layers} == made | {"Module", "Position"}
+    others = {x.__name__ for x in classes if not issubclass(x, nn.Module | tuple)}
+    assert others == {"KVCaches", "Memory", "Parameter", "SGD", "Adam"}
+
+
+class Followed(nn.Module):
+    """A layer, and after it something that raises where it is told to."""
+
+    def __init__(self, layer):
+        self.layer, self._raises = layer, False
+
+    def __call__(self, *inputs, **keywords):
+        out = self.layer(*inputs, **keywords)
+        if self._raises:
+            raise ValueError("after the layer")
+        return out
+
+
+@pytest.mark.parametrize("name", {**LAYERS, **UNFED})
+def test_an_error_in_a_later_layer_changes_none_before(name):
+    """Nor what `backward` gives for the call before."""
+    layer, out = trained(name)
+    model = Followed(layer)
+    before = state_of(layer)
+    model._raises = True
+    with pytest.raises(ValueError, match="after the layer"):
+        model(*(x + 1 for x in inputs_of(name)))
+    assert state_of(layer) == before
+    layer.backward(np.ones_like(out))
+
+
+@pytest.mark.parametrize("kind", ["cache", "memory"])
+def test_a_call_that_was_refused_can_be_mended(kind):
+    """The tokens of the refused call are not there twice."""
+    (layers, kept), action = continued(kind)
+    before = state_of((layers, kept))
+    for wrong in (
+        {"attn_mask": np.ones((9, 9), bool)},
+        {"key_lengths": [7]},
+        {"key_lengths": "ab"},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            layers(X[:, 5:], **{kind: kept}, **wrong)
+        assert state_of((layers, kept)) == before
+    _, right = continued(kind)
+    assert np.array_equal(action(), right())
+
+
+class Second(nn.Module):
+    """A model that tries another input where the first one is refused."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def __call__(self, first, second, cache):
+        try:
+            self.layer(first, cache=cache, attn_mask=np.ones((9, 9), bool))
+        except ValueError:
+            return self.layer(second, cache=cache)
+
+
+def test_a_refusal_that_a_model_catches():
+    """Only what the refused part changed is taken back."""
+    layer = nn.MultiheadAttention(8, 2, is_causal=True, position="rope", **F64)
+    model, cache, other = Second(layer), nn.KVCaches(), nn.KVCaches()
+    for x in (X[:, :3], X[:, 3:]):
+        assert np.array_equal(model(x + 1, x, cache), layer(x, cache=other))
+    assert len(cache) == 6
+
+
+def test_a_call_whose_backward_has_run_is_forgotten():
+    """So that its arrays are freed while the next one runs; `backward` says so."""
+    layer, out = trained("Linear")
+    layer.backward(np.ones_like(out))
+    model = Followed(layer)
+    model._raises = True
+    before = [p.grad.copy() for p in layer.parameters()]
+    with pytest.raises(ValueError, match="after the layer"):
+        model(*inputs_of("Linear"))
+    with pytest.raises(RuntimeError, match="not since a call that raised"):
+        layer.backward(np.ones_like(out))
+    assert state_of(before) == state_of([p.grad for p in layer.parameters()])
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_arrays_of_the_call_before_are_freed(mode):
+    """A call takes no more memory than the first one did."""
+    layers = nn.Sequential(*(nn.ReLU() for _ in range(16)))
+    layers.train(mode == "train")
+    x = np.ones(100_000, np.float32)
+    peaks = []
+    for _ in range(2):
+        tracemalloc.start()
+        held = tracemalloc.get_traced_memory()[0]
+        try:
+            layers(x)
+            if mode == "train":
+                layers.backward(x)
+            peaks.append(tracemalloc.get_traced_memory()[1] - held)
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.parametrize("make", [nn.SGD, nn.Adam])
+def test_a_step_checks_all_before_it_moves_one(make):
+    parameters = [nn.Parameter(np.ones(3)) for _ in range(2)]
+    optimizer = make(parameters, lr=0.1, **({"momentum": 0.9} if make is nn.SGD else {}))
+    for parameter in parameters:
+        parameter.add_grad(np.ones(3))
+    optimizer.step()
+    parameters[1].grad = np.ones(1)
+    before = state_of(optimizer)
+    with pytest.raises(ValueError, match=r"^grad: got shape \(1,\) for parameter 1"):
+        optimizer.step()
+    assert state_of(optimizer) == before
+    parameters[1].grad = np.ones(3)
+    optimizer.lr = -1.0
+    before = state_of(optimizer)
+    with pytest.raises(ValueError, match="^lr: got -1.0"):
+        optimizer.step()
+    assert state_of(optimizer) == before
+    optimizer.lr = 0.1
+    parameters[1].data.flags.writeable = False
+    with pytest.raises(ValueError, match="^data: parameter 1 is read-only"):
+        optimizer.step()
+    parameters[1].data.flags.writeable = True
+    assert state_of(parameters[0].data) == state_of(parameters[1].data)
+
+
+@pytest.mark.parametrize("make", [nn.SGD, nn.Adam])
+def test_after_an_interrupted_step_every_array_is_valid(make):
+    parameters = [nn.Parameter(np.ones(3)) for _ in range(2)]
+    optimizer = make(parameters, lr=0.1, **({"momentum": 0.9} if make is nn.SGD else {}))
+    for parameter in parameters:
+        parameter.add_grad(np.ones(3))
+    for step in itertools.count(1):
+        if not fails_at(step, KeyboardInterrupt(), optimizer.step)[0]:
+            break
+        for parameter in parameters:
+            assert parameter.data.shape == (3,) and np.isfinite(parameter.data).all()
+    assert step > 5
