@@ -114,6 +114,9 @@ class KVCache:
     def key(self) -> Any:
         """The keys so far, (..., Hk, length, D): a view, good until the next change.
 
+        An array of them is read-only. A tensor cannot be: who writes into it changes
+        the cache.
+
         See Also
         --------
         KVCache.arguments : Has it, too.
@@ -153,8 +156,8 @@ class KVCache:
         value : array_like or tensor, (..., Hk, n, Dv)
             The same.
         lengths : int or array_like of int, (...), optional
-            How many of the n tokens each batch item has; the others are padding and are
-            not added. Default: n.
+            How many of the n tokens all batch items have, or each; the others are
+            padding and are not added. Default: n. May be a tensor beside tensors.
 
         Raises
         ------
@@ -163,6 +166,8 @@ class KVCache:
             tensor that requires a gradient.
         ValueError
             A shape does not fit, or a length is not from 0 to n.
+        MemoryError
+            Out of memory; as with every error, the cache is as it was.
 
         See Also
         --------
@@ -198,7 +203,8 @@ class KVCache:
         Parameters
         ----------
         length : int or array_like of int, (...)
-            Tokens to keep: of all items, or of each.
+            Tokens to keep: of all items, or of each. May be a tensor, where the cache
+            has tensors.
 
         Raises
         ------
@@ -222,7 +228,8 @@ class KVCache:
         Parameters
         ----------
         items : array_like of int, (B',)
-            Numbers of items along the first batch axis; B' is its new length.
+            Numbers of items along the first batch axis; B' is its new length. May be a
+            tensor, where the cache has tensors.
 
         Raises
         ------
@@ -294,7 +301,8 @@ class KVCache:
         -------
         dict
             `key`, `value`, `query_offset` and, where items have lengths of their own,
-            `key_lengths`. `is_causal` is left to the caller.
+            `key_lengths`. `is_causal` is left to the caller. `key` and `value` are the
+            views of these names, all others copies.
 
         Raises
         ------
@@ -337,9 +345,9 @@ class KVCache:
         put(self, "__dict__", vars(self) | attributes)
 
     def _integers(self, value: object, rows: Any = None) -> Any:
-        """Return integers given as a tensor, where the cache is one of tensors."""
+        """Return integers given as a tensor, unless the cache is one of arrays."""
         kept = rows if self._buffers is None else self._buffers[0]
-        return of_tensor(value) if is_tensor(value) and is_tensor(kept) else value
+        return value if isinstance(kept, np.ndarray) else of_tensor(value)
 
     def _check_rows(self, key: Any, value: Any) -> None:
         """Check that they fit each other, and those before."""

@@ -42,7 +42,7 @@ def slots(kind):
 
 def visible(cache):
     """Lengths of a cache, and the keys and values that they leave visible."""
-    held = {name: x for name, x in vars(cache).items() if name != "_buffers"}
+    held = {name: getattr(cache, name) for name in ("_lengths", "_start", "_count")}
     if cache._buffers is None:
         return held, None
     lengths = np.broadcast_to(cache.lengths, cache.key.shape[:-3])
