@@ -259,7 +259,9 @@ class KVCache:
             copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
             for buffer in self._buffers
         )
-        start, lengths = (x[order] if x.ndim else x for x in (self._start, self._lengths))
+        start, lengths = (
+            x[order] if x.ndim else x for x in (self._start, self._lengths)
+        )
         self._put(_buffers=buffers, _start=start, _lengths=lengths)
 
     def positions(self, rows: ArrayLike) -> Any:
@@ -326,8 +328,8 @@ class KVCache:
         if not self._lengths.ndim:
             return {**found, "query_offset": int(self._start)}
         start = np.broadcast_to(self._start, self._lengths.shape)
-        rows = {"query_offset": start, "key_lengths": self._lengths}
-        return found | {n: alike(x.copy(), found["key"]) for n, x in rows.items()}
+        of_each = {"query_offset": start, "key_lengths": self._lengths}
+        return found | {n: alike(x.copy(), self.key) for n, x in of_each.items()}
 
     def _view(self, which: int) -> Any:
         if self._buffers is None:

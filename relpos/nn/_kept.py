@@ -125,9 +125,7 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _use(
-    kept: Kept, call: Callable[P, R], /, *args: P.args, **keywords: P.kwargs
-) -> R:
+def _use(kept: Kept, call: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> R:
     put(kept, "_used", frozenset())
     result = call(*args, **keywords)
     put(kept, "_used", None)

@@ -26,6 +26,9 @@ class Memory(Kept):
     tokens, then keeps the end of both, in each of its attentions. No gradient passes
     into a memory; what the projections make of it trains them.
 
+    Each attention takes it once in a call, and all in step, as with `KVCaches`. A call
+    that raises leaves it as it was.
+
     Parameters
     ----------
     length : int
@@ -93,7 +96,7 @@ class Memory(Kept):
         Returns
         -------
         ndarray or None
-            Its input in the calls before, cut to `length` positions.
+            Its input in the calls before, cut to `length` positions; read-only.
 
         See Also
         --------
@@ -124,6 +127,8 @@ class Memory(Kept):
         ------
         ValueError
             The batch or the width is another one than before.
+        MemoryError
+            Out of memory; as with every error, it remembers what it did.
 
         See Also
         --------
@@ -145,14 +150,30 @@ class KVCaches(Kept):
 
     A model called with ``cache=cache`` takes the tokens that come next, and computes
     their rows of one call over the whole sequence. It has to be causal for that.
-    `SinusoidalEncoding` and `LearnedAPE` before the attentions go on from where the
-    tokens so far ended, too. No gradient passes through a cache.
+    `SinusoidalEncoding` and `LearnedAPE` go on from where the tokens so far ended, too.
+    No gradient passes through a cache. A call that raises leaves it as it was.
 
     See Also
     --------
     MultiheadAttention : Takes one, and so does a model of such layers.
     relpos.KVCache : That of one attention.
     Memory : Forgets, and trains.
+
+    Notes
+    -----
+    What would mix the tokens of two uses, or leave some out, is a ValueError:
+
+    - An attention that is called twice in one call of a model. Give each use a layer of
+      its own; two layers may share their `Parameter` objects. The call of the model is
+      the outermost call of a `Module` that is given the cache. Where a function calls a
+      layer twice, each is a call, and the second continues the first.
+    - An attention that is new to a cache, as those of a copied or reloaded model are,
+      unless all that it knows were called once and hold exactly the tokens of this
+      call. A copy that is given as many tokens of as many items as the model's only
+      call cannot be told from a layer of that model.
+    - An attention that holds more tokens than another one. An interrupt may leave them
+      out of step where a function calls the layers; the error says to what length to
+      `crop` the cache.
 
     References
     ----------

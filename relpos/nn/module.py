@@ -56,17 +56,6 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class _LastCall:
-    """What a layer remembers of a call."""
-
-    __slots__ = ("is_done", "saved", "shape")
-
-    def __init__(self, shape: tuple[int, ...], saved: tuple[Any, ...]) -> None:
-        self.shape = shape
-        self.saved = saved  # for `_backward`
-        self.is_done = False  # whether it had its backward
-
-
 class Module:
     """Base of the layers, and of models made of them.
 
@@ -133,7 +122,8 @@ class Module:
     _prefixes: Mapping[str, str] = {}
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
-    _last_call: _LastCall | None = None
+    _last_call: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+    _went_back: bool = False  # whether the last call had its backward
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a layer's calls change all that they change, or nothing."""
@@ -301,7 +291,8 @@ class Module:
             `state_dict` is no mapping, or a value is no array of floats.
         ValueError
             Names or shapes do not match; the message lists all of them, and nothing has
-            been copied.
+            been copied. Nor has it where a parameter is read-only. (An interrupt may
+            come when some have been copied.)
 
         See Also
         --------
@@ -317,6 +308,14 @@ class Module:
         found, missing, unexpected = compare_states(
             type(self).__name__, wanted, state_dict, as_flag("strict", strict)
         )
+        for name, entry in wanted.items():
+            if name not in state_dict or not isinstance(entry, Parameter):
+                continue
+            if not entry.data.flags.writeable:
+                raise ValueError(
+                    f"state_dict: {name} of the layer is read-only; expected an array "
+                    "that may be changed (pass a copy to Parameter)"
+                )
         for parameter, array in found:
             parameter.data[...] = array
         return LoadResult(missing, unexpected)
@@ -347,7 +346,8 @@ class Module:
         Raises
         ------
         RuntimeError
-            The layer has not been called, or its class has no gradient of its own.
+            The layer has not been called, or not since a call that raised, or its class
+            has no gradient of its own.
         TypeError
             `grad_out` is not floating.
         ValueError
@@ -366,8 +366,7 @@ class Module:
                 "own; write a method `backward` that calls those of its layers"
             )
         found = self._backward(*self._recall(grad_out))
-        if self._last_call is not None:
-            put(self._last_call, "is_done", True)
+        put(self, "_went_back", True)
         return found
 
     def _backward(self, grad: Array, *saved: Any) -> Any:
@@ -385,11 +384,12 @@ class Module:
 
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep what `backward` of this call needs; returns `out`."""
-        before = self._last_call
-        if before is not None and (before.is_done or not self.training):
-            before = None  # so that it need not be kept until the whole model is done
-        note(self, "_last_call", before)
-        vars(self)["_last_call"] = _LastCall(out.shape, saved)
+        is_kept = self.training and not self._went_back
+        # one that is not kept is freed now, not when the whole model has been called
+        note(self, "_last_call", self._last_call if is_kept else None)
+        if self._went_back:
+            put(self, "_went_back", False)
+        vars(self)["_last_call"] = out.shape, saved
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
@@ -397,10 +397,10 @@ class Module:
         if self._last_call is None:
             raise RuntimeError(
                 f"{type(self).__name__}.backward: the layer has not been called yet, "
-                "or not since a call that raised; call it first, then pass the gradient "
-                "of what it returned"
+                "or not since a call that raised; call it first, then pass the "
+                "gradient of what it returned"
             )
-        shape, saved = self._last_call.shape, self._last_call.saved
+        shape, saved = self._last_call
         grad = as_floating("grad_out", grad_out)
         if grad.shape != shape:
             raise ValueError(

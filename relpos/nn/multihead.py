@@ -275,7 +275,9 @@ class MultiheadAttention(Module):
             of the wrong kind.
         ValueError
             A shape does not fit, a value is given without a key, Lq and Lk differ and
-            `query_offset` is not given, or a memory or a cache comes with one of these.
+            `query_offset` is not given, a memory or a cache comes with one of these, or
+            is one of another model, or a cache is given to a layer that is not causal
+            or that the call of the model uses twice (see `KVCaches`).
         MemoryError
             Out of memory.
 

@@ -1,4 +1,4 @@
-"""KVCache: what is kept after errors, integers of every kind, and what is handed out."""
+"""KVCache: what it keeps after errors, integers of any kind, what it hands out."""
 
 from __future__ import annotations
 
@@ -101,9 +101,8 @@ def test_integers_as_tensors(dtype):
     torch = pytest.importorskip("torch")
     key = torch.from_numpy(rows(4, 2))
     caches = relpos.KVCache(), relpos.KVCache()
-    for cache, kind in zip(
-        caches, (lambda x: torch.tensor(x, dtype=getattr(torch, dtype)), np.array)
-    ):
+    makes = (lambda x: torch.tensor(x, dtype=getattr(torch, dtype))), np.array
+    for cache, kind in zip(caches, makes, strict=True):
         cache.crop(kind(0))
         cache.append(key, key, kind([4, 3]))
         cache.append(key, key, lengths=kind(1))
@@ -116,5 +115,5 @@ def test_integers_as_tensors(dtype):
         caches[0].crop(torch.tensor([1.0]))
     array = relpos.KVCache()
     array.append(rows(4), rows(4))
-    with pytest.raises(TypeError, match="^length: got a torch Tensor"):
+    with pytest.raises(TypeError, match=r"^length: got a torch Tensor"):
         array.crop(torch.tensor(1))

@@ -61,7 +61,9 @@ class Fault:
         self.left, self.error = step, error
 
     def __call__(self, frame, event, arg):
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(HOME):
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(
+            HOME
+        ):
             return
         self.left -= 1
         if not self.left:
