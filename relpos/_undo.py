@@ -12,7 +12,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -21,10 +21,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+#: An owner, its attribute, and the old value.
+Change: TypeAlias = tuple[Any, str, Any]
+
+
 class _Thread(threading.local):
     """The call that is going on in a thread."""
 
-    changes: list[tuple[Any, str, Any]] | None = None  # owner, attribute, old value
+    changes: list[Change] | None = None
     number = 0
 
 
@@ -65,20 +69,30 @@ def whole(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
-        around = _here.changes
-        changes = [] if around is None else around
-        before = len(changes)
+        changes = _here.changes
+        if changes is not None:  # a part of a larger call
+            before = len(changes)
+            try:
+                return function(*args, **keywords)
+            except BaseException:
+                _undo(changes, before)
+                raise
+        changes = []
         try:
-            if around is None:
-                _here.number, _here.changes = next(_numbers), changes
+            _here.number, _here.changes = next(_numbers), changes
             result = function(*args, **keywords)
-            _here.changes = around
+            _here.changes = None
             return result
         except BaseException:
-            _here.changes = around
-            while len(changes) > before:
-                owner, name, value = changes.pop()
-                setattr(owner, name, value)
+            _here.changes = None
+            _undo(changes, 0)
             raise
 
     return call
+
+
+def _undo(changes: list[Change], before: int) -> None:
+    """Take back all but the first so many changes, the last one first."""
+    while len(changes) > before:
+        owner, name, value = changes.pop()
+        setattr(owner, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
 from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -111,6 +112,10 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
 
     The models and layers in it take part in the outermost call that is given it.
     """
+
+    inputs = [*signature(function).parameters.values()][1:]
+    if len(inputs) == 1 and inputs[0].kind is Parameter.POSITIONAL_OR_KEYWORD:
+        return function  # most layers: they take tokens and nothing else
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from textwrap import indent
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -129,7 +130,8 @@ class Module:
         """Let a layer's calls change all that they change, or nothing."""
         super().__init_subclass__(**keywords)
         for name in ("__init__", "__call__", "backward"):
-            if (function := vars(cls).get(name)) is not None:
+            function = vars(cls).get(name)
+            if isinstance(function, FunctionType):
                 once = opened(function) if name == "__call__" else function
                 setattr(cls, name, whole(once))
 

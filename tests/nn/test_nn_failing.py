@@ -113,6 +113,10 @@ def made():
     return rng, lambda: nn.TransformerLayer(8, 2, position="shaw", rng=rng)
 
 
+def another_number():
+    relpos.set_num_threads(relpos.get_num_threads() % 4 + 1)
+
+
 def block():
     """A block of threads that is left: nothing is different after it."""
     with relpos.threads(3), _settings.use_isa("base"):
@@ -139,7 +143,7 @@ ACTIONS |= {
     ),
     "random_encoding": (drawn, lambda rng: relpos.random_encoding(3, 4, rng=rng)),
     "a constructor": (made,),
-    "set_num_threads": (lambda: ((), lambda: relpos.set_num_threads(3)),),
+    "set_num_threads": (lambda: ((), another_number),),
     "threads": (lambda: ((), block),),
 }
 
