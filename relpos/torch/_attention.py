@@ -231,12 +231,19 @@ def compute(
             values[name] = value
     with_lse = as_flag("return_lse", return_lse)
     with_weights = as_flag("return_weights", values.get("return_weights", False))
+    before = None
     if rng is not None or values.get("dropout_p"):
+        before = _before_drawing(rng)
         seed = _as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
     setting = Setting((*tensors,), values, fire, graph)
-    out, lse, _, _, *weights = attend(setting, [*tensors.values()])
+    try:
+        out, lse, _, _, *weights = attend(setting, [*tensors.values()])
+    except BaseException:
+        if before is not None:
+            before[0].set_state(before[1])
+        raise
     dtype = result_dtype([x for name, x in tensors.items() if name in _TYPED])
     if out.dtype != dtype:
         out = out.to(dtype)
@@ -251,6 +258,14 @@ def _as_labels(labels: object) -> Tensor:
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels: got a tuple with {kind_of(labels)}; expected tensors")
     return labels
+
+
+def _before_drawing(rng: object) -> tuple[torch.Generator, Tensor] | None:
+    """Return the generator of a seed and its state, which it has again after errors."""
+    if torch.compiler.is_compiling() or not isinstance(rng, torch.Generator | None):
+        return None
+    generator = torch.default_generator if rng is None else rng
+    return generator, generator.get_state()
 
 
 def _as_seed(rng: object, device: torch.device) -> Tensor:
