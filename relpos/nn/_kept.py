@@ -1,4 +1,4 @@
-"""What a model keeps from call to call is used once by each attention in a call."""
+"""Use of what a model keeps from call to call: once by each attention in a call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ R = TypeVar("R")
 
 
 class Span(NamedTuple):
-    """What a layer was given: tokens before and after its last call, in each item."""
+    """How much a layer was given: before its last call and after it, in each item."""
 
     batch: tuple[int, ...]
     start: Any
     end: Any
 
     def equals(self, other: Span) -> bool:
-        """Whether another layer was given the same tokens, in one call."""
+        """Tell whether another layer was given as much, and in one call."""
         return (
             self.batch == other.batch
             and not _any(other.start)
@@ -35,11 +35,12 @@ class Kept:
     """Base of `Memory` and `KVCaches`: the layers of a model, in step."""
 
     _name: ClassVar[str]
+    _unit: ClassVar[str]  # of what is counted
 
     def __init__(self) -> None:
         #: Layers that the call which is going on has used; None between calls.
         self._used: frozenset[Any] | None = None
-        #: Tokens of each item before that call.
+        #: How much each item was given before that call.
         self._before: Any = 0
 
     def _layers(self) -> Iterable[Any]:
@@ -47,11 +48,11 @@ class Kept:
         raise NotImplementedError
 
     def _span(self, layer: Any) -> Span:
-        """Return what one of them was given."""
+        """Return how much one of them was given."""
         raise NotImplementedError
 
-    def _back(self, tokens: Any) -> str:
-        """Say how all layers come to have that many tokens again."""
+    def _back(self, least: Any) -> str:
+        """Say how all layers come to have that much again."""
         raise NotImplementedError
 
     def _enter(self, layer: Any) -> None:
@@ -70,14 +71,14 @@ class Kept:
         if _any(end > self._before):
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
-                f"{_plain(end)} tokens and another layer {_plain(self._before)}: an "
-                "interrupted call left them out of step; expected "
+                f"{_plain(end)} {self._unit} and another layer {_plain(self._before)}: "
+                "an interrupted call left them out of step; expected "
                 f"{self._back(_plain(self._before))}"
             )
         put(self, "_used", used | {layer})
 
     def _check_start(self, layer: Any) -> None:
-        """Raise where a layer has begun and others have other tokens than it."""
+        """Raise where a layer has begun and others have more or less than it."""
         mine = self._span(layer)
         if _any(mine.start):
             return
@@ -86,14 +87,14 @@ class Kept:
             if _any(span.end) and not mine.equals(span):
                 raise ValueError(
                     f"{self._name}: got one in which a {type(other).__name__} has "
-                    f"{_plain(span.end)} tokens, for a {type(layer).__name__} that has "
-                    "none in it; expected that of this very model (a copy of a model "
-                    f"is another one), or a new nn.{type(self).__name__}"
+                    f"{_plain(span.end)} {self._unit}, for a {type(layer).__name__} "
+                    "that has none in it; expected that of this very model (a copy of "
+                    f"a model is another one), or a new nn.{type(self).__name__}"
                 )
 
 
 def _any(flags: Any) -> bool:
-    """Whether one is true of an array, or of what all items share."""
+    """Tell whether one is true of an array, or of what all items share."""
     return bool(flags.any() if isinstance(flags, np.ndarray) else flags)
 
 

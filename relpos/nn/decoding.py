@@ -26,8 +26,9 @@ class Memory(Kept):
     tokens, then keeps the end of both, in each of its attentions. No gradient passes
     into a memory; what the projections make of it trains them.
 
-    Each attention takes it once in a call, and all in step, as with `KVCaches`. A call
-    that raises leaves it as it was.
+    Each attention of a model takes it once in each call; one that takes it twice, that
+    is new to it after the first call or that an interrupt has left ahead of another is
+    a ValueError, as with `KVCaches`. A call that raises leaves it as it was.
 
     Parameters
     ----------
@@ -74,13 +75,13 @@ class Memory(Kept):
     True
     """
 
-    _name = "memory"
+    _name, _unit = "memory", "segments"
 
     def __init__(self, length: int) -> None:
         super().__init__()
         self.length = as_int("length", length, 0)
         self._hidden: dict[Any, Array] = {}
-        self._ends: dict[Any, tuple[int, int]] = {}  # before, after the last update
+        self._updates: dict[Any, int] = {}
 
     def __repr__(self) -> str:
         return f"Memory(length={self.length})"
@@ -105,12 +106,13 @@ class Memory(Kept):
         return self._hidden.get(layer)
 
     def _layers(self) -> Iterable[Any]:
-        return self._ends.keys()
+        return self._updates.keys()
 
     def _span(self, layer: Any) -> Span:
-        return Span(self._hidden[layer].shape[:1], *self._ends[layer])
+        updates = self._updates[layer]
+        return Span((), updates - 1, updates)
 
-    def _back(self, tokens: Any) -> str:
+    def _back(self, least: Any) -> str:
         return "a new nn.Memory, with the segments so far again"
 
     def update(self, layer: Any, x: Array) -> None:
@@ -138,9 +140,9 @@ class Memory(Kept):
         first = None if before is None else before.swapaxes(0, 1)
         after = update_memory(first, x.swapaxes(0, 1), self.length).swapaxes(0, 1)
         after.flags.writeable = False
-        _, end = self._ends.get(layer, (0, 0))
+        updates = self._updates.get(layer, 0) + 1
         put(self, "_hidden", {**self._hidden, layer: after})
-        put(self, "_ends", {**self._ends, layer: (end, end + x.shape[1])})
+        put(self, "_updates", {**self._updates, layer: updates})
 
 
 class KVCaches(Kept):
@@ -201,7 +203,7 @@ class KVCaches(Kept):
     4
     """
 
-    _name = "cache"
+    _name, _unit = "cache", "tokens"
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,8 +238,8 @@ class KVCaches(Kept):
         """Tokens before the call that is going on, also after its first attention."""
         return self._before if self._used else self.lengths
 
-    def _back(self, tokens: Any) -> str:
-        return f"cache.crop({tokens}) before, and the tokens after those again"
+    def _back(self, least: Any) -> str:
+        return f"cache.crop({least}) before, and the tokens after those again"
 
     def of(self, layer: Any) -> KVCache:
         """Return the cache of one attention, new at first.

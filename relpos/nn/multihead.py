@@ -404,7 +404,7 @@ class MultiheadAttention(Module):
 
 
 def _hides_the_future(*, is_causal: bool, window: object, **_: object) -> bool:
-    """Whether keywords of attention leave no key after a query visible."""
+    """Tell whether keywords of attention leave no key after a query visible."""
     return is_causal or (
         isinstance(window, tuple | list) and len(window) == 2 and window[1] == 0
     )

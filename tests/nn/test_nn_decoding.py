@@ -241,20 +241,44 @@ def test_a_loop_over_tokens_in_a_call():
     near(model(X), model.layers(X))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copied_model_does_not_begin_anew(kind):
-    model, kept = blocks("shaw"), KINDS[kind]()
-    model(X[:, :3], **{kind: kept})
+def test_a_copied_model_does_not_begin_anew():
+    model, cache = blocks("shaw"), nn.KVCaches()
+    model(X[:, :3], cache=cache)
     for tokens in (X[:, 3:4], X[:1, 3:6]):  # as many tokens, in another batch
-        with pytest.raises(
-            ValueError, match=rf"^{kind}: got one in which a Mult.* has 3 tokens, for a"
-        ):
-            copy.deepcopy(model)(tokens, **{kind: kept})
-    model(X[:, 3:6], **{kind: kept})
-    with pytest.raises(ValueError, match=rf"^{kind}: .* has 6 tokens, for a"):
-        copy.deepcopy(model)(X[:, 6:9], **{kind: kept})
-    if kind == "cache":
-        near(model(X[:, 6:], **{kind: kept}), model(X)[:, 6:])
+        with pytest.raises(ValueError, match=r"^cache: .* has 3 tokens, for a Mult"):
+            copy.deepcopy(model)(tokens, cache=cache)
+    model(X[:, 3:6], cache=cache)
+    with pytest.raises(ValueError, match=r"^cache: .* has 6 tokens, for a Mult"):
+        copy.deepcopy(model)(X[:, 6:9], cache=cache)
+    near(model(X[:, 6:], cache=cache), model(X)[:, 6:])
+
+
+def test_a_copied_model_does_not_forget():
+    model, memory = blocks("shaw"), nn.Memory(20)
+    for x in np.split(X, 3, axis=1)[:2]:
+        model(x, memory=memory)
+    with pytest.raises(ValueError, match=r"^memory: .* has 2 segments, for a Mult"):
+        copy.deepcopy(model)(X[:, 8:], memory=memory)
+    model(X[:, 8:], memory=memory)
+
+
+class Halved(nn.Module):
+    """A model whose second attention is given every other token."""
+
+    takes = ("memory",)
+
+    def __init__(self):
+        self.first, self.second = causal(), causal(rng=1)
+
+    def __call__(self, x, memory):
+        return self.second(self.first(x, memory=memory)[:, ::2], memory=memory)
+
+
+def test_a_memory_of_layers_with_segments_of_their_own():
+    model, memory = Halved(), nn.Memory(20)
+    parts = [model(x, memory) for x in np.split(X, 3, axis=1)]
+    near(parts[0], model(X[:, :4], nn.Memory(0)))
+    assert [memory.of(x).shape[1] for x in (model.first, model.second)] == [12, 6]
 
 
 @pytest.mark.parametrize("lengths", [None, [2, 1]])

@@ -117,6 +117,17 @@ def another_number():
     relpos.set_num_threads(relpos.get_num_threads() % 4 + 1)
 
 
+def context():
+    """The context of an attention, which keeps nothing of its gradients."""
+    found = relpos.attention(X, X, X, return_context=True).context
+    return found, lambda: found.backward(X)
+
+
+def method(name):
+    layer = trained("TransformerLayer")[0].train()
+    return layer, getattr(layer, name)
+
+
 def block():
     """A block of threads that is left: nothing is different after it."""
     with relpos.threads(3), _settings.use_isa("base"):
@@ -142,6 +153,9 @@ ACTIONS |= {
         lambda rng: relpos.attention(X, X, X, dropout_p=0.5, rng=rng),
     ),
     "random_encoding": (drawn, lambda rng: relpos.random_encoding(3, 4, rng=rng)),
+    "AttentionContext.backward": (context,),
+    "Module.eval": (method, "eval"),
+    "Module.zero_grad": (method, "zero_grad"),
     "a constructor": (made,),
     "set_num_threads": (lambda: ((), another_number),),
     "threads": (lambda: ((), block),),
