@@ -125,7 +125,11 @@ def context():
 
 def method(name):
     layer = trained("TransformerLayer")[0].train()
-    return layer, getattr(layer, name)
+
+    def action():
+        getattr(layer, name)()
+
+    return layer, action
 
 
 def block():
