@@ -348,8 +348,7 @@ class Module:
         Raises
         ------
         RuntimeError
-            The layer has not been called, or not since a call that raised, or its class
-            has no gradient of its own.
+            The layer has not been called, or its class has no gradient of its own.
         TypeError
             `grad_out` is not floating.
         ValueError
@@ -367,9 +366,7 @@ class Module:
                 f"{type(self).__name__}.backward: the class has no gradient of its "
                 "own; write a method `backward` that calls those of its layers"
             )
-        found = self._backward(*self._recall(grad_out))
-        put(self, "_went_back", True)
-        return found
+        return self._backward(*self._recall(grad_out))
 
     def _backward(self, grad: Array, *saved: Any) -> Any:
         """Do the work of `backward`; `saved` is what `_remember` was given."""
@@ -409,6 +406,7 @@ class Module:
                 f"grad_out: got shape {grad.shape}; expected {shape}, that of the "
                 "layer's last output"
             )
+        put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
 
 

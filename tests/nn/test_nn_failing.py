@@ -367,3 +367,14 @@ def test_after_an_interrupted_step_every_array_is_valid(make):
         for parameter in parameters:
             assert parameter.data.shape == (3,) and np.isfinite(parameter.data).all()
     assert step > 5
+
+
+def test_weights_are_loaded_into_all_parameters_or_none():
+    layer = trained("Linear")[0]
+    layer.bias.data.flags.writeable = False
+    before = state_of(layer)
+    with pytest.raises(
+        ValueError, match=r"^state_dict: bias of the layer is read-only"
+    ):
+        layer.load_state_dict({name: x + 1 for name, x in layer.state_dict().items()})
+    assert state_of(layer) == before
