@@ -208,10 +208,10 @@ def _knows_the_past_alone(position: object) -> bool:
     return isinstance(position, Music) and position.is_causal
 
 
-def as_causal(is_causal: bool | None, position: object) -> bool:
+def as_causal(is_causal: bool | None, position: object, frames: int = 2) -> bool:
     """Return whether a layer hides the future, where None leaves that open.
 
-    The constructor that users call asks: a warning is of the line that called it.
+    A warning is of the line that called the constructor, `frames` above this function.
     """
     if is_causal is not None:
         return as_flag("is_causal", is_causal)
@@ -224,7 +224,7 @@ def as_causal(is_causal: bool | None, position: object) -> bool:
         'to hide it, or position="music", is_causal=False to attend in both directions '
         "(a table of 2 * max_len - 1 rows)",
         FutureWarning,
-        stacklevel=3,
+        stacklevel=1 + frames,
     )
     return True
 

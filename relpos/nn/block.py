@@ -127,7 +127,7 @@ class TransformerLayer(Module):
             d_model,
             num_heads,
             dropout,
-            is_causal=as_causal(is_causal, position),
+            is_causal=as_causal(is_causal, position, frames=3),
             window=window,
             position=position,
             **options,

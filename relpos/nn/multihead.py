@@ -192,7 +192,7 @@ class MultiheadAttention(Module):
         self.embed_dim, self.num_heads = width, heads
         columns = head_dim(width, heads, ("embed_dim", "num_heads"))
         self.dropout = as_probability("dropout", dropout)
-        self.is_causal = as_causal(is_causal, position)
+        self.is_causal = as_causal(is_causal, position, frames=3)
         self.window = window
         self._set_up(
             rng,
