@@ -48,7 +48,7 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # The public names, listed here only ("x as x" is how type checkers know one). All come
 # with the import: a process forked while another thread loads a module waits in that
