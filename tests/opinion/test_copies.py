@@ -216,12 +216,11 @@ class TestTensors:
         assert all(x.grad is None for x in inputs)
 
     def test_arrays_for_tensors_and_tensors_for_arrays(self):
-        inputs = arrays()
+        inputs, tensors = arrays(), self.inputs()
         before = kept(inputs)
         assert relpos.compare(self.in_place, self.right, *inputs).same
         assert relpos.diagnose(self.in_place, *inputs).kind == "same"
         assert unchanged(inputs, before)
-        tensors = self.inputs()
         assert relpos.compare(in_place, attend, *tensors).same
         assert relpos.diagnose(in_place_outputs, *tensors).kind == "same"
         assert unchanged(tensors, before)

@@ -91,33 +91,41 @@ def traced_bias(function, backward):
     return call
 
 
-def traced_recipe(forward, backward):
-    """A recipe that computes keywords, and what it has beside it for the way back.
+def traced_recipe(forward, backward=None):
+    """A recipe that computes keywords: they are traced to its parameters.
 
-    The first arguments are its parameters, in the order of the gradients; each keyword
-    with a gradient is traced alone, as all are linear in these.
+    Its first arguments are the parameters, in the order of the gradients. Each keyword
+    with a gradient is traced alone, as all are linear in these. `backward` takes the
+    gradients of the keywords and the arguments; without it, the result has its own.
     """
-    made = [name for name in signature(backward).parameters if name[:5] == "grad_"]
 
     def call(*arguments, **options):
         plain = value(arguments)
         result = forward(*plain, **options)
         parents = [x for x in arguments if isinstance(x, Traced)]
+        if not parents:
+            return result
+        if backward is None:
+            made = [name for name, x in result.items() if isinstance(x, np.ndarray)]
+        else:
+            parameters = signature(backward).parameters
+            made = [name[5:] for name in parameters if name[:5] == "grad_"]
+
+        def back(grads):
+            if backward is None:
+                return result.backward(grads).values()
+            found = backward(*grads.values(), *plain, **options)
+            return found if isinstance(found, tuple) else (found,)
 
         def back_from(name):
             def reverse_pass(grad):
-                grads = [
-                    grad if n == name else np.zeros(result[n[5:]].shape) for n in made
-                ]
-                found = backward(*grads, *plain, **options)
-                found = found if isinstance(found, tuple) else (found,)
-                pairs = zip(found, arguments, strict=False)
+                zeros = {n: np.zeros(result[n].shape) for n in made}
+                pairs = zip(back(zeros | {name: grad}), arguments, strict=False)
                 return [np.float64(x) for x, a in pairs if isinstance(a, Traced)]
 
             return reverse_pass
 
-        traced = {n[5:]: Traced(result[n[5:]], parents, back_from(n)) for n in made}
-        return result | (traced if parents else {})
+        return result | {n: Traced(result[n], parents, back_from(n)) for n in made}
 
     return call
 
@@ -125,10 +133,12 @@ def traced_recipe(forward, backward):
 def recipes_of(module):
     """Recipes on traced arrays; those that compute nothing take them as they are."""
     found = {name: getattr(module, name) for name in module.__all__}
-    for name, backward in list(found.items()):
+    for name, function in list(found.items()):
         forward = name.removesuffix("_backward")
         if forward != name and forward != "xlnet_segments":
-            found[forward] = traced_recipe(found[forward], backward)
+            found[forward] = traced_recipe(found[forward], function)
+        elif getattr(function, "__annotations__", {}).get("return") == "Recipe":
+            found[name] = traced_recipe(function)
     return SimpleNamespace(**found)
 
 
