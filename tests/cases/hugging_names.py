@@ -166,8 +166,8 @@ NOT_BUILT = {
         BailingHybridAttention BambaAttention BltCrossAttention CohereCompassAttention
         Cosmos3EdgeTextAttention DbrxAttention DeepseekOcr2TextAttention
         DiffusionGemmaDecoderTextAttention DiffusionGemmaEncoderTextAttention
-        Dots3NoteTextAttention Ernie4_5_VLMoeTextAttention EsmFold2AtomAttention
-        EsmFold2DiffusionAttention Exaone4_5_Attention FalconH1Attention
+        Dots3NoteTextAttention Ernie4_5_VLMoeTextAttention Exaone4_5_Attention
+        FalconH1Attention
         Gemma3nTextAttention Gemma4TextAttention Glm4vMoeTextAttention
         Glm4vTextAttention Glm5NextTextAttention GlmImageTextAttention
         GlmOcrTextAttention GraniteMoeHybridAttention HunYuanVLDenseV1Attention

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +31,13 @@ SAY_NOTHING = {
     "PegasusXAttention",
     "SplinterSelfAttention",
     "VideoPrismAttention",
+}
+
+#: Attention that is built without its model, whose other parts have no small form.
+ESMFOLD2 = "transformers.models.esmfold2.modeling_esmfold2"
+ALONE = {
+    "EsmFold2AtomAttention": {"position_embeddings": (torch.ones(2, 9, 8),) * 2},
+    "EsmFold2DiffusionAttention": {},
 }
 
 
@@ -84,6 +93,22 @@ def test_equals_eager(name, seen):
     assert compared
 
 
+@pytest.mark.parametrize("name", ALONE)
+def test_attention_alone_equals_eager(name):
+    kind = getattr(importlib.import_module(ESMFOLD2), name)
+    sizes = SimpleNamespace(hidden_size=16, head_dim=8)
+    x = 3 * torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
+    hidden = torch.zeros(2, 1, 1, 9)
+    hidden[1, ..., :4] = -torch.inf
+    for mask in (None, hidden, hidden.flip(-1)):
+        found = []
+        for way in ("eager", "relpos"):
+            torch.manual_seed(0)
+            layer = kind(SimpleNamespace(_attn_implementation=way), sizes)
+            found.append(layer(x, mask, **ALONE[name])[0])
+        torch.testing.assert_close(found[1], found[0])
+
+
 def test_every_class_that_asks_is_compared_or_listed(seen, capsys):
     for name in set(MODELS) - seen.keys():
         note(seen, name, built(name, "relpos"))
@@ -91,11 +116,12 @@ def test_every_class_that_asks_is_compared_or_listed(seen, capsys):
         f"{file}.{kind}" for file, kinds in every.asking().items() for kind in kinds
     }
     kinds = set().union(*(kinds for kinds, _, _ in seen.values())) & asks
+    kinds |= {f"{ESMFOLD2}.{name}" for name in ALONE} & asks
     listed = {name for names in NOT_BUILT.values() for name in names.split()}
     short = {name.rpartition(".")[2] for name in kinds}
     assert short | listed == {name.rpartition(".")[2] for name in asks}
     assert not short & listed
-    assert len(kinds) >= 250 and short >= SAY_NOTHING
+    assert len(kinds) >= 250 and short >= SAY_NOTHING | ALONE.keys()
     types = set().union(*(types for _, types, _ in seen.values()))
     mine = set().union(*(types for _, types, takes in seen.values() if takes))
     assert len(types) >= 90 and len(mine) >= 90
