@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 
 import pytest
@@ -46,14 +47,12 @@ def x():
 def ways(monkeypatch):
     """The calls of an autograd Function, of the form that torch.func takes or not."""
     seen = []
-    whole, other = (
-        torch.autograd.Function.apply.__func__,
-        _tracing._without_setup_context,
-    )
+    whole = inspect.getattr_static(torch.autograd.Function, "apply")  # of C or Python
+    other = _tracing._without_setup_context
 
     def apply(cls, *args, **kwargs):
         seen.append("whole")
-        return whole(cls, *args, **kwargs)
+        return whole.__get__(None, cls)(*args, **kwargs)
 
     def without(function):
         seen.append("recorded")
