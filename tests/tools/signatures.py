@@ -9,10 +9,10 @@ left out, which is said), and compare::
     python tests/tools/signatures.py text after.json | diff before.txt -
 
 A public name is one of `__all__` of a room, and each public method of its classes that
-relpos defines, inherited ones too. `compare` lists names and signatures that differ, and
-of each help() the parameters, shapes, units, sources and errors that only one has. The
-condition of an error and a source may be worded anew: they count as lost where less than
-half of their words is left. The exit status is 1 where something is listed.
+relpos defines, inherited ones too. `compare` lists names and signatures that differ,
+and of each help() the parameters, shapes, units, sources and errors that only one has.
+The condition of an error and a source may be worded anew: they count as lost where less
+than half of their words is left. The exit status is 1 where something is listed.
 """
 
 from __future__ import annotations
