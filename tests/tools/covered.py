@@ -27,7 +27,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from copied import build_plainest, copy_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,37 +38,6 @@ data_file = {out}/python/{unit}
 parallel = True
 context = {name}
 """
-
-
-# ---- a plugin of pytest: a context for each test, and its seconds --------------------
-
-
-def own_name(nodeid: str) -> str:
-    """Return a test's name without its parameters."""
-    return nodeid.partition("[")[0]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: Any) -> Any:
-    """Give what runs to the test."""
-    if "RELPOS_RECORD" in os.environ:
-        import coverage
-
-        running = coverage.Coverage.current()
-        if running is not None:
-            running.switch_context(own_name(item.nodeid))
-    return (yield)
-
-
-def pytest_runtest_logreport(report: Any) -> None:
-    """Append what a test took, or that it failed."""
-    if "RELPOS_RECORD" in os.environ:
-        row = [own_name(report.nodeid), report.duration, report.failed, report.when]
-        with open(os.environ["RELPOS_RECORD"], "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-# ---- recording -----------------------------------------------------------------------
 
 
 def units(only: list[str]) -> list[str]:
@@ -98,7 +66,7 @@ def run_unit(tree: Path, out: Path, name: str) -> None:
     (out / "times" / unit).unlink(missing_ok=True)
     try:
         subprocess.run(
-            [sys.executable, *words, "-p", "covered", "-p", "no:cacheprovider", name],
+            [sys.executable, *words, "-p", "contexts", "-p", "no:cacheprovider", name],
             cwd=tree,
             env=environment,
             stdout=subprocess.DEVNULL,

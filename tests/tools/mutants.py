@@ -17,6 +17,7 @@ survived   no test failed
 timeout    the tests did not end in the time of `--wall`
 unreached  no test that passed reaches the line
 invalid    the compiler refuses it
+unsure     the test that failed also fails in the unchanged copy
 
 A line that runs on import, or only in a child process, counts as reached by the tests
 of that file of tests, those first that reach most of the changed file.
@@ -31,6 +32,7 @@ import argparse
 import collections
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -43,9 +45,7 @@ from typing import Any
 
 from copied import ROOT, build_plainest, copy_tree
 from mutations import Mutation, c_mutations, choose, python_mutations
-
-SECONDS = 60.0  # of tests, as recorded
-Reached = dict[str, dict[int, set[str]]]
+from reached import reached_c, reached_python, tests_of
 
 
 def all_mutations(kind: str) -> list[Mutation]:
@@ -59,67 +59,6 @@ def all_mutations(kind: str) -> list[Mutation]:
     return found
 
 
-# ---- which tests --------------------------------------------------------------------
-
-
-def reached_python(record: Path, names: set[str]) -> Reached:
-    """Return by file and line the tests that run it; on import, the file of tests."""
-    from coverage import CoverageData
-
-    found: Reached = {name: collections.defaultdict(set) for name in names}
-    for path in sorted((record / "python").iterdir()):
-        data = CoverageData(str(path))
-        data.read()
-        for file in data.measured_files():
-            name = file[file.rindex("/relpos/") + 1 :]
-            if name not in names:
-                continue
-            for line, contexts in data.contexts_by_lineno(file).items():
-                found[name][line] |= {c.partition("|")[2] or c for c in contexts}
-    return found
-
-
-def reached_c(record: Path, names: set[str], seconds: dict[str, float]) -> Reached:
-    """Return by file and line the tests of the files of tests that run it."""
-    found: Reached = {name: collections.defaultdict(set) for name in names}
-    of_unit = collections.defaultdict(set)
-    for test in seconds:
-        of_unit[test.partition("::")[0].replace("/", "-")].add(test)
-    for path in sorted((record / "c").glob("*.json")):
-        lines_of = json.loads(path.read_text())
-        tests = set()
-        for unit, own in of_unit.items():  # a folder of relpos is a unit of many files
-            tests |= (
-                own if unit == path.stem or unit.startswith(f"{path.stem}-") else set()
-            )
-        for name in names & lines_of.keys():
-            for line, (count, _) in lines_of[name].items():
-                if count:
-                    found[name][int(line)] |= tests
-    return found
-
-
-def tests_of(
-    mutation: Mutation, reached: Reached, seconds: dict[str, float]
-) -> list[str]:
-    """Return the tests to run: the quickest of those that reach the line."""
-    lines = reached[mutation.path]
-    names = {name for name in lines.get(mutation.line, ()) if name in seconds}
-    order = sorted(names, key=lambda name: (seconds[name], name))
-    if not names:
-        units = tuple(lines.get(mutation.line, ()))
-        shares = collections.Counter(test for own in lines.values() for test in own)
-        near = [name for name in seconds if name.startswith(units)]
-        order = sorted(near, key=lambda name: (-shares[name], seconds[name], name))
-    chosen, total = [], 0.0
-    for name in order:
-        total += seconds[name]
-        if total > SECONDS and chosen:
-            break
-        chosen.append(name)
-    return chosen
-
-
 # ---- building ----------------------------------------------------------------------
 
 
@@ -131,7 +70,8 @@ class Core:
         build_plainest(tree, CFLAGS="-O1")
         rows = json.loads((tree / "build" / "compile_commands.json").read_text())
         self.rows = [row["arguments"] for row in rows]
-        self.objects = [words[words.index("-o") + 1] for words in self.rows]
+        names = [words[words.index("-o") + 1] for words in self.rows]
+        self.objects = {name: (tree / name).read_bytes() for name in names}
         self.parts = [self._parts(words) for words in self.rows]
         (self.core,) = tree.glob("relpos/_core*.so")
 
@@ -149,6 +89,7 @@ class Core:
 
     def build(self, path: str) -> bool:
         """Compile what has a file, and link; return False where that is refused."""
+        self.restore()
         chosen = [w for w, p in zip(self.rows, self.parts, strict=True) if path in p]
         jobs = [
             subprocess.Popen(words, cwd=self.tree, stderr=subprocess.DEVNULL)
@@ -156,6 +97,15 @@ class Core:
         ]
         if any([job.wait() for job in jobs]):  # a list: all are waited for
             return False
+        return self.link()
+
+    def restore(self) -> None:
+        """Put back the objects of the unchanged source."""
+        for name, held in self.objects.items():
+            (self.tree / name).write_bytes(held)
+
+    def link(self) -> bool:
+        """Make the core of the objects."""
         self.core.unlink(missing_ok=True)
         link = shlex.split(sysconfig.get_config_var("LDSHARED"))
         words = [*link, *self.objects, "-pthread", "-lm", "-ldl", "-o", str(self.core)]
@@ -185,7 +135,7 @@ def run_tests(tree: Path, tests: list[str], wall: float) -> tuple[str, str]:
         done.communicate()
         return "timeout", ""
     failed = [s for s in said.splitlines() if s.startswith(("FAILED", "ERROR"))]
-    noticed = failed[0][:200] if failed else f"exit status {done.returncode}"
+    noticed = failed[0] if failed else f"exit status {done.returncode}"
     return ("survived", "") if done.returncode == 0 else ("killed", noticed)
 
 
@@ -201,11 +151,18 @@ def judge(
     try:
         if core is not None and not core.build(mutation.path):
             return "invalid", ""
-        return run_tests(tree, tests, wall)
+        verdict, noticed = run_tests(tree, tests, wall)
     finally:
         path.write_text(text, encoding="utf-8")
-        if core is not None:
-            core.build(mutation.path)
+    if verdict != "killed":
+        return verdict, noticed
+    if core is not None:
+        core.restore()
+        core.link()
+    match = re.match(r"FAILED (.*?)(?: - |$)", noticed)
+    again = [match[1]] if match else tests[:1]  # the file does not import, or a signal
+    unchanged, _ = run_tests(tree, again, wall)
+    return (verdict if unchanged == "survived" else "unsure"), noticed
 
 
 def run_range(asked: argparse.Namespace) -> None:
@@ -250,7 +207,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         f"{row['path']}:{row['line']} {row['operator']} {row['old']!r}: {row['new']!r}"
         for key, row in after.items()
         if row["verdict"] in alive and key in before
-        if before[key]["verdict"] not in (*alive, "invalid")
+        if before[key]["verdict"] in ("killed", "timeout")
     ]
 
 

@@ -1,0 +1,206 @@
+"""The tools that show that a change lost nothing: what they compute without a tree."""
+
+import ast
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+
+import covered
+import mutants
+import mutations
+import pytest
+import reached
+import signatures
+
+BUDGET = Path(__file__).resolve().parents[2] / ".ci" / "budget"
+PYTHON = '''"""Text, 1."""
+
+LIMIT = 3
+
+
+class Pair:
+    """Two."""
+
+    def f(self, first: "int" = 1, *more):
+        """Return 2 numbers."""
+        if first < 2 and not more:
+            raise ValueError(f"first: got {first + 1}; expected 2 or more")
+        self.kept = "é", max(first, 7)
+        print(first)
+        return self.kept if more else first * 2
+'''
+C = """/* a == b + 1 */
+#define ONE (2 + 1)
+static int
+sum(int count, int step)
+{
+    int total = 0; /* 1 */
+    if (count < 3 && step) {
+        total += step;
+        add(count, step);
+    }
+    return total + 1;
+}
+"""
+
+
+def test_mutations_of_python_are_other_valid_programs():
+    found = mutations.python_mutations("a.py", PYTHON)
+    made = {ast.dump(ast.parse(mutation.apply(PYTHON))) for mutation in found}
+    assert len(made) == len(found)
+    assert ast.dump(ast.parse(PYTHON)) not in made
+    assert {mutation.operator for mutation in found} == {
+        *("comparison", "and/or", "arithmetic", "+1", "-1", "return", "negation"),
+        *("swap", "deletion"),
+    }
+
+
+def test_mutations_of_python_leave_texts_and_annotations_alone():
+    kept = ('"""Text, 1."""', "LIMIT = 3", ': "int" =', "got {first + 1};", "2 numbers")
+    for mutation in mutations.python_mutations("a.py", PYTHON):
+        changed = mutation.apply(PYTHON)
+        lost = [part for part in kept if part not in changed]
+        assert lost == ["got {first + 1};"] * (mutation.old.startswith("raise"))
+
+
+def test_mutations_of_c_are_inside_functions():
+    found = mutations.c_mutations("a.c", C)
+    head, body = C.split("{\n", 1)
+    texts = [mutation.apply(C) for mutation in found]
+    assert all(text.startswith(head) and "/* 1 */" in text for text in texts)
+    assert len(set(texts)) == len(texts) and C not in texts
+    wanted = (
+        "count <= 3",
+        "3 || step",
+        "total -= step",
+        "add(step, count)",
+        "return 0;",
+    )
+    for part in (*wanted, "if (!(count < 3 && step))", "total - 1", "int total = (1)"):
+        assert part not in body and any(part in text for text in texts)
+
+
+def test_a_choice_depends_on_seed_and_text_alone():
+    found = mutations.python_mutations("a.py", PYTHON)
+    chosen = mutations.choose(found, 5, 1)
+    assert chosen == mutations.choose(found[::-1], 5, 1)
+    assert chosen != mutations.choose(found, 5, 2)
+    later = mutations.python_mutations("a.py", PYTHON.replace("LIMIT", "\n\nLIMIT"))
+    moved = mutations.choose(later, 5, 1)
+    assert [m.key for m in moved] == [m.key for m in chosen]
+
+
+def test_tests_of_a_line_are_the_quickest_in_the_time():
+    mutation = mutations.python_mutations("a.py", PYTHON)[0]
+    seconds = {"t.py::slow": 59.0, "t.py::quick": 2.0, "t.py::other": 0.1}
+    by_line = {"a.py": {mutation.line: {"t.py::slow", "t.py::quick", "t.py::failed"}}}
+    assert reached.tests_of(mutation, by_line, seconds) == ["t.py::quick"]
+    on_import = {"a.py": {mutation.line: {"t.py"}, 99: {"t.py::quick"}}}
+    chosen = reached.tests_of(mutation, on_import, seconds)
+    assert chosen == ["t.py::quick", "t.py::other"]
+    assert reached.tests_of(mutation, {"a.py": {}}, seconds) == []
+
+
+def test_a_mutant_that_survives_now_is_listed():
+    row = {"path": "a.py", "line": 3, "operator": "+1", "old": "1", "new": "2"}
+    before = {"x": row | {"verdict": "killed"}, "y": row | {"verdict": "survived"}}
+    after = {"x": row | {"verdict": "survived"}, "y": row | {"verdict": "survived"}}
+    assert len(mutants.compare(before, after)) == 1
+    assert mutants.compare(before, before) == []
+
+
+def test_less_covered_files_of_c_and_relpos_as_a_whole_are_listed():
+    def summary(**lines):
+        files = {
+            name: {"lines_not_run": [*range(count)], "branches_not_run": []}
+            for name, count in lines.items()
+        }
+        c = {name: known for name, known in files.items() if name.startswith("c")}
+        return {"c": c, "python": {n: x for n, x in files.items() if n not in c}}
+
+    before = summary(c1=2, c2=0, p1=1, p2=1)
+    assert covered.grown(before, summary(c1=1, c2=0, p1=2, p2=0)) == []
+    assert len(covered.grown(before, summary(c1=1, c2=1, p1=3, p2=0))) == 2
+
+
+DOC = """Return a sum.
+
+Parameters
+----------
+query : array, shape (..., L, D)
+    In radians.
+key, value : array
+    Others.
+
+Returns
+-------
+Array
+    Of shape (L, D).
+
+Raises
+------
+ValueError
+    For a table with an even number of rows.
+TypeError
+    As `attention`.
+
+References
+----------
+.. [1] Shaw, "Self-Attention", 2018.
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        ("key, value : array", "value : array", ("parameter", "key")),
+        ("(..., L, D)", "any", ("shape", "query (..., L, D)")),
+        ("radians", "whatever", ("unit", "radian")),
+        ('.. [1] Shaw, "Self-Attention", 2018.', "", ("source", None)),
+        ("For a table with an even number of rows", "As `x`", ("error", None)),
+        ("TypeError\n    As `attention`.\n", "", ("error", "TypeError: ")),
+    ],
+)
+def test_what_help_lost_is_listed(old, new, lost):
+    assert old in DOC
+    before = {"relpos.f": {"signature": "(query)", "doc": DOC}}
+    after = {"relpos.f": {"signature": "(query)", "doc": DOC.replace(old, new)}}
+    lines = signatures.differences(before, after)
+    said = [line for line in lines if f"help lost {lost[0]} {lost[1] or ''}" in line]
+    assert len(said) == 1
+    assert signatures.differences(before, before) == []
+
+
+def test_errors_and_sources_may_be_worded_anew():
+    changed = DOC.replace("For a table with an", "The table has an").replace(
+        'Shaw, "Self-Attention", 2018.', 'Shaw, "Self-Attention" (2018)'
+    )
+    before = {"relpos.f": {"signature": "", "doc": DOC}}
+    after = {"relpos.f": {"signature": "", "doc": changed}}
+    assert changed != DOC and signatures.differences(before, after) == []
+
+
+def test_names_and_signatures_that_differ_are_listed():
+    before = {n: {"signature": "(x)", "doc": ""} for n in ("relpos.f", "relpos.g")}
+    after = {"relpos.g": {"signature": "(x, y)", "doc": ""}}
+    lines = signatures.differences(before, after)
+    assert lines[0] == "gone: relpos.f" and "(x, y)" in lines[-1]
+
+
+@pytest.mark.skipif(not BUDGET.exists(), reason="no source tree")
+def test_budget_counts_code_and_docstrings():
+    loader = importlib.machinery.SourceFileLoader("budget", str(BUDGET))
+    budget = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("budget", loader)
+    )
+    loader.exec_module(budget)
+    text = (
+        '"""One.\n\nThree.\n"""\n\n# a comment\nx = (\n    1,  # one\n    # two\n\n)\n'
+    )
+    assert budget.count_lines(text) == (3, 4)
+    assert budget.count_lines('def f():\n    """Say."""\n    "no docstring"\n') == (
+        2,
+        1,
+    )
+    assert budget.is_python(".ci/x", b"#!/usr/bin/env python3\n")
+    assert not budget.is_python(".ci/x", b"#!/usr/bin/env bash\n# python\n")
