@@ -1,9 +1,9 @@
 """Attention as operators of the library "relpos", for torch.compile and torch.export.
 
 ``relpos::attention`` and ``relpos::attention_backward`` take the tensors of a call as a
-list, their names as one string, and then the rest of it. They do what `_engine` does;
-what is here besides are the shapes of results, which a program that is traced has to
-know before there are numbers.
+list, their names and `_FORM` as one string, and then the rest of it. They do what
+`_engine` does; what is here besides are the shapes of results, which a program that is
+traced has to know before there are numbers.
 """
 
 from __future__ import annotations
@@ -41,14 +41,25 @@ _FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
 _FLAGS = {"left": "SymInt?", "right": "SymInt?", "is_fire": "bool", "is_graph": "bool"}
 _REST = ", ".join(f"{kind} {n}" for n, kind in {**_CALL, **_FIRE, **_FLAGS}.items())
 
+#: The form of both operators, raised where the arguments of the backward change. torch
+#: keeps compiled programs on disk and finds them by the call of the forward alone: a
+#: program of an earlier relpos would call the backward as that one did.
+_FORM = ";2"
+
 #: Tensors that make the computation one in float64, if they are.
 _TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*fire_network.NAMES}
 
 
 def attend(setting: Setting, tensors: Sequence[Tensor]) -> list[Tensor]:
     """As `_attend.attend`, by the operator."""
-    found = [*_attention([*tensors], ",".join(setting.names), *_rest(setting))]
+    names = ",".join(setting.names) + _FORM
+    found = [*_attention([*tensors], names, *_rest(setting))]
     return found if setting.values.get("return_weights") else found[:4]
+
+
+def _split(names: str) -> list[str]:
+    """Return the names of the tensors, without the form that may follow."""
+    return names.partition(";")[0].split(",")
 
 
 def _rest(setting: Setting) -> list[Any]:
@@ -75,7 +86,7 @@ def _setting(names: str, rest: Sequence[Any]) -> Setting:
     present["window"] = left, right
     fire = dict(zip(_FIRE, rest[len(_CALL) : count], strict=True))
     return Setting(
-        (*names.split(","),),
+        (*_split(names),),
         present,
         fire if is_fire else None,
         {} if is_graph else None,
@@ -133,7 +144,7 @@ def _returns_weights(rest: Sequence[Any]) -> bool:
 def _like_forward(
     operands: Sequence[Tensor], names: str, *rest: Any
 ) -> tuple[Tensor, ...]:
-    given = dict(zip(names.split(","), operands, strict=True))
+    given = dict(zip(_split(names), operands, strict=True))
     check_devices(given)
     batch = torch.broadcast_shapes(
         *(
@@ -178,7 +189,7 @@ def _over_items(
 ) -> Any:
     found = _batch.forward(
         lambda operands: _attention([*operands], names, *rest),
-        *(names.split(","), operands, in_dims[0], info.batch_size),
+        *(_split(names), operands, in_dims[0], info.batch_size),
     )
     no_weights = found[4].dim() == 1 and not _returns_weights(rest)
     return tuple(found), (0, 0, 0, 0, None if no_weights else 0)
@@ -195,7 +206,7 @@ def _backward_over_items(
         lambda given: _attention_backward(
             wanted, *given[:count], [*given[count:]], names, *rest
         ),
-        *(names.split(","), wanted, [*rows, *operands], dims, info.batch_size),
+        *(_split(names), wanted, [*rows, *operands], dims, info.batch_size),
     )
     return found, [0] * len(found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -283,3 +285,11 @@ def test_weights_and_second_derivatives_are_refused_when_traced(monkeypatch):
     (first,) = torch.autograd.grad(out.sum(), operands[:1], create_graph=True)
     with pytest.raises(NotImplementedError, match="no gradients of their own"):
         first.sum().backward()
+
+
+def test_another_backward_has_another_form():
+    """A program of an earlier relpos, which torch kept on disk, is not run by this."""
+    schema = torch.ops.relpos.attention_backward.default._schema
+    names = ",".join(argument.name for argument in schema.arguments)
+    digest = hashlib.sha256(names.encode()).hexdigest()[:12]
+    assert (_ops._FORM, digest) == (";2", "181734d12a75")
