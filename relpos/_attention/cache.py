@@ -157,7 +157,7 @@ class KVCache:
             The same.
         lengths : int or array_like of int, (...), optional
             How many of the n tokens all batch items have, or each; the others are
-            padding and are not added. Default: n. May be a tensor beside tensors.
+            padding and are not added. Default: n. A tensor, for tensors.
 
         Raises
         ------

@@ -51,7 +51,7 @@ class Compared(NamedTuple):
         "cannot tell in this dtype: compare in float32": the error is above the limit,
         but 16-bit numbers alone could make it, up to .1 of the largest entry in
         bfloat16 and .02 in float16, if scores were rounded to them; so is a gradient in
-        16 bits that differs and is below the limit beside the largest of all gradients.
+        16 bits that differs and is below the limit relative to the largest gradient.
         "nan": both are nan at some entries, of which nothing can be said, and the same
         at the others.
         "noise": both have nothing but rounding errors of float32 or float64, as the

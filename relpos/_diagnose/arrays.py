@@ -107,7 +107,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
-    """What a function returns of copies of inputs; of others where it refuses."""
+    """Call a function with copies of inputs; with others where it refuses these."""
     tensors = "torch" in sys.modules and tuple(map(as_tensor, inputs))
     if is_module(function):
         return function(*copied(tensors or inputs))

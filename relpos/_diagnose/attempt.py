@@ -98,7 +98,7 @@ class Attempt:
 
 
 class Given(NamedTuple):
-    """What an attempt gives, and what of it is hidden or nan by its rule.
+    """The result of an attempt, and which entries its rule hides or makes nan.
 
     noise: its rounding error, beside the largest entry, in units of the rounding.
     """

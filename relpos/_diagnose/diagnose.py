@@ -167,7 +167,7 @@ def diagnose(
     more, by an amount that follows from their size. Where it stays below 2 % and .5 %
     that is 'same' too, up to half of these; beyond, what such rounding could explain is
     'cannot tell', and the verdict says to compare in float32. An error of 2 % in
-    bfloat16 or .5 % in float16 is never 'same', and nan beside nan is not either.
+    bfloat16 or .5 % in float16 is never 'same', nor is nan compared with nan.
 
     References
     ----------
@@ -281,7 +281,7 @@ def _split(results: Array, view: str, heads: int) -> Array | None:
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, int, float]:
-    """What explains comes first, then what may; few differences, a small error."""
+    """Sort key: explanations, then possible ones; few differences; a small error."""
     closest = finding.closest
     number = 0 if finding.found is None else len(closest.differences)
     open_ = finding.found is None

@@ -36,7 +36,7 @@ def stored(array: Array, unit: float) -> Array:
 
 @quiet
 def reach(attempt: Attempt, unit: float) -> float:
-    r"""The error that eager code of 16 bits may have, beside the largest entry.
+    r"""The error that eager code of 16 bits may have, relative to the largest entry.
 
     A score that is the sum of terms t is stored after each product, scaling and sum. It
     moves by at most :math:`e_{ij} = 2 u \sum |t|`, and by half as much again where

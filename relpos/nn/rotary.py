@@ -27,7 +27,7 @@ class Rotary(Position):
         y_a = a \cos\theta - b \sin\theta, \quad y_b = b \cos\theta + a \sin\theta,
         \quad \theta_{n,c} = n \, base^{-2c/D}
 
-    `backward` returns the gradient of x: that of the result, turned back.
+    `backward` returns the gradient of x: that of the result, rotated back.
 
     .. math:: \bar a = \bar y_a \cos\theta + \bar y_b \sin\theta, \quad
               \bar b = \bar y_b \cos\theta - \bar y_a \sin\theta

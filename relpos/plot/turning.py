@@ -48,7 +48,7 @@ def rotary_wheel(
     Parameters
     ----------
     dim : int
-        Columns that are turned, even.
+        Columns that are rotated, even.
     positions : array_like of real, (L,)
         The positions, a dot on each ring.
     base : float, default 10000.0

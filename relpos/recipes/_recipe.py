@@ -1,4 +1,4 @@
-"""What a recipe with computed keywords returns: these, and the way back."""
+"""The result of a recipe that computes keywords, and its backward."""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ def apply_rotary(
         The angles in radians, instead of positions times frequencies; broadcasts to
         (..., L, rotary_dim / 2). For several axes: `axial_angles`, `mrope_angles`.
     magnitude : float or Tensor of float, optional
-        The m that multiplies turned pairs; broadcasts to (..., L, rotary_dim / 2):
+        The m that multiplies rotated pairs; broadcasts to (..., L, rotary_dim / 2):
         `relpos.rotary_magnitude`, or `xpos_magnitude`.
     interleaved : bool, default False
         Which columns are a pair. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
         as Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, and Llama as
         Meta stores it). The two differ by a permutation of the columns.
     rotary_dim : int, optional
-        Columns that are turned, the first ones; even. The rest is copied. Default D.
+        Columns that are rotated, the first ones; even. The rest is copied. Default D.
     offset : float, default 0
         Added to the positions: the length of the cache in front of x. Integers stay
         below 2**53 in size, offset included, as float64 holds no others exactly.

@@ -1,4 +1,4 @@
-"""What holds for every operand of `attention`, in both engines: one test for each rule.
+"""Rules that hold for every operand of `attention`, in both engines: a test for each.
 
 A new operand is a line of `OPERANDS`; what it computes has a file of its own.
 """

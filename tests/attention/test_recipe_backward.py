@@ -24,7 +24,7 @@ def drawn(name, dtype="float64"):
 
 
 def gradients_of(recipe):
-    """Of an attention that takes the recipe, with respect to all inputs."""
+    """Return gradients of an attention that takes the recipe, of all inputs."""
     rng = np.random.default_rng(6)
     query = recipe["query"]
     key, value = normal(rng, 2, *query.shape).astype(query.dtype)

@@ -142,7 +142,7 @@ def call_of(model: Any, side: str, across: bool) -> dict[str, Any] | None:
 
 
 def real(result: Any, side: str) -> list[Any]:
-    """What is compared of a result: the hidden states of tokens that are no padding."""
+    """Return the hidden states of the tokens that are no padding."""
     found = [getattr(result, name, None) for name in ("last_hidden_state", "logits")]
     found = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
     if not found:

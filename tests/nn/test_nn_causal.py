@@ -59,7 +59,7 @@ def test_numbers_of_both_tables(per_head):
 
 
 def test_a_table_of_both_directions_serves_a_causal_layer_too():
-    """Of a position that layers share, it reads the rows of the past."""
+    """A causal layer reads the rows of the past of a position that layers share."""
     both = music(False)
     shared = nn.MultiheadAttention(8, 2, is_causal=True, position=both.position, **F64)
     shared.load_state_dict(both.state_dict())

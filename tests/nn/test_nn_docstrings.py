@@ -103,7 +103,7 @@ def test_formula_and_paper(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_has_a_gradient_of_its_own_and_its_formula(name):
-    """Those of attention are formulas of `relpos.AttentionContext.backward`."""
+    """Formulas of attention itself are in `relpos.AttentionContext.backward`."""
     assert LAYERS[name]._backward is not nn.Module._backward
     formulas = r"\bar" in sections(LAYERS[name])[""]
     assert formulas != (name in ATTENTION)

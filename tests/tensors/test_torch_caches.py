@@ -1,4 +1,4 @@
-"""What calls of relpos.torch leave in caches, under modes that mark their tensors."""
+"""Caches of relpos.torch that calls fill under modes which mark their tensors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def kept():
 
 
 def plain(tensor):
-    """Whether a tensor has the mark of no mode."""
+    """Tell whether a tensor has the mark of no mode."""
     marked = tensor.is_inference() or tensor.is_meta or tensor.requires_grad
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return type(tensor) is torch.Tensor and not (marked or wrapped)

@@ -1,4 +1,4 @@
-"""What is said of a tensor that a function does not take."""
+"""Errors for tensors that a function does not take."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def visible_pairs(
 
 
 def is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
-    """Whether attention of a module is causal where it gets no mask."""
+    """Tell whether attention of a module is causal where it gets no mask."""
     config: Any = getattr(module, "config", None)
     if _LEAVES_OUT.get(type(config)) is False:
         return False

@@ -1,4 +1,4 @@
-"""What the swapped classes share: heads, and whether they ask the registry."""
+"""Parts that the swapped classes share: heads, and whether they ask the registry."""
 
 from __future__ import annotations
 

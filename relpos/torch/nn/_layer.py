@@ -55,7 +55,7 @@ def as_zero_one(name: str, mask: Tensor) -> Tensor:
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether a tensor has values to ask for: not on meta, nor while compiling."""
+    """Tell whether a tensor has values: not on meta, nor while compiling."""
     return not (x.is_meta or torch.compiler.is_compiling())
 
 
