@@ -1,4 +1,4 @@
-"""Every public docstring says where a reader may go next, and that is there."""
+"""Names under See Also exist, and each has a description."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ MODULES = {
     f"relpos.{name}": getattr(relpos, name)
     for name in ("nn", "recipes", "reference", "ufuncs")
 }
-PUBLIC = public() | MODULES
+PUBLIC = {
+    name: thing
+    for name, thing in (public() | MODULES).items()
+    if "See Also" in sections(thing)
+}
 LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.M)
 
 
 def room_of(name):
-    """relpos, or the module of it that has this public name."""
+    """Return relpos, or its module that has this public name."""
     rest = name.split(".")[1]
     return relpos if callable(getattr(relpos, rest)) else getattr(relpos, rest)
 
 
 def is_there(room, name):
-    """Whether `name` means something in a room: by itself, or from relpos on."""
+    """Return the object that `name` refers to, in a module or from relpos on."""
     if name == "relpos":
         return relpos
     if name.startswith("relpos.torch.") and find_spec("torch") is None:
