@@ -27,6 +27,8 @@ stage breaks 5 copy "fails halfway"
 stage_breaks() { echo "before"; false; echo "after"; }
 stage never 5 breaks "uses what fails"
 stage_never() { echo "unreachable"; }
+thorough slow 5 alone "takes long"
+stage_slow() { echo "5 passed"; }
 """
 
 
@@ -52,8 +54,9 @@ def run(tmp_path):
 def test_the_list_names_every_stage(run):
     done = run("--list")
     assert done.returncode == 0
-    names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert names == ["copy", "reads", "alone", "breaks", "never"]
+    rows = [line.split()[:2] for line in done.stdout.splitlines()]
+    daily = [[name, "run"] for name in ("copy", "reads", "alone", "breaks", "never")]
+    assert rows == [*daily, ["slow", "--all"]]
     assert "uses nothing" in done.stdout
     assert "prepared" not in done.stdout
 
@@ -75,19 +78,29 @@ def test_a_failure_fails_the_run_by_name_after_the_others_have_ended(run):
     assert "unreachable" not in done.stdout
     assert "3 passed" in done.stdout
     assert "4 passed" in done.stdout
+    assert "5 passed" not in done.stdout
+
+
+def test_all_runs_the_thorough_stages_too(run):
+    done = run("--all")
+    assert done.returncode == 1
+    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 def test_an_unknown_stage_is_refused_before_any_work(run):
     done = run("alone", "lnit")
     assert done.returncode == 2
-    assert done.stderr == "no stage lnit; there are: copy reads alone breaks never\n"
+    names = "copy reads alone breaks never slow"
+    assert done.stderr == f"no stage lnit; there are: {names}\n"
     assert done.stdout == ""
 
 
-def test_every_stage_that_there_is_has_a_function_and_a_need_declared_before():
+def test_every_stage_has_a_function_and_a_need_declared_before_of_the_same_run():
     script = """
-declare -a names=(); declare -A needs
-stage() { names+=("$1"); needs[$1]=$3; [ -z "$3" ] || [ -n "${needs[$3]+x}" ]; }
+declare -a names=(); declare -A needs daily
+thorough() { names+=("$1"); needs[$1]=$3; [ -z "$3" ] || [ -n "${needs[$3]+x}" ]; }
+stage() { thorough "$@"; [ -z "$3" ] || [ -n "${daily[$3]+x}" ]; daily[$1]=1; }
 set -e; . .ci/stages
 for name in "${names[@]}"; do declare -F "stage_$name"; done
 """
