@@ -1,4 +1,4 @@
-"""What every test file may use: a child Python, a kernel table, the recorded data."""
+"""Fixtures for every test file: a child Python, a kernel table, the recorded data."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def repeats(request):
-    """How often a run that must give the same bits is repeated."""
+    """Number of repetitions of a run that must give the same bits."""
     return 100 if request.config.getoption("--thorough") else 5
 
 
 @pytest.fixture(scope="session")
 def examples(request):
-    """How many random problems are tried."""
+    """Number of random problems."""
     return 20_000 if request.config.getoption("--thorough") else 2_000
 
 

@@ -1,4 +1,4 @@
-"""What `relpos.attention` hands back: dtypes, `out`, results of size zero."""
+"""Results of `relpos.attention`: dtypes, `out`, results of size zero."""
 
 from __future__ import annotations
 

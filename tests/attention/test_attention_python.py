@@ -1,4 +1,4 @@
-"""What Python does for `relpos.attention`: options, tables, broadcasting, layouts.
+"""Python's part of `relpos.attention`: options, tables, broadcasting, layouts.
 
 The kernels have their own tests; sizes here are small, and the truth is the loops of
 oracle.py.

@@ -1,4 +1,4 @@
-"""Which table row a pair reads, in every kernel table, decoding and in tiles."""
+"""Table rows that a pair reads, in every kernel table, decoding and in tiles."""
 
 from __future__ import annotations
 

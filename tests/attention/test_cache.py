@@ -65,7 +65,7 @@ def decode(request):
 
 
 def test_a_decode_is_one_call(decode):
-    """Of few queries another kernel sums in another order."""
+    """Another kernel computes few queries and sums in another order."""
     function, terms, q, k, v = decode
     whole = function(q, k, v, **terms)
     cache = relpos.KVCache()

@@ -110,7 +110,7 @@ def test_rows_of_other_items_change_no_bits(isa, dtype, lq):
 @both_dtypes
 @pytest.mark.parametrize("lq, group", [(1, 3), (1, 5), (3, 4)])
 def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
-    """How many rows meet the keys together, and which of them, is nothing they feel."""
+    """A row has the same bits whichever rows the kernel computes together with it."""
     rng = np.random.default_rng(lq)
     shape = (), group, lq, 700, 64, 72
     q, k, v = (x.astype(dtype) for x in qkv(rng, *shape, key_heads=1))

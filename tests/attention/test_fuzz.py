@@ -71,7 +71,7 @@ def test_random_problems(examples):
 
 
 def test_the_problems_are_of_every_kind():
-    """What the strategy is for: no argument is left out by accident."""
+    """The strategy leaves out no argument by accident."""
     seen = set()
 
     @settings(max_examples=300, derandomize=True, database=None, deadline=None)

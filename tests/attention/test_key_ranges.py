@@ -131,7 +131,7 @@ SAYS = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ranges_that_say_a_rule_give_its_bits(isa, rng, path, dtype, rule):
-    """What is computed follows from what is seen, not from how that was said."""
+    """The bits depend on which keys are visible, not on how the call says it."""
     lq, lk = 100, 650
     by_rule, by_range = SAYS[rule]
     given = problem(rng, lq, lk, path, dtype)

@@ -136,7 +136,7 @@ def long_problem(strength):
 @both_dtypes
 @pytest.mark.parametrize("strength", [4.0, 400.0, 4000.0])
 def test_digits_at_length_4096(isa, strength, dtype):
-    """What sums of C would lose: 4e-5 in float32, as a column of query and key."""
+    """Sums of C would lose 4e-5 in float32, as a column of query and key does."""
     call, want, truth, sizes = long_problem(strength)
     given = call.cast(dtype)
     assert_close(given.forward(), want.out, "forward")

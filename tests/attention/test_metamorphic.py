@@ -1,4 +1,4 @@
-"""What must hold between two runs, without an oracle.
+"""Relations between the results of two calls, without an oracle.
 
 Numbers in the names are those of the list that the tests come from: the field's own
 bugs (a shift off by one, a forgotten memory offset, distance 0 at every decode step)

@@ -35,7 +35,7 @@ def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
 
 @pytest.mark.parametrize("lq, lk", PATHS)
 def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
-    """Of tables whose ends are corrected, and of decay to queries after the keys."""
+    """Tables have corrected ends, and decay reaches queries after the keys."""
     rng = np.random.default_rng(15)
     query, key, value = qkv(rng, (2,), 2, lq, lk, 16)
     tables = {"rel_key": 3, "rel_value": 5}

@@ -189,7 +189,7 @@ def test_without_columns_there_is_no_term():
 
 @pytest.mark.parametrize("lq, lk", SHAPES)
 def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
-    """Where logits do not depend on the position query, it changes no gradient."""
+    """The position query changes no gradient if the logits do not depend on it."""
     inputs, keywords = problem(lq, lk, 7, 9)
     keywords["rel_key"][:] = 0
     names = ["query", "key", "value"]

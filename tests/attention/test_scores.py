@@ -110,7 +110,7 @@ def test_the_length_of_a_table_tells_its_origin(lq, lk):
 
 @pytest.mark.parametrize("kind", [skewed_from, transformer_xl_from])
 def test_origins_and_offsets_far_away(kind):
-    """What counts is their sum, where each alone is outside every table."""
+    """Only the sum matters, although each alone is outside every table."""
     far = 2**60 - 8
     q, k, table, u, v = problem(4, 5, 3, 9)
     name = "skewed_scores" if kind is skewed_from else "transformer_xl_scores"

@@ -113,7 +113,7 @@ def three_tiles(rng, dtype, heads=2, lq=37, lk=1100):
 
 
 def hidden_tiles(rng, lq, lk):
-    """What rows see: any choice of three tiles of keys, also none."""
+    """Return the visible keys of rows: any choice of three tiles of keys, also none."""
     tiles = np.arange(lk) // 512
     seen = (np.arange(lq)[:, None] >> tiles) & 1 == 1
     return seen & (rng.random((lq, lk)) < 0.9)

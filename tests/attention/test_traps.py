@@ -1,4 +1,4 @@
-"""What public code of relative attention got wrong, one test a mistake.
+"""Mistakes of public code of relative attention, one test for each.
 
 Numbers are those of the collection that the tests come from; 8 (pairing) and 9 (a cache
 that nobody sees) are in test_rotary_traps.py. Each test shows the mistake as well: one

@@ -165,7 +165,7 @@ def test_no_number_that_is_none_gets_lost(rng, weigh_all, name, bad):
 
 @pytest.mark.parametrize("hidden", [0.0, 0.5])
 def test_a_mask_hides_before_anything_is_left_out(rng, weigh_all, hidden):
-    """What a query would see best may be hidden from it."""
+    """The key with the largest score may be hidden from its query."""
     given = problem(rng, np.float32)
     given["attn_mask"] = rng.random((300, 1500)) >= hidden
     given["attn_mask"][:, 700:] = False

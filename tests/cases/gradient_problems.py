@@ -38,7 +38,7 @@ class Problem(NamedTuple):
         return relpos.attention(**self.inputs, **self.settings, **keywords)
 
     def gradients(self, num_threads=None, wrt=None):
-        """What relpos says, as a dict without the absent ones."""
+        """Return the gradients of relpos by name, without those that are None."""
         context = self.forward(return_context=True, num_threads=num_threads).context
         wrt = list(self.inputs) if wrt is None else wrt
         found = context.backward(
@@ -293,7 +293,7 @@ def make(scheme, variant, shape, seed=0):
 
 
 def within(got, want, sizes, terms, name):
-    """Whether one gradient is as close as it should be; sizes() is asked for if not.
+    """Return True if a gradient is within tolerance; call sizes() only if it is not.
 
     Sums of absolute values tell how much cancels: signed sums of n terms come out at
     1 / sqrt(n) of them, and one that is smaller is judged as if it were not.

@@ -30,12 +30,12 @@ class Case(NamedTuple):
     num_threads: int
 
     def plan(self, scheme):
-        """What is expected."""
+        """Return the expected plan."""
         return relpos.plan(**self._asdict(), scheme=scheme)
 
 
 def same_call(scheme):
-    """What two schemes have in common whose calls are the same."""
+    """Return the properties that are equal for two schemes of the same call."""
     rows = scheme.rows(5, 7, 1, True)
     return scheme.call, scheme.operands, scheme.settings, rows, scheme.listed
 

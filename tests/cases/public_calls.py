@@ -47,7 +47,7 @@ def scores(f, x):
 
 
 def scheme(f, x):
-    """What the catalogue gives a scheme, its numbers made by x."""
+    """Return the inputs of a scheme from the catalogue; x makes the numbers."""
     given = {
         name: x(*value.shape) if np.asarray(value).dtype.kind == "f" else value
         for name, value in inputs_of(f.__name__).items()
@@ -179,7 +179,7 @@ def optimizer(f, x):
 
 
 def layer(f, x):
-    """What every layer has: weights in and out."""
+    """Return the weights that every layer has: projections in and out."""
     made = nn.Linear(2, 3)
     made.load_state_dict({"weight": to(x(3, 2), np.float64), "bias": x(3)})
 

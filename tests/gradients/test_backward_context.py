@@ -242,7 +242,7 @@ def test_queries_that_see_nothing(rng, isa):
 
 
 def test_gradients_of_merged_halves(rng, isa):
-    """What the example of merge_attention does, beside the gradients of the whole."""
+    """The example of merge_attention agrees with the gradients of the whole."""
     inputs = square(rng, (2,)) | {"rel_key": normal(rng, H, 9, D)}
     mask = np.ones((LQ, LQ), bool)
     mask[1, :2] = mask[2, 2:] = mask[3] = False

@@ -1,4 +1,4 @@
-"""What attention_backward of the extension module itself checks."""
+"""Checks that attention_backward of the extension module makes itself."""
 
 from __future__ import annotations
 

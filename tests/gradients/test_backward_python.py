@@ -1,4 +1,4 @@
-"""What Python does for `context.backward`: broadcasting, gathered rows, dtypes.
+"""Python's part of `context.backward`: broadcasting, gathered rows, dtypes.
 
 The kernels have their own tests in test_gradients.py; sizes here are small, and the
 truth is relpos.reference, which is checked here against differences and the oracle.

@@ -61,7 +61,7 @@ def gradients(inputs, settings, grads, error, num_threads=None):
 
 
 def missing(inputs, settings, e):
-    """What dS = -p e for all pairs but those at the ends comes to, by name."""
+    """Return the gradients of dS = -p e over all pairs except those at the ends."""
     p = dense_oracle.attention(**inputs, **settings).weights
     q, k = inputs["query"] + inputs["pos_bias_v"][:, None], inputs["key"]
     table = inputs["rel_key"]

@@ -163,7 +163,7 @@ def _slope(given, b, options):
 
 @np.errstate(all="ignore")
 def _sink_shares(sinks, lse):
-    """What the sink of each row weighs; 0 in a row that has nothing."""
+    """Return the weight of each row's sink; 0 in a row without a visible key."""
     return np.where(lse == -np.inf, 0.0, np.exp(np.asarray(sinks)[:, None] - lse))
 
 

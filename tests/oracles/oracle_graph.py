@@ -131,7 +131,7 @@ def _sum_to(full, shape):
 
 
 def gradients(grad_out, grad_lse, edges, scale=None, **inputs):
-    """Of sum(grad_out * out) + sum(grad_lse * lse), by name, in its input's shape."""
+    """Return the gradients of sum(grad_out * out) + sum(grad_lse * lse) by name."""
     named = dict.fromkeys(("rel_key", "rel_value", "position_query")) | inputs
     found = list(heads_of(**named, scale=scale))
     lead = tuple(n + 1 for n in found[-1][0])

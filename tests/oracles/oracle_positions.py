@@ -34,7 +34,7 @@ def grid_labels(shape):
 
 
 def _shift_source(i, j, lq, lk):
-    """Where the causal skew reads x for (i, j): (row, column), or None for a zero."""
+    """Return the (row, column) of x that the causal skew reads for (i, j), or None."""
     row, column = divmod(lq + i * lk + j, lk + 1)
     return None if column == 0 else (row, column - 1)
 

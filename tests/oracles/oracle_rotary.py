@@ -127,7 +127,7 @@ def xpos_magnitude(positions, dim, *, scale_base=512.0, inverse=False):
 
 
 def mrope_angles(positions, inv_freq, sections, *, interleaved=False):
-    """Which axis a pair has is counted off pair by pair."""
+    """Return angles; the axis of each pair is counted pair by pair."""
     positions = np.asarray(positions, np.float64)
     result = np.zeros((*positions.shape[1:], len(inv_freq)))
     axis, left = 0, sections[0]

@@ -264,12 +264,12 @@ def types_of(ufunc, outputs):
 
 
 def is_written(name, direction):
-    """Whether the call writes it."""
+    """Return True if the call writes it."""
     return "output" in _core.operands[name][1 + direction]
 
 
 def nothing_to_do(arrays, direction):
-    """What the extension does not hand to a kernel, and so no kernel expects."""
+    """Return True for a call that the extension never passes to a kernel."""
     query, key = arrays["query"], arrays["key"]
     if direction and (
         query.shape[-2] == 0 or (key.shape[-2] == 0 and "grad_sinks" not in arrays)

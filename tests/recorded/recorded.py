@@ -73,7 +73,7 @@ class Case:
         return array.astype(self.dtype) if array.dtype.kind == "f" else array
 
     def constant(self, array):
-        """What upstream detaches: no gradient passes."""
+        """Return an input that upstream detaches: no gradient passes."""
         return array
 
     def core(self, *names):
@@ -110,7 +110,7 @@ def log_sum_exp(logits, allowed):
 
 
 def compare(case, result, value=None):
-    """What an AttentionOutput with lse and weights is compared with.
+    """Compare an AttentionOutput that has lse and weights with the recorded case.
 
     value: for files without core_ctx, whose output is then the recorded weights times
     it. lse is compared in rows that see a key: upstreams fill the others in many ways.

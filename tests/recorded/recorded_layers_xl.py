@@ -207,7 +207,7 @@ class Tables:
         self.grads = {name: np.zeros_like(case[f"w_{name}"]) for name in names}
 
     def arguments(self, index, length, memory):
-        """What a layer takes after x."""
+        """Return the arguments of a layer after x."""
         case, total = self.case, length + (0 if memory is None else len(memory))
         if not self.sinusoids:
             names = ("r_emb", "r_w_bias", "r_bias")

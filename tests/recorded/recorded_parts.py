@@ -1,4 +1,4 @@
-"""What the adapters of recorded layers share: weights in, gradients out."""
+"""Shared parts of the adapters of recorded layers: weights in, gradients out."""
 
 from __future__ import annotations
 

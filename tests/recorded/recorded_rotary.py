@@ -122,7 +122,7 @@ def onmt_rotary(lib, case):
 
 
 def frequencies(lib, dim, base):
-    """Those of a head of `dim` columns, unscaled."""
+    """Return the unscaled frequencies of a head of `dim` columns."""
     rope = {"rope_type": "default", "rope_theta": base}
     return lib.rotary_from_config({"head_dim": dim, "rope_parameters": rope}).inv_freq
 

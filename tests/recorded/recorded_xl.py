@@ -16,7 +16,7 @@ from relpos import recipes
 
 
 def attends_future(case):
-    """Whether an unmasked pair lies above the diagonal of the last Lq positions."""
+    """Return True if a pair above the diagonal of the last Lq queries is visible."""
     lq, lk = case.true("core_q").shape[-2], case.true("core_k").shape[-2]
     future = np.triu(np.ones((lq, lk), bool), lk - lq + 1)
     return bool((case.true("core_allowed") & future).any())

@@ -1,4 +1,4 @@
-"""What was built: the package, its symbols, its settings and what importing costs."""
+"""The build: the package, its symbols, its settings and the cost of importing."""
 
 from __future__ import annotations
 

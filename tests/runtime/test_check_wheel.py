@@ -19,7 +19,7 @@ BILL = {"metadata": {"component": {"version": "1.2"}}, "components": []}
 
 
 def check(folder, source, *flags):
-    """What check_wheel says of a wheel with an extension of that source."""
+    """Return the output of check_wheel for a wheel with an extension of that source."""
     core, wheel = folder / "_core.so", folder / "relpos-1.2-py3-none-any.whl"
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", core, *flags],

@@ -74,7 +74,7 @@ def test_no_function_converts_them_silently(function, good, argument):
 
 
 def test_subclasses_of_ndarray_with_units():
-    """What is an ndarray itself is asked where it was defined, too."""
+    """Subclasses of ndarray are asked where they were defined, too."""
 
     class Quantity(np.ndarray): ...
 

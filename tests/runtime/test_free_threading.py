@@ -34,7 +34,7 @@ def numbers(*shape, dtype=np.float32):
 
 
 def bits(value):
-    """What there is to compare of a result: of numbers each bit."""
+    """Return what a comparison of results needs: each bit of the numbers."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, relpos.EncodingAudit):
@@ -49,7 +49,7 @@ def bits(value):
 
 
 def noted(call, function):
-    """What the function returns in a call, and gradients of what has a context."""
+    """Return the results of a call, and the gradients if they have a context."""
     seen = []
 
     @functools.wraps(function)

@@ -213,7 +213,7 @@ CALLS |= {f"ufunc-{name}": (ufunc, name) for name in UFUNCS}
 
 
 def equal(got, want):
-    """Whether two results are equal bit by bit; None fields stand for no output."""
+    """Return True if two results are equal bit by bit; a None field is no output."""
     if not isinstance(got, tuple):
         got, want = (got,), (want,)
     return all(

@@ -121,7 +121,7 @@ def test_ufuncs(name, loop, pool):
 
 
 def test_every_public_function_is_called_here():
-    """What is left out has no arithmetic."""
+    """The functions that are left out have no arithmetic."""
     settings = {"get_num_threads", "set_num_threads", "show_config", "threads"}
     layers = {name.partition(",")[0] for name in (*LAYERS, *UNFED)}
     for module, called in (

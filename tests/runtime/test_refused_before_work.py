@@ -1,4 +1,4 @@
-"""What memory cannot hold is refused before any work, and nothing takes no work."""
+"""Results that memory cannot hold are refused first; empty results cost no work."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ STORE = TESTS / "stored"
 
 
 class Case(NamedTuple):
-    """How an object is made, and which numbers are asked of it."""
+    """An object of the store: how it is made, and the numbers that it computes."""
 
     make: Callable[[], Any]
     ask: Callable[[Any], Any]
