@@ -71,6 +71,7 @@ except ImportError as exc:
         name="relpos._core",
     ) from exc
 
+from relpos import _moved as _moved
 from relpos._attention.cache import (
     KVCache as KVCache,
 )
@@ -197,9 +198,9 @@ __all__ = ["__version__", *_publish(globals())]
 _LATER = ("data", "nn", "plot", "recipes", "reference", "sharded", "torch", "ufuncs")
 _NEEDS = {"sharded": "dask", "torch": "torch"}
 _FUNCTIONS = {
-    "compare": "relpos._compare.compare",
+    "compare": "relpos._opinion.compare",
     "demo": "relpos._demo.programme",
-    "diagnose": "relpos._diagnose.diagnose",
+    "diagnose": "relpos._opinion.diagnose",
 }
 
 if TYPE_CHECKING:
@@ -213,9 +214,9 @@ if TYPE_CHECKING:
         torch as torch,
         ufuncs as ufuncs,
     )
-    from relpos._compare.compare import compare as compare
     from relpos._demo.programme import demo as demo
-    from relpos._diagnose.diagnose import diagnose as diagnose
+    from relpos._opinion.compare import compare as compare
+    from relpos._opinion.diagnose import diagnose as diagnose
 else:
 
     def __getattr__(name):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
-    from relpos._compare.compare import Comparison
     from relpos._encodings.audit import Finding
+    from relpos._opinion.compare import Comparison
 
 
 def compare(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import relpos
-from relpos._diagnose import search
-from relpos._diagnose.rounding import CANNOT_TELL, DTYPES
+from relpos._opinion import search
+from relpos._opinion.rounding import CANNOT_TELL, DTYPES
 
 bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
 HALVES = [bfloat16, np.dtype(np.float16)]

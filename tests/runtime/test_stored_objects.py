@@ -14,6 +14,7 @@ from docstrings import public
 from tolerances import TOLERANCES
 
 from relpos import nn
+from relpos._moved import MOVED
 
 if np.lib.NumpyVersion(np.__version__) < "2.0.0":
     pytest.skip("NumPy 1 cannot read pickles of NumPy 2", allow_module_level=True)
@@ -125,6 +126,16 @@ def test_a_state_file_of_tensors(name, tensor_cases):
     module.load_state_dict(state, strict=True)
     check_state(module.state_dict(), state)
     check_numbers(name, case, module, TENSORS)
+
+
+def test_a_pickle_of_a_moved_class_is_the_first_to_import_relpos(child):
+    """One pickle for each former module, in a process that has not loaded relpos."""
+    pickles = [x for name, x in ARRAYS.items() if name.endswith("/pickle")]
+    for old in MOVED:
+        said = [x for x in pickles if old.encode() + b"\x94" in x]
+        for content in said[:1]:
+            child(f"import pickle; pickle.loads({content!r})")
+        assert said or any(name.startswith(f"{old}.") for name in MOVED), old
 
 
 def test_every_case_is_stored():

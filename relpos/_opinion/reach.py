@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._diagnose.attempt import (
+from relpos._opinion.attempt import (
     HIDDEN,
     Attempt,
     largest,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from relpos._diagnose.known import DIFFERENCES
-from relpos._diagnose.rounding import CANNOT_TELL, DTYPES
-from relpos._diagnose.search import Finding, Tried
+from relpos._opinion.known import DIFFERENCES
+from relpos._opinion.rounding import CANNOT_TELL, DTYPES
+from relpos._opinion.search import Finding, Tried
 
 __all__ = ["kind_of_finding", "sentence"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from relpos._biases.t5 import t5_bucket
 from relpos._checks import Array
-from relpos._diagnose.attempt import Attempt, relative_to
+from relpos._opinion.attempt import Attempt, relative_to
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 Change = Callable[[Attempt], Attempt | None]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from relpos._diagnose.attempt import Attempt
-from relpos._diagnose.tables import Change
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.tables import Change
 
 POSITION = ("rel_key", "pos_bias_v", "rel_query", "position_query")
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._diagnose import seen, sizes, tables, turned
-from relpos._diagnose.tables import Change
+from relpos._opinion import seen, sizes, tables, turned
+from relpos._opinion.tables import Change
 
 __all__ = ["DIFFERENCES", "Difference"]
 

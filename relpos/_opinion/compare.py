@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._compare.sides import (
+from relpos._opinion.arrays import is_module, leaves
+from relpos._opinion.kept import unchanged
+from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
+from relpos._opinion.sides import (
     Gradients,
     Side,
     largest,
@@ -17,9 +20,6 @@ from relpos._compare.sides import (
     names_of_inputs,
     side_of,
 )
-from relpos._diagnose.arrays import is_module, leaves
-from relpos._diagnose.kept import unchanged
-from relpos._diagnose.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
 from relpos._text import html_table, table_lines
 
 __all__ = ["Compared", "Comparison", "compare"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._diagnose.arrays import is_module, leaves
+from relpos._opinion.arrays import is_module, leaves
 
 __all__ = ["unchanged"]
 

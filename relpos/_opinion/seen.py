@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array
-from relpos._diagnose.attempt import Attempt, relative_to
-from relpos._diagnose.tables import Change, tables_of
+from relpos._opinion.attempt import Attempt, relative_to
+from relpos._opinion.tables import Change, tables_of
 
 #: Arguments that hide.
 HIDING = ("is_causal", "window", "key_lengths", "key_ranges", "attn_mask")

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import as_numpy, called, copied, is_module
-from relpos._diagnose.attempt import Attempt, evaluate
-from relpos._diagnose.calls import begin
-from relpos._diagnose.kept import unchanged
-from relpos._diagnose.rounding import DTYPES, coarsest, rounding_of
-from relpos._diagnose.search import Finding, search
-from relpos._diagnose.words import kind_of_finding, sentence
+from relpos._opinion.arrays import as_numpy, called, copied, is_module
+from relpos._opinion.attempt import Attempt, evaluate
+from relpos._opinion.calls import begin
+from relpos._opinion.kept import unchanged
+from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
+from relpos._opinion.search import Finding, search
+from relpos._opinion.words import kind_of_finding, sentence
 from relpos._text import html_table
 
 __all__ = ["Diagnosis", "diagnose"]

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._diagnose.attempt import HIDDEN, Attempt, evaluate, without_constants
-from relpos._diagnose.known import DIFFERENCES, Difference
-from relpos._diagnose.reach import reach, stored
-from relpos._diagnose.rounding import CANNOT_TELL, Rounding
+from relpos._opinion.attempt import HIDDEN, Attempt, evaluate, without_constants
+from relpos._opinion.known import DIFFERENCES, Difference
+from relpos._opinion.reach import reach, stored
+from relpos._opinion.rounding import CANNOT_TELL, Rounding
 
 __all__ = ["Finding", "search"]
 

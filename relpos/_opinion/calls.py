@@ -15,9 +15,9 @@ from relpos._attention.placement import transformer_xl_origin
 from relpos._attention.schemes import KEYWORDS, relative_global_attention
 from relpos._catalogue.schemes import scheme_called
 from relpos._checks import Array, as_floating, kind_of
-from relpos._diagnose.arrays import as_numpy, is_tensor
-from relpos._diagnose.attempt import Attempt, Rotary
 from relpos._encodings.rotary import apply_rotary
+from relpos._opinion.arrays import as_numpy, is_tensor
+from relpos._opinion.attempt import Attempt, Rotary
 
 __all__ = ["begin"]
 

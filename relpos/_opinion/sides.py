@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._diagnose.arrays import (
+from relpos._opinion.arrays import (
     REFUSALS,
     as_numpy,
     as_tensor,

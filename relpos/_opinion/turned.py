@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array
-from relpos._diagnose.attempt import Attempt, Rotary
-from relpos._diagnose.tables import Change
+from relpos._opinion.attempt import Attempt, Rotary
+from relpos._opinion.tables import Change
 
 Options = Mapping[str, Any]
 

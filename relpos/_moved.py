@@ -1,0 +1,26 @@
+"""Modules that pickles of earlier releases name, and the modules that replaced them."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+#: The former name of a module to its present one; a package that is gone has a row too.
+MOVED = {
+    "relpos._compare": "relpos._opinion",
+    "relpos._compare.compare": "relpos._opinion.compare",
+    "relpos._diagnose": "relpos._opinion",
+    "relpos._diagnose.diagnose": "relpos._opinion.diagnose",
+}
+
+
+class _Moved(ModuleType):
+    """A module with the names of another, which the first use of a name loads."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # tools ask every module for its file
+            raise AttributeError(name)
+        return getattr(import_module(MOVED[self.__name__]), name)
+
+
+sys.modules.update({name: _Moved(name) for name in MOVED})
