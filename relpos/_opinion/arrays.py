@@ -1,57 +1,45 @@
-"""Arrays of other libraries as NumPy's, without loading those libraries."""
+"""Values of other libraries as arrays, copies of inputs, and state put back.
+
+No library is loaded here: a value can only be a tensor where torch is loaded already.
+"""
 
 from __future__ import annotations
 
 import copy
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, TypeVar
 
 import numpy as np
 
 from relpos._checks import Array, as_array, kind_of
+from relpos._foreign import of_tensor
 
-__all__ = [
-    "REFUSALS",
-    "as_numpy",
-    "as_tensor",
-    "called",
-    "copied",
-    "is_module",
-    "is_tensor",
-    "leaves",
-]
+Kind = TypeVar("Kind")
+Result = TypeVar("Result")
 
-#: What functions of tensors raise where they are given arrays, and the other way round.
+#: Errors of functions of tensors that are given arrays, and the other way round.
 REFUSALS = (TypeError, ValueError, AttributeError)
 
 
-def _is_torch(value: object, name: str) -> bool:
-    """Whether a value is of torch's class `name`, which is not asked for if absent."""
-    torch = sys.modules.get("torch")
-    found = getattr(torch, "Tensor", None) if name == "Tensor" else None
-    if name == "Module" and torch is not None:
-        found = torch.nn.Module
-    return found is not None and isinstance(value, found)
-
-
 def is_tensor(value: object) -> bool:
-    """Whether this is a tensor of torch."""
-    return _is_torch(value, "Tensor")
+    """Return True for a tensor of torch."""
+    torch: Any = sys.modules.get("torch")
+    return hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
 
 
 def is_module(value: object) -> bool:
-    """Whether this is a module of torch."""
-    return _is_torch(value, "Module")
+    """Return True for a module of torch."""
+    torch: Any = sys.modules.get("torch")
+    return hasattr(torch, "nn") and isinstance(value, torch.nn.Module)
 
 
 def as_numpy(name: str, value: Any) -> Array:
-    """An array, or a tensor as one; bfloat16 becomes float32, which holds it."""
+    """Return an array, or a tensor as one; bfloat16 becomes float32, which holds it."""
     if is_tensor(value):
-        value = value.detach().cpu().resolve_conj().resolve_neg()
-        if str(value.dtype) == "torch.bfloat16":
-            value = value.float()
-        array: Array = value.numpy()
-        return array
+        tensor: Array = of_tensor(value.resolve_conj().resolve_neg())
+        return tensor
     array = as_array(name, value)
     if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
@@ -62,8 +50,13 @@ def as_numpy(name: str, value: Any) -> Array:
     return array
 
 
+def as_arrays(inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs of a call with tensors as arrays."""
+    return [as_numpy("input", x) if is_tensor(x) else x for x in inputs]
+
+
 def as_tensor(value: Any) -> Any:
-    """What a torch module takes for an array: a tensor of a copy."""
+    """Return a tensor of a copy of an array; hand other values on."""
     torch = sys.modules["torch"]
     return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
@@ -108,19 +101,90 @@ def leaves(value: Any) -> list[Any]:
 
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
     """Call a function with copies of inputs; with others where it refuses these."""
-    tensors = "torch" in sys.modules and tuple(map(as_tensor, inputs))
+    tensors = "torch" in sys.modules and [*map(as_tensor, inputs)]
+    kinds: list[Any] = [inputs, tensors] if tensors else [inputs]
     if is_module(function):
-        return function(*copied(tensors or inputs))
-    other = tensors or ()
-    if any(map(is_tensor, inputs)):
-        other = tuple(as_numpy("input", x) for x in inputs)
+        kinds = kinds[-1:]
+    elif any(map(is_tensor, inputs)):
+        kinds[1] = [as_numpy("input", x) for x in inputs]
+    return first_accepted(lambda own: function(*copied(own)), kinds)
+
+
+def first_accepted(call: Callable[[Kind], Result], kinds: Sequence[Kind]) -> Result:
+    """Return the first result of a call that is no refusal; raise the first refusal."""
     try:
-        return function(*copied(inputs))
+        return call(kinds[0])
     except REFUSALS:
-        if not other:
-            raise
-        try:
-            return function(*copied(other))
-        except REFUSALS:
-            pass
+        for kind in kinds[1:]:
+            with suppress(*REFUSALS):
+                return call(kind)
         raise
+
+
+# ---- state ---------------------------------------------------------------------------
+
+
+@contextmanager
+def unchanged(*things: Any, evaluated: bool = False) -> Iterator[None]:
+    """Leave modules, layers and generators as they were; `evaluated`: without dropout.
+
+    Of modules and layers that is the mode, parameters, buffers and gradients; of
+    generators those of NumPy and torch that all functions share.
+    """
+    with ExitStack() as stack:
+        state = np.random.get_state()  # noqa: NPY002 (functions may use it)
+        stack.callback(np.random.set_state, state)
+        torch: Any = sys.modules.get("torch")
+        if hasattr(torch, "random"):
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+        for thing in things:
+            for part in _parts(thing):
+                stack.callback(_set_mode, part, part.training)
+            _keep_numbers(stack, thing)
+            if evaluated and hasattr(thing, "eval") and hasattr(thing, "training"):
+                thing.eval()
+        yield
+
+
+def _parts(thing: Any) -> list[Any]:
+    """List everything that has a mode: a module or layer, and its parts."""
+    if is_module(thing):
+        return [*thing.modules()]
+    found: dict[int, Any] = {}
+    waiting = [thing]
+    while waiting:
+        part = waiting.pop()
+        if hasattr(part, "training") and id(part) not in found:
+            found[id(part)] = part
+            waiting += leaves([*getattr(part, "__dict__", {}).values()])
+    return [*found.values()]
+
+
+def _set_mode(part: Any, mode: bool) -> None:
+    """Put a mode back, unless it is the present one."""
+    if part.training != mode:
+        part.training = mode
+
+
+def _keep_numbers(stack: ExitStack, thing: Any) -> None:
+    """Put parameters, buffers and gradients back when the stack is left."""
+    if is_module(thing):
+        for part in thing.modules():
+            stack.callback(part._buffers.update, dict(part._buffers))
+        for tensor in (*thing.parameters(), *thing.buffers()):
+            if hasattr(tensor, "materialize"):  # it has no numbers before the call
+                continue
+            stack.callback(_refill, tensor, tensor.detach().clone())
+    elif hasattr(thing, "named_parameters"):
+        for _, parameter in thing.named_parameters():
+            stack.callback(setattr, parameter, "grad", parameter.grad)
+            kept = parameter.data.copy()
+            stack.callback(parameter.data.__setitem__, ..., kept)
+
+
+def _refill(tensor: Any, kept: Any) -> None:
+    """Give a tensor its numbers back, unless it has them."""
+    torch = sys.modules["torch"]
+    if not torch.equal(tensor, kept):
+        with torch.no_grad():
+            tensor.copy_(kept)

@@ -1,40 +1,37 @@
-"""A call of attention as someone may have written it, and what it gives, in NumPy."""
+"""A call of attention as someone may have written it, and its result, in NumPy.
+
+`begin` makes the attempt that is relpos's own formula, which all others vary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from relpos._attention.attention import attention
+from relpos._attention.fire import fire_bias
 from relpos._attention.logits import scores
-from relpos._checks import Array, quiet
+from relpos._attention.schemes import (
+    KEYWORDS,
+    relative_global_settings,
+    transformer_xl_settings,
+)
+from relpos._catalogue.schemes import scheme_called
+from relpos._checks import Array, as_floating, kind_of, quiet
 from relpos._encodings.rotary import apply_rotary
+from relpos._opinion.arrays import as_numpy, is_tensor
 from relpos.reference.formula import moved_values, terms
 from relpos.reference.pairs import softmax
 from relpos.reference.positions import rel_shift
 
-__all__ = [
-    "HIDDEN",
-    "PLACING",
-    "Attempt",
-    "Given",
-    "Rotary",
-    "evaluate",
-    "largest",
-    "logits",
-    "relative_to",
-    "rotated",
-    "summed",
-    "values_of",
-    "weights_of",
-]
-
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
-#: Terms that the cap is on.
+#: Terms that are capped.
 PRODUCTS = (
     *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
 )
@@ -43,22 +40,22 @@ PLACING = ("query_offset", "min_relative_position", "buckets", "beyond", "labels
 
 
 class Rotary(NamedTuple):
-    """How queries and keys are turned; the options are those of `apply_rotary`."""
+    """Rotation of queries and keys; the options are those of `apply_rotary`."""
 
     options: Mapping[str, Any]
     query_positions: Array
     key_positions: Array
-    turned: tuple[str, ...] = ("query", "key")
+    rotated: tuple[str, ...] = ("query", "key")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Arguments of `attention`, and how they are put together.
+    """Arguments of `attention`, and the way in which they are put together.
 
-    `keywords` are those of `relpos.scores` with query and key, in float64; the scale is
+    `keywords` are those of `relpos.scores` with query and key, in float64. The scale is
     a number there, and keys have the heads of queries, of which every `group` were one.
-    `view` says which result is meant: "scores", "weights" or "outputs". The defaults of
-    all else are relpos's formula.
+    `view` is the result that is meant: "scores", "weights" or "outputs". The defaults
+    of all other fields are relpos's formula.
     """
 
     keywords: Mapping[str, Any]
@@ -71,19 +68,19 @@ class Attempt:
     cap_last: bool = False  # on the biases too
     logit_factor: float = 1.0  # of the finished scores
     hiding: str = "before"  # the softmax; "after" it, as "zero" scores, "visible" only
-    empty: str = "zero"  # what a query gets that sees no key; or "nan", or "mean"
+    empty: str = "zero"  # the output of a query that sees no key; or "nan", or "mean"
     axis: int = -1  # of the softmax: keys
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
 
     def with_keywords(self, **keywords: Any) -> Attempt:
-        """Some arguments changed; None takes one away."""
+        """Return an attempt with some arguments changed; None removes one."""
         changed = {**self.keywords, **keywords}
         kept = {name: x for name, x in changed.items() if x is not None}
         return replace(self, keywords=kept)
 
     def get(self, name: str) -> Any:
-        """An argument, or None."""
+        """Return an argument, or None."""
         return self.keywords.get(name)
 
     @property
@@ -93,14 +90,33 @@ class Attempt:
 
     @property
     def offset(self) -> Array:
-        """Position of query 0 beside the keys."""
+        """The position of query 0 among the keys."""
         return np.asarray(self.keywords.get("query_offset", 0))
 
 
-class Given(NamedTuple):
-    """The result of an attempt, and which entries its rule hides or makes nan.
+#: A known difference as a function; None where the attempt cannot have it.
+Change = Callable[[Attempt], Attempt | None]
 
-    noise: its rounding error, beside the largest entry, in units of the rounding.
+
+def of_arguments(rule: Callable[..., Mapping[str, Any] | None]) -> Change:
+    """Make a change of a rule from arguments, by their names, to other values.
+
+    An attempt without one of these arguments cannot have the change.
+    """
+    names = [*inspect.signature(rule).parameters]
+
+    def change(attempt: Attempt) -> Attempt | None:
+        given = [attempt.get(name) for name in names]
+        found = None if any(x is None for x in given) else rule(*given)
+        return None if found is None else attempt.with_keywords(**found)
+
+    return change
+
+
+class Given(NamedTuple):
+    """Result of an attempt, and the entries that its rule hides or makes nan.
+
+    `noise` is its rounding error relative to the largest entry, in unit roundoffs.
     """
 
     result: Array
@@ -109,7 +125,7 @@ class Given(NamedTuple):
 
 
 def relative_to(attempt: Attempt) -> Array:
-    """Position of each key minus that of each query, (..., Lq, Lk)."""
+    """Return the position of each key minus that of each query, (..., Lq, Lk)."""
     lq, lk = attempt.lengths
     at = np.arange(lq)[:, None] + attempt.offset[..., None, None]
     found: Array = np.arange(lk) - at
@@ -118,7 +134,7 @@ def relative_to(attempt: Attempt) -> Array:
 
 @quiet
 def evaluate(attempt: Attempt) -> Given:
-    """The scores, weights or outputs that these arguments give."""
+    """Compute the scores, weights or outputs of these arguments."""
     attempt = rotated(attempt)
     total, hidden, parts = logits(attempt)
     size = _size(total, hidden, parts)
@@ -139,13 +155,13 @@ def evaluate(attempt: Attempt) -> Given:
 
 
 def largest(array: Array, where: Any) -> float:
-    """Of the sizes of finite entries, 1 if there are none."""
+    """Return the largest size of a finite entry; 1 where all are 0, or none is."""
     found = np.abs(array[np.isfinite(array) & where])
     return float(found.max()) if found.size and found.max() else 1.0
 
 
 def without_constants(total: Array, hidden: Array) -> Array:
-    """Rows from which the mean of what is seen is taken."""
+    """Subtract from each row the mean of its visible scores."""
     count = np.maximum((~hidden).sum(axis=-1, keepdims=True), 1)
     mean = np.where(hidden, 0.0, total).sum(axis=-1, keepdims=True) / count
     found: Array = total - mean
@@ -153,20 +169,18 @@ def without_constants(total: Array, hidden: Array) -> Array:
 
 
 def rotated(attempt: Attempt) -> Attempt:
-    """Queries and keys, and whatever else is to be, turned by their positions."""
+    """Rotate queries and keys, and values where they are to be, by their positions."""
     x, rotary = dict(attempt.keywords), attempt.rotary
     if rotary is None:
         return attempt
-    for name in rotary.turned:
-        if x.get(name) is None:
-            continue
+    for name in x.keys() & {*rotary.rotated}:
         rows = rotary.query_positions if name == "query" else rotary.key_positions
         x[name] = apply_rotary(x[name], rows, **rotary.options)
     return replace(attempt, keywords=x, rotary=None)
 
 
 def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
-    """Scores, what is hidden of them, and the terms that they are the sum of."""
+    """Return scores, the hidden ones among them, and the terms of their sum."""
     keywords = {n: x for n, x in attempt.keywords.items() if n != "value"}
     parts = scores(**keywords, terms=True)
     parts.pop("softcap", None)
@@ -192,14 +206,14 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
 
 
 def _size(total: Array, hidden: Array, parts: list[Array]) -> float:
-    """The size of what the visible scores are the sum of."""
+    """Return a bound of the sum of the sizes of the terms of a visible score."""
     counting = ~hidden & (total > HIDDEN)
     size = max(float(np.abs(x).max(initial=0.0, where=counting)) for x in parts)
     return len(parts) * size
 
 
 def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
-    """The products, their cap and what is added to them."""
+    """Add the products, cap them, and add the biases; or cap the biases too."""
     total = reduce(np.add, products)
     cap = attempt.get("softcap")
     if cap is not None and not attempt.cap_last:
@@ -211,7 +225,7 @@ def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
 
 
 def _by_shift(attempt: Attempt) -> dict[str, Array]:
-    """The position terms as a table of the past leaves them when it is shifted."""
+    """Compute the position terms by the shift of products with a table of the past."""
     x, (lq, lk) = attempt.keywords, attempt.lengths
     table = x["rel_key"]
     first = x.get("min_relative_position")
@@ -227,7 +241,7 @@ def _by_shift(attempt: Attempt) -> dict[str, Array]:
 
 
 def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
-    """The softmax, with what is hidden left out before or after it."""
+    """Compute the softmax, with hidden scores left out before or after it."""
     sinks = attempt.get("sinks")
     if attempt.hiding == "zero":
         return softmax(np.where(hidden, 0.0, total), sinks)[0]
@@ -244,7 +258,7 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
 
 
 def values_of(attempt: Attempt) -> Array:
-    """Values of the keys, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
+    """Return values of the keys, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
     x = attempt.keywords
     if "rel_value" not in x:
         return np.asarray(x["value"])[..., None, :, :]
@@ -255,8 +269,159 @@ def values_of(attempt: Attempt) -> Array:
 
 
 def summed(weights: Array, values: Array) -> Array:
-    """Weights times values, by key."""
+    """Sum values by the weights of their keys."""
     if values.shape[-3] == 1:
         return weights @ values[..., 0, :, :]
     out: Array = np.einsum("...ij,...ijd->...id", weights, values)
     return out
+
+
+# ---- the call of relpos --------------------------------------------------------------
+
+_FIRE = ("w1", "b1", "w2", "b2", "c", "threshold")
+_ROTARY = [*inspect.signature(apply_rotary).parameters][1:-1]  # without x and out
+#: Arguments of `attention` that do not change its scores, or change them at random.
+_OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")
+
+
+def begin(
+    scheme: str | None,
+    query: object,
+    key: object,
+    value: object | None,
+    view: str,
+    keywords: Mapping[str, Any],
+) -> Attempt:
+    """Return the attempt that is relpos's own formula; raise what relpos raises."""
+    given = {name: _plain(name, x) for name, x in keywords.items()}
+    for name in _OTHERS:
+        if given.pop(name, None):
+            raise TypeError(f"diagnose() got an unexpected keyword argument {name!r}")
+    x: dict[str, Any] = {
+        "query": as_floating("query", _plain("query", query)),
+        "key": as_floating("key", _plain("key", key)),
+        **given,
+    }
+    function = _function(scheme)
+    rotary = _take_rotary(x) if function == "apply_rotary" else None
+    if function == "fire_attention":
+        _add_fire(x)
+    if function in ("relative_global_attention", "transformer_xl_attention"):
+        x |= _settings(function, x)
+    if value is not None:
+        x["value"] = as_floating("value", _plain("value", value))
+    if value is None:  # either refuses what relpos refuses
+        scores(**x)
+    else:
+        attention(**x)
+    return _exact(x, view, rotary)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return tensors as arrays; convert a tuple of labels one by one."""
+    if isinstance(value, tuple) and any(map(is_tensor, value)):
+        return tuple(as_numpy(name, item) for item in value)
+    known = is_tensor(value) or hasattr(value, "__array__") or isinstance(value, list)
+    return as_numpy(name, value) if known else value
+
+
+def _function(scheme: object) -> str:
+    """Return the name of a scheme's function, by any name of the scheme."""
+    if scheme is None:
+        return "attention"
+    if not isinstance(scheme, str):
+        raise TypeError(f"scheme: got {kind_of(scheme)}; expected a scheme's name")
+    try:
+        known = scheme_called(scheme.removeprefix("relpos."))
+    except KeyError:
+        raise ValueError(
+            f"scheme: got {scheme!r}; expected a name such as 'attention', "
+            "'shaw_attention', 'transformer_xl_attention', 'fire_attention' or 'rotary'"
+        ) from None
+    if known.name == "rotary":
+        return "apply_rotary"
+    if known.name in ("graph_attention", "conv_encoding") or known.family == "absolute":
+        raise ValueError(
+            f"scheme: got {scheme!r}, which has no dense scores; expected a scheme of "
+            "attention (of a graph: 'attention' with labels and attn_mask)"
+        )
+    return known.call
+
+
+def _take_rotary(x: dict[str, Any]) -> Rotary:
+    """Take the arguments of `apply_rotary` from those of a call."""
+    options = {name: x.pop(name) for name in _ROTARY if name in x}
+    start = options.pop("offset", 0)
+    for name in ("positions", "angles", "inverse"):
+        if name in options:
+            raise TypeError(f"diagnose() got an unexpected keyword argument {name!r}")
+    lq, lk, offset = _placed(x)
+    offset = np.asarray(offset)[..., None, None]
+    return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))
+
+
+def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
+    """Return Lq, Lk and the offset of a scheme for which it matters."""
+    lq, lk = x["query"].shape[-2], x["key"].shape[-2]
+    offset = x.get("query_offset")
+    if offset is None and lq != lk:
+        raise ValueError(
+            f"query_offset: None with {lq} queries and {lk} keys is ambiguous; pass 0 "
+            f"(query 0 at key 0) or Lk - Lq = {lk - lq} (last query at the last key)"
+        )
+    return lq, lk, 0 if offset is None else offset
+
+
+def _add_fire(x: dict[str, Any]) -> None:
+    """Replace FIRE's parameters by a floating mask, with the mask that is given."""
+    missing = [name for name in _FIRE if name not in x]
+    if missing:
+        raise TypeError(f"diagnose() misses the argument {missing[0]!r} of FIRE")
+    parameters = {name: x.pop(name) for name in (*_FIRE, "signed", "eps") if name in x}
+    lq, lk, offset = _placed(x)
+    bias = fire_bias(**parameters, query_length=lq, key_length=lk, query_offset=offset)
+    mask = x.get("attn_mask")
+    if mask is None:
+        x["attn_mask"] = bias
+    elif np.asarray(mask).dtype == bool:
+        x["attn_mask"] = np.where(mask, bias, -np.inf)
+    else:
+        x["attn_mask"] = bias + mask
+
+
+def _settings(function: str, x: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of `attention` that stand for those of a scheme."""
+    if x.get("rel_key") is None:
+        raise TypeError("diagnose() misses the argument 'rel_key' of this scheme")
+    table = as_floating("rel_key", x["rel_key"])
+    if function == "transformer_xl_attention":
+        return transformer_xl_settings(x["query"], x["key"], table, x)
+    return relative_global_settings(table, x)
+
+
+def _exact(x: dict[str, Any], view: str, rotary: Rotary | None) -> Attempt:
+    """Use float64, the scale as a number, and a key head for each query head."""
+    x = {name: array for name, array in x.items() if array is not None}
+    for name in x.keys() & {*KEYWORDS, "value"}:
+        x[name] = _float64(x[name])
+    if "scale" not in x:
+        x["scale"] = 1.0 / np.sqrt(x["query"].shape[-1])
+    if x.get("beyond") == "raise":
+        x["beyond"] = "clip"  # no visible pair lies beyond
+    group = 1
+    if x.pop("enable_gqa", False):
+        group = x["query"].shape[-3] // x["key"].shape[-3]
+        for name in x.keys() & {"key", "value"}:
+            x[name] = np.repeat(x[name], group, axis=-3)
+    x.pop("num_threads", None)
+    return Attempt(x, view, group=group, rotary=rotary)
+
+
+def _float64(value: Any) -> Any:
+    """Return floating arrays, and lists, in float64; hand all other values on."""
+    if isinstance(value, list):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        array: Array = value.astype(np.float64)
+        return array
+    return value

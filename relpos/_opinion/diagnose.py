@@ -1,4 +1,4 @@
-"""The second opinion: what explains that an implementation and relpos differ."""
+"""`relpos.diagnose`: the known difference that explains other results."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._opinion.arrays import as_numpy, called, copied, is_module
-from relpos._opinion.attempt import Attempt, evaluate
-from relpos._opinion.calls import begin
-from relpos._opinion.kept import unchanged
+from relpos._opinion.arrays import as_numpy, called, copied, is_module, unchanged
+from relpos._opinion.attempt import Attempt, begin, evaluate
 from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
-from relpos._opinion.words import kind_of_finding, sentence
 from relpos._text import html_table
 
 __all__ = ["Diagnosis", "diagnose"]
 
-#: Where the heads may be instead, in words.
+#: Other layouts of the heads, in words.
 LAID_OUT = {
     "": "",
     "heads_last": "its heads beside the last axis; ",
@@ -29,7 +26,7 @@ LAID_OUT = {
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found; shows itself as a line for each field.
+    """Result of `diagnose`, which shows itself as a line for each field.
 
     Attributes
     ----------
@@ -39,17 +36,13 @@ class Diagnosis(NamedTuple):
         'same', 'convention' (another way that is as right), 'mistake', 'cannot tell'
         where 16-bit numbers are too coarse to say, or 'unknown' where nothing fits.
     differences : tuple of str
-        Short names of what is different, none or two at most beside the place of the
-        heads; empty where it is the same, unknown, or cannot be told.
+        Short names of at most two differences, after the layout of the heads where that
+        is another; empty if `kind` is 'same', 'unknown' or 'cannot tell'.
     error : float
         The largest difference that remains, over the largest entry.
     closest : tuple of str
-        `differences`, or where nothing fits the names of what comes nearest; none if
-        that is the formula itself.
-
-    See Also
-    --------
-    diagnose : Returns it; lists the names.
+        `differences`, or where nothing fits the names of the nearest ones; empty if the
+        formula itself is nearest.
     """
 
     verdict: str
@@ -85,7 +78,7 @@ def diagnose(
 ) -> Diagnosis:
     r"""Name the known convention or mistake that makes results differ from relpos's.
 
-    With f(x) what relpos gives for arguments x, it looks for changes d of the list
+    With f(x) the result of relpos for arguments x, it looks for changes d of the list
     below, none, one or two of them, so that to rounding
 
     .. math:: mine = f(d(x)), \quad error = \max |mine - f(d(x))| \, / \max |f(d(x))|
@@ -93,25 +86,25 @@ def diagnose(
     Parameters
     ----------
     mine : callable, array_like or tensor
-        What is looked at: results as they were recorded, or a function of arrays or of
-        tensors, a torch module among them, that makes them of ``(query, key)``, or of
-        ``(query, key, value)`` where there is a value; of a tuple the first. Without a
-        value they are scores or weights (..., H, Lq, Lk), with one they are outputs
-        (..., H, Lq, Dv). The heads may also come after the length, or joined with the
-        columns. A function is called with copies, and may change them; the parameters,
-        buffers and gradients of a module are as before afterwards.
+        Recorded results, or a function that computes them from ``(query, key)``, or
+        from ``(query, key, value)`` if a value is given: of arrays or of tensors, or a
+        torch module. The first item of a tuple counts. Without a value they are scores
+        or weights (..., H, Lq, Lk), with one they are outputs (..., H, Lq, Dv). The
+        heads may also come after the length, or joined with the columns. A function is
+        called with copies, and may change them; the parameters, buffers and gradients
+        of a module are put back afterwards.
     query : array_like or tensor, (..., H, Lq, D)
-        What both computed with: random numbers, of a few heads and some ten positions.
+        The queries of both: random numbers, of a few heads and some ten positions.
     key : array_like or tensor, (..., Hk, Lk, D)
         One row for each key.
     value : array_like or tensor, (..., Hk, Lk, Dv), optional
-        What each key has to give.
+        One row for each key.
     scheme : str, optional
-        The function that it is to be, by any name that `plan` knows, such as
-        "transformer_xl_attention", and "rotary"; None means `attention`.
+        The intended function, by any name that `plan` knows, such as
+        "transformer_xl_attention", or "rotary"; None means `attention`.
     **keywords
         The arguments of that function, by name: tables, masks, `is_causal` and so on.
-        "rotary" takes those of `attention` and of `apply_rotary`, which turns queries
+        "rotary" takes those of `attention` and of `apply_rotary`, which rotates queries
         and keys; "fire_attention" takes FIRE's parameters.
 
     Returns
@@ -122,14 +115,13 @@ def diagnose(
     Raises
     ------
     TypeError, ValueError, IndexError
-        As the function of the scheme; ValueError for a scheme without scores, and for
-        results of a shape that they cannot have.
+        As the function of the scheme; ValueError also for a scheme without scores, and
+        for results of a shape that they cannot have.
 
     See Also
     --------
-    compare : Outputs and gradients of two implementations side by side.
+    compare : Compares outputs and gradients of any two implementations.
     scores : The scores that it compares with, term by term.
-    relpos.reference : What each function means.
 
     Notes
     -----
@@ -157,26 +149,27 @@ def diagnose(
     `rotary_bfloat16`, `rotary_keys_moved`.
 
     Where several fit, the verdict has the simplest, a convention before a mistake, and
-    says that the inputs cannot tell. It is done by NumPy in float64 and takes about a
-    second at 2 heads of 12 positions; dropout is left out.
+    says that the inputs cannot tell. The search runs in NumPy in float64 and takes
+    about a second at 2 heads of 12 positions. Dropout is not supported.
 
-    In float32 and float64 the roundings of sums are allowed. In bfloat16 and float16,
-    the coarsest dtype of `mine`, its parameters, the inputs and the tables, a right
-    implementation that rounds inputs, weights and results to it is 'same': errors up to
-    .0098 and .0012 of the largest entry. One that rounds scores as well may be off by
-    more, by an amount that follows from their size. Where it stays below 2 % and .5 %
-    that is 'same' too, up to half of these; beyond, what such rounding could explain is
-    'cannot tell', and the verdict says to compare in float32. An error of 2 % in
-    bfloat16 or .5 % in float16 is never 'same', nor is nan compared with nan.
+    In float32 and float64 the roundings of sums are allowed. The coarsest dtype of
+    `mine`, its parameters, the inputs and the tables may be bfloat16 or float16: then a
+    right implementation that rounds inputs, weights and results to it is 'same', with
+    errors up to .0098 or .0012 of the largest entry. One that rounds scores as well may
+    be off by more, by an amount that follows from their size. Where that amount is
+    below 2 % or .5 %, errors up to half of these are 'same' too; a larger error that
+    such rounding could explain is 'cannot tell', and the verdict says to compare in
+    float32. An error of 2 % in bfloat16 or .5 % in float16 is never 'same', nor is nan
+    compared with nan.
 
     References
     ----------
     .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860, whose shift is the most copied of all.
+       Context", 2019, arXiv:1901.02860, whose shift is copied most often.
 
     Examples
     --------
-    Somebody's relative keys, from a table that begins in the future:
+    Relative keys from a table that begins in the future:
 
     >>> import numpy as np
     >>> import relpos
@@ -198,7 +191,8 @@ def diagnose(
     view = "outputs" if has_value else "scores"
     start = begin(scheme, query, key, value, view, copied(keywords))
     results, given = _results(mine, inputs)
-    halves = [x for x in _stored(mine, keywords) if rounding_of(x).is_half]
+    stored = [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
+    halves = [x for x in stored if rounding_of(x).is_half]
     roundings = [rounding_of(given), coarsest(given, *inputs, *halves)]
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
@@ -208,18 +202,13 @@ def diagnose(
         for layout, array in _laid_out(results, attempt):
             found.append((layout, search(array, attempt, roundings)))
             if _rank(found[-1][1])[:3] == (False, False, 0):  # there is nothing simpler
-                return _diagnosis(_called(scheme), *found[-1], coarse)
+                return _diagnosis(scheme, *found[-1], coarse)
     best = min(found, key=lambda pair: _rank(pair[1]))
-    return _diagnosis(_called(scheme), *best, coarse)
-
-
-def _stored(mine: Any, keywords: dict[str, Any]) -> list[Any]:
-    """List what both have besides the inputs: tables, and parameters of a module."""
-    return [*keywords.values(), *(mine.parameters() if is_module(mine) else ())]
+    return _diagnosis(scheme, *best, coarse)
 
 
 def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
-    """The results in float64, and as they came."""
+    """Return the results in float64, and as they came."""
     if callable(mine) and not hasattr(mine, "__array__"):
         with unchanged(mine):
             mine = called(mine, inputs)
@@ -232,7 +221,7 @@ def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
 
 
 def _views(start: Attempt, results: Array) -> Iterator[Attempt]:
-    """What the results may be: of scores those whose rows sum to 1 may be weights."""
+    """Yield attempts at weights, where scores could be weights, and at the scores."""
     if start.view == "scores":
         numbers = np.where(np.isnan(results), 0.0, results)
         if (numbers >= 0).all() and (numbers.sum(axis=-1) <= 1.1).all():
@@ -240,67 +229,48 @@ def _views(start: Attempt, results: Array) -> Iterator[Attempt]:
     yield start
 
 
-def _laid_out(results: Array, attempt: Attempt) -> Iterator[tuple[str, Array]]:
-    """The results with the heads where relpos has them, for each place they may be."""
-    shape = evaluate(attempt).result.shape
-    heads = shape[-3]
-    count = len(shape)
+def _laid_out(results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
+    """Return the results with the heads first, for each layout that fits."""
+    shape, is_output = evaluate(attempt).result.shape, attempt.view == "outputs"
+    count, heads = len(shape), shape[-3]
     while results.ndim > count and results.shape[0] == 1:
         results = results[0]
-    tried = False
-    for layout, array in (
-        ("", results),
-        ("heads_last", _moved(results, attempt.view, count)),
-        ("heads_joined", _split(results, attempt.view, heads)),
-    ):
-        if array is not None and array.ndim <= count:
-            array = array.reshape((1,) * (count - array.ndim) + array.shape)
-            if array.shape == shape:
-                tried = True
-                yield layout, array
-    if not tried:
+    layouts = {"": results}
+    if results.ndim == count:
+        layouts["heads_last"] = np.moveaxis(results, -2 if is_output else -1, -3)
+    if is_output and heads > 1 and results.ndim > 1 and results.shape[-1] % heads == 0:
+        *rows, columns = results.shape
+        apart = results.reshape(*rows, heads, columns // heads)
+        layouts["heads_joined"] = np.moveaxis(apart, -2, -3)
+    found = []
+    for layout, array in layouts.items():
+        array = array.reshape((1,) * (count - array.ndim) + array.shape)
+        if array.shape == shape:
+            found.append((layout, array))
+    if not found:
         raise ValueError(
             f"mine: got shape {results.shape}; expected {attempt.view} of shape {shape}"
         )
-
-
-def _moved(results: Array, view: str, count: int) -> Array | None:
-    """Heads from after the length, of scores from the end, to before it."""
-    if results.ndim != count:
-        return None
-    return np.moveaxis(results, -2 if view == "outputs" else -1, -3)
-
-
-def _split(results: Array, view: str, heads: int) -> Array | None:
-    """Heads out of the columns of outputs."""
-    if view != "outputs" or heads < 2 or results.ndim < 2 or results.shape[-1] % heads:
-        return None
-    *rows, columns = results.shape
-    apart = results.reshape(*rows, heads, columns // heads)
-    return np.moveaxis(apart, -2, -3)
+    return found
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, int, float]:
-    """Sort key: explanations, then possible ones; few differences; a small error."""
+    """Sort explanations before possible ones, then by differences, then by error."""
     closest = finding.closest
     number = 0 if finding.found is None else len(closest.differences)
     open_ = finding.found is None
     return open_, open_ and not finding.doubtful, number, closest.error
 
 
-def _called(scheme: str | None) -> str:
-    """The scheme as the verdict names it."""
-    if scheme is None:
-        return "relpos.attention"
-    return f"relpos.{scheme.removeprefix('relpos.')}"
-
-
-def _diagnosis(called: str, layout: str, finding: Finding, coarse: bool) -> Diagnosis:
-    """What was found, with the place of the heads among the differences."""
-    kind, closest = kind_of_finding(finding), finding.closest
+def _diagnosis(
+    scheme: str | None, layout: str, finding: Finding, coarse: bool
+) -> Diagnosis:
+    """Report a finding, with the layout of the heads among the differences."""
+    kind, closest = finding.kind, finding.closest
     names = (*((layout,) if layout else ()), *closest.names)
     if layout and kind == "same":
         kind = "convention"
-    verdict = LAID_OUT[layout] + sentence(called, finding, coarse)
+    called = f"relpos.{(scheme or 'attention').removeprefix('relpos.')}"
+    verdict = LAID_OUT[layout] + finding.sentence(called, coarse)
     differences = () if finding.found is None else names
     return Diagnosis(verdict, kind, differences, closest.error, names)

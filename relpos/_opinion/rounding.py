@@ -1,33 +1,45 @@
-"""The error model: which errors rounding explains, by the dtype of the results.
+"""The error model: the errors that rounding explains, by the dtype of the results.
 
 All errors are relative to the largest entry of the exact result, and u is the unit
 roundoff of a dtype: storing a number in it moves the number by at most u of its size.
 
 A right implementation computes with float32 arithmetic or better and stores inputs,
 attention weights and results in a 16-bit dtype. Both sides round their results, which
-moves them apart by 2 u at most, and the roundings of weights and other intermediate
-results, which are many and independent, by a fraction of u: in 16,000 random problems
-of 8 to 64 keys outputs and gradients are at most 2.46 u apart. `ROUNDINGS` allows
-2.5 u. Behind it are `ARITHMETIC` roundings of float32: sums of some hundred numbers.
+moves them apart by 2 u at most. The roundings of weights and other intermediate
+results, which are many and independent, move them by a fraction of u: in 16,000 random
+problems of 8 to 64 keys outputs and gradients are at most 2.46 u apart. `ROUNDINGS`
+allows 2.5 u, and `ARITHMETIC` the roundings of sums in float32.
 
 An error of `serious` size must not pass. With the 2.5 u of a right implementation
 against it, half of it or more remains, and 2.5 u is less than that half.
 
 Eager code stores the scores in 16 bits too, which moves a score s by up to 2 u |s|
-(the product, and its scale) and the outputs by an amount that follows from all scores;
-`relpos/_opinion/reach.py` has the formula. Where they are not known, `doubtful` is
-taken for it, which is more than twice the error that scores of standard deviation 4
-make.
+(the product, and its scale) and the outputs by an amount that follows from all scores:
+`reach` computes it. Where the scores are not known, `doubtful` stands for it, which is
+more than twice the error that scores of standard deviation 4 make.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any, NamedTuple
 
-__all__ = ["ARITHMETIC", "CANNOT_TELL", "DTYPES", "Rounding", "coarsest", "rounding_of"]
+import numpy as np
 
-#: What a dtype that is too coarse for an answer has for a verdict.
+from relpos._checks import Array, quiet
+from relpos._opinion.attempt import (
+    HIDDEN,
+    Attempt,
+    largest,
+    logits,
+    rotated,
+    summed,
+    values_of,
+    weights_of,
+)
+
+#: The verdict where a dtype is too coarse for an answer.
 CANNOT_TELL = "cannot tell in this dtype: compare in float32"
 #: Roundings of the arithmetic, in unit roundoffs: sums of some hundred numbers.
 ARITHMETIC = 512.0
@@ -36,39 +48,25 @@ ROUNDINGS = 2.5
 
 
 class Rounding(NamedTuple):
-    """The meaning of errors in results of one dtype.
+    """Meaning of errors in results of one dtype."""
 
-    Attributes
-    ----------
-    unit : float
-        The unit roundoff.
-    roundings : float
-        How many roundings of stored numbers a right implementation may be off by.
-    arithmetic : float
-        The unit roundoff of the arithmetic behind it.
-    serious : float
-        An error that is never called "same"; inf where the limit is far below it.
-    doubtful : float
-        What roundings of unknown scores may add up to; 0 where they are in the limit.
-    """
-
-    unit: float
-    roundings: float
-    arithmetic: float
-    serious: float = math.inf
-    doubtful: float = 0.0
+    unit: float  # the unit roundoff
+    roundings: float  # of stored numbers, by which a right implementation may be off
+    arithmetic: float  # the unit roundoff of the arithmetic
+    serious: float = math.inf  # an error that is never called "same"
+    doubtful: float = 0.0  # the most that roundings of unknown scores may add up to
 
     @property
     def is_half(self) -> bool:
-        """Say if numbers are stored in fewer bits than they are computed with."""
+        """Return True if numbers are stored in fewer bits than they are computed in."""
         return self.roundings > 0
 
     def limit(self, arithmetic: float = ARITHMETIC) -> float:
-        """The error of a right implementation, with so many roundings behind it."""
+        """Return the largest error of a right implementation."""
         return self.roundings * self.unit + arithmetic * self.arithmetic
 
     def verdict(self, error: float, limit: float, reach: float) -> str:
-        """'same', `CANNOT_TELL` or 'differs'.
+        """Return 'same', `CANNOT_TELL` or 'differs'.
 
         `reach` is the error of an implementation that rounds scores as well. It is
         allowed where it stays below a serious error, up to half of one: beyond that a
@@ -93,12 +91,95 @@ DTYPES = {
 
 
 def rounding_of(value: Any) -> Rounding:
-    """The row of an array's or tensor's dtype; that of float64 for all other dtypes."""
+    """Return the row of an array's or tensor's dtype; float64's for other dtypes."""
     dtype = getattr(value, "dtype", None)
     name = getattr(dtype, "name", str(dtype).removeprefix("torch."))
     return DTYPES.get(name, DTYPES["float64"])
 
 
 def coarsest(*values: Any) -> Rounding:
-    """The coarsest row of several."""
+    """Return the coarsest of the rows of several values."""
     return max((rounding_of(x) for x in values), default=DTYPES["float64"])
+
+
+# ---- roundings of scores -------------------------------------------------------------
+
+#: A sum of independent errors, |e| <= c each, is beyond 3 sqrt(sum c²) in one case of
+#: 45 at most (Hoeffding's inequality), and where each is uniform in one of 5 million.
+SURE = 3.0
+#: Beyond, exp is inf; a score so uncertain says nothing anyway.
+_LARGEST_EXPONENT = 700.0
+
+
+def stored(array: Array, unit: float) -> Array:
+    """Round an array to numbers of this unit roundoff, a power of two."""
+    fraction, exponent = np.frexp(array)
+    found: Array = np.ldexp(np.rint(fraction / unit) * unit, exponent)
+    return found
+
+
+@quiet
+def reach(attempt: Attempt, unit: float) -> float:
+    r"""Return the error that eager code of 16 bits may have, relative to the largest.
+
+    A score that is the sum of terms t is stored after each product, scaling and sum. It
+    moves by at most :math:`e_{ij} = 2 u \sum |t|`, and by half as much again where
+    there are several terms. Where queries or keys are no numbers of 16 bits, their
+    roundings are added. This changes weights w by :math:`w_j (e_j - \sum w e)`, with
+    :math:`a_{ij} = w_{ij} (\exp e_{ij} - 1)` for the first product, and they are stored
+    as well. For outputs o
+
+    .. math:: |\partial o_{id}| \le \sum_j a_{ij} |v_{jd} - o_{id}| + u w_{ij} |v_{jd}|
+              + u |o_{id}|
+
+    and where many errors are added, `SURE` times the root of the sum of their squares.
+    """
+    attempt = rotated(attempt)
+    total, hidden, parts = logits(attempt)
+    seen = ~hidden & (total > HIDDEN)
+    moved = np.where(seen, _moved_scores(attempt, parts, unit), 0.0)
+    if attempt.view == "scores":
+        return float(moved.max(initial=0.0)) / largest(total, seen)
+    weights = weights_of(attempt, total, hidden)
+    change = np.expm1(np.minimum(moved, _LARGEST_EXPONENT))
+    change = np.minimum(weights * change, 1.0)
+    if attempt.view == "weights":
+        others = change.sum(axis=-1, keepdims=True) - change
+        error, exact = change * (1.0 - weights) + weights * others, weights
+    else:
+        error, exact = _moved_outputs(weights, change, values_of(attempt), unit)
+    counts = ~np.isnan(error)  # not the rows of a query that sees no key
+    return float(error.max(initial=0.0, where=counts)) / largest(exact, np.True_) + unit
+
+
+def _moved_scores(attempt: Attempt, parts: list[Array], unit: float) -> Array:
+    """Return the most that each score may move by."""
+    roundings = 2.0 if len(parts) == 1 else 3.0
+    moved: Array = roundings * unit * reduce(np.add, map(np.abs, parts))
+    query, key = attempt.get("query"), attempt.get("key")
+    finer = [x for x in (query, key) if not np.array_equal(stored(x, unit), x)]
+    if finer:
+        squares = query**2 @ np.swapaxes(key**2, -1, -2)
+        moved = moved + SURE * unit * attempt.get("scale") * np.sqrt(
+            len(finer) * squares
+        )
+    return moved
+
+
+def _moved_outputs(
+    weights: Array, change: Array, values: Array, unit: float
+) -> tuple[Array, Array]:
+    """Return the most that each output may move by, and the outputs."""
+    out = summed(weights, values)
+
+    def spread(by: Array) -> Array:
+        """Sum by (v - o)², without an array of all pairs and columns."""
+        squares = summed(by, values**2) - 2.0 * out * summed(by, values)
+        found: Array = squares + out**2 * by.sum(axis=-1, keepdims=True)
+        return np.maximum(found, 0.0)
+
+    rounded = unit * weights
+    often = spread(change**2) + summed(rounded**2, values**2)
+    worst = np.sqrt(change.sum(axis=-1, keepdims=True) * spread(change))
+    worst += summed(rounded, np.abs(values))
+    return np.minimum(worst, SURE * np.sqrt(often)), out

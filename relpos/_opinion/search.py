@@ -1,4 +1,4 @@
-"""The search: relpos's own formula, then each known difference, then two of them."""
+"""Search: relpos's formula, then each known difference, then two of them."""
 
 from __future__ import annotations
 
@@ -10,71 +10,100 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import HIDDEN, Attempt, evaluate, without_constants
-from relpos._opinion.known import DIFFERENCES, Difference
-from relpos._opinion.reach import reach, stored
-from relpos._opinion.rounding import CANNOT_TELL, Rounding
+from relpos._opinion.differences import DIFFERENCES, Difference
+from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, stored
 
-__all__ = ["Finding", "search"]
-
-#: However coarse the dtype: what differs by more is not the same.
+#: An error above this is never the same, however coarse the dtype.
 LARGEST = 0.05
-#: Of two that fit, one with an error so many times larger does not.
+#: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
-#: These allow more, so whatever fits does so with them as well.
+#: Differences that allow more: an attempt that fits does so with them too.
 ALLOWING = {
     *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
 }
 
 
 class Tried(NamedTuple):
-    """An attempt, what is different in it, and how far from it the results are."""
+    """An attempt, the differences in it, and the error of the results from it."""
 
     differences: tuple[Difference, ...]
     attempt: Attempt
     error: float
     noise: float
-    at: tuple[int, ...]  # where it is
+    at: tuple[int, ...]  # the index of the error
 
     def verdict(self, rounding: Rounding) -> str:
-        """Say if rounding explains the error: 'same', 'differs' or `CANNOT_TELL`."""
+        """Return 'same' if rounding explains the error, 'differs' or `CANNOT_TELL`."""
         limit = min(rounding.limit(2.0 * self.noise), LARGEST)
         within = self.error <= limit or not rounding.is_half
         reached = limit if within else reach(self.attempt, rounding.unit)
         return rounding.verdict(self.error, limit, reached)
 
     def fits(self, rounding: Rounding) -> bool:
-        """Say if it is the same; compute the costly `reach` where it matters alone."""
+        """Return True if it is the same; avoid `reach`, which is slow."""
         small = self.error <= rounding.serious / 2
         return small and self.verdict(rounding) == "same"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the differences."""
         return tuple(row.name for row in self.differences)
 
     @property
     def mistakes(self) -> int:
-        """How many of the differences are mistakes."""
+        """The number of differences that are mistakes."""
         return sum(row.kind == "mistake" for row in self.differences)
+
+    @property
+    def words(self) -> str:
+        """The differences, in words to follow the scheme's name."""
+        parts = [f"with {row.words}" for row in self.differences]
+        return f" {' and '.join(parts)}" if parts else ""
 
 
 class Finding(NamedTuple):
-    """What was found: `found` is None where nothing fits.
-
-    `closest` has the smallest error, `others` are differences that give these results
-    too, and the rounding is that of the dtype in which it fits. Where nothing fits but
-    the dtype is too coarse to say so, it is `doubtful`.
-    """
+    """Result of a search: an attempt that fits, or None, and the closest one."""
 
     found: Tried | None
     closest: Tried
-    others: tuple[str, ...]
-    rounding: Rounding
-    doubtful: bool = False
+    others: tuple[str, ...]  # differences that give these results too
+    rounding: Rounding  # of the dtype in which it fits
+    doubtful: bool = False  # nothing fits, but the dtype is too coarse to say so
+
+    @property
+    def kind(self) -> str:
+        """'same', 'convention', 'mistake', 'cannot tell' or 'unknown'."""
+        if self.found is None:
+            return "cannot tell" if self.doubtful else "unknown"
+        if not self.found.differences:
+            return "same"
+        return "mistake" if self.found.mistakes else "convention"
+
+    def sentence(self, called: str, coarse: bool) -> str:
+        """Say what was found, what the inputs do not show, and the rounding."""
+        near = self.closest
+        closest = (
+            f"the closest is {called}{near.words}, with an error of "
+            f"{near.error:.2g} of the largest entry, at {list(near.at)}"
+        )
+        if self.found is None and self.doubtful:
+            return f"{CANNOT_TELL}; {closest}, which rounded scores may explain"
+        if self.found is None:
+            return (
+                f"fits none of {len(DIFFERENCES)} known differences from {called}, nor "
+                f"two of them at once; {closest}"
+            )
+        text = f"equals {called}{self.found.words} ({self.found.error:.1g})"
+        if coarse and self.rounding == DTYPES["float32"]:
+            text += ", to the rounding of float32: something in yours is computed in it"
+        if not self.others:
+            return text
+        is_other = self.found.differences
+        shown = "cannot tell it from" if is_other else "would not show"
+        return f"{text}; these inputs {shown}: {', '.join(self.others)}"
 
 
 def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
-    """What explains `mine`, in the finest of the roundings in which something does."""
+    """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
     plain = [*_plain(start, mine, coarse)]
     singles = [*_vary(None, start, mine)] if mine.size else []
@@ -89,7 +118,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
-            break  # what fits is not so much better than the formula itself
+            break  # the formula itself is almost as good
         if fitting:
             best = min(fitting, key=lambda t: t.mistakes)  # the first of these
             return Finding(best, best, _others(best, fitting), rounding)
@@ -99,7 +128,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
 
 
 def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
-    """The formula itself, and of what 16 bits hold of the arguments."""
+    """Try the formula itself, and with the arguments rounded to 16 bits."""
     attempts = [start]
     if coarse.is_half:
         kept = {
@@ -115,21 +144,21 @@ def _plain(start: Attempt, mine: Array, coarse: Rounding) -> Iterator[Tried]:
 
 
 def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
-    """What fits, and not much worse than the best of it."""
+    """List attempts that fit, and are not much worse than the best of them."""
     fitting = [t for t in tried if t.fits(rounding)]
     least = min((t.error for t in fitting), default=0.0)
     return [t for t in fitting if t.error <= WORSE * max(least, 2.0 * rounding.unit)]
 
 
 def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
-    """Names of what fits as well, of one difference each or of two."""
+    """Name the differences, or pairs of them, that fit as well."""
     names = (" and ".join(t.names) for t in fitting if t.names != best.names)
     allowed = [n for n in dict.fromkeys(names) if not ALLOWING & {*n.split(" and ")}]
     return tuple(allowed)
 
 
 def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
-    """Differences that these inputs do not show, however they are written."""
+    """Name the differences that these inputs do not show in any of their forms."""
     fits = {id(t) for t in fitting}
     shown = {t.names[0] for t in singles if id(t) not in fits}
     names = dict.fromkeys(t.names[0] for t in singles)
@@ -139,7 +168,7 @@ def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
 def _vary(
     first: Tried | None, start: Attempt, mine: Array, after: int = -1
 ) -> Iterator[Tried]:
-    """Each known difference that can be in this attempt, in each of its forms."""
+    """Try each known difference that the attempt can have, in each of its forms."""
     for row in DIFFERENCES[after + 1 :]:
         if start.view not in row.views:
             continue
@@ -154,7 +183,7 @@ def _vary(
 
 
 def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
-    """Two differences at once."""
+    """Try two differences at once."""
     numbers = {row.name: number for number, row in enumerate(DIFFERENCES)}
     for first in singles:
         yield from _vary(first, first.attempt, mine, numbers[first.names[0]])
@@ -163,7 +192,7 @@ def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
 def _try(
     differences: tuple[Difference, ...], attempt: Attempt, mine: Array
 ) -> Tried | None:
-    """An attempt and its error; None where relpos refuses such arguments."""
+    """Evaluate an attempt; None where relpos refuses such arguments."""
     try:
         given = evaluate(attempt)
     except (ValueError, IndexError):
@@ -178,7 +207,7 @@ def _try(
 def _error(
     attempt: Attempt, wanted: Array, hidden: Array, mine: Array
 ) -> tuple[float, tuple[int, ...]]:
-    """The largest difference relative to the largest entry, and where it is."""
+    """Return the largest error, relative to the largest entry, and its index."""
     if attempt.view != "scores":  # nan that the attempt itself has explains no other
         return _largest_gap(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
     hides = mine <= HIDDEN
@@ -193,7 +222,7 @@ def _error(
 def _largest_gap(
     wanted: Array, mine: Array, where: Array
 ) -> tuple[float, tuple[int, ...]]:
-    """Of two arrays, nan being as far away as can be."""
+    """Return the largest error of two arrays; that of nan is infinite."""
     if not where.any():
         return 0.0, (0,) * wanted.ndim
     gap = np.where(where, np.abs(mine - wanted), 0.0)
@@ -203,5 +232,5 @@ def _largest_gap(
 
 
 def _index(array: Array) -> tuple[int, ...]:
-    """Where the largest entry is."""
+    """Return the index of the largest entry."""
     return tuple(map(int, np.unravel_index(array.argmax(), array.shape)))

@@ -1,4 +1,4 @@
-"""What people do to tables and to the rows that pairs take of them."""
+"""Known changes of tables, and of the rows of them that pairs take."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ import numpy as np
 
 from relpos._biases.t5 import t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, relative_to
+from relpos._opinion.attempt import Attempt, Change, of_arguments, relative_to
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
-Change = Callable[[Attempt], Attempt | None]
 
 
 def tables_of(attempt: Attempt) -> list[str]:
-    """The tables that are placed by relative position."""
+    """List the tables that are placed by relative position."""
     if "labels" in attempt.keywords:
         return []
     return [name for name in TABLES if name in attempt.keywords]
 
 
+def axis_of(name: str) -> int:
+    """Return the axis of a table's rows."""
+    return -1 if name == "rel_bias" else -2
+
+
 def rows_of(attempt: Attempt, name: str) -> int:
-    """How many relative positions a table serves."""
+    """Return the number of relative positions that a table serves."""
     buckets, table = attempt.get("buckets"), attempt.get(name)
-    if buckets is not None:
-        return len(buckets)
-    return int(table.shape[-1 if name == "rel_bias" else -2])
+    return int(table.shape[axis_of(name)]) if buckets is None else len(buckets)
 
 
 def first_of(attempt: Attempt, name: str) -> int:
-    """Relative position of row 0."""
+    """Return the relative position of row 0."""
     first, rows = attempt.get("min_relative_position"), rows_of(attempt, name)
     others = [rows_of(attempt, other) for other in tables_of(attempt)]
     own = name == "rel_bias" and any(count != rows for count in others)
     return -(rows // 2) if first is None or own else int(first)
 
 
-def taken(table: Array, rows: Array, axis: int) -> Array:
-    """Rows of a table; of those that are negative, zeros."""
-    found = np.array(np.take(table, np.maximum(rows, 0), axis=axis))
-    np.moveaxis(found, axis, 0)[rows < 0] = 0
-    return found
+def spans_of(attempt: Attempt) -> set[tuple[int, int]]:
+    """Return the first relative position and the rows of each table."""
+    names = tables_of(attempt)
+    return {(first_of(attempt, name), rows_of(attempt, name)) for name in names}
 
 
 def reordered(
@@ -50,7 +51,7 @@ def reordered(
     rows: Callable[[Array, int], Array],
     names: tuple[str, ...] = TABLES,
 ) -> Attempt | None:
-    """Tables whose row t is the row that `rows` says, of (t, its relative position)."""
+    """Make row t the row of `rows`(t, the first relative position); < 0 is zeros."""
     here = [name for name in tables_of(attempt) if name in names]
     if not here:
         return None
@@ -61,42 +62,41 @@ def reordered(
         return attempt.with_keywords(buckets=np.asarray(buckets)[wanted])
     changed = {}
     for name in here:
-        table = attempt.get(name)
-        axis = -1 if name == "rel_bias" else -2
+        table, axis = attempt.get(name), axis_of(name)
         wanted = rows(np.arange(table.shape[axis]), first_of(attempt, name))
-        changed[name] = taken(table, wanted, axis)
+        found = np.array(np.take(table, np.maximum(wanted, 0), axis=axis))
+        np.moveaxis(found, axis, 0)[wanted < 0] = 0
+        changed[name] = found
     return attempt.with_keywords(**changed)
 
 
 def backwards(t: Array, first: int) -> Array:
-    """Row t from the other end."""
+    """Read rows from the other end."""
     return t[::-1]
 
 
 def whole_table_reversed(attempt: Attempt) -> Attempt | None:
-    """Every table from its other end."""
+    """Reverse every table."""
     return None if "buckets" in attempt.keywords else reordered(attempt, backwards)
 
 
 def buckets_reversed(attempt: Attempt) -> Attempt | None:
-    """The list of buckets from its other end."""
+    """Reverse the list of buckets."""
     return reordered(attempt, backwards) if "buckets" in attempt.keywords else None
 
 
-def query_table_reversed(attempt: Attempt) -> Attempt | None:
-    if len(tables_of(attempt)) < 2:
-        return None
-    return reordered(attempt, backwards, ("rel_query",))
+def one_reversed(name: str) -> Change:
+    """Reverse one of several tables."""
 
+    def change(attempt: Attempt) -> Attempt | None:
+        alone = len(tables_of(attempt)) < 2
+        return None if alone else reordered(attempt, backwards, (name,))
 
-def value_table_reversed(attempt: Attempt) -> Attempt | None:
-    if len(tables_of(attempt)) < 2:
-        return None
-    return reordered(attempt, backwards, ("rel_value",))
+    return change
 
 
 def by_position(change: Callable[[Array], Array], beyond: str) -> Change:
-    """Row of r becomes the row of change(r); beyond the table clipped, 0 or wrapped."""
+    """Give r the row of change(r); beyond the table clip, take zeros or wrap."""
 
     def rows(t: Array, first: int) -> Array:
         wanted = change(t + first) - first
@@ -109,63 +109,53 @@ def by_position(change: Callable[[Array], Array], beyond: str) -> Change:
 
 
 def negated(attempt: Attempt) -> Attempt | None:
-    """Query minus key, where that is not the table from the other end."""
-    firsts = {(rows_of(attempt, n), first_of(attempt, n)) for n in tables_of(attempt)}
-    if len(firsts) != 1:
+    """Read at query minus key, where that does not only reverse the table."""
+    if len(spans := spans_of(attempt)) != 1:
         return None
-    ((rows, first),) = firsts
+    ((first, rows),) = spans
     last = first + rows - 1
-    turned = None if last == -first else reordered(attempt, backwards)
-    return turned and turned.with_keywords(min_relative_position=-last)
+    found = None if last == -first else reordered(attempt, backwards)
+    return found and found.with_keywords(min_relative_position=-last)
 
 
-def moved(step: int) -> Change:
-    """Every table begins `step` later, and is clipped after that."""
+def has_2n_rows(attempt: Attempt) -> bool:
+    """Return True if each table has an even number of rows, and no middle row."""
+    spans = spans_of(attempt)
+    return bool(spans) and all(
+        rows % 2 == 0 and first + rows // 2 in (0, 1) for first, rows in spans
+    )
+
+
+def read_as(now: Callable[[int], int], other: Callable[[int], int]) -> Change:
+    """Move the keys' table of a causal call from one first position to another."""
 
     def change(attempt: Attempt) -> Attempt | None:
-        here = tables_of(attempt)
-        if not here or len({first_of(attempt, name) for name in here}) > 1:
+        if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
             return None
-        first = first_of(attempt, here[0]) - step
-        return attempt.with_keywords(min_relative_position=first)
+        rows = rows_of(attempt, "rel_key")
+        if first_of(attempt, "rel_key") != now(rows) or now(rows) == other(rows):
+            return None
+        return attempt.with_keywords(min_relative_position=other(rows))
 
     return change
 
 
-def has_2n_rows(attempt: Attempt) -> bool:
-    """Whether each table has an even number of rows, and so none in the middle."""
-    here = tables_of(attempt)
-    return bool(here) and all(
-        rows_of(attempt, name) % 2 == 0
-        and first_of(attempt, name) + rows_of(attempt, name) // 2 in (0, 1)
-        for name in here
-    )
+def off_by(step: int, beyond: str) -> Change:
+    """Take the row next to the right one; "later" begins every table later."""
+    if beyond != "later":
+        return by_position(lambda r: r + step, beyond)
 
+    def later(attempt: Attempt) -> Attempt | None:
+        firsts = {first for first, _ in spans_of(attempt)}
+        if len(firsts) != 1:
+            return None
+        return attempt.with_keywords(min_relative_position=firsts.pop() - step)
 
-def two_sided(attempt: Attempt) -> Attempt | None:
-    """A causal call's table of the past with relative position 0 in its middle row."""
-    return _causal_table(attempt, lambda rows: (1 - rows, -(rows // 2)))
-
-
-def one_sided(attempt: Attempt) -> Attempt | None:
-    """A causal call's table with relative position 0 in its middle row, in its last."""
-    return _causal_table(attempt, lambda rows: (-(rows // 2), 1 - rows))
-
-
-def _causal_table(
-    attempt: Attempt, firsts: Callable[[int], tuple[int, int]]
-) -> Attempt | None:
-    """The keys' own table moved from one first relative position to another."""
-    if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
-        return None
-    now, other = firsts(rows_of(attempt, "rel_key"))
-    if first_of(attempt, "rel_key") != now or now == other:
-        return None
-    return attempt.with_keywords(min_relative_position=other)
+    return later
 
 
 def other_origin(beyond: str) -> Change:
-    """Of 2N rows, -N to N - 1 read as 1 - N to N or the other way round."""
+    """Read 2N rows, -N to N - 1, as 1 - N to N, or the other way round."""
 
     def change(attempt: Attempt) -> Attempt | None:
         if not has_2n_rows(attempt):
@@ -177,67 +167,47 @@ def other_origin(beyond: str) -> Change:
     return change
 
 
-def off_by(step: int, beyond: str) -> Change:
-    """The row beside the right one."""
-    if beyond == "later":
-        return moved(step)
-    return by_position(lambda r: r + step, beyond)
-
-
 def mistaken_off_by(step: int, beyond: str) -> Change:
-    """The same, but for what `other_origin` explains."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        return None if has_2n_rows(attempt) else off_by(step, beyond)(attempt)
-
-    return change
+    """Be off by `step`, except where `other_origin` explains it."""
+    change = off_by(step, beyond)
+    return lambda attempt: None if has_2n_rows(attempt) else change(attempt)
 
 
 def clipped_early(attempt: Attempt) -> Attempt | None:
-    """At k - 1 of k, where some pair is that far apart."""
-    r = relative_to(attempt)
-    for name in tables_of(attempt):
-        if attempt.get("buckets") is not None:
+    """Clip at k - 1 of k, where some pair is that far apart."""
+    farthest = np.abs(relative_to(attempt)).max(initial=0)
+    for first, rows in spans_of(attempt):
+        centred = first == -(rows // 2) and rows % 2 and rows > 1
+        if "buckets" in attempt.keywords or not centred or farthest < rows // 2:
             return None
-        reach = rows_of(attempt, name) // 2
-        centred = first_of(attempt, name) == -reach and rows_of(attempt, name) % 2
-        if not reach or not centred or not (np.abs(r) >= reach).any():
-            return None
-
-    def rows(t: Array, first: int) -> Array:
-        return np.clip(t, 1, len(t) - 2)
-
-    return reordered(attempt, rows)
+    return reordered(attempt, lambda t, first: np.clip(t, 1, len(t) - 2))
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:
-    """Zeros in place of the end rows, or these in place of zeros."""
-    if not tables_of(attempt) or not reaches_beyond(attempt):
+    """Take zeros for the end rows, or end rows for zeros."""
+    if not reaches_beyond(attempt):
         return None
     zero = attempt.get("beyond") == "zero"
     return attempt.with_keywords(beyond="clip" if zero else "zero")
 
 
 def reaches_beyond(attempt: Attempt) -> bool:
-    """Whether some pair that causality shows has no row of its own."""
+    """Return True if some pair that causality shows has no row of its own."""
     r = relative_to(attempt)
     r = r[r <= 0] if attempt.get("is_causal") else r
-    spans = [(first_of(attempt, n), rows_of(attempt, n)) for n in tables_of(attempt)]
-    return any(bool(((r < first) | (r >= first + rows)).any()) for first, rows in spans)
+    return any(
+        bool(((r < first) | (r >= first + rows)).any())
+        for first, rows in spans_of(attempt)
+    )
 
 
-def labelled(rows: Callable[[Array, Attempt, int, int], Array]) -> Change:
-    """The row of each pair by a rule of its own, as labels."""
+def labelled(rows: Callable[[Array, int, int], Array]) -> Change:
+    """Take the row of each pair from a rule of (r, first, rows), as labels."""
 
     def change(attempt: Attempt) -> Attempt | None:
-        here = tables_of(attempt)
-        if not here or attempt.shifted:
+        if attempt.shifted or len(spans := spans_of(attempt)) != 1:
             return None
-        places = {(first_of(attempt, name), rows_of(attempt, name)) for name in here}
-        if len(places) > 1:
-            return None
-        ((first, count),) = places
-        labels = rows(relative_to(attempt), attempt, first, count)
+        labels = rows(relative_to(attempt), *spans.pop())
         if (buckets := attempt.get("buckets")) is not None:
             labels = np.asarray(buckets)[labels]
         placing: dict[str, Any] = {"min_relative_position": None, "buckets": None}
@@ -246,33 +216,27 @@ def labelled(rows: Callable[[Array, Attempt, int, int], Array]) -> Change:
     return change
 
 
-def by_negative_index(r: Array, attempt: Attempt, first: int, count: int) -> Array:
-    """A row before the first counts from the end, as an index of Python does."""
-    return (r - first) % count
-
-
 def index_wraps(attempt: Attempt) -> Attempt | None:
-    """Such rows, where some pair has one."""
-    return labelled(by_negative_index)(attempt) if reaches_beyond(attempt) else None
+    """Count rows before the first from the end, where some pair has such a row."""
+    change = labelled(lambda r, first, rows: (r - first) % rows)
+    return change(attempt) if reaches_beyond(attempt) else None
 
 
-def of_the_key(start: int) -> Callable[[Array, Attempt, int, int], Array]:
-    """The row of key j: j rows after the first, or after the middle."""
+def at_key(start: int) -> Change:
+    """Give key j the row that is j after the first, or after the middle."""
 
-    def rows(r: Array, attempt: Attempt, first: int, count: int) -> Array:
-        absolute = np.arange(attempt.lengths[1]) + (0 if start else -first)
+    def rows(r: Array, first: int, count: int) -> Array:
+        absolute = np.arange(r.shape[-1]) + (0 if start else -first)
         return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
 
-    return rows
+    return labelled(rows)
 
 
 def other_columns(to_pairs: bool) -> Change:
-    """Columns sorted as sines and then cosines, or as pairs of the two."""
+    """Sort columns as sines and then cosines, or as pairs of the two."""
 
     def change(attempt: Attempt) -> Attempt | None:
         here = [n for n in ("rel_key", "rel_query") if n in attempt.keywords]
-        if not here:
-            return None
         changed = {}
         for name in here:
             table = attempt.get(name)
@@ -282,37 +246,33 @@ def other_columns(to_pairs: bool) -> Change:
             order = np.arange(columns)
             order = order.reshape(2, -1).T if to_pairs else order.reshape(-1, 2).T
             changed[name] = table[..., order.ravel()]
-        return attempt.with_keywords(**changed)
+        return attempt.with_keywords(**changed) if here else None
 
     return change
 
 
-def shared_by_values(attempt: Attempt) -> Attempt | None:
-    """The table of keys for the values too, or that of values for the keys."""
-    key, value = attempt.get("rel_key"), attempt.get("rel_value")
-    if key is None or value is None or key.shape != value.shape:
-        return None
-    return attempt.with_keywords(rel_value=key)
+@of_arguments
+def shared_by_values(rel_key: Array, rel_value: Array) -> dict[str, Any] | None:
+    """Use the table of the keys for the values too."""
+    return {"rel_value": rel_key} if rel_key.shape == rel_value.shape else None
 
 
-def shared_by_queries(attempt: Attempt) -> Attempt | None:
-    """The table that meets queries meets keys too."""
-    key, query = attempt.get("rel_key"), attempt.get("rel_query")
-    if key is None or query is None or key.shape != query.shape:
-        return None
-    return attempt.with_keywords(rel_query=key)
+@of_arguments
+def shared_by_queries(rel_key: Array, rel_query: Array) -> dict[str, Any] | None:
+    """Use the table that meets queries for keys too."""
+    return {"rel_query": rel_key} if rel_key.shape == rel_query.shape else None
 
 
 # ---- buckets and slopes --------------------------------------------------------------
 
 
 def t5_settings(attempt: Attempt) -> dict[str, Any] | None:
-    """What `t5_bucket` was given to make these buckets, or None."""
+    """Return the arguments of `t5_bucket` that make these buckets, or None."""
     buckets = attempt.get("buckets")
     if buckets is None or not tables_of(attempt):
         return None
     name = tables_of(attempt)[0]
-    rows = attempt.get(name).shape[-1 if name == "rel_bias" else -2]
+    rows = attempt.get(name).shape[axis_of(name)]
     if rows < 4:
         return None
     r = np.arange(len(buckets)) + first_of(attempt, name)
@@ -327,48 +287,48 @@ def t5_settings(attempt: Attempt) -> dict[str, Any] | None:
     return None
 
 
-def rebucketed(change: Callable[[dict[str, Any]], Array]) -> Change:
-    """Other buckets than T5's, made of the settings of these."""
+def rebucketed(change: Callable[..., Array]) -> Change:
+    """Make other buckets than T5's of the settings of these."""
 
     def changed(attempt: Attempt) -> Attempt | None:
         settings = t5_settings(attempt)
         if settings is None:
             return None
-        return attempt.with_keywords(buckets=change(settings))
+        return attempt.with_keywords(buckets=change(**settings))
 
     return changed
 
 
-def rounded_buckets(
-    rounding: Callable[[Array], Array],
-) -> Callable[[dict[str, Any]], Array]:
-    """The logarithm's buckets by another rounding than downwards."""
+def rounded_buckets(rounding: Callable[[Array], Array]) -> Change:
+    """Make the logarithm's buckets by another rounding than downwards."""
 
-    def buckets(settings: dict[str, Any]) -> Array:
-        r, rows = settings["relative_position"], settings["num_buckets"]
+    def buckets(
+        relative_position: Array,
+        num_buckets: int,
+        max_distance: int,
+        bidirectional: bool,
+    ) -> Array:
+        r, rows = relative_position, num_buckets
         n, side = np.maximum(-r, 0), np.zeros_like(r)
-        if settings["bidirectional"]:
+        if bidirectional:
             rows //= 2
             n, side = np.abs(r), np.where(r > 0, rows, 0)
         exact = rows // 2
-        share = np.log(np.maximum(n, 1) / exact) / np.log(
-            settings["max_distance"] / exact
-        )
+        share = np.log(np.maximum(n, 1) / exact) / np.log(max_distance / exact)
         far = exact + rounding(share * (rows - exact)).astype(int)
         found: Array = side + np.where(n < exact, n, np.minimum(far, rows - 1))
         return found
 
-    return buckets
+    return rebucketed(buckets)
 
 
-def other_sides(settings: dict[str, Any]) -> Array:
-    """The decoder's buckets in the encoder, or the other way round."""
-    changed = {**settings, "bidirectional": not settings["bidirectional"]}
-    return t5_bucket(**changed)
+def other_sides(bidirectional: bool, **settings: Any) -> Array:
+    """Make the decoder's buckets for the encoder, or the other way round."""
+    return t5_bucket(bidirectional=not bidirectional, **settings)
 
 
 def plain_slopes(attempt: Attempt) -> Attempt | None:
-    """ALiBi's slopes by the rule for 2^n heads where there are others."""
+    """Use ALiBi's slopes by the rule for 2^n heads where there are others."""
     bias = attempt.get("rel_bias")
     if bias is None or not tables_of(attempt) or attempt.get("buckets") is not None:
         return None

@@ -13,7 +13,7 @@ from opinions import qkv, shaw
 from random_problems import runs
 
 import relpos
-from relpos._opinion.known import DIFFERENCES
+from relpos._opinion.differences import DIFFERENCES
 
 KINDS = [(name, "mistake", *x) for name, x in MISTAKES.items()]
 KINDS += [(name, "convention", *x) for name, x in CONVENTIONS.items()]
