@@ -1,4 +1,5 @@
-"""Relpos beside what one could use instead; relpos alone: ``python -m relpos bench``.
+"""relpos compared with what one could use instead, and tables of relpos alone.
 
-`case.py` has what is asked of everybody, `peers/` who answers, each a file of its own.
+`timing.py` has the harness, `problems.py` the calls, `peers/` a file for each entrant,
+`tables/` a file for each table of relpos alone.
 """

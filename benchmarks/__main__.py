@@ -9,20 +9,23 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compare, grid, memory, prices, report, text, worker
-from benchmarks.case import MODES
+from benchmarks import compare, grid, memory, report, text, worker
 from benchmarks.peers import PEERS
+from benchmarks.problems import MODES, SCHEMES
 from benchmarks.results import Results, stored_path
 from benchmarks.rows import Spec
-from relpos._bench import price
-from relpos._bench.problems import SCHEMES
+from benchmarks.tables import TABLES, price
+from relpos._bench import table
 
 DESCRIPTION = """\
-Time relpos beside what one could use instead. Each result is held against float64
-before it is timed; all entrants of a row take turns; the figure is the ratio of times
-within the row. relpos alone: python -m relpos bench.
+Time relpos and what one could use instead. Each result is compared with float64 before
+it is timed; all entrants of a row take turns; the figure is the ratio of times within
+the row. With the name of a TABLE, time relpos alone.
 """
-EPILOG = """\
+EPILOG = f"""\
+tables:
+{chr(10).join(f"  {name:<11}{each.about}" for name, each in TABLES.items())}
+
 examples:
   python -m benchmarks --scheme music_causal --mode fwd fwdbwd --json out.json
   python -m benchmarks --peers none --threads 1 2
@@ -30,6 +33,7 @@ examples:
   python -m benchmarks --grid --report                    measure, then write README.md
   python -m benchmarks --prices --missing --report        schemes over plain attention
   python -m benchmarks --report out.json                  write it from a file
+  python -m benchmarks attention decode --full --json rows.json
 """
 
 
@@ -53,7 +57,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_rows(made.add_argument_group("rows"))
+    table.add_options(made.add_argument_group("relpos alone"), TABLES)
+    add_rows(made.add_argument_group("relpos and its peers"))
     add = made.add_argument
     timing = "timing of a row takes about so long (default: 2)"
     add("--seconds", type=float, default=2.0, metavar="S", help=timing)
@@ -139,12 +144,12 @@ def measure(options: argparse.Namespace, path: Path | None) -> Results:
 
 
 def measure_prices(options: argparse.Namespace, path: Path | None) -> None:
-    """The same of the price of positions."""
+    """Print and keep the time of each scheme over plain attention."""
     results = Results.read(path) if path and path.exists() else Results()
     wanted = price.prices(full=True)
     if options.missing:
         wanted = [each for each in wanted if each.label not in results.prices]
-    for row in prices.records(wanted):
+    for row in price.records(wanted):
         print(text.of_price(row), flush=True)
         results.prices[row["label"]] = row
         if path:
@@ -154,6 +159,9 @@ def measure_prices(options: argparse.Namespace, path: Path | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for, and return the exit status."""
     options = parser().parse_args(arguments)
+    if options.tables:
+        table.run({name: TABLES[name] for name in options.tables}, options)
+        return 0
     if options.quick:
         compare.run(options.seconds)
         return 0

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from typing import Any
 
 from benchmarks import rows
-from benchmarks.case import make_case
 from benchmarks.ours import RELPOS
 from benchmarks.peers import PEERS, Peer, Skipped
+from benchmarks.problems import make_case
 from benchmarks.rows import Spec
-from relpos._catalogue.measure import forget_peak, resident
+from benchmarks.timing import forget_peak, resident
 
 __all__ = ["records"]
 

@@ -1,4 +1,4 @@
-"""Relpos as one of those that are asked, and the results that all are held against."""
+"""relpos as one of the entrants, and the results that all are compared with."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 
 import relpos
-from benchmarks.case import Case, problem_of
 from benchmarks.peers.base import Peer, Work
-from relpos._bench.harness import Array
-from relpos._bench.problems import SCHEMES, Problem
-from relpos._catalogue.schemes import scheme_called
+from benchmarks.problems import SCHEMES, Case, problem_of
+from benchmarks.timing import Array
 
 __all__ = ["RELPOS", "exact_results", "largest_error"]
 
 
 def prepare(case: Case, mode: str, threads: int) -> Work:
     """Calls of the scheme's own function; "bwd" is the backward of one forward."""
-    function: Any = getattr(relpos, scheme_called(SCHEMES[case.scheme].name).call)
+    function: Any = getattr(relpos, SCHEMES[case.scheme].call)
     keywords = {**case.arrays, "is_causal": case.is_causal, **case.options}
     keywords["num_threads"] = threads
 
@@ -46,10 +44,11 @@ RELPOS = Peer("relpos", False, None, prepare)
 
 
 def exact_results(case: Case, mode: str, threads: int) -> dict[str, Array]:
-    """What a case gives in float64, by relpos held against its definitions.
+    """Return the results of a case in float64, by relpos.
 
-    Definitions build all pairs at once, so only some queries of a long sequence are
-    asked of them; `Problem` says how they vouch for the whole.
+    They are compared with the definitions, which build all pairs at once: `Problem`
+    says how some queries of a long sequence stand for the whole. A difference ends the
+    program.
     """
     batch, heads, _, dim = case.arrays["query"].shape
     shape = batch, heads, case.arrays["key"].shape[-2], dim
@@ -59,22 +58,11 @@ def exact_results(case: Case, mode: str, threads: int) -> dict[str, Array]:
     grad_out = case.grad_out.astype(np.float64)
     exact = replace(case, arrays=arrays, grad_out=grad_out)
     results = prepare(exact, mode, threads)()
-    vouch(problem, results, mode, threads, grad_out)
-    return results
-
-
-def vouch(
-    problem: Problem,
-    results: dict[str, Array],
-    mode: str,
-    threads: int,
-    grad_out: Array,
-) -> None:
-    """End the program where the definitions do not give these results."""
     if "out" in results:
         problem.check(results["out"], problem.function)
     if mode in ("bwd", "fwdbwd"):
         problem.check_backward(threads, grad_out, problem.function)
+    return results
 
 
 def largest_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import relpos
-from relpos import _core
-from relpos._bench.table import cpu_name
+from benchmarks.timing import BEST_ISA, CORES, cpu_name
 
 __all__ = ["MEASURED", "Results", "facts", "stored_path"]
 
@@ -37,8 +36,8 @@ def facts() -> Record:
             versions[name] = None
     return {
         "cpu": cpu_name(),
-        "isa": _core.isa,
-        "cores": _core.count_cpus()[0],
+        "isa": BEST_ISA,
+        "cores": CORES,
         "relpos": relpos.__version__,
         **versions,
     }

@@ -9,21 +9,18 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks.case import Case, make_case, problem_of
+from benchmarks import timing
 from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
 from benchmarks.peers.base import Work
-from benchmarks.timing import Samples, alternate
-from relpos import _core
-from relpos._bench import harness
-from relpos._bench.problems import SCHEMES
+from benchmarks.problems import SCHEMES, Case, make_case, problem_of
 
 __all__ = ["ROOT", "THREAD_VARIABLES", "Spec", "in_short", "measure", "prepare"]
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What libraries read once, when they are loaded.
 THREAD_VARIABLES = (
-    *harness.BLAS_THREAD_VARIABLES,
+    *timing.BLAS_THREAD_VARIABLES,
     "OMP_NUM_THREADS",
     "RELPOS_NUM_THREADS",
 )
@@ -87,7 +84,7 @@ class Ready:
 
 
 def checked(
-    peers: Iterable[Peer], case: Case, spec: Spec, clock: harness.Clock
+    peers: Iterable[Peer], case: Case, spec: Spec, clock: timing.Clock
 ) -> tuple[list[Ready], list[dict[str, Any]]]:
     """Who can be timed, and what is said of each peer: its error or what it lacks."""
     wanted = exact_results(case, spec.mode, spec.threads)
@@ -103,7 +100,7 @@ def checked(
             if not error <= ERROR_LIMIT:
                 raise Skipped(f"wrong result, error {error:.1e}")
             if first < LONG_CALL:
-                first = harness.seconds_of(work, 1, clock)
+                first = timing.seconds_of(work, 1, clock)
             ready.append(Ready(peer, work, first))
             about["error"] = error
         except Skipped as reason:
@@ -124,12 +121,12 @@ def amount(spec: Spec, case: Case) -> float:
     return SCHEMES[spec.scheme].flops(problem, WAYS[spec.mode])
 
 
-def yardstick_of(spec: Spec, case: Case, clock: harness.Clock) -> harness.Yardstick:
+def yardstick_of(spec: Spec, case: Case, clock: timing.Clock) -> timing.Yardstick:
     """Multiply-adds of as many cores, or reading what decoding reads."""
     if spec.mode == "decode":
         read = [x for name, x in case.arrays.items() if name != "query"]
-        return harness.read_yardstick(read)
-    return harness.fma_yardstick(_core.isa, "float32", spec.threads, clock)
+        return timing.read_yardstick(read)
+    return timing.fma_yardstick(timing.BEST_ISA, "float32", spec.threads, clock)
 
 
 def measure(spec: Spec, budget: float) -> dict[str, Any]:
@@ -138,7 +135,7 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
     clock = process_time if spec.threads == 1 else perf_counter
     ready, said = checked(chosen, case, spec, clock)
-    samples = alternate(
+    samples = timing.alternate(
         {each.peer.name: each.work for each in ready},
         {each.peer.name: each.first for each in ready},
         {each.peer.name: (each.peer is RELPOS, each.peer.ready_made) for each in ready},
@@ -155,7 +152,7 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
     return about | {"label": spec.label, "useful": useful, "entrants": said}
 
 
-def figures(samples: Samples, useful: float) -> dict[str, Any]:
+def figures(samples: timing.Samples, useful: float) -> dict[str, Any]:
     """Of one entrant: seconds, share of the yardstick's rate, how many were kept."""
     return {
         "seconds": samples.seconds,

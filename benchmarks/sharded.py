@@ -26,10 +26,8 @@ import numpy as np
 import relpos
 import relpos.sharded
 from benchmarks.rows import ERROR_LIMIT, ROOT
-from benchmarks.timing import alternate
+from benchmarks.timing import BEST_ISA, alternate, fma_yardstick
 from benchmarks.transformers import memory_of
-from relpos import _core
-from relpos._bench.harness import fma_yardstick
 
 DIM = 64
 WRT = ("query", "key", "value", "rel_key")
@@ -138,7 +136,7 @@ def ratio(problem: Problem, threads: int, backward: bool, seconds: float) -> flo
         once[name] = perf_counter() - start
     check(problem, found["sharded"], found["memory"])
     clock = process_time if threads == 1 else perf_counter
-    yardstick = fma_yardstick(_core.isa, "float32", 1, clock)
+    yardstick = fma_yardstick(BEST_ISA, "float32", 1, clock)
     kinds = dict(zip(works, works, strict=True))
     samples = alternate(works, once, kinds, yardstick, clock, seconds, threads)
     return samples["sharded"].cost / samples["memory"].cost

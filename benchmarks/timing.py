@@ -1,27 +1,51 @@
-"""Several works in alternation, each between two readings of a yardstick."""
+"""The harness of ``python -m relpos bench``, and works in alternation for a budget.
+
+All that benchmarks/ takes from private modules of relpos is imported here and in
+`problems.py`.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter, sleep
+from time import perf_counter, thread_time
 
+import numpy as np
+
+from relpos import _core
 from relpos._bench.harness import (
+    BLAS_THREAD_VARIABLES as BLAS_THREAD_VARIABLES,
     FEWEST_KEPT,
+    YARDSTICK_SECONDS,
     YARDSTICK_SPREAD,
-    Clock,
-    Yardstick,
-    seconds_of,
+    Array as Array,
+    Clock as Clock,
+    Sample,
+    Timing as Timing,
+    Work as Work,
+    Yardstick as Yardstick,
+    check_error as check_error,
+    fma_yardstick as fma_yardstick,
+    interleave as interleave,
+    rounds,
+    seconds_of as seconds_of,
 )
+from relpos._bench.table import (
+    Plan as Plan,
+    Row as Row,
+    Table as Table,
+    cpu_name as cpu_name,
+)
+from relpos._catalogue.measure import forget_peak as forget_peak, resident as resident
+from relpos._settings import use_isa as use_isa
 
-__all__ = ["Samples", "alternate"]
-
+BEST_ISA, ISAS, CORES = _core.isa, [*_core.by_isa], _core.count_cpus()[0]
 ROUNDS = 15
-#: A work is asked so often even when the time is spent, or when it is far off.
+#: A work is timed so often even when the time is spent, or when it is far off.
 FEWEST_ROUNDS = 3
-#: One that takes this many times as long as the fastest of its kind gets no more.
+#: One that takes this many times as long as the fastest of its kind is timed no more.
 FAR = 1.3
 #: A sample takes at least this long, of several calls if need be.
 SAMPLE_SECONDS = 0.004
@@ -29,41 +53,65 @@ SAMPLE_SECONDS = 0.004
 #: a core that the next work then has to share.
 AWAKE_SECONDS = 0.3
 
-Work = Callable[[], object]
+
+def read_yardstick(arrays: Sequence[Array]) -> Yardstick:
+    """Return a measure of the rate of only reading `arrays`, in bytes per second.
+
+    One thread reads each array once, through the faster of two NumPy reductions.
+    """
+    flat = [array.reshape(-1) for array in arrays]
+    size = sum(array.nbytes for array in flat)
+
+    def seconds(reduce: Callable[[Array], object]) -> float:
+        start = thread_time()
+        for array in flat:
+            reduce(array)
+        return thread_time() - start
+
+    def max_(array: Array) -> object:
+        return np.maximum.reduce(array)
+
+    def dot(array: Array) -> object:
+        return np.dot(array, array)
+
+    times = {reduce: min(seconds(reduce) for _ in range(4)) for reduce in (max_, dot)}
+    fastest = min(times, key=times.__getitem__)
+    passes = math.ceil(YARDSTICK_SECONDS / times[fastest])
+    return lambda: size * passes / sum(seconds(fastest) for _ in range(passes))
 
 
 @dataclass
 class Samples:
-    """What was measured of a work: seconds of a call, and the yardstick's rate."""
+    """Seconds of the calls of a work, and the yardstick's rate at each."""
 
-    kept: list[tuple[float, float]] = field(default_factory=list)
-    dropped: list[tuple[float, float]] = field(default_factory=list)
+    kept: list[Sample] = field(default_factory=list)
+    dropped: list[Sample] = field(default_factory=list)
 
     @property
-    def all(self) -> list[tuple[float, float]]:
-        """The kept ones, or all where too few were kept to say anything."""
+    def all(self) -> list[Sample]:
+        """Return the kept ones, or all where too few were kept to say anything."""
         enough = len(self.kept) >= FEWEST_KEPT
         return self.kept if enough else self.kept + self.dropped
 
     @property
     def seconds(self) -> float:
-        """Median seconds of a call."""
-        return statistics.median(seconds for seconds, _ in self.all)
+        """Return the median seconds of a call."""
+        return statistics.median(x.seconds for x in self.all)
 
     @property
     def cost(self) -> float:
-        """Median of what the yardstick could have done in the time of a call."""
-        return statistics.median(seconds * rate for seconds, rate in self.all)
+        """Return the median of what the yardstick does in the time of a call."""
+        return statistics.median(x.seconds * x.rate for x in self.all)
 
-    def add(self, seconds: float, before: float, after: float) -> None:
-        """A sample; one at a clock that moved is set apart."""
+    def add(self, sample: Sample) -> None:
+        """Keep a sample, or drop it where the clock moved."""
+        before, after = sample.before, sample.after
         moved = abs(before - after) > YARDSTICK_SPREAD * max(before, after)
-        into = self.dropped if moved else self.kept
-        into.append((seconds, (before + after) / 2))
+        (self.dropped if moved else self.kept).append(sample)
 
 
 def far_off(first: Mapping[str, float], kinds: Mapping[str, object]) -> set[str]:
-    """Works whose first time says that they are not the fastest of their kind."""
+    """Return works whose first time is not near the best of their kind."""
     best: dict[object, float] = {}
     for name, time in first.items():
         best[kinds[name]] = min(time, best.get(kinds[name], time))
@@ -79,31 +127,24 @@ def alternate(
     budget: float,
     threads: int = 1,
 ) -> dict[str, Samples]:
-    """Samples of each work: round by round, each second round in the other order.
+    """Return samples of each work, taken round by round.
 
-    `first` are the seconds of a call that has been. Ends after ROUNDS, or when `budget`
-    seconds are over. Several threads of one work are asleep before the next comes,
-    whose own have been woken by a call when its time is taken.
+    `first` are the seconds of a call before. It ends after ROUNDS, or when `budget`
+    seconds are over. Several threads of one work are asleep before the next is timed.
     """
-    far = far_off(first, kinds)
+    left, samples = dict(works), {name: Samples() for name in works}
     calls = {
-        name: math.ceil(SAMPLE_SECONDS / max(time, 1e-7))
-        for name, time in first.items()
+        n: math.ceil(SAMPLE_SECONDS / max(time, 1e-7)) for n, time in first.items()
     }
-    samples = {name: Samples() for name in works}
+    rest = AWAKE_SECONDS if threads > 1 else 0.0
     end = perf_counter() + budget
-    order, last = list(works), yardstick()
-    for turn in range(ROUNDS):
-        if turn >= FEWEST_ROUNDS and perf_counter() > end:
+    found = rounds(left, calls, yardstick, clock, rest=rest)
+    for turn, timed in enumerate(found, 1):
+        for name, sample in timed.items():
+            samples[name].add(sample)
+        if turn == FEWEST_ROUNDS:
+            for name in far_off(first, kinds):
+                del left[name]
+        if turn == ROUNDS or (turn >= FEWEST_ROUNDS and perf_counter() > end):
             break
-        for name in order:
-            if turn < FEWEST_ROUNDS or name not in far:
-                if threads > 1:
-                    works[name]()
-                seconds = seconds_of(works[name], calls[name], clock)
-                if threads > 1:
-                    sleep(AWAKE_SECONDS)
-                before, last = last, yardstick()
-                samples[name].add(seconds, before, last)
-        order.reverse()
     return samples

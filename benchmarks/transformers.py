@@ -23,7 +23,13 @@ from typing import Any
 
 from benchmarks.results import facts
 from benchmarks.rows import ROOT, THREAD_VARIABLES
-from benchmarks.timing import alternate
+from benchmarks.timing import (
+    BEST_ISA,
+    alternate,
+    fma_yardstick,
+    forget_peak,
+    resident,
+)
 from benchmarks.worker import TUNED
 
 LENGTHS = (512, 2048)
@@ -74,8 +80,6 @@ def in_fork(work: Callable[[], Any]) -> Any:
 
 def memory_of(work: Callable[[], Any]) -> int | None:
     """Bytes at the peak of a call beyond those before it."""
-    from relpos._catalogue.measure import forget_peak, resident
-
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # what was freed and kept would be taken again unseen
         trim(0)
@@ -103,8 +107,6 @@ def measure(name: str, length: int) -> dict[str, Any]:
     import torch
 
     from benchmarks.layers import LAYERS, caught
-    from relpos import _core
-    from relpos._bench.harness import fma_yardstick
 
     layer = LAYERS[name]
     row: dict[str, Any] = {"model": name, "length": length}
@@ -120,7 +122,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
     wanted = layers["eager"].step()
     for way, found in layers.items():
         check(name, way, found.step(), wanted)
-    yardstick = fma_yardstick(_core.isa, "float32", 1, process_time)
+    yardstick = fma_yardstick(BEST_ISA, "float32", 1, process_time)
     for direction in DIRECTIONS:
         works = {way: work_of(found, direction) for way, found in layers.items()}
         once = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import relpos
-from relpos._bench import tables as bench
+from relpos._bench import schemes, table
 from relpos._check import check
 from relpos._demo import page
 
@@ -27,11 +28,19 @@ def parser() -> argparse.ArgumentParser:
         "--open", action="store_true", help="open it as a page, with its pictures"
     )
     commands.add_parser(
-        "check", help="hold every scheme against the installed PyTorch, and gradients"
+        "check",
+        help="compare every scheme, and gradients, with the installed PyTorch",
     )
     commands.add_parser("info", help="tell how this relpos was built and what it uses")
-    bench.add_options(
-        commands.add_parser("bench", help="time the kernels on this machine")
+    bench = commands.add_parser(
+        "bench",
+        help="time the kernels on this machine",
+        description="Time every scheme, each result checked before it is timed.",
+        epilog="More tables: python -m benchmarks, in a source tree.",
+    )
+    table.add_options(bench, schemes.TABLES)
+    bench.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the rows here"
     )
     return top
 
@@ -45,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "check":
         return check.run()
     if options.command == "bench":
-        return bench.run(options)
+        table.run(schemes.TABLES, options)
+        return 0
     report = relpos.demo(as_json=options.json, plots=not options.no_plots)
     if options.open:
         page.show(report)

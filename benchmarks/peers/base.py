@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.case import Case
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["Peer", "Prepare", "Skipped", "Work"]
 

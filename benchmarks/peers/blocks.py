@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Skipped
+from benchmarks.problems import Case
 
 SCHEMES = ("plain", "music", "xl", "shaw")
 

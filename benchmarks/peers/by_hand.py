@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from benchmarks.case import Case
 from benchmarks.peers.blocks import Block, form_of
 from benchmarks.peers.libraries import InNumpy, InTorch
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["Forward", "add_ends", "transposed"]
 

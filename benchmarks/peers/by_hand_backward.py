@@ -10,12 +10,12 @@ import math
 from functools import partial
 from typing import Any
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Block
 from benchmarks.peers.by_hand import Forward, Group, add_ends, transposed
 from benchmarks.peers.libraries import InNumpy, InTorch
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
 

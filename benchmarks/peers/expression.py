@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.case import Case
 from benchmarks.peers.blocks import Block, form_of
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["Expression", "Library", "Tensors"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.expression import Expression
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Form, form_of
 from benchmarks.peers.by_hand import Forward
 from benchmarks.peers.libraries import InNumpy
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import form_of
 from benchmarks.peers.torch_forms import InTorch, use_threads
+from benchmarks.problems import Case
 
 __all__ = ["PEERS"]
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.case import Case
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Block
 from benchmarks.peers.expression import Expression, Tensors
-from relpos._bench.harness import Array
+from benchmarks.problems import Case
+from benchmarks.timing import Array
 
 __all__ = ["PEERS", "InTorch", "use_threads"]
 

@@ -1,23 +1,20 @@
-"""How the benchmarks measure: results first, then ratios that survive a moving clock.
+"""Timing by ratios that do not depend on the clock, of results that were checked first.
 
 A core's clock moves by tens of per cent within seconds, and on a shared machine so does
-everything else. So nothing here is compared by its bare time, but calls that are too
-small for anything else (small_calls.py):
+everything else. No call is therefore compared by its time alone:
 
 1. A row calls the function once and compares what it wrote with `relpos.reference`
-   (float64) at the timed size. A wrong result ends the program; it is never timed.
-2. The *yardstick*, a loop that does nothing but independent multiply-adds in registers,
-   with the instruction set and dtype of the kernel, runs just before and just after the
-   kernel. A repeat whose yardsticks differ by more than 3 % is dropped.
-3. The figure of a row is the median of the kept repeats: *useful* floating-point
-   operations (of the pairs that are not hidden, no tile padding) over time, over the
-   yardstick's rate. Beside it: the lowest and the highest repeat, how many were kept.
+   (float64). A wrong result ends the program; it is never timed.
+2. The *yardstick*, a loop of independent multiply-adds in registers, with the
+   instruction set and dtype of the kernel, runs just before and just after the call. A
+   repeat whose yardsticks differ by more than 3 % is dropped.
+3. The figure of a row is the median of the kept repeats. The lowest and the highest
+   repeat, and the number of kept ones, are printed next to it.
 
-Works of one thread are timed by that thread's own CPU clock, which stands still while
-other programs have the core; works of several threads by the clock on the wall, so
-those rows need an idle machine. Ratios of two functions time both within one repeat.
-Rows about memory use a yardstick that only reads: the same arrays, through the faster
-of two NumPy reductions.
+Works of one thread are timed by the CPU clock of that thread, which stands still while
+other programs have the core. Works of several threads are timed by the clock on the
+wall, so those rows need an idle machine. A ratio of two functions times both within one
+repeat.
 
 Run it with little else on the machine: dropped repeats cost time, and a row that keeps
 fewer than three says "noisy".
@@ -29,36 +26,17 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from time import sleep, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from relpos import _core
-
-__all__ = [
-    "ERROR_LIMIT",
-    "FEWEST_KEPT",
-    "GRADIENT_LIMIT",
-    "YARDSTICK_SPREAD",
-    "Array",
-    "Clock",
-    "Timing",
-    "Work",
-    "Yardstick",
-    "check_error",
-    "fma_yardstick",
-    "interleave",
-    "read_yardstick",
-    "seconds_of",
-    "use_blas_threads",
-]
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03
@@ -71,9 +49,6 @@ FEWEST_KEPT = 3
 # Largest error, over the norm of the expected result, of a result worth timing: float64
 # is the project's own gate, float32 ten times what correct kernels show here (2e-7).
 ERROR_LIMIT = {"float32": 2e-6, "float64": 1e-14}
-# The same of a gradient. Those compared are of a few queries, whose terms cancel more
-# than a whole sequence's: up to 2e-6 here.
-GRADIENT_LIMIT = {"float32": 1e-5, "float64": 1e-13}
 
 BLAS_THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -89,7 +64,7 @@ Clock = Callable[[], float]
 
 
 def use_blas_threads(count: int = 1) -> None:
-    """Start the program again with NumPy's BLAS at `count` threads, unless it is there.
+    """Start the program again with NumPy's BLAS at `count` threads, unless it has them.
 
     BLAS libraries read these variables once, when NumPy loads them.
     """
@@ -103,7 +78,7 @@ def use_blas_threads(count: int = 1) -> None:
 def fma_yardstick(
     isa: str, dtype: str, threads: int = 1, clock: Clock = thread_time
 ) -> Yardstick:
-    """Multiply-add rate of `threads` cores together, in operations per second."""
+    """Return a measure of the multiply-adds per second of `threads` cores together."""
     loop: Any = _core.by_isa[isa].fma_loop
     kind = np.dtype(dtype).char
 
@@ -122,47 +97,37 @@ def fma_yardstick(
     return lambda: sum(pool.map(rate, [rounds] * threads))
 
 
-def read_yardstick(arrays: Sequence[Array]) -> Yardstick:
-    """Rate of only reading `arrays` once, in bytes per second, by one thread."""
-    flat = [array.reshape(-1) for array in arrays]
-    size = sum(array.nbytes for array in flat)
+class Sample(NamedTuple):
+    """Seconds of a call, and the rates of the yardstick before and after it."""
 
-    def seconds(reduce: Callable[[Array], object]) -> float:
-        start = thread_time()
-        for array in flat:
-            reduce(array)
-        return thread_time() - start
+    seconds: float
+    before: float
+    after: float
 
-    def max_(array: Array) -> object:
-        return np.maximum.reduce(array)
-
-    def dot(array: Array) -> object:
-        return np.dot(array, array)
-
-    times = {reduce: min(seconds(reduce) for _ in range(4)) for reduce in (max_, dot)}
-    fastest = min(times, key=times.__getitem__)
-    passes = math.ceil(YARDSTICK_SECONDS / times[fastest])
-    return lambda: size * passes / sum(seconds(fastest) for _ in range(passes))
+    @property
+    def rate(self) -> float:
+        """Return the mean rate of the yardstick."""
+        return (self.before + self.after) / 2
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Kept repeats: for each work seconds a call, and the yardstick's rate."""
+    """Kept repeats: for each work the seconds of a call, and the yardstick's rate."""
 
     repeats: list[list[tuple[float, float]]]
     tried: int
 
     def shares(self, amount: float) -> list[float]:
-        """`amount` (flops or bytes) of the work / its time / the yardstick's rate."""
+        """Return `amount` (flops or bytes) over time and the yardstick's rate."""
         return [amount / (seconds * rate) for [(seconds, rate)] in self.repeats]
 
     def ratios(self) -> list[float]:
-        """Time of the first work over time of the second, at the same clock."""
+        """Return the times of the first work over those of the second."""
         products = [[seconds * rate for seconds, rate in row] for row in self.repeats]
         return [first / second for first, second in products]
 
     def seconds(self) -> float | None:
-        """Median seconds of a call of the first work."""
+        """Return the median seconds of a call of the first work."""
         if not self.repeats:
             return None
         return statistics.median(repeat[0][0] for repeat in self.repeats)
@@ -171,13 +136,43 @@ class Timing:
 def seconds_of(
     work: Work, calls: int, clock: Clock = thread_time, pause: float = 0.0
 ) -> float:
-    """Seconds of one of several calls, after a pause."""
+    """Return the seconds of one of several calls, after a pause."""
     if pause:
         sleep(pause)
     start = clock()
     for _ in range(calls):
         work()
     return (clock() - start) / calls
+
+
+def rounds(
+    works: Mapping[str, Work],
+    calls: Mapping[str, int],
+    yardstick: Yardstick,
+    clock: Clock = thread_time,
+    pause: float = 0.0,
+    rest: float = 0.0,
+) -> Iterator[dict[str, Sample]]:
+    """Time every work once in each round, between two readings of the yardstick.
+
+    Each second round has the opposite order. A work that the caller takes out of
+    `works` is left out from then on. Each call comes after `pause` idle seconds. With a
+    `rest`, a call that is not timed wakes the threads of a work first, and the
+    yardstick waits so many seconds until they sleep again.
+    """
+    order, last = [*works], yardstick()
+    while True:
+        found = {}
+        for name in [name for name in order if name in works]:
+            if rest:
+                works[name]()
+            seconds = seconds_of(works[name], calls[name], clock, pause)
+            if rest:
+                sleep(rest)
+            before, last = last, yardstick()
+            found[name] = Sample(seconds, before, last)
+        yield found
+        order.reverse()
 
 
 def interleave(
@@ -187,28 +182,25 @@ def interleave(
     clock: Clock = thread_time,
     pause: float = 0.0,
 ) -> Timing:
-    """Time every work between two readings of the yardstick.
+    """Time the works in rounds until `wanted` are kept, or four times as many tried.
 
-    Ends when `wanted` repeats are kept, or four times as many were tried. With a
-    `pause` each call comes after so many idle seconds.
+    A round is kept where no two readings of the yardstick in it differ by more than
+    YARDSTICK_SPREAD. With a `pause` each call comes after so many idle seconds.
     """
-    calls = []
-    for work in works:
+    named, calls = {str(n): work for n, work in enumerate(works)}, {}
+    for name, work in named.items():
         work()
         several = math.ceil(WORK_SECONDS / max(seconds_of(work, 1, clock), 1e-7))
-        calls.append(1 if pause else several)
+        calls[name] = 1 if pause else several
     repeats: list[list[tuple[float, float]]] = []
-    tried, last = 0, yardstick()
-    while len(repeats) < wanted and tried < 4 * wanted:
+    tried = 0
+    for found in rounds(named, calls, yardstick, clock, pause):
         tried += 1
-        rates, times = [last], []
-        for work, count in zip(works, calls, strict=True):
-            times.append(seconds_of(work, count, clock, pause))
-            rates.append(yardstick())
-        last = rates[-1]
+        rates = [rate for x in found.values() for rate in (x.before, x.after)]
         if max(rates) - min(rates) <= YARDSTICK_SPREAD * max(rates):
-            around = [(a + b) / 2 for a, b in pairwise(rates)]
-            repeats.append(list(zip(times, around, strict=True)))
+            repeats.append([(found[n].seconds, found[n].rate) for n in named])
+        if len(repeats) == wanted or tried == 4 * wanted:
+            break
     return Timing(repeats, tried)
 
 
@@ -218,7 +210,7 @@ def check_error(
     what: str,
     limits: dict[str, float] = ERROR_LIMIT,
 ) -> float:
-    """Normwise error of `result`; a result too wrong to be timed ends the program."""
+    """Return the normwise error of `result`; one above the limit ends the program."""
     limit = limits[result.dtype.name]
     error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
     if not error <= limit:

@@ -1,10 +1,10 @@
-"""Speed of every scheme of the demo's table against its NumPy form.
+"""``python -m relpos bench``: the speed of every scheme against its NumPy form.
 
 Each row is the time of the NumPy form, which stores every score, over the time of
-relpos, one thread each, both within one repeat. Before it is timed a scheme is held
-against its definition, output and gradients, at the small size and the limits of the
-demo, and against the NumPy form at the size that is timed. Rows named `backward` are
-forward and backward together over the forward.
+relpos, one thread each, both within one repeat. Before a scheme is timed, its output
+and gradients are compared with its definition, at the small size and the limits of the
+demo, and its output with the NumPy form at the size that is timed. Rows named
+`backward` are forward and backward together over the forward.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from relpos._catalogue.rows import ROWS
 # What the NumPy forms may differ by: their float32 phases alone are off by 1e-4 at the
 # last of these positions.
 NUMPY_LIMIT = {"float32": 1e-4}
-
-
-#: Never slower than what everybody writes.
+#: relpos is not slower than the expression that everybody writes.
 TARGETS = {"naive: index": 1.0, "naive: normalized index": 1.0, "learned table": 1.0}
 
 
 def check(row: Row, label: str) -> float:
-    """Largest float32 error by the definition; one too large ends the program."""
+    """Return the largest float32 error; one above its limit ends the program."""
     found = [(errors(row), row.limits)]
     if row.gradients is not None:
         found.append((gradient_errors(row), row.gradients.limits))
@@ -46,7 +44,7 @@ def check(row: Row, label: str) -> float:
 def scheme_row(
     label: str, row: Row, forms: tuple[str, str], unit: str, length: int, repeats: int
 ) -> table.Row:
-    """Time of the first form over that of the second."""
+    """Measure the time of the first form over that of the second."""
     error = check(row, label)
     inputs = row.inputs(np.float32, **{**LARGE, "length": length})
     first, second = (bound(row, form, inputs) for form in forms)
@@ -54,18 +52,11 @@ def scheme_row(
         harness.check_error(second(), first(), label, NUMPY_LIMIT)
     yardstick = harness.fma_yardstick(_core.isa, "float32")
     timing = harness.interleave([first, second], yardstick, repeats)
-    return table.Row(
-        label,
-        unit,
-        timing.ratios(),
-        timing.tried,
-        TARGETS.get(label),
-        seconds=timing.seconds(),
-        error=error,
-    )
+    return table.Row.of_ratios(label, unit, timing, error, TARGETS.get(label))
 
 
 def make_plan(isas: list[str], full: bool) -> table.Plan:
+    """Return every row as (label, function that measures it)."""
     length, repeats = (1024, 7) if full else (256, 3)
     plan: table.Plan = []
     for row in ROWS:
@@ -76,3 +67,6 @@ def make_plan(isas: list[str], full: bool) -> table.Plan:
             measure = partial(scheme_row, label, row, forms, unit, length, repeats)
             plan.append((label, measure))
     return plan
+
+
+TABLES = {"schemes": table.Table("every scheme over its NumPy form", make_plan)}

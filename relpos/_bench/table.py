@@ -1,24 +1,24 @@
-"""What a table of figures is made of: rows, their verdicts, facts of the machine."""
+"""Tables of figures: rows and their verdicts, facts of the machine, the command."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import relpos
 from relpos import _core
 from relpos._bench import harness
-
-__all__ = ["Plan", "Row", "cpu_name", "facts", "run", "summary", "write"]
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,26 @@ class Row:
     error: float | None = None
 
     @classmethod
-    def of_peak(
-        cls, label: str, timing: harness.Timing, flops: float, error: float
+    def of_ratios(
+        cls,
+        label: str,
+        unit: str,
+        timing: harness.Timing,
+        error: float,
+        target: float | None = None,
+        at_most: bool = False,
     ) -> Row:
-        """A fraction of the core's multiply-add peak."""
+        """Make a row of the times of the first work over those of the second."""
         return cls(
             label,
-            "of FMA peak",
-            timing.shares(flops),
+            unit,
+            timing.ratios(),
             timing.tried,
+            target,
+            at_most,
             seconds=timing.seconds(),
-            flops=flops,
             error=error,
         )
-
-    def aimed_at(self, target: float | None, at_most: bool = False) -> Row:
-        """The same row with a target."""
-        return replace(self, target=target, at_most=at_most)
 
     @property
     def figure(self) -> float | None:
@@ -91,7 +94,7 @@ class Row:
         return " ".join(cells).rstrip()
 
     def record(self) -> dict[str, Any]:
-        """What the JSON file says of the row."""
+        """Return the row as the JSON file has it."""
         return asdict(self) | {"figure": self.figure, "verdict": self.verdict}
 
 
@@ -102,7 +105,7 @@ HEADER = (
 
 
 def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, Any]:
-    """The machine and what was built for it, with the multiply-add rate of one core."""
+    """Return facts of the machine and the build, and the rate of multiply-adds."""
     peaks = {}
     for isa in isas:
         for dtype in dtypes:
@@ -122,7 +125,7 @@ def facts(isas: Sequence[str], dtypes: Sequence[str], cores: int) -> dict[str, A
 
 
 def cpu_name() -> str:
-    """The processor's name, family and model where the system tells them."""
+    """Return the processor's name, family and model, where the system has them."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -137,7 +140,15 @@ def cpu_name() -> str:
 Plan = list[tuple[str, Callable[[], Row]]]
 
 
-def run(plan: Plan, pattern: str) -> list[Row]:
+class Table(NamedTuple):
+    """A table: its title, its rows, and True where its calls may use all threads."""
+
+    about: str
+    make_plan: Callable[[list[str], bool], Plan]
+    as_usual: bool = False
+
+
+def measured(plan: Plan, pattern: str) -> list[Row]:
     """Measure the rows whose label matches, and print each."""
     print(HEADER)
     rows = []
@@ -149,13 +160,41 @@ def run(plan: Plan, pattern: str) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many rows reached their targets."""
+    """Return how many rows reached their targets."""
     verdicts = [row.verdict for row in rows if row.target is not None]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("PASS", "short", "noisy"))
     return f"{len(rows)} rows, {len(verdicts)} with a target: {counts}"
 
 
-def write(path: Path, about: dict[str, Any], rows: Sequence[Row]) -> None:
-    """Write all that is known of the rows as one JSON object."""
-    document = {"facts": about, "rows": [row.record() for row in rows]}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def add_options(
+    parser: argparse._ActionsContainer, tables: Mapping[str, Table]
+) -> None:
+    """Add the options of a command that prints tables."""
+    add = parser.add_argument
+    listed = ", ".join(tables)
+    # argparse compares the empty list, too, with the choices
+    add("tables", nargs="*", choices=[[], *tables], metavar="TABLE", help=listed)
+    add("--full", action="store_true", help="all sizes, more repeats (minutes)")
+    add("--rows", default="", metavar="REGEX", help="only rows that match")
+    isa = "instruction set, repeatable; default: the best, and AVX2"
+    add("--isa", action="append", choices=sorted(_core.by_isa), help=isa)
+
+
+def run(chosen: Mapping[str, Table], options: argparse.Namespace) -> None:
+    """Print the chosen tables, and write their rows where a file is given."""
+    harness.use_blas_threads()
+    best = [_core.isa, *(["avx2"] if _core.isa == "avx512" else [])]
+    isas = options.isa or best
+    about = facts(isas, ("float32", "float64"), min(2, relpos.get_num_threads()))
+    for name, value in about.items():
+        print(f"{name}: {value}")
+    rows = []
+    for name, table in chosen.items():
+        print(f"\n{name}: {table.about}")
+        with nullcontext() if table.as_usual else relpos.threads(1):
+            rows += measured(table.make_plan(isas, options.full), options.rows)
+    print(summary(rows))
+    if options.json is not None:
+        document = {"facts": about, "rows": [row.record() for row in rows]}
+        text = json.dumps(document, indent=1)
+        options.json.write_text(text + "\n", encoding="utf-8")

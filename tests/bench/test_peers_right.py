@@ -5,19 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
-sys.path.append(str(ROOT))
-
-from benchmarks.case import make_case, problem_of  # noqa: E402
-from benchmarks.peers import PEERS, Skipped  # noqa: E402
-from relpos import reference  # noqa: E402
+from benchmarks.peers import PEERS, Skipped
+from benchmarks.problems import make_case, problem_of
+from relpos import reference
 
 #: Of a result's error over its size, or over a tenth of what numbers of order 1
 #: would have: with a single key gradients of weights are rounding errors of 0.

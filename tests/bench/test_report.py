@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
-sys.path.append(str(ROOT))
-
-from benchmarks import (  # noqa: E402
+from benchmarks import (
     __main__,
     compare,
     goals,
@@ -22,9 +15,10 @@ from benchmarks import (  # noqa: E402
     readme,
     report,
 )
-from benchmarks.results import MEASURED, Results  # noqa: E402
-from benchmarks.rows import Spec  # noqa: E402
-from relpos._bench import price, table  # noqa: E402
+from benchmarks.results import MEASURED, Results
+from benchmarks.rows import Spec
+from benchmarks.tables import price
+from benchmarks.timing import Row
 
 
 def entrant(name, share, ready_made=False):
@@ -188,7 +182,7 @@ def test_the_readme_s_table_has_a_column_for_each_cpu(results, tmp_path):
 
 
 def test_the_readme_is_written_from_what_is_stored():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (MEASURED.parents[1] / "README.md").read_text(encoding="utf-8")
     assert 0 < text.index(readme.BEGIN) < text.index(readme.END)
     (path,) = MEASURED.glob("*.json")
     assert readme.with_lines(text, Results.read(path)) == text
@@ -239,7 +233,7 @@ def test_prices_are_measured_and_kept_as_they_come(monkeypatch, tmp_path, capsys
 
     def measure(self, isa, repeats):
         measured.append(self.label)
-        return table.Row(self.label, "x", [1.2, 1.1, 1.3], 4, seconds=0.01, error=1e-7)
+        return Row(self.label, "x", [1.2, 1.1, 1.3], 4, seconds=0.01, error=1e-7)
 
     monkeypatch.setattr(price.Price, "measure", measure)
     run = ["--prices", "--json", str(tmp_path / "a.json")]
@@ -253,7 +247,7 @@ def test_prices_are_measured_and_kept_as_they_come(monkeypatch, tmp_path, capsys
     assert __main__.main([*run, "--missing"]) == 0
     assert measured == [first.label, second.label, first.label]
     monkeypatch.setattr(
-        price.Price, "measure", lambda self, isa, n: table.Row(self.label, "x", [], 12)
+        price.Price, "measure", lambda self, isa, n: Row(self.label, "x", [], 12)
     )
     assert __main__.main(run) == 0
     assert "no repeat was kept" in capsys.readouterr().out

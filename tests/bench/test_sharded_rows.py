@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("dask.array")
 
-ROOT = Path(__file__).resolve().parents[2]
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
-sys.path.append(str(ROOT))
-
-from benchmarks import sharded as page  # noqa: E402
+from benchmarks import sharded as page
 
 CUTS = [(1, 40), (2, 16)]
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-
-ROOT = Path(__file__).resolve().parents[2]
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("no benchmarks beside tests/", allow_module_level=True)
-sys.path.append(str(ROOT))
 
 from benchmarks import transformers as page  # noqa: E402
 from benchmarks.layers import LAYERS, WAYS, caught  # noqa: E402

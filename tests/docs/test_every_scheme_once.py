@@ -17,7 +17,6 @@ from oracle_gradients import NAMES
 
 import relpos
 from relpos import data, nn, recipes, reference
-from relpos._bench.problems import SCHEMES as TIMED, WAYS
 from relpos._catalogue.row import NO_TABLES
 from relpos._catalogue.rows import PAIRS_ROW, ROWS
 from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
@@ -117,10 +116,6 @@ def recipes_that_the_functions_leave_out(schemes):
     return {name for name in whole if not re.search(rf"\b{words[name]}\b", page)}
 
 
-def labels_of_benchmarks_that_name_no_scheme(schemes):
-    return {*TIMED} - {*names_of(schemes)}
-
-
 def without(name):
     return [scheme for scheme in SCHEMES if scheme.name != name]
 
@@ -140,7 +135,6 @@ CHECKS = {
     functions_of_another_family_in_the_overview: without("alibi"),
     operands_that_no_random_problem_has: one_more(operands=("rel_query",)),
     recipes_that_the_functions_leave_out: one_more(functions=("recipes.longformer",)),
-    labels_of_benchmarks_that_name_no_scheme: without("fire_attention"),
 }
 NEEDS_SOURCES = {recipes_that_the_functions_leave_out}
 
@@ -175,18 +169,3 @@ def test_names_and_synonyms_are_found():
     assert scheme_called("music").name == "relative_global_attention"
     with pytest.raises(KeyError, match="waltz"):
         scheme_called("waltz")
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", TIMED)
-def test_benchmarks_hold_their_problems_to_the_definitions(name, way, is_causal):
-    """`prepared` ends the program where a result is wrong."""
-    if name == "fire" and way != "forward":
-        pytest.skip("FIRE is timed forward only")
-    scheme = TIMED[name]
-    problem = scheme.build(24, "float32", is_causal, heads=2)
-    call, error = problem.prepared(way, 1, name)
-    call()
-    assert 0 < error < 1e-6
-    assert scheme.flops(problem, way) > 0

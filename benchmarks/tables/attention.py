@@ -1,4 +1,4 @@
-"""Fused attention on one core, as a fraction of its multiply-add peak.
+"""Fused attention: fractions of a core's multiply-add peak; several threads over one.
 
 8 heads of size 64, one batch item and float32 unless a row says otherwise, through the
 Python functions, tables and packing included: plain, music (relative_global_attention),
@@ -14,20 +14,18 @@ for each query and row of its tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from time import thread_time
+from statistics import median
+from time import perf_counter, thread_time
 from typing import Any
 
-from relpos import _core
-from relpos._bench import harness
-from relpos._bench.problems import DIM, DIRECTIONS, SCHEMES, Problem
-from relpos._bench.table import Plan, Row
-from relpos._settings import use_isa
+import relpos
+from benchmarks import timing
+from benchmarks.problems import DIM, DIRECTIONS, SCHEMES, Problem
+from benchmarks.timing import Plan, Row
 
-__all__ = ["make_plan", "measure_shares"]
-
-#: What this project set itself: fractions of the peak of an instruction set by length.
+#: Goals: fractions of the peak of an instruction set by length.
 FRACTIONS: dict[tuple[str, str, str], dict[int, float]] = {
     ("forward", "music", "both"): {512: 0.81, 1024: 0.84, 2048: 0.86},
     ("forward", "music", "causal"): {1024: 0.79, 2048: 0.82},
@@ -64,7 +62,7 @@ LENGTH = 1024
 
 @dataclass(frozen=True)
 class Size:
-    """What a row is measured at."""
+    """Sizes that a row is measured at."""
 
     length: int = LENGTH
     heads: int = 8
@@ -73,7 +71,7 @@ class Size:
     dtype: str = "float32"
 
     def problem(self, name: str, direction: str) -> Problem:
-        """A problem of a scheme."""
+        """Make a problem of a scheme."""
         return SCHEMES[name].build(
             self.length,
             self.dtype,
@@ -87,34 +85,47 @@ class Size:
 Key = tuple[str, str, str]  # way, scheme, direction
 
 
-def measure_shares(
+def of_peak(
+    label: str,
+    timed: timing.Timing,
+    flops: float,
+    error: float,
+    target: float | None = None,
+) -> Row:
+    """Make a row of fractions of the multiply-add peak."""
+    return Row(
+        label,
+        "of FMA peak",
+        timed.shares(flops),
+        timed.tried,
+        target,
+        seconds=timed.seconds(),
+        flops=flops,
+        error=error,
+    )
+
+
+def share_row(
+    label: str,
     key: Key,
     size: Size,
     isa: str,
+    target: float | None,
     repeats: int,
-    label: str,
     *,
     threads: int = 1,
-    clock: harness.Clock = thread_time,
+    clock: timing.Clock = thread_time,
     pause: float = 0.0,
-) -> tuple[Row, harness.Timing]:
-    """A row of fractions of the peak of `threads` cores, and how it was timed."""
+) -> Row:
+    """Measure fractions of the peak of `threads` cores."""
     way, name, direction = key
     problem = size.problem(name, direction)
     flops = SCHEMES[name].flops(problem, way)
-    with use_isa(isa):
+    with timing.use_isa(isa):
         call, error = problem.prepared(way, threads, label)
-        yardstick = harness.fma_yardstick(isa, size.dtype, threads, clock)
-        timing = harness.interleave([call], yardstick, repeats, clock, pause)
-    return Row.of_peak(label, timing, flops, error), timing
-
-
-def fraction_row(
-    label: str, key: Key, size: Size, isa: str, target: float | None, repeats: int
-) -> Row:
-    """Fraction of one core's peak."""
-    row, _ = measure_shares(key, size, isa, repeats, label)
-    return row.aimed_at(target)
+        yardstick = timing.fma_yardstick(isa, size.dtype, threads, clock)
+        timed = timing.interleave([call], yardstick, repeats, clock, pause)
+    return of_peak(label, timed, flops, error, target)
 
 
 def rate_row(
@@ -124,32 +135,32 @@ def rate_row(
     target: float,
     repeats: int,
 ) -> Row:
-    """Rate of the first of two works over that of the second, at LONG_BASE."""
+    """Measure the rate of the first of two works over that of the second."""
     calls, flops, errors = [], [], []
-    with use_isa(isa):
+    with timing.use_isa(isa):
         for (way, name, direction), size in works:
             problem = size.problem(name, direction)
             call, error = problem.prepared(way, 1, label)
             calls.append(call)
             flops.append(SCHEMES[name].flops(problem, way))
             errors.append(error)
-        yardstick = harness.fma_yardstick(isa, "float32")
-        timing = harness.interleave(calls, yardstick, repeats)
+        yardstick = timing.fma_yardstick(isa, "float32")
+        timed = timing.interleave(calls, yardstick, repeats)
     more = flops[0] / flops[1]
     return Row(
         label,
         f"of the rate at {LONG_BASE}",
-        [more / ratio for ratio in timing.ratios()],
-        timing.tried,
+        [more / ratio for ratio in timed.ratios()],
+        timed.tried,
         target,
-        seconds=timing.seconds(),
+        seconds=timed.seconds(),
         flops=flops[0],
         error=errors[0],
     )
 
 
 class Rows:
-    """A plan in the making."""
+    """A plan to which rows are added."""
 
     def __init__(self, full: bool) -> None:
         self.plan: Plan = []
@@ -160,27 +171,27 @@ class Rows:
         self.plan.append((label, partial(measure, label, *arguments, repeats=repeats)))
 
     def fractions(self, isa: str) -> None:
-        """The grid of one instruction set, each on its own peak."""
+        """Add the grid of one instruction set, each on its own peak."""
         for key, targets in FRACTIONS.items():
             for length, target in targets.items():
                 if self.full or length == LENGTH:
                     label = f"{' '.join(key)} L={length} {isa}"
-                    self.add(label, fraction_row, key, Size(length), isa, target)
+                    self.add(label, share_row, key, Size(length), isa, target)
 
     def other_sizes(self, isa: str) -> None:
-        """Short, ragged and long sequences, other heads, float64."""
+        """Add short, ragged and long sequences, other heads, float64."""
         for name in LONG_TABLES:
             key = "forward", name, "both"
             for length, target in SHORT.items():
                 label = f"{' '.join(key)} L={length} {isa}"
-                self.add(label, fraction_row, key, Size(length), isa, target)
+                self.add(label, share_row, key, Size(length), isa, target)
             for way in ("forward", "backward"):
                 key = way, name, "both"
                 for what, (fields, less) in OTHER_SIZES.items():
                     label = f"{' '.join(key)} {what} {isa}"
                     target = round(FRACTIONS[key][LENGTH] - less, 2)
                     size = Size(**fields)
-                    self.add(label, fraction_row, key, size, isa, target)
+                    self.add(label, share_row, key, size, isa, target)
                 for length, target in LONG.items():
                     works = [(key, Size(n, heads=1)) for n in (length, LONG_BASE)]
                     label = f"{' '.join(key)} L={length} H=1 {isa}"
@@ -188,7 +199,7 @@ class Rows:
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Every row as (label, function that measures it), best instruction set first."""
+    """Return the rows as (label, function that measures), best kernels first."""
     rows = Rows(full)
     for isa in isas:
         rows.fractions(isa)
@@ -197,6 +208,65 @@ def make_plan(isas: list[str], full: bool) -> Plan:
     return rows.plan
 
 
-def default_isas() -> list[str]:
-    """The best, and AVX2 beside AVX-512."""
-    return [_core.isa, *(["avx2"] if _core.isa == "avx512" else [])]
+# ---- threads ----------------------------------------------------------------------
+
+#: Each of two threads over one alone, by heads of all items together.
+TWO_THREADS = {8: 0.95, 1: 0.90}
+MORE_THREADS = (4, 8, 16)
+MORE_HEADS = {1: (1, 1), 8: (1, 8), 64: (8, 8)}  # to items and heads
+PAUSE = 0.02
+
+
+def scaling_row(
+    label: str,
+    key: Key,
+    size: Size,
+    isa: str,
+    threads: int,
+    pause: float,
+    target: float | None,
+    repeats: int,
+) -> Row:
+    """Measure the rate of each thread over that of one alone."""
+    shared = label, key, size, isa, target, repeats
+    alone = share_row(*shared, clock=perf_counter)
+    row = share_row(*shared, threads=threads, clock=perf_counter, pause=pause)
+    shares = row.figures if alone.figures else []
+    figures = [share / median(alone.figures) for share in shares]
+    return replace(row, unit="of one thread", figures=figures)
+
+
+def make_threads_plan(isas: list[str], full: bool) -> Plan:
+    """Return rows of two threads, and of more where the machine has them.
+
+    Threads are timed by the clock on the wall and need as many idle cores. Rows `after
+    a pause` call after 20 ms without work, when the workers are asleep.
+    """
+    isa, repeats = isas[0], 15 if full else 5
+    plan: Plan = []
+    cores = relpos.get_num_threads()
+
+    def add(
+        key: Key,
+        size: Size,
+        threads: int,
+        pause: float = 0.0,
+        target: float | None = None,
+    ) -> None:
+        label = f"{threads} threads {' '.join(key)} BH={size.batch * size.heads}"
+        label += " after a pause" if pause else ""
+        arguments = label, key, size, isa, threads, pause, target, repeats
+        plan.append((label, partial(scaling_row, *arguments)))
+
+    for heads, target in TWO_THREADS.items() if cores > 1 else ():
+        for way in ("forward", "backward"):
+            for name in ("music", "xl", "plain") if full else ("music",):
+                for direction in DIRECTIONS:
+                    for pause in (0.0, PAUSE):
+                        key = way, name, direction
+                        add(key, Size(heads=heads), 2, pause, target)
+    for threads in (n for n in MORE_THREADS if n <= cores):
+        for batch, heads in MORE_HEADS.values():
+            for way in ("forward", "backward"):
+                add((way, "music", "both"), Size(heads=heads, batch=batch), threads)
+    return plan

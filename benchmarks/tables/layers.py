@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from relpos import _core, nn, reference
-from relpos._bench import harness
-from relpos._bench.harness import Array
-from relpos._bench.table import Plan, Row
+from benchmarks import timing
+from benchmarks.problems import GRADIENT_LIMIT
+from benchmarks.tables.attention import of_peak
+from benchmarks.timing import BEST_ISA, Array, Plan, Row
+from relpos import nn, reference
 
 SHAPES = ((8, 100, 768, 12), (4, 256, 512, 8))  # batch, length, width, heads
 SHAW_K = 16
@@ -27,7 +28,7 @@ SHAW_K = 16
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, and its attention as `relpos.reference` has it.
+    """A layer and its attention, as `relpos.reference` has it.
 
     `projections` are the names of the Linears of query, key and value, and of that of
     the output or None; `flops` those of the attention, forward and backward.
@@ -40,16 +41,16 @@ class Case:
     flops: tuple[float, float]
 
     def weight(self, name: str) -> Array:
-        """The weight of a Linear in float64."""
+        """Return the weight of a Linear in float64."""
         weight: Array = getattr(self.layer, name).weight.data.astype(np.float64)
         return weight
 
     def split(self, x: Array) -> Array:
-        """(L, E) -> (H, L, D)."""
+        """Split into heads: (L, E) -> (H, L, D)."""
         return x.reshape(len(x), self.heads, -1).swapaxes(0, 1)
 
     def expected(self, x: Array, grad: Array) -> tuple[Array, ...]:
-        """Output and gradient of one item (L, E)."""
+        """Return the output and the gradient of one item (L, E)."""
         *names, last = self.projections
         biases = [getattr(self.layer, name).bias.data for name in names]
         heads: list[Any] = [
@@ -67,11 +68,12 @@ class Case:
 
 
 def join(x: Array) -> Array:
-    """(H, L, D) -> (L, E)."""
+    """Join heads: (H, L, D) -> (L, E)."""
     return x.swapaxes(0, 1).reshape(x.shape[1], -1)
 
 
 def music(batch: int, length: int, width: int, heads: int) -> Case:
+    """Make the Music Transformer's layer."""
     layer = nn.RelativeGlobalAttention(width, heads, length, dropout=0.0, rng=0)
     table = layer.Er.data.astype(np.float64)
     attention = {
@@ -86,6 +88,7 @@ def music(batch: int, length: int, width: int, heads: int) -> Case:
 
 
 def shaw(batch: int, length: int, width: int, heads: int) -> Case:
+    """Make Shaw's layer."""
     layer: Any = nn.ShawAttention(width, heads, SHAW_K, rng=0)
     tables = {
         name: getattr(layer, name).weight.data.astype(np.float64)
@@ -99,28 +102,27 @@ def shaw(batch: int, length: int, width: int, heads: int) -> Case:
 def layer_row(
     label: str, build: Any, shape: tuple[int, ...], backward: bool, repeats: int
 ) -> Row:
-    """Forward, or backward of one forward."""
+    """Measure forward, or the backward of one forward."""
     case, rng = build(*shape), np.random.default_rng(1)
     batch, length, width, _ = shape
     x, grad = rng.standard_normal((2, batch, length, width), dtype=np.float32)
     out, grad_x = case.layer(x), case.layer.backward(grad)
     wanted = case.expected(x[0].astype(np.float64), grad[0].astype(np.float64))
     error = max(
-        harness.check_error(got[0], want, label, harness.GRADIENT_LIMIT)
+        timing.check_error(got[0], want, label, GRADIENT_LIMIT)
         for got, want in zip((out, grad_x), wanted, strict=True)
     )
     work = partial(case.layer.backward, grad) if backward else partial(case.layer, x)
-    timing = harness.interleave(
-        [work], harness.fma_yardstick(_core.isa, "float32"), repeats
-    )
+    yardstick = timing.fma_yardstick(BEST_ISA, "float32")
+    timed = timing.interleave([work], yardstick, repeats)
     count = 4 - case.projections.count(None)
     products = 2 * count * batch * length * width**2 * (2 if backward else 1)
     flops = products + case.flops[backward]
-    return Row.of_peak(label, timing, flops, error)
+    return of_peak(label, timed, flops, error)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Every row as (label, function that measures it)."""
+    """Return every row as (label, function that measures it)."""
     plan: Plan = []
     for name, build in {"music": music, "shaw k=16": shaw}.items():
         for shape in SHAPES:

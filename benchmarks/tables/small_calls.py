@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 import relpos
-from relpos._bench import harness, table
+from benchmarks import timing
+from benchmarks.problems import GRADIENT_LIMIT
 from relpos._catalogue.row import Inputs, Row, cast, draw
 from relpos._catalogue.rows import ROWS
 
@@ -46,27 +47,27 @@ PARTS = 5  # of the batches: each gives its best, the figure is their median
 
 
 def inputs_of(row: Row) -> Inputs:
-    """A scheme's inputs; query, key and value with one batch axis."""
+    """Return a scheme's inputs; query, key and value with one batch axis."""
     made = row.inputs(np.float32, **SIZE)
     tokens = {"query", "key", "value"} & made.keys()
     return made | {name: made[name][None] for name in tokens}
 
 
 def exactly(inputs: Inputs) -> Inputs:
-    """What a definition takes."""
+    """Return the inputs of a definition."""
     given = {name: x for name, x in inputs.items() if name != "dtype"}
     return cast(given, np.float64)
 
 
 def best_row(
     label: str, call: Callable[[], object], error: float, batches: int
-) -> table.Row:
-    """The least time of a call."""
+) -> timing.Row:
+    """Measure the least time of a call."""
     best = [
-        min(harness.seconds_of(call, CALLS) for _ in range(batches))
+        min(timing.seconds_of(call, CALLS) for _ in range(batches))
         for _ in range(PARTS)
     ]
-    return table.Row(
+    return timing.Row(
         label,
         "us",
         [seconds * 1e6 for seconds in best],
@@ -78,52 +79,52 @@ def best_row(
     )
 
 
-def forward_row(label: str, row: Row, batches: int) -> table.Row:
-    """One call."""
+def forward_row(label: str, row: Row, batches: int) -> timing.Row:
+    """Measure one call."""
     inputs = inputs_of(row)
     call = partial(row.relpos, **inputs)
-    error = harness.check_error(call(), row.reference(**exactly(inputs)), label)
+    error = timing.check_error(call(), row.reference(**exactly(inputs)), label)
     return best_row(label, call, error, batches)
 
 
-def over_attention_row(label: str, row: Row, batches: int) -> table.Row:
-    """How much longer than `attention`: the difference of the least times."""
+def over_attention_row(label: str, row: Row, batches: int) -> timing.Row:
+    """Measure the difference of the least times of a scheme and of `attention`."""
     inputs = inputs_of(row)
     own = partial(row.relpos, **inputs)
     plain = partial(relpos.attention, **inputs, **SETTINGS[row.scheme](inputs))
-    error = harness.check_error(own(), plain().astype(np.float64), label)
+    error = timing.check_error(own(), plain().astype(np.float64), label)
     more = []
     for _ in range(PARTS):
         pairs = [
-            [harness.seconds_of(call, CALLS) for call in (own, plain)]
+            [timing.seconds_of(call, CALLS) for call in (own, plain)]
             for _ in range(batches)
         ]
         least = np.min(pairs, axis=0)
         more.append(float(least[0] - least[1]) * 1e6)
-    return table.Row(
+    return timing.Row(
         label, "us", more, PARTS, OVER_ATTENTION, at_most=True, error=error
     )
 
 
-def both_row(label: str, row: Row, batches: int) -> table.Row:
-    """A call and its backward."""
+def both_row(label: str, row: Row, batches: int) -> timing.Row:
+    """Measure a call and its backward."""
     gradients: Any = row.gradients
     inputs = inputs_of(row)
     shape = row.relpos(**inputs).shape
     grad_out = draw(np.random.default_rng(1), np.float32, *shape)
     call = partial(gradients.relpos, grad_out, **inputs)
     wanted = gradients.reference(grad_out.astype(np.float64), **exactly(inputs))
-    got, limits = call(), harness.GRADIENT_LIMIT
+    got, limits = call(), GRADIENT_LIMIT
     error = max(
-        harness.check_error(got[name], wanted[name], f"{label}, {name}", limits)
+        timing.check_error(got[name], wanted[name], f"{label}, {name}", limits)
         for name in wanted
     )
     return best_row(label, call, error, batches)
 
 
-def make_plan(isas: list[str], full: bool) -> table.Plan:
-    """Every row as (label, function that measures it)."""
-    plan: table.Plan = []
+def make_plan(isas: list[str], full: bool) -> timing.Plan:
+    """Return every row as (label, function that measures it)."""
+    plan: timing.Plan = []
     batches = 100 if full else 10
     for row in ROWS:
         plan.append((row.name, partial(forward_row, row.name, row, batches)))

@@ -1,9 +1,9 @@
-"""The attention calls that the benchmarks time, and how their results are checked."""
+"""The attention calls that are timed, and the checks of their results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,19 +11,26 @@ from typing import Any
 import numpy as np
 
 import relpos
+from benchmarks.timing import Array, check_error
 from relpos import reference
 from relpos._attention.operands import OPERANDS
-from relpos._bench import harness
-from relpos._bench.harness import Array
-from relpos._catalogue.row import CLIP, arguments_of
-from relpos._catalogue.rows import ROWS
+from relpos._catalogue.row import (
+    CLIP,
+    Inputs as Inputs,
+    arguments_of,
+    cast as cast,
+    draw as draw,
+)
+from relpos._catalogue.rows import ROWS as ROWS
 from relpos._catalogue.schemes import scheme_called
-
-__all__ = ["DIRECTIONS", "SCHEMES", "WAYS", "Problem", "Scheme", "decode"]
 
 HEADS, DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}
 CHECKED_ROWS = 6
+#: Largest error of a gradient, over the norm of the expected one, that is worth timing.
+#: Those compared are of a few queries, whose terms cancel more than those of a whole
+#: sequence: up to 2e-6 here.
+GRADIENT_LIMIT = {"float32": 1e-5, "float64": 1e-13}
 
 
 @dataclass(frozen=True)
@@ -113,9 +120,7 @@ class Problem:
         expect = getattr(reference, self.function)
         rows = self.rows()
         expected = [expect(**self.of_row(int(row))) for row in rows]
-        return harness.check_error(
-            out[..., rows, :], np.concatenate(expected, axis=-2), what
-        )
+        return check_error(out[..., rows, :], np.concatenate(expected, axis=-2), what)
 
     def check_backward(self, threads: int, grad_out: Array, what: str) -> float:
         """Largest error of a gradient by the reference.
@@ -145,7 +150,7 @@ class Problem:
                 whole = dense[name].take(rows, axis)
                 pairs[name] = whole, np.concatenate(found, axis)
         return max(
-            harness.check_error(*pair, f"{what}, {name}", harness.GRADIENT_LIMIT)
+            check_error(*pair, f"{what}, {name}", GRADIENT_LIMIT)
             for name, pair in pairs.items()
         )
 
@@ -230,6 +235,11 @@ class Scheme:
     rows: int = 0
     tables: Callable[..., dict[str, Array]] = drawn
 
+    @property
+    def call(self) -> str:
+        """Return the name of the function that is called."""
+        return scheme_called(self.name).call
+
     def build(
         self,
         length: int,
@@ -248,7 +258,7 @@ class Scheme:
             options["query_offset"] = length - queries
         sizes = {"batch": batch, "heads": heads, "dim": dim, "queries": queries}
         return Problem(
-            scheme_called(self.name).call,
+            self.call,
             {**tokens(length, dtype, **sizes), **made},  # type: ignore[arg-type]
             options,
             1 - length if self.products is LONG_TABLE_PRODUCTS else None,
@@ -284,3 +294,42 @@ def decode(
     name = "music" if with_table else "plain"
     scheme = replace(SCHEMES[name], tables=for_each_head)
     return scheme.build(length, "float32", True, batch=batch, queries=queries)
+
+
+# ---- what relpos and its peers are asked for -----------------------------------------
+
+#: A backward alone is relpos's only: what else a forward keeps for it differs too much.
+MODES = ("fwd", "bwd", "fwdbwd", "decode")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: `arrays` by the argument names of relpos's function of the scheme.
+
+    `scheme` is a name or synonym of the catalogue; `options` are further arguments, as
+    `query_offset` when decoding; `grad_out` is the gradient of the result.
+    """
+
+    scheme: str
+    is_causal: bool
+    arrays: dict[str, Array]
+    options: dict[str, Any]
+    grad_out: Array
+
+
+def problem_of(
+    scheme: str, is_causal: bool, shape: Sequence[int], mode: str, dtype: str
+) -> Problem:
+    """Make the call of a scheme and a mode."""
+    batch, heads, length, dim = shape
+    queries = 1 if mode == "decode" else None
+    return SCHEMES[scheme].build(
+        length, dtype, is_causal, heads, batch=batch, dim=dim, queries=queries
+    )
+
+
+def make_case(scheme: str, is_causal: bool, shape: Sequence[int], mode: str) -> Case:
+    """Make a case of float32 and shape (batch, heads, length, dim)."""
+    problem = problem_of(scheme, is_causal, shape, mode, "float32")
+    options = {n: x for n, x in problem.options.items() if n != "is_causal"}
+    return Case(scheme, is_causal, problem.arrays, options, problem.grad_out())

@@ -13,13 +13,9 @@ from typing import Any
 import numpy as np
 
 import relpos
-from relpos._bench import harness
-from relpos._bench.harness import Array
-from relpos._bench.problems import decode
-from relpos._bench.table import Plan, Row
-from relpos._settings import use_isa
-
-__all__ = ["make_plan"]
+from benchmarks import timing
+from benchmarks.problems import decode
+from benchmarks.timing import Array, Plan, Row
 
 #: Time of the NumPy loop over that of relpos, by batch and keys.
 NUMPY = {(1, 1024): 1.0, (8, 8192): 1.2, (1, 65536): 1.15}
@@ -31,9 +27,9 @@ QUERIES_LENGTH = 8192
 
 
 def loop_over_heads(query: Array, key: Array, value: Array) -> Array:
-    """What a short program does: two products with a vector for each item and head.
+    """Attend by two products with a vector for each item and head.
 
-    It leaves out the subtraction of the largest score, which these need not.
+    The largest score is not subtracted, which these numbers do not need.
     """
     out = np.empty_like(query)
     scaled = query / np.sqrt(np.float32(query.shape[-1]))
@@ -46,42 +42,35 @@ def loop_over_heads(query: Array, key: Array, value: Array) -> Array:
 def over_numpy_row(
     label: str, batch: int, length: int, target: float, isa: str, repeats: int
 ) -> Row:
-    """Time of the loop over the time of relpos."""
+    """Measure the time of the loop over the time of relpos."""
     problem = decode(length, batch=batch)
     loop = partial(loop_over_heads, **problem.arrays)
     call: Any = partial(getattr(relpos, problem.function), **problem.arrays)
-    with use_isa(isa), relpos.threads(1):
+    with timing.use_isa(isa), relpos.threads(1):
         error = problem.check(call(), label)
-        harness.check_error(loop(), call(), f"{label}, the loop")
+        timing.check_error(loop(), call(), f"{label}, the loop")
         read = [problem.arrays["key"], problem.arrays["value"]]
-        timing = harness.interleave([loop, call], harness.read_yardstick(read), repeats)
-    return Row(
-        label,
-        "NumPy / relpos",
-        timing.ratios(),
-        timing.tried,
-        target,
-        seconds=timing.seconds(),
-        error=error,
-    )
+        yardstick = timing.read_yardstick(read)
+        timed = timing.interleave([loop, call], yardstick, repeats)
+    return Row.of_ratios(label, "NumPy / relpos", timed, error, target)
 
 
 def read_row(
     label: str, length: int, with_table: bool, target: float, isa: str, repeats: int
 ) -> Row:
-    """Share of the rate at which this core only reads the same bytes."""
+    """Measure the share of the rate at which this core only reads the same bytes."""
     problem = decode(length, with_table=with_table)
     read = [x for name, x in problem.arrays.items() if name != "query"]
-    with use_isa(isa):
+    with timing.use_isa(isa):
         call, error = problem.prepared("forward", 1, label)
-        timing = harness.interleave([call], harness.read_yardstick(read), repeats)
+        timed = timing.interleave([call], timing.read_yardstick(read), repeats)
     return Row(
         label,
         "of read rate",
-        timing.shares(sum(array.nbytes for array in read)),
-        timing.tried,
+        timed.shares(sum(array.nbytes for array in read)),
+        timed.tried,
         target,
-        seconds=timing.seconds(),
+        seconds=timed.seconds(),
         error=error,
     )
 
@@ -89,29 +78,20 @@ def read_row(
 def queries_row(
     label: str, queries: int, with_table: bool, target: float, isa: str, repeats: int
 ) -> Row:
-    """Time of a few queries over that of one."""
+    """Measure the time of a few queries over that of one."""
     several, one = (
         decode(QUERIES_LENGTH, queries=n, with_table=with_table) for n in (queries, 1)
     )
-    with use_isa(isa):
+    with timing.use_isa(isa):
         call, error = several.prepared("forward", 1, label)
         beside, _ = one.prepared("forward", 1, label)
-        yardstick = harness.fma_yardstick(isa, "float32")
-        timing = harness.interleave([call, beside], yardstick, repeats)
-    return Row(
-        label,
-        "x one query",
-        timing.ratios(),
-        timing.tried,
-        target,
-        at_most=True,
-        seconds=timing.seconds(),
-        error=error,
-    )
+        yardstick = timing.fma_yardstick(isa, "float32")
+        timed = timing.interleave([call, beside], yardstick, repeats)
+    return Row.of_ratios(label, "x one query", timed, error, target, at_most=True)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Every row as (label, function that measures it)."""
+    """Return every row as (label, function that measures it)."""
     isa, repeats = isas[0], 15 if full else 5
     few = None if full else 1
     plan: Plan = []

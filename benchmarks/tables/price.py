@@ -9,28 +9,25 @@ over as many calls of their own; a causal mask is over is_causal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from time import strftime
 from typing import Any
 
 import numpy as np
 
 import relpos
-from relpos._bench import harness
-from relpos._bench.harness import Array
-from relpos._bench.problems import DIM, DIRECTIONS, SCHEMES, Problem
+from benchmarks import timing
+from benchmarks.problems import DIM, DIRECTIONS, ROWS, SCHEMES, Problem
+from benchmarks.timing import Array, Plan, Row
 from relpos._bench.schemes import check
-from relpos._bench.table import Plan, Row
-from relpos._catalogue.rows import ROWS
-from relpos._settings import use_isa
-
-__all__ = ["PRICED", "WAYS", "Price", "make_plan", "prices"]
 
 WAYS = ("forward", "forward+backward")
 #: Heads at each length.
 LENGTHS = {1024: 8, 4096: 2}
 DOCUMENTS = 16
+REPEATS = 15
 BUCKETS = 32  # of T5
 
 #: A call that gave the right result, and its error.
@@ -277,21 +274,13 @@ class Price:
     def measure(self, isa: str, repeats: int) -> Row:
         """Time of the one over that of the other."""
         makers = PRICED[self.name].make, BASES[self.over]
-        with use_isa(isa):
+        with timing.use_isa(isa):
             works = [make(self.place, self.label) for make in makers]
-            yardstick = harness.fma_yardstick(isa, "float32")
+            yardstick = timing.fma_yardstick(isa, "float32")
             calls = [call for call, _ in works]
-            timing = harness.interleave(calls, yardstick, repeats)
-        return Row(
-            self.label,
-            f"x {self.over}",
-            timing.ratios(),
-            timing.tried,
-            self.target,
-            at_most=True,
-            seconds=timing.seconds(),
-            error=works[0][1],
-        )
+            timed = timing.interleave(calls, yardstick, repeats)
+        error, unit = works[0][1], f"x {self.over}"
+        return Row.of_ratios(self.label, unit, timed, error, self.target, at_most=True)
 
 
 def prices(full: bool) -> list[Price]:
@@ -314,8 +303,34 @@ def prices(full: bool) -> list[Price]:
 
 def make_plan(isas: list[str], full: bool) -> Plan:
     """Every row as (label, function that measures it)."""
-    repeats = 15 if full else 5
+    repeats = REPEATS if full else 5
     return [
         (price.label, partial(price.measure, isas[0], repeats))
         for price in prices(full)
     ]
+
+
+def records(prices: Iterable[Price]) -> Iterator[dict[str, Any]]:
+    """Return what the JSON file says of each price, as it is measured."""
+    for price in prices:
+        with relpos.threads(1):
+            row = price.measure(timing.BEST_ISA, REPEATS)
+        place = price.place
+        yield {
+            "label": price.label,
+            "name": price.name,
+            "over": price.over,
+            "way": place.way,
+            "direction": place.direction,
+            "length": place.length,
+            "heads": place.heads,
+            "figure": row.figure,
+            "lowest": min(row.figures, default=None),
+            "highest": max(row.figures, default=None),
+            "kept": len(row.figures),
+            "tried": row.tried,
+            "seconds": row.seconds,
+            "error": row.error,
+            "target": row.target,
+            "date": strftime("%Y-%m-%d %H:%M"),
+        }
