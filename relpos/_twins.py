@@ -3,44 +3,57 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: Sections that a function has from the one it repeats, and all in numpydoc's order.
-_DERIVED = ("Raises", "Notes", "References")
-_ORDER = (
+#: In numpydoc's order.
+_TITLES = (
     *("Parameters", "Returns", "Raises", "See Also"),
     *("Notes", "References", "Examples"),
 )
 
 
-def twin(original: Callable[..., Any]) -> Callable[[Function], Function]:
+def twin(
+    original: Callable[..., Any], words: Mapping[str, str] | None = None
+) -> Callable[[Function], Function]:
     """Complete the docstring of a function by that of the one it repeats.
 
-    The function itself has its summary, its parameters, its results and its examples,
-    since editors read the source. It has from `original` what it does not say: the
-    formula after the summary, the errors, the notes and the papers.
+    The function itself has its summary and its examples, and it has from `original`
+    what it does not say: the formula after the summary, and whole sections. Errors of
+    its own come after those of `original`. Where `words` are given, it has parameters
+    from `original` too, with these words replaced, except those that it describes.
     """
 
     def complete(function: Function) -> Function:
-        if original.__doc__ is None or function.__doc__ is None:  # python -OO
+        text = original.__doc__
+        if text is None or function.__doc__ is None:  # python -OO
             return function
-        own, whole = sections(function.__doc__), sections(original.__doc__)
+        for word, other in (words or {}).items():
+            text = re.sub(rf"\b{word}\b", other, text)
+        own, whole = sections(function.__doc__), sections(text)
+        for title in ("See Also", "Examples"):
+            whole.pop(title, None)
         summary, _, formula = own[""].partition("\n\n")
         parts = [summary, formula or whole[""].partition("\n\n")[2]]
-        also = f"{original.__module__}.{original.__name__} : The same on NumPy arrays."
-        own["See Also"] = "\n".join([*filter(None, [own.get("See Also")]), also])
-        made = {title: whole[title] for title in _DERIVED if title in whole} | own
-        for title in _ORDER:
-            if title in made:
-                parts.append(f"{title}\n{'-' * len(title)}\n{made[title]}")
+        for title in ("Raises", "Parameters") if words else ("Raises",):
+            entries = _entries(whole.get(title, "")) | _entries(own.get(title, ""))
+            own[title] = "\n".join(entries.values())
+        for title in _TITLES:
+            if body := own.get(title) or whole.get(title):
+                parts.append(f"{title}\n{'-' * len(title)}\n{body}")
         function.__doc__ = "\n\n".join(parts) + "\n"
         return function
 
     return complete
+
+
+def _entries(section: str) -> dict[str, str]:
+    """Return the entries of a section by their names, where these have a type."""
+    entries = re.split(r"^(?=\S)", section, flags=re.M)
+    return {entry.partition(" : ")[0]: entry.rstrip() for entry in entries if entry}
 
 
 def sections(docstring: str) -> dict[str, str]:

@@ -20,12 +20,10 @@ from relpos._names import publish as _publish
 from relpos.sharded._context import (
     ShardedContext as ShardedContext,
 )
-from relpos.sharded._networks import (
-    fire_attention as fire_attention,
-    graph_attention as graph_attention,
-)
 from relpos.sharded._schemes import (
     attention as attention,
+    fire_attention as fire_attention,
+    graph_attention as graph_attention,
     relative_global_attention as relative_global_attention,
     shaw_attention as shaw_attention,
     transformer_xl_attention as transformer_xl_attention,

@@ -1,4 +1,4 @@
-"""Gradients of a call on dask arrays."""
+"""A call on dask arrays: its forward, and its gradients."""
 
 from __future__ import annotations
 
@@ -7,34 +7,107 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 import dask.array as da
+import numpy as np
 from dask.base import tokenize
 
+import relpos
+from relpos._attention.call import Call
+from relpos._attention.edges import Edges
 from relpos._attention.gradients import Saved, check_gradients, names_of
-from relpos._attention.results import AttentionGradients, FireAttentionGradients
-from relpos._checks import as_floating
+from relpos._attention.results import (
+    AttentionGradients,
+    AttentionOutput,
+    FireAttentionGradients,
+)
+from relpos._checks import as_flag, as_floating
 from relpos._settings import choose_num_threads
-from relpos.sharded._blocks import WRITTEN, differentiate
-from relpos.sharded._graph import Key, Layer, Tasks, chunk_keys, tasks_of, total
+from relpos._twins import twin
+from relpos.sharded._graph import (
+    Key,
+    Layer,
+    Tasks,
+    chunk_keys,
+    fold,
+    tasks_of,
+    total,
+)
 from relpos.sharded._grid import Axis, Index, axes_of, key_of
-from relpos.sharded._plan import Plan, rechunked
-from relpos.sharded._tasks import KEPT, pick, sum_repeated
-from relpos.sharded._values import stand_in
+from relpos.sharded._plan import Plan, make_plan, rechunked, stand_in
+from relpos.sharded._tasks import (
+    KEPT,
+    WRITTEN,
+    deliver,
+    differentiate,
+    join,
+    pick,
+    solve,
+    sum_repeated,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+#: Words of types in documentation of functions on arrays, and those on dask arrays.
+LAZY = {"array_like": "dask array or array_like", "ndarray": "dask array"}
+
+
+def attend(
+    call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
+) -> Any:
+    """Check a call, build its graph, and return the results that it asks for."""
+    flags = [
+        as_flag(name, getattr(call, name))
+        for name in ("return_lse", "return_weights", "return_context")
+    ]
+    plan = make_plan(call, fire, edges)
+    blocks = _forward_blocks(plan)
+    kept = {name: _result(plan, blocks, name) for name in KEPT}
+    out, dtype = kept["out"], plan.problem.out_dtype
+    if dtype != plan.problem.dtype:
+        out = out.map_blocks(deliver, dtype, dtype=dtype, meta=np.empty((), dtype))
+    if not any(flags):
+        return out
+    lse = kept["lse"] if flags[0] else None
+    weights = _result(plan, blocks, "weights") if flags[1] else None
+    context = ShardedContext(plan, kept) if flags[2] else None
+    return AttentionOutput(out, lse, weights, context)
+
+
+def _forward_blocks(plan: Plan) -> Tasks:
+    """Make one task for each block, and the trees that join the blocks of keys."""
+    name, grid, shared = f"relpos-attention-{plan.token}", plan.grid, plan.shared
+    layer: Layer = {}
+    for index in grid.blocks(*grid.rows):
+        parts: list[Key | None] = []
+        for k in range(len(grid.chunks["k"])):
+            block, part = {**index, "k": k}, None
+            if plan.sees(block):
+                part = (f"{name}-part", *block.values())
+                chunks = chunk_keys(plan.arrays, plan.axes, block)
+                layer[part] = (solve, shared.key, plan.place(block), chunks)
+            parts.append(part)
+        fold(layer, parts, (name, *index.values()), join)
+    return tasks_of(name, layer, [shared, *plan.arrays])
+
+
+def _result(plan: Plan, blocks: Tasks, what: str) -> Any:
+    """Return one of the results as an array."""
+    name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
+    columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
+    layer: Layer = {
+        (name, *block, *(0 for _ in columns)): (pick, (blocks.home, *block), what)
+        for block in (tuple(index.values()) for index in grid.blocks(*grid.rows))
+    }
+    chunks = *(grid.chunks[axis] for axis in grid.rows), *((n,) for n in columns)
+    return blocks.array(name, layer, chunks, plan.problem.dtype)
+
 
 class ShardedContext:
-    """What the gradients of one call on dask arrays need, lazily.
+    """Gradients of one call on dask arrays, computed lazily.
 
-    As `relpos.AttentionContext`. Nothing is computed before the gradients are: computed
+    As `relpos.AttentionContext`. Nothing is computed before the gradients are. Computed
     together with `out`, by one ``dask.compute``, they share its tasks; after `persist`
     they start from what is stored.
-
-    See Also
-    --------
-    attention : Returns it, as `AttentionOutput.context`.
-    relpos.AttentionContext : That of arrays in memory.
 
     Examples
     --------
@@ -66,10 +139,6 @@ class ShardedContext:
         ShardedContext
             One whose `backward` computes no forward.
 
-        See Also
-        --------
-        ShardedContext.backward : Starts from it.
-
         Examples
         --------
         >>> import dask.array as da
@@ -82,6 +151,7 @@ class ShardedContext:
         arrays = dask.persist(*self._kept.values())
         return ShardedContext(self._plan, dict(zip(self._kept, arrays, strict=True)))
 
+    @twin(relpos.AttentionContext.backward, LAZY)
     def backward(
         self,
         grad_out: ArrayLike | None,
@@ -90,23 +160,10 @@ class ShardedContext:
         wrt: Iterable[str] | None = None,
         num_threads: int | None = None,
     ) -> Any:
-        r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``, lazily.
-
-        Those of `relpos.AttentionContext.backward`, which has the formulas, such as
-
-        .. math:: dS_{ij} = p_{ij} (dP_{ij} - dout_i \, out_i + dlse_i)
-
-        Each block needs the out, the maxima and the sums of its rows, and no forward.
+        """Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)``, lazily.
 
         Parameters
         ----------
-        grad_out : dask array or array_like, (..., H, Lq, Dv), or None
-            Gradient with respect to `out`. None: zeros.
-        grad_lse : dask array or array_like, (..., H, Lq), optional
-            Gradient with respect to `lse`.
-        wrt : iterable of str, optional
-            Names of the inputs to differentiate. Default: every floating input given
-            except `attn_mask`.
         num_threads : int, optional
             Of each task, by default 1.
 
@@ -115,20 +172,9 @@ class ShardedContext:
         AttentionGradients or FireAttentionGradients
             Named tuple of dask arrays, each of its input's shape and dtype, or None.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `relpos.AttentionContext.backward`.
-
-        See Also
-        --------
-        ShardedContext.persist : Keeps the forward's results.
-        relpos.AttentionContext.backward : The same on arrays in memory.
-
-        References
-        ----------
-        .. [1] Dao, Fu, Ermon, Rudra, Ré, "FlashAttention: Fast and Memory-Efficient
-           Exact Attention with IO-Awareness", 2022, arXiv:2205.14135, appendix B.
+        Notes
+        -----
+        A block needs `out`, the maxima and the sums of its rows, and no forward.
 
         Examples
         --------
@@ -140,24 +186,21 @@ class ShardedContext:
         >>> gradients.query.shape, gradients.query.chunksize
         ((2, 2, 4), (1, 2, 4))
         """
-        problem = self._plan.problem
-        fire = problem.fire is not None
+        plan, given = self._plan, {}
+        fire = plan.problem.fire is not None
         kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
-        names = names_of(wrt, problem.inputs, kind._fields)
-        given = {
-            name: value if isinstance(value, da.Array) else as_floating(name, value)
-            for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse))
-            if value is not None
-        }
+        names = names_of(wrt, plan.problem.inputs, kind._fields)
+        for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse)):
+            if value is not None:
+                is_lazy = isinstance(value, da.Array)
+                given[name] = value if is_lazy else as_floating(name, value)
         self._check(given)
-        plan = self._plan
         if num_threads is not None:
-            options = {**plan.recipe.options}
-            options["num_threads"] = choose_num_threads(num_threads)
+            threads = {"num_threads": choose_num_threads(num_threads)}
+            options = plan.recipe.options | threads
             plan = plan._replace(recipe=plan.recipe._replace(options=options))
         blocks, parts = self._blocks(plan, given, tuple(names))
-        found = {name: self._gradient(name, blocks, parts) for name in names}
-        return kind(**found)
+        return kind(**{name: self._gradient(name, blocks, parts) for name in names})
 
     def _check(self, given: dict[str, Any]) -> None:
         """Raise as a call on arrays in memory would."""
@@ -170,7 +213,7 @@ class ShardedContext:
     def _blocks(
         self, plan: Plan, given: dict[str, Any], names: tuple[str, ...]
     ) -> tuple[Tasks, list[tuple[Index, Key | None]]]:
-        """One task a block; the tasks, or None, with the blocks that they are of."""
+        """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
         cut = {
@@ -183,20 +226,22 @@ class ShardedContext:
         shared = plan.shared
         parts: list[tuple[Index, Key | None]] = []
         for index in grid.blocks():
-            if not plan.sees(index):
-                parts.append((index, None))
-                continue
-            key = (name, *index.values())
-            layer[key] = (
-                differentiate,
-                shared.key,
-                plan.place(index),
-                chunk_keys(plan.arrays, plan.axes, index),
-                list(names),
-                _gradient_key(cut.get("grad_out"), axes[0], index),
-                _gradient_key(cut.get("grad_lse"), axes[1], index),
-                chunk_keys(rows, axes, index),
-            )
+            key = (name, *index.values()) if plan.sees(index) else None
+            if key is not None:
+                layer[key] = (
+                    differentiate,
+                    shared.key,
+                    plan.place(index),
+                    chunk_keys(plan.arrays, plan.axes, index),
+                    list(names),
+                    *(
+                        key_of(cut[seed], own, index) if seed in cut else None
+                        for seed, own in zip(
+                            ("grad_out", "grad_lse"), axes, strict=False
+                        )
+                    ),
+                    chunk_keys(rows, axes, index),
+                )
             parts.append((index, key))
         needs = [shared, *plan.arrays, *rows, *cut.values()]
         return tasks_of(name, layer, needs), parts
@@ -204,7 +249,7 @@ class ShardedContext:
     def _gradient(
         self, name: str, blocks: Tasks, parts: list[tuple[Index, Key | None]]
     ) -> Any:
-        """Sum the blocks' gradients of one input."""
+        """Sum the gradients of one input over the blocks."""
         problem, grid = self._plan.problem, self._plan.grid
         given, batch = problem.inputs[name], problem.batch
         shape = given.shape
@@ -212,13 +257,17 @@ class ShardedContext:
         if name in WRITTEN:
             shape = (*batch, *given.shape[-3:])
             own = (*(1,) * (len(shape) - given.ndim), *given.shape)
-            pairs = zip(own, shape, strict=True)
-            repeated = tuple(n for n, (one, full) in enumerate(pairs) if one != full)
+            sizes = zip(own, shape, strict=True)
+            repeated = tuple(n for n, (one, full) in enumerate(sizes) if one != full)
         dtype = given.dtype.newbyteorder("=")
         if name == "sinks":
             parts = [part for part in parts if self._plan.has_sinks(part[0])]
         title = f"relpos-grad-{name}-{blocks.home.rpartition('-')[2]}"
-        below, picks = _picked(name, title, blocks, parts)
+        home = f"{title}-parts"
+        picks = [(index, key and (home, *key[1:])) for index, key in parts]
+        pairs = zip(picks, parts, strict=True)
+        layer = {own: (pick, key, name) for (_, own), (_, key) in pairs if own}
+        below = blocks.then(home, layer)
         axes = axes_of(name, shape, len(batch))
         whole = problem.dtype if repeated else dtype
         found = total(title, below, picks, axes, shape, grid, whole)
@@ -231,25 +280,3 @@ class ShardedContext:
                 sum_repeated, repeated, dtype, dtype=dtype, chunks=chunks
             )
         return found.reshape(given.shape) if found.shape != given.shape else found
-
-
-def _gradient_key(array: Any, axes: tuple[Axis | None, ...], index: Index) -> Any:
-    return None if array is None else key_of(array, axes, index)
-
-
-def _picked(
-    name: str,
-    title: str,
-    blocks: Tasks,
-    parts: list[tuple[Index, Key | None]],
-) -> tuple[Tasks, list[tuple[Index, Key | None]]]:
-    """A layer of the blocks' gradients of one input."""
-    home = f"{title}-parts"
-    layer: Layer = {}
-    picks: list[tuple[Index, Key | None]] = []
-    for index, key in parts:
-        own = None if key is None else (home, *key[1:])
-        if own is not None:
-            layer[own] = (pick, key, name)
-        picks.append((index, own))
-    return blocks.then(home, layer), picks

@@ -1,4 +1,4 @@
-"""Graphs of dask, by hand: one layer of blocks, and arrays of what they made."""
+"""Graphs of dask, by hand: a layer of blocks, and arrays made of its results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Layer = dict[Key, Any]
 def fold(
     layer: Layer, parts: Sequence[Key | None], last: Key, join: Callable[..., Any]
 ) -> None:
-    """Join parts pairwise, neighbours first, in an order that only their number sets.
+    """Join parts pairwise, neighbours first, in an order that depends on their number.
 
-    None: nothing comes from there, and a join has nothing to do. `last` becomes the key
-    of the whole.
+    A part that is None is empty and needs no join. `last` becomes the key of the whole.
     """
     home, level = f"{last[0]}-join", 0
     while len(parts) > 1:
@@ -46,13 +45,13 @@ def _same(value: Any) -> Any:
 
 
 class Tasks(NamedTuple):
-    """A graph and the layer of it that is built on next."""
+    """A graph, and its layer that the next one is made of."""
 
     graph: HighLevelGraph
     home: str
 
     def then(self, name: str, layer: Layer) -> Tasks:
-        """The same with one more layer, made of the last."""
+        """Return the graph with one more layer, made of the last."""
         layers = {**self.graph.layers, name: layer}
         needs = {**self.graph.dependencies, name: {self.home}}
         return Tasks(HighLevelGraph(layers, needs), name)
@@ -60,12 +59,12 @@ class Tasks(NamedTuple):
     def array(
         self, name: str, layer: Layer, chunks: tuple[Chunks, ...], dtype: np.dtype[Any]
     ) -> Any:
-        """An array whose chunks are the tasks of one more layer."""
+        """Return an array whose chunks are the tasks of one more layer."""
         return da.Array(self.then(name, layer).graph, name, chunks, dtype=dtype)
 
 
 def tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> Tasks:
-    """A first layer, made of arrays."""
+    """Make a first layer from arrays."""
     graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
     return Tasks(graph, name)
 
@@ -79,9 +78,10 @@ def total(
     grid: Grid,
     dtype: np.dtype[Any],
 ) -> Any:
-    """Sum of the parts of a gradient, each of the chunk that its block has.
+    """Sum the parts of a gradient, each of the chunk that its block has.
 
-    Of parts of one chunk the tree is that of their order in the grid; None: hidden.
+    The parts of one chunk are added in the order of their blocks in the grid; a hidden
+    block has None.
     """
     chunks = tuple(
         grid.chunks_of(axis, size) for axis, size in zip(axes, shape, strict=True)
@@ -109,6 +109,6 @@ def total(
 def chunk_keys(
     arrays: Sequence[Any], axes: Sequence[tuple[Axis | None, ...]], index: Index
 ) -> list[Key]:
-    """Keys of the chunks of several arrays that a block has."""
+    """Return the keys of the chunks of several arrays that a block has."""
     pairs = zip(arrays, axes, strict=True)
     return [key_of(array, cut, index) for array, cut in pairs]

@@ -1,4 +1,4 @@
-"""How the arrays of one call are cut: a grid of batch, heads, queries and keys."""
+"""The grid that cuts one call into blocks, and the blocks that have a task."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import dask.array as da
 import numpy as np
 
 from relpos._attention.operands import ROWS, Sizes
+from relpos._attention.problem import UNBOUNDED, Problem
+from relpos._checks import Array
+from relpos.sharded._tasks import PLACED
 
 #: An axis of the grid: a batch axis by its number, or H, q, k as in `Operand`.
 Axis = int | str
 Chunks = tuple[int, ...]
-#: A block of the grid: which chunk of each of its axes.
+#: A block of the grid: the number of its chunk on each axis.
 Index = dict[Axis, int]
 
-
-#: How FIRE's parameters are cut: their outputs are heads.
+#: Axes of FIRE's parameters: outputs of the network are heads.
 FIRE_AXES: dict[str, tuple[Axis | None, ...]] = {
     **{name: (None,) for name in ("w1", "b1")},
     **{name: () for name in ("c", "threshold")},
@@ -65,7 +67,7 @@ class Grid(NamedTuple):
 
 
 def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None, ...]:
-    """Which axis of the grid cuts each axis of an argument; None: it is whole there."""
+    """Return the axis of the grid that cuts each axis of an argument, None for none."""
     if name in FIRE_AXES:
         return (*FIRE_AXES[name], None)[: len(shape)]
     letters = ROWS[name].letters.replace("1", "")
@@ -80,31 +82,23 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None,
 
 
 def number(axis: Axis | None, index: Index) -> int:
-    """Which chunk of an array's axis a block has."""
+    """Return the number of the chunk that a block has of an axis of an array."""
     if axis is None:
         return 0
     return index["H" if axis == "K" else axis]
 
 
 def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any, ...]:
-    """Dask's key of the chunk of an array that a block has."""
+    """Return dask's key of the chunk of an array that a block has."""
     return (array.name, *(number(axis, index) for axis in axes))
-
-
-def chunk_shape(
-    array: Any, axes: tuple[Axis | None, ...], index: Index
-) -> tuple[int, ...]:
-    """Shape of the chunk of an array that a block has."""
-    pairs = zip(array.chunks, axes, strict=True)
-    return tuple(int(cut[number(axis, index)]) for cut, axis in pairs)
 
 
 def grid_of(
     arrays: Mapping[str, Any], batch: tuple[int, ...], sizes: Sizes, edges: bool
 ) -> Grid:
-    """Cut a call as its arrays are cut: by the first that is, query before the others.
+    """Cut each axis of a call as the first of its arrays that is cut there.
 
-    `edges` allow no cut of queries and keys.
+    A graph (`edges`) allows no cut of queries and keys.
     """
     group = sizes.H // sizes.Hk if sizes.Hk else 1
     extents: dict[Axis, int] = dict(enumerate(batch))
@@ -113,15 +107,16 @@ def grid_of(
     for name, array in reversed([*arrays.items()]):
         if not isinstance(array, da.Array):
             continue
-        for axis, cut in zip(
-            axes_of(name, array.shape, len(batch)), array.chunks, strict=True
-        ):
+        axes = axes_of(name, array.shape, len(batch))
+        for axis, cut in zip(axes, array.chunks, strict=True):
             cut = tuple(size for size in cut if size) or (0,)  # no task of nothing
             if axis == "K":
                 chunks["H"] = tuple(heads * group for heads in cut)
             elif axis is not None:
                 chunks[axis] = cut
-    chunks["H"] = _whole_groups(chunks["H"], group)
+    ends = np.cumsum(chunks["H"])
+    ends = np.unique(-(-ends // group) * group)  # a cut within a group goes to its end
+    chunks["H"] = tuple(int(size) for size in np.diff(ends, prepend=0))
     for name, axis in (("key", "k"), ("query", "q")):
         if edges and len(chunks[axis]) > 1:
             raise ValueError(
@@ -140,8 +135,113 @@ def refuse_unknown(name: str, array: Any) -> None:
         )
 
 
-def _whole_groups(chunks: Chunks, group: int) -> Chunks:
-    """Move the cuts between heads to the next end of a group that shares a key head."""
-    ends = np.cumsum(chunks)
-    ends = np.unique(-(-ends // group) * group)
-    return tuple(int(size) for size in np.diff(ends, prepend=0))
+# ---- which blocks have a task --------------------------------------------------------
+
+
+class _View(NamedTuple):
+    """Arguments that hide keys, with integers of the shape of the whole batch."""
+
+    left: int
+    right: int
+    offset: Array
+    lengths: Array  # (...), of at most Lk
+    ranges: Array | None  # (..., 1 or Lq, 2)
+
+
+def visibility_of(
+    problem: Problem, given: dict[str, Any], grid: Grid, everything: bool
+) -> tuple[Array, Array]:
+    """Find the blocks that have a task, (*batch, q, k), and those that have the sinks.
+
+    A block of queries has at least one, even if they see nothing. The sinks belong to
+    the last block of keys that the window leaves to it, (q,), for all batch items.
+    """
+    view = _view(problem, given)
+    counts = [len(grid.chunks[axis]) for axis in (*grid.batch, "q", "k")]
+    reached = _reached(view, grid)
+    last = counts[-1] - 1 - reached[:, ::-1].argmax(axis=1)
+    visible = np.broadcast_to(reached | everything, counts).copy()
+    if not everything and any(name in given for name in PLACED):
+        for place in np.ndindex(*counts[:-1]):
+            visible[place] &= _seen(view, grid, place)
+    for query, key in enumerate(last):
+        one = visible[..., query, :]
+        one[..., key] |= ~one.any(axis=-1) | ("sinks" in given)
+    return visible, last
+
+
+def _view(problem: Problem, given: dict[str, Any]) -> _View:
+    known = {
+        name: given[name]
+        for name in PLACED
+        if name in given and not isinstance(given[name], da.Array)
+    }
+    sides = problem.operands["window_left"], problem.operands["window_right"]
+    if "query_offset" in given and "query_offset" not in known:
+        sides = UNBOUNDED, UNBOUNDED
+    batch, keys = problem.batch, problem.sizes.Lk
+    offset = np.broadcast_to(known.get("query_offset", 0), batch)
+    lengths = np.broadcast_to(known.get("key_lengths", keys), batch)
+    ranges = known.get("key_ranges")
+    if ranges is not None:
+        ranges = np.broadcast_to(ranges, (*batch, *ranges.shape[-2:]))
+    return _View(*sides, offset, lengths, ranges)
+
+
+def _reached(view: _View, grid: Grid) -> Array:
+    """Find the blocks in which the window leaves a pair to any batch item, (q, k).
+
+    Queries to which it leaves none get the last keys.
+    """
+    low, high = (f(view.offset) if view.offset.size else 0 for f in (np.min, np.max))
+    first, last = _ends(grid, "q")
+    begin, end = _ends(grid, "k")
+    reached = np.ones((len(first), len(begin)), bool)
+    if view.right != UNBOUNDED:
+        reached &= begin <= (last - 1 + high + view.right)[:, None]
+    if view.left != UNBOUNDED:
+        reached &= end - 1 >= (first + low - view.left)[:, None]
+    reached[:, -1] |= ~reached.any(axis=1)
+    return reached
+
+
+def _ends(grid: Grid, axis: str) -> tuple[Array, Array]:
+    """Return begin and end of each chunk of an axis."""
+    ends = np.cumsum(grid.chunks[axis])
+    return ends - grid.chunks[axis], ends
+
+
+def _seen(view: _View, grid: Grid, place: tuple[int, ...]) -> Array:
+    """Find the blocks of keys that some item of a chunk of the batch sees, (k,).
+
+    A query sees one run of keys. The queries of a block share it in each item, unless
+    each query has a range of its own.
+    """
+    *batch, query = place
+    items = tuple(
+        slice(*grid.span(axis, n)) for axis, n in zip(grid.batch, batch, strict=True)
+    )
+    first, last = grid.span("q", query)
+    lowest, highest = np.array([first]), np.array([last - 1])
+    begin: Any = 0
+    end: Any = view.lengths[items][..., None]
+    if view.ranges is not None:
+        rows = slice(None)
+        if view.ranges.shape[-2] > 1:
+            rows = slice(first, last)
+            lowest = highest = np.arange(first, last)
+        ranges = view.ranges[(*items, rows)]
+        begin, end = np.maximum(ranges[..., 0], 0), np.minimum(ranges[..., 1], end)
+    at = view.offset[items][..., None]
+    if view.left != UNBOUNDED:
+        begin = np.maximum(begin, at + lowest - view.left)
+    if view.right != UNBOUNDED:
+        end = np.minimum(end, at + highest + view.right + 1)
+    begin, end = np.broadcast_arrays(begin, end)
+    # +1 at the first block of each run and -1 after its last: sums count the runs
+    some, ends = begin < end, _ends(grid, "k")[1]
+    low = np.searchsorted(ends, begin[some], side="right")
+    high = np.searchsorted(ends, end[some] - 1, side="right") + 1
+    size = len(ends) + 1
+    steps = np.bincount(low, minlength=size) - np.bincount(high, minlength=size)
+    return np.cumsum(steps)[:-1] > 0

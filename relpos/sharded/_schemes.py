@@ -7,7 +7,8 @@ from typing import Any
 import dask.array as da
 
 import relpos
-from relpos._attention.call import as_call
+from relpos._attention.call import Call, as_call
+from relpos._attention.edges import Edges
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,
@@ -17,7 +18,7 @@ from relpos._attention.schemes import (
 )
 from relpos._checks import as_floating
 from relpos._twins import twin
-from relpos.sharded._forward import attend
+from relpos.sharded._context import LAZY, attend
 from relpos.sharded._grid import refuse_unknown
 
 
@@ -33,9 +34,10 @@ def attention(
 ) -> Any:
     r"""Attention with every relative-position term, on dask arrays, lazily.
 
-    `relpos.attention` for arrays that one machine does not hold, or one process not in
-    time: the same arguments and results, of which nothing is computed before they are
-    asked to be (``compute()``). With l the table row of j - i - query_offset,
+    `relpos.attention` for arrays that do not fit into the memory of one machine, or
+    that one process would take too long for. The arguments and results are the same,
+    and nothing is computed before ``compute()``. With l the table row of
+    j - i - query_offset,
 
     .. math::
 
@@ -46,13 +48,13 @@ def attention(
 
     and the other terms of `relpos.attention`.
 
-    One task is one chunk of batch, heads, queries and keys, cut as `query` is (the keys
-    as `key`); the other arguments are cut alike. Chunks of queries and keys are blocks
-    of one sequence: positions, masks, windows and ranges are those of the whole. Blocks
-    that `window`, `is_causal` and, in memory, `key_lengths` and `key_ranges` hide have
-    no task, and blocks of keys are joined by a tree of `relpos.merge_attention` whose
-    order their number sets. A cut between heads that share a key head is moved to the
-    end of their group.
+    One task computes one chunk of batch, heads, queries and keys, cut as `query` is
+    (the keys as `key`); the other arguments are cut alike. Chunks of queries and keys
+    are blocks of one sequence: positions, masks, windows and ranges are those of the
+    whole. A block that `window`, `is_causal` and, in memory, `key_lengths` and
+    `key_ranges` hide has no task. A tree of `relpos.merge_attention`, whose order
+    depends on the number of blocks alone, joins the blocks of keys. A cut between heads
+    that share a key head is moved to the end of their group.
 
     Parameters
     ----------
@@ -70,10 +72,8 @@ def attention(
     is_causal : bool, default False
         Hide keys at positions after the query's.
     **keywords
-        Those of `relpos.attention`: tables (`rel_key`, `rel_value`, `rel_bias`, ..),
-        what hides keys (`window`, `key_lengths`, ..), what to return (`return_lse`,
-        `return_context`, ..). Any array may be one of dask, numbers and flags may not.
-        `num_threads` are those of each task, by default 1. `out` is refused.
+        Those of `relpos.attention`. Any array may be one of dask, numbers and flags may
+        not. `num_threads` are those of each task, by default 1. `out` is refused.
 
     Returns
     -------
@@ -90,12 +90,6 @@ def attention(
         are computed; an index into labels or log_decay counts within a chunk there.
         ValueError for a dask array whose chunks have no known length.
 
-    See Also
-    --------
-    ShardedContext.backward : The gradients.
-    relpos.attention : The same on arrays in memory, with all that it says of its
-        arguments.
-
     Notes
     -----
     `out`, `lse` and the gradients of query, key and value have the same bits for any
@@ -111,37 +105,30 @@ def attention(
 
     Examples
     --------
-    A sequence in two blocks of queries by two of keys, a bias by distance:
+    A sequence in two blocks of queries by two of keys, with a bias by distance, and
+    output and gradient in one run over the blocks:
 
     >>> import dask
     >>> import dask.array as da
     >>> import numpy as np
     >>> import relpos.sharded
     >>> x = np.random.default_rng(0).standard_normal((2, 6, 4))
-    >>> bias = relpos.alibi_bias(2, 6)
+    >>> given = {"rel_bias": relpos.alibi_bias(2, 6), "is_causal": True}
     >>> query, key = da.from_array(x, (1, 3, 4)), da.from_array(x, (2, 3, 4))
-    >>> result = relpos.sharded.attention(
-    ...     query, key, key, rel_bias=bias, is_causal=True, return_context=True
-    ... )
+    >>> result = relpos.sharded.attention(query, key, key, **given, return_context=True)
     >>> result.out.chunks
     ((1, 1), (3, 3), (4,))
-    >>> whole = relpos.attention(x, x, x, rel_bias=bias, is_causal=True)
-    >>> bool(np.allclose(result.out.compute(), whole))
-    True
-
-    Output and gradients at once, in one run over the blocks:
-
     >>> gradients = result.context.backward(da.ones_like(query))
     >>> out, grad_key = dask.compute(result.out, gradients.key)
-    >>> out.shape, grad_key.shape
-    ((2, 6, 4), (2, 6, 4))
+    >>> bool(np.allclose(out, relpos.attention(x, x, x, **given))), grad_key.shape
+    (True, (2, 6, 4))
     """
     masks = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
     return attend(as_call(query, key, value, masks | keywords))
 
 
 @shows_keywords()
-@twin(relpos.shaw_attention)
+@twin(relpos.shaw_attention, LAZY)
 def shaw_attention(
     query: Any,
     key: Any,
@@ -151,30 +138,6 @@ def shaw_attention(
     **keywords: Any,
 ) -> Any:
     """Attention with clipped relative positions (Shaw et al.), on dask arrays.
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (2k+1, D) or (..., H, 2k+1, D), optional
-        The a^K; None leaves the term out. k = 0 is legal.
-    rel_value : dask array or array_like, (2k+1, Dv) or (..., H, 2k+1, Dv), optional
-        The a^V; None leaves the term out. Its k may differ.
-    **keywords
-        Keywords of `attention`.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -194,34 +157,11 @@ def shaw_attention(
 
 
 @shows_keywords(**MUSIC)
-@twin(relpos.relative_global_attention)
+@twin(relpos.relative_global_attention, LAZY)
 def relative_global_attention(
     query: Any, key: Any, value: Any, rel_key: Any, **keywords: Any
 ) -> Any:
     """Relative attention of the Music Transformer, on dask arrays.
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
-        E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
-        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
-    **keywords
-        Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -239,7 +179,7 @@ def relative_global_attention(
 
 
 @shows_keywords(**TRANSFORMER_XL)
-@twin(relpos.transformer_xl_attention)
+@twin(relpos.transformer_xl_attention, LAZY)
 def transformer_xl_attention(
     query: Any,
     key: Any,
@@ -250,33 +190,6 @@ def transformer_xl_attention(
     **keywords: Any,
 ) -> Any:
     """Relative attention of Transformer-XL, with memory, on dask arrays.
-
-    Parameters
-    ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key, those of the memory first.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
-    rel_key : dask array or array_like, (R, D), (H, R, D) or (..., H, R, D)
-        The projected sinusoids, rows ascending in relative position from -(Lk-1).
-        R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
-        (Conformer). A table of any other length needs `min_relative_position`.
-    pos_bias_u, pos_bias_v : dask array or array_like, (D,) or (..., H, D), or None
-        Biases u of the content term and v of the position term; None leaves one out.
-    **keywords
-        Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
-        -(Lk-1) and `beyond` "raise" by default.
-
-    Returns
-    -------
-    dask array or AttentionOutput
-        As `attention`.
-
-    See Also
-    --------
-    attention : Has the common keywords, and says what a task is.
 
     Examples
     --------
@@ -292,12 +205,129 @@ def transformer_xl_attention(
     """
     query, key = _with_shape("query", query), _with_shape("key", key)
     table = _with_shape("rel_key", rel_key)
-    biases = {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
     settings = transformer_xl_settings(query, key, table, keywords)
-    return attention(query, key, value, rel_key=table, **biases, **settings)
+    settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
+    return attention(query, key, value, rel_key=table, **settings)
+
+
+@shows_keywords()
+@twin(relpos.fire_attention, LAZY)
+def fire_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    w1: Any,
+    b1: Any,
+    w2: Any,
+    b2: Any,
+    c: Any,
+    threshold: Any,
+    *,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **keywords: Any,
+) -> Any:
+    """Attention with the bias of `relpos.fire_bias`, on dask arrays.
+
+    Parameters
+    ----------
+    w1, b1, w2, b2, c, threshold, signed, eps : as in `relpos.fire_bias`
+        FIRE's network, of dask arrays or array_like: (W,) or (W, 1), (W,), (H, W),
+        (H,), () and (). Each task has it whole. A Python number for `c` or `threshold`
+        takes no part in the promotion of dtypes.
+
+    Returns
+    -------
+    dask array or AttentionOutput
+        As `attention`; the context gives `relpos.FireAttentionGradients`.
+
+    Notes
+    -----
+    Positions count from the first key of the whole, in every block. Results have the
+    same bits for any chunks of batch and heads, those of `relpos.fire_attention`.
+
+    Examples
+    --------
+    One unit, one head: the farther a key, the less it weighs.
+
+    >>> import dask.array as da
+    >>> import relpos.sharded
+    >>> x, value = da.zeros((1, 3, 1)), da.from_array([[[1.0], [2.0], [3.0]]])
+    >>> rows = x, x, value, [1.0], [0.0], [[-5.0]], [0.0], 1.0, 1.0
+    >>> relpos.sharded.fire_attention(*rows, is_causal=True).compute().round(2)
+    array([[[1.  ],
+            [1.99],
+            [2.95]]])
+    """
+    given = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "c": c, "threshold": threshold}
+    fire = {
+        name: x
+        if type(x) in (int, float) or isinstance(x, da.Array)
+        else as_floating(name, x)
+        for name, x in given.items()
+    }
+    fire |= {"signed": signed, "eps": eps}
+    return attend(as_call(query, key, value, keywords), fire=fire)
+
+
+@twin(relpos.graph_attention, LAZY)
+def graph_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    indptr: Any = None,
+    indices: Any = None,
+    labels: Any = None,
+    rel_key: Any = None,
+    rel_value: Any = None,
+    *,
+    edges: Any = None,
+    position_query: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    return_context: bool = False,
+    num_threads: int | None = None,
+) -> Any:
+    """Attention along the labelled edges of a directed graph, on dask arrays.
+
+    Parameters
+    ----------
+    return_context : bool, default False
+        Also return a `ShardedContext`.
+    num_threads : int, optional
+        Of each task, by default 1.
+
+    Raises
+    ------
+    ValueError
+        Queries or keys come in several chunks.
+
+    Notes
+    -----
+    Chunks are of batch and heads; queries and keys have to be whole, as the edges count
+    them. Each task has the graph whole. A graph that is not a dask array is read by
+    each task when it runs, in the backward again: do not change it before.
+
+    Examples
+    --------
+    Query 0 sees key 1, query 1 both:
+
+    >>> import dask.array as da
+    >>> import relpos.sharded
+    >>> x, value = da.zeros((1, 2, 1)), da.from_array([[[1.0], [2.0]]])
+    >>> relpos.sharded.graph_attention(x, x, value, [0, 1, 3], [1, 0, 1]).compute()
+    array([[[2. ],
+            [1.5]]])
+    """
+    given = {**locals()}
+    graph = Edges(**{name: given.pop(name) for name in Edges._fields})
+    return attend(Call(**given), edges=graph)
 
 
 def _with_shape(name: str, value: Any) -> Any:
+    """Return an array of a known shape."""
     if not isinstance(value, da.Array):
         return as_floating(name, value)
     refuse_unknown(name, value)

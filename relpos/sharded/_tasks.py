@@ -1,4 +1,4 @@
-"""What runs on a worker: a block as a call of its own, joins and sums of blocks."""
+"""Tasks of workers: one block forward and backward, and joins and sums of blocks."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ import numpy as np
 from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import Fire, as_fire, part_of_fire
+from relpos._attention.functional import backward, forward
 from relpos._attention.merge import merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
 from relpos._attention.problem import Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
 
-#: What a block of the forward has, and the backward starts from, by row.
+#: Results of a block of the forward from which the backward starts, by row.
 KEPT = ("out", "lse", "row_max", "row_sum")
 #: Integers that count positions of the whole.
 PLACED = ("query_offset", "key_lengths", "key_ranges")
+#: Operands that have an entry for each query or key: their gradient is written, so
+#: that of a batch axis they lack is summed afterwards, in one order.
+WRITTEN = tuple(name for name, row in ROWS.items() if row.is_written)
 
 
 class Recipe(NamedTuple):
-    """What all blocks of a call share."""
+    """Everything that all blocks of a call share."""
 
     names: tuple[str, ...]  # of the arrays that a block gets
     options: dict[str, Any]  # the other arguments of `Call`
     dtype: np.dtype[Any]  # of the computation
     sizes: Sizes  # of the whole
-    cuts_keys: bool  # whether keys come in several blocks
+    cuts_keys: bool  # True for several blocks of keys
     fire: dict[str, Any]  # arguments of FIRE's network; empty: none
     edges: Edges | None
     seed: int  # of dropout
 
 
 class Place(NamedTuple):
-    """Where a block lies."""
+    """Position of a block in the whole."""
 
     head: int  # its first query head
     query: int  # its first query
@@ -44,8 +48,44 @@ class Place(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]  # of its chunks, as dask knows them
 
 
-def check_chunks(recipe: Recipe, place: Place, arrays: list[Array]) -> None:
-    """Raise where a chunk is not what dask takes it for."""
+def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
+    """Compute the results of one block, by name."""
+    _check_chunks(recipe, place, arrays)
+    call, fire, part = _call_of(recipe, place, arrays)
+    return forward(call, fire, recipe.edges, part)
+
+
+def differentiate(
+    recipe: Recipe,
+    place: Place,
+    arrays: list[Array],
+    wrt: list[str],
+    grad_out: Array | None,
+    grad_lse: Array | None,
+    kept: list[Array],
+) -> dict[str, Array]:
+    """Compute the part of a block in the gradients, from results of whole rows."""
+    _check_chunks(recipe, place, arrays)
+    arrays = [
+        np.broadcast_to(array, (*place.items.shape, *array.shape[-3:]))
+        if name in WRITTEN
+        else array
+        for name, array in zip(recipe.names, arrays, strict=True)
+    ]
+    names = [name for name in wrt if name != "sinks" or place.with_sinks]
+    call, fire, part = _call_of(recipe, place, arrays)
+    out, _, row_max, row_sum = kept
+    rows = (out, row_max, row_sum)
+    found = backward(call, grad_out, grad_lse, rows, names, fire, recipe.edges, part)
+    parts: dict[str, Array] = {name: getattr(found, name) for name in names}
+    if "log_decay" in parts:  # that of the numbers before its first key is 0
+        before = [(0, 0)] * (parts["log_decay"].ndim - 1) + [(place.key, 0)]
+        parts["log_decay"] = np.pad(parts["log_decay"], before)
+    return parts
+
+
+def _check_chunks(recipe: Recipe, place: Place, arrays: list[Array]) -> None:
+    """Raise where the shape of a chunk is not the one that dask knows."""
     for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
         if array.shape != shape:
             raise ValueError(
@@ -54,16 +94,36 @@ def check_chunks(recipe: Recipe, place: Place, arrays: list[Array]) -> None:
             )
 
 
-def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Any]:
-    """Arguments of the block as a call of its own, whose positions are the whole's."""
+def _call_of(
+    recipe: Recipe, place: Place, arrays: list[Array]
+) -> tuple[Call, Fire | None, Part | None]:
+    """Return a block as a call of its own, FIRE's network, and the block's place."""
     given = {
         name: _computed(name, array, recipe.dtype)
         for name, array in zip(recipe.names, arrays, strict=True)
     }
     if not place.with_sinks:
         given.pop("sinks", None)
-    if recipe.edges is not None:
-        return {**recipe.options, **given}
+    part = None
+    if recipe.edges is None:
+        _move_positions(given, place)
+        part = Part(
+            seed=recipe.seed,
+            query=place.query,
+            key=place.key,
+            head=place.head,
+            items=np.array(place.items).ravel(),  # a copy, as sent memory is unaligned
+            key_heads=recipe.sizes.Hk,
+            has_more_keys=recipe.cuts_keys,
+        )
+    several = tuple(given.pop(name) for name in LABELS if name in given)
+    labels = {"labels": several} if several else {}
+    fire = _fire_of(recipe, place, arrays[0].shape[-3]) if recipe.fire else None
+    return Call(**recipe.options, **given, **labels), fire, part
+
+
+def _move_positions(given: dict[str, Any], place: Place) -> None:
+    """Count positions of the whole from the first query and key of a block."""
     given |= {name: ROWS[name].read(given[name]) for name in PLACED if name in given}
     offset = given.get("query_offset", np.array(0))
     given["query_offset"] = offset + (place.query - place.key)
@@ -75,18 +135,10 @@ def arguments(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, An
     if "key_ranges" in given:
         ranges = np.clip(given["key_ranges"], place.key, place.key + count)
         given["key_ranges"] = ranges - place.key
-    return {**recipe.options, **given}
-
-
-def call_of(given: dict[str, Any]) -> Call:
-    """The call; several labels are one argument."""
-    several = tuple(given[name] for name in LABELS if name in given)
-    call = Call(**{name: x for name, x in given.items() if name not in LABELS})
-    return call._replace(labels=several) if several else call
 
 
 def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """An array in the dtype of the whole's computation, which a block could not tell.
+    """Return an array in the dtype of the whole's computation, unknown to a block.
 
     Gradients then come in it, too, and are rounded once, when they are summed.
     """
@@ -96,25 +148,8 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     return native(array, wider if name == "attn_mask" else dtype)
 
 
-def part_of(recipe: Recipe, place: Place) -> Part | None:
-    """Where a block lies in the whole."""
-    if recipe.edges is not None:
-        return None
-    return Part(
-        seed=recipe.seed,
-        query=place.query,
-        key=place.key,
-        head=place.head,
-        items=np.array(place.items).ravel(),  # what was sent may not be aligned
-        key_heads=recipe.sizes.Hk,
-        has_more_keys=recipe.cuts_keys,
-    )
-
-
-def fire_of(recipe: Recipe, place: Place, query: Array) -> Fire | None:
-    """FIRE's network for a block's heads, in the dtype of the computation."""
-    if not recipe.fire:
-        return None
+def _fire_of(recipe: Recipe, place: Place, heads: int) -> Fire:
+    """Return FIRE's network for the heads of a block, in the computation's dtype."""
     own = {
         name: _computed(name, value, recipe.dtype)
         if isinstance(value, np.ndarray)
@@ -122,15 +157,15 @@ def fire_of(recipe: Recipe, place: Place, query: Array) -> Fire | None:
         for name, value in recipe.fire.items()
     }
     signed, eps = own.pop("signed"), own.pop("eps")
-    heads = slice(place.head, place.head + query.shape[-3])
-    return part_of_fire(as_fire(own, signed, eps), heads, place.key)
+    whole = as_fire(own, signed, eps)
+    return part_of_fire(whole, slice(place.head, place.head + heads), place.key)
 
 
 @quiet
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
-    """Results over two disjoint sets of keys, as of both."""
+    """Join results over two disjoint sets of keys."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
-    # the maximum of a row without a key is 0, which says nothing
+    # the maximum of a row without a key is 0, which is none of its logits
     found = [np.where(x["row_sum"] == 0, -np.inf, x["row_max"]) for x in (a, b)]
     row_max = np.maximum(*found).astype(lse.dtype)
     row_max[np.isneginf(row_max)] = 0
@@ -143,14 +178,14 @@ def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
 
 
 def _at(part: dict[str, Array], row_max: Array) -> Array:
-    """Sums of exponentials beside a larger maximum; rows without a key have none."""
+    """Rescale sums of exponentials to a larger maximum; rows without a key have 0."""
     absent = part["row_sum"] == 0
     down = np.where(absent, 0, part["row_max"] - row_max)
     return np.where(absent, 0, part["row_sum"] * np.exp2(down))
 
 
 def _scaled(part: dict[str, Array], lse: Array) -> Array:
-    """Weights of a part among all keys."""
+    """Rescale the weights of a part to all keys."""
     absent = np.isneginf(part["lse"])
     share = np.exp(np.where(absent, -np.inf, part["lse"] - np.where(absent, 0, lse)))
     weights = part["weights"]
@@ -164,7 +199,7 @@ def add(a: Array, b: Array) -> Array:
 
 
 def pick(found: dict[str, Array], name: str) -> Array:
-    """One of the results of a block."""
+    """Return one of the results of a block."""
     return found[name]
 
 

@@ -140,7 +140,7 @@ def test_kept_results_make_the_backward_free_of_a_forward(rng, monkeypatch):
     assert any("relpos-attention" in str(key) for key in lazy.dask)
     assert not any("relpos-attention" in str(key) for key in kept.dask)
     want = lazy.compute(scheduler="sync")
-    monkeypatch.setattr(sharded._blocks, "forward", None)  # nor does a task of its own
+    monkeypatch.setattr(sharded._tasks, "forward", None)  # nor does a task of its own
     assert np.array_equal(kept.compute(scheduler="sync"), want)
 
 
