@@ -39,10 +39,6 @@ from relpos.torch._encodings import (
 from relpos.torch._merge import (
     merge_attention as merge_attention,
 )
-from relpos.torch._models import (
-    register as register,
-    replace_attention as replace_attention,
-)
 from relpos.torch._networks import (
     fire_attention as fire_attention,
     graph_attention as graph_attention,
@@ -62,6 +58,10 @@ from relpos.torch._schemes import (
     relative_global_attention as relative_global_attention,
     shaw_attention as shaw_attention,
     transformer_xl_attention as transformer_xl_attention,
+)
+from relpos.torch._transformers.models import (
+    register as register,
+    replace_attention as replace_attention,
 )
 
 from relpos.torch import nn as nn  # isort: skip  (its modules call these functions)

@@ -98,7 +98,7 @@ OPTIONAL = {
         "with_prefix",
     },
     "pictures.py": {"pictures", "put"},
-    "_models.py": {"register", "replace_attention", "_need_transformers"},
+    "models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
 }
 

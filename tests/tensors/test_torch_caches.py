@@ -33,8 +33,7 @@ def modules():
     """All modules of relpos.torch; those of models where transformers is installed."""
     found = [relpos.torch]
     for part in pkgutil.walk_packages(relpos.torch.__path__, "relpos.torch."):
-        of_models = "._transformers" in part.name or part.name.endswith("._models")
-        if HAVE_MODELS or not of_models:
+        if HAVE_MODELS or "._transformers" not in part.name:
             found.append(importlib.import_module(part.name))
     return found
 
