@@ -11,7 +11,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: In numpydoc's order.
 _TITLES = (
-    *("Parameters", "Returns", "Raises", "See Also"),
+    *("Parameters", "Attributes", "Returns", "Raises", "See Also"),
     *("Notes", "References", "Examples"),
 )
 

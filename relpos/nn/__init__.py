@@ -59,28 +59,16 @@ from relpos.nn.absolute import (
     LearnedAPE as LearnedAPE,
     SinusoidalEncoding as SinusoidalEncoding,
 )
-from relpos.nn.activation import (
+from relpos.nn.basic import (
     GELU as GELU,
+    Dropout as Dropout,
+    Embedding as Embedding,
+    FeedForward as FeedForward,
+    LayerNorm as LayerNorm,
+    Linear as Linear,
     ReLU as ReLU,
-)
-from relpos.nn.bias import (
-    DynamicPositionBias as DynamicPositionBias,
-)
-from relpos.nn.biases import (
-    ALiBi as ALiBi,
-    LearnedBias as LearnedBias,
-    T5Bias as T5Bias,
-)
-from relpos.nn.block import (
-    TransformerLayer as TransformerLayer,
-)
-from relpos.nn.compose import (
     Residual as Residual,
     Sequential as Sequential,
-)
-from relpos.nn.conformer import (
-    ConformerGradients as ConformerGradients,
-    ConformerRelPositionAttention as ConformerRelPositionAttention,
 )
 from relpos.nn.conv import (
     ConvPositionEmbedding as ConvPositionEmbedding,
@@ -88,63 +76,45 @@ from relpos.nn.conv import (
 from relpos.nn.decoding import (
     KVCaches as KVCaches,
     Memory as Memory,
-)
-from relpos.nn.dropout import (
-    Dropout as Dropout,
-)
-from relpos.nn.embedding import (
-    Embedding as Embedding,
-)
-from relpos.nn.feed_forward import (
-    FeedForward as FeedForward,
+    update_memory as update_memory,
 )
 from relpos.nn.files import (
     load_file as load_file,
 )
-from relpos.nn.fire import (
-    FIRE as FIRE,
-)
-from relpos.nn.linear import (
-    LayerNorm as LayerNorm,
-    Linear as Linear,
-)
-from relpos.nn.loss import (
-    Loss as Loss,
-    cross_entropy as cross_entropy,
-)
-from relpos.nn.memory import (
-    update_memory as update_memory,
-)
 from relpos.nn.module import (
     LoadResult as LoadResult,
     Module as Module,
+    Parameter as Parameter,
 )
 from relpos.nn.multihead import (
     MultiheadAttention as MultiheadAttention,
     MultiheadGradients as MultiheadGradients,
-)
-from relpos.nn.music import (
-    RelativeGlobalAttention as RelativeGlobalAttention,
+    TransformerLayer as TransformerLayer,
 )
 from relpos.nn.optim import (
     SGD as SGD,
     Adam as Adam,
+    Loss as Loss,
+    cross_entropy as cross_entropy,
     warmup_rate as warmup_rate,
 )
-from relpos.nn.parameter import (
-    Parameter as Parameter,
-)
 from relpos.nn.position import (
+    FIRE as FIRE,
+    ALiBi as ALiBi,
+    DynamicPositionBias as DynamicPositionBias,
+    LearnedBias as LearnedBias,
     Position as Position,
-)
-from relpos.nn.rotary import (
     Rotary as Rotary,
+    T5Bias as T5Bias,
 )
 from relpos.nn.shaw import (
+    RelativeGlobalAttention as RelativeGlobalAttention,
     ShawAttention as ShawAttention,
     ShawGradients as ShawGradients,
 )
 from relpos.nn.transformer_xl import (
+    ConformerGradients as ConformerGradients,
+    ConformerRelPositionAttention as ConformerRelPositionAttention,
     RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
     SharedBiasGradients as SharedBiasGradients,
     TransformerXLGradients as TransformerXLGradients,

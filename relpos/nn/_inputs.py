@@ -1,4 +1,4 @@
-"""What the layers share: checks of inputs, products, heads apart and together."""
+"""Checks of inputs, products, and heads apart and together, for all layers."""
 
 from __future__ import annotations
 
@@ -107,13 +107,12 @@ def product(a: Array, b: Array) -> Array:
     return _core.gemm(x, y, get_num_threads())
 
 
-def head_dim(embed: int, num_heads: int, names: tuple[str, str]) -> int:
-    """Return the width of a head."""
-    if embed % num_heads:
-        raise ValueError(
-            f"{names[1]}: got {num_heads}, which does not divide {names[0]} = {embed}"
-        )
-    return embed // num_heads
+def as_heads(**sizes: object) -> tuple[int, int, int]:
+    """Return width and number of heads, given by their names, and columns of a head."""
+    (wide, width), (many, heads) = ((n, as_size(n, size)) for n, size in sizes.items())
+    if width % heads:
+        raise ValueError(f"{many}: got {heads}, which does not divide {wide} = {width}")
+    return width, heads, width // heads
 
 
 def some_rows(table: Array) -> Array:
@@ -136,9 +135,7 @@ def join_heads(x: Array) -> Array:
     return swapped.reshape(*swapped.shape[:-2], x.shape[-3] * x.shape[-1])
 
 
-def xavier_uniform(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> Array:
-    """Draw from the uniform distribution of Glorot and Bengio."""
+def xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Return random values from the uniform distribution of Glorot and Bengio."""
     bound = math.sqrt(6.0 / (shape[-1] + shape[-2]))
-    return rng.uniform(-bound, bound, shape).astype(dtype)
+    return rng.uniform(-bound, bound, shape)

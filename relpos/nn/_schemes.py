@@ -1,4 +1,4 @@
-"""The schemes that `MultiheadAttention` knows by name, as layers."""
+"""Schemes that `MultiheadAttention` knows by name, as layers, and one table of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ from relpos.nn._inputs import (
     split_heads,
     xavier_uniform,
 )
-from relpos.nn.biases import ALiBi, T5Bias
-from relpos.nn.fire import FIRE
-from relpos.nn.linear import Linear
-from relpos.nn.parameter import Parameter
-from relpos.nn.position import Position, placed
-from relpos.nn.rotary import Rotary
+from relpos.nn.basic import Linear
+from relpos.nn.module import Parameter
+from relpos.nn.position import FIRE, ALiBi, Position, Rotary, T5Bias, placed
 
 
 class Shaw(Position):
@@ -51,8 +48,7 @@ class Shaw(Position):
             ("rel_value", as_flag("use_values", use_values)),
         ):
             if use:
-                table = xavier_uniform(self._rng, shape, self.dtype)
-                setattr(self, name, Parameter(table))
+                setattr(self, name, self._start(xavier_uniform(self._rng, shape)))
 
 
 #: What is said of a table of the Music Transformer whose shape does not fit.
@@ -115,8 +111,7 @@ class TransformerXL(Position):
     def __init__(self, num_heads: int, head_dim: int, *, rng: Any, dtype: Any) -> None:
         self._set_up(rng, dtype)
         u, v = self._rng.normal(0.0, 0.02, (2, num_heads, head_dim))
-        self.pos_bias_u = Parameter(u.astype(self.dtype))
-        self.pos_bias_v = Parameter(v.astype(self.dtype))
+        self.pos_bias_u, self.pos_bias_v = self._start(u), self._start(v)
         width = num_heads * head_dim
         options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
         self.pos_proj = Linear(width, width, bias=False, **options)
@@ -152,7 +147,8 @@ class TransformerXL(Position):
         self.pos_proj.weight.add_grad(product(rows.T, encodings))
 
 
-#: name -> (layer, which sizes of a head it takes first)
+#: name -> (layer, which sizes of an attention it takes first). Its other arguments are
+#: those of `position` by this name, here and in relpos.torch.nn.
 SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
     "shaw": (Shaw, ("num_heads", "head_dim")),
     "music": (Music, ("num_heads", "head_dim", "is_causal")),
@@ -162,6 +158,18 @@ SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
     "rope": (Rotary, ("head_dim",)),
     "fire": (FIRE, ("num_heads",)),
 }
+
+#: Arguments and defaults of what relpos.torch.nn alone has.
+TORCH_ONLY = {"deberta": {"max_relative_position": 512, "num_buckets": 256}}
+
+
+def sizes_of(position: str) -> dict[str, Any]:
+    """Return the arguments that belong to a scheme by name, with their defaults."""
+    if position not in SCHEMES:
+        return dict(TORCH_ONLY[position])
+    make, first = SCHEMES[position]
+    parameters = [*signature(make).parameters.values()][len(first) : -2]
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def as_position(
@@ -177,8 +185,7 @@ def as_position(
     """
     if isinstance(position, str):
         make, first = SCHEMES[as_choice("position", position, SCHEMES)]
-        known = [*signature(make).parameters][len(first) : -2]
-        _check_sizes(sizes, position, known)
+        _check_sizes(sizes, position, [*sizes_of(position)])
         return make(*(attention[name] for name in first), **sizes, **options)
     if position is not None and not isinstance(position, Position):
         raise TypeError(

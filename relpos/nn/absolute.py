@@ -1,4 +1,4 @@
-"""Encodings of absolute positions as layers."""
+"""Encodings of absolute positions, as layers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from relpos._checks import Array, as_array, as_choice, as_int, kind_of, quiet
 from relpos._encodings.sinusoidal import MAX_DIM, sinusoidal
 from relpos.nn._inputs import as_input, as_size
+from relpos.nn.basic import Embedding
 from relpos.nn.decoding import KVCaches
-from relpos.nn.embedding import Embedding
 from relpos.nn.module import Module
 
 if TYPE_CHECKING:
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
     from relpos.nn.module import Seed
 
-__all__ = ["LearnedAPE", "SinusoidalEncoding"]
-
 
 def _positions(length: int, cache: object) -> Array:
-    """Return those of the tokens after a cache, (length,) or (batch, length)."""
+    """Return the positions of tokens after a cache, (length,) or (batch, length)."""
     if cache is not None and not isinstance(cache, KVCaches):
         raise TypeError(f"cache: got {kind_of(cache)}; expected a nn.KVCaches, or None")
     before = 0 if cache is None else cache._so_far()
@@ -31,13 +29,9 @@ def _positions(length: int, cache: object) -> Array:
 
 
 class LearnedAPE(Module):
-    r"""A learned vector for each absolute position.
+    r"""Learned vector for each absolute position.
 
     .. math:: y_n = W_n, \quad n = 0, \dots, seq - 1
-
-    `backward` adds the gradient of the weight; x has none.
-
-    .. math:: \bar W_n = \bar y_n
 
     Parameters
     ----------
@@ -56,15 +50,8 @@ class LearnedAPE(Module):
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A size is below 1, or no memory can address the weight.
-
-    See Also
-    --------
-    relpos.learned : The vectors of any positions, as a function.
-    SinusoidalEncoding : Has nothing to learn, and no longest sequence.
 
     References
     ----------
@@ -93,16 +80,16 @@ class LearnedAPE(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        rows, width = (
-            as_size("max_seq_len", max_seq_len),
-            as_size("embed_size", embed_size),
-        )
+        rows = as_size("max_seq_len", max_seq_len)
+        width = as_size("embed_size", embed_size)
         self._set_up(rng, dtype, max_seq_len=rows, embed_size=width)
         self.embedding = Embedding(rows, width, rng=self._rng, dtype=dtype)
 
     @quiet
     def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
         """Return the vectors of the positions in x, to be added to it.
+
+        `backward` returns None, as x has no gradient.
 
         Parameters
         ----------
@@ -125,10 +112,6 @@ class LearnedAPE(Module):
             `x` has fewer than two axes.
         IndexError
             The sequence is longer than `max_seq_len`.
-
-        See Also
-        --------
-        relpos.learned : The vectors of any positions, as a function.
         """
         shape = as_array("x", x).shape
         if len(shape) < 2:
@@ -146,7 +129,7 @@ class LearnedAPE(Module):
 
 
 class SinusoidalEncoding(Module):
-    r"""Adds the sinusoidal encoding of positions 0, 1, ... to its input.
+    r"""Sum of the input and the sinusoidal encoding of positions 0, 1, ...
 
     .. math::
 
@@ -156,10 +139,6 @@ class SinusoidalEncoding(Module):
 
     with angles in radians and E = embed_size.
 
-    `backward` returns the gradient of x, which is `grad_out`.
-
-    .. math:: \bar x = \bar y
-
     Parameters
     ----------
     embed_size : int
@@ -167,7 +146,7 @@ class SinusoidalEncoding(Module):
     max_len : int, optional
         Longest sequence to accept; by default any.
     layout : {"interleaved", "concat"}
-        Sine and cosine in turns, as above, or all sines before all cosines; as in
+        Sines and cosines by turns, as above, or all sines before all cosines; as in
         `relpos.sinusoidal`.
     rng : optional
         Not used; every layer takes it.
@@ -175,15 +154,8 @@ class SinusoidalEncoding(Module):
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A size is outside its range, or `layout` is neither of the two.
-
-    See Also
-    --------
-    relpos.sinusoidal : The encoding itself, at any positions.
-    LearnedAPE : A vector that is learned for each position.
 
     References
     ----------
@@ -240,10 +212,6 @@ class SinusoidalEncoding(Module):
             KVCaches.
         ValueError
             `x` is of another shape, or longer than `max_len`.
-
-        See Also
-        --------
-        relpos.sinusoidal : The encoding itself.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
         positions = _positions(array.shape[1], cache)
@@ -259,5 +227,4 @@ class SinusoidalEncoding(Module):
         return self._remember(array + table)
 
     def _backward(self, grad: Array) -> Array:
-        result: Array = grad
-        return result
+        return grad

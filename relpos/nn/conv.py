@@ -1,4 +1,4 @@
-"""Positions from a convolution of the tokens: wav2vec 2.0's embedding."""
+"""Encoding of positions by a convolution of the tokens, as in wav2vec 2.0."""
 
 from __future__ import annotations
 
@@ -20,16 +20,13 @@ from relpos.nn._inputs import (
     check_shape,
     product,
 )
-from relpos.nn.linear import _sum_rows
-from relpos.nn.module import LoadResult, Module
-from relpos.nn.parameter import Parameter
+from relpos.nn.basic import sum_rows
+from relpos.nn.module import LoadResult, Module, Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
-
-__all__ = ["ConvPositionEmbedding"]
 
 #: Taps that a product takes at a time: what they see is copied side by side, because a
 #: BLAS reads no rows that overlap, and this many keep the copy small.
@@ -69,20 +66,6 @@ class ConvPositionEmbedding(Module):
     with zeros around the sequence. The channels fall into `groups` that do not see each
     other, and each tap has a length g_t of its own. The result is to be added to x.
 
-    `backward` adds the parameters' gradients and returns that of x.
-
-    With :math:`g_n = \bar e_n \, GELU'` at what the convolution gave,
-
-    .. math::
-
-        \bar b = \sum_n g_n, \quad
-        \bar W_t = \sum_n g_n x_{n + t - \lfloor k/2 \rfloor}^T, \quad
-        \bar x_m = \sum_t W_t^T g_{m - t + \lfloor k/2 \rfloor}
-
-        \bar g_t = \langle \bar W_t, V_t \rangle / \lVert V_t \rVert, \quad
-        \bar V_t = \frac{g_t}{\lVert V_t \rVert} \left(\bar W_t - \bar g_t
-        \frac{V_t}{\lVert V_t \rVert}\right)
-
     Parameters
     ----------
     embed_dim : int
@@ -105,16 +88,9 @@ class ConvPositionEmbedding(Module):
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A size is below 1, `groups` does not divide `embed_dim`, or no memory can
         address the weight.
-
-    See Also
-    --------
-    relpos.conv_encoding : A convolution of each channel by itself (PEG).
-    LearnedAPE, SinusoidalEncoding : Encodings that do not look at the tokens.
 
     References
     ----------
@@ -182,12 +158,6 @@ class ConvPositionEmbedding(Module):
             `x` is not floating or of a wider dtype than the layer, or `mask` is none.
         ValueError
             A shape does not fit, or `mask` holds something else than 0 and 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        ConvPositionEmbedding.backward : The gradients.
         """
         bias, weight = self.conv.bias.data, self._weight()
         array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
@@ -206,7 +176,7 @@ class ConvPositionEmbedding(Module):
         weight = self._weight()
         size = weight.shape[-1]
         grad = grad * slope
-        self.conv.bias.add_grad(_sum_rows(grad))
+        self.conv.bias.add_grad(sum_rows(grad))
         self._add_weight_grads(_tap_gradients(padded, grad, size))
         # the taps turned round, and outputs and inputs of a group exchanged
         taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
@@ -217,32 +187,6 @@ class ConvPositionEmbedding(Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> LoadResult:
-        """Copy weights in, from any of the three ways to name them.
-
-        Parameters
-        ----------
-        state_dict : mapping of str to array_like or torch.Tensor
-            In the layer's names, fairseq's or PyTorch's newer ones.
-        strict : bool, default True
-            Whether a name on one side only is an error. Wrong shapes always are.
-
-        Returns
-        -------
-        LoadResult
-            ``(missing_keys, unexpected_keys)``.
-
-        Raises
-        ------
-        TypeError
-            `state_dict` is no mapping, or a value is no array of floats.
-        ValueError
-            Names or shapes do not match.
-
-        See Also
-        --------
-        load_file : Reads weights from a file.
-        Module.state_dict : The way back.
-        """
         if isinstance(state_dict, Mapping):
             named = {OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
             if len(named) == len(state_dict):  # else the base says what is left over

@@ -1,24 +1,210 @@
-"""What a model keeps from call to call: hidden states, or keys and values."""
+"""State that a model keeps from call to call: hidden states, or keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+import functools
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeVar, cast
+
+import numpy as np
 
 from relpos._attention.cache import KVCache
-from relpos._checks import Array, as_int, kind_of
+from relpos._checks import Array, as_floating, as_int, kind_of
 from relpos._undo import put, whole
-from relpos.nn._kept import Kept, Span
-from relpos.nn.memory import update_memory
+from relpos.nn._inputs import check_shape
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["KVCaches", "Memory"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Span(NamedTuple):
+    """How much a layer was given: before its last call and after it, in each item."""
+
+    batch: tuple[int, ...]
+    start: Any
+    end: Any
+
+    def equals(self, other: Span) -> bool:
+        """Tell whether another layer was given as much, and in one call."""
+        return (
+            self.batch == other.batch
+            and not _any(other.start)
+            and not _any(self.end != other.end)
+        )
+
+
+class Kept:
+    """Base of `Memory` and `KVCaches`: the layers of a model, in step."""
+
+    _name: ClassVar[str]
+    _unit: ClassVar[str]  # of what is counted
+
+    def __init__(self) -> None:
+        #: Layers that the call which is going on has used; None between calls.
+        self._used: frozenset[Any] | None = None
+        #: How much each item was given before that call.
+        self._before: Any = 0
+
+    def _layers(self) -> Iterable[Any]:
+        """Return the layers that it knows."""
+        raise NotImplementedError
+
+    def _span(self, layer: Any) -> Span:
+        """Return how much one of them was given."""
+        raise NotImplementedError
+
+    def _back(self, least: Any) -> str:
+        """Say how all layers come to have that much again."""
+        raise NotImplementedError
+
+    def _enter(self, layer: Any) -> None:
+        """Let a layer use what is kept, once in a call and in step with the others."""
+        used = self._used or frozenset()
+        if layer in used:
+            raise ValueError(
+                f"{self._name}: got it in a call that uses one {type(layer).__name__} "
+                "twice, and the tokens of both uses would mix; expected a layer for "
+                "each use (they may share Parameters), and a call for each step"
+            )
+        if not used:
+            ends = [self._span(other).end for other in self._layers()]
+            put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
+        end = self._span(layer).end if layer in self._layers() else 0
+        if _any(end > self._before):
+            raise ValueError(
+                f"{self._name}: got one in which a {type(layer).__name__} has "
+                f"{_plain(end)} {self._unit} and another layer {_plain(self._before)}: "
+                "an interrupted call left them out of step; expected "
+                f"{self._back(_plain(self._before))}"
+            )
+        put(self, "_used", used | {layer})
+
+    def _check_start(self, layer: Any) -> None:
+        """Raise where a layer has begun and others have more or less than it."""
+        mine = self._span(layer)
+        if _any(mine.start):
+            return
+        for other in self._layers():
+            span = self._span(other)
+            if _any(span.end) and not mine.equals(span):
+                raise ValueError(
+                    f"{self._name}: got one in which a {type(other).__name__} has "
+                    f"{_plain(span.end)} {self._unit}, for a {type(layer).__name__} "
+                    "that has none in it; expected that of this very model (a copy of "
+                    f"a model is another one), or a new nn.{type(self).__name__}"
+                )
+
+
+def _any(flags: Any) -> bool:
+    """Tell whether one is true of an array, or of what all items share."""
+    return bool(flags.any() if isinstance(flags, np.ndarray) else flags)
+
+
+def _plain(tokens: Any) -> Any:
+    return np.asarray(tokens).tolist()
+
+
+def opened(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a call of a model one use of each `Kept` that it is given.
+
+    The models and layers in it take part in the outermost call that is given it.
+    """
+    inputs = [*signature(function).parameters.values()][1:]
+    if len(inputs) == 1 and inputs[0].kind is Parameter.POSITIONAL_OR_KEYWORD:
+        return function  # most layers: they take tokens and nothing else
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        for value in (*args, *keywords.values()):
+            if isinstance(value, Kept) and value._used is None:
+                return _use(value, call, *args, **keywords)
+        return function(*args, **keywords)
+
+    return call
+
+
+def _use(kept: Kept, call: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> R:
+    put(kept, "_used", frozenset())
+    result = call(*args, **keywords)
+    put(kept, "_used", None)
+    return result
+
+
+def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> Array:
+    r"""Return the memory for the next segment: the end of memory and segment.
+
+    .. math:: memory' = [memory; hidden]_{-mem\_len:}
+
+    Parameters
+    ----------
+    memory : array_like, (M, B, d_model), or None
+        The memory so far; None before the first segment.
+    hidden : array_like, (L, B, d_model)
+        The input of the layer in this segment (not its output).
+    mem_len : int
+        Positions to keep at most; 0 keeps none.
+
+    Returns
+    -------
+    ndarray, (min(M + L, mem_len), B, d_model)
+        A copy, so that nothing done to `hidden` later reaches it.
+
+    Raises
+    ------
+    TypeError
+        An array is not floating, or `mem_len` is no integer.
+    ValueError
+        A shape does not fit, or `mem_len` is negative.
+
+    References
+    ----------
+    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860, section 3.2.
+
+    Examples
+    --------
+    Three segments of four, with a memory of six. The encodings cover memory and
+    segment, so their number grows until the memory is full:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import nn
+    >>> layer = nn.RelPartialLearnableMultiHeadAttn(2, 16, 8, dropout=0.0, rng=0)
+    >>> segments = np.random.default_rng(1).standard_normal((3, 4, 1, 16), np.float32)
+    >>> memory = None
+    >>> for x in segments:
+    ...     Lk = 4 + (0 if memory is None else len(memory))
+    ...     r = relpos.sinusoidal(np.arange(Lk)[::-1], 16, layout="concat")
+    ...     future = np.triu(np.ones((4, Lk), bool), Lk - 4 + 1)[:, :, None]
+    ...     out = layer(x, r, future, memory)
+    ...     memory = nn.update_memory(memory, x, mem_len=6)
+    ...     print(r.shape, out.shape, memory.shape)
+    (4, 16) (4, 1, 16) (4, 1, 16)
+    (8, 16) (4, 1, 16) (6, 1, 16)
+    (10, 16) (4, 1, 16) (6, 1, 16)
+
+    The last segment sees what it would see in one call over ten positions:
+
+    >>> whole = np.concatenate(segments)[-10:]
+    >>> future = np.triu(np.ones((10, 10), bool), 1)[:, :, None]
+    >>> bool(np.allclose(layer(whole, r, future)[-4:], out, atol=1e-6))
+    True
+    """
+    now = as_floating("hidden", hidden)
+    check_shape("hidden", now, ("L", "B", "d_model"))
+    keep = as_int("mem_len", mem_len, 0)
+    before = now[:0] if memory is None else as_floating("memory", memory)
+    check_shape("memory", before, ("M", *now.shape[1:]))
+    both = np.concatenate([before, now])
+    return both[max(len(both) - keep, 0) :].copy()
 
 
 class Memory(Kept):
-    r"""What every attention of a model was given before: Transformer-XL's memory.
+    r"""Inputs of every attention of a model so far: the memory of Transformer-XL.
 
     .. math:: memory' = [memory; x]_{-length:}
 
@@ -47,12 +233,6 @@ class Memory(Kept):
         `length` is no integer.
     ValueError
         `length` is negative.
-
-    See Also
-    --------
-    MultiheadAttention : Takes one, and so does a model of such layers.
-    update_memory : The same of one layer, as a function.
-    KVCaches : Forgets nothing, for a token at a time.
 
     References
     ----------
@@ -98,10 +278,6 @@ class Memory(Kept):
         -------
         ndarray or None
             Its input in the calls before, cut to `length` positions; read-only.
-
-        See Also
-        --------
-        Memory.update : What puts it there.
         """
         return self._hidden.get(layer)
 
@@ -131,10 +307,6 @@ class Memory(Kept):
             The batch or the width is another one than before.
         MemoryError
             Out of memory; as with every error, it remembers what it did.
-
-        See Also
-        --------
-        update_memory : The same of one layer, as a function.
         """
         before = self.of(layer)
         first = None if before is None else before.swapaxes(0, 1)
@@ -154,12 +326,6 @@ class KVCaches(Kept):
     their rows of one call over the whole sequence. It has to be causal for that.
     `SinusoidalEncoding` and `LearnedAPE` go on from where the tokens so far ended, too.
     No gradient passes through a cache. A call that raises leaves it as it was.
-
-    See Also
-    --------
-    MultiheadAttention : Takes one, and so does a model of such layers.
-    relpos.KVCache : That of one attention.
-    Memory : Forgets, and trains.
 
     Notes
     -----
@@ -217,12 +383,7 @@ class KVCaches(Kept):
 
     @property
     def lengths(self) -> int | Array:
-        """Tokens of all items so far, or an array (batch,): of each.
-
-        See Also
-        --------
-        relpos.KVCache.lengths : That of one attention.
-        """
+        """Tokens of all items so far, or an array (batch,): of each."""
         for cache in self._caches.values():
             return cache.lengths
         return 0
@@ -253,10 +414,6 @@ class KVCaches(Kept):
         -------
         KVCache
             Its keys and values.
-
-        See Also
-        --------
-        relpos.KVCache : What it can do.
         """
         if layer not in self._caches:
             put(self, "_caches", {**self._caches, layer: KVCache()})
@@ -277,10 +434,6 @@ class KVCaches(Kept):
             `length` is no integer.
         ValueError
             It is negative or more than there are.
-
-        See Also
-        --------
-        relpos.KVCache.crop : That of one attention.
         """
         for cache in self._caches.values():
             cache.crop(length)
@@ -302,10 +455,6 @@ class KVCaches(Kept):
             It has another shape.
         IndexError
             There is no such item.
-
-        See Also
-        --------
-        relpos.KVCache.reorder : That of one attention.
         """
         for cache in self._caches.values():
             cache.reorder(items)

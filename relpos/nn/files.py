@@ -69,13 +69,6 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
         `safetensors` is not installed.
     OSError
         The file cannot be opened.
-    MemoryError
-        Out of memory.
-
-    See Also
-    --------
-    Module.load_state_dict : Takes what it returns.
-    Module.state_dict : What is to be stored.
 
     Examples
     --------

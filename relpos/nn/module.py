@@ -1,4 +1,4 @@
-"""The base of every layer: parameters by name, weights in and out, train and eval."""
+"""Base of every layer: parameters by name, weights in and out, train and eval."""
 
 from __future__ import annotations
 
@@ -11,39 +11,127 @@ import numpy as np
 
 from relpos._checks import (
     Array,
+    as_array,
     as_flag,
     as_float_dtype,
     as_floating,
     as_generator,
+    is_floating,
     kind_of,
     quiet,
 )
+from relpos._foreign import of_tensor
 from relpos._undo import keep, note, put, whole
-from relpos.nn._kept import opened
-from relpos.nn._state import compare_states
-from relpos.nn.parameter import Parameter
+from relpos.nn.decoding import opened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     Seed = int | np.random.Generator | None
 
-__all__ = ["LoadResult", "Module"]
+
+class Parameter:
+    """An array that is trained, and its gradient.
+
+    Parameters
+    ----------
+    data : array_like of float32 or float64
+        The values; kept, not copied.
+
+    Attributes
+    ----------
+    data : ndarray
+        The values, changed in place by optimisers and `Module.load_state_dict`.
+    grad : ndarray or None
+        Sum of the gradients since the last `Module.zero_grad`; None without any.
+
+    Raises
+    ------
+    TypeError
+        `data` is no array of float32 or float64; or, assigned later, of another dtype.
+    ValueError
+        `data` is no rectangular array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> weight = nn.Parameter(np.zeros((2, 3)))
+    >>> weight.add_grad(np.ones((2, 3)))
+    >>> weight.add_grad(np.ones((2, 3)))
+    >>> weight.grad
+    array([[2., 2., 2.],
+           [2., 2., 2.]])
+    """
+
+    __slots__ = ("_data", "grad")
+    #: What an array of another shape is told besides.
+    _hint = ""
+
+    def __init__(self, data: ArrayLike) -> None:
+        array = as_floating("data", data)
+        if array.dtype not in (np.float32, np.float64):
+            raise TypeError(
+                f"data: got dtype {array.dtype}; expected float32 or float64"
+            )
+        self._data: Array = array
+        self.grad: Array | None = None
+
+    @property
+    def data(self) -> Array:
+        """The values."""
+        return self._data
+
+    @data.setter
+    def data(self, data: ArrayLike) -> None:
+        array = as_floating("data", data)
+        if array.dtype != self._data.dtype:
+            raise TypeError(
+                f"data: got dtype {array.dtype}; expected {self._data.dtype}, as so far"
+            )
+        self._data = array
+
+    @quiet
+    def add_grad(self, grad: ArrayLike) -> None:
+        """Add to the gradient so far.
+
+        Parameters
+        ----------
+        grad : array_like, shape of `data`
+            What to add.
+
+        Raises
+        ------
+        TypeError
+            `grad` is not floating.
+        ValueError
+            `grad` is of another shape.
+        """
+        grad = as_floating("grad", grad)
+        if grad.shape != self.data.shape:
+            raise ValueError(
+                f"grad: got shape {grad.shape}; expected that of the parameter, "
+                f"{self.data.shape}"
+            )
+        if self.grad is None:
+            put(self, "grad", np.array(grad, self.data.dtype))
+        else:
+            room = np.empty_like(self.grad)  # what was there stays, if the call raises
+            put(self, "grad", np.add(self.grad, grad, out=room, casting="same_kind"))
+
+    def __repr__(self) -> str:
+        return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"
 
 
 class LoadResult(NamedTuple):
-    """What `Module.load_state_dict` found on one side only; both empty when strict.
+    """Names that `Module.load_state_dict` found on one side only; none when strict.
 
     Attributes
     ----------
     missing_keys : list of str
         Parameters of the layer that were not given: they keep their values.
     unexpected_keys : list of str
-        What was given and is no parameter of the layer.
-
-    See Also
-    --------
-    Module.load_state_dict : Returns it.
+        Names that were given and are no parameter of the layer.
 
     Examples
     --------
@@ -85,13 +173,6 @@ class Module:
     TypeError
         An attribute that is a parameter is assigned something else than another one or
         None, which would drop it; so for a module.
-
-    See Also
-    --------
-    Parameter : An array that is trained.
-    Linear, LayerNorm, Dropout, Embedding : Parts of a model.
-    SGD, Adam : Train it.
-    load_file : Reads weights for it.
 
     Examples
     --------
@@ -166,11 +247,6 @@ class Module:
             As in `state_dict`.
         parameter : Parameter
             The parameter itself, not a copy.
-
-        See Also
-        --------
-        Module.parameters : Without the names.
-        Module.state_dict : Copies of the values by name.
         """
         seen: set[int] = set()
         for name, entry in _entries(self):
@@ -185,23 +261,13 @@ class Module:
         ------
         Parameter
             Each parameter of the layer and of its parts.
-
-        See Also
-        --------
-        Module.named_parameters : With their names.
-        SGD, Adam : What takes them.
         """
         for _, parameter in self.named_parameters():
             yield parameter
 
     @whole
     def zero_grad(self) -> None:
-        """Forget the gradients of all parameters.
-
-        See Also
-        --------
-        Parameter.add_grad : What adds to a gradient.
-        """
+        """Forget the gradients of all parameters."""
         for parameter in self.parameters():
             put(parameter, "grad", None)
 
@@ -223,10 +289,6 @@ class Module:
         ------
         TypeError
             `mode` is no bool.
-
-        See Also
-        --------
-        Module.eval : The opposite.
         """
         put(self, "training", as_flag("mode", mode))
         for _, child in _children(self):
@@ -240,10 +302,6 @@ class Module:
         -------
         Module
             The layer itself.
-
-        See Also
-        --------
-        Module.train : The opposite.
         """
         return self.train(False)
 
@@ -258,11 +316,6 @@ class Module:
         -------
         dict of str to ndarray
             What `load_state_dict` takes.
-
-        See Also
-        --------
-        Module.load_state_dict : The way back.
-        load_file : Reads one from a file.
         """
         return {
             name: np.array(entry.data if isinstance(entry, Parameter) else entry)
@@ -295,11 +348,6 @@ class Module:
             Names or shapes do not match; the message lists all of them, and nothing has
             been copied. Nor has it where a parameter is read-only. (An interrupt may
             come when some have been copied.)
-
-        See Also
-        --------
-        load_file : Reads weights from a file.
-        Module.state_dict : The way back.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(
@@ -355,11 +403,6 @@ class Module:
             `grad_out` is not of the shape of the last output.
         MemoryError
             Out of memory; as with every error, nothing has been added to a gradient.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Has the formulas of the attention inside.
-        Linear : Has its formulas, as each layer has its own.
         """
         if type(self)._backward is Module._backward:
             raise RuntimeError(
@@ -380,6 +423,10 @@ class Module:
         self._rng = as_generator(rng)
         keep(self._rng)  # initial values are drawn next
         self._settings = settings
+
+    def _start(self, values: Array) -> Parameter:
+        """Return a parameter with these initial values, in the layer's dtype."""
+        return Parameter(values.astype(self.dtype))
 
     def _remember(self, out: Array, *saved: Any) -> Array:
         """Keep what `backward` of this call needs; returns `out`."""
@@ -442,3 +489,62 @@ def _entries(
         yield prefix + name, array
     for name, child in _children(module):
         yield from _entries(child, prefix + module._prefixes.get(name, f"{name}."))
+
+
+def compare_states(
+    layer: str,
+    wanted: dict[str, Parameter | Array],
+    given: Mapping[str, Any],
+    strict: bool,
+) -> tuple[list[tuple[Parameter, Array]], list[str], list[str]]:
+    """Return (parameters and what to copy into them, missing names, unexpected names).
+
+    An entry of `wanted` that is no parameter may be absent, and has to have the values
+    that the layer computes.
+    """
+    missing = [
+        name
+        for name, entry in wanted.items()
+        if isinstance(entry, Parameter) and name not in given
+    ]
+    unexpected = [str(name) for name in given if name not in wanted]
+    found: list[tuple[Parameter, Array]] = []
+    wrong = []
+    for name, entry in wanted.items():
+        if name not in given:
+            continue
+        array = _as_numbers(name, given[name])
+        own: Array = entry.data if isinstance(entry, Parameter) else entry
+        if array.shape != own.shape:
+            hint = entry._hint if isinstance(entry, Parameter) else ""
+            wrong.append(
+                f"size mismatch for {name}: got shape {array.shape}; the layer has "
+                f"{own.shape}. {hint}".rstrip()
+            )
+        elif isinstance(entry, Parameter):
+            found.append((entry, array))
+        elif not np.array_equal(array, own):
+            wrong.append(f"{name}: the values differ from those the layer computes.")
+    lines = [
+        f"{kind} key(s): " + ", ".join(f'"{name}"' for name in names) + "."
+        for kind, names in (("Missing", missing), ("Unexpected", unexpected))
+        if strict and names
+    ]
+    lines += wrong
+    if lines:
+        head = f"state_dict: does not fit {layer}:"
+        raise ValueError("\n    ".join([head, *lines]))
+    return found, missing, unexpected
+
+
+def _as_numbers(name: str, value: object) -> Array:
+    """Return an array of real numbers from an array, or a tensor of PyTorch.
+
+    It is not cast before its shape is known to fit.
+    """
+    array = as_array(name, of_tensor(value))
+    if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
+        raise TypeError(
+            f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
+        )
+    return array

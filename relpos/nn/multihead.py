@@ -1,4 +1,4 @@
-"""Multi-head attention with any of the relative positions."""
+"""Multi-head attention by any scheme of relative positions, alone and in a block."""
 
 from __future__ import annotations
 
@@ -10,29 +10,18 @@ import numpy as np
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos._undo import put
-from relpos.nn._inputs import (
-    as_input,
-    as_probability,
-    as_size,
-    head_dim,
-    join_heads,
-    split_heads,
-    xavier_uniform,
-)
-from relpos.nn._projection import Part, project, project_back
+from relpos.nn._inputs import as_heads, as_probability, xavier_uniform
+from relpos.nn._projection import AttentionLayer, Part, project, project_back
 from relpos.nn._schemes import Music, as_causal, as_position
+from relpos.nn.basic import FeedForward, LayerNorm, Linear, Residual
 from relpos.nn.decoding import KVCaches, Memory, as_kept
-from relpos.nn.linear import Linear
-from relpos.nn.module import Module
-from relpos.nn.parameter import Parameter
+from relpos.nn.module import Module, Parameter
 from relpos.nn.position import Position
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
-
-__all__ = ["MultiheadAttention", "MultiheadGradients"]
 
 
 @in_short
@@ -45,10 +34,6 @@ class MultiheadGradients(NamedTuple):
     key : ndarray, (batch, Lk, embed_dim)
     value : ndarray, (batch, Lk, embed_dim), or None
         None if no value was given: then `key` has what it got as the value, too.
-
-    See Also
-    --------
-    MultiheadAttention.backward : Returns it.
 
     Examples
     --------
@@ -65,7 +50,7 @@ class MultiheadGradients(NamedTuple):
     value: Array | None
 
 
-class MultiheadAttention(Module):
+class MultiheadAttention(AttentionLayer):
     r"""Multi-head attention, by any scheme of relative positions.
 
     .. math::
@@ -135,12 +120,6 @@ class MultiheadAttention(Module):
         A size is too small, `num_heads` does not divide `embed_dim`, or an argument is
         out of its range.
 
-    See Also
-    --------
-    TransformerLayer : With a feed-forward network and normalisation around.
-    Position : How to write a scheme of your own.
-    relpos.torch.nn.RelativeMultiheadAttention : The same on tensors.
-
     Notes
     -----
     Names and shapes in `state_dict` are those of ``torch.nn.MultiheadAttention``, and
@@ -188,9 +167,8 @@ class MultiheadAttention(Module):
         dtype: DTypeLike = np.float32,
         **sizes: Any,
     ) -> None:
-        width, heads = as_size("embed_dim", embed_dim), as_size("num_heads", num_heads)
+        width, heads, columns = as_heads(embed_dim=embed_dim, num_heads=num_heads)
         self.embed_dim, self.num_heads = width, heads
-        columns = head_dim(width, heads, ("embed_dim", "num_heads"))
         self.dropout = as_probability("dropout", dropout)
         self.is_causal = as_causal(is_causal, position, frames=3)
         self.window = window
@@ -207,18 +185,15 @@ class MultiheadAttention(Module):
             **sizes,
         )
         options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
-        start = xavier_uniform(self._rng, (3 * width, width), self.dtype)
-        self.in_proj_weight = Parameter(start)
+        shape = 3 * width, width
+        self.in_proj_weight = self._start(xavier_uniform(self._rng, shape))
         self.in_proj_bias: Parameter | None = None
         self.out_proj = Linear(width, width, bias, **options)
         if self.out_proj.bias is not None:
             self.in_proj_bias = Parameter(np.zeros(3 * width, self.dtype))
             self.out_proj.bias.data[...] = 0
-        attention = {
-            "num_heads": heads,
-            "head_dim": columns,
-            "is_causal": self.is_causal,
-        }
+        attention = {"num_heads": heads, "head_dim": columns}
+        attention["is_causal"] = self.is_causal
         self.position = as_position(position, sizes, attention, options)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -278,42 +253,32 @@ class MultiheadAttention(Module):
             `query_offset` is not given, a memory or a cache comes with one of these, or
             is one of another model, or a cache is given to a layer that is not causal
             or that the call of the model uses twice (see `KVCaches`).
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.attention : The attention inside, as a function.
         """
         kept = as_kept(memory, cache, key=key, query_offset=query_offset)
-        parts = self._read(query, key, value)
+        inputs = self._read(query, key, value, self.embed_dim)
+        firsts = [0] + [1] * (key is not None) + [2] * (value is not None)
+        parts = [*map(Part, inputs, firsts, [*firsts[1:], 3])]
         keywords = {"attn_mask": attn_mask, "key_lengths": key_lengths}
         if isinstance(kept, KVCaches):
             return self._decode(parts, kept, keywords)
         if isinstance(kept, Memory):
             parts, query_offset = self._remembering(parts, kept)
-        q, k, v = self._project(parts)
-        offset = self._offset(query_offset, q.shape[-2], k.shape[-2])
-        k = self.position.rotate(k)
-        result = self._attend(q, k, v, offset, keywords)
-        place = q.shape[-2], k.shape[-2], offset
-        out = self.out_proj(join_heads(result.out))
-        return self._remember(out, result.context, parts, place, key is not None)
-
-    def _read(self, query: Any, key: Any, value: Any) -> list[Part]:
-        """Check the inputs, and say which of the three projections each is for."""
-        if key is None and value is not None:
-            raise ValueError("key: got None with a value; expected both, or neither")
-        shape: tuple[int | str, ...] = ("batch", "Lq", self.embed_dim)
-        queries = as_input("query", query, self.dtype, shape)
-        if key is None:
-            return [Part(queries, 0, 3)]
-        shape = (len(queries), "Lk", self.embed_dim)
-        keys = as_input("key", key, self.dtype, shape)
-        if value is None:
-            return [Part(queries, 0, 1), Part(keys, 1, 3)]
-        values = as_input("value", value, self.dtype, keys.shape)
-        return [Part(queries, 0, 1), Part(keys, 1, 2), Part(values, 2, 3)]
+        q, k, v = self._projected(parts)
+        length, total = q.shape[-2], k.shape[-2]
+        offset = 0 if query_offset is None else query_offset
+        if (
+            query_offset is None
+            and length != total
+            and type(self.position) is not Position
+        ):
+            raise ValueError(
+                f"query_offset: got None for {length} queries and {total} keys; "
+                "expected an integer, as the position asks where query 0 stands"
+            )
+        heads = q, self.position.rotate(k), v
+        out, context = self._attend_by_position(heads, offset, keywords)
+        place = length, total, offset
+        return self._remember(out, context, parts, place, key is not None)
 
     def _remembering(self, parts: list[Part], memory: Memory) -> tuple[list[Part], int]:
         """Put what is remembered before the keys; return how many these are."""
@@ -332,7 +297,7 @@ class MultiheadAttention(Module):
     ) -> Array:
         """Attend from the tokens that come next; `key_lengths` counts these alone."""
         caches._enter(self)
-        q, k, v = self._project(parts)
+        q, k, v = self._projected(parts)
         cache = caches.of(self)
         k = self.position.rotate(k, cache.lengths)
         cache.append(k, v, lengths=keywords.pop("key_lengths"))
@@ -340,62 +305,49 @@ class MultiheadAttention(Module):
         found = keywords | cache.arguments(q)
         key, value, offset = (found.pop(n) for n in ("key", "value", "query_offset"))
         put(self, "_last_call", None)  # no gradient passes through a cache
-        result = self._attend(q, key, value, offset, found, from_cache=True)
-        return self.out_proj(join_heads(result.out))
+        heads = q, key, value
+        return self._attend_by_position(heads, offset, found, from_cache=True)[0]
 
-    def _attend(
+    def _attend_by_position(
         self,
-        q: Array,
-        k: Array,
-        v: Array,
+        heads: tuple[Array, Array, Array],
         offset: Any,
         keywords: dict[str, Any],
         from_cache: bool = False,
-    ) -> Any:
-        """Call the attention function with what the position and the layer have."""
-        q = self.position.rotate(q, offset)
+    ) -> tuple[Array, Any]:
+        """Attend with keywords of the call, the layer and the position."""
+        query, key, value = heads
+        query = self.position.rotate(query, offset)
         settings = {
             "is_causal": self.is_causal,
             "window": self.window,
             "query_offset": offset,
-            "dropout_p": self.dropout if self.training else 0.0,
-            "rng": self._rng,
             **keywords,
-            **self.position.arguments(q.shape[-2], k.shape[-2], offset),
+            **self.position.arguments(query.shape[-2], key.shape[-2], offset),
         }
         if from_cache and not _hides_the_future(**settings):
             raise ValueError(
                 "cache: got it for an attention that is not causal, whose rows change "
                 "with tokens that come later; expected a layer with is_causal=True"
             )
-        return self.position._function(q, k, v, **settings, return_context=True)
+        heads = query, key, value
+        return self._attend(self.position._function, heads, self.dropout, **settings)
 
-    def _project(self, parts: list[Part]) -> list[Array]:
+    def _projected(self, parts: list[Part]) -> list[Array]:
         return project(parts, self.in_proj_weight, self.in_proj_bias, self.num_heads)
-
-    def _offset(self, offset: Any, length: int, total: int) -> Any:
-        if offset is None and length != total and type(self.position) is not Position:
-            raise ValueError(
-                f"query_offset: got None for {length} queries and {total} keys; "
-                "expected an integer, as the position asks where query 0 stands"
-            )
-        return 0 if offset is None else offset
 
     def _backward(
         self, grad: Array, context: Any, parts: Any, place: Any, key_given: Any
     ) -> Array | MultiheadGradients:
-        """Add the parameters' gradients and return those of the inputs."""
-        grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
-        found = context.backward(grad_heads)
+        found = self._attend_back(grad, context)
         self.position.add_gradients(found, *place)
         grads = [
             self.position.rotate(found.query, place[2], inverse=True),
             self.position.rotate(found.key, inverse=True),
             found.value,
         ]
-        query, *others = project_back(
-            parts, self.in_proj_weight, self.in_proj_bias, grads
-        )
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        query, *others = project_back(parts, weight, bias, grads)
         if key_given:
             return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
         for both in others:  # memory and tokens: none passes into the memory
@@ -408,3 +360,130 @@ def _hides_the_future(*, is_causal: bool, window: object, **_: object) -> bool:
     return is_causal or (
         isinstance(window, tuple | list) and len(window) == 2 and window[1] == 0
     )
+
+
+class TransformerLayer(Module):
+    r"""Block of a Transformer: attention, then a network, each added to its input.
+
+    .. math::
+
+        x' = x + attention(norm_1(x)), \quad y = x' + feed\_forward(norm_2(x'))
+
+    with `pre_norm`; without, :math:`x' = norm_1(x + attention(x))` and the same for y.
+    Dropout acts on the weights, on what comes out of both, and inside the network.
+
+    Parameters
+    ----------
+    d_model, num_heads : int
+        Width, and number of heads, which divides it.
+    dim_feedforward : int, optional
+        Width inside the network; 4 d_model by default.
+    dropout : float, default 0
+        Everywhere.
+    activation : {"relu", "gelu"}
+        Of the network.
+    pre_norm : bool, default True
+        Normalise what goes into attention and network, not the sums.
+    is_causal, window, position : as in `MultiheadAttention`
+        Of the attention.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values and of dropout.
+    dtype : {float32, float64}
+    **sizes
+        Arguments of the layer that a name stands for as `position`.
+
+    Attributes
+    ----------
+    attention : Residual
+        Of a `MultiheadAttention` and a `LayerNorm`.
+    feed_forward : Residual
+        Of a `FeedForward` and a `LayerNorm`.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong kind, or none of the layer of `position`.
+    ValueError
+        An argument is out of its range.
+
+    Notes
+    -----
+    With `pre_norm` the last of several blocks is to be followed by a `LayerNorm`.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, section
+       3.1.
+    .. [2] Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020,
+       arXiv:2002.04745 (before or after).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> block = nn.TransformerLayer(16, 2, is_causal=True, position="alibi", rng=0)
+    >>> x = np.random.default_rng(1).standard_normal((2, 10, 16), np.float32)
+    >>> block.backward(np.ones_like(block(x))).shape
+    (2, 10, 16)
+    """
+
+    takes = MultiheadAttention.takes
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dim_feedforward: int | None = None,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        pre_norm: bool = True,
+        *,
+        is_causal: bool | None = None,
+        window: tuple[int | None, int | None] | None = None,
+        position: str | Position | None = None,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+        **sizes: Any,
+    ) -> None:
+        as_heads(d_model=d_model, num_heads=num_heads)
+        self._set_up(rng, dtype)
+        self._settings = None  # the parts say it all
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        attention = MultiheadAttention(
+            d_model,
+            num_heads,
+            dropout,
+            is_causal=as_causal(is_causal, position, frames=3),
+            window=window,
+            position=position,
+            **options,
+            **sizes,
+        )
+        network = FeedForward(d_model, dim_feedforward, dropout, activation, **options)
+        self.attention, self.feed_forward = (
+            Residual(
+                layer, LayerNorm(d_model, **options), pre_norm, dropout, rng=self._rng
+            )
+            for layer in (attention, network)
+        )
+
+    @quiet
+    def __call__(self, x: ArrayLike, **keywords: Any) -> Array:
+        """Attend, then map each row.
+
+        Parameters
+        ----------
+        x : array_like, (batch, L, d_model)
+            The tokens.
+        **keywords
+            Of `MultiheadAttention`'s call, such as `key_lengths`.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+            The tokens after both.
+        """
+        return self._remember(self.feed_forward(self.attention(x, **keywords)))
+
+    def _backward(self, grad: Array) -> Any:
+        return self.attention.backward(self.feed_forward.backward(grad))

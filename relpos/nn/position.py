@@ -1,36 +1,40 @@
-"""What a position layer is to attention: keywords that it gives, gradients it takes."""
+"""Layers that tell attention the positions of tokens: biases, and rotations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relpos._attention.attention import attention
-from relpos._checks import Array, quiet
-from relpos.nn._inputs import as_size
-from relpos.nn.module import Module
-from relpos.nn.parameter import Parameter
+from relpos._attention.fire import fire_attention, fire_bias, fire_bias_backward
+from relpos._attention.placement import fold_rows
+from relpos._biases.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
+from relpos._biases.by_offset import offsets
+from relpos._biases.t5 import t5_bias, t5_bias_backward, t5_bucket
+from relpos._checks import POSITION_LIMIT, Array, as_flag, as_int, as_real, quiet
+from relpos._encodings.rotary import apply_rotary
+from relpos.nn._inputs import as_input, as_size
+from relpos.nn.basic import Linear
+from relpos.nn.module import Module, Parameter
 
-__all__ = ["Position"]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos.nn.module import Seed
 
 
 class Position(Module):
-    """Base of the layers that tell `MultiheadAttention` where tokens stand.
+    """Base of the layers that tell `MultiheadAttention` the positions of tokens.
 
     Such a layer gives an attention function its keywords and takes back their
     gradients. Its parameters have the names of the keywords, so that a scheme whose
     tables are the parameters themselves is a constructor and no more. One that computes
-    its tables writes `arguments` and `add_gradients`, and one that turns queries and
+    its tables writes `arguments` and `add_gradients`, and one that rotates queries and
     keys writes `rotate`. Nothing is kept between them, so one layer may serve several
     attentions, as T5's bias does, and is trained by all.
-
-    See Also
-    --------
-    MultiheadAttention : Takes one as `position`.
-    ALiBi, T5Bias, LearnedBias, FIRE, Rotary, DynamicPositionBias : Those there are.
-    relpos.attention : Has the keywords.
 
     Examples
     --------
@@ -74,10 +78,6 @@ class Position(Module):
         ------
         TypeError, ValueError
             A length is no integer or below 1, where the layer computes by it.
-
-        See Also
-        --------
-        Position.add_gradients : The way back.
         """
         return {name: parameter.data for name, parameter in self._own()}
 
@@ -93,18 +93,14 @@ class Position(Module):
         Parameters
         ----------
         gradients : AttentionGradients
-            What `relpos.AttentionContext.backward` returned.
+            Result of `relpos.AttentionContext.backward`.
         query_length, key_length, query_offset : as in `arguments`
-            What the call had.
+            Those of the call.
 
         Raises
         ------
         TypeError, ValueError
             `gradients` lack what the parameters need, or a length is wrong.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Where they come from.
         """
         for name, parameter in self._own():
             parameter.add_grad(getattr(gradients, name))
@@ -119,21 +115,18 @@ class Position(Module):
         offset : int or ndarray of int, default 0
             Position of row 0, of all items or of each.
         inverse : bool, default False
-            Turn back: what the gradient needs.
+            Rotate back: what the gradient needs.
 
         Returns
         -------
         ndarray, shape of `x`
-            The rows turned.
+            The rows rotated.
 
         Raises
         ------
         TypeError, ValueError
-            An argument does not fit, where the layer turns.
-
-        See Also
-        --------
-        relpos.apply_rotary : What turns them in `Rotary`.
+            An argument does not fit, such as the number of columns, where the layer
+            rotates.
         """
         return x
 
@@ -145,6 +138,9 @@ def placed(query_length: int, key_length: int, query_offset: Any) -> tuple[int, 
     """Return how far the farthest key of the past is, and that of the future."""
     least, most = int(np.min(query_offset)), int(np.max(query_offset))
     return query_length - 1 + most, key_length - 1 - least
+
+
+# ---- biases of the distance ---------------------------------------------------------
 
 
 class DistanceBias(Position):
@@ -175,17 +171,11 @@ class DistanceBias(Position):
             `length` is no integer.
         ValueError
             `length` is below 1.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.attention : Takes the result as `rel_bias`.
         """
         return self._remember(*self._bias(as_size("length", length)))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
-        """Return the bias, and what `_backward` needs beside its gradient."""
+        """Return the bias, and what `_backward` needs with its gradient."""
         raise NotImplementedError
 
     def arguments(
@@ -205,3 +195,529 @@ class DistanceBias(Position):
         """Add the gradients of what the bias is made of."""
         self.arguments(query_length, key_length, query_offset)
         self.backward(gradients.rel_bias)
+
+
+class ALiBi(DistanceBias):
+    r"""Penalty of each head for each step of distance; its slopes may be learned.
+
+    .. math:: b_{h, r} = -m_h |r|
+
+    Parameters
+    ----------
+    num_heads : int
+        H; the slopes m are those of `relpos.alibi_slopes`.
+    learned : bool, default False
+        Whether they are a parameter, which training changes.
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    slopes : Parameter, (num_heads,), or None
+        None unless learned.
+
+    Raises
+    ------
+    ValueError
+        `num_heads` is below 1.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases
+       Enables Input Length Extrapolation", 2021, arXiv:2108.12409.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> nn.ALiBi(2)(2)  # relative positions -1, 0, 1
+    array([[-0.0625    ,  0.        , -0.0625    ],
+           [-0.00390625,  0.        , -0.00390625]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        learned: bool = False,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        heads = as_size("num_heads", num_heads)
+        self._set_up(rng, dtype, num_heads=heads, learned=as_flag("learned", learned))
+        self._fixed = alibi_slopes(heads, dtype=self.dtype)
+        self.slopes = Parameter(self._fixed.copy()) if learned else None
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        slopes = self._fixed if self.slopes is None else self.slopes.data
+        return (alibi_bias(slopes, length),)
+
+    def _backward(self, grad: Array) -> None:
+        if self.slopes is not None:
+            self.slopes.add_grad(alibi_bias_backward(grad))
+
+
+class T5Bias(DistanceBias):
+    r"""Learned number of each head for each bucket of distances.
+
+    .. math:: b_{h, r} = rel\_bias_{bucket(r), h}
+
+    Parameters
+    ----------
+    num_heads : int
+        H.
+    num_buckets : int, default 32
+        Rows of the weight, as in `relpos.t5_bucket`.
+    max_distance : int, default 128
+        Farther positions share the last bucket.
+    bidirectional : bool, default True
+        Whether the future has buckets of its own; False for a causal model.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, normal of deviation 0.02.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    rel_bias : Parameter, (num_buckets, num_heads)
+        As T5 stores ``relative_attention_bias.weight``.
+
+    Raises
+    ------
+    ValueError
+        `num_heads` is below 1, or the buckets leave no logarithmic range.
+
+    Notes
+    -----
+    T5 does not scale its scores; `MultiheadAttention` does, as
+    `relpos.torch.nn.RelativeMultiheadAttention` with this position. T5 has one such
+    layer for all of its attentions.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> layer = nn.T5Bias(1, num_buckets=4, max_distance=8)
+    >>> _ = layer.load_state_dict({"rel_bias": [[0.0], [1.0], [2.0], [3.0]]})
+    >>> layer(4)  # relative positions -3 to 3
+    array([[1., 1., 1., 0., 3., 3., 3.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        heads = as_size("num_heads", num_heads)
+        self._buckets: dict[str, Any] = {
+            "num_buckets": num_buckets,
+            "max_distance": max_distance,
+            "bidirectional": bidirectional,
+        }
+        t5_bucket(0, **self._buckets)  # says what is wrong with them
+        self._set_up(rng, dtype, num_heads=heads, **self._buckets)
+        self.rel_bias = self._start(self._rng.normal(0.0, 0.02, (num_buckets, heads)))
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        return (t5_bias(self.rel_bias.data, length, **self._buckets),)
+
+    def _backward(self, grad: Array) -> None:
+        self.rel_bias.add_grad(t5_bias_backward(grad, **self._buckets))
+
+
+class LearnedBias(DistanceBias):
+    r"""Learned number of each head for each relative position, clipped.
+
+    .. math:: b_{h, r} = rel\_bias_{h, clip(r, -k, k) + k}
+
+    Parameters
+    ----------
+    num_heads : int
+        H.
+    max_relative_position : int
+        The k from which on distances share a number; 0 is legal.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, normal of deviation 0.02.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    rel_bias : Parameter, (num_heads, 2k+1)
+        Column t is relative position t - k.
+
+    Raises
+    ------
+    ValueError
+        A size is too small.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
+
+    Examples
+    --------
+    >>> from relpos import nn
+    >>> layer = nn.LearnedBias(1, 1)
+    >>> _ = layer.load_state_dict({"rel_bias": [[5.0, 6.0, 7.0]]})
+    >>> layer(3)  # relative positions -2 to 2
+    array([[5., 5., 6., 7., 7.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        max_relative_position: int,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        heads = as_size("num_heads", num_heads)
+        self._reach = as_size("max_relative_position", max_relative_position, 0)
+        self._set_up(rng, dtype, num_heads=heads, max_relative_position=self._reach)
+        shape = heads, 2 * self._reach + 1
+        self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        table = self.rel_bias.data
+        relative = offsets(length, len(table), dtype=self.dtype)
+        columns = np.clip(relative, -self._reach, self._reach) + self._reach
+        return table[:, columns], columns
+
+    def _backward(self, grad: Array, columns: Any) -> None:
+        self.rel_bias.add_grad(fold_rows(grad.T, columns, 2 * self._reach + 1).T)
+
+
+class DynamicPositionBias(DistanceBias):
+    r"""One attention bias per head and relative position, from a small network.
+
+    .. math::
+
+        b_{h, r} = MLP(d)_h, \quad d = -r \;\text{ or }\; sign(-r) \log(|r| + 1)
+
+    r is key minus query as everywhere; inside, the network is given query minus key.
+    It has `depth` hidden layers of `dim` with x sigmoid(x) after each, then `heads`
+    outputs.
+
+    Parameters
+    ----------
+    dim, heads, depth : int
+        Width of the hidden layers, outputs, and number of hidden layers.
+    log_distance : bool, default False
+        Whether the logarithm of the distance goes in.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    mlp : list
+        In `state_dict`: ``mlp.{i}.0`` for i < depth, then ``mlp.{depth}``.
+
+    Raises
+    ------
+    ValueError
+        A size is below 1.
+
+    References
+    ----------
+    .. [1] Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2021,
+       arXiv:2111.09883, section 3.3 (log-spaced distances).
+
+    Examples
+    --------
+    The result is a `rel_bias` for every pair of lengths up to `length`:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import nn
+    >>> layer = nn.DynamicPositionBias(dim=8, heads=2, depth=2, rng=0)
+    >>> bias = layer(5)
+    >>> bias.shape
+    (2, 9)
+    >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 5, 4), np.float32)
+    >>> relpos.attention(q, k, v, rel_bias=bias).shape
+    (2, 5, 4)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        depth: int,
+        log_distance: bool = False,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        width, outputs = as_size("dim", dim), as_size("heads", heads)
+        self.depth = as_size("depth", depth)
+        self.log_distance = as_flag("log_distance", log_distance)
+        sizes = {"dim": width, "heads": outputs, "depth": self.depth}
+        self._set_up(rng, dtype, **sizes, log_distance=self.log_distance)
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        hidden = [
+            [Linear(width if layer else 1, width, **options)]
+            for layer in range(self.depth)
+        ]
+        self.mlp: list[Any] = [*hidden, Linear(width, outputs, **options)]
+
+    def _bias(self, length: int) -> tuple[Any, ...]:
+        distance = np.arange(length - 1, -length, -1).astype(self.dtype)
+        if self.log_distance:
+            distance = np.sign(distance) * np.log(np.abs(distance) + 1)
+        x, slopes = distance[:, None], []
+        for (layer,) in self.mlp[:-1]:
+            z = layer(x)
+            small = np.exp(-np.abs(z))
+            gate = np.where(z >= 0, 1, small) / (1 + small)  # no overflow at either end
+            x = z * gate
+            slopes.append(gate + x * (1 - gate))  # of z sigmoid(z)
+        return np.ascontiguousarray(self.mlp[-1](x).T), slopes
+
+    def _backward(self, grad: Array, slopes: Any) -> None:
+        grad = self.mlp[-1].backward(grad.T)
+        for (layer,), slope in zip(self.mlp[-2::-1], slopes[::-1], strict=True):
+            grad = layer.backward(grad * slope)
+
+
+# ---- a bias of the distance and the query's position, and a rotation ----------------
+
+
+class FIRE(Position):
+    r"""Bias by a small network of the distance over the query's own position.
+
+    .. math::
+
+        x_{ij} = \frac{\psi(|r|)}{\psi(\max(p, |threshold|))}, \quad
+        \psi(d) = \log(|c \, d| + 1), \quad
+        b_{hij} = \sum_k w2_{hk} \max(w1_k x_{ij} + b1_k, 0) + b2_h
+
+    with p the position of query i and r that of key j relative to it. As `position` of
+    `MultiheadAttention` it stores no bias.
+
+    Parameters
+    ----------
+    num_heads : int
+        H.
+    width : int, default 32
+        Units of the network.
+    max_distance : int, default 512
+        Where the threshold starts; queries before it are normalised as if they stood
+        there.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, those of two layers `Linear`; c starts at 0.1.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    w1, b1 : Parameter, (width,)
+    w2 : Parameter, (num_heads, width)
+    b2 : Parameter, (num_heads,)
+    c, threshold : Parameter, ()
+
+    Raises
+    ------
+    ValueError
+        A size is below 1.
+
+    References
+    ----------
+    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
+       Context Transformers", 2023, arXiv:2310.04418.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.FIRE(2, width=4, rng=0)
+    >>> bias = layer(3)
+    >>> bias.shape
+    (2, 3, 3)
+    >>> layer.backward(np.ones_like(bias))
+    >>> layer.b2.grad
+    array([9., 9.], dtype=float32)
+    """
+
+    _function = staticmethod(fire_attention)
+
+    def __init__(
+        self,
+        num_heads: int,
+        width: int = 32,
+        max_distance: int = 512,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        heads, units = as_size("num_heads", num_heads), as_size("width", width)
+        start = as_size("max_distance", max_distance)
+        self._set_up(rng, dtype, num_heads=heads, width=units, max_distance=start)
+        bound = 1 / math.sqrt(units)
+        self.w1, self.b1, self.w2, self.b2 = (
+            self._start(self._rng.uniform(-limit, limit, shape))
+            for shape, limit in (
+                *((units, 1.0), (units, 1.0)),
+                *(((heads, units), bound), (heads, bound)),
+            )
+        )
+        self.c = Parameter(np.array(0.1, self.dtype))
+        self.threshold = Parameter(np.array(start, self.dtype))
+
+    @quiet
+    def __call__(
+        self, query_length: int, key_length: int | None = None, query_offset: int = 0
+    ) -> Array:
+        """Compute the bias of every pair, a floating mask of `relpos.attention`.
+
+        Parameters
+        ----------
+        query_length, key_length : int
+            Lq and Lk; Lk is Lq by default.
+        query_offset : int, default 0
+            Position of query 0.
+
+        Returns
+        -------
+        ndarray, (num_heads, Lq, Lk)
+            For its `attn_mask`.
+
+        Raises
+        ------
+        TypeError
+            A length is no integer.
+        ValueError
+            A length is out of its range, or the bias has more bytes than memory can
+            address.
+        """
+        rows = as_size("query_length", query_length, 0)
+        columns = rows if key_length is None else as_size("key_length", key_length, 0)
+        bias = fire_bias(
+            **self.arguments(0, 0),
+            query_length=rows,
+            key_length=columns,
+            query_offset=query_offset,
+        )
+        return self._remember(bias, query_offset)
+
+    def _backward(self, grad: Array, offset: Any) -> None:
+        network = self.arguments(0, 0)
+        found = fire_bias_backward(grad, **network, query_offset=offset)
+        self.add_gradients(found, 0, 0)
+
+
+class Rotary(Position):
+    r"""Rotation of pairs of columns of queries and keys, by angles of the position.
+
+    .. math::
+
+        y_a = a \cos\theta - b \sin\theta, \quad y_b = b \cos\theta + a \sin\theta,
+        \quad \theta_{n,c} = n \, base^{-2c/D}
+
+    `backward` returns the gradient of x: that of the result, rotated back.
+
+    Parameters
+    ----------
+    head_dim : int
+        D, the columns of a head; even.
+    base : float, default 10000
+        Wavelengths run from 2 pi to about 2 pi base positions.
+    interleaved : bool, default False
+        Which columns are a pair, as in `relpos.apply_rotary`.
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Raises
+    ------
+    ValueError
+        `head_dim` is below 2 or odd, or `base` is no positive number.
+
+    References
+    ----------
+    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+       2021, arXiv:2104.09864.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Rotary(2)
+    >>> layer(np.array([[1.0, 0.0], [1.0, 0.0]], np.float32)).round(4)
+    array([[1.    , 0.    ],
+           [0.5403, 0.8415]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        base: float = 10000.0,
+        interleaved: bool = False,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        self.head_dim = as_size("head_dim", head_dim)
+        if self.head_dim % 2:
+            raise ValueError(
+                f"head_dim: got {head_dim}; expected an even number, as columns are "
+                "turned in pairs"
+            )
+        base = as_real("base", base)
+        if not 0.0 < base < np.inf:
+            raise ValueError(f"base: got {base}; expected a positive number")
+        self._pairs: dict[str, Any] = {
+            "base": base,
+            "interleaved": as_flag("interleaved", interleaved),
+        }
+        self._set_up(rng, dtype, head_dim=self.head_dim, **self._pairs)
+
+    @quiet
+    def __call__(self, x: ArrayLike, offset: int = 0) -> Array:
+        """Rotate queries or keys.
+
+        Parameters
+        ----------
+        x : array_like, (..., L, head_dim)
+            Rows at positions offset, offset + 1, ...
+        offset : int, default 0
+            Position of row 0.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+            The rows rotated.
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating or of a wider dtype than the layer, or `offset` is no
+            integer.
+        ValueError
+            `x` has another number of columns, or `offset` is out of range.
+        """
+        array = as_input("x", x, self.dtype, ("...", "L", self.head_dim))
+        first = as_int("offset", offset, -POSITION_LIMIT, POSITION_LIMIT)
+        return self._remember(self.rotate(array, first), first)
+
+    def _backward(self, grad: Array, first: Any) -> Array:
+        return self.rotate(grad, first, inverse=True)
+
+    def rotate(self, x: Array, offset: Any = 0, inverse: bool = False) -> Array:
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(
+                f"head_dim: got {self.head_dim} for heads of {x.shape[-1]} columns; "
+                "expected as many"
+            )
+        positions = np.asarray(offset)[..., None, None] + np.arange(x.shape[-2])
+        if positions.size == x.shape[-2]:
+            positions = positions.ravel()
+        return apply_rotary(x, positions, inverse=inverse, **self._pairs)

@@ -1,4 +1,4 @@
-"""Shaw's attention as a layer."""
+"""Attention of Shaw et al. and of the Music Transformer, as layers."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.typed import shaw_attention
+from relpos._attention.typed import relative_global_attention, shaw_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos.nn._inputs import (
+    as_heads,
     as_input,
     as_probability,
     as_size,
-    head_dim,
-    join_heads,
-    split_heads,
     xavier_uniform,
 )
-from relpos.nn.linear import Linear
-from relpos.nn.module import Module
-from relpos.nn.parameter import Parameter
+from relpos.nn._projection import AttentionLayer
+from relpos.nn.basic import Dropout, Linear
+from relpos.nn.module import Module, Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
-
-__all__ = ["ShawAttention", "ShawGradients"]
 
 
 @in_short
@@ -40,10 +36,6 @@ class ShawGradients(NamedTuple):
     key : ndarray, (batch, Lk, embed_dim)
     value : ndarray, (batch, Lk, embed_dim), or None
         None if no value was given: then `key` has what it got as the value, too.
-
-    See Also
-    --------
-    ShawAttention.backward : Returns it.
 
     Examples
     --------
@@ -61,13 +53,13 @@ class ShawGradients(NamedTuple):
 
 
 class _Table(Module):
-    """A table of vectors, so that its name in `state_dict` ends in ``.weight``."""
+    """Table of vectors, so that its name in `state_dict` ends in ``.weight``."""
 
-    def __init__(self, weight: Array) -> None:
-        self.weight = Parameter(weight)
+    def __init__(self, weight: Parameter) -> None:
+        self.weight = weight
 
 
-class ShawAttention(Module):
+class ShawAttention(AttentionLayer):
     r"""Multi-head attention with clipped relative positions in keys and values.
 
     .. math::
@@ -99,16 +91,9 @@ class ShawAttention(Module):
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A size is too small, `num_heads` does not divide `embed_dim`, or `dropout` is
         not in [0, 1).
-
-    See Also
-    --------
-    relpos.shaw_attention : The attention as a function.
-    RelativeGlobalAttention : A row for each distance, in the keys alone.
 
     References
     ----------
@@ -143,11 +128,10 @@ class ShawAttention(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self.embed_dim = as_size("embed_dim", embed_dim)
-        self.num_heads = as_size("num_heads", num_heads)
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads}
+        self.embed_dim, self.num_heads, columns = as_heads(**sizes)
         reach = as_size("max_relative_position", max_relative_position, 0)
         self.dropout = as_probability("dropout", dropout)
-        width = head_dim(self.embed_dim, self.num_heads, ("embed_dim", "num_heads"))
         self._set_up(
             rng,
             dtype,
@@ -159,17 +143,15 @@ class ShawAttention(Module):
             use_keys=as_flag("use_keys", use_keys),
             use_values=as_flag("use_values", use_values),
         )
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
-        self.q_proj = Linear(self.embed_dim, self.embed_dim, **options)
-        self.k_proj = Linear(self.embed_dim, self.embed_dim, **options)
-        self.v_proj = Linear(self.embed_dim, self.embed_dim, **options)
-        self.out_proj = Linear(self.embed_dim, self.embed_dim, **options)
-        shape = ((self.num_heads,) if per_head else ()) + (2 * reach + 1, width)
-        tables = [
-            _Table(xavier_uniform(self._rng, shape, self.dtype)) if use else None
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            Linear(self.embed_dim, self.embed_dim, rng=self._rng, dtype=self.dtype)
+            for _ in range(4)
+        )
+        shape = ((self.num_heads,) if per_head else ()) + (2 * reach + 1, columns)
+        self.rel_key, self.rel_value = (
+            _Table(self._start(xavier_uniform(self._rng, shape))) if use else None
             for use in (use_keys, use_values)
-        ]
-        self.rel_key, self.rel_value = tables
+        )
 
     @quiet
     def __call__(
@@ -210,53 +192,160 @@ class ShawAttention(Module):
         ValueError
             A shape does not fit, a value is given without a key, or Lq and Lk differ
             and `query_offset` is not given.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        relpos.shaw_attention : The attention as a function.
         """
-        if key is None and value is not None:
-            raise ValueError("key: got None with a value; expected both, or neither")
-        shape: tuple[int | str, ...] = ("batch", "Lq", self.embed_dim)
-        queries = as_input("query", query, self.dtype, shape)
-        shape = (len(queries), "Lk", self.embed_dim)
-        keys = queries if key is None else as_input("key", key, self.dtype, shape)
-        if value is not None:
-            shape = keys.shape
-        values = keys if value is None else as_input("value", value, self.dtype, shape)
-        heads = self.num_heads
-        result = shaw_attention(
-            split_heads(self.q_proj(queries), heads),
-            split_heads(self.k_proj(keys), heads),
-            split_heads(self.v_proj(values), heads),
-            None if self.rel_key is None else self.rel_key.weight.data,
-            None if self.rel_value is None else self.rel_value.weight.data,
+        inputs = self._read(query, key, value, self.embed_dim)
+        out, context = self._attend(
+            shaw_attention,
+            self._project(inputs),
+            self.dropout,
+            rel_key=None if self.rel_key is None else self.rel_key.weight.data,
+            rel_value=None if self.rel_value is None else self.rel_value.weight.data,
             attn_mask=attn_mask,
             is_causal=is_causal,
             query_offset=query_offset,
-            dropout_p=self.dropout if self.training else 0.0,
-            rng=self._rng,
-            return_context=True,
         )
-        out = self.out_proj(join_heads(result.out))
-        given = key is not None, value is not None
-        return self._remember(out, result.context, given)
+        return self._remember(out, context, (key is not None, value is not None))
 
     def _backward(self, grad: Array, context: Any, given: Any) -> Array | ShawGradients:
-        """Add the parameters' gradients and return those of the inputs."""
         key_given, value_given = given
-        grad_heads = split_heads(self.out_proj.backward(grad), self.num_heads)
-        grads = context.backward(grad_heads)
+        found = self._attend_back(grad, context)
         if self.rel_key is not None:
-            self.rel_key.weight.add_grad(grads.rel_key)
+            self.rel_key.weight.add_grad(found.rel_key)
         if self.rel_value is not None:
-            self.rel_value.weight.add_grad(grads.rel_value)
-        query = self.q_proj.backward(join_heads(grads.query))
-        key = self.k_proj.backward(join_heads(grads.key))
-        value = self.v_proj.backward(join_heads(grads.value))
+            self.rel_value.weight.add_grad(found.rel_value)
+        query, key, value = self._project_back(found)
         if value_given:
             return ShawGradients(query, key, value)
         key += value
         return ShawGradients(query, key, None) if key_given else query + key
+
+
+class RelativeGlobalAttention(AttentionLayer):
+    r"""Causal self-attention with relative positions in the keys (Music Transformer).
+
+    .. math::
+
+        out = softmax\left(\frac{Q K^T + S^{rel}}{\sqrt{D}}\right) V, \quad
+        S^{rel}_{ij} = q_i \, Er_{max\_len - 1 - (i - j)}
+
+    One table `Er` serves all heads. There is no output projection; dropout acts on the
+    output. The twin of the PyTorch class of this name that articles on relative
+    positional encoding print.
+
+    Parameters
+    ----------
+    d_model, num_heads : int
+        Width of the input, and number of heads, which divides it.
+    max_len : int, default 1024
+        Rows of `Er`, and longest sequence.
+    dropout : float, default 0.1
+        On the output.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values (`Er` standard normal) and of dropout.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    query, key, value : Linear
+    Er : Parameter, (max_len, d_model // num_heads)
+        The last row is distance 0, the first distance max_len - 1.
+
+    Raises
+    ------
+    ValueError
+        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
+        [0, 1).
+
+    Notes
+    -----
+    The names in `state_dict` are those of the PyTorch class. Its buffer ``mask``, the
+    lower triangle (1, 1, max_len, max_len), is accepted and produced, but not stored.
+
+    References
+    ----------
+    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
+       2018, arXiv:1809.04281.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.RelativeGlobalAttention(768, 12, max_len=128, rng=0).eval()
+    >>> x = np.random.default_rng(1).standard_normal((8, 100, 768), dtype=np.float32)
+    >>> out = layer(x)
+    >>> out.shape
+    (8, 100, 768)
+    >>> layer.backward(np.ones_like(out)).shape  # the gradient of x
+    (8, 100, 768)
+    >>> layer.Er.grad.shape
+    (128, 64)
+    """
+
+    _names = "query", "key", "value", "dropout"
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        max_len: int = 1024,
+        dropout: float = 0.1,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        sizes = {"d_model": d_model, "num_heads": num_heads}
+        self.d_model, self.num_heads, columns = as_heads(**sizes)
+        self.max_len = as_size("max_len", max_len)
+        rate = as_probability("dropout", dropout)
+        sizes = {"d_model": self.d_model, "num_heads": self.num_heads}
+        self._set_up(rng, dtype, **sizes, max_len=self.max_len, dropout=rate)
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        self.query, self.key, self.value = (
+            Linear(self.d_model, self.d_model, **options) for _ in range(3)
+        )
+        self.dropout = Dropout(rate, **options)
+        self.Er = self._start(self._rng.standard_normal((self.max_len, columns)))
+
+    def _computed(self) -> dict[str, Array]:
+        return {"mask": np.tri(self.max_len, dtype=self.dtype)[None, None]}
+
+    @quiet
+    def __call__(self, x: ArrayLike) -> Array:
+        """Attend within each sequence.
+
+        Parameters
+        ----------
+        x : array_like, (batch, seq, d_model)
+            The tokens, queries, keys and values at once.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+            What the heads give, side by side, without a projection.
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` is of another shape, or longer than `max_len`.
+        """
+        array = as_input("x", x, self.dtype, ("batch", "seq", self.d_model))
+        if array.shape[1] > self.max_len:
+            raise ValueError(
+                f"x: got a sequence of {array.shape[1]}; expected at most max_len = "
+                f"{self.max_len}"
+            )
+        heads = self._project((array,) * 3)
+        out, context = self._attend(
+            relative_global_attention, heads, rel_key=self.Er.data
+        )
+        return self._remember(out, context)
+
+    def _backward(self, grad: Array, context: Any) -> Array:
+        found = self._attend_back(grad, context)
+        self.Er.add_grad(found.rel_key)
+        grad_x, *others = self._project_back(found)
+        for other in others:
+            grad_x += other
+        return grad_x

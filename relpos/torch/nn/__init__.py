@@ -22,11 +22,6 @@ TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of
 `RelativeMultiheadAttention` is the twin of `relpos.nn.MultiheadAttention`, called as
 ``torch.nn.MultiheadAttention``; what is a layer there, as `relpos.nn.FIRE`, is its
 `position` by name.
-
-See Also
---------
-relpos.torch : The functions inside.
-relpos.nn : The same layers on arrays.
 """
 
 from relpos._names import publish as _publish
@@ -34,9 +29,6 @@ from relpos.torch.nn._absolute import (
     DynamicPositionBias as DynamicPositionBias,
     LearnedAPE as LearnedAPE,
     SinusoidalEncoding as SinusoidalEncoding,
-)
-from relpos.torch.nn._conformer import (
-    ConformerRelPositionAttention as ConformerRelPositionAttention,
 )
 from relpos.torch.nn._conv import (
     ConvPositionEmbedding as ConvPositionEmbedding,
@@ -49,6 +41,7 @@ from relpos.torch.nn._multihead import (
     RelativeMultiheadAttention as RelativeMultiheadAttention,
 )
 from relpos.torch.nn._transformer_xl import (
+    ConformerRelPositionAttention as ConformerRelPositionAttention,
     RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
     update_memory as update_memory,
 )

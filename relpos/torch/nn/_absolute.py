@@ -7,17 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import relpos.nn
 import relpos.torch
 from relpos._checks import as_choice, as_flag, as_int
 from relpos._encodings.sinusoidal import MAX_DIM
+from relpos._twins import twin
 from relpos.nn._inputs import as_size
 from relpos.torch.nn._layer import Layer, check_shape
 
 
+@twin(relpos.nn.LearnedAPE)
 class LearnedAPE(Layer):
-    r"""A learned vector for each absolute position.
-
-    .. math:: y_n = W_n, \quad n = 0, \dots, seq - 1
+    """A learned vector for each absolute position.
 
     Parameters
     ----------
@@ -32,21 +33,6 @@ class LearnedAPE(Layer):
     ----------
     embedding : torch.nn.Embedding
         Its `weight` is (max_seq_len, embed_size).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.LearnedAPE`.
-
-    See Also
-    --------
-    relpos.nn.LearnedAPE : The same on arrays.
-    relpos.torch.learned : The vectors of any positions, as a function.
-
-    References
-    ----------
-    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
-       arXiv:1705.03122, section 3.1.
 
     Examples
     --------
@@ -88,10 +74,6 @@ class LearnedAPE(Layer):
             x has fewer than two axes.
         IndexError
             The sequence is longer than max_seq_len.
-
-        See Also
-        --------
-        relpos.torch.learned : The same as a function of any positions.
         """
         if x.dim() < 2:
             raise ValueError(
@@ -106,10 +88,9 @@ class LearnedAPE(Layer):
         return relpos.torch.learned(self.embedding.weight, x.shape[1])
 
 
+@twin(relpos.nn.SinusoidalEncoding)
 class SinusoidalEncoding(Layer):
-    r"""Add the sinusoidal encoding of the positions.
-
-    .. math:: y_n = x_n + P_n
+    """Add the sinusoidal encoding of the positions.
 
     Parameters
     ----------
@@ -121,21 +102,6 @@ class SinusoidalEncoding(Layer):
         As in `relpos.torch.sinusoidal`.
     device, dtype : optional
         Accepted as those of any module; there is nothing that has them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.SinusoidalEncoding`.
-
-    See Also
-    --------
-    relpos.nn.SinusoidalEncoding : The same on arrays.
-    relpos.torch.sinusoidal : P as a function.
-
-    References
-    ----------
-    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
-       section 3.5.
 
     Examples
     --------
@@ -177,10 +143,6 @@ class SinusoidalEncoding(Layer):
         ------
         ValueError
             x is of another shape, or the sequence longer than max_len.
-
-        See Also
-        --------
-        relpos.torch.sinusoidal : What is added.
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
         length = x.shape[1]
@@ -195,16 +157,9 @@ class SinusoidalEncoding(Layer):
         )
 
 
+@twin(relpos.nn.DynamicPositionBias)
 class DynamicPositionBias(Layer):
-    r"""One attention bias per head and relative position, from a small network.
-
-    .. math::
-
-        b_{h, r} = MLP(d)_h, \quad d = -r \;\text{ or }\; sign(-r) \log(|r| + 1)
-
-    r is key minus query as everywhere; inside, the network is given query minus key.
-    It has `depth` hidden layers of `dim` with x sigmoid(x) after each, then `heads`
-    outputs.
+    """One attention bias per head and relative position, from a small network.
 
     Parameters
     ----------
@@ -219,21 +174,6 @@ class DynamicPositionBias(Layer):
     ----------
     mlp : torch.nn.ModuleList
         In `state_dict`: ``mlp.{i}.0`` for i < depth, then ``mlp.{depth}``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.DynamicPositionBias`.
-
-    See Also
-    --------
-    relpos.nn.DynamicPositionBias : The same on arrays.
-    relpos.torch.attention : Takes the result as `rel_bias`.
-
-    References
-    ----------
-    .. [1] Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2021,
-       arXiv:2111.09883, section 3.3 (log-spaced distances).
 
     Examples
     --------
@@ -279,10 +219,6 @@ class DynamicPositionBias(Layer):
         ------
         ValueError
             The length is below 1.
-
-        See Also
-        --------
-        relpos.torch.attention : Takes it.
         """
         if length < 1:
             raise ValueError(f"length: got {length}; expected an integer of at least 1")

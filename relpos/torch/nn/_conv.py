@@ -1,4 +1,4 @@
-"""Positions from a convolution of the tokens, as a module: wav2vec 2.0's embedding."""
+"""Encoding of positions by a convolution of the tokens, as a module."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import relpos.nn
+from relpos._twins import twin
 from relpos.nn._inputs import as_size
 from relpos.nn.conv import OTHER_NAMES
 from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
@@ -25,17 +27,9 @@ class _Convolution(nn.Module):
         self.weight_v = nn.Parameter(start)
 
 
+@twin(relpos.nn.ConvPositionEmbedding)
 class ConvPositionEmbedding(Layer):
-    r"""Embedding of positions by a grouped convolution, as in wav2vec 2.0.
-
-    .. math::
-
-        e_n = GELU\left(b + \sum_{t=0}^{k-1} W_t \,
-              x_{n + t - \lfloor k/2 \rfloor}\right), \quad
-        W_t = g_t \, V_t / \lVert V_t \rVert
-
-    with zeros around the sequence. The channels fall into `groups` that do not see each
-    other, and each tap has a length g_t of its own. The result is to be added to x.
+    """Embedding of positions by a grouped convolution, as in wav2vec 2.0.
 
     Parameters
     ----------
@@ -54,23 +48,6 @@ class ConvPositionEmbedding(Layer):
         In `state_dict`: ``conv.bias``, ``conv.weight_g`` and ``conv.weight_v``.
         `load_state_dict` takes fairseq's names (``0.weight_g``) and those of PyTorch's
         parametrizations (``conv.parametrizations.weight.original0``) as well.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.ConvPositionEmbedding`.
-
-    See Also
-    --------
-    relpos.nn.ConvPositionEmbedding : The same on arrays.
-    relpos.torch.conv_encoding : A convolution of each channel by itself (PEG).
-
-    References
-    ----------
-    .. [1] Baevski, Zhou, Mohamed, Auli, "wav2vec 2.0: A Framework for Self-Supervised
-       Learning of Speech Representations", 2020, arXiv:2006.11477.
-    .. [2] Salimans, Kingma, "Weight Normalization: A Simple Reparameterization to
-       Accelerate Training of Deep Neural Networks", 2016, arXiv:1602.07868.
 
     Examples
     --------
@@ -91,10 +68,8 @@ class ConvPositionEmbedding(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        width, taps = (
-            as_size("embed_dim", embed_dim),
-            as_size("kernel_size", kernel_size),
-        )
+        width = as_size("embed_dim", embed_dim)
+        taps = as_size("kernel_size", kernel_size)
         self.groups = as_size("groups", groups)
         if width % self.groups:
             raise ValueError(
@@ -121,10 +96,6 @@ class ConvPositionEmbedding(Layer):
         ------
         ValueError
             A shape does not fit, or `mask` holds something else than 0 and 1.
-
-        See Also
-        --------
-        relpos.nn.ConvPositionEmbedding : The same on arrays.
         """
         conv = self.conv
         check_shape("x", x, ("batch", "seq", conv.bias.shape[0]))

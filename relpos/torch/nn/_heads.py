@@ -7,33 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import relpos.nn
 import relpos.torch
 from relpos._checks import as_flag
-from relpos.nn._inputs import as_probability, as_size, head_dim
+from relpos._twins import twin
+from relpos.nn._inputs import as_heads, as_probability, as_size
 from relpos.torch.nn._layer import (
-    Layer,
+    AttentionLayer,
     check_shape,
     drawn,
     join_heads,
-    split_heads,
 )
 
 
 class _Table(nn.Module):
-    """A table of vectors, so that its name in `state_dict` ends in ``.weight``."""
+    """Table of vectors, so that its name in `state_dict` ends in ``.weight``."""
 
     def __init__(self, shape: tuple[int, ...], device: Any, dtype: Any) -> None:
         super().__init__()
         self.weight = drawn(shape, device, dtype)
 
 
-class ShawAttention(Layer):
-    r"""Multi-head attention with clipped relative positions in keys and values.
-
-    .. math::
-
-        e_{ij} = \frac{q_i (k_j + a^K_r)}{\sqrt{D}}, \quad
-        z_i = \sum_j softmax_j(e_i)_j \, (v_j + a^V_r), \quad r = clip(j - i, -k, k)
+@twin(relpos.nn.ShawAttention)
+class ShawAttention(AttentionLayer):
+    """Multi-head attention with clipped relative positions in keys and values.
 
     Parameters
     ----------
@@ -55,21 +52,6 @@ class ShawAttention(Layer):
     q_proj, k_proj, v_proj, out_proj : torch.nn.Linear
     rel_key, rel_value : with a `weight`, or None
         (2k+1, D), with `per_head` (num_heads, 2k+1, D); row t is position t - k.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.ShawAttention`.
-
-    See Also
-    --------
-    relpos.nn.ShawAttention : The same on arrays.
-    relpos.torch.shaw_attention : The attention as a function.
-
-    References
-    ----------
-    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
-       Representations", 2018, arXiv:1803.02155, equations 3 and 4.
 
     Examples
     --------
@@ -95,18 +77,16 @@ class ShawAttention(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.embed_dim = as_size("embed_dim", embed_dim)
-        self.num_heads = as_size("num_heads", num_heads)
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads}
+        self.embed_dim, self.num_heads, columns = as_heads(**sizes)
         reach = as_size("max_relative_position", max_relative_position, 0)
         self.dropout = as_probability("dropout", dropout)
-        width = head_dim(self.embed_dim, self.num_heads, ("embed_dim", "num_heads"))
         options: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.q_proj = nn.Linear(embed_dim, embed_dim, **options)
-        self.k_proj = nn.Linear(embed_dim, embed_dim, **options)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, **options)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, **options)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim, **options) for _ in range(4)
+        )
         heads = (self.num_heads,) if as_flag("per_head", per_head) else ()
-        shape = (*heads, 2 * reach + 1, width)
+        shape = (*heads, 2 * reach + 1, columns)
         use_keys = as_flag("use_keys", use_keys)
         use_values = as_flag("use_values", use_values)
         self.rel_key = _Table(shape, **options) if use_keys else None
@@ -137,15 +117,6 @@ class ShawAttention(Layer):
         -------
         Tensor, (batch, Lq, embed_dim)
             After the output projection.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `relpos.nn.ShawAttention`'s call.
-
-        See Also
-        --------
-        relpos.torch.shaw_attention : The attention inside.
         """
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
@@ -155,9 +126,7 @@ class ShawAttention(Layer):
         value = key if value is None else value
         check_shape("value", value, tuple(key.shape))
         out: Any = relpos.torch.shaw_attention(
-            split_heads(self.q_proj(query), self.num_heads),
-            split_heads(self.k_proj(key), self.num_heads),
-            split_heads(self.v_proj(value), self.num_heads),
+            *self._project(query, key, value),
             None if self.rel_key is None else self.rel_key.weight,
             None if self.rel_value is None else self.rel_value.weight,
             attn_mask=attn_mask,
@@ -168,16 +137,9 @@ class ShawAttention(Layer):
         return self.out_proj(join_heads(out))
 
 
-class RelativeGlobalAttention(Layer):
-    r"""Causal self-attention with relative positions in the keys (Music Transformer).
-
-    .. math::
-
-        out = softmax\left(\frac{Q K^T + S^{rel}}{\sqrt{D}}\right) V, \quad
-        S^{rel}_{ij} = q_i \, Er_{max\_len - 1 - (i - j)}
-
-    One table `Er` serves all heads. There is no output projection; dropout acts on the
-    output.
+@twin(relpos.nn.RelativeGlobalAttention)
+class RelativeGlobalAttention(AttentionLayer):
+    """Causal self-attention with relative positions in the keys (Music Transformer).
 
     Parameters
     ----------
@@ -196,26 +158,6 @@ class RelativeGlobalAttention(Layer):
     Er : torch.nn.Parameter, (max_len, d_model // num_heads)
         The last row is distance 0, the first distance max_len - 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.RelativeGlobalAttention`.
-
-    See Also
-    --------
-    relpos.nn.RelativeGlobalAttention : The same on arrays.
-    relpos.torch.relative_global_attention : The attention as a function.
-
-    Notes
-    -----
-    The buffer ``mask`` that articles' class has, the lower triangle (1, 1, max_len,
-    max_len), is accepted and produced in a state, but not stored.
-
-    References
-    ----------
-    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
-       2018, arXiv:1809.04281.
-
     Examples
     --------
     >>> import torch
@@ -224,6 +166,8 @@ class RelativeGlobalAttention(Layer):
     >>> layer(torch.ones(2, 100, 768)).shape
     torch.Size([2, 100, 768])
     """
+
+    _names = "query", "key", "value"
 
     def __init__(
         self,
@@ -236,16 +180,15 @@ class RelativeGlobalAttention(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.d_model = as_size("d_model", d_model)
-        self.num_heads = as_size("num_heads", num_heads)
+        sizes = {"d_model": d_model, "num_heads": num_heads}
+        self.d_model, self.num_heads, columns = as_heads(**sizes)
         self.max_len = as_size("max_len", max_len)
-        width = head_dim(self.d_model, self.num_heads, ("d_model", "num_heads"))
         options: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.query = nn.Linear(d_model, d_model, **options)
-        self.key = nn.Linear(d_model, d_model, **options)
-        self.value = nn.Linear(d_model, d_model, **options)
+        self.query, self.key, self.value = (
+            nn.Linear(d_model, d_model, **options) for _ in range(3)
+        )
         self.dropout = nn.Dropout(as_probability("dropout", dropout))
-        start = torch.empty(self.max_len, width, **options)
+        start = torch.empty(self.max_len, columns, **options)
         self.Er = nn.Parameter(start.normal_())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -265,10 +208,6 @@ class RelativeGlobalAttention(Layer):
         ------
         ValueError
             x is of another shape, or the sequence longer than max_len.
-
-        See Also
-        --------
-        relpos.torch.relative_global_attention : The attention inside.
         """
         check_shape("x", x, ("batch", "seq", self.d_model))
         if x.shape[1] > self.max_len:
@@ -277,10 +216,7 @@ class RelativeGlobalAttention(Layer):
                 f"{self.max_len}"
             )
         out: Any = relpos.torch.relative_global_attention(
-            split_heads(self.query(x), self.num_heads),
-            split_heads(self.key(x), self.num_heads),
-            split_heads(self.value(x), self.num_heads),
-            self.Er,
+            *self._project(x, x, x), self.Er
         )
         return self.dropout(join_heads(out))
 

@@ -1,8 +1,8 @@
-"""What the modules share: weights from arrays, checks, heads apart and together."""
+"""Base of the modules: weights from arrays, checks, heads apart and together."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,26 @@ class Layer(torch.nn.Module):
             if name.startswith(prefix) and isinstance(value, np.ndarray):
                 state_dict[name] = torch.tensor(value)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class AttentionLayer(Layer):
+    """Base of the modules that attend: they project inputs to heads and join these."""
+
+    num_heads: int
+    #: The layers that project query, key and value.
+    _names: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value in heads."""
+        q, k, v = (getattr(self, name) for name in self._names)
+        heads = self.num_heads
+        return (
+            split_heads(q(query), heads),
+            split_heads(k(key), heads),
+            split_heads(v(value), heads),
+        )
 
 
 def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:

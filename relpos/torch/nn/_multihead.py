@@ -1,4 +1,4 @@
-"""Multi-head attention with relative positions, in the place of PyTorch's."""
+"""Multi-head attention with relative positions, instead of PyTorch's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from relpos._checks import as_flag, kind_of
-from relpos.nn._inputs import as_probability, as_size, head_dim
+from relpos.nn._inputs import as_heads, as_probability, as_size
 from relpos.nn._schemes import MUSIC_ROWS, as_causal
 from relpos.torch.nn._layer import Layer, check_shape, join_heads, split_heads
-from relpos.torch.nn._nested import is_one_nested, nested, padded
 from relpos.torch.nn._positions import SCHEMES, projections, sizes_of
 
 
@@ -87,12 +86,6 @@ class RelativeMultiheadAttention(Layer):
         An argument is of the wrong kind or out of its range, or belongs to another
         `position`.
 
-    See Also
-    --------
-    relpos.torch.attention : The attention as a function, masks the other way round.
-    relpos.torch.nn.ShawAttention : A layer of one scheme.
-    relpos.torch.nn.RelativeGlobalAttention : Another.
-
     Notes
     -----
     It stands in for ``self_attn`` of ``torch.nn.TransformerEncoderLayer`` too, and
@@ -157,18 +150,15 @@ class RelativeMultiheadAttention(Layer):
         width: int | None = None,
     ) -> None:
         super().__init__()
-        for name, given in (
-            ("add_bias_kv", add_bias_kv),
-            ("add_zero_attn", add_zero_attn),
-        ):
+        added = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
+        for name, given in added.items():
             if given:
                 raise ValueError(
                     f"{name}: got {given!r}; expected False, as a row that is added to "
                     "the keys has no position"
                 )
-        self.embed_dim = as_size("embed_dim", embed_dim)
-        self.num_heads = as_size("num_heads", num_heads)
-        self.head_dim = head_dim(embed_dim, num_heads, ("embed_dim", "num_heads"))
+        heads = as_heads(embed_dim=embed_dim, num_heads=num_heads)
+        self.embed_dim, self.num_heads, self.head_dim = heads
         self.kdim = embed_dim if kdim is None else as_size("kdim", kdim)
         self.vdim = embed_dim if vdim is None else as_size("vdim", vdim)
         self.dropout = as_probability("dropout", dropout)
@@ -187,7 +177,7 @@ class RelativeMultiheadAttention(Layer):
         }
         self.position = position
         self.sizes = sizes_of(position, sizes)
-        SCHEMES[position].make(self, self.sizes, options)
+        SCHEMES[position].start(self, options)
 
     def _make_projections(self, bias: bool, options: dict[str, Any]) -> None:
         """Make what PyTorch's module has, by its names and with its initial values."""
@@ -218,10 +208,6 @@ class RelativeMultiheadAttention(Layer):
         -------
         str
             Width, heads, `is_causal`, position and sizes.
-
-        See Also
-        --------
-        relpos.torch.nn.RelativeMultiheadAttention : Has the arguments.
         """
         shown = {"is_causal": self.is_causal, "position": self.position, **self.sizes}
         rest = "".join(f", {name}={value!r}" for name, value in shown.items())
@@ -285,10 +271,6 @@ class RelativeMultiheadAttention(Layer):
         TypeError, ValueError
             A shape does not fit, or lengths differ without a `query_offset` where the
             scheme asks for one.
-
-        See Also
-        --------
-        relpos.torch.attention : The attention inside, masks the other way round.
         """
         no_mask = key_padding_mask is None
         if self.batch_first and no_mask and is_one_nested(query, key, value):
@@ -298,21 +280,26 @@ class RelativeMultiheadAttention(Layer):
                 *(x, x, x, padding, *rest), query_offset=query_offset
             )
             return nested(out, padding), weights
+        dtype = query.dtype
         terms, unbatched = self._project(query, key, value)
-        batch, heads, length, _ = terms[0].shape
-        sizes = batch, heads, length, terms[1].shape[-2]
-        keywords = self._placed(query_offset, *sizes[2:])
+        (query, key, value), scheme = terms, SCHEMES[self.position]
+        batch, heads, length, _ = query.shape
+        sizes = batch, heads, length, key.shape[-2]
+        offset = self._offset(query_offset, *sizes[2:])
         causal = as_flag("is_causal", is_causal)
-        mask = _merged(
-            None if causal else attn_mask, key_padding_mask, sizes, query.dtype
+        found: Any = scheme.function(
+            scheme.rotate(self, query, offset),
+            scheme.rotate(self, key),
+            value,
+            attn_mask=_merged(
+                None if causal else attn_mask, key_padding_mask, sizes, dtype
+            ),
+            is_causal=causal or self.is_causal,
+            query_offset=offset,
+            dropout_p=self.dropout if self.training else 0.0,
+            return_weights=need_weights,
+            **scheme.arguments(self, query, key, offset),
         )
-        keywords |= {
-            "attn_mask": mask,
-            "is_causal": causal or self.is_causal,
-            "dropout_p": self.dropout if self.training else 0.0,
-            "return_weights": need_weights,
-        }
-        found = SCHEMES[self.position].attend(self, terms, keywords)
         out = self.out_proj(join_heads(found.out if need_weights else found))
         weights = found.weights if need_weights else None
         if weights is not None and average_attn_weights:
@@ -347,17 +334,17 @@ class RelativeMultiheadAttention(Layer):
         q, k, v = (split_heads(part, self.num_heads) for part in parts)
         return (q, k, v), unbatched
 
-    def _placed(self, offset: int | None, length: int, total: int) -> dict[str, Any]:
-        """Return the keyword that says where the queries stand."""
-        if offset is not None:
-            return {"query_offset": offset}
-        if length != total and not SCHEMES[self.position].lengths_may_differ:
+    def _offset(self, offset: int | None, length: int, total: int) -> int:
+        """Return the position of query 0, that of key 0 being 0."""
+        if offset is None:
+            offset = SCHEMES[self.position].offset(length, total)
+        if offset is None:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
                 f"expected an integer, as position={self.position!r} asks where query "
                 "0 stands"
             )
-        return {}
+        return offset
 
 
 def _merged(
@@ -407,3 +394,31 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
         return mask
     zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
     return zeros.masked_fill(mask, -torch.inf)
+
+
+# ---- nested tensors, which PyTorch makes of padded ones ------------------------------
+
+
+def is_one_nested(*inputs: Tensor) -> bool:
+    """Tell whether all inputs are one nested tensor, of the layout of encoders."""
+    first = inputs[0]
+    return (
+        isinstance(first, Tensor)
+        and first.is_nested
+        and first.layout == torch.strided
+        and all(each is first for each in inputs)
+    )
+
+
+def padded(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (N, L, E) of a nested tensor, and a mask (N, L): True = padding."""
+    lengths = torch.tensor([len(item) for item in x.unbind()], device=x.device)
+    dense = x.to_padded_tensor(0.0)
+    return dense, torch.arange(dense.shape[1], device=x.device) >= lengths[:, None]
+
+
+def nested(x: Tensor, padding: Tensor) -> Tensor:
+    """Return the nested tensor that `padded` was given, with the numbers of `x`."""
+    lengths = (~padding).sum(dim=1).tolist()
+    items = zip(x.unbind(), lengths, strict=True)
+    return torch.nested.as_nested_tensor([item[:length] for item, length in items])

@@ -1,144 +1,124 @@
-"""The schemes of `RelativeMultiheadAttention`: what each learns, how it attends."""
+"""Positions of `RelativeMultiheadAttention` by name: their parameters and keywords."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import relpos.torch
+import relpos.torch as functions
 from relpos import recipes
 from relpos._checks import as_choice, as_flag, as_real
+from relpos.nn import _schemes
 from relpos.nn._inputs import as_size
-from relpos.nn._schemes import music_rows
 from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import drawn, split_heads
 
-Sizes = Mapping[str, Any]
 Options = Mapping[str, Any]
-Terms = tuple[Tensor, Tensor, Tensor]
 
 
-class Scheme(NamedTuple):
-    """What a `position` stands for.
+class Position:
+    """Base of the positions, as `relpos.nn.Position` is of its layers: here none.
 
-    sizes: its own arguments and their defaults. make: called with the module, sizes and
-    {device, dtype}; registers parameters. attend: called with the module,
-    (query, key, value) in heads, and keywords of attention.
+    The parameters are the module's own, and have the names of the keywords. One that
+    computes its tables writes `arguments`, one that rotates queries and keys `rotate`.
     """
 
-    sizes: Sizes
-    make: Callable[[Any, Sizes, Options], None]
-    attend: Callable[..., Any]
-    lengths_may_differ: bool = False  # without a query_offset
+    #: The function of relpos.torch that takes the keywords.
+    function: ClassVar[Callable[..., Any]] = staticmethod(functions.attention)
+    #: Parameters that are keywords of the function.
+    names: ClassVar[tuple[str, ...]] = ()
 
+    def start(self, module: Any, options: Options) -> None:
+        """Register the parameters in a module, with {device, dtype}."""
 
-def sizes_of(position: str | None, given: Sizes) -> Sizes:
-    """Return the sizes of a scheme: those that are given, and else its defaults."""
-    if position is not None:
-        as_choice("position", position, [name for name in SCHEMES if name is not None])
-    own = SCHEMES[position].sizes
-    for name, value in given.items():
-        if value is not None and name not in own:
-            theirs = [key for key, scheme in SCHEMES.items() if name in scheme.sizes]
-            raise ValueError(
-                f"{name}: got {value!r} with position={position!r}; expected None, as "
-                f"it belongs to {', '.join(map(repr, theirs))}"
-            )
-    sizes = {n: own[n] if given[n] is None else given[n] for n in own}
-    for name, value in sizes.items():
-        if name == "base":
-            as_real(name, value)
-        elif name == "bidirectional":
-            as_flag(name, value)
-        else:
-            as_size(name, value, 0 if name == "max_relative_position" else 1)
-    return sizes
+    def offset(self, query_length: int, key_length: int) -> int | None:
+        """Return the position of query 0 where the call does not tell, None: ask."""
+        return 0 if query_length == key_length else None
 
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        """Return keywords of the function: here every parameter under its name."""
+        return {name: getattr(module, name) for name in self.names}
 
-def projections(module: Any) -> tuple[Any, Any]:
-    """Return weights and biases of the projections of query, key and value."""
-    weights: Any = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
-    if module.in_proj_weight is not None:
-        weights = module.in_proj_weight.chunk(3)
-    biases: Any = (None,) * 3
-    if module.in_proj_bias is not None:
-        biases = module.in_proj_bias.chunk(3)
-    return weights, biases
+    def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
+        """Return queries or keys as attention is to see them: here as they are."""
+        return x
 
 
 def _parameter(shape: tuple[int, ...], options: Options, std: float) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, **options).normal_(std=std))
 
 
-def _offset(keywords: Mapping[str, Any]) -> int:
-    return keywords.get("query_offset") or 0
-
-
 # ---- none, and tables of vectors ----------------------------------------------------
 
 
-def _make_none(module: Any, sizes: Sizes, options: Options) -> None:
-    pass
+class Nothing(Position):
+    """No position: a causal mask counts from the first query and key on."""
+
+    def offset(self, query_length: int, key_length: int) -> int:
+        return 0
 
 
-def _attend_none(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    keywords.setdefault("query_offset", 0)  # causal from the first query and key on
-    return relpos.torch.attention(*terms, **keywords)
+class Shaw(Position):
+    function = staticmethod(functions.shaw_attention)
+    names = "rel_key", "rel_value"
+
+    def start(self, module: Any, options: Options) -> None:
+        shape = 2 * module.sizes["max_relative_position"] + 1, module.head_dim
+        module.rel_key = drawn(shape, **options)
+        module.rel_value = drawn(shape, **options)
 
 
-def _make_shaw(module: Any, sizes: Sizes, options: Options) -> None:
-    shape = 2 * sizes["max_relative_position"] + 1, module.head_dim
-    module.rel_key = drawn(shape, **options)
-    module.rel_value = drawn(shape, **options)
+class Music(Position):
+    function = staticmethod(functions.relative_global_attention)
+
+    def start(self, module: Any, options: Options) -> None:
+        rows = _schemes.music_rows(module.sizes["max_len"], module.is_causal)
+        module.rel_key = _parameter((rows, module.head_dim), options, 1.0)
+
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        first = 1 - module.sizes["max_len"]
+        return {"rel_key": module.rel_key, "min_relative_position": first}
 
 
-def _attend_shaw(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    tables = module.rel_key, module.rel_value
-    return relpos.torch.shaw_attention(*terms, *tables, **keywords)
+class TransformerXL(Position):
+    function = staticmethod(functions.transformer_xl_attention)
 
+    def start(self, module: Any, options: Options) -> None:
+        shape = module.num_heads, module.head_dim
+        module.pos_bias_u = _parameter(shape, options, 0.02)
+        module.pos_bias_v = _parameter(shape, options, 0.02)
+        width = module.embed_dim
+        module.pos_proj = nn.Linear(width, width, bias=False, **options)
 
-def _make_music(module: Any, sizes: Sizes, options: Options) -> None:
-    rows = music_rows(sizes["max_len"], module.is_causal)
-    module.rel_key = _parameter((rows, module.head_dim), options, 1.0)
+    def offset(self, query_length: int, key_length: int) -> int:
+        return key_length - query_length
 
-
-def _attend_music(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    keywords["min_relative_position"] = 1 - module.sizes["max_len"]
-    return relpos.torch.relative_global_attention(*terms, module.rel_key, **keywords)
-
-
-def _make_transformer_xl(module: Any, sizes: Sizes, options: Options) -> None:
-    shape = module.num_heads, module.head_dim
-    module.pos_bias_u = _parameter(shape, options, 0.02)
-    module.pos_bias_v = _parameter(shape, options, 0.02)
-    width = module.embed_dim
-    module.pos_proj = nn.Linear(width, width, bias=False, **options)
-
-
-def _attend_transformer_xl(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    lq, lk = terms[0].shape[-2], terms[1].shape[-2]
-    keywords.setdefault("query_offset", lk - lq)
-    farthest = lq - 1 + keywords["query_offset"]
-    rows = max(lq + lk - 1, 1)  # also of no tokens
-    distances = farthest - torch.arange(rows, device=terms[0].device)
-    encodings = relpos.torch.sinusoidal(
-        distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
-    )
-    table = split_heads(module.pos_proj(encodings), module.num_heads)
-    return relpos.torch.transformer_xl_attention(
-        *terms,
-        table,
-        module.pos_bias_u,
-        module.pos_bias_v,
-        min_relative_position=-farthest,
-        **keywords,
-    )
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        lq, lk = query.shape[-2], key.shape[-2]
+        farthest = lq - 1 + query_offset
+        rows = max(lq + lk - 1, 1)  # also of no tokens
+        distances = farthest - torch.arange(rows, device=query.device)
+        encodings = functions.sinusoidal(
+            distances, module.embed_dim, layout="concat", dtype=module.pos_bias_u.dtype
+        )
+        return {
+            "rel_key": split_heads(module.pos_proj(encodings), module.num_heads),
+            "pos_bias_u": module.pos_bias_u,
+            "pos_bias_v": module.pos_bias_v,
+            "min_relative_position": -farthest,
+        }
 
 
 @constant_result
@@ -153,32 +133,43 @@ def _from_deberta(reach: int | None, span: int) -> Tensor:
     return without_modes(recipe["buckets"])
 
 
-def _make_deberta(module: Any, sizes: Sizes, options: Options) -> None:
-    if module.kdim != module.embed_dim:
-        raise ValueError(
-            f"kdim: got {module.kdim} with position='deberta', which projects "
-            f"positions as keys; expected embed_dim = {module.embed_dim}"
+class DeBERTa(Position):
+    def start(self, module: Any, options: Options) -> None:
+        if module.kdim != module.embed_dim:
+            raise ValueError(
+                f"kdim: got {module.kdim} with position='deberta', which projects "
+                f"positions as keys; expected embed_dim = {module.embed_dim}"
+            )
+        shape = 2 * module.sizes["num_buckets"], module.embed_dim
+        module.rel_embeddings = _parameter(shape, options, 0.02)
+        deberta_buckets(**module.sizes)  # says what is wrong with the sizes
+
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        (w_q, w_k, _), (b_q, b_k, _) = projections(module)
+        rows = module.rel_embeddings
+        pos_query, pos_key = (
+            split_heads(nn.functional.linear(rows, weight, bias), module.num_heads)
+            for weight, bias in ((w_q, b_q), (w_k, b_k))
         )
-    shape = 2 * sizes["num_buckets"], module.embed_dim
-    module.rel_embeddings = _parameter(shape, options, 0.02)
-    deberta_buckets(**sizes)  # says what is wrong with the sizes
+        return {
+            "rel_key": pos_key,
+            "rel_query": pos_query,
+            "buckets": deberta_buckets(**module.sizes).to(query.device),
+            "scale": (3 * module.head_dim) ** -0.5,
+        }
 
 
-def _attend_deberta(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    (w_q, w_k, _), (b_q, b_k, _) = projections(module)
-    rows = module.rel_embeddings
-    pos_query, pos_key = (
-        split_heads(nn.functional.linear(rows, weight, bias), module.num_heads)
-        for weight, bias in ((w_q, b_q), (w_k, b_k))
-    )
-    return relpos.torch.attention(
-        *terms,
-        rel_key=pos_key,
-        rel_query=pos_query,
-        buckets=deberta_buckets(**module.sizes).to(terms[0].device),
-        scale=(3 * module.head_dim) ** -0.5,
-        **keywords,
-    )
+def projections(module: Any) -> tuple[Any, Any]:
+    """Return weights and biases of the projections of query, key and value."""
+    weights: Any = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+    if module.in_proj_weight is not None:
+        weights = module.in_proj_weight.chunk(3)
+    biases: Any = (None,) * 3
+    if module.in_proj_bias is not None:
+        biases = module.in_proj_bias.chunk(3)
+    return weights, biases
 
 
 # ---- biases, and rotations ----------------------------------------------------------
@@ -201,68 +192,89 @@ def _from_t5(num_buckets: int, max_distance: int, bidirectional: bool) -> Tensor
     return without_modes(recipe["buckets"])
 
 
-def _make_t5(module: Any, sizes: Sizes, options: Options) -> None:
-    shape = sizes["num_buckets"], module.num_heads
-    module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
-    t5_buckets(**sizes)  # says what is wrong with the sizes
+class T5(Position):
+    def start(self, module: Any, options: Options) -> None:
+        shape = module.sizes["num_buckets"], module.num_heads
+        module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
+        t5_buckets(**module.sizes)  # says what is wrong with the sizes
+
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        buckets = t5_buckets(**module.sizes).to(query.device)
+        return {"rel_bias": module.rel_bias.T, "buckets": buckets}
 
 
-def _attend_t5(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    buckets = t5_buckets(**module.sizes).to(terms[0].device)
-    bias = module.rel_bias.T
-    return relpos.torch.attention(*terms, rel_bias=bias, buckets=buckets, **keywords)
+class ALiBi(Position):
+    def arguments(
+        self, module: Any, query: Tensor, key: Tensor, query_offset: int
+    ) -> dict[str, Any]:
+        length = max(query.shape[-2] + query_offset, key.shape[-2] - query_offset, 1)
+        slopes = functions.alibi_slopes(module.num_heads, dtype=query.dtype)
+        return {"rel_bias": functions.alibi_bias(slopes.to(query.device), length)}
 
 
-def _attend_alibi(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    lq, lk, offset = terms[0].shape[-2], terms[1].shape[-2], _offset(keywords)
-    length = max(lq + offset, lk - offset, 1)
-    slopes = relpos.torch.alibi_slopes(module.num_heads, dtype=terms[0].dtype)
-    bias = relpos.torch.alibi_bias(slopes.to(terms[0].device), length)
-    return relpos.torch.attention(*terms, rel_bias=bias, **keywords)
+class Rotary(Position):
+    def start(self, module: Any, options: Options) -> None:
+        if module.head_dim % 2:
+            raise ValueError(
+                f"num_heads: got {module.num_heads}, heads of {module.head_dim} "
+                "columns, with position='rope'; expected an even number of columns"
+            )
+        module.base = float(module.sizes["base"])
+
+    def rotate(self, module: Any, x: Tensor, offset: int = 0) -> Tensor:
+        return functions.apply_rotary(x, base=module.base, offset=offset)
 
 
-def _make_rope(module: Any, sizes: Sizes, options: Options) -> None:
-    if module.head_dim % 2:
-        raise ValueError(
-            f"num_heads: got {module.num_heads}, heads of {module.head_dim} columns, "
-            "with position='rope'; expected an even number of columns"
-        )
-    module.base = float(sizes["base"])
+class FIRE(Position):
+    function = staticmethod(functions.fire_attention)
+    names = "w1", "b1", "w2", "b2", "c", "threshold"
+
+    def start(self, module: Any, options: Options) -> None:
+        width = module.sizes["width"]
+        hidden = nn.Linear(1, width, **options)
+        output = nn.Linear(width, module.num_heads, **options)
+        module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
+        module.b1, module.w2, module.b2 = hidden.bias, output.weight, output.bias
+        module.c = nn.Parameter(torch.tensor(0.1, **options))
+        start = float(module.sizes["max_distance"])
+        module.threshold = nn.Parameter(torch.tensor(start, **options))
 
 
-def _attend_rope(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    query, key, value = terms
-    offset = _offset(keywords)
-    query = relpos.torch.apply_rotary(query, base=module.base, offset=offset)
-    key = relpos.torch.apply_rotary(key, base=module.base)
-    return relpos.torch.attention(query, key, value, **keywords)
-
-
-def _make_fire(module: Any, sizes: Sizes, options: Options) -> None:
-    hidden = nn.Linear(1, sizes["width"], **options)
-    output = nn.Linear(sizes["width"], module.num_heads, **options)
-    module.w1 = nn.Parameter(hidden.weight.detach()[:, 0].clone())
-    module.b1, module.w2, module.b2 = hidden.bias, output.weight, output.bias
-    module.c = nn.Parameter(torch.tensor(0.1, **options))
-    start = float(sizes["max_distance"])
-    module.threshold = nn.Parameter(torch.tensor(start, **options))
-
-
-def _attend_fire(module: Any, terms: Terms, keywords: dict[str, Any]) -> Any:
-    network = module.w1, module.b1, module.w2, module.b2, module.c, module.threshold
-    return relpos.torch.fire_attention(*terms, *network, **keywords)
-
-
-_T5 = {"num_buckets": 32, "max_distance": 128, "bidirectional": True}
-_DEBERTA = {"max_relative_position": 512, "num_buckets": 256}
-SCHEMES: dict[str | None, Scheme] = {
-    None: Scheme({}, _make_none, _attend_none, True),
-    "shaw": Scheme({"max_relative_position": 16}, _make_shaw, _attend_shaw),
-    "music": Scheme({"max_len": 1024}, _make_music, _attend_music),
-    "transformer_xl": Scheme({}, _make_transformer_xl, _attend_transformer_xl, True),
-    "t5": Scheme(_T5, _make_t5, _attend_t5),
-    "alibi": Scheme({}, _make_none, _attend_alibi),
-    "rope": Scheme({"base": 10000.0}, _make_rope, _attend_rope),
-    "fire": Scheme({"width": 32, "max_distance": 512}, _make_fire, _attend_fire),
-    "deberta": Scheme(_DEBERTA, _make_deberta, _attend_deberta),
+SCHEMES: dict[str | None, Position] = {
+    None: Nothing(),
+    "shaw": Shaw(),
+    "music": Music(),
+    "transformer_xl": TransformerXL(),
+    "t5": T5(),
+    "alibi": ALiBi(),
+    "rope": Rotary(),
+    "fire": FIRE(),
+    "deberta": DeBERTa(),
 }
+
+
+def sizes_of(position: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a position: those that are given, and else its defaults."""
+    names = [name for name in SCHEMES if name is not None]
+    if position is not None:
+        as_choice("position", position, names)
+    known = {name: _schemes.sizes_of(name) for name in names}
+    for name, value in given.items():
+        if value is not None and name not in known.get(position or "", {}):
+            theirs = [other for other, sizes in known.items() if name in sizes]
+            raise ValueError(
+                f"{name}: got {value!r} with position={position!r}; expected None, as "
+                f"it belongs to {', '.join(map(repr, theirs))}"
+            )
+    own = known.get(position or "", {})
+    sizes = {n: own[n] if given[n] is None else given[n] for n in own if n in given}
+    for name, value in sizes.items():
+        if name == "base":
+            as_real(name, value)
+        elif name == "bidirectional":
+            as_flag(name, value)
+        else:
+            as_size(name, value, 0 if name == "max_relative_position" else 1)
+    return sizes

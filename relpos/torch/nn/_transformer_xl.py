@@ -1,4 +1,4 @@
-"""Transformer-XL's attention as a module, and the memory that it carries."""
+"""Attention of Transformer-XL and of the Conformer as modules, and the memory."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import relpos.nn
 import relpos.torch
 from relpos._checks import as_flag, as_int
-from relpos.nn._inputs import as_not_negative, as_probability, as_size
-from relpos.nn._transformer_xl import own_form, shared_form
+from relpos._twins import twin
+from relpos.nn._inputs import as_heads, as_not_negative, as_probability, as_size
+from relpos.nn.transformer_xl import own_form, shared_form
 from relpos.torch.nn._layer import (
+    AttentionLayer,
     Layer,
     as_zero_one,
     check_shape,
+    drawn,
     has_values,
+    join_heads,
     some_rows,
+    split_heads,
 )
 
 
+@twin(relpos.nn.RelPartialLearnableMultiHeadAttn)
 class RelPartialLearnableMultiHeadAttn(Layer):
-    r"""Attention of Transformer-XL over a memory and a segment, with residual and norm.
-
-    .. math::
-
-        s_{ij} = \frac{(q_i + u) k_j + (q_i + v) W_r R_{i - j}}{\sqrt{D}}, \quad
-        out = norm(w + W_o \, softmax(s) V)
-
-    Keys and values come from the memory followed by the segment, queries from the
-    segment. Time is the first axis of every tensor.
+    """Attention of Transformer-XL over a memory and a segment, with residual and norm.
 
     Parameters
     ----------
@@ -60,28 +59,13 @@ class RelPartialLearnableMultiHeadAttn(Layer):
     r_w_bias, r_r_bias : torch.nn.Parameter, (n_head, d_head)
         u and v, where the module owns them.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.RelPartialLearnableMultiHeadAttn`.
-
-    See Also
-    --------
-    relpos.nn.RelPartialLearnableMultiHeadAttn : The same on arrays.
-    relpos.torch.transformer_xl_attention : The attention as a function.
-    relpos.torch.nn.update_memory : The memory for the next segment.
-
     Notes
     -----
-    Masks have the original's polarity: True or 1 = **hidden**. A mask that hides every
-    future key makes the module causal; otherwise r needs rows for the future. A
-    compiled program may not ask for a mask's values, and on the meta device there are
-    none: there r without such rows says that the module is causal.
-
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860.
+    Masks have the original's polarity: True or 1 = **hidden**, the opposite of
+    `relpos.torch.attention`. A mask that hides every future key makes the module
+    causal; otherwise r needs rows for the future. A compiled program may not ask for a
+    mask's values, and on the meta device there are none: there r without such rows says
+    that the module is causal.
 
     Examples
     --------
@@ -162,15 +146,6 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         -------
         Tensor, (Lq, B, d_model)
             The segment after attention, residual and norm.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `relpos.nn.RelPartialLearnableMultiHeadAttn`'s call.
-
-        See Also
-        --------
-        relpos.torch.nn.update_memory : The memory for the next segment.
         """
         if self.owns_biases:
             u, v = self.r_w_bias, self.r_r_bias
@@ -183,17 +158,17 @@ class RelPartialLearnableMultiHeadAttn(Layer):
             check_shape("mems", mems, ("M", w.shape[1], self.d_model))
             both = torch.cat([mems, w])
         length, total = len(w), len(both)
-        rows = self._read_rows(r)
-        hidden = _read_mask(mask, length, total, w.shape[1])
+        rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
+        check_shape("r", rows, ("R", self.d_model))
+        hidden = _read_hidden(mask, length, total, w.shape[1])
         causal = _is_causal(hidden, length, total, len(rows))
-        table = some_rows(self.r_net(rows)).unflatten(-1, (self.n_head, self.d_head))
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = packed.chunk(3, dim=-1)
         out: Any = relpos.torch.transformer_xl_attention(
             self._split(query[total - length :]),
             self._split(key),
             self._split(value),
-            table.transpose(0, 1),
+            split_heads(some_rows(self.r_net(rows)), self.n_head),
             u,
             v,
             attn_mask=None if hidden is None else ~hidden,
@@ -204,18 +179,12 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         out = w + self.drop(self.o_net(out.permute(2, 0, 1, 3).flatten(-2)))
         return out if self.pre_lnorm else self.layer_norm(out)
 
-    def _read_rows(self, r: Tensor) -> Tensor:
-        """Check r and return it as (R, d_model)."""
-        rows = r[:, 0] if r.dim() == 3 and r.shape[1] == 1 else r
-        check_shape("r", rows, ("R", self.d_model))
-        return rows
-
     def _split(self, x: Tensor) -> Tensor:
         """(L, B, H * D) -> (B, H, L, D)"""
         return x.unflatten(-1, (self.n_head, self.d_head)).permute(1, 2, 0, 3)
 
 
-def _read_mask(mask: Any, length: int, total: int, batch: int) -> Tensor | None:
+def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | None:
     """Return what is hidden, (B or 1, 1, Lq or 1, Lk)."""
     if mask is None:
         return None
@@ -257,10 +226,9 @@ def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> boo
     return causal
 
 
+@twin(relpos.nn.update_memory)
 def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor:
-    r"""Memory for the next segment: the last positions of the old one and of this.
-
-    .. math:: memory' = [memory; hidden]_{-mem\_len:}
+    """Memory for the next segment: the last positions of the old one and of this.
 
     Parameters
     ----------
@@ -275,21 +243,6 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     -------
     Tensor, (min(M + L, mem_len), B, d_model)
         A copy without a gradient, as Transformer-XL stops it there.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relpos.nn.update_memory`.
-
-    See Also
-    --------
-    relpos.nn.update_memory : The same on arrays.
-    relpos.torch.nn.RelPartialLearnableMultiHeadAttn : Takes the memory as `mems`.
-
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860, section 3.2.
 
     Examples
     --------
@@ -306,3 +259,122 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     check_shape("memory", before, ("M", *hidden.shape[1:]))
     both = torch.cat([before, hidden]).detach()
     return both[max(len(both) - keep, 0) :].clone()
+
+
+@twin(relpos.nn.ConformerRelPositionAttention)
+class ConformerRelPositionAttention(AttentionLayer):
+    """Multi-head attention of the Conformer, with relative positions on both sides.
+
+    Parameters
+    ----------
+    d_model, num_heads : int
+        Width of the input, and number of heads, which divides it.
+    dropout : float, default 0
+        On the attention weights.
+    device, dtype : optional
+        As those of any module.
+
+    Attributes
+    ----------
+    linear_q, linear_k, linear_v, linear_out, linear_pos : torch.nn.Linear
+        `linear_pos` has no bias.
+    pos_bias_u, pos_bias_v : torch.nn.Parameter, (num_heads, d_model // num_heads)
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> layer = relpos.torch.nn.ConformerRelPositionAttention(16, 2)
+    >>> x = torch.ones(2, 5, 16)
+    >>> pos_emb = relpos.torch.sinusoidal(torch.arange(4, -5, -1), 16)
+    >>> layer(x, x, x, pos_emb).shape
+    torch.Size([2, 5, 16])
+    """
+
+    _names = "linear_q", "linear_k", "linear_v"
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"d_model": d_model, "num_heads": num_heads}
+        self.d_model, self.num_heads, columns = as_heads(**sizes)
+        self.dropout = as_probability("dropout", dropout)
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
+            nn.Linear(d_model, d_model, **options) for _ in range(4)
+        )
+        self.linear_pos = nn.Linear(d_model, d_model, bias=False, **options)
+        self.pos_bias_u = drawn((self.num_heads, columns), **options)
+        self.pos_bias_v = drawn((self.num_heads, columns), **options)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pos_emb: Tensor,
+        mask: Tensor | None = None,
+        cache: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from a query to keys and their values.
+
+        Parameters
+        ----------
+        query : Tensor, (B, Lq, d_model)
+            Stands at the last Lq of the Lk positions.
+        key, value : Tensor, (B, Lk - M, d_model)
+            What is attended to, behind the cache.
+        pos_emb : Tensor, (2 Lk - 1, d_model) or (1, 2 Lk - 1, d_model)
+            Encodings of the distances Lk - 1, ..., -(Lk - 1).
+        mask : Tensor of bool, or 0 and 1, (B, 1 or Lq, Lk), optional
+            True or 1 = may attend.
+        cache : Tensor, (B, M, d_model), optional
+            Put before key and value.
+
+        Returns
+        -------
+        Tensor, (B, Lq, d_model)
+            After the output projection.
+        """
+        check_shape("query", query, ("B", "Lq", self.d_model))
+        check_shape("key", key, (query.shape[0], "Lk - M", self.d_model))
+        check_shape("value", value, tuple(key.shape))
+        if cache is not None:
+            check_shape("cache", cache, (query.shape[0], "M", self.d_model))
+            key, value = (torch.cat([cache, x], 1) for x in (key, value))
+        lengths = query.shape[1], key.shape[1]
+        out: Any = relpos.torch.transformer_xl_attention(
+            *self._project(query, key, value),
+            split_heads(self._rows(pos_emb, lengths[1]), self.num_heads),
+            self.pos_bias_u,
+            self.pos_bias_v,
+            attn_mask=_read_mask(mask, query.shape[0], *lengths),
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return self.linear_out(join_heads(out))
+
+    def _rows(self, pos_emb: Tensor, total: int) -> Tensor:
+        """Check `pos_emb` and return its rows, projected."""
+        rows = pos_emb[0] if pos_emb.dim() == 3 and len(pos_emb) == 1 else pos_emb
+        # no keys need no rows
+        check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
+        return some_rows(self.linear_pos(rows))
+
+
+def _read_mask(mask: Tensor | None, batch: int, rows: int, total: int) -> Tensor | None:
+    """Return the mask as (B, 1, 1 or Lq, Lk)."""
+    if mask is None:
+        return None
+    if tuple(mask.shape) not in ((batch, 1, total), (batch, rows, total)):
+        raise ValueError(
+            f"mask: got shape {(*mask.shape,)}; expected (B, 1 or Lq, Lk) = "
+            f"({batch}, 1 or {rows}, {total}), cache included"
+        )
+    return as_zero_one("mask", mask)[:, None]

@@ -1,0 +1,859 @@
+"""Plain layers, as those of torch.nn, each with its gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relpos._checks import (
+    Array,
+    as_array,
+    as_choice,
+    as_flag,
+    as_floating,
+    check_bytes,
+    kind_of,
+    quiet,
+)
+from relpos._encodings.learned import gather, int64_positions, learned_backward
+from relpos._undo import keep
+from relpos.nn._inputs import (
+    DRAWN,
+    as_input,
+    as_not_negative,
+    as_probability,
+    as_size,
+    product,
+)
+from relpos.nn.module import Module, Parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from relpos.nn.module import Seed
+
+
+class Plain(Module):
+    """Base of the layers that map one array."""
+
+    def __init__(self, *, rng: Seed = None, dtype: DTypeLike = np.float32) -> None:
+        self._set_up(rng, dtype)
+
+    @quiet
+    def __call__(self, x: ArrayLike) -> Array:
+        """Compute y of the layer's formula.
+
+        Parameters
+        ----------
+        x : array_like
+            The input, of the shape that the layer's docstring has.
+
+        Returns
+        -------
+        ndarray
+            The output y, in the layer's dtype.
+
+        Raises
+        ------
+        TypeError
+            `x` is not floating, or of a wider dtype than the layer.
+        ValueError
+            `x` is of another shape, or no rectangular array.
+        """
+        array = as_input("x", x, self.dtype, self._shape())
+        return self._remember(*self._map(array))
+
+    def _shape(self) -> tuple[int | str, ...]:
+        """Return the shape of x, as `as_input` takes it."""
+        return ("...",)
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        """Return y, and what `_backward` needs with its gradient."""
+        raise NotImplementedError
+
+
+# ---- products and normalisation -----------------------------------------------------
+
+
+def _rows(x: Array) -> Array:
+    """(..., E) -> (n, E) without a copy where that is possible."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+#: Rows that are summed in their own dtype before float64 takes over.
+_RUN = 64
+
+
+def sum_rows(x: Array) -> Array:
+    """Sum over all axes but the last: rows can be many thousands.
+
+    In float64 but for runs of few rows, as NumPy casts at a third of the speed.
+    """
+    rows = _rows(x)
+    whole = len(rows) // _RUN * _RUN
+    runs = rows[:whole].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
+    total: Array = runs.sum(axis=0, dtype=np.float64)
+    total += rows[whole:].sum(axis=0, dtype=np.float64)
+    return total.astype(x.dtype)
+
+
+def _mean_product(x: Array, y: Array) -> Array:
+    """Return the mean of x y over the last axis, which stays, without storing x y."""
+    total: Array = np.einsum("...i,...i->...", x, y)[..., None]
+    total /= x.shape[-1]
+    return total
+
+
+def affine(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Map the last axis: x W^T + b."""
+    y = product(_rows(x), weight.T)
+    if bias is not None:
+        y += bias
+    return y.reshape(*x.shape[:-1], len(weight))
+
+
+def affine_gradients(
+    grad: Array, x: Array, weight: Array
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of x, the weight and the bias of `affine`.
+
+    A row of a zero gradient, as a hidden token has, adds nothing to the weight's. The
+    product takes 0 * nan for nan: only where that shows in the sum are rows selected.
+    """
+    rows, inputs = _rows(grad), _rows(x)
+    grad_weight = product(rows.T, inputs)
+    if not np.isfinite(grad_weight).all():
+        live = np.where(rows.any(-1, keepdims=True), inputs, 0)
+        grad_weight = product(rows.T, live)
+    return product(rows, weight).reshape(x.shape), grad_weight, sum_rows(rows)
+
+
+class Linear(Plain):
+    r"""Affine map of the last axis, as `torch.nn.Linear`.
+
+    .. math:: y = x W^T + b
+
+    x is (..., in_features), y (..., out_features). `backward` returns the gradient of
+    x. A row of zeros in `grad_out` adds nothing, even if x is nan there.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Lengths of the last axis of x and of y.
+    bias : bool, default True
+        Whether b is there.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, uniform within 1 / sqrt(in_features).
+    dtype : {float32, float64}
+        Of the parameters and the results.
+
+    Attributes
+    ----------
+    weight : Parameter, (out_features, in_features)
+    bias : Parameter, (out_features,), or None
+
+    Raises
+    ------
+    ValueError
+        A size is below 1, or no memory can address the weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Linear(3, 2, rng=0)
+    >>> layer.load_state_dict({"weight": [[1, 2, 3], [0, 0, 1]], "bias": [0.5, 0]})
+    LoadResult(missing_keys=[], unexpected_keys=[])
+    >>> layer(np.ones((1, 3), np.float32))
+    array([[6.5, 1. ]], dtype=float32)
+    >>> layer.backward(np.array([[1.0, 10.0]], np.float32))
+    array([[ 1.,  2., 13.]], dtype=float32)
+    >>> layer.weight.grad
+    array([[ 1.,  1.,  1.],
+           [10., 10., 10.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        rows = as_size("out_features", out_features)
+        columns = as_size("in_features", in_features)
+        check_bytes("in_features", (rows, columns), DRAWN)
+        sizes = {"in_features": columns, "out_features": rows}
+        self._set_up(rng, dtype, **sizes, bias=as_flag("bias", bias))
+        bound = 1 / math.sqrt(columns)
+        self.weight = self._start(self._rng.uniform(-bound, bound, (rows, columns)))
+        self.bias: Parameter | None = None
+        if bias:
+            self.bias = self._start(self._rng.uniform(-bound, bound, rows))
+
+    def _shape(self) -> tuple[int | str, ...]:
+        return "...", self.weight.data.shape[1]
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        bias = None if self.bias is None else self.bias.data
+        return affine(x, self.weight.data, bias), x
+
+    def _backward(self, grad: Array, x: Any) -> Array:
+        grad_x, grad_weight, grad_bias = affine_gradients(grad, x, self.weight.data)
+        self.weight.add_grad(grad_weight)
+        if self.bias is not None:
+            self.bias.add_grad(grad_bias)
+        return grad_x
+
+
+class LayerNorm(Plain):
+    r"""Normalisation of the last axis, as `torch.nn.LayerNorm`.
+
+    .. math:: y = \frac{x - mean(x)}{\sqrt{var(x) + eps}} \, w + b
+
+    x and y are (..., normalized_shape). `backward` returns the gradient of x. A row of
+    zeros in `grad_out` adds nothing, even if x is nan there.
+
+    Parameters
+    ----------
+    normalized_shape : int
+        Length of the last axis.
+    eps : float, default 1e-5
+        Added to the variance, at least 0.
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    weight, bias : Parameter, (normalized_shape,)
+
+    Raises
+    ------
+    ValueError
+        `normalized_shape` is below 1, or `eps` below 0.
+
+    References
+    ----------
+    .. [1] Ba, Kiros, Hinton, "Layer Normalization", 2016, arXiv:1607.06450.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> nn.LayerNorm(2, dtype=np.float64)(np.array([[0.0, 10.0], [3.0, 5.0]])).round(3)
+    array([[-1.,  1.],
+           [-1.,  1.]])
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int,
+        eps: float = 1e-5,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        size = as_size("normalized_shape", normalized_shape)
+        self.eps = as_not_negative("eps", eps)
+        self._set_up(rng, dtype, normalized_shape=size, eps=self.eps)
+        self.weight = Parameter(np.ones(size, self.dtype))
+        self.bias = Parameter(np.zeros(size, self.dtype))
+
+    def _shape(self) -> tuple[int | str, ...]:
+        return "...", self.weight.data.size
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        normed = x - x.mean(-1, keepdims=True)
+        deviation = np.sqrt(_mean_product(normed, normed) + self.eps)
+        normed /= deviation
+        out = normed * self.weight.data
+        out += self.bias.data
+        return out, normed, deviation
+
+    def _backward(self, grad: Array, normed: Any, deviation: Any) -> Array:
+        if not ((deviation > 0) & (deviation < np.inf)).all():
+            live = grad.any(-1, keepdims=True)  # to select by: 0 * nan would be nan
+            normed, deviation = np.where(live, normed, 0), np.where(live, deviation, 1)
+        self.weight.add_grad(sum_rows(grad * normed))
+        self.bias.add_grad(sum_rows(grad))
+        result: Array = grad * self.weight.data
+        # what would move the mean, and what would move the variance, has no effect on y
+        along = normed * _mean_product(result, normed)
+        result -= result.mean(-1, keepdims=True)
+        result -= along
+        result /= deviation
+        return result
+
+
+# ---- activation functions, dropout, vectors of tokens -------------------------------
+
+
+class ReLU(Plain):
+    r"""Rectified linear unit, as `torch.nn.ReLU`.
+
+    .. math:: y = \max(x, 0)
+
+    x is of any shape, which y has, too. `backward` returns the gradient of x, which is
+    0 where x is at most 0.
+
+    Parameters
+    ----------
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> nn.ReLU()(np.array([-1.0, 2.0], np.float32))
+    array([0., 2.], dtype=float32)
+    """
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        out = np.maximum(x, 0, out=np.empty_like(x))
+        return out, out
+
+    def _backward(self, grad: Array, out: Any) -> Array:
+        result: Array = np.multiply(grad, out > 0, out=np.empty_like(grad))
+        return result
+
+
+class GELU(Plain):
+    r"""Gaussian error linear unit, as ``torch.nn.GELU(approximate="tanh")``.
+
+    .. math::
+
+        y = \frac{x}{2} \left(1 +
+            \tanh\!\left(\sqrt{2 / \pi} \, (x + 0.044715 \, x^3)\right)\right)
+
+    x is of any shape, which y has, too. `backward` returns the gradient of x.
+
+    Parameters
+    ----------
+    rng : optional
+        Not used; every layer takes it.
+    dtype : {float32, float64}
+
+    Notes
+    -----
+    The form of GPT-2 and T5 1.1. The paper's other one has the error function, from
+    which this differs by at most 5e-4.
+
+    References
+    ----------
+    .. [1] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016,
+       arXiv:1606.08415.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> nn.GELU(dtype=np.float64)(np.array([-1.0, 0.0, 1.0])).round(3)
+    array([-0.159,  0.   ,  0.841])
+    """
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        inner = np.multiply(x, x, out=np.empty_like(x))
+        inner *= 0.044715
+        inner += 1
+        inner *= x
+        inner *= math.sqrt(2 / math.pi)
+        step = np.tanh(inner, out=inner)
+        out = np.add(step, 1, out=np.empty_like(step))
+        out *= x
+        out *= 0.5
+        return out, x, step
+
+    def _backward(self, grad: Array, x: Any, step: Any) -> Array:
+        slope: Array = np.multiply(x, x, out=np.empty_like(x))
+        slope *= 3 * 0.044715
+        slope += 1
+        slope *= x
+        slope *= math.sqrt(2 / math.pi)
+        slope *= 1 - step * step
+        slope += step
+        slope += 1
+        slope *= 0.5
+        if not np.isfinite(slope).all():
+            slope[grad == 0] = 0  # of a hidden token: 0 * nan would be nan
+        slope *= grad
+        return slope
+
+
+class Dropout(Plain):
+    r"""Zeros at random while training, as `torch.nn.Dropout`.
+
+    .. math::
+
+        y = \frac{x \, z}{1 - p} \;\text{ while training, each z 0 with probability p,
+        else 1,} \quad y = x \;\text{ after } eval()
+
+    x is of any shape, which y has, too. `backward` returns the gradient of x: zero
+    where x was dropped. `Module.train` and `Module.eval` turn dropout on and off.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+        Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
+    rng : int, numpy.random.Generator or None, optional
+        Source of the zeros.
+    dtype : {float32, float64}
+
+    Raises
+    ------
+    ValueError
+        `p` is outside [0, 1).
+
+    References
+    ----------
+    .. [1] Hinton et al., "Improving Neural Networks by Preventing Co-adaptation of
+       Feature Detectors", 2012, arXiv:1207.0580.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Dropout(0.5, rng=0)
+    >>> layer(np.ones(6, np.float32))
+    array([2., 0., 0., 0., 2., 2.], dtype=float32)
+    >>> layer.eval()(np.ones(6, np.float32))
+    array([1., 1., 1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.p = as_probability("p", p)
+        self._set_up(rng, dtype, p=self.p)
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        if not self.training or not self.p:
+            return x, None
+        keep(self._rng)
+        kept = self._rng.random(x.shape) >= self.p
+        factor = kept * self.dtype.type(1 / (1 - self.p))
+        return x * factor, factor
+
+    def _backward(self, grad: Array, factor: Any) -> Array:
+        result: Array = grad if factor is None else grad * factor
+        return result
+
+
+class Embedding(Module):
+    r"""Vector for each number, as `torch.nn.Embedding`.
+
+    .. math:: y_{..., :} = W_{indices_{...}, :}
+
+    `backward` returns None, as numbers have no gradient.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+        Rows of the weight, and the length of each.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, standard normal.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    weight : Parameter, (num_embeddings, embedding_dim)
+
+    Raises
+    ------
+    ValueError
+        A size is below 1, or no memory can address the weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Embedding(3, 1)
+    >>> _ = layer.load_state_dict({"weight": [[0.0], [1.0], [2.0]]})
+    >>> layer([[2, 1], [1, 1]])[..., 0]
+    array([[2., 1.],
+           [1., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        rows = as_size("num_embeddings", num_embeddings)
+        width = as_size("embedding_dim", embedding_dim)
+        check_bytes("embedding_dim", (rows, width), DRAWN)
+        self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
+        self.weight = self._start(self._rng.standard_normal((rows, width)))
+
+    @quiet
+    def __call__(self, indices: ArrayLike) -> Array:
+        """Look up rows of the weight.
+
+        Parameters
+        ----------
+        indices : int or array_like of int, any shape S
+            The int n stands for 0, 1, ..., n - 1.
+
+        Returns
+        -------
+        ndarray, (*S, embedding_dim)
+            A copy of the row of each number.
+
+        Raises
+        ------
+        TypeError
+            `indices` are not integers.
+        ValueError
+            `indices` is a negative int, or no rectangular array.
+        IndexError
+            An index is outside 0 to num_embeddings - 1.
+        """
+        table = self.weight.data
+        index = int64_positions(indices, len(table), "indices")
+        return self._remember(gather(table, index, "indices"), index.copy())
+
+    def _backward(self, grad: Array, index: Any) -> None:
+        self.weight.add_grad(learned_backward(grad, index, len(self.weight.data)))
+
+
+# ---- layers made of layers ----------------------------------------------------------
+
+_ACTIVATIONS: dict[str, type[ReLU | GELU]] = {"relu": ReLU, "gelu": GELU}
+
+
+class FeedForward(Plain):
+    r"""Two affine maps with an activation between: the network of a block.
+
+    .. math:: y = W_2 \, dropout(f(W_1 x + b_1)) + b_2
+
+    x and y are (..., d_model). `backward` returns the gradient of x.
+
+    Parameters
+    ----------
+    d_model : int
+        Width of x and y.
+    dim_feedforward : int, optional
+        Width between them; 4 d_model by default.
+    dropout : float, default 0
+        On what is between.
+    activation : {"relu", "gelu"}
+        The f: `ReLU` or `GELU`.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values and of dropout.
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    linear1, linear2 : Linear
+    activation : ReLU or GELU
+    dropout : Dropout
+
+    Raises
+    ------
+    ValueError
+        A size is below 1, `dropout` is outside [0, 1), or `activation` is another one.
+
+    References
+    ----------
+    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, section
+       3.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.FeedForward(4, activation="gelu", rng=0)
+    >>> layer.linear1.weight.data.shape
+    (16, 4)
+    >>> layer.backward(np.ones_like(layer(np.ones((2, 3, 4), np.float32)))).shape
+    (2, 3, 4)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        dim_feedforward: int | None = None,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        width = as_size("d_model", d_model)
+        inner = 4 * width
+        if dim_feedforward is not None:
+            inner = as_size("dim_feedforward", dim_feedforward)
+        rate = as_probability("dropout", dropout)
+        name = as_choice("activation", activation, _ACTIVATIONS)
+        sizes = {"d_model": width, "dim_feedforward": inner}
+        self._set_up(rng, dtype, **sizes, dropout=rate, activation=name)
+        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        self.linear1 = Linear(width, inner, **options)
+        self.activation = _ACTIVATIONS[name](**options)
+        self.dropout = Dropout(rate, **options)
+        self.linear2 = Linear(inner, width, **options)
+
+    def _shape(self) -> tuple[int | str, ...]:
+        return self.linear1._shape()
+
+    def _map(self, x: Array) -> tuple[Any, ...]:
+        inner = self.dropout(self.activation(self.linear1(x)))
+        return (self.linear2(inner),)
+
+    def _backward(self, grad: Array) -> Any:
+        inner = self.dropout.backward(self.linear2.backward(grad))
+        return self.linear1.backward(self.activation.backward(inner))
+
+
+def _check_layer(name: str, layer: object) -> Any:
+    if not isinstance(layer, Module):
+        raise TypeError(f"{name}: got {kind_of(layer)}; expected a layer (a Module)")
+    return layer
+
+
+def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
+    """Call a layer, with those of the keywords that it takes."""
+    return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
+
+
+def _check_keywords(module: Module, keywords: dict[str, Any]) -> None:
+    for name in keywords:
+        if name not in module.takes:
+            known = ", ".join(module.takes) or "no keyword"
+            raise TypeError(
+                f"{name}: got it for a {type(module).__name__} in which no layer takes "
+                f"it; expected {known}"
+            )
+
+
+def _dtype_of(*layers: Module) -> np.dtype[Any]:
+    """Return the dtype that layers compute in: that of the first parameter there is."""
+    for layer in layers:
+        for parameter in layer.parameters():
+            return parameter.data.dtype
+    return layers[0].dtype if layers else Module.dtype
+
+
+class Sequential(Module):
+    r"""Layers one after the other, as `torch.nn.Sequential`.
+
+    .. math:: y = f_n(\dots f_2(f_1(x)))
+
+    `backward` calls the layers' `backward` from the last to the first, and returns what
+    that of the first returns.
+
+    Parameters
+    ----------
+    *layers : Module
+        In the order of the call. Their names in `state_dict` are "0", "1", ...
+
+    Raises
+    ------
+    TypeError
+        One of `layers` is no `Module`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> model = nn.Sequential(nn.Linear(2, 3, rng=0), nn.ReLU(), nn.Linear(3, 1, rng=1))
+    >>> x = np.ones((4, 2), np.float32)
+    >>> model.backward(np.ones_like(model(x))).shape
+    (4, 2)
+    >>> len(model), model[0]
+    (3, Linear(in_features=2, out_features=3, bias=True, dtype=float32))
+    """
+
+    def __init__(self, *layers: Module) -> None:
+        for index, layer in enumerate(layers):
+            setattr(self, str(index), _check_layer("layers", layer))
+        names = [name for layer in layers for name in layer.takes]
+        self.takes = tuple(dict.fromkeys(names))
+        self.dtype = _dtype_of(*layers)
+
+    def __len__(self) -> int:
+        return len(self._layers())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._layers())
+
+    def __getitem__(self, index: int) -> Any:
+        return self._layers()[index]
+
+    def _layers(self) -> list[Any]:
+        return [part for part in vars(self).values() if isinstance(part, Module)]
+
+    @quiet
+    def __call__(self, x: ArrayLike, **keywords: Any) -> Array:
+        """Call each layer with what the one before returned.
+
+        Parameters
+        ----------
+        x : array_like
+            What the first layer takes.
+        **keywords
+            Of attention, such as `key_lengths`: for every layer that has them in
+            `takes`.
+
+        Returns
+        -------
+        ndarray
+            What the last layer returns.
+
+        Raises
+        ------
+        TypeError
+            No layer takes a keyword.
+        ValueError
+            A layer does not take what the one before returned.
+        """
+        _check_keywords(self, keywords)
+        result: Any = x
+        for layer in self:
+            result = _call(layer, result, keywords)
+        return self._remember(as_array("x", result))
+
+    def _backward(self, grad: Array) -> Any:
+        for layer in reversed(self._layers()):
+            grad = layer.backward(grad)
+        return grad
+
+
+class Residual(Module):
+    r"""Layer to whose output its input is added, with a norm before or after.
+
+    .. math::
+
+        y = x + dropout(f(norm(x))) \;\text{ with } pre\_norm, \quad
+        y = norm(x + dropout(f(x))) \;\text{ without}
+
+    `backward` returns the gradient of x. Where that of the layer returns a named tuple,
+    it is one with the gradient of x in the first place.
+
+    Parameters
+    ----------
+    layer : Module
+        The f: its output has the shape of its input, or lacks the first axes of it, as
+        that of `LearnedAPE`, and then is added to every item.
+    norm : Module, optional
+        Such as a `LayerNorm`; None leaves it out.
+    pre_norm : bool, default True
+        Normalise what goes into the layer, not the sum.
+    dropout : float, default 0
+        On what comes out of the layer.
+    rng : int, numpy.random.Generator or None, optional
+        Source of dropout.
+
+    Attributes
+    ----------
+    layer, norm : Module
+    dropout : Dropout
+
+    Raises
+    ------
+    TypeError
+        `layer` or `norm` is no `Module`.
+    ValueError
+        `dropout` is not in [0, 1).
+
+    References
+    ----------
+    .. [1] Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020,
+       arXiv:2002.04745 (before or after).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.Residual(nn.ReLU())
+    >>> layer(np.array([-1.0, 2.0], np.float32))
+    array([-1.,  4.], dtype=float32)
+    >>> layer.backward(np.ones(2))
+    array([1., 2.], dtype=float32)
+
+    Learned vectors of absolute positions, added to tokens:
+
+    >>> tokens = np.ones((8, 10, 16), np.float32)
+    >>> nn.Residual(nn.LearnedAPE(10, 16))(tokens).shape
+    (8, 10, 16)
+    """
+
+    def __init__(
+        self,
+        layer: Module,
+        norm: Module | None = None,
+        pre_norm: bool = True,
+        dropout: float = 0.0,
+        *,
+        rng: Seed = None,
+    ) -> None:
+        self.layer: Any = _check_layer("layer", layer)
+        self.norm: Any = None if norm is None else _check_layer("norm", norm)
+        self.pre_norm = as_flag("pre_norm", pre_norm)
+        self.takes, self.dtype = layer.takes, _dtype_of(layer)
+        rate = as_probability("dropout", dropout)
+        self.dropout = Dropout(rate, rng=rng, dtype=self.dtype)
+
+    def __repr__(self) -> str:
+        return super().__repr__()[:-1] + f"  pre_norm={self.pre_norm}\n)"
+
+    @quiet
+    def __call__(self, x: ArrayLike, **keywords: Any) -> Array:
+        """Add to x what the layer makes of it.
+
+        Parameters
+        ----------
+        x : array_like
+            What the layer takes.
+        **keywords
+            Of attention, such as `key_lengths`, for a layer that has them in `takes`.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+            The sum.
+
+        Raises
+        ------
+        TypeError
+            The layer does not take a keyword.
+        ValueError
+            The output of the layer has another shape than x.
+        """
+        _check_keywords(self, keywords)
+        array = as_floating("x", x)
+        normed = self.norm(array) if self.norm and self.pre_norm else array
+        branch = self.dropout(_call(self.layer, normed, keywords))
+        if branch.shape != array.shape[array.ndim - branch.ndim :]:
+            raise ValueError(
+                f"x: got shape {array.shape}, of which the layer makes {branch.shape}; "
+                "expected a layer that keeps the shape, or lacks its first axes"
+            )
+        out = array + branch
+        if self.norm and not self.pre_norm:
+            out = self.norm(out)
+        return self._remember(out, branch.ndim)
+
+    def _backward(self, grad: Array, ndim: Any) -> Any:
+        if self.norm and not self.pre_norm:
+            grad = self.norm.backward(grad)
+        first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated
+        added = grad.sum(axis=first) if first else grad
+        found = self.layer.backward(self.dropout.backward(added))
+        if found is None:  # of a layer that only reads where x is
+            return grad
+        branch = found[0] if isinstance(found, tuple) else found
+        if self.norm and self.pre_norm:
+            branch = self.norm.backward(branch)
+        total = grad + branch
+        return type(found)(total, *found[1:]) if isinstance(found, tuple) else total
