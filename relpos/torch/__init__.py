@@ -23,38 +23,28 @@ from relpos.torch._attention import (
 from relpos.torch._biases import (
     alibi_bias as alibi_bias,
     alibi_slopes as alibi_slopes,
-    fire_bias as fire_bias,
-    kerple_bias as kerple_bias,
-)
-from relpos.torch._buckets import (
     deberta_bucket as deberta_bucket,
+    fire_bias as fire_bias,
+    grid_labels as grid_labels,
+    kerple_bias as kerple_bias,
+    segment_ranges as segment_ranges,
     t5_bias as t5_bias,
     t5_bucket as t5_bucket,
 )
 from relpos.torch._encodings import (
-    conv_encoding as conv_encoding,
-    learned as learned,
-    sinusoidal as sinusoidal,
-)
-from relpos.torch._merge import (
-    merge_attention as merge_attention,
-)
-from relpos.torch._networks import (
-    fire_attention as fire_attention,
-    graph_attention as graph_attention,
-)
-from relpos.torch._positions import (
-    grid_labels as grid_labels,
-    segment_ranges as segment_ranges,
-)
-from relpos.torch._rotary import (
     apply_rotary as apply_rotary,
     axial_angles as axial_angles,
+    conv_encoding as conv_encoding,
+    learned as learned,
     mrope_angles as mrope_angles,
     rotary_frequencies as rotary_frequencies,
+    sinusoidal as sinusoidal,
     xpos_magnitude as xpos_magnitude,
 )
 from relpos.torch._schemes import (
+    fire_attention as fire_attention,
+    graph_attention as graph_attention,
+    merge_attention as merge_attention,
     relative_global_attention as relative_global_attention,
     shaw_attention as shaw_attention,
     transformer_xl_attention as transformer_xl_attention,

@@ -1,8 +1,8 @@
-"""Biases by offset, on tensors: ALiBi, KERPLE and FIRE."""
+"""Biases by offset, buckets, labels and ranges, on tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,75 +11,15 @@ from torch import Tensor
 
 import relpos
 from relpos._attention.fire_network import NAMES
-from relpos._checks import Array
 from relpos._twins import twin
-from relpos.torch._functions import TensorFunction
+from relpos.torch._functions import TensorFunction, gradients_of
 from relpos.torch._tensors import in_tensor_words
 from relpos.torch._tracing import constant_result
-
-Gradients = Mapping[str, Array | None]
-
-
-def _alibi_back(grad: Array, wanted: list[str], **values: Any) -> Gradients:
-    return {"slopes": relpos.alibi_bias_backward(grad)}
-
-
-def _kerple_back(
-    grad: Array, wanted: list[str], length: int, **values: Any
-) -> Gradients:
-    return relpos.kerple_bias_backward(grad, **values)._asdict()
-
-
-def _fire_back(
-    grad: Array,
-    wanted: list[str],
-    query_length: int,
-    key_length: int | None,
-    **values: Any,
-) -> Gradients:
-    return relpos.fire_bias_backward(grad, **values)._asdict()
 
 
 def _by_offset(name: str) -> Any:
     """Return the shape (..., H, 2 length - 1) where the operand `name` is (..., H)."""
     return lambda values: (*values[name].shape, 2 * values["length"] - 1)
-
-
-def _fire_shape(values: dict[str, Any]) -> tuple[int, ...]:
-    lq, lk = values["query_length"], values["key_length"]
-    return values["w2"].shape[0], lq, lq if lk is None else lk
-
-
-_ALIBI = TensorFunction(
-    "alibi_bias",
-    "slopes",
-    "SymInt length",
-    lambda slopes, length: relpos.alibi_bias(slopes, length),
-    _by_offset("slopes"),
-    _alibi_back,
-    gradients="slopes",
-    leads={"slopes": 0},
-)
-_KERPLE = TensorFunction(
-    "kerple_bias",
-    "r1 r2",
-    "SymInt length, str kind",
-    relpos.kerple_bias,
-    _by_offset("r1"),
-    _kerple_back,
-    gradients="r1 r2",
-    leads={"r1": 0, "r2": 0},
-)
-_FIRE = TensorFunction(
-    "fire_bias",
-    " ".join(NAMES),
-    "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
-    "float eps",
-    relpos.fire_bias,
-    _fire_shape,
-    _fire_back,
-    gradients=" ".join(NAMES),
-)
 
 
 @constant_result
@@ -97,7 +37,7 @@ def alibi_slopes(
     max_exponent : float, default 8
         Positive; the smallest slope is ``2 ** -max_exponent``.
     dtype : torch.dtype, default torch.float32
-        Of the result.
+        Dtype of the result.
 
     Returns
     -------
@@ -114,6 +54,18 @@ def alibi_slopes(
     return torch.from_numpy(slopes).to(dtype)
 
 
+_ALIBI = TensorFunction(
+    "alibi_bias",
+    "slopes",
+    "SymInt length",
+    lambda slopes, length: relpos.alibi_bias(slopes, length),
+    _by_offset("slopes"),
+    lambda grad, *_, **values: {"slopes": relpos.alibi_bias_backward(grad)},
+    gradients="slopes",
+    leads={"slopes": 0},
+)
+
+
 @twin(relpos.alibi_bias)
 def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     """Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
@@ -122,7 +74,7 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     ----------
     num_heads_or_slopes : int, or Tensor of float, (..., H)
         A number of heads stands for ``alibi_slopes(num_heads)``. Slopes may be learned:
-        a negative one makes a head prefer what is far away.
+        a negative one makes a head prefer distant keys.
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
 
@@ -149,6 +101,18 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     return _ALIBI(slopes=slopes, length=length)
 
 
+_KERPLE = TensorFunction(
+    "kerple_bias",
+    "r1 r2",
+    "SymInt length, str kind",
+    relpos.kerple_bias,
+    _by_offset("r1"),
+    gradients_of(relpos.kerple_bias_backward, "length"),
+    gradients="r1 r2",
+    leads={"r1": 0, "r2": 0},
+)
+
+
 @twin(relpos.kerple_bias)
 def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Tensor:
     """Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
@@ -156,13 +120,13 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     Parameters
     ----------
     r1 : Tensor of float, (..., H)
-        Positive in the paper; a negative one makes a head prefer what is far away.
+        Positive in the paper; a negative one makes a head prefer distant keys.
     r2 : Tensor of float, shape of `r1`
         At least 0 for "log", more than 0 for "power", where the paper has at most 2.
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
     kind : {"log", "power"}
-        Which of the two.
+        Form of the bias.
 
     Returns
     -------
@@ -177,7 +141,24 @@ def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Te
     >>> relpos.torch.kerple_bias(r1, r2, 2).numpy().round(4)
     array([[-0.6931,  0.    , -0.6931]], dtype=float32)
     """
-    return _KERPLE(r1=r1, r2=r2, length=length, kind=kind)
+    return _KERPLE(**locals())
+
+
+def _fire_shape(values: dict[str, Any]) -> tuple[int, ...]:
+    lq, lk = values["query_length"], values["key_length"]
+    return values["w2"].shape[0], lq, lq if lk is None else lk
+
+
+_FIRE = TensorFunction(
+    "fire_bias",
+    " ".join(NAMES),
+    "SymInt query_length, SymInt? key_length, SymInt query_offset, bool signed, "
+    "float eps",
+    relpos.fire_bias,
+    _fire_shape,
+    gradients_of(relpos.fire_bias_backward, "query_length", "key_length"),
+    gradients=" ".join(NAMES),
+)
 
 
 @twin(relpos.fire_bias)
@@ -210,13 +191,13 @@ def fire_bias(
     c : Tensor of float, ()
         Factor inside the logarithm.
     threshold : Tensor of float, ()
-        Queries before this position are normalised as if they stood there.
+        Queries before this position are normalised as one at this position.
     query_length, key_length : int
         Lq and Lk; Lk is Lq by default.
     query_offset : int, default 0
         Position of query 0.
     signed : bool, default False
-        Tell keys before the query from keys after it.
+        Distinguish keys before the query from keys after it.
     eps : float, default 1e-6
         Added to the normaliser; the paper has none.
 
@@ -234,12 +215,232 @@ def fire_bias(
     >>> bias.shape
     torch.Size([1, 3, 3])
     """
-    parameters = dict(zip(NAMES, (w1, b1, w2, b2, c, threshold), strict=True))
-    return _FIRE(
-        **parameters,
-        query_length=query_length,
-        key_length=key_length,
-        query_offset=query_offset,
-        signed=signed,
-        eps=eps,
+    return _FIRE(**locals())
+
+
+def _t5_back(
+    grad: Any, wanted: list[str], weight: Any, length: int, **values: Any
+) -> dict[str, Any]:
+    values["num_buckets"] = len(weight)
+    return {"weight": relpos.t5_bias_backward(grad, **values)}
+
+
+_T5 = TensorFunction(
+    "t5_bias",
+    "weight",
+    "SymInt length, SymInt? num_buckets, bool bidirectional, SymInt max_distance",
+    relpos.t5_bias,
+    lambda values: (values["weight"].shape[1], 2 * values["length"] - 1),
+    _t5_back,
+    gradients="weight",
+)
+
+
+@twin(relpos.t5_bias)
+def t5_bias(
+    weight: Tensor,
+    length: int,
+    *,
+    num_buckets: int | None = None,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+) -> Tensor:
+    """Bias of T5 for every relative position, a `rel_bias` of `attention`.
+
+    Parameters
+    ----------
+    weight : Tensor of float, (num_buckets, H)
+        T5's ``relative_attention_bias.weight``. -inf hides the pairs of a bucket. 32
+        columns with another number of rows look like T5's 32 buckets transposed and
+        need `num_buckets`.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset); a
+        length of at least max_distance + 1 serves every call.
+    num_buckets : int, optional
+        Rows that `weight` must have; None takes those that it has.
+    bidirectional, max_distance : as in `t5_bucket`
+        How positions fall into the buckets.
+
+    Returns
+    -------
+    Tensor, (H, 2 length - 1)
+        Of the weight's dtype, with its gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> weight = torch.arange(4.0)[:, None]
+    >>> relpos.torch.t5_bias(weight, 3)
+    tensor([[1., 1., 0., 3., 3.]])
+    """
+    return _T5(**locals())
+
+
+def _bucket(function: Any, settings: str) -> TensorFunction:
+    """Return a function of relative positions as one of tensors."""
+    return TensorFunction(
+        function.__name__,
+        "relative_position",
+        settings,
+        function,
+        lambda values: values["relative_position"].shape,
+        dtype=torch.int64,
+        leads={"relative_position": 0},
     )
+
+
+_T5_BUCKET = _bucket(
+    relpos.t5_bucket, "bool bidirectional, SymInt num_buckets, SymInt max_distance"
+)
+_DEBERTA_BUCKET = _bucket(
+    relpos.deberta_bucket, "SymInt bucket_size, SymInt max_position"
+)
+
+
+@twin(relpos.t5_bucket)
+def t5_bucket(
+    relative_position: Tensor,
+    *,
+    bidirectional: bool = True,
+    num_buckets: int = 32,
+    max_distance: int = 128,
+) -> Tensor:
+    """Bucket of each relative position, as T5 counts them.
+
+    Parameters
+    ----------
+    relative_position : Tensor of int, any shape
+        Key minus query.
+    bidirectional : bool, default True
+        True in an encoder, False in a causal decoder.
+    num_buckets : int, default 32
+        At least 4 if `bidirectional`, else 2; at most 4096.
+    max_distance : int, default 128
+        More than e, half of the buckets of one direction. More distant positions share
+        the last bucket.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        From 0 to num_buckets - 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> relpos.torch.t5_bucket(torch.tensor([-200, -3, 0, 3, 200]))
+    tensor([15,  3,  0, 19, 31])
+    """
+    return _T5_BUCKET(**locals())
+
+
+@twin(relpos.deberta_bucket)
+def deberta_bucket(
+    relative_position: Tensor, *, bucket_size: int, max_position: int
+) -> Tensor:
+    """Signed bucket of each relative position, as DeBERTa counts them.
+
+    Parameters
+    ----------
+    relative_position : Tensor of int, any shape
+        In DeBERTa query minus key; the sign is kept.
+    bucket_size : int
+        At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
+    max_position : int
+        More than bucket_size // 2 + 1. Distance max_position - 1 is the last one within
+        bucket m + m - 1.
+
+    Returns
+    -------
+    Tensor of int64, shape of `relative_position`
+        Buckets go on growing beyond `max_position`, as in the `transformers` package.
+        Microsoft's code clips relative positions to +-(max_position - 1) before.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> relative = torch.tensor([-15, -7, -4, 0, 4, 5, 7, 15])
+    >>> relpos.torch.deberta_bucket(relative, bucket_size=8, max_position=16)
+    tensor([-7, -6, -4,  0,  4,  5,  6,  7])
+    """
+    return _DEBERTA_BUCKET(**locals())
+
+
+def _ranges_shape(values: dict[str, Any]) -> tuple[int, ...]:
+    queries, keys = values["query_segments"].shape, values["key_segments"]
+    if keys is None:
+        return *queries, 2
+    batch = torch.broadcast_shapes(queries[:-1], keys.shape[:-1])
+    return *batch, queries[-1], 2
+
+
+_RANGES = TensorFunction(
+    "segment_ranges",
+    "query_segments key_segments?",
+    "",
+    relpos.segment_ranges,
+    _ranges_shape,
+    dtype=torch.int64,
+)
+
+
+@twin(relpos.segment_ranges)
+def segment_ranges(
+    query_segments: Tensor, key_segments: Tensor | None = None
+) -> Tensor:
+    """Key ranges that keep each document of a packed sequence to itself.
+
+    Parameters
+    ----------
+    query_segments : Tensor of int, (..., Lq)
+        Number of the segment of each query, ascending along the last axis; some may be
+        left out.
+    key_segments : Tensor of int, (..., Lk), optional
+        The same of the keys; None: that of the queries. Batch axes broadcast.
+
+    Returns
+    -------
+    Tensor of int64, (..., Lq, 2)
+        For `key_ranges` of `attention`: the first key of the query's segment, and the
+        one after its last. A segment without keys has an empty range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> relpos.torch.segment_ranges(torch.tensor([0, 0, 1])).tolist()
+    [[0, 2], [0, 2], [2, 3]]
+    """
+    return _RANGES(**locals())
+
+
+@constant_result
+@twin(relpos.grid_labels)
+def grid_labels(shape: int | Sequence[int]) -> Tensor:
+    """Table row of each pair of cells of a grid, for `labels` of `attention`.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+        Cells along each axis of the grid; cells are numbered in row-major order.
+
+    Returns
+    -------
+    Tensor of int64, (N, N)
+        N = prod(shape); values from 0 to prod(2n - 1) - 1. A compiled program has them
+        as a constant.
+
+    Notes
+    -----
+    Tables of Swin Transformer count query minus key: reverse their rows
+    (``table.flip(0)``) to use them with these labels.
+
+    Examples
+    --------
+    >>> import relpos.torch
+    >>> relpos.torch.grid_labels((1, 2)).tolist()
+    [[1, 2], [0, 1]]
+    """
+    return torch.from_numpy(relpos.grid_labels(shape))

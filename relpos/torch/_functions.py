@@ -17,6 +17,7 @@ from torch import Tensor
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
+from relpos.torch._batch import Batch
 from relpos.torch._tensors import (
     array_of,
     check_devices,
@@ -32,7 +33,6 @@ from relpos.torch._tracing import (
     is_traced,
     not_compiled,
 )
-from relpos.torch._vmap import Batch
 
 Values = dict[str, Any]
 
@@ -313,6 +313,25 @@ class Gradients(torch.autograd.Function):
         call = partial(apply, Gradients, function, wanted)
         found = tuple(batch.mapped_back(call, wanted, grad, in_dims[2]))
         return found, (0,) * len(found)
+
+
+def gradients_of(
+    backward: Callable[..., Any], *without: str
+) -> Callable[..., Mapping[str, Array | None]]:
+    """Return a backward of relpos, whose gradients have names, as that of a row.
+
+    It takes what the function takes, `without` some settings.
+    """
+
+    def named(
+        grad: Array, wanted: list[str], **values: Any
+    ) -> Mapping[str, Array | None]:
+        for name in without:
+            del values[name]
+        gradients: Mapping[str, Array | None] = backward(grad, **values)._asdict()
+        return gradients
+
+    return named
 
 
 def counted(positions: int | Tensor, beside: Tensor | None = None) -> Tensor:

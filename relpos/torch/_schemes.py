@@ -1,12 +1,14 @@
-"""The schemes of attention by name, on tensors."""
+"""The schemes of attention by name, and results over two sets of keys, on tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import relpos
+from relpos._attention.merge import check_parts
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,
@@ -16,9 +18,10 @@ from relpos._attention.schemes import (
     transformer_xl_settings,
 )
 from relpos._checks import kind_of
+from relpos._foreign import module_of
 from relpos._twins import twin
-from relpos.torch._attention import AttentionOutput, attention
-from relpos.torch._tensors import check_padded
+from relpos.torch._attention import AttentionOutput, attention, compute
+from relpos.torch._tensors import check_padded, result_dtype
 
 _KEYWORDS = keywords_of(attention)
 
@@ -37,16 +40,12 @@ def shaw_attention(
 
     Parameters
     ----------
-    query : Tensor, (..., H, Lq, D)
-        One row for each query.
-    key : Tensor, (..., Hk, Lk, D)
-        One row for each key.
-    value : Tensor, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     rel_key : Tensor, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
-        The a^K; None leaves the term out. k = 0 is legal.
+        The a^K; None omits the term. k = 0 is legal.
     rel_value : Tensor, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
-        The a^V; None leaves the term out. Its k may differ.
+        The a^V; None omits the term. Its k may differ.
     **keywords
         Keywords of `attention`.
 
@@ -54,10 +53,6 @@ def shaw_attention(
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the tables too.
-
-    See Also
-    --------
-    attention : Has the common keywords.
 
     Examples
     --------
@@ -82,12 +77,8 @@ def relative_global_attention(
 
     Parameters
     ----------
-    query : Tensor, (..., H, Lq, D)
-        One row for each query.
-    key : Tensor, (..., Hk, Lk, D)
-        One row for each key.
-    value : Tensor, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
         E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
         -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
@@ -98,10 +89,6 @@ def relative_global_attention(
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the table too.
-
-    See Also
-    --------
-    attention : Has the common keywords.
 
     Examples
     --------
@@ -133,18 +120,15 @@ def transformer_xl_attention(
 
     Parameters
     ----------
-    query : Tensor, (..., H, Lq, D)
-        One row for each query.
-    key : Tensor, (..., Hk, Lk, D)
-        One row for each key, those of the memory first.
-    value : Tensor, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`; keys
+        and values of the memory come first.
     rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
         (Conformer). A table of any other length needs `min_relative_position`.
     pos_bias_u, pos_bias_v : Tensor, (D,), (H, D) or (..., H, D), or None
-        Biases u of the content term and v of the position term; None leaves one out.
+        Biases u of the content term and v of the position term; None omits one.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
         -(Lk-1) and `beyond` "raise" by default.
@@ -153,10 +137,6 @@ def transformer_xl_attention(
     -------
     Tensor or AttentionOutput
         As `attention`, with gradients of the table and the biases too.
-
-    See Also
-    --------
-    attention : Has the common keywords.
 
     Examples
     --------
@@ -181,3 +161,224 @@ def _check_tensors(**values: object) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
     check_padded(values)
+
+
+@shows_keywords((), _KEYWORDS)
+@twin(relpos.fire_attention)
+def fire_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    c: Tensor | float,
+    threshold: Tensor | float,
+    *,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **keywords: Any,
+) -> Tensor | AttentionOutput:
+    """Attention with the bias of `fire_bias`, without an array of Lq x Lk.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
+    w1, b1, w2, b2 : Tensor
+        FIRE's network, as in `fire_bias`; w2 has a row for each query head.
+    c, threshold : Tensor of one number, or float
+        As in `fire_bias`. A float has no gradient, and takes no part in the promotion
+        of dtypes.
+    signed, eps : as in `fire_bias`
+        Sign of the direction, and a number added to the normaliser.
+    **keywords
+        Keywords of `attention`.
+
+    Returns
+    -------
+    Tensor or AttentionOutput
+        As `attention`, with gradients of FIRE's parameters too.
+
+    Examples
+    --------
+    One unit, one head: the farther a key, the less it weighs.
+
+    >>> import torch
+    >>> import relpos.torch
+    >>> x, value = torch.zeros(1, 3, 1), torch.tensor([[[1.0], [2.0], [3.0]]])
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> network = one, zero, -5 * one[:, None], zero, 1.0, 1.0
+    >>> relpos.torch.fire_attention(x, x, value, *network, is_causal=True)[0, :, 0]
+    tensor([1.0000, 1.9933, 2.9465])
+    """
+    for name in keywords:
+        if name not in _KEYWORDS:
+            raise TypeError(f"fire_attention() got an unexpected keyword {name!r}")
+    rng, return_lse = keywords.pop("rng", None), keywords.pop("return_lse", False)
+    given = {"query": query, "key": key, "value": value, **keywords}
+    given |= {"w1": w1, "b1": b1, "w2": w2, "b2": b2}
+    fire: dict[str, Any] = {"signed": signed, "eps": eps}
+    for name, number in (("c", c), ("threshold", threshold)):
+        (given if isinstance(number, Tensor) else fire)[name] = number
+    return compute(given, return_lse, rng, fire=fire)
+
+
+@twin(relpos.graph_attention)
+def graph_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    indptr: Tensor | None = None,
+    indices: Tensor | None = None,
+    labels: Tensor | None = None,
+    rel_key: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    *,
+    edges: Any = None,
+    position_query: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    num_threads: int | None = None,
+) -> Tensor | AttentionOutput:
+    """Attention along the labelled edges of a directed graph.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., H, Lk, D) and (..., H, Lk, Dv), as in `attention`.
+    indptr : Tensor of int, (Lq + 1,), optional
+        Where each query's edges begin; rises from 0 to the number of edges. The graph
+        is shared by batch items and heads.
+    indices : Tensor of int, (edges,), optional
+        Key of each edge, from 0 to Lk - 1. `indptr` and `indices` come together, or
+        `edges` in their place.
+    labels : Tensor of int, (edges,), optional
+        Table row of each edge; negative: no position term. Needed by the tables. In the
+        order of `indices`, or of `edges` as they were given.
+    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D), optional
+        Table added to the key.
+    rel_value : Tensor, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
+        Table added to the value; it may have its own R.
+    edges : Tensor of int, (2, edges), or CSR matrix of scipy.sparse, optional
+        Key of each edge in row 0 and its query in row 1, in any order: source and
+        target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk), whose rows
+        are queries: each entry that it stores is an edge, zeros too; its numbers are
+        not read.
+    position_query : Tensor, (..., H, Lq, Dp), optional
+        Replaces the query in the product with `rel_key`, of Dp columns; not scaled.
+    softcap : float, optional
+        A number c > 0: each score x becomes c tanh(x / c).
+    sinks : Tensor, (H,), optional
+        A logit of each head that has no key and no value: exp(sinks) is part of the sum
+        of every query's edges, and of lse. -inf: none.
+    scale : float, optional
+        Default 1 / sqrt(D).
+    return_lse : bool, default False
+        Also return lse (..., H, Lq), which has gradients.
+    num_threads : int, optional
+        Default `torch.get_num_threads()`. Neither the result nor its gradients depend
+        on it, bit for bit.
+
+    Returns
+    -------
+    Tensor or AttentionOutput
+        As `attention`.
+
+    Notes
+    -----
+    `edges` are sorted by query, those of one query staying in their order: 7 to 45 ns
+    an edge, and the same bits as the sorted `indptr` and `indices`. The backward takes
+    8 to 16 bytes per edge for as many heads at a time as fit 512 kB, and 16 to 24 bytes
+    per edge once.
+
+    Examples
+    --------
+    Query 0 sees keys 0 and 2, query 1 nothing, query 2 itself, under label 1:
+
+    >>> import torch
+    >>> import relpos.torch
+    >>> x, value = torch.zeros(1, 3, 2), torch.tensor([[[1.0], [2.0], [3.0]]])
+    >>> edges = torch.tensor([[0, 2, 2], [0, 0, 2]])
+    >>> rel_value = torch.tensor([[0.0], [10.0]])
+    >>> labels = torch.tensor([0, 0, 1])
+    >>> relpos.torch.graph_attention(
+    ...     x, x, value, edges=edges, labels=labels, rel_value=rel_value)[0, :, 0]
+    tensor([ 2.,  0., 13.])
+    """
+    given = {**locals()}
+    given["edge_labels"] = given.pop("labels")
+    graph = {}
+    if module_of(edges, "scipy.sparse"):
+        graph["edges"] = given.pop("edges")
+    return compute(given, given.pop("return_lse"), graph=graph)
+
+
+@twin(relpos.merge_attention)
+def merge_attention(
+    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Join attention results over two disjoint sets of keys.
+
+    .. math::
+
+        lse = \log(e^{lse_a} + e^{lse_b}), \quad
+        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
+
+    A part that saw no key (lse = -inf) adds nothing. Sinks belong to exactly one of
+    the parts, or they would count twice. PyTorch differentiates the result, as often as
+    needed.
+
+    Parameters
+    ----------
+    out_a : Tensor, (..., Dv)
+        Result of `attention` over one set; leading axes broadcast with `out_b`.
+    lse_a : Tensor, (...)
+        Its log-sum-exps, of its shape without the last axis.
+    out_b, lse_b : Tensor
+        The same over the other set.
+
+    Returns
+    -------
+    out : Tensor, (..., Dv)
+        What one call over both sets returns, to rounding, in the common dtype of
+        `out_a` and `out_b`.
+    lse : Tensor, (...)
+        Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import relpos.torch
+    >>> query, key, value = torch.randn(3, 1, 6, 4)
+    >>> whole = relpos.torch.attention(query, key, value)
+    >>> left = relpos.torch.attention(query, key[:, :2], value[:, :2], return_lse=True)
+    >>> right = relpos.torch.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
+    >>> out, lse = relpos.torch.merge_attention(*left[:2], *right[:2])
+    >>> torch.allclose(out, whole, atol=1e-6)
+    True
+    """
+    parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    for name, part in parts.items():
+        if not isinstance(part, Tensor) or not part.is_floating_point():
+            kind = part.dtype if isinstance(part, Tensor) else kind_of(part)
+            raise TypeError(f"{name}: got {kind}; expected a floating tensor")
+    check_parts(parts)
+    common = torch.float32
+    for part in parts.values():
+        common = torch.promote_types(common, part.dtype)
+    log_a, log_b = lse_a.to(common), lse_b.to(common)
+    top = torch.maximum(log_a, log_b).detach()
+    top = top.masked_fill(top == -torch.inf, 0.0)  # no key in either part
+    share_a, share_b = torch.exp(log_a - top), torch.exp(log_b - top)
+    total = share_a + share_b
+    none = total == 0
+    total = total.masked_fill(none, 1.0)  # log has no gradient at 0
+    lse = (torch.log(total) + top).masked_fill(none, -torch.inf)
+    share_a, share_b = share_a / total, share_b / total
+    out = share_a[..., None] * out_a + share_b[..., None] * out_b
+    wide = torch.promote_types(lse_a.dtype, lse_b.dtype)
+    return out.to(result_dtype([out_a, out_b])), lse.to(wide)

@@ -87,9 +87,9 @@ def test_half_precision_is_computed_in_float32(smooth, dtype):
 
 def test_autocast_and_the_number_of_threads(monkeypatch):
     numbers = []
-    rotate = relpos.torch._rotary._ROTARY.forward
+    rotate = relpos.torch._encodings._ROTARY.forward
     monkeypatch.setattr(
-        relpos.torch._rotary._ROTARY,
+        relpos.torch._encodings._ROTARY,
         "forward",
         lambda **call: numbers.append(relpos.get_num_threads()) or rotate(**call),
     )

@@ -135,9 +135,9 @@ def test_operators_keep_the_rules(label):
 
 
 def _operator(name):
-    from relpos.torch import _biases, _buckets, _encodings, _positions, _rotary
+    from relpos.torch import _biases, _encodings
 
-    for module in (_biases, _buckets, _encodings, _positions, _rotary):
+    for module in (_biases, _encodings):
         for value in vars(module).values():
             if isinstance(value, TensorFunction) and value.name == name:
                 return value
