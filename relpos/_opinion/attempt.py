@@ -214,13 +214,13 @@ def _size(total: Array, hidden: Array, parts: list[Array]) -> float:
 
 def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
     """Add the products, cap them, and add the biases; or cap the biases too."""
-    total = reduce(np.add, products)
-    cap = attempt.get("softcap")
-    if cap is not None and not attempt.cap_last:
+    total, cap = reduce(np.add, products), attempt.get("softcap")
+    if attempt.cap_last:
+        total = reduce(np.add, added, total)
+    if cap is not None:
         total = cap * np.tanh(total / cap)
-    total = reduce(np.add, added, total)
-    if cap is not None and attempt.cap_last:
-        total = cap * np.tanh(total / cap)
+    if not attempt.cap_last:
+        total = reduce(np.add, added, total)
     return attempt.logit_factor * total
 
 

@@ -81,19 +81,14 @@ def without(name: str) -> Change:
     return change
 
 
-@of_arguments
-def u_v_exchanged(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
-    return {"pos_bias_u": pos_bias_v, "pos_bias_v": pos_bias_u}
+def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Change:
+    """Change u and v."""
 
+    def rule(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
+        u, v = change(pos_bias_u, pos_bias_v)
+        return {"pos_bias_u": u, "pos_bias_v": v}
 
-@of_arguments
-def v_is_u(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
-    return {"pos_bias_v": pos_bias_u}
-
-
-@of_arguments
-def u_is_v(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
-    return {"pos_bias_u": pos_bias_v}
+    return of_arguments(rule)
 
 
 def not_transposed(attempt: Attempt) -> Attempt | None:
@@ -448,16 +443,6 @@ in_weights = _rows_of("weights", "outputs")
 everywhere = _rows_of("scores", "weights", "outputs")
 
 
-def _past(rows: int) -> int:
-    """Return the relative position of row 0 of a table that ends at 0."""
-    return 1 - rows
-
-
-def _centred(rows: int) -> int:
-    """Return the relative position of row 0 of a table with 0 in the middle."""
-    return -(rows // 2)
-
-
 #: Ways to move every row of a table.
 _WAYS = ("later", "clip", "zero", "wrap")
 #: Other arguments that may be left out, and words for them.
@@ -505,16 +490,18 @@ CONVENTIONS: dict[str, Row] = {
         where_hidden(empty="mean"),
     ),
     # tables
-    "table_reversed": everywhere("the table reversed", tables.whole_table_reversed),
+    "table_reversed": everywhere(
+        "the table reversed", tables.all_reversed(buckets=False)
+    ),
     "bucket_direction": everywhere(
-        "the buckets reversed: of query minus key", tables.buckets_reversed
+        "the buckets reversed: of query minus key", tables.all_reversed(buckets=True)
     ),
     "query_minus_key": everywhere(
         "the table read at query minus key, from the same row for 0", tables.negated
     ),
     "two_sided_table": everywhere(
         "the table read as two-sided: give relpos rel_key[..., :R // 2 + 1, :] instead",
-        tables.read_as(_past, _centred),
+        tables.read_as("two-sided"),
     ),
     "rows_2n": everywhere(
         "the table of 2N rows beginning one relative position beside",
@@ -605,7 +592,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "two_sided_misread": everywhere(
         "a two-sided table read as one of the past: give rel_key[..., :R // 2 + 1, :]",
-        tables.read_as(_centred, _past),
+        tables.read_as("past"),
     ),
     "clip_one_early": everywhere("distances clipped at k - 1", tables.clipped_early),
     "index_wraps": everywhere(
@@ -651,8 +638,12 @@ MISTAKES: dict[str, Row] = {
         "sqrt(D) for 1 / sqrt(D)",
         of_arguments(lambda scale: None if scale in (0, 1) else {"scale": 1 / scale}),
     ),
-    "u_v_exchanged": everywhere("u and v exchanged", u_v_exchanged),
-    "u_is_v": everywhere("one of u and v in both places", v_is_u, u_is_v),
+    "u_v_exchanged": everywhere("u and v exchanged", query_biases(lambda u, v: (v, u))),
+    "u_is_v": everywhere(
+        "one of u and v in both places",
+        query_biases(lambda u, v: (u, u)),
+        query_biases(lambda u, v: (v, v)),
+    ),
     "u_v_unscaled": everywhere(
         "u and v outside the scale", rescaled(("pos_bias_u", "pos_bias_v"), -1)
     ),

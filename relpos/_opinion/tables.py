@@ -75,14 +75,14 @@ def backwards(t: Array, first: int) -> Array:
     return t[::-1]
 
 
-def whole_table_reversed(attempt: Attempt) -> Attempt | None:
-    """Reverse every table."""
-    return None if "buckets" in attempt.keywords else reordered(attempt, backwards)
+def all_reversed(buckets: bool) -> Change:
+    """Reverse the list of buckets, or every table of a call without buckets."""
 
+    def change(attempt: Attempt) -> Attempt | None:
+        fits = ("buckets" in attempt.keywords) == buckets
+        return reordered(attempt, backwards) if fits else None
 
-def buckets_reversed(attempt: Attempt) -> Attempt | None:
-    """Reverse the list of buckets."""
-    return reordered(attempt, backwards) if "buckets" in attempt.keywords else None
+    return change
 
 
 def one_reversed(name: str) -> Change:
@@ -126,16 +126,18 @@ def has_2n_rows(attempt: Attempt) -> bool:
     )
 
 
-def read_as(now: Callable[[int], int], other: Callable[[int], int]) -> Change:
-    """Move the keys' table of a causal call from one first position to another."""
+def read_as(wanted: str) -> Change:
+    """Read the keys' table of a causal call as "two-sided", or as one of the "past"."""
 
     def change(attempt: Attempt) -> Attempt | None:
         if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
             return None
         rows = rows_of(attempt, "rel_key")
-        if first_of(attempt, "rel_key") != now(rows) or now(rows) == other(rows):
+        firsts = [1 - rows, -(rows // 2)]
+        now, other = firsts if wanted == "two-sided" else reversed(firsts)
+        if first_of(attempt, "rel_key") != now or now == other:
             return None
-        return attempt.with_keywords(min_relative_position=other(rows))
+        return attempt.with_keywords(min_relative_position=other)
 
     return change
 
