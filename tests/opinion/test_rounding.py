@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from opinions import softmax
 
 import relpos
 from relpos._opinion import search
@@ -17,11 +18,6 @@ PROBLEMS, HEADS, LENGTH, DIM = 1000, 2, 12, 8
 PLANTED = ("entry", "row", "all")
 LARGEST_DOUBT = {"bfloat16": 0.1, "float16": 0.02}
 SERIOUS = {"bfloat16": 0.02, "float16": 0.005}
-
-
-def softmax(scores):
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 class Attention:
