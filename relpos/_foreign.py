@@ -11,7 +11,7 @@ _CPU = 1
 
 
 def module_of(value: object, *modules: str) -> str | None:
-    """The first of `modules` that a class of `value` is defined in, or below."""
+    """Return the first of `modules` that has a class of `value`, also in its parts."""
     homes = [f"{base.__module__}." for base in type(value).__mro__]
     for module in modules:
         if any(home.startswith(f"{module}.") for home in homes):
@@ -19,8 +19,8 @@ def module_of(value: object, *modules: str) -> str | None:
     return None
 
 
-#: By package, how its arrays come to relpos; NumPy's conversion would drop what they
-#: mean (labels, units, an index), compute what was put off, or fail without a word.
+#: Calls that pass an array of each package to relpos. NumPy's conversion would drop
+#: labels, units or an index, compute a graph, or fail without an explanation.
 _CALLS = {
     "xarray": (
         "pass array.values, or call xarray.apply_ufunc(relpos.attention, query, key, "
@@ -51,7 +51,7 @@ _HOMES = {package.partition(".")[0] for package in _CALLS}
 
 
 def refusal(value: object) -> str | None:
-    """What came and which call is right, where `np.asarray` would not be."""
+    """Say which call passes a value to relpos; None where `np.asarray` is right."""
     homes = (base.__module__.partition(".")[0] for base in type(value).__mro__)
     if _HOMES.isdisjoint(homes):  # in a sixth of the time
         return None
@@ -64,7 +64,7 @@ def refusal(value: object) -> str | None:
 
 
 def view_on_cpu(name: str, value: Any) -> Any:
-    """View what speaks DLPack as an array, without a copy; others are handed on."""
+    """View a value with DLPack as an array, without a copy; hand others on."""
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return value
     try:
@@ -83,9 +83,9 @@ def view_on_cpu(name: str, value: Any) -> Any:
 
 
 def of_tensor(value: Any) -> Any:
-    """A tensor of PyTorch as an array, whatever its device; others are handed on.
+    """Return a tensor of PyTorch, on any device, as an array; hand others on.
 
-    What NumPy has no dtype for, such as bfloat16, comes as float32.
+    Numbers of a dtype that NumPy does not have, such as bfloat16, become float32.
     """
     if not hasattr(value, "detach"):
         return value

@@ -1,4 +1,4 @@
-"""How results show themselves: as lines of text and, in notebooks, as HTML."""
+"""Tables and results as lines of text and, in notebooks, as HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table_lines(
     rows: Sequence[Sequence[str]],
     left: Container[int] = (0,),
 ) -> list[str]:
-    """Lines of a table: the columns `left` to the left, the others to the right."""
+    """Return lines of a table; columns in `left` are aligned left, others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
     for row in (header, *rows):
@@ -34,7 +34,7 @@ def table_lines(
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], below: Sequence[str] = ()
 ) -> str:
-    """Return a table in HTML, and lines below it; nothing in them is markup."""
+    """Return a table in HTML, and lines below it, with all texts escaped."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         texts = (cell.translate(_ESCAPES) for cell in cells)
@@ -46,14 +46,14 @@ def html_table(
 
 
 def brief(value: object) -> str:
-    """Say a value in short: an array by its dtype and shape, anything else whole."""
+    """Describe an array by its dtype and shape, and any other value by its repr."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape}"
     return repr(value)
 
 
 def _brief_fields(result: Any) -> str:
-    """A named tuple in one line where that is short, else in a line for each field."""
+    """Describe a named tuple in one line if it is short, else a line per field."""
     fields = [f"{n}={brief(x)}" for n, x in zip(result._fields, result, strict=True)]
     name = type(result).__name__
     line = f"{name}({', '.join(fields)})"
@@ -68,7 +68,7 @@ def _html_fields(result: Any) -> str:
 
 
 def in_short(kind: Kind) -> Kind:
-    """Let named tuples of arrays say shapes and dtypes, not numbers."""
+    """Make named tuples of arrays show shapes and dtypes, not numbers."""
     for name, method in (("__repr__", _brief_fields), ("_repr_html_", _html_fields)):
         setattr(kind, name, method)
     return kind

@@ -24,13 +24,11 @@ REFUSALS = (TypeError, ValueError, AttributeError)
 
 
 def is_tensor(value: object) -> bool:
-    """Return True for a tensor of torch."""
     torch: Any = sys.modules.get("torch")
     return hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
 
 
 def is_module(value: object) -> bool:
-    """Return True for a module of torch."""
     torch: Any = sys.modules.get("torch")
     return hasattr(torch, "nn") and isinstance(value, torch.nn.Module)
 

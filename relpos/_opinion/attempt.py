@@ -80,12 +80,10 @@ class Attempt:
         return replace(self, keywords=kept)
 
     def get(self, name: str) -> Any:
-        """Return an argument, or None."""
         return self.keywords.get(name)
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Lq and Lk."""
         return self.keywords["query"].shape[-2], self.keywords["key"].shape[-2]
 
     @property
@@ -99,10 +97,7 @@ Change = Callable[[Attempt], Attempt | None]
 
 
 def of_arguments(rule: Callable[..., Mapping[str, Any] | None]) -> Change:
-    """Make a change of a rule from arguments, by their names, to other values.
-
-    An attempt without one of these arguments cannot have the change.
-    """
+    """Make a change of a rule from arguments, all of them needed, to new values."""
     names = [*inspect.signature(rule).parameters]
 
     def change(attempt: Attempt) -> Attempt | None:
@@ -125,7 +120,7 @@ class Given(NamedTuple):
 
 
 def relative_to(attempt: Attempt) -> Array:
-    """Return the position of each key minus that of each query, (..., Lq, Lk)."""
+    """Return key minus query positions, (..., Lq, Lk)."""
     lq, lk = attempt.lengths
     at = np.arange(lq)[:, None] + attempt.offset[..., None, None]
     found: Array = np.arange(lk) - at

@@ -82,8 +82,6 @@ def without(name: str) -> Change:
 
 
 def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Change:
-    """Change u and v."""
-
     def rule(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
         u, v = change(pos_bias_u, pos_bias_v)
         return {"pos_bias_u": u, "pos_bias_v": v}
@@ -161,7 +159,6 @@ def kept_bias(attempt: Attempt) -> Any:
 
 
 def all_seen(attempt: Attempt) -> Attempt | None:
-    """Hide nothing."""
     if not hides(attempt):
         return None
     changed = {**dict.fromkeys(HIDING), "attn_mask": kept_bias(attempt)}
@@ -188,8 +185,6 @@ def shift_in_encoder(attempt: Attempt) -> Attempt | None:
 
 
 def ignored(name: str) -> Change:
-    """Ignore one argument that hides."""
-
     def change(attempt: Attempt) -> Attempt | None:
         if attempt.get(name) is None or attempt.get(name) is False:
             return None
@@ -334,7 +329,6 @@ def with_base(change: Callable[[Options, int], Options | None]) -> Change:
 
 
 def less(options: Options, name: str) -> Options | None:
-    """Leave an option out, where it is given."""
     if options.get(name) is None:
         return None
     return {other: x for other, x in options.items() if other != name}
@@ -351,7 +345,6 @@ def frequencies(options: Options, dim: int) -> Array:
 
 
 def replaced(options: Options, inv_freq: Array) -> Options:
-    """Replace the frequencies."""
     kept = {name: x for name, x in options.items() if name != "base"}
     return {**kept, "inv_freq": inv_freq}
 
@@ -378,8 +371,6 @@ def half_exponents(options: Options, dim: int) -> Options:
 
 
 def other_base(base: float) -> Change:
-    """Use the base of another model."""
-
     def change(options: Options, dim: int) -> Options | None:
         return None if options.get("base", 1e4) == base else {**options, "base": base}
 
@@ -387,7 +378,6 @@ def other_base(base: float) -> Change:
 
 
 def in_bfloat16(options: Options, dim: int) -> Options:
-    """Round the frequencies to eight bits."""
     exact = frequencies(options, dim).astype(np.float32)
     bits = exact.view(np.uint32)
     bits = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
@@ -395,7 +385,6 @@ def in_bfloat16(options: Options, dim: int) -> Options:
 
 
 def only(*names: str) -> Change:
-    """Rotate these and no others."""
     return rotated_by(lambda rotary, attempt: rotary._replace(rotated=names))
 
 
@@ -405,7 +394,6 @@ def values_too(attempt: Attempt) -> Attempt | None:
 
 
 def backwards(rotary: Rotary, attempt: Attempt) -> Rotary:
-    """Rotate by the negative angles."""
     return rotary._replace(options={**rotary.options, "inverse": True})
 
 

@@ -98,7 +98,6 @@ def rounding_of(value: Any) -> Rounding:
 
 
 def coarsest(*values: Any) -> Rounding:
-    """Return the coarsest of the rows of several values."""
     return max((rounding_of(x) for x in values), default=DTYPES["float64"])
 
 

@@ -183,7 +183,6 @@ def _vary(
 
 
 def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
-    """Try two differences at once."""
     numbers = {row.name: number for number, row in enumerate(DIFFERENCES)}
     for first in singles:
         yield from _vary(first, first.attempt, mine, numbers[first.names[0]])
@@ -232,5 +231,4 @@ def _largest_gap(
 
 
 def _index(array: Array) -> tuple[int, ...]:
-    """Return the index of the largest entry."""
     return tuple(map(int, np.unravel_index(array.argmax(), array.shape)))

@@ -22,7 +22,6 @@ def tables_of(attempt: Attempt) -> list[str]:
 
 
 def axis_of(name: str) -> int:
-    """Return the axis of a table's rows."""
     return -1 if name == "rel_bias" else -2
 
 
@@ -71,7 +70,6 @@ def reordered(
 
 
 def backwards(t: Array, first: int) -> Array:
-    """Read rows from the other end."""
     return t[::-1]
 
 
@@ -86,8 +84,6 @@ def all_reversed(buckets: bool) -> Change:
 
 
 def one_reversed(name: str) -> Change:
-    """Reverse one of several tables."""
-
     def change(attempt: Attempt) -> Attempt | None:
         alone = len(tables_of(attempt)) < 2
         return None if alone else reordered(attempt, backwards, (name,))
@@ -255,13 +251,12 @@ def other_columns(to_pairs: bool) -> Change:
 
 @of_arguments
 def shared_by_values(rel_key: Array, rel_value: Array) -> dict[str, Any] | None:
-    """Use the table of the keys for the values too."""
     return {"rel_value": rel_key} if rel_key.shape == rel_value.shape else None
 
 
 @of_arguments
 def shared_by_queries(rel_key: Array, rel_query: Array) -> dict[str, Any] | None:
-    """Use the table that meets queries for keys too."""
+    """Use the keys' table, which is multiplied by queries, for both."""
     return {"rel_query": rel_key} if rel_key.shape == rel_query.shape else None
 
 

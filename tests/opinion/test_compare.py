@@ -1,4 +1,4 @@
-"""relpos.compare: what is run, what is compared, and which verdict it has."""
+"""relpos.compare: kinds of implementations, rows, verdicts and errors."""
 
 from __future__ import annotations
 

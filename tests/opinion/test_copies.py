@@ -1,4 +1,4 @@
-"""compare and diagnose: functions that work in place, and what they may not change."""
+"""compare and diagnose: functions that work in place, and state that stays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def attend(query, key, value):
 
 
 def in_place(query, key, value):
-    """Right, and leaves nothing of its inputs."""
+    """Return right results and overwrite the inputs."""
     result = attend(query.copy(), key.copy(), value.copy())
     for x in (query, key, value):
         x[...] = np.nan

@@ -135,7 +135,7 @@ def test_inputs_that_cannot_tell():
 
 
 def test_scores_that_could_be_weights_are_scores_if_that_is_simpler():
-    """All 0, as the weights of queries that see no key, of which none is told."""
+    """Scores of 0 could be the weights of queries that see no key."""
     q, k, *_ = shaw(np.random.default_rng(1))
     zeros = relpos.scores(q, k, scale=0.0)
     assert relpos.diagnose(zeros, q, k, scale=0.0, query_offset=-20).kind == "same"
@@ -350,7 +350,7 @@ def test_keys_counted_from_the_query():
 
 
 def test_wrapped_scores_of_a_reversed_table():
-    """A table reversed, and what the shift leaves above the diagonal."""
+    """Reverse a table, and leave the wrapped entries of the shift."""
     table = KEYS[:L]
     scores = (Q @ K.swapaxes(-1, -2) + relpos.rel_shift(Q @ table[::-1].T)) * ROOT
     found = relpos.diagnose(scores, Q, K, scheme="music", rel_key=table)

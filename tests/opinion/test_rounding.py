@@ -1,4 +1,4 @@
-"""Verdicts in bfloat16 and float16: what is right, what is not, what none can tell."""
+"""Verdicts of compare and diagnose in bfloat16 and float16."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERIOUS = {"bfloat16": 0.02, "float16": 0.005}
 
 
 class Attention:
-    """Forward and back as written by hand: exact, or rounded at the places of `stores`.
+    """Forward and backward by hand: exact, or rounded where `stores` says.
 
     "weights": weights, gradients of scores and results in 16 bits, all else in float32.
     "scores": products and scores as well, as eager code has them.
@@ -67,7 +67,7 @@ def problems(dtype, count=PROBLEMS):
 
 
 def planted(result, where, rng, size):
-    """An error of this size beside the largest entry, somewhere."""
+    """Add an error of this size, relative to the largest entry."""
     x = result.astype(np.float64)
     error = rng.choice([-1.0, 1.0]) * size * np.abs(x).max()
     head, row, column = (rng.integers(n) for n in x.shape)
@@ -82,7 +82,7 @@ def planted(result, where, rng, size):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_rates_of_diagnose(dtype, monkeypatch):
-    """The formula alone is looked at, since 4,000 searches would take an hour."""
+    """Try the formula alone, since 4,000 searches would take an hour."""
     monkeypatch.setattr(search, "DIFFERENCES", ())
     rng, places = np.random.default_rng(8), itertools.cycle(PLANTED)
     kinds = {(x, y): [] for x in ("weights", "scores") for y in ("right", "planted")}
@@ -116,7 +116,7 @@ class Answers:
 @pytest.mark.parametrize("reference", ["nothing", "weights"])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_rates_of_compare(dtype, reference):
-    """Outputs and gradients, beside exact results and beside others in 16 bits."""
+    """Compare with exact results and with others in 16 bits."""
     rng, places = np.random.default_rng(9), itertools.cycle(PLANTED)
     exact = Attention(dtype, "nothing")
     other = Attention(dtype, reference)
@@ -144,7 +144,7 @@ def test_rates_of_compare(dtype, reference):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_half_of_a_serious_error_is_never_the_same(dtype):
-    """With as much rounding against it, an error of twice the size would be seen so."""
+    """An error of twice the size looks the same with as much rounding against it."""
     rounding, serious = DTYPES[dtype.name], SERIOUS[dtype.name]
     limit = rounding.limit()
     assert limit < serious / 2
@@ -180,7 +180,7 @@ def test_the_three_verdicts_of_compare_by_size(dtype):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_the_coarsest_dtype_decides(dtype):
-    """That of one output, or of an input, however wide the other numbers are."""
+    """One output, or an input, decides, however wide the other numbers are."""
     x = np.linspace(0.5, 1.0, 8)
     half, limit = x.astype(dtype), DTYPES[dtype.name].limit()
 
@@ -206,7 +206,7 @@ def test_the_coarsest_dtype_decides(dtype):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_a_small_gradient_in_16_bits_is_no_noise(dtype):
-    """Beside a large one it could be, or be wrong: that is not said to be the same."""
+    """Next to a large gradient it could be noise or wrong: `same` is False."""
     gradients = [np.ones(3), 1e-3 * np.ones(3), np.ones(3)]
     wrong = [gradients[0], -gradients[1], gradients[2]]
     x = [np.ones(3, dtype)] * 3
@@ -246,7 +246,7 @@ def test_what_diagnose_says(dtype):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_differences_in_16_bits(dtype):
-    """They are named where rounded scores leave no doubt, else they are the closest."""
+    """Name them where rounded scores leave no doubt, else as the closest."""
     kinds = set()
     for inputs in problems(dtype, 4):
         unscaled = Attention(dtype, "scores")
