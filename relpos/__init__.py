@@ -1,36 +1,12 @@
 """relpos: attention with relative positions, exact C kernels for NumPy.
 
-=================  =====================================================================
-any scheme         attention, merge_attention, attention_forward
-schemes by name    shaw_attention, relative_global_attention, transformer_xl_attention,
-                   fire_attention, graph_attention
-their scores       scores, shaw_scores, skewed_scores, transformer_xl_scores
-biases             alibi_bias, alibi_slopes, t5_bias, t5_bucket, deberta_bucket,
-                   kerple_bias, fire_bias
-rotary             apply_rotary, rotary_frequencies, rotary_magnitude, xpos_magnitude,
-                   rotary_from_config, mrope_angles, axial_angles
-added encodings    sinusoidal, sinusoidal_shift_matrix, learned, conv_encoding,
-                   index_encoding, normalized_index_encoding, random_encoding
-positions          relative_positions, grid_labels, segment_ranges, skew, unskew,
-                   rel_shift
-gradients          AttentionContext, attention_backward, alibi_bias_backward,
-                   t5_bias_backward, kerple_bias_backward, fire_bias_backward,
-                   apply_rotary_backward, learned_backward, conv_encoding_backward
-decoding           KVCache
-before a call      plan, audit_encoding
-second opinion     compare, diagnose
-the process        set_num_threads, get_num_threads, threads, show_config, demo
-results            AttentionOutput, AttentionForward, AttentionGradients,
-                   FireAttentionGradients, FireGradients, KerpleGradients,
-                   RotaryGradients, RotaryParameters, ConvGradients, Plan, EncodingAudit
-=================  =====================================================================
+{names}
 
-Beside them `relpos.nn` has layers with gradients, `relpos.recipes` the parameters of
-published models as arguments of `attention`, `relpos.reference` every function as plain
-NumPy to be read, `relpos.torch` the functions on tensors, with autograd,
-`relpos.sharded` attention on dask arrays, in chunks,
-`relpos.ufuncs` the kernels as ufuncs, `relpos.plot` pictures, and `relpos.data` what
-encodings have in common and what not.
+`relpos.nn` has layers with gradients, `relpos.recipes` the parameters of published
+models as arguments of `attention`, `relpos.reference` every function as plain NumPy to
+be read, `relpos.torch` the functions on tensors, with autograd, `relpos.sharded`
+attention on dask arrays, in chunks, `relpos.ufuncs` the kernels as ufuncs,
+`relpos.plot` pictures, and `relpos.data` tables that compare encodings.
 
 Layout is (..., heads, length, dim); a relative position is key minus query, so that the
 past is negative; in a mask, True may attend.
@@ -146,7 +122,7 @@ from relpos._biases.t5 import (
     t5_bias_backward as t5_bias_backward,
     t5_bucket as t5_bucket,
 )
-from relpos._catalogue.names import suggestion as _suggestion
+from relpos._catalogue.names import suggestion as _suggestion, table as _table
 from relpos._encodings.audit import (
     EncodingAudit as EncodingAudit,
     audit_encoding as audit_encoding,
@@ -192,6 +168,7 @@ from relpos._encodings.xpos import (
 from relpos._names import publish as _publish
 
 __all__ = ["__version__", *_publish(globals())]
+__doc__ = __doc__ and __doc__.replace("{names}", _table(__all__))  # None under -OO
 
 # What few programs need is loaded when it is first named: modules, two of which need a
 # package that may be absent, and functions by the modules that have them.

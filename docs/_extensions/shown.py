@@ -1,9 +1,10 @@
-"""On the page of a public name: the schemes it is of, the notebooks that use it."""
+"""On the page of a public name: its schemes, their functions, notebooks that use it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from api import summary
 from docutils import nodes
 from notebooks import FOLDER, notebooks
 from schemes import own_functions, title_of
@@ -23,12 +24,14 @@ class ShownIn(SphinxDirective):
         for path in FOLDER.glob("*.ipynb"):
             self.env.note_dependency(str(path))
         using = [n for n in notebooks() if name in n.uses]
+        schemes = [s for s in SCHEMES if name in own_functions(s)]
+        others = {n: None for s in schemes for n in sorted(own_functions(s) - {name})}
         lists = {
             "Schemes": [
                 f"* :doc:`{title_of(scheme)} </schemes/{scheme.name}>`"
-                for scheme in SCHEMES
-                if name in own_functions(scheme)
+                for scheme in schemes
             ],
+            "See also": [f"* :py:obj:`{n}`: {summary(n)}" for n in others],
             "Notebooks": [f"* :doc:`{n.title} </notebooks/{n.name}>`" for n in using],
         }
         lines = []

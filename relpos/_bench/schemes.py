@@ -16,7 +16,7 @@ import numpy as np
 
 from relpos import _core
 from relpos._bench import harness, table
-from relpos._catalogue.child import bound
+from relpos._catalogue.measure import bound
 from relpos._catalogue.row import LARGE, Row, errors, gradient_errors
 from relpos._catalogue.rows import ROWS
 

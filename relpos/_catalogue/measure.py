@@ -1,7 +1,7 @@
 """Time and extra memory of one form of one scheme, in a process of its own.
 
-A process of its own, because the peak of the memory in use is a property of the process
-and memory freed by earlier work would hide later needs.
+The peak of the memory in use is a property of the process, and memory that earlier work
+has freed would hide later needs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,19 @@ import ctypes
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
-__all__ = ["Measurement", "forget_peak", "measure", "resident"]
+import numpy as np
+
+from relpos._catalogue import rows
+from relpos._catalogue.row import LARGE, PAIRS, Row
+
+REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
 
 
 @dataclass(frozen=True)
@@ -24,14 +33,14 @@ class Measurement:
     memory: int | None
 
     def memory_text(self) -> str:
-        """In MB."""
+        """Return the memory in MB as text."""
         return "unknown" if self.memory is None else f"{self.memory / 1e6:.1f} MB"
 
 
 def measure(name: str, form: str) -> Measurement:
     """Run `form` ("relpos", "numpy" or "gradients") of a scheme in a child process."""
     done = subprocess.run(
-        [sys.executable, "-m", "relpos._catalogue.child", name, form],
+        [sys.executable, "-m", "relpos._catalogue.measure", name, form],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -40,7 +49,7 @@ def measure(name: str, form: str) -> Measurement:
 
 
 def resident(field: str) -> int | None:
-    """VmRSS (now) or VmHWM (peak) of this process in bytes; None where unknown."""
+    """Return VmRSS (now) or VmHWM (peak) of this process in bytes; None if unknown."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -64,3 +73,44 @@ def forget_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
+    """Return one form of a scheme as a call without arguments."""
+    if form != "gradients":
+        return partial(getattr(row, form), **inputs)
+    assert row.gradients is not None
+    grad_out = np.ones_like(row.relpos(**inputs))
+    return partial(row.gradients.relpos, grad_out, **inputs)
+
+
+def size_of(result: Any) -> int:
+    """Return the bytes of an array, or of several by name."""
+    made = result.values() if isinstance(result, dict) else [result]
+    return sum(array.nbytes for array in made)
+
+
+def run_here(name: str, form: str) -> dict[str, Any]:
+    """Measure in this process."""
+    row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
+    bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
+    size = PAIRS if row is rows.PAIRS_ROW else LARGE
+    run = bound(row, form, row.inputs(np.float32, **size))
+    known = forget_peak()
+    before = resident("VmRSS")
+    seconds: list[float] = []
+    while len(seconds) < REPEATS and sum(seconds) < ENOUGH_SECONDS:
+        start = perf_counter()
+        out = run()
+        seconds.append(perf_counter() - start)
+        nbytes = size_of(out)
+        del out
+    peak = resident("VmHWM")
+    memory = None
+    if known and before is not None and peak is not None:
+        memory = max(peak - before - nbytes, 0)
+    return {"seconds": min(seconds), "memory": memory}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_here(*sys.argv[1:])))

@@ -1,16 +1,18 @@
-"""Names that people try in relpos, and where what they look for is.
+"""Names: those that people try in relpos, and the table of the public ones.
 
-Those of functions elsewhere are here; schemes, their synonyms and models are those of
-schemes.py. `relpos` asks for them where an attribute is missing, so this file is loaded
-with it, and is little more than text.
+Names of functions elsewhere are here; schemes, their synonyms and models are those of
+schemes.py. `relpos` asks where an attribute is missing, so this file is loaded with it,
+and is little more than text. What is in a module of relpos is found by its own name,
+too: one who forgets the module is told which.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
-from relpos._catalogue.schemes import SCHEMES
+from relpos._catalogue.schemes import GENERAL, SCHEMES
 
 #: What there is, as one writes it after `relpos.`: the names that people try for it, in
 #: any case and with or without underscores.
@@ -22,10 +24,10 @@ TRIED = {
         cross_attention flash_attention flash_attn_func flex_attention
         memory_efficient_attention grouped_query_attention gqa relative_attention
         relative_position_attention sliding_window_attention""",
-    "AttentionContext.backward": "backward grad gradients vjp attention_grad",
+    "AttentionContext.backward": "grad gradients vjp attention_grad",
     "shaw_attention": """
-        shaw_relative_attention relation_aware_attention relation_aware_self_attention
-        relative_key_value""",
+        shaw_relative_attention relation_aware_attention
+        relation_aware_self_attention relative_key_value""",
     "relative_global_attention": """
         music_attention music_relative_attention rga skewed_attention""",
     "transformer_xl_attention": """
@@ -33,8 +35,7 @@ TRIED = {
         rel_partial_learnable_multi_head""",
     "graph_attention": "sparse_attention edge_attention relation_aware_graph",
     "scores": """
-        logits attention_logits attention_scores attention_terms score_terms
-        explain""",
+        logits attention_logits attention_scores attention_terms score_terms explain""",
     "compare": "allclose assert_close gradcheck check_against side_by_side",
     "diagnose": "debug which_convention whats_wrong second_opinion explain_difference",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
@@ -74,8 +75,8 @@ TRIED = {
         mrope mrope_section multimodal_rope interleaved_mrope
         apply_multimodal_rotary_pos_emb qwen2_vl qwen3_vl""",
     "axial_angles": """
-        axial_rope axial_rotary rope_2d rotary_2d rope_3d vision_rotary_embedding dinov3
-        v_jepa2 pixtral""",
+        axial_rope axial_rotary rope_2d rotary_2d rope_3d vision_rotary_embedding
+        dinov3 v_jepa2 pixtral""",
     "xpos_magnitude": "xpos xpos_scale",
     # ---- encodings that are added
     "sinusoidal": """
@@ -89,116 +90,86 @@ TRIED = {
         positional_encoding_generator""",
     "audit_encoding": "audit evaluate_encoding",
     # ---- models, layers and the rest
-    "recipes.beit": "beit beit_attention",
-    "recipes.beit_backward": "beit_backward",
+    "recipes.beit": "beit_attention",
     "recipes.bert": "bert_attention relative_key",
-    "recipes.Recipe": "Recipe",
-    "recipes.botnet": "botnet botnet_attention",
+    "recipes.botnet": "botnet_attention",
     "recipes.deberta": "deberta_v3 deberta_attention deberta_bias",
-    "recipes.enformer": "enformer enformer_attention borzoi",
-    "recipes.enformer_backward": "enformer_backward",
-    "recipes.enformer_positions": "enformer_positions get_positional_embed",
+    "recipes.enformer": "enformer_attention borzoi",
+    "recipes.enformer_positions": "get_positional_embed",
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
-    "recipes.forgetting_transformer_backward": "forgetting_transformer_backward",
-    "recipes.from_config": "from_config from_pretrained",
+    "recipes.from_config": "from_pretrained",
     "recipes.gemma2": "gemma2_attention",
-    "recipes.gemma3n_audio": "gemma3n gemma3n_audio",
-    "recipes.gemma4_audio": "gemma4_audio",
+    "recipes.gemma3n_audio": "gemma3n",
     "recipes.gpt_oss": "softmax_off_by_one streaming_llm",
     "recipes.inkling": "inkling_attention",
-    "recipes.inkling_temperature": "inkling_temperature",
-    "recipes.layoutlmv3": "layoutlmv3 layoutlm",
-    "recipes.layoutlmv3_backward": "layoutlmv3_backward",
-    "recipes.llama4": "llama4 chunked_attention irope",
-    "recipes.llama4_temperature": "llama4_temperature attn_temperature_tuning",
-    "recipes.longt5_local": "longt5_local local_attention",
-    "recipes.mpnet": "mpnet mpnet_attention",
-    "recipes.parakeet": "parakeet parakeet_attention fast_conformer",
-    "recipes.parakeet_backward": "parakeet_backward",
-    "recipes.pope": "pope polar_embedding apply_polar_pos_emb",
-    "recipes.pope_backward": "pope_backward",
-    "recipes.recurrent_gemma": "recurrent_gemma griffin",
-    "recipes.rope_vit": "rope_vit rope_mixed mixed_rope compute_mixed_cis",
-    "recipes.rope_vit_backward": "rope_vit_backward",
+    "recipes.layoutlmv3": "layoutlm",
+    "recipes.llama4": "chunked_attention irope",
+    "recipes.llama4_temperature": "attn_temperature_tuning",
+    "recipes.longt5_local": "local_attention",
+    "recipes.mpnet": "mpnet_attention",
+    "recipes.parakeet": "parakeet_attention fast_conformer",
+    "recipes.pope": "polar_embedding apply_polar_pos_emb",
+    "recipes.recurrent_gemma": "griffin",
+    "recipes.rope_vit": "rope_mixed mixed_rope compute_mixed_cis",
     "recipes.sam": "segment_anything decomposed_rel_pos vitdet mvit",
-    "recipes.sam_backward": "sam_backward",
-    "recipes.swin": "swin swin_attention swin_transformer swin_bias window_attention",
-    "recipes.swin_v2": "swin_v2 swin_v2_attention continuous_position_bias",
-    "recipes.swin_v2_backward": "swin_v2_backward",
+    "recipes.swin": "swin_attention swin_transformer swin_bias window_attention",
+    "recipes.swin_v2": "swin_v2_attention continuous_position_bias",
     "recipes.t5": "t5_attention t5_recipe",
-    "recipes.umt5": "umt5 umt5_attention",
-    "recipes.vits": "vits vits_attention",
-    "recipes.wav2vec2_bert": "wav2vec2_bert w2v_bert",
-    "recipes.wavlm": "wavlm wavlm_attention gated_relative_position_bias",
-    "recipes.wavlm_backward": "wavlm_backward",
-    "recipes.xlnet": "xlnet xlnet_attention",
-    "recipes.xlnet_segments": "xlnet_segments segments",
-    "recipes.xlnet_segments_backward": "xlnet_segments_backward",
+    "recipes.umt5": "umt5_attention",
+    "recipes.vits": "vits_attention",
+    "recipes.wav2vec2_bert": "w2v_bert",
+    "recipes.wavlm": "wavlm_attention gated_relative_position_bias",
+    "recipes.xlnet": "xlnet_attention",
+    "recipes.xlnet_segments": "segments",
     "recipes.zipformer": "zipformer_attention",
-    "recipes.zipformer_backward": "zipformer_backward",
-    "recipes.zipformer_positions": "zipformer_positions compact_relpos",
+    "recipes.zipformer_positions": "compact_relpos",
     "recipes": "models",
     "nn.ConformerRelPositionAttention": """
-        conformer conformer_attention ConformerRelPositionAttention
-        RelPositionMultiHeadAttention RelPositionMultiHeadedAttention""",
-    "nn.ConvPositionEmbedding": "ConvPositionEmbedding wav2vec2 pos_conv_embed",
-    "nn.DynamicPositionBias": """
-        DynamicPositionBias dpb cpb""",
-    "nn.RelPartialLearnableMultiHeadAttn": "RelPartialLearnableMultiHeadAttn",
+        conformer conformer_attention RelPositionMultiHeadAttention
+        RelPositionMultiHeadedAttention""",
+    "nn.ConvPositionEmbedding": "wav2vec2 pos_conv_embed",
     "nn.RelativeGlobalAttention": "RelativeGlobalAttention",
     "nn.ShawAttention": "ShawAttention",
-    "nn.LearnedAPE": "LearnedAPE",
-    "nn.TransformerLayer": """
-        TransformerLayer TransformerEncoderLayer TransformerBlock block""",
-    "nn.FeedForward": "FeedForward ffn PositionwiseFeedForward",
-    "nn.Sequential": "Sequential",
-    "nn.Residual": "Residual",
-    "nn.ReLU": "ReLU",
-    "nn.GELU": "GELU",
-    "nn.Position": "Position",
-    "nn.T5Bias": "T5Bias",
-    "nn.LearnedBias": "LearnedBias",
-    "nn.Linear": "Linear",
-    "nn.LayerNorm": "LayerNorm",
-    "nn.Dropout": "Dropout",
-    "nn.Embedding": "Embedding",
-    "nn.update_memory": "update_memory mems",
-    "nn.Memory": "Memory",
-    "nn.KVCaches": "KVCaches caches",
-    "nn.load_file": "load_file load_state_dict load safetensors",
+    "nn.DynamicPositionBias": "dpb cpb",
+    "nn.TransformerLayer": "TransformerEncoderLayer TransformerBlock block",
+    "nn.FeedForward": "ffn PositionwiseFeedForward",
+    "nn.update_memory": "mems",
+    "nn.KVCaches": "caches",
+    "nn.load_file": "load_state_dict load safetensors",
     "nn": "layers modules Module",
-    "plot.attention_map": "attention_map heatmap plot_attention plot_weights",
-    "plot.attention_heads": "attention_heads plot_heads head_view",
-    "plot.score_map": "score_map plot_scores",
+    "plot.attention_map": "heatmap plot_attention plot_weights",
+    "plot.attention_heads": "plot_heads head_view",
+    "plot.score_map": "plot_scores",
     "plot.score_terms": "plot_terms",
-    "plot.skew_steps": "skew_steps plot_skew",
-    "plot.bias_by_distance": "bias_by_distance plot_bias",
+    "plot.skew_steps": "plot_skew",
+    "plot.bias_by_distance": "plot_bias",
     "plot.buckets": "plot_buckets",
-    "plot.grid_bias": "grid_bias plot_grid",
-    "plot.rotary_wheel": "rotary_wheel",
-    "plot.piano_roll": "piano_roll plot_notes",
-    "plot.wavelengths": "wavelengths",
-    "plot.decay": "decay long_term_decay",
-    "plot.fingerprint": "fingerprint",
-    "plot.fingerprints": "fingerprints",
-    "plot.edges": "arcs plot_edges edges",
-    "plot.plan_bars": "plan_bars plot_plan",
-    "plot.costs_over_length": "costs_over_length plot_costs",
+    "plot.grid_bias": "plot_grid",
+    "plot.piano_roll": "plot_notes",
+    "plot.decay": "long_term_decay",
+    "plot.edges": "arcs plot_edges",
+    "plot.plan_bars": "plot_plan",
+    "plot.costs_over_length": "plot_costs",
     "plot.audit": "plot_audit",
-    "plot.attention_graph": "attention_graph plot_graph draw_graph",
-    "plot.encoding_maps": "encoding_maps plot_encodings",
-    "plot.length_generalisation": "length_generalisation length_generalization",
-    "plot.encoding_map": "encoding_map plot_encoding",
-    "plot.loss_curves": "loss_curves plot_losses",
-    "plot.relative_position_map": "relative_position_map",
+    "plot.attention_graph": "plot_graph draw_graph",
+    "plot.encoding_maps": "plot_encodings",
+    "plot.length_generalisation": "length_generalization",
+    "plot.encoding_map": "plot_encoding",
+    "plot.loss_curves": "plot_losses",
     "reference": "definitions numpy ref",
     "torch": "pytorch tensors autograd",
-    "reference.brute_force_attention": "brute_force_attention brute_force",
+    "reference.brute_force_attention": "brute_force",
     "ufuncs": "gufuncs",
     "plan": "cost costs flops memory_usage estimate",
     "set_num_threads": "num_threads omp_num_threads",
     "show_config": "config info show_versions",
 }
+_WIDTH = 88  # of a line of the table
+#: What has no other names than its own, in a module of relpos.
+ALONE = """
+    recipes.Recipe nn.Sequential nn.Residual nn.ReLU nn.GELU nn.Position nn.Linear
+    nn.LayerNorm nn.Dropout nn.Embedding nn.Memory plot.rotary_wheel plot.wavelengths
+    plot.fingerprint plot.fingerprints plot.relative_position_map"""
 
 
 def _plain(name: str) -> str:
@@ -207,20 +178,45 @@ def _plain(name: str) -> str:
 
 
 @cache
-def by_catalogue() -> dict[str, str]:
-    """Return the first function of each scheme, by its names and those of models."""
-    named = [(name, s) for s in SCHEMES for name in (s.name, *s.synonyms)]
-    using = [(name, s) for s in SCHEMES for name in s.models]
-    return {_plain(name): s.functions[0] for name, s in reversed(named + using)}
-
-
-@cache
 def _by_name() -> dict[str, str]:
-    tried = {_plain(name): t for t, names in TRIED.items() for name in names.split()}
-    return by_catalogue() | tried
+    tried = [(name, there) for there, names in TRIED.items() for name in names.split()]
+    called = [(name, s.functions[0]) for s in SCHEMES for name in (s.name, *s.synonyms)]
+    functions = [name for scheme in SCHEMES for name in scheme.functions]
+    dotted = [name for name in (*ALONE.split(), *functions, *TRIED) if "." in name]
+    own = [(name.rpartition(".")[2], name) for name in dotted]
+    models = [
+        (name, scheme.functions[0]) for scheme in SCHEMES for name in scheme.models
+    ]
+    first = reversed([*tried, *called, *own, *models])
+    return {_plain(name): there for name, there in first}
 
 
 def suggestion(name: str) -> str | None:
     """Return what `name` stands for, from `relpos.` on; None where nobody knows."""
     there = _by_name().get(_plain(name))
     return there and f"relpos.{there}"
+
+
+def table(public: Iterable[str]) -> str:
+    """Return the public names as a table: those of any scheme, by family, the rest."""
+    (general, anything), *rest = GENERAL.items()
+    heads: dict[str, list[str]] = {general: [*anything]}
+    done = {name for names in GENERAL.values() for name in names}
+    for scheme in SCHEMES:
+        own = [n for n in scheme.functions if "." not in n and n not in done]
+        if own:
+            heads.setdefault(scheme.family, []).extend(own)
+        done.update(own)
+    heads |= {head: [*names] for head, names in rest}
+    heads["results"] = [name for name in public if name[0] != "_" and name not in done]
+    width = max(map(len, heads))
+    edge = f"{'=' * width}  {'=' * (_WIDTH - width - 2)}"
+    lines = [edge]
+    for head, names in heads.items():
+        lines.append(f"{head:<{width}} ")
+        for name in names:
+            if len(lines[-1]) + len(name) > _WIDTH - 2:
+                lines.append(" " * (width + 1))
+            lines[-1] += f" {name},"
+        lines[-1] = lines[-1].rstrip(",")
+    return "\n".join([*lines, edge])

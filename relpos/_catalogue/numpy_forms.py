@@ -1,6 +1,6 @@
-"""What one writes in NumPy without relpos: scores for all pairs, then a softmax.
+"""NumPy forms of schemes, as programs without relpos have them, by their names.
 
-These are the table forms: the products with the tables are done once per row of the
+Scores of all pairs are stored. The products with tables are done once for each row of a
 table, and then skewed, shifted or gathered. All take (H, L, D) and keep the dtype.
 """
 
@@ -11,40 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "alibi",
-    "attention",
-    "deberta",
-    "fire",
-    "forgetting",
-    "index",
-    "kerple",
-    "keys_and_queries",
-    "learned",
-    "music",
-    "normalized_index",
-    "pairs",
-    "position_query",
-    "relative_bias",
-    "rotary",
-    "shaw",
-    "sinks",
-    "sinusoidal",
-    "softcap",
-    "t5",
-    "transformer_xl",
-]
-
 Array = npt.NDArray[Any]
 
 
 def transposed(x: Array) -> Array:
-    """The last two axes exchanged."""
+    """Exchange the last two axes."""
     return np.swapaxes(x, -1, -2)
 
 
 def softmax(s: Array, is_causal: bool) -> Array:
-    """In place; a causal mask first if asked for."""
+    """Compute the softmax in place, after a causal mask if asked for."""
     if is_causal:
         s[..., np.tri(*s.shape[-2:]) == 0] = -np.inf
     s -= s.max(axis=-1, keepdims=True)
@@ -54,18 +30,18 @@ def softmax(s: Array, is_causal: bool) -> Array:
 
 
 def root(query: Array) -> Array:
-    """1/sqrt(D) in the query's own dtype."""
+    """Return 1/sqrt(D) in the dtype of the query."""
     return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
 
 
 def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -> Array:
-    """No positions."""
+    """Attend without positions."""
     s = (query @ transposed(key)) * root(query)
     return softmax(s, is_causal) @ value
 
 
 def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
-    """One more column of scores, left out after the softmax."""
+    """Add a column of scores, and leave it out after the softmax."""
     s = (query @ transposed(key)) * root(query)
     column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
@@ -74,7 +50,7 @@ def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
 
 
 def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
-    """A tanh of every score."""
+    """Take a tanh of every score."""
     s = (query @ transposed(key)) * root(query)
     s /= s.dtype.type(cap)
     np.tanh(s, out=s)
@@ -83,7 +59,7 @@ def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
 
 
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
-    """Differences of sums over all steps before, in the query's own precision."""
+    """Take differences of sums over all steps before, in the dtype of the query."""
     sums = np.cumsum(log_decay, axis=-1)
     s = (query @ transposed(key)) * root(query)
     s += sums[..., :, None] - sums[..., None, :]
@@ -91,31 +67,36 @@ def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Arra
 
 
 def rotary(x: Array) -> Array:
-    """Halves of the columns as pairs; phases of x's own precision, as programs do."""
+    """Rotate halves of the columns; phases have the dtype of x, as programs do."""
     length, dim = x.shape[-2:]
     frequency = 10000.0 ** (-np.arange(0, dim, 2, dtype=x.dtype) / dim)
     phase = np.arange(length, dtype=x.dtype)[:, None] * frequency.astype(x.dtype)
     phase = np.concatenate([phase, phase], axis=-1)
     a, b = np.split(x, 2, axis=-1)
-    turned: Array = x * np.cos(phase) + np.concatenate([-b, a], axis=-1) * np.sin(phase)
-    return turned
+    rotated: Array = x * np.cos(phase) + np.concatenate([-b, a], -1) * np.sin(phase)
+    return rotated
+
+
+def rotary_attention(query: Array, key: Array, value: Array) -> Array:
+    """Rotate queries and keys, then attend."""
+    return attention(rotary(query), rotary(key), value)
 
 
 def distances(length: int, k: int) -> Array:
-    """Row of a table of 2k + 1 rows for each pair."""
+    """Return the row of a table of 2k + 1 rows for each pair."""
     r = np.arange(length)[None, :] - np.arange(length)[:, None]
     row: Array = np.clip(r, -k, k) + k
     return row
 
 
-def shaw(
+def shaw_attention(
     query: Array,
     key: Array,
     value: Array,
     rel_key: Array,
     rel_value: Array | None = None,
 ) -> Array:
-    """Scores per row of the table gathered per pair; weights summed per row."""
+    """Gather scores by row of the table for each pair; sum weights by row."""
     rows, length = rel_key.shape[0], query.shape[-2]
     row = distances(length, rows // 2)
     s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
@@ -131,8 +112,13 @@ def shaw(
     return out
 
 
-def music(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
-    """The skew: pad, reshape, slice."""
+shaw_keys = shaw_attention
+
+
+def relative_global_attention(
+    query: Array, key: Array, value: Array, rel_key: Array
+) -> Array:
+    """Skew: pad, reshape, slice."""
     heads, length, _ = query.shape
     s = np.pad(query @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
     s = s.reshape(heads, length + 1, length)[:, 1:]
@@ -140,7 +126,7 @@ def music(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
     return softmax(s, is_causal=True) @ value
 
 
-def transformer_xl(
+def transformer_xl_attention(
     query: Array,
     key: Array,
     value: Array,
@@ -148,7 +134,7 @@ def transformer_xl(
     pos_bias_u: Array,
     pos_bias_v: Array,
 ) -> Array:
-    """The shift, for a table of both directions (2L - 1 rows)."""
+    """Shift, for a table of both directions (2L - 1 rows)."""
     heads, length, _ = query.shape
     s = np.pad((query + pos_bias_v) @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
     s = s.reshape(heads, 2 * length, length)[:, 1:].reshape(heads, length, -1)
@@ -160,17 +146,17 @@ def transformer_xl(
 def position_query(
     query: Array, key: Array, value: Array, position_query: Array, rel_key: Array
 ) -> Array:
-    """A query of its own for the table, its products gathered for each pair."""
+    """Gather the products of the position query and the table for each pair."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     s = (query @ transposed(key)) * root(query)
     s += np.take_along_axis(position_query @ rel_key.T, row[None], axis=-1)
     return softmax(s, is_causal=False) @ value
 
 
-def keys_and_queries(
+def bert(
     query: Array, key: Array, value: Array, rel_key: Array, rel_query: Array
 ) -> Array:
-    """BERT's relative_key_query: one table met by the query, one by the key."""
+    """Multiply one table by the query and one by the key (relative_key_query)."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     s = np.take_along_axis(query @ rel_key.T, row[None], axis=-1)
     s += transposed(np.take_along_axis(key @ rel_query.T, row.T[None], axis=-1))
@@ -179,8 +165,8 @@ def keys_and_queries(
     return softmax(s, is_causal=False) @ value
 
 
-def relative_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
-    """One number per head and relative position, gathered per pair."""
+def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
+    """Gather a number by head and relative position for each pair."""
     length = query.shape[-2]
     s = (query @ transposed(key)) * root(query)
     s += rel_bias[:, distances(length, length - 1)]
@@ -188,21 +174,21 @@ def relative_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Ar
 
 
 def steps_apart(query: Array) -> Array:
-    """|j - i| for each pair, in the query's dtype."""
+    """Return |j - i| for each pair, in the dtype of the query."""
     i = np.arange(query.shape[-2], dtype=query.dtype)
     apart: Array = np.abs(i[None, :] - i[:, None])
     return apart
 
 
 def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
-    """A slope per head times the distance of each pair."""
+    """Subtract a slope of each head times the distance."""
     s = (query @ transposed(key)) * root(query)
     s -= slopes[:, None, None] * steps_apart(query)
     return softmax(s, is_causal=False) @ value
 
 
 def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Array:
-    """A logarithm of the distance of each pair."""
+    """Subtract a logarithm of the distance."""
     s = (query @ transposed(key)) * root(query)
     s -= r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
     return softmax(s, is_causal=False) @ value
@@ -219,7 +205,7 @@ def fire(
     c: Array,
     threshold: Array,
 ) -> Array:
-    """The network unit by unit, on a scalar for each pair."""
+    """Evaluate the network unit by unit, on a scalar for each pair."""
     reach = np.maximum(np.arange(query.shape[-2], dtype=query.dtype), threshold)
     x = np.log1p(c * steps_apart(query)) / (
         np.log1p(c * reach)[:, None] + c.dtype.type(1e-6)
@@ -232,7 +218,7 @@ def fire(
 
 
 def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
-    """A bucket for each pair, its weight gathered; buckets to distance 128."""
+    """Gather the weight of the bucket of each pair; buckets to distance 128."""
     length, side = query.shape[-2], weight.shape[0] // 2
     r = distances(length, length - 1) - (length - 1)
     n, exact = np.abs(r), side // 2
@@ -247,7 +233,7 @@ def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
 def deberta(
     query: Array, key: Array, value: Array, pos_key: Array, pos_query: Array
 ) -> Array:
-    """One row of both tables for each pair of query and key, without buckets."""
+    """Gather a row of both tables for each pair, without buckets."""
     length, rows = query.shape[-2], pos_key.shape[0]
     distance = (length - 1) - distances(length, length - 1)
     row = np.clip(distance + rows // 2, 0, rows - 1)
@@ -259,7 +245,7 @@ def deberta(
 
 
 def pairs(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
-    """Shaw's keys with a vector for each pair: the L x L x d form."""
+    """Attend with Shaw's keys and a vector for each pair: the L x L x d form."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     keys = key[:, None] + rel_key[row]
     s = np.einsum("hid,hijd->hij", query, keys, optimize=True) * root(query)
@@ -267,7 +253,7 @@ def pairs(query: Array, key: Array, value: Array, rel_key: Array) -> Array:
 
 
 def sinusoidal(positions: int, dim: int, dtype: Any, layout: str) -> Array:
-    """Sines and cosines as usually written, in `dtype` throughout; dim even."""
+    """Compute sines and cosines in `dtype` throughout; dim is even."""
     omega = np.exp(np.arange(0, dim, 2, dtype=dtype) * dtype(-np.log(1e4) / dim))
     phase = np.arange(positions, dtype=dtype)[:, None] * omega
     if layout == "concat":
@@ -278,17 +264,69 @@ def sinusoidal(positions: int, dim: int, dtype: Any, layout: str) -> Array:
     return encoding
 
 
-def index(length: int, dim: int, dtype: Any) -> Array:
-    """The position in every dimension."""
+def index_encoding(length: int, dim: int, dtype: Any) -> Array:
+    """Repeat the position in every column."""
     return np.repeat(np.arange(length, dtype=dtype)[:, None], dim, axis=1)
 
 
-def normalized_index(length: int, dim: int, dtype: Any) -> Array:
-    """The position over the last one."""
-    row: Array = index(length, dim, dtype) / dtype(max(length - 1, 1))
+def normalized_index_encoding(length: int, dim: int, dtype: Any) -> Array:
+    """Divide the position by the last one."""
+    row: Array = index_encoding(length, dim, dtype) / dtype(max(length - 1, 1))
     return row
 
 
 def learned(table: Array, positions: Array) -> Array:
-    """Rows of a table."""
+    """Look up rows of a table."""
     return np.take(table, positions, axis=0)
+
+
+def two_axes(
+    query: Array,
+    key: Array,
+    value: Array,
+    rel_key: Array,
+    labels: tuple[Array, ...],
+) -> Array:
+    """Gather the products with the rows of a table for each pair and axis."""
+    s = query @ transposed(key)
+    by_row = query @ rel_key.T
+    for label in labels:
+        s += np.take_along_axis(by_row, label[None].astype(np.intp), axis=-1)
+    s *= root(query)
+    return softmax(s, is_causal=False) @ value
+
+
+def graph(
+    query: Array,
+    key: Array,
+    value: Array,
+    indptr: Array,
+    indices: Array,
+    labels: Array,
+    rel_key: Array,
+    rel_value: Array,
+) -> Array:
+    """Gather a key and a value for each edge, then sum over the edges of each query."""
+    of_edge = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    first = indptr[:-1]
+    keys = key[:, indices] + rel_key[labels]
+    s = np.einsum("hed,hed->he", query[:, of_edge], keys)
+    s *= np.asarray(query.shape[-1] ** -0.5, dtype=s.dtype)
+    s -= np.maximum.reduceat(s, first, axis=1)[:, of_edge]
+    np.exp(s, out=s)
+    s /= np.add.reduceat(s, first, axis=1)[:, of_edge]
+    values = value[:, indices] + rel_value[labels]
+    values *= s[..., None]
+    out: Array = np.add.reduceat(values, first, axis=1)
+    return out
+
+
+def convolution(x: Array, weight: Array, bias: Array, grid: tuple[int, int]) -> Array:
+    """Pad the grid, and move it once for each tap."""
+    around = weight.shape[-1] // 2
+    cells = x.reshape(*grid, -1)
+    padded = np.pad(cells, ((around, around), (around, around), (0, 0)))
+    y = cells + bias
+    for s, t in np.ndindex(weight.shape[1:]):
+        y += padded[s : s + grid[0], t : t + grid[1]] * weight[:, s, t]
+    return y.reshape(x.shape)

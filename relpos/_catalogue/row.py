@@ -1,4 +1,4 @@
-"""What a row of the table of schemes is made of, and how its errors are found."""
+"""Rows of the tables of schemes: inputs, gradients, limits and errors."""
 
 from __future__ import annotations
 
@@ -11,28 +11,6 @@ import numpy.typing as npt
 
 from relpos import reference
 from relpos._catalogue.schemes import scheme_called
-
-__all__ = [
-    "ATTENTION",
-    "EXACT",
-    "GRADIENT_SIZE",
-    "LARGE",
-    "PAIRS",
-    "ROUNDING",
-    "SMALL",
-    "Gradients",
-    "Row",
-    "arguments_of",
-    "by_differences",
-    "encoding_of",
-    "errors",
-    "gradient_errors",
-    "heads_of",
-    "of_attention",
-    "present",
-    "relative_error",
-    "rows_of",
-]
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, Any]
@@ -63,7 +41,7 @@ STEP = 2e-3  # between these points
 
 @dataclass(frozen=True)
 class Gradients:
-    """Those of sum(grad_out * out): (grad_out, **inputs) to {input's name: gradient}.
+    """Gradients of sum(grad_out * out): (grad_out, **inputs) to {name: gradient}.
 
     `relpos` goes forward and back; `reference` gives the same keys in float64.
     """
@@ -98,14 +76,14 @@ class Row:
 
 
 def draw(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
-    """Standard normal numbers."""
+    """Return standard normal numbers."""
     return rng.standard_normal(shape).astype(dtype)
 
 
 def heads_of(
     *tables: str, rows: Callable[[int], int] = lambda length: 0
 ) -> Callable[..., Inputs]:
-    """Query, key and value (H, L, D) and tables of rows(L) rows for all heads."""
+    """Return a maker of tokens (H, L, D) and tables of rows(L) rows for all heads."""
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         rng = np.random.default_rng(length)
@@ -124,7 +102,7 @@ def heads_of(
 
 
 def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
-    """Query, key and value, and the operands of a scheme that is one call."""
+    """Return a maker of tokens and the operands of a scheme that is one call."""
     known = scheme_called(scheme)
     own = {*NO_TABLES, *(["rel_key"] if known.own_width else [])}
     tables = [name for name in known.operands if name not in own]
@@ -142,7 +120,7 @@ def arguments_of(scheme: str, is_causal: bool = False) -> Callable[..., Inputs]:
 
 
 def encoding_of(count: str = "length", **options: Any) -> Callable[..., Inputs]:
-    """L positions and the width of a model with these heads."""
+    """Return a maker of the sizes of an encoding: positions, and a model's width."""
 
     def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
         return {count: length, "dim": heads * dim, "dtype": dtype, **options}
@@ -151,7 +129,7 @@ def encoding_of(count: str = "length", **options: Any) -> Callable[..., Inputs]:
 
 
 def rows_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
-    """A learned table and shuffled positions."""
+    """Make a learned table and shuffled positions."""
     rng = np.random.default_rng(length)
     table = draw(rng, dtype, length, heads * dim)
     return {"table": table, "positions": rng.permutation(length)}
@@ -164,9 +142,9 @@ def of_attention(
     function: Callable[..., Any],
     settings: Callable[[Inputs], dict[str, Any]] = lambda inputs: {},
 ) -> Gradients:
-    """Gradients of one call of attention, from its context and from the reference.
+    """Return the gradients of one call, from its context and from the definitions.
 
-    `settings` makes of the inputs what `function` sets and attention itself does not.
+    `settings` makes of the inputs the settings of `function` that attention has not.
     """
 
     def backward(grad_out: Array, **inputs: Any) -> Named:
@@ -182,16 +160,16 @@ def of_attention(
 
 
 def present(gradients: Any) -> Named:
-    """What a named tuple of gradients holds, without its None."""
+    """Return the gradients of a named tuple by name, without None."""
     return {name: x for name, x in gradients._asdict().items() if x is not None}
 
 
 def by_differences(
     backward: Callable[..., Named], function: Callable[..., Any]
 ) -> Gradients:
-    """Gradients beside differences of the reference `function`, number by number.
+    """Return gradients to compare with differences of the reference `function`.
 
-    For schemes composed of several calls, whose reference has no backward of its own.
+    It is for schemes whose definition has no backward of its own.
     """
 
     def wanted(grad_out: Array, **inputs: Any) -> Named:
@@ -204,7 +182,7 @@ def by_differences(
 def slopes(
     function: Callable[..., Any], grad_out: Array, inputs: Inputs, name: str
 ) -> Array:
-    """Gradient of sum(grad_out * function(**inputs)) by five-point differences."""
+    """Differentiate sum(grad_out * function(**inputs)) by five-point differences."""
     base = np.asarray(inputs[name], dtype=np.float64)
     gradient = np.zeros(base.shape)
     for index in np.ndindex(base.shape):
@@ -223,12 +201,12 @@ def slopes(
 
 
 def relative_error(got: Array, wanted: Array) -> float:
-    """Norm of the difference over the norm of what is wanted."""
+    """Return the norm of the difference over the norm of what is wanted."""
     return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
 def errors(row: Row) -> dict[Any, float]:
-    """Error relative to the norm of the definition's result, per dtype."""
+    """Return the error over the norm of the definition's result, by dtype."""
     found = {}
     for dtype in row.limits:
         inputs = row.inputs(dtype, **SMALL)
@@ -238,7 +216,7 @@ def errors(row: Row) -> dict[Any, float]:
 
 
 def gradient_errors(row: Row) -> dict[Any, float]:
-    """The largest error of a gradient, as `errors`; empty where there are none.
+    """Return the largest error of a gradient, by dtype; empty where there are none.
 
     The inputs are numbers of float32, so that one reference serves both dtypes.
     """
@@ -261,7 +239,7 @@ def gradient_errors(row: Row) -> dict[Any, float]:
 
 
 def cast(inputs: Inputs, dtype: Any) -> Inputs:
-    """Floating arrays in another dtype, all else as it is."""
+    """Convert floating arrays to another dtype; return all else as it is."""
     return {
         name: x.astype(dtype) if getattr(x, "dtype", np.dtype(int)).kind == "f" else x
         for name, x in inputs.items()

@@ -1,183 +1,427 @@
-"""How each scheme is computed and checked, in the order of the tables that show it.
+"""The rows of the tables that show every scheme: how each is computed and checked.
 
-To add a scheme, name it in `schemes.SCHEMES` and add a `Row` to `ROWS`. One that is a
-single call of attention needs nothing else:
-
-    Row(
-        "shaw_keys",                 # its name in SCHEMES
-        "Shaw, keys",                # its title in tables
-        arguments_of("shaw_keys"),   # the inputs: tokens and the scheme's operands
-        relpos.shaw_attention,       # all three are called with these inputs by name
-        numpy_forms.shaw,            # None: nobody writes it in NumPy
-        reference.shaw_attention,
-        gradients=of_attention(relpos.shaw_attention),
-    )
-
-which `one_call` writes in one line.
-
-One that is composed of several calls (say a rotation, then attention), or whose
-parameters are no operands of attention (say slopes, of which a bias is made), brings
-functions of its own, written in a file of its family beside this one: the forward, the
-same of `relpos.reference`, and a backward `(grad_out, **inputs)` that returns gradients
-by the names of the inputs, from `context.backward` and the chain rule:
-
-    gradients=by_differences(rotary_backward, rotary_reference)
-
-compares it with differences of the composed reference, on a few numbers, to 1e-10;
-`Gradients(rotary_backward, rotary_reference_backward)` with a backward composed of the
-reference's own, to 1e-14. Inputs that are no floating arrays have no gradient and are
-passed on as they are.
+A scheme of `schemes.SCHEMES` with a title has its row from there: it is one call with
+its operands. Schemes with inputs of their own, or of several calls, have rows here: the
+inputs by name, the function, its NumPy form, its definition, and a backward
+``(grad_out, **inputs)`` that returns gradients by the names of the inputs, by relpos
+and by the definitions. Where a scheme has no backward by definition,
+`by_differences(backward, reference)` compares with differences of the forward, on a few
+numbers, to 1e-10. Inputs that are no floating arrays have no gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import relpos
-from relpos import reference
-from relpos._catalogue import biases, fire, grids, neighbours, numpy_forms, rotary
+from relpos import recipes, reference
+from relpos._catalogue import numpy_forms
 from relpos._catalogue.row import (
     EXACT,
     ROUNDING,
     Array,
     Gradients,
     Inputs,
+    Limits,
     Named,
     Row,
     arguments_of,
+    draw,
     encoding_of,
     heads_of,
     of_attention,
+    present,
     rows_of,
 )
-from relpos._catalogue.schemes import Scheme, scheme_called
+from relpos._catalogue.schemes import FIRE_WIDTH, SCHEMES, Scheme, scheme_called
 
-__all__ = ["PAIRS_ROW", "ROWS"]
-
-CAUSAL = partial(relpos.attention, is_causal=True)
-
-
-def causal_table(inputs: Inputs) -> dict[str, Any]:
-    """What the Music Transformer's scheme sets: E_r ends at distance 0."""
-    return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
+BUCKETS = 32  # of T5 and of this DeBERTa: rows of their tables
+DEGREE, LABELS = 15, 5  # edges of a query to other tokens, and their labels
+KERNEL = 3
+#: Nine products and their sum.
+FEW_TERMS: Limits = {np.float32: 2e-7, np.float64: 4e-16}
 
 
-def call_of(room: Any, scheme: Scheme) -> Callable[..., Any]:
-    """The function of a scheme that is one call, in relpos or in relpos.reference."""
-    function: Callable[..., Any] = getattr(room, scheme.call)
-    return partial(function, **dict(scheme.settings)) if scheme.settings else function
+# ---- one call with the operands of the scheme ----------------------------------------
 
 
-def one_call(scheme: str, title: str, in_numpy: Callable[..., Any]) -> Row:
-    """The row of a scheme that is one call with its operands."""
-    known = scheme_called(scheme)
-    function = call_of(relpos, known)
+def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None) -> Row:
+    """Make the row of a scheme that is one call with its operands."""
+    settings = dict(scheme.settings)
+    ours, theirs = (
+        partial(getattr(module, scheme.call), **settings)
+        if settings
+        else getattr(module, scheme.call)
+        for module in (relpos, reference)
+    )
     return Row(
-        scheme,
-        title,
-        arguments_of(scheme),
-        function,
-        in_numpy,
-        call_of(reference, known),
-        gradients=of_attention(function, lambda inputs: dict(known.settings)),
+        scheme.name,
+        title or scheme.title,
+        arguments_of(scheme.name),
+        ours,
+        in_numpy or getattr(numpy_forms, scheme.name, None),
+        theirs,
+        gradients=of_attention(ours, lambda inputs: settings),
     )
 
 
-def learned_backward(grad_out: Array, table: Array, positions: Array) -> Named:
-    """Gradient of the table by relpos."""
-    return {"table": relpos.learned_backward(grad_out, positions, len(table))}
+# ---- encodings, attention without positions, rotary ----------------------------------
 
 
-def learned_reference(grad_out: Array, table: Array, positions: Array) -> Named:
-    """Gradient of the table by definition."""
-    return {"table": reference.learned_backward(grad_out, positions, len(table))}
+def encoding(
+    name: str,
+    title: str,
+    count: str = "length",
+    limits: Limits = ROUNDING,
+    **options: Any,
+) -> Row:
+    """Make the row of an encoding that is a function of the sizes alone."""
+    scheme = next(each.name for each in SCHEMES if name in each.functions)
+    ours, in_numpy, theirs = (
+        getattr(module, name) for module in (relpos, numpy_forms, reference)
+    )
+    inputs = encoding_of(count, **options)
+    return Row(scheme, title, inputs, ours, in_numpy, theirs, limits)
 
 
-ROWS = [
+def learned_backward(
+    module: Any, grad_out: Array, table: Array, positions: Array
+) -> Named:
+    """Return the gradient of the table."""
+    return {"table": module.learned_backward(grad_out, positions, len(table))}
+
+
+def music_settings(inputs: Inputs) -> dict[str, Any]:
+    """Return the settings of the Music Transformer: E_r ends at distance 0."""
+    return {"is_causal": True, "min_relative_position": 1 - len(inputs["rel_key"])}
+
+
+def rotary(module: Any, query: Array, key: Array, value: Array) -> Any:
+    """Rotate queries and keys, then attend."""
+    return module.attention(module.apply_rotary(query), module.apply_rotary(key), value)
+
+
+def rotary_backward(
+    module: Any, grad_out: Array, query: Array, key: Array, value: Array
+) -> Named:
+    """Rotate the gradients of rotated queries and keys back."""
+    rotated = {"query": module.apply_rotary(query), "key": module.apply_rotary(key)}
+    found = attention_backward(module, grad_out, **rotated, value=value)
+    back = {name: module.apply_rotary(found[name], inverse=True) for name in rotated}
+    return back | {"value": found["value"]}
+
+
+def attention_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
+    """Return the gradients of all inputs of one call, by relpos or its definitions."""
+    if module is reference:
+        return present(reference.attention_backward(grad_out, **inputs))
+    result: Any = relpos.attention(**inputs, return_context=True)
+    return present(result.context.backward(grad_out))
+
+
+def both(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Bind the module of a function, to relpos and to its definitions."""
+    return partial(function, relpos), partial(function, reference)
+
+
+def composed(
+    scheme: str,
+    title: str,
+    inputs: Callable[..., Inputs],
+    in_numpy: Any,
+    call: Callable[..., Any],
+    backward: Callable[..., Named],
+) -> Row:
+    """Make a row of `call` and `backward`, whose first argument is the module."""
+    ours, theirs = both(call)
+    gradients = Gradients(*both(backward))
+    return Row(scheme, title, inputs, ours, in_numpy, theirs, gradients=gradients)
+
+
+CAUSAL = partial(relpos.attention, is_causal=True)
+FIRST: dict[str, list[Row]] = {
+    "sinusoidal": [
+        encoding("sinusoidal", f"sinusoidal, {layout}", "positions", layout=layout)
+        for layout in ("interleaved", "concat")
+    ],
+    "naive": [
+        encoding("index_encoding", "naive: index", limits=EXACT),
+        encoding("normalized_index_encoding", "naive: normalized index"),
+    ],
+    "learned": [
+        Row(
+            "learned",
+            "learned table",
+            rows_of,
+            relpos.learned,
+            numpy_forms.learned,
+            reference.learned,
+            EXACT,
+            Gradients(*both(learned_backward), EXACT),
+        )
+    ],
+    "attention": [
+        one_call(scheme_called("attention"), "NoPE (no positions)"),
+        Row(
+            "attention",
+            "NoPE, causal",
+            heads_of(),
+            CAUSAL,
+            partial(numpy_forms.attention, is_causal=True),
+            partial(reference.attention, is_causal=True),
+            gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
+        ),
+    ],
+    "rotary": [
+        composed(
+            "rotary",
+            "RoPE",
+            heads_of(),
+            numpy_forms.rotary_attention,
+            rotary,
+            rotary_backward,
+        )
+    ],
+    "relative_global_attention": [
+        Row(
+            "relative_global_attention",
+            "Music Transformer, causal",
+            arguments_of("relative_global_attention", is_causal=True),
+            relpos.relative_global_attention,
+            numpy_forms.relative_global_attention,
+            reference.relative_global_attention,
+            gradients=of_attention(relpos.relative_global_attention, music_settings),
+        )
+    ],
+}
+
+
+# ---- biases and tables of parameters -------------------------------------------------
+
+
+def with_parameters(**shapes: str) -> Callable[..., Inputs]:
+    """Return a maker of tokens and parameters; "H" is a positive number a head."""
+
+    def inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
+        rng = np.random.default_rng(heads)
+        made = {
+            "H": lambda: rng.random(heads),
+            "buckets x H": lambda: rng.standard_normal((BUCKETS, heads)),
+            "buckets x D": lambda: rng.standard_normal((BUCKETS, dim)),
+        }
+        parameters = {n: made[shape]().astype(dtype) for n, shape in shapes.items()}
+        return heads_of()(dtype, heads, length, dim) | parameters
+
+    return inputs
+
+
+def bias_row(scheme: str, title: str, **shapes: str) -> Row:
+    """Make a row of attention with the bias that a function makes of parameters.
+
+    T5 leaves the scale of the scores to its query; here all have the usual one.
+    """
+    name = f"{scheme}_bias"
+
+    def call(
+        module: Any, query: Array, key: Array, value: Array, **parameters: Array
+    ) -> Any:
+        bias = getattr(module, name)(*parameters.values(), key.shape[-2])
+        return module.attention(query, key, value, rel_bias=bias)
+
+    def backward(
+        module: Any, grad_out: Array, query: Array, key: Array, value: Array, **own: Any
+    ) -> Named:
+        bias = getattr(module, name)(*own.values(), key.shape[-2])
+        tokens = {"query": query, "key": key, "value": value}
+        found = dict(attention_backward(module, grad_out, **tokens, rel_bias=bias))
+        given = {"alibi": (), "t5": (len(own.get("weight", ())),)}
+        fold = getattr(module, f"{name}_backward")
+        folded = fold(found.pop("rel_bias"), *given.get(scheme, own.values()))
+        parts = folded if isinstance(folded, tuple) else (folded,)
+        return found | dict(zip(own, parts, strict=True))
+
+    form = getattr(numpy_forms, scheme)
+    return composed(scheme, title, with_parameters(**shapes), form, call, backward)
+
+
+DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
+
+
+def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> Any:
+    """Attend with both terms of disentangled attention."""
+    return module.attention(**tokens, **recipes.deberta(pos_key, pos_query))
+
+
+def deberta_backward(
+    module: Any, grad_out: Array, pos_key: Array, pos_query: Array, **tokens: Array
+) -> Named:
+    """Return the gradients of query, key, value and both tables."""
+    keywords = recipes.deberta(pos_key, pos_query)
+    found = attention_backward(module, grad_out, **tokens, **keywords)
+    return {n: found[DEBERTA.get(n, n)] for n in (*tokens, *DEBERTA)}
+
+
+def fire_inputs(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
+    """Make tokens and parameters; units switch between x = 0 and 1."""
+    rng = np.random.default_rng(heads)
+    w1 = rng.standard_normal(FIRE_WIDTH)
+    made = {
+        "w1": w1,
+        "b1": -w1 * rng.random(FIRE_WIDTH),
+        "w2": rng.standard_normal((heads, FIRE_WIDTH)),
+        "b2": rng.standard_normal(heads),
+        "c": np.array(0.1),
+        "threshold": np.array(length / 4 + 0.5),
+    }
+    parameters = {name: x.astype(dtype) for name, x in made.items()}
+    return heads_of()(dtype, heads, length, dim) | parameters
+
+
+def fire_backward(module: Any, grad_out: Array, **given: Any) -> Named:
+    """Return the gradients of tokens and network, but for b2.
+
+    b2 moves all scores of a row: its gradient is a rounding error.
+    """
+    if module is relpos:
+        result: Any = relpos.fire_attention(**given, return_context=True)
+        found = present(result.context.backward(grad_out))
+    else:
+        tokens = {name: given.pop(name) for name in ("query", "key", "value")}
+        bias = reference.fire_bias(**given, query_length=tokens["query"].shape[-2])
+        wanted = reference.attention_backward(grad_out, **tokens, attn_mask=bias)
+        assert wanted.attn_mask is not None
+        network = reference.fire_bias_backward(wanted.attn_mask, **given)
+        found = {name: getattr(wanted, name) for name in tokens} | network
+    return {name: x for name, x in found.items() if name != "b2"}
+
+
+# ---- grids, graphs, convolutions -----------------------------------------------------
+
+
+def grid_of(length: int) -> tuple[int, int]:
+    """Return rows and columns, as equal as they can be."""
+    rows = max(n for n in range(1, length + 1) if n * n <= length and length % n == 0)
+    return rows, length // rows
+
+
+def two_axes(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
+    """Make a vector for each distance in rows and in columns, and labels of pairs."""
+    rng = np.random.default_rng(length)
+    sides = grid_of(length)
+    height, width = (draw(rng, dtype, 2 * side - 1, dim) for side in sides)
+    return heads_of()(dtype, heads, length, dim) | recipes.sam(height, width, sides)
+
+
+def graph_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
+    """Make a graph: each token sees itself and others at random, none twice."""
+    tables = heads_of("rel_key", "rel_value", rows=lambda length: LABELS)
+    rng = np.random.default_rng(length)
+    keys = [
+        np.append(rng.choice(length, min(DEGREE, length - 1), replace=False), i)
+        for i in range(length)
+    ]
+    keys = [np.unique(row) for row in keys]
+    indptr = np.concatenate([[0], np.cumsum([row.size for row in keys])])
+    return {
+        **tables(dtype, heads, length, dim),
+        "indptr": indptr,
+        "indices": np.concatenate(keys),
+        "labels": rng.integers(0, LABELS, indptr[-1]),
+    }
+
+
+def dense_graph(
+    grad_out: Array, indptr: Array, indices: Array, labels: Array, **inputs: Any
+) -> Named:
+    """Return the gradients of the dense form: absent edges masked, a label a pair."""
+    shape = inputs["query"].shape[-2], inputs["key"].shape[-2]
+    mask, dense = np.zeros(shape, dtype=bool), np.full(shape, -1)
+    of_edge = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    mask[of_edge, indices] = True
+    dense[of_edge, indices] = labels
+    given = {**inputs, "attn_mask": mask, "labels": dense}
+    return present(reference.attention_backward(grad_out, **given))
+
+
+def cells_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
+    """Make tokens of a grid, and a kernel of 3 x 3 for each channel."""
+    rng = np.random.default_rng(length)
+    channels = heads * dim
+    return {
+        "x": draw(rng, dtype, length, channels),
+        "weight": draw(rng, dtype, channels, KERNEL, KERNEL),
+        "bias": draw(rng, dtype, channels),
+        "grid": grid_of(length),
+    }
+
+
+def conv_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
+    """Return the gradients of tokens, kernel and bias."""
+    found = module.conv_encoding_backward(grad_out, **inputs)
+    names = ("x", "weight", "bias")
+    return {n: x for n, x in zip(names, found, strict=True) if x is not None}
+
+
+LAST = [
     Row(
-        "sinusoidal",
-        "sinusoidal, interleaved",
-        encoding_of("positions", layout="interleaved"),
-        relpos.sinusoidal,
-        numpy_forms.sinusoidal,
-        reference.sinusoidal,
-        ROUNDING,
+        "shaw_keys",
+        "two axes of a grid (SAM)",
+        two_axes,
+        relpos.attention,
+        numpy_forms.two_axes,
+        reference.attention,
+        gradients=of_attention(relpos.attention),
+    ),
+    bias_row("alibi", "ALiBi", slopes="H"),
+    bias_row("t5", f"T5, {BUCKETS} buckets", weight="buckets x H"),
+    bias_row("kerple", "KERPLE, logarithmic", r1="H", r2="H"),
+    composed(
+        "deberta",
+        f"DeBERTa, {BUCKETS} rows",
+        with_parameters(pos_key="buckets x D", pos_query="buckets x D"),
+        numpy_forms.deberta,
+        deberta,
+        deberta_backward,
     ),
     Row(
-        "sinusoidal",
-        "sinusoidal, concat",
-        encoding_of("positions", layout="concat"),
-        relpos.sinusoidal,
-        numpy_forms.sinusoidal,
-        reference.sinusoidal,
-        ROUNDING,
+        "graph_attention",
+        "labelled graph, 16 edges a query",
+        graph_of,
+        relpos.graph_attention,
+        numpy_forms.graph,
+        reference.graph_attention,
+        gradients=replace(of_attention(relpos.graph_attention), reference=dense_graph),
     ),
     Row(
-        "naive",
-        "naive: index",
-        encoding_of(),
-        relpos.index_encoding,
-        numpy_forms.index,
-        reference.index_encoding,
-        EXACT,
+        "conv_encoding",
+        "convolutional, 3 x 3",
+        cells_of,
+        relpos.conv_encoding,
+        numpy_forms.convolution,
+        reference.conv_encoding,
+        FEW_TERMS,
+        Gradients(*both(conv_backward)),
     ),
     Row(
-        "naive",
-        "naive: normalized index",
-        encoding_of(),
-        relpos.normalized_index_encoding,
-        numpy_forms.normalized_index,
-        reference.normalized_index_encoding,
-        ROUNDING,
+        "fire_attention",
+        f"FIRE, width {FIRE_WIDTH}",
+        fire_inputs,
+        relpos.fire_attention,
+        numpy_forms.fire,
+        reference.fire_attention,
+        gradients=Gradients(*both(fire_backward)),
     ),
-    Row(
-        "learned",
-        "learned table",
-        rows_of,
-        relpos.learned,
-        numpy_forms.learned,
-        reference.learned,
-        EXACT,
-        Gradients(learned_backward, learned_reference, EXACT),
-    ),
-    one_call("attention", "NoPE (no positions)", numpy_forms.attention),
-    Row(
-        "attention",
-        "NoPE, causal",
-        heads_of(),
-        CAUSAL,
-        partial(numpy_forms.attention, is_causal=True),
-        partial(reference.attention, is_causal=True),
-        gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
-    ),
-    one_call("sinks", "attention sinks", numpy_forms.sinks),
-    one_call("softcap", "capped scores (Gemma 2)", numpy_forms.softcap),
-    *rotary.ROWS,
-    one_call("shaw_keys", "Shaw, keys", numpy_forms.shaw),
-    one_call("shaw_attention", "Shaw, keys and values", numpy_forms.shaw),
-    Row(
-        "relative_global_attention",
-        "Music Transformer, causal",
-        arguments_of("relative_global_attention", is_causal=True),
-        relpos.relative_global_attention,
-        numpy_forms.music,
-        reference.relative_global_attention,
-        gradients=of_attention(relpos.relative_global_attention, causal_table),
-    ),
-    one_call(
-        "transformer_xl_attention",
-        "Transformer-XL, both ways",
-        numpy_forms.transformer_xl,
-    ),
-    one_call("position_query", "position query (Inkling)", numpy_forms.position_query),
-    one_call("bert", "BERT, keys and queries", numpy_forms.keys_and_queries),
-    one_call("rel_bias", "rel_bias per head", numpy_forms.relative_bias),
-    one_call("forgetting", "Forgetting Transformer", numpy_forms.forgetting),
-    *grids.ROWS,
-    *biases.ROWS,
-    *neighbours.ROWS,
-    *fire.ROWS,
 ]
-PAIRS_ROW = one_call("shaw_keys", "Shaw, keys, L x L x d", numpy_forms.pairs)
+ROWS = [
+    row
+    for scheme in SCHEMES
+    for row in FIRST.get(scheme.name, [one_call(scheme)] if scheme.title else [])
+] + LAST
+PAIRS_ROW = one_call(
+    scheme_called("shaw_keys"), "Shaw, keys, L x L x d", numpy_forms.pairs
+)

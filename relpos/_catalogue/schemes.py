@@ -1,16 +1,15 @@
-"""What there is: every scheme by name, who computes it, and which models use it.
+"""The catalogue of schemes: names, functions, models and operands.
 
-`relpos.plan`, the rows of `rows.py`, the demo, the benchmarks and the tests know
-schemes by these names; tests/docs/test_every_scheme_once.py holds all of them together.
-Nothing of relpos is imported here, so that anything may import this.
+A scheme is one row of SCHEMES. `relpos.plan`, the tables of `rows.py`, the names that
+are suggested, the demo, the lists of functions in the documentation and calls of tests
+are made of these rows. Nothing of relpos is imported here, so that anything may import
+this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-__all__ = ["FIRE_WIDTH", "POSITION_WIDTH", "SCHEMES", "Scheme", "scheme_called"]
 
 FIRE_WIDTH = 32  # units of the network, as in the paper
 POSITION_WIDTH = 16  # columns of a position query, as Inkling's
@@ -20,32 +19,32 @@ Rows = Callable[[int, int, int, bool], int]
 
 
 def centred(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """Every distance in both directions, 0 in the middle."""
+    """Count every distance in both directions, 0 in the middle."""
     return 2 * max(lq, lk) - 1
 
 
 def clipped(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """-k to k."""
+    """Count -k to k."""
     return 2 * k + 1
 
 
 def buckets(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """k for each direction."""
+    """Count k for each direction."""
     return 2 * k
 
 
 def up_to_the_query(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """With a causal mask the distances up to 0 alone."""
+    """Count the distances up to 0 alone with a causal mask."""
     return lk if is_causal else centred(lq, lk, k, is_causal)
 
 
 def seen(lq: int, lk: int, k: int, is_causal: bool) -> int:
-    """What occurs where the last query is at the last key."""
+    """Count what occurs where the last query is at the last key."""
     return lk if is_causal else lk + lq - 1
 
 
 class Scheme(NamedTuple):
-    """One way to know where things stand.
+    """A scheme: one way to use positions.
 
     Attributes
     ----------
@@ -70,6 +69,9 @@ class Scheme(NamedTuple):
         there are no buckets.
     settings : tuple of (str, object)
         Plain arguments of `call` that make it this scheme, by name.
+    title : str
+        Title in tables, where it is one call with its operands; other schemes have
+        their rows in `rows.py`.
     """
 
     name: str
@@ -81,28 +83,32 @@ class Scheme(NamedTuple):
     rows: Rows = centred
     listed: Rows | None = None
     settings: tuple[tuple[str, Any], ...] = ()
+    title: str = ""
 
     @property
     def hides_future(self) -> bool:
-        """Whether its every call is causal, as there is no formula for later keys."""
+        """Return True where every call is causal: later keys have no formula."""
         return ("is_causal", True) in self.settings
 
     @property
     def own_width(self) -> int | None:
-        """Columns of its tables, where they are not those of the query."""
+        """Return the columns of its tables, where they are not those of the query."""
         return POSITION_WIDTH if "position_query" in self.operands else None
 
     @property
     def call(self) -> str:
-        """The function that takes its operands: an attention of its own, if any."""
+        """Return the function that takes its operands: its own attention, if any."""
         own = [name for name in self.functions if name.endswith("attention")]
         return own[0] if own else "attention"
 
     def shapes(
         self, heads: int, lq: int, lk: int, dim: int, k: int, is_causal: bool
     ) -> dict[str, tuple[int, ...]]:
-        """Shapes of its operands: tables of vectors are shared by the heads, and each
-        query of a graph has as many edges as there are rows."""
+        """Return the shapes of its operands.
+
+        Tables of vectors are shared by the heads, and each query of a graph has as many
+        edges as there are rows.
+        """
         rows = self.rows(lq, lk, k, is_causal)
         width = self.own_width or dim
         known = {
@@ -161,6 +167,7 @@ SCHEMES = (
         models=("gpt-oss",),
         synonyms=("attention_sinks",),
         operands=("sinks",),
+        title="attention sinks",
     ),
     Scheme(
         "softcap",
@@ -169,6 +176,7 @@ SCHEMES = (
         models=("Gemma 2",),
         synonyms=("logit_softcapping",),
         settings=(("softcap", 50.0),),
+        title="capped scores (Gemma 2)",
     ),
     Scheme(
         "rotary",
@@ -194,6 +202,7 @@ SCHEMES = (
         synonyms=("relative_key",),
         operands=("rel_key",),
         rows=clipped,
+        title="Shaw, keys",
     ),
     Scheme(
         "shaw_attention",
@@ -203,6 +212,7 @@ SCHEMES = (
         synonyms=("shaw",),
         operands=("rel_key", "rel_value"),
         rows=clipped,
+        title="Shaw, keys and values",
     ),
     Scheme(
         "relative_global_attention",
@@ -233,6 +243,7 @@ SCHEMES = (
         synonyms=("transformer_xl", "xl", "conformer"),
         operands=("rel_key", "pos_bias_u", "pos_bias_v"),
         rows=seen,
+        title="Transformer-XL, both ways",
     ),
     Scheme(
         "position_query",
@@ -244,6 +255,7 @@ SCHEMES = (
         "relative",
         models=("Inkling", "Zipformer"),
         operands=("position_query", "rel_key"),
+        title="position query (Inkling)",
     ),
     Scheme(
         "bert",
@@ -252,6 +264,7 @@ SCHEMES = (
         models=("BERT with relative_key_query",),
         synonyms=("relative_key_query",),
         operands=("rel_key", "rel_query"),
+        title="BERT, keys and queries",
     ),
     Scheme(
         "rel_bias",
@@ -265,6 +278,7 @@ SCHEMES = (
         models=("Swin Transformer", "Swin Transformer V2", "BEiT", "x-transformers"),
         synonyms=("bias", "relative_position_bias"),
         operands=("rel_bias",),
+        title="rel_bias per head",
     ),
     Scheme(
         "alibi",
@@ -281,6 +295,7 @@ SCHEMES = (
         synonyms=("fox", "data_dependent_alibi"),
         operands=("log_decay",),
         settings=(("is_causal", True),),
+        title="Forgetting Transformer",
     ),
     Scheme(
         "t5",
@@ -338,8 +353,31 @@ SCHEMES = (
 )
 
 
+#: Functions and classes that serve every scheme or none, by the heads of lists.
+GENERAL = {
+    "any scheme": (
+        "attention",
+        "merge_attention",
+        "attention_forward",
+        "attention_backward",
+        "scores",
+    ),
+    "positions": ("relative_positions", "grid_labels", "segment_ranges"),
+    "decoding": ("KVCache",),
+    "before a call": ("plan", "audit_encoding"),
+    "second opinion": ("compare", "diagnose"),
+    "the process": (
+        "set_num_threads",
+        "get_num_threads",
+        "threads",
+        "show_config",
+        "demo",
+    ),
+}
+
+
 def scheme_called(name: str) -> Scheme:
-    """The scheme of a name or synonym; KeyError where there is none."""
+    """Return the scheme of a name or synonym; KeyError where there is none."""
     for scheme in SCHEMES:
         if name == scheme.name or name in scheme.synonyms:
             return scheme

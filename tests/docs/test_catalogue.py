@@ -9,7 +9,7 @@ import pytest
 from tolerances import assert_close
 
 import relpos
-from relpos._catalogue import child, measure, rows
+from relpos._catalogue import measure, rows
 from relpos._catalogue.row import (
     EXACT,
     Gradients,
@@ -87,7 +87,7 @@ def test_memory_beyond_the_output_is_seen(monkeypatch):
     row = Row("learned", "hungry", rows_of, hungry, hungry, hungry, EXACT, gradients)
     monkeypatch.setattr(rows, "ROWS", [row])
     for form in ("relpos", "gradients"):
-        found = child.run_here("hungry", form)
+        found = measure.run_here("hungry", form)
         assert found["memory"] is None or 250e6 < found["memory"] < 280e6
         assert found["seconds"] > 0
 

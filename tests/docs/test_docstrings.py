@@ -203,9 +203,9 @@ def test_ufuncs_are_in_the_table_of_their_module():
 
 def test_the_package_lists_its_names_each_in_one_family():
     table = relpos.__doc__.split("==\n")[1].split("\n==")[0]
-    listed = [
-        name for line in table.splitlines() for name in re.findall(r"\w+", line[19:])
-    ]
+    edge = relpos.__doc__.splitlines()[2]
+    lines = [line[edge.index(" ") :] for line in table.splitlines()]
+    listed = [name for line in lines for name in re.findall(r"\w+", line)]
     assert sorted(listed) == sorted({*relpos.__all__, *LATER} - {"__version__"})
     modules = set(re.findall(r"`relpos\.(\w+)`", relpos.__doc__))
     assert modules == {*relpos._LATER}

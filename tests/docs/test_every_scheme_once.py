@@ -6,40 +6,29 @@ catalogue's own list, and each speaks up for one with a scheme too many or too f
 
 from __future__ import annotations
 
+import importlib
 import inspect
-import re
 
 import numpy as np
 import problems
 import pytest
-from documents import ROOT, text
+from documents import ROOT
 from oracle_gradients import NAMES
 
 import relpos
 from relpos import data, nn, recipes, reference
 from relpos._catalogue.row import NO_TABLES
 from relpos._catalogue.rows import PAIRS_ROW, ROWS
-from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
+from relpos._catalogue.schemes import GENERAL, SCHEMES, Scheme, scheme_called
 
 #: Public functions and layers that serve every scheme, or none.
 OF_NO_SCHEME = {
-    *(
-        "merge_attention",
-        "attention_forward",
-        "attention_backward",
-        "scores",
-        "relative_positions",
-        "grid_labels",
-        "plan",
-    ),
-    *("segment_ranges", "audit_encoding"),
-    *("get_num_threads", "set_num_threads", "threads", "show_config"),
+    *(name for names in GENERAL.values() for name in names),
     *("recipes.from_config", "recipes.Recipe"),
     *("nn.Module", "nn.Linear", "nn.LayerNorm", "nn.Dropout", "nn.Embedding"),
     *("nn.ReLU", "nn.GELU", "nn.FeedForward", "nn.Sequential", "nn.Residual"),
     *("nn.MultiheadAttention", "nn.TransformerLayer", "nn.Position"),
-}
-SOURCES = (ROOT / "README.md").exists()
+} - {"attention"}
 
 
 def functions_of(schemes):
@@ -105,17 +94,6 @@ def operands_that_no_random_problem_has(schemes):
     return {names for names in given if frozenset(names) - NO_TABLES not in tried}
 
 
-def recipes_that_the_functions_leave_out(schemes):
-    """Names, words apart or not; what begins as another recipe is a part of it."""
-    page = text("docs/functions.md").lower()
-    names = {name.split(".")[1] for name in functions_of(schemes)
-             if name.startswith("recipes.")}  # fmt: skip
-    whole = {n for n in names if not any(n.startswith(f"{m}_") for m in names)}
-    apart = r"(?<=[a-z])(?=\d)|_"
-    words = {name: r"[\W_]?".join(re.split(apart, name)) for name in whole}
-    return {name for name in whole if not re.search(rf"\b{words[name]}\b", page)}
-
-
 def without(name):
     return [scheme for scheme in SCHEMES if scheme.name != name]
 
@@ -134,15 +112,11 @@ CHECKS = {
     families_and_schemes_without_each_other: without("conv_encoding"),
     functions_of_another_family_in_the_overview: without("alibi"),
     operands_that_no_random_problem_has: one_more(operands=("rel_query",)),
-    recipes_that_the_functions_leave_out: one_more(functions=("recipes.longformer",)),
 }
-NEEDS_SOURCES = {recipes_that_the_functions_leave_out}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_scheme_once(check):
-    if check in NEEDS_SOURCES and not SOURCES:
-        pytest.skip("no sources beside tests/")
     assert check(SCHEMES) == set()
     assert check(CHECKS[check]) != set()
 
@@ -169,3 +143,15 @@ def test_names_and_synonyms_are_found():
     assert scheme_called("music").name == "relative_global_attention"
     with pytest.raises(KeyError, match="waltz"):
         scheme_called("waltz")
+
+
+def test_the_page_of_functions_is_the_catalogue_s(monkeypatch):
+    """`python docs/_extensions/functions.py` writes its lists."""
+    folder = ROOT / "docs" / "_extensions"
+    if not folder.exists():
+        pytest.skip("no documents beside tests/")
+    monkeypatch.syspath_prepend(folder)
+    page = importlib.import_module("functions")
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.written(text) == text
+    assert "| [KERPLE](schemes/kerple.md) | A penalty that grows" in text

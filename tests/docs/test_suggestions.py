@@ -11,7 +11,8 @@ from operator import attrgetter
 import pytest
 
 import relpos
-from relpos._catalogue.names import TRIED, by_catalogue, suggestion
+from relpos._catalogue.names import ALONE, TRIED, suggestion
+from relpos._catalogue.schemes import SCHEMES
 
 NAMES = [name for names in TRIED.values() for name in names.split()]
 
@@ -87,13 +88,19 @@ def test_each_name_is_tried_for_one_thing_and_is_nothing_itself():
     assert all(suggestion(name) for name in NAMES)
 
 
-def test_the_catalogue_is_not_repeated_and_all_there():
-    known = by_catalogue()
-    assert len(known) > 40
-    assert all(attrgetter(there)(relpos) for there in known.values())
+def test_names_of_the_catalogue_are_known_and_not_repeated():
+    """What a name means without `TRIED` is not said there again."""
+    called = {name: s for s in SCHEMES for name in (s.name, *s.synonyms)}
+    for name in called.keys() - {*NAMES, *dir(relpos)}:
+        assert suggestion(name) == f"relpos.{called[name].functions[0]}"
+    functions = {name for s in SCHEMES for name in s.functions}
+    assert functions.isdisjoint(ALONE.split())
     pairs = [(name, there) for there, names in TRIED.items() for name in names.split()]
-    plain = [(name.lower().replace("_", ""), there) for name, there in pairs]
-    assert [pair for pair in plain if pair in known.items()] == []
+    own = [name for name, there in pairs if there.endswith(f".{name}")]
+    assert own == [
+        "RelativeGlobalAttention",
+        "ShawAttention",
+    ]  # as functions are called
 
 
 def test_public_names_of_submodules_are_known():
