@@ -22,7 +22,7 @@ from relpos._catalogue.row import (
     draw as draw,
 )
 from relpos._catalogue.rows import ROWS as ROWS
-from relpos._catalogue.schemes import scheme_called
+from relpos._schemes import scheme_called
 
 HEADS, DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}

@@ -10,7 +10,7 @@ import inspect
 from pathlib import Path
 
 import relpos
-from relpos._catalogue.schemes import GENERAL, SCHEMES
+from relpos._schemes import GENERAL, SCHEMES
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGE = DOCS / "functions.md"

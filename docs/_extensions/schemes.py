@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from relpos import data
-from relpos._catalogue.schemes import SCHEMES, Scheme, scheme_called
+from relpos._schemes import SCHEMES, Scheme, scheme_called
 
 LOG = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parents[1] / "schemes"

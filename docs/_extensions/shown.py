@@ -11,7 +11,7 @@ from schemes import own_functions, title_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from relpos._catalogue.schemes import SCHEMES
+from relpos._schemes import SCHEMES
 
 
 class ShownIn(SphinxDirective):

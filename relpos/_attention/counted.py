@@ -14,8 +14,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from relpos import _core
 from relpos._attention.operands import OPERANDS
-from relpos._catalogue.schemes import FIRE_WIDTH, Scheme
 from relpos._checks import Array, check_bytes
+from relpos._schemes import FIRE_WIDTH, Scheme
 from relpos._settings import kernels
 
 #: Arguments that are integers: the edges of a graph.

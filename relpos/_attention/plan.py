@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from relpos._attention.counted import EDGES, Sizes, held
-from relpos._catalogue.schemes import SCHEMES, Scheme
 from relpos._checks import (
     POSITION_LIMIT,
     as_choice,
@@ -31,6 +30,7 @@ from relpos._checks import (
     as_float_dtype,
     as_int,
 )
+from relpos._schemes import SCHEMES, Scheme
 from relpos._settings import choose_num_threads
 from relpos._text import html_table, table_lines
 

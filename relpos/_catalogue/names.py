@@ -1,9 +1,9 @@
 """Names: those that people try in relpos, and the table of the public ones.
 
 Names of functions elsewhere are here; schemes, their synonyms and models are those of
-schemes.py. `relpos` asks where an attribute is missing, so this file is loaded with it,
-and is little more than text. What is in a module of relpos is found by its own name,
-too: one who forgets the module is told which.
+_schemes.py. `relpos` asks where an attribute is missing, so this file is loaded with
+it, and is little more than text. What is in a module of relpos is found by its own
+name, too: one who forgets the module is told which.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from relpos._catalogue.schemes import GENERAL, SCHEMES
+from relpos._schemes import GENERAL, SCHEMES
 
 #: What there is, as one writes it after `relpos.`: the names that people try for it, in
 #: any case and with or without underscores.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relpos import reference
-from relpos._catalogue.schemes import scheme_called
+from relpos._schemes import scheme_called
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, Any]
@@ -56,7 +56,7 @@ class Gradients:
 class Row:
     """A scheme: its inputs, relpos's function, the NumPy form, the definition.
 
-    `scheme` is its name in `schemes.SCHEMES`, `name` what tables call this form of it.
+    `scheme` is its name in `_schemes.SCHEMES`, `name` what tables call this form of it.
     `inputs(dtype, heads, length, dim)` makes the keyword arguments of the three
     functions, each of which returns an array. `gradients` is None where nothing is
     differentiable, `numpy` where nobody writes the scheme in NumPy.

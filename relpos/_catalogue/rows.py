@@ -1,6 +1,6 @@
 """The rows of the tables that show every scheme: how each is computed and checked.
 
-A scheme of `schemes.SCHEMES` with a title has its row from there: it is one call with
+A scheme of `_schemes.SCHEMES` with a title has its row from there: it is one call with
 its operands. Schemes with inputs of their own, or of several calls, have rows here: the
 inputs by name, the function, its NumPy form, its definition, and a backward
 ``(grad_out, **inputs)`` that returns gradients by the names of the inputs, by relpos
@@ -38,7 +38,7 @@ from relpos._catalogue.row import (
     present,
     rows_of,
 )
-from relpos._catalogue.schemes import FIRE_WIDTH, SCHEMES, Scheme, scheme_called
+from relpos._schemes import FIRE_WIDTH, SCHEMES, Scheme, scheme_called
 
 BUCKETS = 32  # of T5 and of this DeBERTa: rows of their tables
 DEGREE, LABELS = 15, 5  # edges of a query to other tokens, and their labels

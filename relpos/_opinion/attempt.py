@@ -21,10 +21,10 @@ from relpos._attention.schemes import (
     relative_global_settings,
     transformer_xl_settings,
 )
-from relpos._catalogue.schemes import scheme_called
 from relpos._checks import Array, as_floating, kind_of, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._opinion.arrays import as_numpy, is_tensor
+from relpos._schemes import scheme_called
 from relpos.reference.formula import moved_values, terms
 from relpos.reference.pairs import softmax
 from relpos.reference.positions import rel_shift

@@ -7,7 +7,7 @@ import pytest
 from plan_calls import KINDS
 
 import relpos
-from relpos._catalogue.schemes import SCHEMES
+from relpos._schemes import SCHEMES
 
 MUSIC, XL = "relative_global_attention", "transformer_xl_attention"
 OPERANDS = {scheme.name: scheme.operands for scheme in SCHEMES}

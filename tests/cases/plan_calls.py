@@ -12,7 +12,7 @@ import numpy as np
 
 import relpos
 from relpos._catalogue.measure import forget_peak, resident
-from relpos._catalogue.schemes import SCHEMES, scheme_called
+from relpos._schemes import SCHEMES, scheme_called
 from relpos._settings import use_isa
 
 

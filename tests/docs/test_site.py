@@ -9,7 +9,7 @@ import sys
 import pytest
 from documents import ROOT, run_examples
 
-from relpos._catalogue.schemes import SCHEMES
+from relpos._schemes import SCHEMES
 
 DOCS = ROOT / "docs"
 if not (DOCS / "conf.py").exists():

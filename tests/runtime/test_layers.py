@@ -22,14 +22,10 @@ UPWARD = {
         "_settings",
         "relpos",
     ): "the warning about the environment is of the import's line",
-    ("_attention/plan", "_catalogue"): "plan reads the table of schemes",
-    ("_attention/counted", "_catalogue"): "plan reads the table of schemes",
 }
-#: Cycles that are known, to be removed: files of _attention by one list of operands,
-#: folders by a table of schemes that is no part of _catalogue.
+#: Cycles that are known, to be removed: files of _attention by one list of operands.
 KNOWN_CYCLES = [
     {"_attention/context", "_attention/gradients", "_attention/results"},
-    {"_attention", "_biases", "_catalogue", "nn", "recipes"},
 ]
 
 
