@@ -11,6 +11,13 @@ MOVED = {
     "relpos._compare.compare": "relpos._opinion.compare",
     "relpos._diagnose": "relpos._opinion",
     "relpos._diagnose.diagnose": "relpos._opinion.diagnose",
+    **{
+        f"relpos.torch._transformers.{family}": "relpos.torch._transformers.adapters"
+        for family in (
+            *("deberta", "gemma3n", "gemma4", "inkling", "t5", "wav2vec2_conformer"),
+            "wavlm",
+        )
+    },
 }
 
 

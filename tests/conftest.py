@@ -35,7 +35,6 @@ def pytest_configure(config):
     for package, place in (
         ("torch", bridge),
         ("transformers", bridge / "_transformers"),
-        ("transformers", bridge / "_models.py"),
     ):
         if importlib.util.find_spec(package) is None:
             config.option.ignore = [*(config.option.ignore or ()), place]

@@ -139,7 +139,7 @@ def gradients(position):
 def test_every_cached_function_is_tried():
     own = {f"relpos.torch.nn._positions._from_{name}" for name in SIZES}
     others = {  # of classes: True or False, and another form of the class
-        "relpos.torch._transformers.eager._asks",
+        "relpos.torch._transformers.registry._asks",
         "relpos.torch._tracing._without_setup_context",
     }
     assert own <= cached().keys() <= own | others

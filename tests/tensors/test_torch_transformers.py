@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 
 import pytest
 
@@ -16,6 +17,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import (  # noqa: E402
 )
 
 import relpos.torch as rt  # noqa: E402
+from relpos._moved import MOVED  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -230,6 +232,26 @@ def test_replaced_models_are_saved_and_copied():
     kinds = [type(one.get_submodule(names[0])) for one in (model, loaded, twin)]
     assert kinds[0] is kinds[1] is kinds[2]
     assert issubclass(kinds[0], DisentangledSelfAttention)
+
+
+#: A class of each former file of classes, by the file's name.
+FORMER = {
+    "deberta": "DisentangledSelfAttention",
+    "gemma3n": "Gemma3nAudioAttention",
+    "gemma4": "Gemma4AudioAttention",
+    "inkling": "InklingAttention",
+    "t5": "MT5Attention",
+    "wav2vec2_conformer": "Wav2Vec2ConformerSelfAttention",
+    "wavlm": "WavLMAttention",
+}
+
+
+def test_pickles_of_0_3_name_the_files_of_that_release():
+    names = {f"relpos.torch._transformers.{file}": FORMER[file] for file in FORMER}
+    assert names.keys() == {old for old in MOVED if "_transformers" in old}
+    for file, name in names.items():
+        kind = pickle.loads(f"c{file}\n{name}\n.".encode())
+        assert kind.__name__ == name and issubclass(kind, torch.nn.Module)
 
 
 @pytest.mark.parametrize("name", ("deberta", "gemma2"))

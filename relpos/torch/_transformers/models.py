@@ -110,7 +110,7 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     ['encoder.layer.0.attention.self', 'encoder.layer.1.attention.self']
     """
     _need_transformers()
-    from relpos.torch._transformers.replace import replace
+    from relpos.torch._transformers.adapters import replace
 
     return replace(model)
 

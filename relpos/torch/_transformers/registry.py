@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import sdpa_mask
 
-from relpos.torch._transformers import causal
-from relpos.torch._transformers.call import attend
-from relpos.torch._transformers.eager import look_at_models
-from relpos.torch._transformers.masks import beside_bias
+from relpos.torch import attention
 
 #: The name in both registries.
 NAME = "relpos"
 
-#: What models hand down that says nothing new: positions are in queries, keys and mask.
+#: Arguments of models without an effect: positions are in queries, keys and mask.
 _WITHOUT_EFFECT = {
     "cache_position",
     "cu_seq_lens_k",
@@ -39,7 +41,7 @@ _WITHOUT_EFFECT = {
     "use_cache",
 }
 
-#: What changes the result and is none of `attention_function`'s arguments.
+#: Arguments that change the result, and that `attention_function` lacks.
 _REFUSED = {
     "alibi",
     "attention_bias",
@@ -57,8 +59,8 @@ _REFUSED = {
 def register() -> None:
     """Add the attention and the mask function, and look at models from now on."""
     AttentionInterface.register(NAME, attention_function)
-    AttentionMaskInterface.register(NAME, causal.visible_pairs)
-    look_at_models(NAME)
+    AttentionMaskInterface.register(NAME, visible_pairs)
+    _look_at_models(NAME)
 
 
 def attention_function(
@@ -77,16 +79,16 @@ def attention_function(
     query_offset: int | None = None,
     **keywords: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attention of (B, H, L, D) for a module of a model; the result is (B, L, H, Dv).
+    """Compute attention of (B, H, L, D) for a module of a model, (B, L, H, Dv).
 
     A module that `replace_attention` swapped has a method `position_terms`, which makes
-    tables of what takes the place of the dense `position_bias`.
+    arguments of the table that it gets as `position_bias`.
     """
     _check(keywords, attention_mask)
     queries, keys = query.shape[2], key.shape[2]
     hides = attention_mask is None and queries > 1
     if hides and is_causal is None:
-        is_causal = causal.is_causal(module, queries, keys)
+        is_causal = _is_causal(module, queries, keys)
     hides = hides and bool(is_causal)
     if hides and query_offset is None:
         query_offset = 0  # the mask that is not there counts from the first key
@@ -95,7 +97,7 @@ def attention_function(
     if terms is not None:
         settings.update(terms(position_bias))
     elif position_bias is not None:
-        settings.update(beside_bias(position_bias, attention_mask))
+        settings.update(_with_bias(position_bias, attention_mask))
     if sliding_window is not None and attention_mask is None and sliding_window < keys:
         settings["window"] = _window(sliding_window, hides)
     out, weights = attend(
@@ -115,13 +117,29 @@ def attention_function(
     return out.transpose(1, 2).contiguous(), weights
 
 
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    *,
+    weighed: bool = False,
+    **settings: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Compute attention of (B, H, L, D), and its weights if they are wanted."""
+    result: Any = attention(
+        query, key, value, attn_mask, return_weights=weighed, **settings
+    )
+    return (result.out, result.weights) if weighed else (result, None)
+
+
 def wants_weights(keywords: dict[str, Any]) -> bool:
-    """Whether the call asks for attention weights; a configuration cannot."""
+    """Return True where the call asks for weights, which a configuration cannot."""
     return bool(keywords.get("output_attentions"))
 
 
 def _window(sliding_window: int, causal: bool) -> tuple[int, int]:
-    """The window of a layer that is called without the mask that would have it."""
+    """Return the window of a layer that is called without a mask that has it."""
     if not causal:
         raise ValueError(
             f"sliding_window: got {sliding_window} for attention that is not causal, "
@@ -131,7 +149,7 @@ def _window(sliding_window: int, causal: bool) -> tuple[int, int]:
 
 
 def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
-    """Raise for what would change the result, warn of what is not known."""
+    """Raise for an argument that changes the result, warn of one that is not known."""
     given = {name for name, value in keywords.items() if value is not None}
     for name in sorted(given & _REFUSED):
         raise ValueError(
@@ -152,3 +170,186 @@ def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def _with_bias(bias: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
+    """Return a dense bias and a mask as arguments of `attention`.
+
+    Where the keys of every query lie in one run, the mask becomes `key_ranges`, and the
+    bias is not copied, which is often one for the whole batch.
+    """
+    if mask is None:
+        return {"attn_mask": bias}
+    if mask.dtype != torch.bool:
+        return {"attn_mask": bias + mask}
+    ranges = None if torch.compiler.is_compiling() else _key_ranges(mask)
+    if ranges is not None:
+        return {"attn_mask": bias, "key_ranges": ranges}
+    return {"attn_mask": torch.where(mask, bias, -math.inf)}
+
+
+def _key_ranges(mask: torch.Tensor) -> torch.Tensor | None:
+    """Return each query's first visible key and the one after the last, (B, Lq, 2).
+
+    None if the heads of `mask`, (B, heads, Lq, Lk), differ, or a query's keys have a
+    gap between them.
+    """
+    if mask.shape[1] != 1:
+        return None
+    queries, keys = mask.shape[2:]
+    rows = mask[:, 0, : 1 if mask.stride(2) == 0 else queries].to(torch.uint8)
+    begin = rows.argmax(-1)
+    end = keys - rows.flip(-1).argmax(-1)
+    count = rows.sum(-1, dtype=torch.int64)
+    if not bool(((end - begin == count) | (count == 0)).all()):
+        return None
+    end = torch.where(count == 0, begin, end)
+    return torch.stack([begin, end], dim=-1).expand(-1, queries, -1)
+
+
+# ---- causal masks that models leave out ----------------------------------------------
+
+# Eager code hides nothing where it gets no mask. The masks of "sdpa" are None as well
+# where a causal mask is all that is needed, and the attention module then has to know
+# that it is causal. Not every module does, as transformers asks that of models with
+# `_supports_sdpa` only. Here a model leaves causal masks out if all its modules know.
+
+#: True for each class of configurations whose models leave out causal masks.
+_LEAVES_OUT: dict[type, bool] = {}
+
+
+def _look_for_causal(
+    model: PreTrainedModel, modules: Iterable[torch.nn.Module]
+) -> None:
+    """Decide for a model by `modules`, those in it that ask for attention."""
+    models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+    wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
+    said = {getattr(module, "is_causal", None) for module in modules}
+    kind = type(model.config)
+    # other models of that class keep their masks, if one has to
+    _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted
+
+
+def visible_pairs(
+    *, config: Any = None, allow_is_causal_skip: bool = True, **keywords: Any
+) -> torch.Tensor | None:
+    """Return the mask of a model, of bool, or None where attention needs none."""
+    leaves_out = _LEAVES_OUT.get(type(config), False)
+    mask: torch.Tensor | None = sdpa_mask(
+        allow_is_causal_skip=allow_is_causal_skip and leaves_out, **keywords
+    )
+    return mask
+
+
+def _is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
+    """Return True where attention of a module is causal if it gets no mask."""
+    config: Any = getattr(module, "config", None)
+    if _LEAVES_OUT.get(type(config)) is False:
+        return False
+    said = getattr(module, "is_causal", None)
+    if said is None:
+        said = getattr(config, "is_decoder", False)
+        if said and queries not in (1, keys):
+            raise ValueError(
+                f"attention_mask: got None with {queries} queries and {keys} keys for "
+                f"a {type(module).__name__} without is_causal; expected a mask, as "
+                "nothing says whether its decoder attends to itself or to an encoder"
+            )
+    return bool(said)
+
+
+# ---- attention that never asks the registry ------------------------------------------
+
+#: Words in the source of a class that asks the registry.
+_ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
+
+
+def _look_at_models(name: str) -> None:
+    """Let models be looked at when they are made, and when they change attention.
+
+    transformers takes any registered name for any model, and makes masks for that name,
+    which eager code cannot read. It has no place to look at a model's modules, so the
+    two methods after which they are known are wrapped, once.
+    """
+    for method in ("post_init", "set_attn_implementation"):
+        original = getattr(PreTrainedModel, method)
+        if not hasattr(original, "relpos_looks"):
+            setattr(PreTrainedModel, method, _looking(original, name))
+
+
+def _looking(method: Any, name: str) -> Any:
+    @functools.wraps(method)
+    def looks(self: Any, *args: Any, **keywords: Any) -> Any:
+        result = method(self, *args, **keywords)
+        for model in self.modules():
+            if not isinstance(model, PreTrainedModel):
+                continue
+            if model.config._attn_implementation == name:
+                _leave_eager(model)
+                _look_for_causal(model, _asking_modules(model))
+        return result
+
+    looks.relpos_looks = True  # type: ignore[attr-defined]
+    return looks
+
+
+def _leave_eager(model: Any) -> None:
+    """Set a model back to eager if some of its modules never ask the registry."""
+    classes = sorted({type(module).__name__ for module in _eager_modules(model)})
+    if classes:
+        model.config._attn_implementation = "eager"
+        warnings.warn(
+            f"{type(model).__name__}: {', '.join(classes)} never asks for an "
+            "attn_implementation, so that the model stays eager; "
+            "relpos.torch.replace_attention(model) swaps it, if it knows it",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _eager_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the attention modules of a model that do not ask the registry.
+
+    Those of models inside it are left out.
+    """
+    for module in _own_modules(model):
+        inner = [part for part in module.modules() if part is not module]
+        kind: Any = type(module)
+        leaf = not any("Attention" in type(part).__name__ for part in inner)
+        if "Attention" in kind.__name__ and leaf and not _asks(kind):
+            yield module
+
+
+def _asking_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the modules that ask the registry, those of models inside it too."""
+    for module in model.modules():
+        kind: Any = type(module)
+        other = kind.__module__.startswith("torch.") or issubclass(
+            kind, PreTrainedModel
+        )
+        if not other and _asks(kind):
+            yield module
+
+
+def _own_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for child in model.children():
+        if not isinstance(child, PreTrainedModel):
+            yield child
+            yield from _own_modules(child)
+
+
+@functools.cache
+def _asks(kind: type) -> bool:
+    """Return True for a class that asks, or has such a base, or has no source."""
+    for base in kind.__mro__:
+        if base.__module__.startswith("relpos."):
+            return True
+        if base in (torch.nn.Module, object):
+            continue
+        try:
+            source = inspect.getsource(base)
+        except (OSError, TypeError):
+            return True
+        if any(word in source for word in _ASKS):
+            return True
+    return False

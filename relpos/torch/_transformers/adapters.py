@@ -1,0 +1,471 @@
+"""Attention modules of models, swapped for modules that call relpos with tables.
+
+A class here with `@_replaces` has the methods that differ from the model's own. The
+class that a module gets is made of both when it is first needed, under the model's
+name, so that only models that are there are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.nn.functional import softplus
+from transformers import PreTrainedModel
+
+from relpos.torch._transformers.registry import NAME, attend, register, wants_weights
+from relpos.torch.nn._positions import deberta_buckets, t5_buckets
+
+Adapter = TypeVar("Adapter", bound="type[Swapped]")
+
+#: Adapters, with the file of transformers, by the name of the class that each replaces.
+_ADAPTERS: dict[str, Any] = {}
+
+
+def _replaces(*names: str) -> Callable[[Adapter], Adapter]:
+    """Note an adapter for classes, each named with its family: "t5.T5Attention"."""
+
+    def note(adapter: Adapter) -> Adapter:
+        for name in names:
+            family, _, kind = name.partition(".")
+            _ADAPTERS[kind] = f"transformers.models.{family}.modeling_{family}", adapter
+        return adapter
+
+    return note
+
+
+def __getattr__(name: str) -> Any:
+    """Make the class that replaces one of transformers; pickles ask for it by name."""
+    if name not in _ADAPTERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home, adapter = _ADAPTERS[name]
+    original = getattr(import_module(home), name)
+    members = {"__module__": __name__, "__doc__": adapter.__doc__}
+    made = type(name, (adapter, original), members)
+    return globals().setdefault(name, made)
+
+
+def replace(model: torch.nn.Module) -> list[str]:
+    """Swap the classes of all modules that have an adapter, and return their names."""
+    register()
+    swaps = []
+    for name, module in model.named_modules():
+        kind = type(module)
+        home, adapter = _ADAPTERS.get(kind.__name__, (None, None))
+        if kind.__module__ == home and adapter.fits(module):
+            swaps.append((name, module, adapter))
+    if not swaps:
+        raise ValueError(
+            f"model: got a {type(model).__name__} without a module to replace; "
+            f"expected one of {', '.join(sorted(_ADAPTERS))}"
+        )
+    for _, module, _ in swaps:
+        name = type(module).__name__
+        module.__class__ = globals().get(name) or __getattr__(name)
+        module.prepare()
+    asking = {id(module) for _, module, adapter in swaps if adapter.asks}
+    for owner in _owners(model, asking):
+        owner.set_attn_implementation(NAME)
+    return [name for name, _, adapter in swaps if adapter.attends]
+
+
+def _owners(model: torch.nn.Module, asking: set[int]) -> list[Any]:
+    """Return the innermost models that have a module of `asking`, by id."""
+    owners: dict[int, Any] = {}
+
+    def walk(module: torch.nn.Module, owner: Any) -> None:
+        owner = module if isinstance(module, PreTrainedModel) else owner
+        if id(module) in asking and owner is not None:
+            owners[id(owner)] = owner
+        for child in module.children():
+            walk(child, owner)
+
+    walk(model, None)
+    return list(owners.values())
+
+
+def heads(x: torch.Tensor, count: int) -> torch.Tensor:
+    """Cut (..., L, H * D) into (..., H, L, D)."""
+    return x.unflatten(-1, (count, -1)).transpose(-3, -2)
+
+
+def joined(x: torch.Tensor) -> torch.Tensor:
+    """Put (..., H, L, D) together as (..., L, H * D)."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+class Swapped:
+    """A part of the class that replaces the model's own, with the same parameters."""
+
+    #: True where the modules around it have to ask the registry for relpos.
+    asks = False
+    #: True for attention, and False for a module that attention needs around it.
+    attends = True
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @staticmethod
+    def fits(module: Any) -> bool:
+        """Return True for a module with settings that the class is for."""
+        return True
+
+    def prepare(self) -> None:
+        """Keep what follows from the settings alone, before anything is traced."""
+
+
+class Asking(Swapped):
+    """One whose forward is the model's own, which asks the registry for attention."""
+
+    asks = True
+
+    def check_registry(self) -> None:
+        """Raise where another attention would read the table as a dense bias."""
+        name = self.config._attn_implementation
+        if name != NAME:
+            raise ValueError(
+                f"attn_implementation: got {name!r}; expected {NAME!r}, for which "
+                f"replace_attention has swapped {type(self).__name__}"
+            )
+
+
+# ---- text ----------------------------------------------------------------------------
+
+
+@_replaces("deberta_v2.DebertaV2Encoder")
+class _DebertaV2Encoder(Swapped):
+    """Makes neither the rows of all pairs nor a mask of all pairs."""
+
+    attends = False
+
+    def get_rel_pos(
+        self, hidden_states: Any, query_states: Any = None, relative_pos: Any = None
+    ) -> Any:
+        return relative_pos
+
+    def get_attention_mask(self, attention_mask: torch.Tensor) -> torch.Tensor:
+        if attention_mask.dim() <= 2:
+            return attention_mask[:, None, None, :].bool()
+        original: Any = super()
+        return original.get_attention_mask(attention_mask).bool()
+
+
+@_replaces("deberta_v2.DisentangledSelfAttention")
+class _DisentangledSelfAttention(Swapped):
+    """Attention by `rel_key` and `rel_query`, two tables of projected embeddings."""
+
+    def prepare(self) -> None:
+        if self.relative_attention:
+            bucketed = self.position_buckets > 0
+            farthest = self.max_relative_positions if bucketed else None
+            self.buckets = deberta_buckets(farthest, self.pos_ebd_size)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor,
+        output_attentions: bool = False,
+        query_states: torch.Tensor | None = None,
+        relative_pos: torch.Tensor | None = None,
+        rel_embeddings: torch.Tensor | None = None,
+    ) -> Any:
+        if query_states is None:
+            query_states = hidden_states
+        count = self.num_attention_heads
+        types = ("c2p" in self.pos_att_type) + ("p2c" in self.pos_att_type)
+        out, weights = attend(
+            heads(self.query_proj(query_states), count),
+            heads(self.key_proj(hidden_states), count),
+            heads(self.value_proj(hidden_states), count),
+            attention_mask.bool(),
+            dropout_p=self.dropout.p if self.training else 0.0,
+            scale=((1 + types) * self.attention_head_size) ** -0.5,
+            weighed=output_attentions,
+            **self._tables(rel_embeddings),
+            **self._rows(relative_pos),
+        )
+        return joined(out), weights
+
+    def _tables(self, rel_embeddings: torch.Tensor | None) -> dict[str, Any]:
+        """Return the embeddings as keys and queries of positions, (H, 2 span, D)."""
+        if not self.relative_attention:
+            return {}
+        rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
+        prefix = "" if self.share_att_key else "pos_"
+        tables = {}
+        for kind, table, layer in (
+            ("c2p", "rel_key", "key"),
+            ("p2c", "rel_query", "query"),
+        ):
+            if kind in self.pos_att_type:
+                project = getattr(self, f"{prefix}{layer}_proj")
+                tables[table] = heads(project(rows), self.num_attention_heads)
+        return tables
+
+    def _rows(self, relative_pos: torch.Tensor | None) -> dict[str, Any]:
+        """Return the row of each pair: by bucket, or by `relative_pos` of a caller."""
+        if not (self.relative_attention and self.pos_att_type):
+            return {}
+        if relative_pos is None:
+            return {"buckets": self.buckets}
+        span = self.pos_ebd_size
+        rows = (relative_pos.long() + span).clamp(0, 2 * span - 1)
+        return {"labels": rows[:, 0] if rows.dim() == 4 else rows}
+
+
+@_replaces("t5.T5Attention", "mt5.MT5Attention")
+class _T5Attention(Asking):
+    """Attention of T5 by `rel_bias` (H, num_buckets) and buckets.
+
+    The table goes from layer to layer instead of a dense bias.
+    """
+
+    def prepare(self) -> None:
+        self.buckets = t5_buckets(
+            self.relative_attention_num_buckets,
+            self.relative_attention_max_distance,
+            not self.is_decoder,
+        )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        key_value_states: torch.Tensor | None = None,
+        position_bias: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        **keywords: Any,
+    ) -> Any:
+        self.check_registry()
+        if position_bias is None and self.has_relative_attention_bias:
+            position_bias = self.relative_attention_bias.weight
+        if position_bias is None:  # across, where the model makes a bias of zeros
+            position_bias = hidden_states.new_empty(0)
+        offset = 0
+        if past_key_values is not None:
+            offset = int(past_key_values.get_seq_length(self.layer_idx))
+        original: Any = super()
+        return original.forward(
+            hidden_states,
+            mask=mask,
+            key_value_states=key_value_states,
+            position_bias=position_bias,
+            past_key_values=past_key_values,
+            query_offset=offset,
+            **keywords,
+        )
+
+    def position_terms(self, table: torch.Tensor) -> dict[str, Any]:
+        """Return the table (num_buckets, H) as arguments of attention, if not empty."""
+        if not table.numel():
+            return {}
+        return {"rel_bias": table.T, "buckets": self.buckets}
+
+
+@_replaces("inkling.InklingRelativeLogits")
+class _InklingRelativeLogits(Swapped):
+    """Returns the position query, which the temperature then multiplies."""
+
+    asks = True
+    attends = False
+
+    def forward(
+        self, relative_states: torch.Tensor, query_positions: Any, key_positions: Any
+    ) -> torch.Tensor:
+        return relative_states.transpose(1, 2)
+
+
+@_replaces("inkling.InklingAttention")
+class _InklingAttention(Asking):
+    """Inkling's attention by `position_query` and a table by distance."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        conv_mask: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        **keywords: Any,
+    ) -> Any:
+        self.check_registry()
+        offset = 0
+        if past_key_values is not None:
+            layer, queries = self.layer_idx, hidden_states.shape[1]
+            first_key = past_key_values.get_mask_sizes(queries, layer)[1]
+            offset = int(past_key_values.get_query_offset(layer) - first_key)
+        original: Any = super()
+        return original.forward(
+            hidden_states,
+            attention_mask,
+            conv_mask=conv_mask,
+            past_key_values=past_key_values,
+            query_offset=offset,
+            **keywords,
+        )
+
+    def position_terms(self, position_query: torch.Tensor) -> dict[str, Any]:
+        """Return the query (B, H, Lq, d_rel) with the curves by distance."""
+        curves = self.rel_logits_proj.proj
+        return {
+            "position_query": position_query,
+            "rel_key": curves.T.flip(0),
+            "min_relative_position": 1 - curves.shape[1],
+            "beyond": "zero",
+        }
+
+
+# ---- speech --------------------------------------------------------------------------
+
+
+@_replaces("gemma3n.Gemma3nAudioAttention")
+class _Gemma3nAudioAttention(Swapped):
+    """Attention by `rel_key`, one row a distance, in a window and under a cap."""
+
+    def forward(self, hidden_states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        count, past, future = (
+            self.num_heads,
+            self.max_past_horizon,
+            self.max_future_horizon,
+        )
+        query = heads(self.q_proj(hidden_states), count)
+        encoding = self.relative_position_embedding  # the farthest key behind first
+        distances = torch.arange(past, -future - 1, -1, device=query.device)
+        waves = encoding._get_timing_signal_1d_pos(distances[None], dtype=query.dtype)
+        out, _ = attend(
+            query * (self.q_scale * softplus(self.per_dim_scale)),
+            heads(self.k_proj(hidden_states), count),
+            heads(self.v_proj(hidden_states), count),
+            ~mask[:, None, None, :],
+            scale=1.0,
+            rel_key=heads(encoding.pos_proj(waves), count)[0],
+            min_relative_position=-past,
+            softcap=self.attention_logits_soft_cap,
+            window=(past, future),
+        )
+        return out.transpose(1, 2)
+
+
+@_replaces("gemma4.Gemma4AudioAttention")
+class _Gemma4AudioAttention(Swapped):
+    """Attention by `rel_key` under a cap; keys are scaled, their positions not."""
+
+    @staticmethod
+    def fits(module: Any) -> bool:
+        """Return True where a query sees itself; the model means all if it does not."""
+        return bool(module.max_past_horizon > 0)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+    ) -> Any:
+        if attention_mask is None:
+            raise ValueError(
+                "attention_mask: got None; expected the mask of blocks and their "
+                "context that Gemma4AudioModel makes"
+            )
+        count, past, future = (
+            self.num_heads,
+            self.max_past_horizon,
+            self.max_future_horizon,
+        )
+        query = heads(self.q_proj(hidden_states).float(), count)
+        rows = heads(self.relative_k_proj(position_embeddings), count)[0]
+        # a query's own key is never out of its window: it is hidden if it is padding
+        own = attention_mask.diagonal(past, dim1=-2, dim2=-1).flatten(-2)
+        out, _ = attend(
+            query * (self.q_scale * softplus(self.per_dim_scale)),
+            heads(self.k_proj(hidden_states).float(), count) * self.k_scale,
+            heads(self.v_proj(hidden_states).float(), count),
+            (own == 0)[..., None, : query.shape[-2]],
+            scale=1.0,
+            rel_key=rows.to(query.dtype),
+            min_relative_position=-past,
+            beyond="zero",
+            softcap=self.attention_logits_soft_cap,
+            window=(past - 1, max(future - 1, 0)),
+        )
+        return self.post(joined(out).to(hidden_states.dtype)), None
+
+
+@_replaces("wav2vec2_conformer.Wav2Vec2ConformerSelfAttention")
+class _Wav2Vec2ConformerSelfAttention(Swapped):
+    """Attention by `rel_key`, `pos_bias_u` and `pos_bias_v`: Transformer-XL's terms."""
+
+    asks = True
+
+    @staticmethod
+    def fits(module: Any) -> bool:
+        """Return True for relative encodings; others go through the registry."""
+        return bool(module.position_embeddings_type == "relative")
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        relative_position_embeddings: torch.Tensor | None = None,
+        **keywords: Any,
+    ) -> Any:
+        if relative_position_embeddings is None:
+            raise ValueError(
+                "relative_position_embeddings: got None; expected those of relative "
+                "positions, (1, 2 * L - 1, hidden_size)"
+            )
+        count = self.num_heads
+        out, weights = attend(
+            heads(self.linear_q(hidden_states), count),
+            heads(self.linear_k(hidden_states), count),
+            heads(self.linear_v(hidden_states), count),
+            attention_mask,
+            dropout_p=self.dropout.p if self.training else 0.0,
+            scale=self.scaling,
+            rel_key=heads(self.linear_pos(relative_position_embeddings), count)[0],
+            pos_bias_u=self.pos_bias_u,
+            pos_bias_v=self.pos_bias_v,
+            weighed=wants_weights(keywords),
+        )
+        return self.linear_out(joined(out)), weights
+
+
+@_replaces("wavlm.WavLMAttention")
+class _WavLMAttention(Swapped):
+    """Attention by a `position_query` of one column, the gate, and its table.
+
+    The table by bucket goes from layer to layer.
+    """
+
+    def prepare(self) -> None:
+        self.buckets = t5_buckets(self.num_buckets, self.max_distance, True)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_bias: torch.Tensor | None = None,
+        index: int = 0,
+        output_attentions: bool = False,
+        **keywords: Any,
+    ) -> Any:
+        table = self.rel_attn_embed.weight if position_bias is None else position_bias
+        count = self.num_heads
+        visible = None if attention_mask is None else attention_mask.eq(1)
+        gates = self.gru_rel_pos_linear(heads(hidden_states, count))
+        a, b = torch.sigmoid(gates.unflatten(-1, (2, 4)).sum(-1)).split(1, dim=-1)
+        out, weights = attend(
+            heads(self.q_proj(hidden_states), count),
+            heads(self.k_proj(hidden_states), count),
+            heads(self.v_proj(hidden_states), count),
+            None if visible is None else visible[:, None, None, :],
+            dropout_p=self.dropout if self.training else 0.0,
+            rel_key=table.T[..., None],
+            position_query=a * (b * self.gru_rel_pos_const - 1.0) + 2.0,
+            buckets=self.buckets,
+            weighed=output_attentions,
+        )
+        if weights is not None:  # the model has their mean for every head
+            weights = weights.mean(1, keepdim=True).expand_as(weights)
+        return self.out_proj(joined(out)), weights, table
