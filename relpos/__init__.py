@@ -104,25 +104,30 @@ from relpos._attention.typed import (
     shaw_attention as shaw_attention,
     transformer_xl_attention as transformer_xl_attention,
 )
-from relpos._biases.alibi import (
-    alibi_bias as alibi_bias,
-    alibi_bias_backward as alibi_bias_backward,
-    alibi_slopes as alibi_slopes,
-)
-from relpos._biases.deberta import (
+from relpos._biases.buckets import (
     deberta_bucket as deberta_bucket,
-)
-from relpos._biases.kerple import (
-    KerpleGradients as KerpleGradients,
-    kerple_bias as kerple_bias,
-    kerple_bias_backward as kerple_bias_backward,
-)
-from relpos._biases.t5 import (
     t5_bias as t5_bias,
     t5_bias_backward as t5_bias_backward,
     t5_bucket as t5_bucket,
 )
+from relpos._biases.by_offset import (
+    KerpleGradients as KerpleGradients,
+    alibi_bias as alibi_bias,
+    alibi_bias_backward as alibi_bias_backward,
+    alibi_slopes as alibi_slopes,
+    kerple_bias as kerple_bias,
+    kerple_bias_backward as kerple_bias_backward,
+)
 from relpos._catalogue.names import suggestion as _suggestion, table as _table
+from relpos._encodings.absolute import (
+    index_encoding as index_encoding,
+    learned as learned,
+    learned_backward as learned_backward,
+    normalized_index_encoding as normalized_index_encoding,
+    random_encoding as random_encoding,
+    sinusoidal as sinusoidal,
+    sinusoidal_shift_matrix as sinusoidal_shift_matrix,
+)
 from relpos._encodings.audit import (
     EncodingAudit as EncodingAudit,
     audit_encoding as audit_encoding,
@@ -132,23 +137,13 @@ from relpos._encodings.conv import (
     conv_encoding as conv_encoding,
     conv_encoding_backward as conv_encoding_backward,
 )
-from relpos._encodings.learned import (
-    learned as learned,
-    learned_backward as learned_backward,
-)
-from relpos._encodings.naive import (
-    index_encoding as index_encoding,
-    normalized_index_encoding as normalized_index_encoding,
-    random_encoding as random_encoding,
-)
 from relpos._encodings.rotary import (
     RotaryGradients as RotaryGradients,
     apply_rotary as apply_rotary,
     apply_rotary_backward as apply_rotary_backward,
-)
-from relpos._encodings.rotary_axes import (
     axial_angles as axial_angles,
     mrope_angles as mrope_angles,
+    xpos_magnitude as xpos_magnitude,
 )
 from relpos._encodings.rotary_config import (
     RotaryParameters as RotaryParameters,
@@ -157,13 +152,6 @@ from relpos._encodings.rotary_config import (
 from relpos._encodings.rotary_scaling import (
     rotary_frequencies as rotary_frequencies,
     rotary_magnitude as rotary_magnitude,
-)
-from relpos._encodings.sinusoidal import (
-    sinusoidal as sinusoidal,
-    sinusoidal_shift_matrix as sinusoidal_shift_matrix,
-)
-from relpos._encodings.xpos import (
-    xpos_magnitude as xpos_magnitude,
 )
 from relpos._names import publish as _publish
 

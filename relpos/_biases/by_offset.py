@@ -1,29 +1,48 @@
-"""What the biases of one value per head and relative position share.
+r"""ALiBi and KERPLE: biases of one value per head and relative position.
+
+.. math::
+
+    b_{h, r} = -m_h |r| \quad \text{(ALiBi)}, \qquad
+    b_{h, r} = -r_{1, h} \log(1 + r_{2, h} |r|) \;\text{or}\; -r_{1, h} |r|^{r_{2, h}}
+    \quad \text{(KERPLE)}
 
 Such a bias has 2 length - 1 columns, relative positions -(length - 1) to length - 1,
-the default place of a `rel_bias`. It serves a call of `attention` whole where
+the default of a `rel_bias`. It serves a call of `attention` whole where
 length >= max(Lq + query_offset, Lk - query_offset).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    as_choice,
+    as_float_dtype,
     as_floating,
     as_int,
+    as_real,
     at_least_ndim,
+    check_bytes,
     check_memory,
+    common_dtype,
     native,
+    quiet,
+    reject_foreign,
     rounded,
     stored,
 )
+from relpos._text import in_short
+from relpos._twins import twin
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
 
 _DOUBLE = np.dtype(np.float64)
+_KINDS = ("log", "power")
 
 
 def offsets(length: object, *rows: int, dtype: np.dtype[Any] = _DOUBLE) -> Array:
@@ -45,7 +64,7 @@ def as_parameter(name: str, value: object) -> Array:
 
 
 def exact(parameter: Array) -> Array:
-    """Return what `as_parameter` returned as float64, with an axis for the offsets."""
+    """Return a parameter as float64, with an axis for the offsets."""
     return native(parameter, _DOUBLE)[..., None]
 
 
@@ -66,3 +85,310 @@ def as_grad_bias(value: object) -> tuple[Array, Array]:
 def sum_offsets(terms: Array, dtype: np.dtype[np.generic]) -> Array:
     """Sum terms of float64 over the relative positions and round once."""
     return rounded(np.asarray(terms.sum(axis=-1)), dtype)
+
+
+@quiet
+def alibi_slopes(
+    num_heads: int, *, max_exponent: float = 8.0, dtype: DTypeLike = np.float32
+) -> Array:
+    r"""Slopes of ALiBi for any number of heads.
+
+    .. math:: m_k = 2^{-max\_exponent \; k / n}, \quad k = 1..n
+
+    with n the largest power of two that is at most `num_heads`. The other heads take
+    every second slope of the series of 2n, from its first on.
+
+    Parameters
+    ----------
+    num_heads : int
+        H, at least 1.
+    max_exponent : float, default 8
+        Positive; the smallest slope is ``2 ** -max_exponent``.
+    dtype : {float32, float64}
+        Of the result.
+
+    Returns
+    -------
+    ndarray, (H,)
+        All positive, the first of them the steepest.
+
+    Raises
+    ------
+    ValueError
+        If `num_heads` is less than 1, or `max_exponent` not positive.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases
+       Enables Input Length Extrapolation", 2021, arXiv:2108.12409, section 3.
+
+    Examples
+    --------
+    Two heads, and a third one from the series of four:
+
+    >>> import relpos
+    >>> relpos.alibi_slopes(3)
+    array([0.0625    , 0.00390625, 0.25      ], dtype=float32)
+    """
+    heads = as_int("num_heads", num_heads, 1, POSITION_LIMIT)
+    largest = as_real("max_exponent", max_exponent)
+    if largest <= 0:
+        raise ValueError(f"max_exponent: got {largest}; expected a positive number")
+    wanted = as_float_dtype(dtype)
+    check_bytes("num_heads", (heads,), np.dtype(np.float64))
+    count = 1 << (heads.bit_length() - 1)
+    steps = np.arange(1, heads + 1, dtype=np.float64)
+    steps[count:] -= count + 0.5  # 1/2, 3/2, ...: of the series of 2 count
+    return rounded(np.exp2(-largest / count * steps), wanted)
+
+
+@quiet
+def alibi_bias(
+    num_heads_or_slopes: int | ArrayLike, length: int, *, dtype: DTypeLike | None = None
+) -> Array:
+    r"""Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
+
+    .. math:: b_{h, r} = -m_h |r|, \quad r = -(length - 1) .. length - 1
+
+    With a causal mask, the half for the past is that of the paper.
+
+    Parameters
+    ----------
+    num_heads_or_slopes : int, or array_like of float, (..., H)
+        A number of heads stands for ``alibi_slopes(num_heads)``. Slopes may be learned:
+        a negative one makes a head prefer what is far away.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    dtype : {float32, float64}, optional
+        Of the result; default that of the slopes, float32 for a number of heads.
+
+    Returns
+    -------
+    ndarray, (..., H, 2 length - 1)
+        One row for each head, from the farthest key of the past on.
+
+    Raises
+    ------
+    ValueError
+        If `length` or the number of heads is less than 1, or a slope not finite.
+
+    Notes
+    -----
+    A shorter bias may be given to a longer call: with ``beyond="clip"`` the penalty
+    then stops growing, and ``beyond="raise"`` makes that an error.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> relpos.alibi_bias([0.5, 0.25], 3)
+    array([[-1.  , -0.5 ,  0.  , -0.5 , -1.  ],
+           [-0.5 , -0.25,  0.  , -0.25, -0.5 ]])
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 5, 4), np.float32)
+    >>> relpos.attention(q, k, v, rel_bias=relpos.alibi_bias(8, 5)).shape
+    (8, 5, 4)
+    """
+    wanted = None if dtype is None else as_float_dtype(dtype)
+    name, given = "num_heads_or_slopes", num_heads_or_slopes
+    reject_foreign(name, given)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        heads = as_int(name, given, 1, POSITION_LIMIT)
+        distance = np.abs(offsets(length, heads))
+        slopes = alibi_slopes(heads, dtype=wanted or np.float32)
+    else:
+        slopes = as_parameter(name, given)
+        distance = np.abs(offsets(length, *slopes.shape))
+    bias = exact(slopes) * -distance
+    return rounded(bias, wanted or slopes.dtype.newbyteorder("="))
+
+
+@quiet
+def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
+    r"""Gradient of the slopes of `alibi_bias`.
+
+    .. math:: \bar m_h = -\sum_r \bar b_{h, r} |r|
+
+    Parameters
+    ----------
+    grad_bias : array_like of float, (..., H, 2 length - 1)
+        For instance ``context.backward(grad_out).rel_bias``.
+
+    Returns
+    -------
+    ndarray, (..., H)
+        Summed in float64.
+
+    Raises
+    ------
+    ValueError
+        If it has an even number of columns.
+
+    References
+    ----------
+    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.alibi_bias_backward([[1.0, 0.0, 5.0, 2.0, 0.0]])
+    array([-4.])
+    """
+    grad, offset = as_grad_bias(grad_bias)
+    # forward: bias = slopes * -|r|
+    return sum_offsets(
+        grad.astype(np.float64) * -np.abs(offset), grad.dtype.newbyteorder("=")
+    )
+
+
+@in_short
+class KerpleGradients(NamedTuple):
+    """Gradients of the two arguments of `kerple_bias`.
+
+    Attributes
+    ----------
+    r1, r2 : ndarray, (..., H)
+        In the common dtype of the two arguments.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> r1, r2 = relpos.kerple_bias_backward([[1.0, 0.0, 1.0]], [1.0], [1.0])
+    >>> r1.round(2), r2
+    (array([-1.39]), array([-1.]))
+    """
+
+    r1: Array
+    r2: Array
+
+
+def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str]:
+    first, second = as_parameter("r1", r1), as_parameter("r2", r2)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"r2: got shape {second.shape}; expected {first.shape}, that of r1"
+        )
+    chosen = as_choice("kind", kind, _KINDS)
+    kept = stored(second)
+    wrong = kept[kept < 0 if chosen == "log" else kept <= 0]
+    if wrong.size:
+        wanted = "0 or more" if chosen == "log" else "more than 0"
+        raise ValueError(f"r2: got {wrong[0]} for kind={chosen!r}; expected {wanted}")
+    return first, second, chosen
+
+
+@quiet
+def kerple_bias(
+    r1: ArrayLike, r2: ArrayLike, length: int, *, kind: str = "log"
+) -> Array:
+    r"""Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
+
+    .. math::
+
+        b_{h, r} = -r_{1, h} \log(1 + r_{2, h} |r|) \;\text{ ("log")}, \quad
+        -r_{1, h} |r|^{r_{2, h}} \;\text{ ("power")}
+
+    Parameters
+    ----------
+    r1 : array_like of float, (..., H)
+        Positive in the paper; a negative one makes a head prefer what is far away.
+    r2 : array_like of float, shape of `r1`
+        At least 0 for "log", more than 0 for "power", where the paper has at most 2.
+    length : int
+        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    kind : {"log", "power"}
+
+    Returns
+    -------
+    ndarray, (..., H, 2 length - 1)
+        One row for each head, from the farthest key of the past on.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, `length` is less than 1, or `r2` is out of its range.
+
+    References
+    ----------
+    .. [1] Chi, Fan, Ramadge, Rudnicky, "KERPLE: Kernelized Relative Positional
+       Embedding for Length Extrapolation", 2022, arXiv:2205.09921, section 4.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> relpos.kerple_bias([2.0], [1.0], 3).round(2)
+    array([[-2.2 , -1.39,  0.  , -1.39, -2.2 ]])
+    >>> relpos.kerple_bias([1.0], [0.5], 3, kind="power").round(2)
+    array([[-1.41, -1.  ,  0.  , -1.  , -1.41]])
+    """
+    first, second, chosen = _parameters(r1, r2, kind)
+    distance = np.abs(offsets(length, *first.shape)).astype(np.float64)
+    fall = exact(first) * _shape_of(distance, exact(second), chosen)
+    dtype = common_dtype(first, second).newbyteorder("=")
+    return rounded(0.0 - fall, dtype)  # -fall would have a -0.0
+
+
+def _shape_of(distance: Array, r2: Array, kind: str) -> Array:
+    """Return the factor of r1; too large a power is infinite."""
+    result: Array = np.log1p(r2 * distance) if kind == "log" else np.power(distance, r2)
+    return result
+
+
+@twin(kerple_bias)
+@quiet
+def kerple_bias_backward(
+    grad_bias: ArrayLike, r1: ArrayLike, r2: ArrayLike, *, kind: str = "log"
+) -> KerpleGradients:
+    r"""Gradients of the arguments of `kerple_bias`.
+
+    .. math::
+
+        \bar r_1 &= -\sum_r \bar b_r \log(1 + r_2 |r|), \quad
+        \bar r_2 = -\sum_r \bar b_r \frac{r_1 |r|}{1 + r_2 |r|} \;\text{ ("log")} \\
+        \bar r_1 &= -\sum_r \bar b_r |r|^{r_2}, \quad
+        \bar r_2 = -\sum_r \bar b_r \, r_1 |r|^{r_2} \log|r| \;\text{ ("power")}
+
+    Parameters
+    ----------
+    grad_bias : array_like of float, (..., H, 2 length - 1)
+        For instance ``context.backward(grad_out).rel_bias``. An odd number of columns.
+    r1, r2, kind : as in `kerple_bias`
+        What the forward was given.
+
+    Returns
+    -------
+    KerpleGradients
+        The named tuple ``(r1, r2)``, each (..., H), summed in float64.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> grads = relpos.kerple_bias_backward(
+    ...     [[1.0, 0.0, 1.0]], [1.0], [1.0], kind="power"
+    ... )
+    >>> grads.r1, grads.r2
+    (array([-2.]), array([0.]))
+    """
+    grad, offset = as_grad_bias(grad_bias)
+    first, second, chosen = _parameters(r1, r2, kind)
+    if grad.shape[:-1] != first.shape:
+        raise ValueError(
+            f"grad_bias: shape {grad.shape} does not match r1 of shape {first.shape}; "
+            f"expected {(*first.shape, '2 * length - 1')}"
+        )
+    dtype = common_dtype(first, second).newbyteorder("=")
+    grad = grad.astype(np.float64)
+    a, b = exact(first), exact(second)
+    distance = np.abs(offset).astype(np.float64)
+    # forward: bias = -r1 * shape(|r|, r2)
+    shape = _shape_of(distance, b, chosen)
+    if chosen == "log":
+        slope = distance / (1 + b * distance)
+    else:
+        slope = shape * np.log(np.maximum(distance, 1))  # 0 at distance 0 and 1
+    return KerpleGradients(
+        sum_offsets(-grad * shape, dtype), sum_offsets(-grad * a * slope, dtype)
+    )

@@ -1,19 +1,7 @@
-r"""Measures how far an encoding of positions meets the five requirements on one.
+r"""Measure how far an encoding of positions meets the five requirements on one.
 
-With P the (L, dim) encoding of length L, m the shortest and M the longest length, and
-|x| the Euclidean norm of x:
-
-    unique         min over n != n' of max_c |P[n, c] - P[n', c]| / largest value
-    consistent     max over lengths of |P_L - P_M[:L]| / largest value
-    order          share of pairs n < n' of odd positions that a linear readout, fitted
-                   to the even ones, puts in that order
-    extrapolation  share of the variance of |P_M[n + r] - P_M[n]|, n >= m, that the mean
-                   of |P_m[n + r] - P_m[n]| for each r foretells
-    small          the largest |P|
-    scalable       x where the CPU time grows like L ** x
-
-The first two are one requirement in two parts. Each is a plain measurement, to be read
-as one: an encoding can be learnable in ways that a linear readout does not see.
+`audit_encoding` has the formulas. The first two are one requirement in two parts. An
+encoding can be learnable in ways that a linear readout does not show.
 """
 
 from __future__ import annotations
@@ -57,7 +45,7 @@ _HEADER = ("", "met", "measured", "limit", "what")
 
 
 class Finding(NamedTuple):
-    """One measured number and the limit that it is held to.
+    """One measured number and the limit that it is compared with.
 
     Attributes
     ----------
@@ -66,7 +54,7 @@ class Finding(NamedTuple):
     relation : {">=", "<="}
     limit : float
     quantity : str
-        What was measured.
+        Name of the number.
     note : str
     """
 
@@ -78,23 +66,19 @@ class Finding(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether the number keeps to its limit; NaN never does."""
+        """Return True for a number within its limit, which NaN never is."""
         if self.relation == ">=":
             return self.value >= self.limit
         return self.value <= self.limit
 
 
 class EncodingAudit(NamedTuple):
-    """Findings of `audit_encoding`; shows itself as a table, a line for each.
+    """Findings of `audit_encoding`; its repr is a table, a line for each.
 
     Attributes
     ----------
     unique, consistent, order, extrapolation, small, scalable : Finding
         Each ``(value, relation, limit, quantity, note)``, with the property `met`.
-
-    See Also
-    --------
-    audit_encoding : Returns it, and has the formulas.
 
     Examples
     --------
@@ -164,8 +148,8 @@ def audit_encoding(
         that it does not serve raises IndexError or ValueError, and that is a finding.
     lengths : sequence of int
         At least two different ones, the longest at least twice the shortest, which is
-        at least 4. The shortest stands for what a model was trained on, the longest
-        for what it meets later.
+        at least 4. The shortest is the length that a model was trained on, the longest
+        one that it is used with.
     dim : int
         Columns.
 
@@ -174,13 +158,12 @@ def audit_encoding(
     EncodingAudit
         The named tuple ``(unique, consistent, order, extrapolation, small, scalable)``.
         Each is a `Finding`, ``(value, relation, limit, quantity, note)`` with the
-        property `met`: the measured number, the limit it is held to, what was measured.
+        property `met`: the measured number, its limit, and the name of the number.
 
     Raises
     ------
     TypeError
-        If `encode` is no callable or returns anything but a floating array, or
-        `lengths` or `dim` are no integers.
+        If `encode` returns anything but a floating array.
     ValueError
         If `lengths` are too small or too close, or `encode` returns another shape or
         values that are not finite.
@@ -189,14 +172,12 @@ def audit_encoding(
 
     See Also
     --------
-    sinusoidal, learned, index_encoding, random_encoding : Encodings to measure.
-    relpos.plot.encoding_map : Draws one.
-    relpos.plot.audit : Draws what was found.
+    relpos.plot.audit : Draws the findings.
 
     Notes
     -----
-    Time is O(L^2 dim) for the longest length L, which every pair of positions costs.
-    CPU time is measured, so that other programs matter little.
+    Time is O(L^2 dim) for the longest length L. CPU time is measured, so that other
+    programs matter little.
 
     References
     ----------
@@ -204,7 +185,7 @@ def audit_encoding(
 
     Examples
     --------
-    A random encoding does not say which position is near which:
+    A random encoding does not show which positions are near:
 
     >>> import relpos
     >>> audit = relpos.audit_encoding(

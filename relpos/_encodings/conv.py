@@ -1,7 +1,7 @@
 r"""Encodings of positions by a convolution of the tokens with their neighbours.
 
-A depthwise convolution over a grid of tokens with zeros around it, added to the tokens:
-a token near the edge sees the zeros, and so where it stands.
+A depthwise convolution over a grid of tokens with zeros around it is added to the
+tokens. Near the edge its sums have zeros, which tell the position.
 
     y_n = x_n + b + sum_t w_t * x_{n + t - k // 2}        (one axis; * by channel)
 """
@@ -29,6 +29,7 @@ from relpos._checks import (
 )
 from relpos._settings import kernels
 from relpos._text import in_short
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -45,10 +46,6 @@ class ConvGradients(NamedTuple):
     bias : ndarray, (E,), or None
         None where there was none.
 
-    See Also
-    --------
-    conv_encoding_backward : Returns it, and has the formula.
-
     Examples
     --------
     >>> import relpos
@@ -63,7 +60,7 @@ class ConvGradients(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A checked call: operands of the kernel as grids of two axes."""
+    """Hold a checked call: operands of the kernel as grids of two axes."""
 
     dtype: np.dtype[Any]
     cells: Array  # x: (..., h, w, E)
@@ -103,13 +100,13 @@ def conv_encoding(
     bias : array_like, (E,), optional
         Added to each channel of the convolution.
     mask : array_like of bool, broadcasts to (..., L), optional
-        True: a token. False: padding, which the convolution does not see (whatever it
-        holds) and which comes back as it came.
+        True: a token. False: padding, which the convolution takes for zeros and which
+        is returned unchanged.
     grid : (L,) or (int, int), optional
         Rows and columns, which multiply to L. None: a sequence.
     is_causal : bool, default False
-        Tokens before the own one only, on each axis: ``i - 1`` and ``j - 1`` take the
-        place of i // 2 and j // 2, so that no token sees a later one.
+        Take only tokens before the own one, on each axis: i // 2 and j // 2 become
+        ``i - 1`` and ``j - 1``.
 
     Returns
     -------
@@ -118,16 +115,11 @@ def conv_encoding(
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
         A shape does not fit, or `grid` does not multiply to L.
-    MemoryError
-        Out of memory.
 
     See Also
     --------
-    conv_encoding_backward : Its gradients.
     relpos.nn.ConvPositionEmbedding : The grouped form of wav2vec 2.0 as a layer.
 
     References
@@ -137,7 +129,7 @@ def conv_encoding(
 
     Examples
     --------
-    Equal tokens come out different at the edge, where zeros begin:
+    Equal tokens become different near the edge:
 
     >>> import numpy as np
     >>> import relpos
@@ -155,6 +147,7 @@ def conv_encoding(
     return rounded(y.reshape(given["x"].shape), common_dtype(*given.values()))
 
 
+@twin(conv_encoding)
 @quiet
 def conv_encoding_backward(
     grad_out: ArrayLike,
@@ -189,24 +182,6 @@ def conv_encoding_backward(
         Named tuple ``(x, weight, bias)``, each of its input's shape and dtype; bias is
         None where there was none. Neither depends on the number of threads.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong kind.
-    ValueError
-        A shape does not fit, or `grid` does not multiply to L.
-    MemoryError
-        Out of memory.
-
-    See Also
-    --------
-    conv_encoding : The forward.
-
-    References
-    ----------
-    .. [1] Chu et al., "Conditional Positional Encodings for Vision Transformers", 2021,
-       arXiv:2102.10882.
-
     Examples
     --------
     >>> import numpy as np
@@ -228,11 +203,11 @@ def conv_encoding_backward(
         )
     grad = rounded(grad, call.dtype).reshape(call.cells.shape)
     sizes = call.taps.shape[:2]
-    # the kernel turned round, and what stood before the own token now stands behind it
-    turned = tuple(size - 1 - pad for size, pad in zip(sizes, call.pads, strict=True))
+    # The gradient of x is a convolution by the kernel in reverse order.
+    pads = tuple(size - 1 - pad for size, pad in zip(sizes, call.pads, strict=True))
     flipped, none = call.taps[::-1, ::-1], np.zeros_like(call.bias)
     dx = kernels().conv_encoding(
-        grad, flipped, none, call.mask, *turned, dtype=call.dtype
+        grad, flipped, none, call.mask, *pads, dtype=call.dtype
     )
     batch = grad.shape[:-3]
     outs = (
@@ -308,7 +283,7 @@ def _grid(grid: object, length: int) -> tuple[int, ...]:
 
 
 def _kernel_shape(weight: Array, axes: int, channels: int) -> tuple[int, ...]:
-    """Taps per axis of the grid; the axis of length 1 that PyTorch has drops out."""
+    """Return the taps per axis of the grid, without PyTorch's axis of length 1."""
     shape = weight.shape
     if len(shape) == axes + 2 and shape[1] == 1:
         shape = (shape[0], *shape[2:])

@@ -1,7 +1,7 @@
 """The rotary encoding of a model, from its Hugging Face configuration.
 
-Configurations say the same in several spellings: `_of_layer` brings what they say of
-one type of layer to today's, a dict with ``rope_type`` and ``rope_theta``.
+Configurations have several spellings: `_of_layer` brings the values of one type of
+layer to the newest, a dict with ``rope_type`` and ``rope_theta``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from relpos._checks import Array, as_flag, as_int, kind_of, reject_foreign
-from relpos._encodings.rotary_scaling import rotary_frequencies, rotary_magnitude
-from relpos._encodings.rotary_settings import LENGTH, OPTIONAL, REQUIRED, share
-from relpos._encodings.sinusoidal import MAX_DIM
+from relpos._encodings.absolute import MAX_DIM
+from relpos._encodings.rotary_scaling import (
+    LENGTH,
+    OPTIONAL,
+    REQUIRED,
+    rotary_frequencies,
+    rotary_magnitude,
+    share,
+)
 from relpos._text import in_short
 
 Values = Mapping[str, Any]
@@ -24,12 +30,12 @@ _ROTARY = {
 }
 _HEADS = "num_attention_heads", "n_head", "n_heads", "encoder_num_attention_heads"
 _SCALINGS = ("default", "linear", *REQUIRED)
-#: What some models call them, and what that means.
+#: Names of scalings in some models, and their meaning.
 _OTHER_NAMES = {"su": "longrope", "mrope": "default"}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 #: Models whose scaling is of the layers of full attention alone.
 _SCALED_WHERE_FULL = {"olmo3"}
-#: Models whose pairs are neighbours, by ``model_type``: configurations rarely say it.
+#: Models with interleaved pairs, by ``model_type``: configurations rarely have a key.
 _INTERLEAVED = {
     *("axk1", "axk2", "bailing_hybrid", "blt_global_transformer", "blt_local_decoder"),
     *("blt_local_encoder", "blt_patcher", "codegen", "cohere", "cohere2"),
@@ -43,7 +49,7 @@ _INTERLEAVED = {
 
 @in_short
 class RotaryParameters(NamedTuple):
-    """What a model gives `apply_rotary`, under the names of its arguments.
+    """Arguments of `apply_rotary` that a model has, under their names there.
 
     Attributes
     ----------
@@ -51,10 +57,6 @@ class RotaryParameters(NamedTuple):
     magnitude : float
     rotary_dim : int
     interleaved : bool
-
-    See Also
-    --------
-    rotary_from_config : Returns it.
 
     Examples
     --------
@@ -71,7 +73,7 @@ class RotaryParameters(NamedTuple):
 
 
 def as_config(config: object) -> Values:
-    """The configuration as a mapping."""
+    """Return the configuration as a mapping."""
     reject_foreign("config", config)
     if hasattr(config, "to_dict"):
         config = config.to_dict()
@@ -86,27 +88,15 @@ def as_config(config: object) -> Values:
 
 
 def _as_values(config: object) -> Values:
-    """The configuration of the text as a mapping."""
+    """Return the configuration of the text as a mapping."""
     values = as_config(config)
     text = values.get("text_config")
     return values if text is None else _as_values(text)
 
 
 def _first(values: Values, *names: str) -> Any:
-    """The first of several spellings that says something."""
+    """Return the value of the first of several spellings that is present."""
     return next((values[name] for name in names if values.get(name) is not None), None)
-
-
-def _as_rope(config: Values) -> Values:
-    """What stands under ``rope_parameters``, once ``rope_scaling``."""
-    rope = _first(config, "rope_scaling", "rope_parameters")
-    if rope is None:
-        return {}
-    if not isinstance(rope, Mapping):
-        raise TypeError(
-            f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
-        )
-    return rope
 
 
 def _choose(layer_type: str | None, types: list[str]) -> str:
@@ -119,8 +109,13 @@ def _choose(layer_type: str | None, types: list[str]) -> str:
 
 
 def _of_layer(config: Values, layer_type: str | None) -> dict[str, Any]:
-    """``rope_parameters`` of one type of layer, with the base that it has."""
-    rope = _as_rope(config)
+    """Return ``rope_parameters`` of one type of layer, with its base."""
+    rope = _first(config, "rope_scaling", "rope_parameters")
+    rope = {} if rope is None else rope
+    if not isinstance(rope, Mapping):
+        raise TypeError(
+            f"config: its rope_parameters are {kind_of(rope)}; expected a dict"
+        )
     base = _first(config, "rope_theta", "global_rope_theta", "rotary_emb_base")
     nested = [name for name, values in rope.items() if isinstance(values, Mapping)]
     local = _first(config, "rope_local_base_freq", "local_rope_theta")
@@ -148,7 +143,7 @@ def _layer_types(config: Values) -> list[str]:
 
 
 def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
-    """Columns of a head where those of that type differ from the others'."""
+    """Return the columns of a head where those of that type differ."""
     types, layers = _layer_types(config), config.get("per_layer_config")
     if layer_type in types and isinstance(layers, Mapping):
         for number, values in layers.items():  # numbers as text, such as "05"
@@ -158,7 +153,7 @@ def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
 
 
 def _head_dim(config: Values, layer_type: str | None) -> int:
-    """Columns of a head of that type of layer."""
+    """Return the columns of a head of that type of layer."""
     own = _wide_head_dim(config, layer_type)
     if own is None:
         own = _first(config, "head_dim", "attention_head_dim", "kv_channels")
@@ -176,7 +171,7 @@ def _head_dim(config: Values, layer_type: str | None) -> int:
 
 
 def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
-    """How many columns are turned."""
+    """Return the number of columns that are rotated."""
     columns = config.get("qk_rope_head_dim")  # apart from the others of a head
     part = _first(values, "partial_rotary_factor")
     if part is None:
@@ -184,8 +179,9 @@ def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
         part = _first(config, "partial_rotary_factor", "rotary_pct")
     if columns is not None:
         return as_int("config: its rotary_dim", columns, 2, MAX_DIM)
-    part = 1.0 if part is None else share("config: its partial_rotary_factor", part)
-    return int(head_dim * part)
+    if part is None:
+        return head_dim
+    return int(head_dim * share("config: its partial_rotary_factor", part))
 
 
 def _kind_of_scaling(values: Values) -> str:
@@ -208,19 +204,17 @@ def _kind_of_scaling(values: Values) -> str:
 
 
 def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
-    """`scaling` of `rotary_frequencies`: what it reads, and no other keys."""
+    """Return `scaling` of `rotary_frequencies`, with the keys that it reads alone."""
     name = _kind_of_scaling(values)
     if name == "default":
         return None
     if name == "linear":
         return name, values.get("factor")
-    if (
-        name == "dynamic" and values.get("alpha") is not None
-    ):  # HunYuan's, of any length
+    if name == "dynamic" and values.get("alpha") is not None:  # HunYuan's
         return "ntk", values["alpha"]
     longest = _first(config, "max_position_embeddings", "n_positions")
     known = {"max_position_embeddings": longest, LENGTH: longest, "seq_len": seq_len}
-    if name == "dynamic":  # measures against what the model was made for
+    if name == "dynamic":  # its length is that of the configuration
         values = {"factor": values.get("factor")}
     given = {**known, **{key: x for key, x in values.items() if x is not None}}
     if name == "longrope":  # Phi-3.5-MoE's magnitudes, of either length
@@ -241,20 +235,20 @@ def rotary_from_config(
 
     .. math:: \omega_c = base^{-2c/rotary\_dim}, \quad c < rotary\_dim / 2
 
-    or what the scaling that it names makes of them (`rotary_frequencies`):
+    or these scaled as `rotary_frequencies` does for the scaling that it names:
 
     ``apply_rotary(query, **rotary_from_config(config)._asdict())``
 
     Parameters
     ----------
     config : dict or configuration of transformers
-        What config.json says, in today's spelling (``rope_parameters`` with
+        The content of config.json, in the newest spelling (``rope_parameters`` with
         ``rope_type`` and ``rope_theta``, one dict or one for each type of layer) or any
         older one (``rope_scaling`` with ``type``, ``rope_theta``, ``rotary_pct``,
         ``rotary_dim``, ``rope_local_base_freq``, ..). Of several parts the
         ``text_config`` counts.
     layer_type : str, optional
-        Which layers, where they differ: ``"full_attention"`` or
+        The type of layer, where they differ: ``"full_attention"`` or
         ``"sliding_attention"`` in Gemma 3 and 4, ModernBERT and others.
     seq_len : int, optional
         The length of the sequence, for "dynamic" and "longrope", whose frequencies
@@ -264,31 +258,27 @@ def rotary_from_config(
     -------
     RotaryParameters
         The named tuple (inv_freq, magnitude, rotary_dim, interleaved). `interleaved` is
-        told by ``rope_interleave`` or, as configurations rarely say it, by
-        ``model_type``. Where the columns to be turned stand apart
+        that of ``rope_interleave`` or, as configurations rarely have it, of
+        ``model_type``. Where rotated columns are apart from the others
         (``qk_rope_head_dim``), `rotary_dim` is their number.
 
     Raises
     ------
-    TypeError
-        If an argument, or something in `config`, is of the wrong kind.
     ValueError
-        If `config` says nothing of a rotary encoding, names an unknown ``rope_type`` or
-        lacks what it takes, or `layer_type` names none of layers that differ.
+        If `config` has no rotary encoding, names an unknown ``rope_type`` or lacks
+        values that it needs, or `layer_type` names none of layers that differ.
 
     See Also
     --------
-    apply_rotary : Takes the result as keywords.
-    rotary_frequencies, rotary_magnitude : The formulas of the scalings.
     mrope_angles : For models whose ``rope_parameters`` have an ``mrope_section``.
 
     Notes
     -----
-    As transformers reads it: "dynamic" measures `seq_len` against
-    ``max_position_embeddings``; "yarn", "llama3" and "longrope" against
-    ``original_max_position_embeddings``, which may stand outside the dict. Keys that no
-    formula reads are passed over. Interleaved models of transformers that sort columns
-    first have theirs in another order, which queries and keys share.
+    As in transformers, "dynamic" compares `seq_len` with ``max_position_embeddings``;
+    "yarn", "llama3" and "longrope" with ``original_max_position_embeddings``, which may
+    be outside the dict. Keys that no formula reads are ignored. Interleaved models of
+    transformers that sort columns first have theirs in another order, which queries and
+    keys share.
 
     References
     ----------
@@ -329,7 +319,7 @@ def rotary_from_config(
     values = _of_layer(given, layer_type)
     scaling = _scaling(given, values, length)
     columns = _head_dim(given, layer_type)
-    if scaling is None or scaling[0] != "proportional":  # that one turns whole heads
+    if scaling is None or scaling[0] != "proportional":  # which rotates whole heads
         columns = _rotary_dim(given, values, columns)
     try:
         inv_freq = rotary_frequencies(

@@ -1,4 +1,4 @@
-"""Frequencies and magnitudes for `apply_rotary`: what models change to reach further.
+"""Frequencies and magnitudes for `apply_rotary`, and scalings for longer sequences.
 
 With ω_c = base^(-2c/dim) and h = dim/2, c < h:
 
@@ -6,39 +6,151 @@ With ω_c = base^(-2c/dim) and h = dim/2, c < h:
     ntk       ω_c with base · s^(dim/(dim-2))
     dynamic   ntk with s·n/n₀ - (s - 1), n the length, n₀ the original one, n ≥ n₀
     yarn      ω_c (1 - r_c) + (ω_c / s) r_c,  r_c a ramp from 0 to 1 between the pairs
-              that turn beta_fast and beta_slow times within n₀
-    llama3    the same, the ramp being linear in the number of turns, from high to low
+              that make beta_fast and beta_slow rotations within n₀
+    llama3    the same, the ramp being linear in the number of rotations
     longrope  ω_c / f_c,  f one list of factors up to n₀ and another past it
     proportional  ω_c / s for c < f·h, 0 for the others      (Gemma 4's full attention)
+
+A scaling is a name and its values, with the keys of Hugging Face's ``rope_scaling``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from relpos._checks import Array, quiet
-from relpos._encodings.rotary_settings import (
-    LENGTH,
-    Settings,
-    as_settings,
-    even_dim,
-    positive,
-    stretch,
+from relpos._checks import (
+    Array,
+    as_array,
+    as_choice,
+    as_flag,
+    as_int,
+    as_real,
+    kind_of,
+    quiet,
 )
-from relpos._encodings.sinusoidal import frequency_parts
+from relpos._encodings.absolute import MAX_DIM, frequency_parts
+
+Settings = dict[str, Any]
+
+LENGTH = "original_max_position_embeddings"
+#: Keys that a dict must and may have, without those of its name.
+REQUIRED = {
+    "dynamic": ("factor", LENGTH),
+    "yarn": (LENGTH,),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", LENGTH),
+    "longrope": ("short_factor", "long_factor", LENGTH),
+    "proportional": (),
+}
+OPTIONAL = {
+    "dynamic": ("seq_len",),
+    "yarn": (
+        "factor",
+        "max_position_embeddings",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+    ),
+    "llama3": (),
+    "longrope": ("factor", "max_position_embeddings", "attention_factor", "seq_len"),
+    "proportional": ("factor", "partial_rotary_factor"),
+}
+_NUMBERS = ("linear", "ntk")  # scalings that are a factor alone
+
+
+def even_dim(dim: object, low: int = 2) -> int:
+    """Return `dim`, an even number of at least `low`."""
+    columns = as_int("dim", dim, low, MAX_DIM)
+    if columns % 2:
+        raise ValueError(f"dim: got {columns}; expected an even number, of pairs")
+    return columns
+
+
+def positive(name: str, value: object) -> float:
+    number = as_real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name}: got {number}; expected a positive number")
+    return number
+
+
+def share(name: str, value: object) -> float:
+    number = as_real(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name}: got {number}; expected a number from 0 to 1")
+    return number
+
+
+def as_settings(scaling: object) -> tuple[str, Settings]:
+    """Return name and values of `scaling`, all keys known and none missing."""
+    if not isinstance(scaling, (tuple, list)) or len(scaling) != 2:
+        raise TypeError(
+            f"scaling: got {kind_of(scaling)}; expected None or a pair of a name and "
+            'its values, as in ("linear", 2.0)'
+        )
+    name = as_choice("scaling", scaling[0], (*_NUMBERS, *REQUIRED))
+    if name in _NUMBERS:
+        return name, {"factor": positive(f"scaling: factor of {name}", scaling[1])}
+    if not isinstance(scaling[1], Mapping):
+        raise TypeError(
+            f"scaling: got {kind_of(scaling[1])} with {name!r}; expected a dict with "
+            f"{', '.join(map(repr, REQUIRED[name] or OPTIONAL[name]))}"
+        )
+    values = {key: value for key, value in scaling[1].items() if value is not None}
+    for label in ("rope_type", "type"):
+        if values.pop(label, name) != name:
+            raise ValueError(
+                f"scaling: its {label} is {scaling[1][label]!r}; expected {name!r}"
+            )
+    known = REQUIRED[name] + OPTIONAL[name]
+    for key in values:
+        if key not in known:
+            raise ValueError(
+                f"scaling: {name!r} has no key {key!r}; expected some of "
+                f"{', '.join(map(repr, known))}"
+            )
+    for key in REQUIRED[name]:
+        if key not in values:
+            raise ValueError(f"scaling: got no {key!r}; {name!r} needs it")
+    return name, {key: _value(key, value) for key, value in values.items()}
+
+
+def _value(key: str, value: object) -> Any:
+    """Check one entry of the dict."""
+    name = f"scaling: {key}"
+    if key == "truncate":
+        return as_flag(name, value)
+    if key in ("mscale", "mscale_all_dim"):
+        return as_real(name, value)
+    if key == "partial_rotary_factor":
+        return share(name, value)
+    if key not in ("short_factor", "long_factor"):
+        return positive(name, value)
+    factors = as_array(name, value)
+    if factors.dtype.kind not in "iuf" or not (factors > 0).all():
+        raise ValueError(f"{name}: expected positive numbers")
+    return factors.astype(np.float64)
+
+
+def _factor(name: str, settings: Settings) -> float:
+    """Return the new length of sequences over the original one."""
+    if "factor" in settings:
+        return float(settings["factor"])
+    if "max_position_embeddings" not in settings:
+        raise ValueError(
+            f"scaling: got neither 'factor' nor 'max_position_embeddings'; {name!r} "
+            "needs one of them here"
+        )
+    return float(settings["max_position_embeddings"] / settings[LENGTH])
 
 
 def _frequencies(dim: int, base: float) -> Array:
     return frequency_parts(dim, base, None, dim // 2)[0].copy()
-
-
-def _linear(dim: int, base: float, settings: Settings) -> Array:
-    result: Array = _frequencies(dim, base) / settings["factor"]
-    return result
 
 
 def _ntk(dim: int, base: float, settings: Settings) -> Array:
@@ -59,13 +171,13 @@ def _yarn(dim: int, base: float, settings: Settings) -> Array:
     if base <= 1:
         raise ValueError(f"base: got {base}; expected more than 1 with 'yarn'")
 
-    def pair_that_turns(times: float) -> float:
-        """c with times · 2π / ω_c = the original length."""
-        turns = settings[LENGTH] / (times * 2 * math.pi)
-        return dim * math.log(turns) / (2 * math.log(base))
+    def pair_of(rotations: float) -> float:
+        """Return c with rotations · 2π / ω_c = the original length."""
+        radians = settings[LENGTH] / (rotations * 2 * math.pi)
+        return dim * math.log(radians) / (2 * math.log(base))
 
-    low = pair_that_turns(settings.get("beta_fast", 32))
-    high = pair_that_turns(settings.get("beta_slow", 1))
+    low = pair_of(settings.get("beta_fast", 32))
+    high = pair_of(settings.get("beta_slow", 1))
     if settings.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dim - 1)
@@ -73,7 +185,7 @@ def _yarn(dim: int, base: float, settings: Settings) -> Array:
         high += 0.001  # a step
     ramp = np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
     frequencies = _frequencies(dim, base)
-    slow = frequencies / stretch("yarn", settings)
+    slow = frequencies / _factor("yarn", settings)
     result: Array = frequencies * (1 - ramp) + slow * ramp
     return result
 
@@ -86,10 +198,10 @@ def _llama3(dim: int, base: float, settings: Settings) -> Array:
             "second to be larger"
         )
     frequencies = _frequencies(dim, base)
-    turns = settings[LENGTH] * frequencies / (2 * math.pi)
-    share = np.clip((turns - low) / (high - low), 0, 1)
+    rotations = settings[LENGTH] * frequencies / (2 * math.pi)
+    kept = np.clip((rotations - low) / (high - low), 0, 1)
     slow = frequencies / settings["factor"]
-    result: Array = frequencies * share + slow * (1 - share)
+    result: Array = frequencies * kept + slow * (1 - kept)
     return result
 
 
@@ -111,8 +223,8 @@ def _proportional(dim: int, base: float, settings: Settings) -> Array:
     return frequencies
 
 
-_SCALINGS = {
-    "linear": _linear,
+_SCALINGS: dict[str, Callable[[int, float, Settings], Array]] = {
+    "linear": lambda dim, base, settings: _frequencies(dim, base) / settings["factor"],
     "ntk": _ntk,
     "dynamic": _dynamic,
     "yarn": _yarn,
@@ -122,6 +234,10 @@ _SCALINGS = {
 }
 
 
+def _yarn_growth(factor: float, weight: float = 1.0) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1
+
+
 @quiet
 def rotary_frequencies(
     dim: int,
@@ -129,7 +245,7 @@ def rotary_frequencies(
     base: float = 10000.0,
     scaling: tuple[str, float | Mapping[str, Any]] | None = None,
 ) -> Array:
-    r"""Frequencies of a rotary encoding, also stretched for longer sequences.
+    r"""Frequencies of a rotary encoding, also scaled for longer sequences.
 
     .. math:: \omega_c = base^{-2c/dim}, \quad c < dim / 2
 
@@ -143,7 +259,7 @@ def rotary_frequencies(
         Wavelengths run from 2 pi to about 2 pi base positions.
     scaling : (str, float) or (str, dict), optional
         A name and its values; dicts have the keys of Hugging Face's ``rope_scaling``
-        and may say their own name as ``rope_type``. n₀ is
+        and may have their own name as ``rope_type``. n₀ is
         ``original_max_position_embeddings``.
 
         - ``("linear", s)``: positions are interpolated, ω / s [1]_.
@@ -151,19 +267,19 @@ def rotary_frequencies(
           frequency is divided by s and the highest stays.
         - ``("dynamic", {"factor", n₀, "seq_len"})``: "ntk" by s·n/n₀ - (s - 1), where n
           is the larger of ``seq_len`` and n₀.
-        - ``("yarn", {"factor", n₀, ..})``: pairs that turn more than ``beta_fast`` (32)
-          times within n₀ keep their frequency, those that turn less than ``beta_slow``
-          (1) times are divided by the factor, with a ramp over the pairs between [2]_,
-          which begins and ends at whole pairs unless ``truncate`` is False.
+        - ``("yarn", {"factor", n₀, ..})``: pairs with more than ``beta_fast`` (32)
+          rotations within n₀ keep their frequency, those with less than ``beta_slow``
+          (1) are divided by the factor, with a ramp over the pairs between [2]_, which
+          begins and ends at whole pairs unless ``truncate`` is False.
         - ``("llama3", {"factor", "low_freq_factor", "high_freq_factor", n₀})``: the
-          same between ``low_freq_factor`` and ``high_freq_factor`` turns, with a ramp
-          over the turns [3]_.
+          same between ``low_freq_factor`` and ``high_freq_factor`` rotations, with a
+          ramp over their number [3]_.
         - ``("longrope", {"short_factor", "long_factor", n₀, "seq_len"})``: each pair
           divided by a factor of its own, from the second list past n₀ [4]_.
         - ``("proportional", {"partial_rotary_factor", "factor"})``: f and s, both 1 by
-          default. The first int(f·dim/2) pairs turn by ω / s, the others by 0, and all
-          of `dim` is turned: unlike `rotary_dim` of `apply_rotary` this leaves both the
-          exponents and the pairs (c, dim/2 + c) those of the whole width [5]_.
+          default. The first int(f·dim/2) pairs rotate by ω / s, the others by 0, and
+          all of `dim` is rotated: unlike with `rotary_dim` of `apply_rotary`, exponents
+          and pairs (c, dim/2 + c) remain those of the whole width [5]_.
 
     Returns
     -------
@@ -172,17 +288,14 @@ def rotary_frequencies(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
         If `dim` is odd or less than 2 ("ntk" and "dynamic": 4), `base` is not positive,
         or `scaling` has an unknown name, an unknown or missing key, or a wrong value.
 
     See Also
     --------
-    rotary_magnitude : What "yarn" and "longrope" multiply by besides.
+    rotary_magnitude : The factor of "yarn" and "longrope" for rotated columns.
     rotary_from_config : Both from the configuration of a model.
-    apply_rotary : Takes the frequencies as `inv_freq`.
 
     References
     ----------
@@ -216,14 +329,10 @@ def rotary_frequencies(
     return _SCALINGS[name](columns, number, settings)
 
 
-def _yarn_growth(factor: float, weight: float = 1.0) -> float:
-    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1
-
-
 def rotary_magnitude(
     scaling: tuple[str, float | Mapping[str, Any]] | None,
 ) -> float:
-    r"""Magnitude of turned queries and keys that goes with the scaled frequencies.
+    r"""Magnitude of rotated queries and keys that goes with the scaled frequencies.
 
     .. math::
 
@@ -244,18 +353,6 @@ def rotary_magnitude(
     -------
     float
         For `magnitude` of `apply_rotary`.
-
-    Raises
-    ------
-    TypeError
-        If `scaling` is of the wrong kind.
-    ValueError
-        If it has an unknown name, an unknown or missing key, or a wrong value.
-
-    See Also
-    --------
-    rotary_frequencies : The frequencies of the same scaling.
-    apply_rotary : Takes the result as `magnitude`.
 
     References
     ----------
@@ -279,13 +376,13 @@ def rotary_magnitude(
     if "attention_factor" in settings:
         return float(settings["attention_factor"])
     if name == "yarn":
-        factor = stretch(name, settings)
+        factor = _factor(name, settings)
         above, below = (settings.get(key, 0.0) for key in ("mscale", "mscale_all_dim"))
         if above and below:
             return _yarn_growth(factor, above) / _yarn_growth(factor, below)
         return _yarn_growth(factor)
     if name == "longrope":
-        factor = stretch(name, settings)
+        factor = _factor(name, settings)
         if factor > 1:
             if settings[LENGTH] <= 1:
                 raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._biases.t5 import t5_bucket
+from relpos._biases.buckets import t5_bucket
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, Change, of_arguments, relative_to
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from relpos._attention.typed import relative_global_attention, transformer_xl_attention
 from relpos._checks import Array, as_choice, as_flag, kind_of
-from relpos._encodings.sinusoidal import sinusoidal
+from relpos._encodings.absolute import sinusoidal
 from relpos.nn._inputs import (
     as_size,
     join_heads,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import Array, as_array, as_choice, as_int, kind_of, quiet
-from relpos._encodings.sinusoidal import MAX_DIM, sinusoidal
+from relpos._encodings.absolute import MAX_DIM, sinusoidal
 from relpos.nn._inputs import as_input, as_size
 from relpos.nn.basic import Embedding
 from relpos.nn.decoding import KVCaches

@@ -18,7 +18,7 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos._encodings.learned import gather, int64_positions, learned_backward
+from relpos._encodings.absolute import gather, int64_positions, learned_backward
 from relpos._undo import keep
 from relpos.nn._inputs import (
     DRAWN,

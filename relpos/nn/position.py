@@ -11,9 +11,13 @@ import numpy as np
 from relpos._attention.attention import attention
 from relpos._attention.fire import fire_attention, fire_bias, fire_bias_backward
 from relpos._attention.placement import fold_rows
-from relpos._biases.alibi import alibi_bias, alibi_bias_backward, alibi_slopes
-from relpos._biases.by_offset import offsets
-from relpos._biases.t5 import t5_bias, t5_bias_backward, t5_bucket
+from relpos._biases.buckets import t5_bias, t5_bias_backward, t5_bucket
+from relpos._biases.by_offset import (
+    alibi_bias,
+    alibi_bias_backward,
+    alibi_slopes,
+    offsets,
+)
 from relpos._checks import POSITION_LIMIT, Array, as_flag, as_int, as_real, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos.nn._inputs import as_input, as_size

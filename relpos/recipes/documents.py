@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._biases.t5 import t5_bucket
+from relpos._biases.buckets import t5_bucket
 from relpos._checks import (
     POSITION_LIMIT,
     Array,

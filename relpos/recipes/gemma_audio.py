@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, Array, as_floating, as_int, quiet
-from relpos._encodings.sinusoidal import sinusoidal
+from relpos._encodings.absolute import sinusoidal
 from relpos.recipes._recipe import Recipe
 from relpos.recipes._settings import as_positive
 from relpos.recipes._tables import (

@@ -15,7 +15,7 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos._encodings.positions import as_positions
+from relpos._encodings.absolute import as_positions
 from relpos._encodings.rotary import apply_rotary, apply_rotary_backward
 from relpos._text import in_short
 from relpos.recipes._tables import Keywords

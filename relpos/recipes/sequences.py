@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._biases.deberta import deberta_bucket
-from relpos._biases.t5 import t5_bucket, t5_rows
+from relpos._biases.buckets import deberta_bucket, t5_bucket, t5_rows
 from relpos._checks import POSITION_LIMIT, as_flag, as_int
 from relpos.recipes._tables import Keywords, as_table
 

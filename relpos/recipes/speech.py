@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, quiet
-from relpos._encodings.sinusoidal import sinusoidal
+from relpos._encodings.absolute import sinusoidal
 from relpos.recipes._tables import (
     Keywords,
     as_grad,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from relpos._biases.t5 import t5_bucket
+from relpos._biases.buckets import t5_bucket
 from relpos._checks import POSITION_LIMIT, Array, as_floating, as_int, quiet
 from relpos.nn._inputs import join_heads, split_heads
 from relpos.recipes._tables import Keywords, as_grad, as_shaped, like

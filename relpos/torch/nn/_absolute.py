@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import relpos.nn
 import relpos.torch
 from relpos._checks import as_choice, as_flag, as_int
-from relpos._encodings.sinusoidal import MAX_DIM
+from relpos._encodings.absolute import MAX_DIM
 from relpos._twins import twin
 from relpos.nn._inputs import as_size
 from relpos.torch.nn._layer import Layer, check_shape
