@@ -145,7 +145,6 @@ TRIED = {
     "plot.bias_by_distance": "plot_bias",
     "plot.buckets": "plot_buckets",
     "plot.grid_bias": "plot_grid",
-    "plot.piano_roll": "plot_notes",
     "plot.decay": "long_term_decay",
     "plot.edges": "arcs plot_edges",
     "plot.plan_bars": "plot_plan",

@@ -50,10 +50,6 @@ def chorales() -> list[Chorale]:
         ``(name, notes)``, 361 of them with 83,962 notes, in the order of their names.
         Rests are where no note is; repeats are not written out.
 
-    See Also
-    --------
-    relpos.plot.piano_roll : Draws one.
-
     Notes
     -----
     The music is in the public domain. The notes were read from the corpus of music21

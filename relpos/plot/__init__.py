@@ -1,64 +1,45 @@
 """Pictures of encodings, positions, attention weights and losses (matplotlib).
 
 Each function draws into the axes given as `ax`, or into new ones, and returns them.
-None of them shows a window or writes a file: that is the caller's business. Maps of one
-kind in one figure have one colour scale: a colour is the same number in all of them.
+None of them shows a window or writes a file. Maps of one kind in one figure have one
+colour scale: a colour is the same number in all of them.
 matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
 from relpos._names import publish as _publish
-from relpos.plot.arcs import (
-    edges as edges,
-)
-from relpos.plot.biases import (
-    bias_by_distance as bias_by_distance,
-    buckets as buckets,
-    grid_bias as grid_bias,
-)
-from relpos.plot.costs import (
-    costs_over_length as costs_over_length,
-    plan_bars as plan_bars,
-)
 from relpos.plot.encodings import (
+    audit as audit,
+    decay as decay,
     encoding_map as encoding_map,
     encoding_maps as encoding_maps,
-)
-from relpos.plot.findings import (
-    audit as audit,
-    compare as compare,
-)
-from relpos.plot.fingerprints import (
-    fingerprint as fingerprint,
-    fingerprints as fingerprints,
+    rotary_wheel as rotary_wheel,
+    wavelengths as wavelengths,
 )
 from relpos.plot.graphs import (
     attention_graph as attention_graph,
+    edges as edges,
 )
-from relpos.plot.maps import (
+from relpos.plot.pairs import (
     attention_heads as attention_heads,
     attention_map as attention_map,
-    score_map as score_map,
-)
-from relpos.plot.offsets import (
     relative_position_map as relative_position_map,
-)
-from relpos.plot.rolls import (
-    piano_roll as piano_roll,
-)
-from relpos.plot.skewing import (
+    score_map as score_map,
+    score_terms as score_terms,
     skew_steps as skew_steps,
 )
-from relpos.plot.terms import (
-    score_terms as score_terms,
-)
-from relpos.plot.training import (
+from relpos.plot.results import (
+    compare as compare,
+    costs_over_length as costs_over_length,
     length_generalisation as length_generalisation,
     loss_curves as loss_curves,
+    plan_bars as plan_bars,
 )
-from relpos.plot.turning import (
-    decay as decay,
-    rotary_wheel as rotary_wheel,
-    wavelengths as wavelengths,
+from relpos.plot.schemes import (
+    bias_by_distance as bias_by_distance,
+    buckets as buckets,
+    fingerprint as fingerprint,
+    fingerprints as fingerprints,
+    grid_bias as grid_bias,
 )
 
 __all__ = _publish(globals())

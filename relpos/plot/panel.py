@@ -1,37 +1,53 @@
-"""What all pictures are made of: axes, checked arguments, heat maps on one scale."""
+"""Parts of all pictures: shared arguments, axes, heat maps on one scale, and lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from relpos._checks import as_array, as_integers, as_real, kind_of, reject_foreign
+from relpos._twins import sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
-    from matplotlib.ticker import Formatter
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
 Places = tuple[list[str] | None, list[str] | None]
 Tokens = Sequence[str] | npt.NDArray[np.str_]
+Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 #: Colours from 0 on, and colours with zero in the middle.
 WEIGHTS, SIGNED = "viridis", "RdBu_r"
 #: Maps of more rows or columns than this have no numbers: they could not be read.
 MOST_NUMBERS = 12
-#: What marks a formula and is not drawn.
+#: Marks of a formula, which take no space.
 _MARKS = str.maketrans("", "", "$_^{}")
+#: Colours that the colour-blind distinguish too: Okabe and Ito's but yellow.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: A legend of more names would hide the lines.
+_MOST_NAMES = 16
+
+
+class Options(TypedDict, total=False):
+    """Keywords that most pictures share."""
+
+    vmin: float | None
+    vmax: float | None
+    cmap: str | Colormap | None
+    title: str | None
 
 
 class Look(NamedTuple):
-    """How a picture is to look, checked: None is what it chooses by itself."""
+    """Checked options, of which None is the choice of the picture."""
 
     limits: Limits = (None, None)
     cmap: Colormap | None = None
@@ -44,7 +60,7 @@ def look_of(
     cmap: str | Colormap | None = None,
     title: str | None = None,
 ) -> Look:
-    """The arguments that pictures share, each of them checked."""
+    """Check the options that pictures share."""
     low = None if vmin is None else as_real("vmin", vmin)
     high = None if vmax is None else as_real("vmax", vmax)
     if title is not None and not isinstance(title, str):
@@ -52,8 +68,86 @@ def look_of(
     return Look((low, high), None if cmap is None else colormap_of(cmap), title)
 
 
+#: Parameters that pictures share, as a docstring has them.
+_SHARED = {
+    "tokens": "sequence of str, optional\n"
+    "    At both axes, one for each row and column.",
+    "query_tokens, key_tokens": "sequence of str, optional\n"
+    "    At one axis alone, in place of `tokens`.",
+    "vmin, vmax": "float, optional\n"
+    "    The numbers at the ends of the colours, for this picture alone; one of them\n"
+    "    alone leaves zero in the middle.",
+    "cmap": "str or Colormap, optional\n    Other colours.",
+    "title": "str, optional\n    Above the axes.",
+    "ax": "matplotlib.axes.Axes, optional\n"
+    "    The axes to draw into; new axes by default.",
+    "figure": "matplotlib.figure.Figure, optional\n"
+    "    The figure where new axes are made; a new figure by default.",
+}
+#: The same of lines.
+_OF_LINES = {
+    "vmin, vmax": "float, optional\n    The ends of the vertical axis.",
+    "cmap": "str or Colormap, optional\n"
+    "    Colours of the lines, from the first to the last.",
+}
+_RETURNS = "matplotlib.axes.Axes\n    The axes drawn into."
+_RAISES = (
+    "ValueError, TypeError\n"
+    "    If an argument has another shape, length, value or kind than it says."
+)
+
+
+def picture(of: Literal["maps", "lines"] = "maps") -> Callable[[Drawing], Drawing]:
+    """Complete a picture's signature and docstring by what all pictures share.
+
+    `Options` of its last parameter are listed one by one, before the axes or figure. A
+    parameter, result or error that the docstring describes itself is left as it is.
+    """
+    shared = _SHARED | (_OF_LINES if of == "lines" else {})
+
+    def complete(function: Drawing) -> Drawing:
+        own = signature(function)
+        taken = [p for name, p in own.parameters.items() if name != "options"]
+        if "options" in own.parameters:
+            options = signature(look_of).parameters.values()
+            taken[-1:-1] = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in options]
+        names = [parameter.name for parameter in taken]
+
+        @wraps(function)
+        def draw(*args: Any, **given: Any) -> Any:
+            for name in given.keys() - {*names} if "options" in own.parameters else ():
+                what = f"an unexpected keyword argument {name!r}"
+                raise TypeError(f"{function.__name__}() got {what}")
+            return function(*args, **given)
+
+        draw.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
+        if function.__doc__ is not None:  # python -OO
+            draw.__doc__ = _completed(function.__doc__, names, shared)
+        return draw  # type: ignore[return-value]
+
+    return complete
+
+
+def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> str:
+    """Return a docstring with the sections that it lacks, and with all parameters."""
+    found = sections(docstring)
+    entries = re.findall(r"^(\S.*(?:\n(?: .*)?)*)$", found["Parameters"], re.M)
+    own = {name for entry in entries for name in entry.split(" : ")[0].split(", ")}
+    for name, text in shared.items():
+        first = name.split(", ")[0]
+        if first in names and first not in own:
+            entries.append(f"{name} : {text}")
+    entries.sort(key=lambda x: [*names, "**keywords"].index(re.split("[, ]|\n", x)[0]))
+    found["Parameters"] = "\n".join(entry.rstrip() for entry in entries)
+    found.setdefault("Returns", _RETURNS)
+    found["Raises"] = "\n".join([*filter(None, [found.get("Raises")]), _RAISES])
+    order = ("Parameters", "Returns", "Raises", "See Also", "Examples")
+    made = [f"{at}\n{'-' * len(at)}\n{found[at]}" for at in order if at in found]
+    return "\n\n".join([found[""], *made]) + "\n"
+
+
 def colormap_of(cmap: str | Colormap) -> Colormap:
-    """A colormap of matplotlib, by name or as it is."""
+    """Return a colormap of matplotlib, by name or as it is."""
     from matplotlib import colormaps
     from matplotlib.colors import Colormap
 
@@ -68,34 +162,17 @@ def colormap_of(cmap: str | Colormap) -> Colormap:
     return colormaps[cmap]
 
 
-def colormap_from(colours: Sequence[Any]) -> Colormap:
-    """These colours alone, from the first to the last."""
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([*colours])
-
-
-def axes_of(ax: Axes | None) -> Axes:
-    """`ax`, or the axes of a new figure."""
+def axes_of(ax: Axes | None, title: str | None = None) -> Axes:
+    """Return `ax`, or the axes of a new figure, with the title if there is one."""
     if ax is None:
         from matplotlib import pyplot
 
-        return pyplot.subplots(layout="constrained")[1]
+        ax = pyplot.subplots(layout="constrained")[1]
     if not hasattr(ax, "imshow"):  # such as the array that subplots(1, 2) gives
         raise TypeError(f"ax: got {kind_of(ax)}; expected one matplotlib Axes")
+    if title is not None:
+        ax.set_title(title)
     return ax
-
-
-def figure_of(figure: Figure | None, width: float, height: float) -> Figure:
-    """`figure`, or a new one of so many inches."""
-    if figure is None:
-        from matplotlib import pyplot
-
-        return pyplot.figure(figsize=(width, height), layout="constrained")
-    if not hasattr(figure, "add_subplot"):
-        got = kind_of(figure)
-        raise TypeError(f"figure: got {got}; expected a matplotlib Figure")
-    return figure
 
 
 def panels_of(
@@ -106,24 +183,30 @@ def panels_of(
     side: float = 3.0,
     below: list[str] | None = None,
 ) -> Array:
-    """New axes of a figure, `columns` in a row, with its title above them.
+    """Return new axes of a figure, `columns` in a row, with its title above them.
 
     A new figure has room for the tokens below the last row, which are slanted.
     """
     columns = min(columns, count)
     rows = -(-count // columns)
-    room = 0.3 + 0.06 * max(map(len, below)) if below else 0.0
-    figure = figure_of(figure, side * columns + 0.8, side * rows + room)
+    if figure is None:
+        from matplotlib import pyplot
+
+        room = 0.3 + 0.06 * max(map(len, below)) if below else 0.0
+        size = side * columns + 0.8, side * rows + room
+        figure = pyplot.figure(figsize=size, layout="constrained")
+    if not hasattr(figure, "add_subplot"):
+        got = kind_of(figure)
+        raise TypeError(f"figure: got {got}; expected a matplotlib Figure")
     if look.title is not None:
         figure.suptitle(look.title)
-    made = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
     panels = np.empty(count, object)
-    panels[:] = made
+    panels[:] = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
     return panels
 
 
 def as_reals(name: str, value: object) -> Array:
-    """`value` in float64: no picture needs more."""
+    """Return `value` in float64: no picture needs more."""
     array = as_array(name, value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name}: got {kind_of(array)}; expected real numbers")
@@ -132,7 +215,7 @@ def as_reals(name: str, value: object) -> Array:
 
 
 def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
-    """`value` in float64, of `ndim` axes that are not empty."""
+    """Return `value` in float64, of `ndim` axes that are not empty."""
     array = as_reals(name, value)
     if array.ndim != ndim:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
@@ -141,13 +224,8 @@ def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
     return array
 
 
-def as_matrix(name: str, value: object, wanted: str) -> Array:
-    """`value` in float64, of two axes that are not empty."""
-    return as_shaped(name, value, 2, wanted)
-
-
 def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
-    """A mapping that is not empty, of names or titles to what is wanted."""
+    """Return a mapping that is not empty, of names or titles."""
     if not isinstance(given, Mapping):
         reject_foreign(name, given)
         raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {wanted}")
@@ -157,7 +235,7 @@ def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
 
 
 def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:
-    """Labels for `count` places of an axis, None where none are given."""
+    """Return labels for `count` ticks of an axis, None where none are given."""
     if tokens is None:
         return None
     reject_foreign(name, tokens)
@@ -176,7 +254,7 @@ def as_tokens(name: str, tokens: Tokens | None, count: int) -> list[str] | None:
 def as_pairs(
     name: str, pairs: Sequence[tuple[int, int]], shape: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Pairs (query, key) that are there."""
+    """Return pairs (query, key) of a matrix of that shape."""
     if not as_array(name, pairs).size:
         return []
     array = as_integers(name, pairs)
@@ -192,26 +270,18 @@ def as_pairs(
     return found
 
 
-def with_prefix(unit: str) -> Formatter:
-    """Writes numbers as 3.2 k, 3.2 M, with the unit after it."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(unit, sep=" ")
-
-
 def name_places(axis: Any, tokens: list[str] | None) -> None:
-    """Tokens at the ticks of an axis, slanted where they lie side by side."""
+    """Write tokens at the ticks of an axis, slanted where they would overlap."""
     if tokens is None:
         return
+    widths = [
+        len(token.translate(_MARKS) if token.startswith("$") else token)
+        for token in tokens
+    ]
     slant: dict[str, Any] = {}
-    if axis.axis_name == "x" and max(map(_width, tokens), default=0) > 2:
+    if axis.axis_name == "x" and max(widths, default=0) > 2:
         slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     axis.set_ticks(range(len(tokens)), tokens, **slant)
-
-
-def _width(token: str) -> int:
-    """Characters that are seen: two of "$w_3$"."""
-    return len(token.translate(_MARKS) if token.startswith("$") else token)
 
 
 def places_of(
@@ -220,7 +290,7 @@ def places_of(
     query_tokens: Tokens | None = None,
     key_tokens: Tokens | None = None,
 ) -> Places:
-    """Labels of the queries and of the keys of a (Lq, Lk) map."""
+    """Return labels of the queries and of the keys of a (Lq, Lk) map."""
     found = []
     own = (("query_tokens", query_tokens), ("key_tokens", key_tokens))
     for (name, given), count in zip(own, shape, strict=True):
@@ -229,26 +299,24 @@ def places_of(
     return found[0], found[1]
 
 
-def name_pairs(ax: Axes, places: Places) -> Axes:
-    """Labels of the axes of a map of pairs."""
+def name_pairs(ax: Axes, places: Places = (None, None)) -> Axes:
+    """Label the axes of a map of pairs."""
     ax.set(xlabel="key j", ylabel="query i")
     name_places(ax.yaxis, places[0])
     name_places(ax.xaxis, places[1])
     return ax
 
 
-def finite(array: Array) -> Array:
-    """Its finite numbers, in one row."""
-    return array[np.isfinite(array)]
-
-
 def reach(array: Array, center: float = 0.0) -> float:
-    """The largest distance from the center that is drawn."""
-    return float(np.abs(finite(array) - center).max(initial=0.0))
+    """Return the largest distance of finite numbers from the center."""
+    return float(np.abs(array[np.isfinite(array)] - center).max(initial=0.0))
 
 
 def between(limits: Limits, reach: float, center: float | None) -> tuple[float, float]:
-    """The limits given; others as far as `reach`, both from a center or from 0 on."""
+    """Return given limits; others are at `reach`, on both sides of a center or from 0.
+
+    Where one of two is given, the center is in the middle.
+    """
     low, high = limits
     middle = center or 0.0
     if high is None:
@@ -259,14 +327,6 @@ def between(limits: Limits, reach: float, center: float | None) -> tuple[float, 
     if low >= high:
         raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
     return low, high
-
-
-def _alike(kind: str, ax: Axes | None) -> list[AxesImage]:
-    """The images of this kind in the figure that share its scale."""
-    if ax is None:
-        return []
-    images = [image for other in axes_of(ax).figure.axes for image in other.images]
-    return [image for image in images if image.get_label() == kind]
 
 
 def heat_map(
@@ -280,48 +340,93 @@ def heat_map(
     bar: bool = True,
     aspect: Literal["equal", "auto"] = "equal",
 ) -> Axes:
-    """`array` as an image with a colour bar; without limits, in the scale of its kind.
+    """Draw `array` as an image with a colour bar.
 
-    Those that are drawn already get the new scale, too. Without a center the colours
-    begin at 0.
+    Without limits, it shares a scale with the images of its kind in the figure, which
+    get the new scale, too. Without a center the colours begin at 0.
     """
-    shared = look.limits == (None, None)
-    alike = _alike(kind, ax) if shared else []
-    drawn: list[Any] = [image.get_array() for image in alike]
-    seen = [array, *(one.compressed() for one in drawn)]
+    shared, alike = look.limits == (None, None), []
+    if ax is not None and shared:
+        images = [image for other in axes_of(ax).figure.axes for image in other.images]
+        alike = [image for image in images if image.get_label() == kind]
+    others: list[Any] = [image.get_array() for image in alike]
+    seen = [array, *(one.compressed() for one in others)]
     farthest = max(reach(one, center or 0.0) for one in seen)
     low, high = between(look.limits, farthest, center)
-    ax = axes_of(ax)
+    ax = axes_of(ax, look.title)
     colours = look.cmap or cmap or (WEIGHTS if center is None else SIGNED)
     image = ax.imshow(array, interpolation="nearest", cmap=colours, aspect=aspect)
     if shared:
         image.set_label(kind)
     for one in (image, *alike):
         one.set_clim(low, high)
-    ax.set_facecolor("lightgrey")  # seen where nothing is drawn: white would be zero
+    ax.set_facecolor("lightgrey")  # of cells that are nan: white would be zero
     if bar:
         ax.figure.colorbar(image, ax=ax)
-        if look.title is not None:
-            ax.set_title(look.title)
     ax.locator_params(integer=True)  # rows and columns are counted
     return ax
 
 
 def write_numbers(ax: Axes, texts: Array) -> None:
-    """Texts in cells of the image, each in an ink that the colour leaves legible."""
+    """Write texts into cells of the image, black or white by the colour below."""
     image: Any = ax.images[-1]
     colours = image.to_rgba(image.get_array())
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
     for i, j in zip(*np.nonzero(texts != ""), strict=True):
         red, green, blue, alpha = colours[i, j]
         light = 0.3 * red + 0.59 * green + 0.11 * blue
         ink = "black" if light > 0.5 or not alpha else "white"
-        ax.text(
-            j, i, texts[i, j], ha="center", va="center", color=ink, fontsize="small"
-        )
+        ax.text(j, i, texts[i, j], color=ink, **style)
 
 
 def frame(ax: Axes, row: int, column: int, **style: Any) -> None:
-    """A frame around a cell of the image."""
+    """Draw a frame around a cell of the image."""
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **style))
+
+
+def colours_of(count: int, look: Look) -> list[Any]:
+    """Return a colour for each of so many lines: of a colormap, if given or needed."""
+    if look.cmap is None and count <= len(_COLOURS):
+        return [*_COLOURS[:count]]
+    cmap = look.cmap or colormap_of("viridis")
+    return [cmap(n / max(count - 1, 1) * 0.9) for n in range(count)]
+
+
+def check_limits(limits: Limits, above: float | None = None) -> None:
+    """Refuse ends of an axis that are not in order, or not above a number."""
+    low, high = limits
+    if low is not None and high is not None and low >= high:
+        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    for name, end in (("vmin", low), ("vmax", high)):
+        if above is not None and end is not None and end <= above:
+            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
+
+
+def draw_lines(
+    lines: Mapping[str, tuple[Array, Array]],
+    look: Look,
+    ax: Axes | None,
+    drawstyle: str = "default",
+) -> Axes:
+    """Draw lines (x, y), with gaps where y is not finite; limits are those of y."""
+    low, high = look.limits
+    check_limits(look.limits)
+    ax = axes_of(ax, look.title)
+    inks = colours_of(len(lines), look)
+    for (name, (x, y)), ink in zip(lines.items(), inks, strict=True):
+        seen = np.where(np.isfinite(y), y, np.nan)
+        ax.plot(x, seen, label=name, color=ink, drawstyle=drawstyle)
+    if low is not None or high is not None:
+        ax.set_ylim(low, high)
+    if 0 < len(lines) <= _MOST_NAMES and any(lines):
+        ax.legend()
+    return ax
+
+
+def draw_band(ax: Axes, line: Any, runs: Array) -> None:
+    """Fill between the least and the largest of several runs (runs, n) of a line."""
+    if len(runs) > 1:
+        ends = runs.min(axis=0), runs.max(axis=0)
+        ax.fill_between(line.get_xdata(), *ends, color=line.get_color(), alpha=0.2)

@@ -92,7 +92,6 @@ GOOD |= {
     "plot.buckets": {"bucket": relpos.t5_bucket, "reach": 9},
     "plot.grid_bias": {"bias": np.ones(15), "shape": (2, 3)},
     "plot.rotary_wheel": {"dim": 4, "positions": [0, 1]},
-    "plot.piano_roll": {"notes": [[0, 60, 0, 4]]},
     "plot.wavelengths": {"inv_freq": {"a": [1.0]}},
     "plot.decay": {"encodings": {"a": [1.0]}, "reach": 9},
     "plot.fingerprint": {"scheme": "rotary", "length": 4},

@@ -166,3 +166,19 @@ def test_midi_holds_the_notes():
     assert {voice for voice, *_ in notes} == {0, 1, 2, 3} and len(notes) > 100
     long = np.array([[0, 60, 1000, 200_000]])  # times of two and of three bytes
     assert parsed(midi_file(long))[0] == long.tolist()
+
+
+def test_bars_of_a_roll_are_where_notes_are():
+    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    notes = np.array([[0, 72, 0, 4], [0, 74, 4, 2], [3, 48, 0, 8]])
+    experiments("chorales").draw_roll(notes, ax)
+    bars = [bar.get_bbox() for bar in ax.patches]
+    found = [(bar.x0, (bar.y0 + bar.y1) / 2) for bar in bars]
+    assert found == [(0, 72), (1, 74), (0, 48)]
+    for bar, length in zip(bars, notes[:, 3], strict=True):
+        assert 0.9 * length / 4 < bar.width < length / 4
+    first, second, third = (bar.get_facecolor() for bar in ax.patches)
+    assert first == second != third
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["voice 0", "voice 3"] and ax.get_yticks().tolist() == [48, 60, 72]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["C3", "C4", "C5"]

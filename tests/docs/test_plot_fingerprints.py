@@ -7,7 +7,7 @@ import pytest
 from bad_kinds import Tensor
 
 import relpos
-from relpos.plot.drawn import EXAMPLES
+from relpos.plot.schemes import EXAMPLES
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 plot = relpos.plot
