@@ -18,6 +18,10 @@ MOVED = {
             "wavlm",
         )
     },
+    **{
+        f"relpos.data._{name}": "relpos.data._facts"
+        for name in ("experiments", "music", "reported", "shaw", "table")
+    },
 }
 
 

@@ -258,6 +258,12 @@ def t5_bias_backward(
     ndarray, (..., num_buckets, H)
         Summed in float64, in the order of the positions.
 
+    Raises
+    ------
+    ValueError
+        If `grad_bias` has an even number of columns, or the buckets leave no
+        logarithmic range.
+
     Examples
     --------
     >>> import relpos

@@ -354,7 +354,7 @@ def kerple_bias_backward(
     Parameters
     ----------
     grad_bias : array_like of float, (..., H, 2 length - 1)
-        For instance ``context.backward(grad_out).rel_bias``. An odd number of columns.
+        For instance ``context.backward(grad_out).rel_bias``.
     r1, r2, kind : as in `kerple_bias`
         What the forward was given.
 
@@ -362,6 +362,11 @@ def kerple_bias_backward(
     -------
     KerpleGradients
         The named tuple ``(r1, r2)``, each (..., H), summed in float64.
+
+    Raises
+    ------
+    ValueError
+        If `grad_bias` has an even number of columns, or `r2` is out of its range.
 
     Examples
     --------

@@ -405,6 +405,12 @@ def apply_rotary_backward(
         `x`; `inv_freq` and `angles` where they were given, None otherwise, summed over
         everything that shares them. Each has the shape and dtype of its argument.
 
+    Raises
+    ------
+    ValueError
+        If `base` or `rotary_dim` is wrong, or `angles` come with positions, frequencies
+        or an offset.
+
     Examples
     --------
     >>> import numpy as np
