@@ -21,6 +21,7 @@ from relpos.plot.panel import (
     as_tokens,
     axes_of,
     between,
+    colormap_from,
     colours_of,
     draw_lines,
     heat_map,
@@ -220,9 +221,7 @@ def audit(
         float,
     )
     if look.cmap is None:
-        from matplotlib.colors import ListedColormap
-
-        look = look._replace(cmap=ListedColormap(colours_of(2, look)[::-1]))
+        look = look._replace(cmap=colormap_from(colours_of(2, look)[::-1]))
     own = look._replace(limits=(0.0, 1.0))
     ax = heat_map("audit", verdicts, ax, own, bar=False, aspect="auto")
     write_numbers(ax, np.array([[_cell(f) for f in row] for row in rows.values()]))

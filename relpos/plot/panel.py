@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
@@ -160,6 +161,20 @@ def colormap_of(cmap: str | Colormap) -> Colormap:
     if cmap not in colormaps:
         raise ValueError(f"cmap: got {cmap!r}; expected a name of matplotlib.colormaps")
     return colormaps[cmap]
+
+
+def colormap_from(colours: Sequence[Any]) -> Colormap:
+    """Return a colormap of these colours alone."""
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([*colours])
+
+
+def with_prefix(unit: str) -> Formatter:
+    """Return a formatter of numbers as 3.2 k, 3.2 M, with the unit after it."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit, sep=" ")
 
 
 def axes_of(ax: Axes | None, title: str | None = None) -> Axes:

@@ -31,17 +31,18 @@ from relpos.plot.panel import (
     draw_lines,
     look_of,
     picture,
+    with_prefix,
 )
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from matplotlib.axes import Axes
-    from matplotlib.ticker import Formatter
 
     from relpos._opinion.compare import Comparison
 
 _QUANTITIES = {"bytes": "bytes beyond inputs and output", "flops": "flops"}
+_UNITS = {"bytes": "B", "flops": ""}
 #: Lines of the formulations; that of relpos is solid.
 _STYLES = {"L x L x d": ":", "L x L": "--", "L x R": "-.", "relpos": "-"}
 _MOST = 2**16  # steps of a mean
@@ -92,13 +93,6 @@ def compare(
     return ax
 
 
-def _unit(quantity: str) -> Formatter:
-    """Return a formatter of numbers as 3.2 k, 3.2 M, with the unit after it."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter("B" if quantity == "bytes" else "", sep=" ")
-
-
 @picture()
 def plan_bars(
     plan: Plan,
@@ -143,7 +137,7 @@ def plan_bars(
     colours = [*[other] * (len(names) - 1), own]
     # A logarithmic scale has no 0.
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
-    written = _unit(chosen)
+    written = with_prefix(_UNITS[chosen])
     ax.bar_label(bars, [written(float(f"{size:.3g}")) for size in sizes], padding=3)
     ax.margins(x=0.25)
     ax.xaxis.set_major_formatter(written)
@@ -245,7 +239,7 @@ def costs_over_length(
     if ax.get_legend() is not None:
         ax.legend()  # in the styles that the lines have now
     ax.set(xscale="log", yscale="log", xlabel="length", ylabel=_QUANTITIES[chosen])
-    ax.yaxis.set_major_formatter(_unit(chosen))
+    ax.yaxis.set_major_formatter(with_prefix(_UNITS[chosen]))
     return ax
 
 

@@ -94,7 +94,7 @@ def test_no_call_loads_a_module(child):
 # Functions that need what the package can do without.
 OPTIONAL = {
     "panel.py": {
-        *("axes_of", "colormap_from", "colormap_of", "figure_of", "frame"),
+        *("axes_of", "colormap_from", "colormap_of", "frame", "panels_of"),
         "with_prefix",
     },
     "pictures.py": {"pictures", "put"},
