@@ -1,6 +1,6 @@
 """Checks of single arguments, one function a kind.
 
-Every message names the argument, says what came and what was wanted. TypeError is for
+Every message names the argument, what was given and what was expected. TypeError is for
 kinds, ValueError for values and shapes, IndexError for positions outside a table.
 """
 
@@ -38,16 +38,16 @@ _INT64 = np.iinfo(np.int64)
 _MOST_BYTES = int(_INT64.max)
 _COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
 
-#: What most arguments are; nothing of it has a meaning that NumPy drops.
+#: Types of most arguments; NumPy drops nothing of their meaning.
 _PLAIN = {np.ndarray, int, float, bool, str, list, tuple, np.int64, np.float64}
 
 
 def quiet(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function silent: results follow IEEE 754 and say what became of them.
+    """Make a function silent: its results are those of IEEE 754, without warnings.
 
-    The kernels leave no floating-point flag behind; what is computed in NumPy beside
-    them must neither raise nor warn either, whatever np.errstate the caller has set.
-    (np.errstate as a decorator would be one object for all threads before NumPy 2.)
+    The kernels leave no floating-point flag; computations in NumPy must neither raise
+    nor warn either, whatever np.errstate the caller has set. (np.errstate as a
+    decorator would be one object for all threads before NumPy 2.)
     """
 
     @functools.wraps(function)
@@ -59,14 +59,14 @@ def quiet(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def kind_of(value: object) -> str:
-    """Say in a few words what came: a dtype for arrays, the class otherwise."""
+    """Describe an argument: by its dtype if it is an array, by its class otherwise."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype}"
     return type(value).__name__
 
 
 def reject_foreign(name: str, value: object) -> None:
-    """Turn away arrays whose meaning `np.asarray` would silently drop."""
+    """Refuse arrays whose meaning `np.asarray` would silently drop."""
     if type(value) in _PLAIN:  # in a tenth of the time
         return
     # By name, because no call loads a module: that of torch would take seconds.
@@ -121,7 +121,7 @@ def as_floating(name: str, value: object) -> Array:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether such numbers are taken; bfloat16, of ml_dtypes, is known by name."""
+    """Return True for floating dtypes; bfloat16, of ml_dtypes, is known by name."""
     return dtype.char in "efd" or dtype.name == "bfloat16"
 
 
@@ -131,7 +131,7 @@ def widened(array: Array) -> Array:
 
 
 def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
-    """NumPy's `result_type`; float32 is what bfloat16 and float16 have in common."""
+    """Return NumPy's `result_type`; that of bfloat16 and float16 is float32."""
     try:
         return np.result_type(*given)
     except TypeError:
@@ -140,7 +140,7 @@ def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
 
 
 def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that a function is to make its result in."""
+    """Return the dtype of a result, float32 or float64."""
     try:
         wanted = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
@@ -183,9 +183,8 @@ def as_int(
     """Return `value` as an int in [low, high]; booleans and floats are not ints."""
     number = value if type(value) is int else _index_of(name, value)
     if (low is not None and number < low) or (high is not None and number > high):
-        raise ValueError(
-            f"{name}: got {short(number)}; expected {_interval(low, high)}"
-        )
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"{name}: got {short(number)}; expected an integer {bounds}")
     return number
 
 
@@ -209,14 +208,8 @@ def as_ints(name: str, value: object, low: int, high: int) -> list[int]:
     return [as_int(name, item, low, high) for item in items]
 
 
-def _interval(low: int | None, high: int | None) -> str:
-    if high is None:
-        return f"an integer of at least {low}"
-    return f"an integer from {low} to {high}"
-
-
 def short(number: int) -> str:
-    """Print an int; one of more than 40 digits by its size only."""
+    """Return an int as text; one of more than 40 digits by its size only."""
     if abs(number) < 10**40:
         return str(number)
     return f"an integer of {number.bit_length()} bits"
@@ -250,8 +243,8 @@ def as_flag(name: str, value: object) -> bool:
 def as_generator(rng: object) -> Generator:
     """Return a Generator: `rng` itself, or a new one of an int seed or of None.
 
-    Nothing else reaches `default_rng`: some of what it takes ends the process, such as
-    a `numpy.matrix`.
+    Nothing else is passed to `default_rng`: some arguments end the process, such as a
+    `numpy.matrix`.
     """
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
         rng = as_int("rng", rng, 0)
@@ -284,7 +277,7 @@ def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
 def native(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return `array` aligned, in native byte order and of `dtype`.
 
-    Copied only if it has to be; of a broadcast view only what is stored.
+    It is copied only where it must be, and a broadcast view stays one.
     """
     if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
         return array
@@ -293,7 +286,7 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return `array` in a native `dtype`, C-ordered; what is too large becomes inf."""
+    """Return `array` in a native `dtype`, C-ordered; too large numbers become inf."""
     if array.dtype == dtype and array.flags.c_contiguous:
         return array
     with np.errstate(all="ignore"):
@@ -301,7 +294,7 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def stored(array: Array) -> Array:
-    """Return what a broadcast view stores: its repeated axes cut to length 1."""
+    """Return the memory of a broadcast view: its repeated axes cut to length 1."""
     cuts = (
         slice(0, 1) if stride == 0 and size else slice(None)
         for stride, size in zip(array.strides, array.shape, strict=True)
@@ -310,7 +303,7 @@ def stored(array: Array) -> Array:
 
 
 def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise where NumPy could not address an array of that shape, even an empty one."""
+    """Refuse a shape of more bytes than NumPy can address, even of an empty array."""
     count = math.prod(shape) or math.prod(size for size in shape if size)
     if count * dtype.itemsize > _MOST_BYTES:
         raise ValueError(
@@ -319,7 +312,7 @@ def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
 
 
 def check_memory(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """`check_bytes`, and MemoryError now rather than after the work for the array."""
+    """Refuse as `check_bytes` does, and raise MemoryError before the work begins."""
     check_bytes(name, shape, dtype)
     np.empty(shape, dtype)
 
@@ -352,7 +345,7 @@ def check_out(
 
 
 def shares_memory(a: Array, b: Array) -> bool:
-    """Whether two arrays share a byte; also True where finding out takes too long."""
+    """Return True for arrays that share a byte, or if finding out takes too long."""
     try:
         return bool(np.shares_memory(a, b, max_work=_OVERLAP_WORK))
     except RuntimeError:  # TooHardError, whose home moved between NumPy versions
@@ -360,7 +353,7 @@ def shares_memory(a: Array, b: Array) -> bool:
 
 
 def _overlaps_itself(array: Array) -> bool:
-    """Whether items may share memory: some axis does not step over the finer ones."""
+    """Return True where an axis has a smaller stride than the extent of finer ones."""
     if not array.size:
         return False
     extent = array.itemsize

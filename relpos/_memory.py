@@ -15,11 +15,10 @@ _ADVISED = 2**22  # from here on NumPy asks the system for huge pages
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array that, if it is large, begins where a huge page does.
+    """Return an array that, if it is large, begins at a huge page.
 
-    Fresh memory is made page by page, as it is first touched: for the gradients of a
-    long sequence that is a tenth of the call. Huge pages are 512 times fewer, but only
-    whole ones count.
+    The system maps new memory page by page at the first access, which takes a tenth of
+    the gradients of a long sequence. Huge pages are 512 times fewer.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < _ADVISED:
@@ -30,7 +29,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros in such an array: `numpy.zeros` does not ask for huge pages."""
+    """Return zeros in such an array: `numpy.zeros` does not ask for huge pages."""
     if math.prod(shape) * dtype.itemsize < _ADVISED:
         return np.zeros(shape, dtype)
     array = empty(shape, dtype)

@@ -23,7 +23,7 @@ _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 
 
 def kernels() -> _core.Kernels:
-    """Kernel table in use: the best one this CPU runs, or that of `use_isa`."""
+    """Return the kernel table in use: the best of this CPU, or that of `use_isa`."""
     return _core.by_isa[_isa.get()]
 
 
@@ -44,7 +44,7 @@ def use_isa(name: str) -> Iterator[None]:
 
 
 def check_num_threads(n: object) -> int:
-    """`n` as a number of threads; TypeError or ValueError when it is none."""
+    """Return `n`, which must be a number of threads."""
     try:
         if isinstance(n, (bool, np.bool_)):
             raise TypeError
@@ -61,31 +61,23 @@ def check_num_threads(n: object) -> int:
 
 
 def choose_num_threads(n: object) -> int:
-    """`n` checked, or where it is None the number that is set."""
+    """Return `n`, or the number that is set where it is None."""
     return get_num_threads() if n is None else check_num_threads(n)
 
 
 def set_num_threads(n: int) -> None:
-    """Set how many threads each call uses from now on, in the whole process.
+    """Set the number of threads of each later call, in the whole process.
 
     Processes that it forks later start with the same number.
 
     Parameters
     ----------
     n : int
-        At least 1, the calling thread included.
-
-    Raises
-    ------
-    TypeError
-        If `n` is not an integer.
-    ValueError
-        If `n` is not between 1 and 1024.
+        1 to 1024, the calling thread included.
 
     See Also
     --------
     threads : Sets the number for a block.
-    get_num_threads, show_config : Tell what is set.
 
     Notes
     -----
@@ -120,17 +112,12 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads a call made here uses unless it says otherwise.
+    """Return the number of threads of a call without `num_threads`.
 
     Returns
     -------
     int
-        The number of the innermost `threads` block around, else the process's.
-
-    See Also
-    --------
-    set_num_threads : Sets it for the process.
-    threads : Sets it for a block.
+        The number of the innermost `threads` block, else that of the process.
 
     Examples
     --------
@@ -149,33 +136,25 @@ def threads(n: int) -> Iterator[None]:
     Parameters
     ----------
     n : int
-        At least 1, the calling thread included.
+        1 to 1024, the calling thread included.
 
     Yields
     ------
     None
         The block runs with `n` threads.
 
-    Raises
-    ------
-    TypeError
-        If `n` is not an integer.
-    ValueError
-        If `n` is not between 1 and 1024.
-
     See Also
     --------
-    set_num_threads : Sets the number for good.
-    get_num_threads : Tells it.
+    set_num_threads : Sets the number for the process.
 
     Notes
     -----
-    Blocks nest, and may be left in any order: the innermost not left yet counts. A
-    block belongs to its context (`contextvars`): other threads and the other tasks of
-    an event loop are not affected, tasks that are started within it are until it is
-    left, and threads that are, where Python hands the context to them (3.14t does). As
-    with `decimal.localcontext`, what a generator yields to within a block is within it,
-    too, until the generator goes on. `set_num_threads` is for the process.
+    Blocks nest, and may be left in any order: the innermost open one counts. A block
+    belongs to its context (`contextvars`): other threads and other tasks of an event
+    loop are not affected; tasks that are started within it are until it is left, and
+    so are threads to which Python passes the context (3.14t does). As with
+    `decimal.localcontext`, code that receives a value of a generator within a block is
+    within it, too, until the generator goes on.
 
     Examples
     --------
@@ -199,8 +178,8 @@ def threads(n: int) -> Iterator[None]:
 class _Block:
     """A `threads` block of a context, and the one around it.
 
-    It notes itself that it was left, which may happen in another context than the one
-    it was entered in: where a generator is thrown away.
+    A block may be left in another context than the one it was entered in, as when a
+    generator is deleted: `is_open` is the same in both.
     """
 
     __slots__ = ("is_open", "number", "outer")
@@ -222,13 +201,13 @@ def _innermost_block() -> _Block | None:
 
 
 def _number() -> int:
-    """Number of threads of a call that names none; C asks for it here."""
+    """Return the number of threads of a call without one; C calls this."""
     block = _innermost_block()
     return block.number if block is not None else _of_process()[0]
 
 
 def _of_process() -> tuple[int, str]:
-    """Number of threads outside of all blocks, and where it comes from."""
+    """Return the number of threads outside all blocks, and the setting it is from."""
     if _told is not None:
         return _told
     if _started_by_multiprocessing():
@@ -252,7 +231,7 @@ def _cpus() -> tuple[int, str]:
 
 
 def _told_by_environment() -> tuple[int, str] | None:
-    """Read the first variable that has a number; warn of one that has anything else."""
+    """Read the first variable that has a number; warn about any other text."""
     for name in ("RELPOS_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         # OpenMP's has a number for each level of nested loops.
@@ -271,7 +250,7 @@ def _told_by_environment() -> tuple[int, str] | None:
 
 
 def _positive(text: str) -> int:
-    """`text` as a number of threads, cut to the largest; 0 where it is none."""
+    """Return `text` as a number of threads, at most the largest; 0 if it is none."""
     digits = text.strip().lstrip("0")
     if not (digits.isascii() and digits.isdigit()):
         return 0
@@ -279,15 +258,15 @@ def _positive(text: str) -> int:
 
 
 def _forget_the_choice() -> None:
-    """In a forked child: whether it is a worker is known only later."""
+    """Let a forked child find its number later, when it is known to be a worker."""
     if _told is None:
         _core.set_num_threads(0)
     _telling.release()
 
 
-#: Held while both sides are told a number, and over a fork: a child finds them agreed.
+#: Held while Python and C are set, and over a fork: in a child both are equal.
 _telling = RLock()
-#: What set the number of the process, and to what; None: nobody did.
+#: The number of the process and the setting that it is from; None without one.
 _told = _told_by_environment()
 _core.set_num_threads(_told[0] if _told is not None else 0)
 _core.set_threads_hook(_number)
@@ -298,25 +277,12 @@ os.register_at_fork(
 )
 
 
-def _config() -> dict[str, Any]:
-    return {
-        "version": relpos.__version__,
-        "compiler": _core.compiler,
-        "blas": _core.blas_info(),
-        "isa_tables": list(_core.by_isa),
-        "isa": _isa.get(),
-        "threads": get_num_threads(),
-        "threads_from": "threads" if _innermost_block() else _of_process()[1],
-        "numpy": np.__version__,
-    }
-
-
 @overload
 def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Tell how this relpos was built and what it is using.
+    """Show how this relpos was built and its settings.
 
     Parameters
     ----------
@@ -328,16 +294,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     dict or None
         With ``mode="dicts"`` the keys ``version``, ``compiler``, ``blas``,
         ``isa_tables`` (those this CPU can run), ``isa`` (the one in use), ``threads``,
-        ``threads_from`` (which setting that number comes from) and ``numpy``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `mode` is neither of the two.
-
-    See Also
-    --------
-    get_num_threads, set_num_threads, threads : Read and set the number of threads.
+        ``threads_from`` (the setting of that number) and ``numpy``.
 
     Examples
     --------
@@ -346,7 +303,16 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     True
     """
     wanted = as_choice("mode", mode, ("stdout", "dicts"))
-    config = _config()
+    config = {
+        "version": relpos.__version__,
+        "compiler": _core.compiler,
+        "blas": _core.blas_info(),
+        "isa_tables": list(_core.by_isa),
+        "isa": _isa.get(),
+        "threads": get_num_threads(),
+        "threads_from": "threads" if _innermost_block() else _of_process()[1],
+        "numpy": np.__version__,
+    }
     if wanted == "dicts":
         return config
     for name, value in config.items():

@@ -2,7 +2,7 @@
 
 These are `numpy.ufunc` objects with float32 and float64 loops, of the best instruction
 set this CPU runs. They check only what NumPy checks and what would be unsafe to skip;
-the functions of `relpos` of the same names check and explain more. Scalars of a
+the functions of `relpos` of the same names check more. Scalars of a
 signature, ``()``, may be arrays, one value per item.
 
 ====================================  ==================================================
@@ -41,13 +41,7 @@ transformer_xl_attention              query, key, value, rel_key, pos_bias_u (d)
 ====================================  ==================================================
 
 Sizes that only an output has (``out`` above) come from ``out=``. The attention forms
-scale by 1/sqrt(d). rotary turns the first 2h <= d columns.
-
-See Also
---------
-relpos.attention, relpos.sinusoidal, relpos.apply_rotary : Check and explain more.
-relpos.learned, relpos.conv_encoding, relpos.skew : The same of encodings and skewing.
-relpos.reference : Definitions to read.
+scale by 1/sqrt(d). rotary rotates the first 2h <= d columns.
 
 Examples
 --------
@@ -85,23 +79,4 @@ transformer_xl_attention: np.ufunc = _best.transformer_xl_attention
 transformer_xl_scores: np.ufunc = _best.transformer_xl_scores
 unskew: np.ufunc = _best.unskew
 
-__all__ = [
-    "conv_encoding",
-    "conv_encoding_backward",
-    "gelu",
-    "learned",
-    "learned_backward",
-    "merge",
-    "rel_shift",
-    "rel_unshift",
-    "relative_global_attention",
-    "rotary",
-    "shaw_attention",
-    "shaw_scores",
-    "sinusoidal",
-    "skew",
-    "skewed_scores",
-    "transformer_xl_attention",
-    "transformer_xl_scores",
-    "unskew",
-]
+__all__ = [name for name, kind in globals().items() if isinstance(kind, np.ufunc)]
