@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bad_recipes
 import numpy as np
-from bad_kinds import HUGE, D, H, L, Parameter, Tensor, broadcast, ones
+from bad_kinds import D, H, L, ones
+from refusals import calls
 
 GRAD = ones(H, 2 * L - 1)
 GOOD = {
@@ -52,341 +53,168 @@ GOOD |= bad_recipes.GOOD
 MASKED = np.ma.masked_array(np.ones(H))
 TEXT = np.full((32, H), "a")
 
-ALIBI = [
-    ("alibi_slopes", TypeError, {"num_heads": 2.0}, r"float; expected an integer"),
-    ("alibi_slopes", TypeError, {"num_heads": True}, r"True; expected an integer"),
-    ("alibi_slopes", ValueError, {"num_heads": 0}, r"got 0; expected .* from 1 to"),
-    ("alibi_slopes", ValueError, {"num_heads": -HUGE}, r"got -10+; expected an int"),
-    ("alibi_slopes", TypeError, {"max_exponent": "8"}, r"str; expected a real number"),
-    ("alibi_slopes", ValueError, {"max_exponent": 0}, r"0\.0; expected a positive"),
-    ("alibi_slopes", ValueError, {"max_exponent": -8}, r"-8\.0; expected a positive"),
-    ("alibi_slopes", ValueError, {"max_exponent": np.nan}, r"nan; expected a finite"),
-    ("alibi_slopes", TypeError, {"dtype": np.int32}, r"int32; expected float32 or"),
-    ("alibi_bias", ValueError, {"num_heads_or_slopes": 0}, r"got 0; expected an integ"),
-    (
-        "alibi_slopes",
-        TypeError,
-        {"dtype": "x"},
-        r"got 'x'; expected float32 or float64",
-    ),
-    ("alibi_bias", TypeError, {"dtype": "x"}, r"got 'x'; expected float32 or float64"),
-    ("alibi_bias", TypeError, {"num_heads_or_slopes": True}, r"bool; expected float16"),
-    ("alibi_bias", TypeError, {"num_heads_or_slopes": [1, 2]}, r"int64; expected floa"),
-    (
-        "alibi_bias",
-        ValueError,
-        {"num_heads_or_slopes": 0.5},
-        r"shape \(\).*\(\.\.\., H\)",
-    ),
-    ("alibi_bias", ValueError, {"num_heads_or_slopes": [np.nan]}, r"got nan; expected"),
-    ("alibi_bias", ValueError, {"num_heads_or_slopes": [1.0, np.inf]}, r"inf; expect"),
-    ("alibi_bias", TypeError, {"num_heads_or_slopes": MASKED}, r"MaskedArray; expect"),
-    ("alibi_bias", TypeError, {"num_heads_or_slopes": Tensor()}, r"\.detach\(\)"),
-    ("alibi_bias", TypeError, {"length": 4.0}, r"got float; expected an integer"),
-    ("alibi_bias", ValueError, {"length": 0}, r"got 0; expected an integer from 1 to"),
-    (
-        "alibi_bias",
-        ValueError,
-        {"length": 2**59},
-        r"more bytes than memory can address",
-    ),
-    ("alibi_bias", ValueError, {"length": HUGE}, r"got 10+; expected an integer from"),
-    ("alibi_bias", TypeError, {"dtype": np.float16}, r"float16; expected float32 or f"),
-    ("alibi_bias_backward", TypeError, {"grad_bias": ones(1, 3, dtype=int)}, r"int64"),
-    ("alibi_bias_backward", TypeError, {"grad_bias": Parameter()}, r"\.detach\(\)"),
-    ("alibi_bias_backward", ValueError, {"grad_bias": ones(3)}, r"\(\.\.\., H, 2 \* l"),
-    (
-        "alibi_bias_backward",
-        ValueError,
-        {"grad_bias": ones(H, 6)},
-        r"6 columns; .* odd",
-    ),
-    (
-        "alibi_bias_backward",
-        ValueError,
-        {"grad_bias": ones(H, 0)},
-        r"0 columns; .* odd",
-    ),
-]
+ALIBI = calls(
+    """
+alibi_slopes(num_heads=2.0) -> TypeError: float; expected an integer
+alibi_slopes(num_heads=True) -> TypeError: True; expected an integer
+alibi_slopes(num_heads=0) -> ValueError: got 0; expected … from 1 to
+alibi_slopes(max_exponent="8") -> TypeError: str; expected a real number
+alibi_slopes(max_exponent=0) -> ValueError: 0.0; expected a positive
+alibi_slopes(max_exponent=-8) -> ValueError: -8.0; expected a positive
+alibi_slopes(max_exponent=np.nan) -> ValueError: nan; expected a finite
+alibi_slopes(dtype=np.int32) -> TypeError: int32; expected float32 or
+alibi_bias(num_heads_or_slopes=0) -> ValueError: got 0; expected an integ
+alibi_slopes(dtype="x") -> TypeError: got 'x'; expected float32 or float64
+alibi_bias(dtype="x") -> TypeError: got 'x'; expected float32 or float64
+alibi_bias(num_heads_or_slopes=True) -> TypeError: bool; expected float16
+alibi_bias(num_heads_or_slopes=[1, 2]) -> TypeError: int64; expected floa
+alibi_bias(num_heads_or_slopes=0.5) -> ValueError: shape ()…(..., H)
+alibi_bias(num_heads_or_slopes=[np.nan]) -> ValueError: got nan; expected
+alibi_bias(num_heads_or_slopes=[1.0, np.inf]) -> ValueError: inf; expect
+alibi_bias(num_heads_or_slopes=MASKED) -> TypeError: MaskedArray; expect
+alibi_bias(num_heads_or_slopes=Tensor()) -> TypeError: .detach()
+alibi_bias(length=4.0) -> TypeError: got float; expected an integer
+alibi_bias(length=0) -> ValueError: got 0; expected an integer from 1 to
+alibi_bias(length=2**59) -> ValueError: more bytes than memory can address
+alibi_bias(dtype=np.float16) -> TypeError: float16; expected float32 or f
+alibi_bias_backward(grad_bias=ones(1, 3, dtype=int)) -> TypeError: int64
+alibi_bias_backward(grad_bias=Parameter()) -> TypeError: .detach()
+alibi_bias_backward(grad_bias=ones(3)) -> ValueError: (..., H, 2 * l
+alibi_bias_backward(grad_bias=ones(H, 6)) -> ValueError: 6 columns; … odd
+alibi_bias_backward(grad_bias=ones(H, 0)) -> ValueError: 0 columns; … odd
+alibi_slopes(num_heads=-HUGE) -> ValueError: got -1000…; expected an int
+alibi_bias(length=HUGE) -> ValueError: got 1000…; expected an integer from
+""",
+    globals(),
+)
 
-BUCKETS = [
-    ("t5_bucket", TypeError, {"relative_position": [0.5]}, r"float64; expected integ"),
-    ("t5_bucket", TypeError, {"relative_position": True}, r"bool; expected integers"),
-    ("t5_bucket", ValueError, {"relative_position": 2**63}, r"does not fit int64"),
-    ("t5_bucket", TypeError, {"relative_position": Tensor()}, r"\.detach\(\)"),
-    ("t5_bucket", TypeError, {"bidirectional": 1}, r"int; expected True or False"),
-    ("t5_bucket", ValueError, {"num_buckets": 3}, r"got 3; expected .* from 4 to 4096"),
-    ("t5_bucket", ValueError, {"num_buckets": 0}, r"got 0; expected an integer from 4"),
-    (
-        "t5_bucket",
-        ValueError,
-        {"num_buckets": 1, "bidirectional": False},
-        r"got 1; expected an integer from 2 to 4096",
-    ),
-    ("t5_bucket", ValueError, {"num_buckets": 4097}, r"got 4097; expected an integer"),
-    (
-        "t5_bucket",
-        ValueError,
-        {"max_distance": 8},
-        r"got 8; expected an integer from 9",
-    ),
-    ("t5_bucket", ValueError, {"max_distance": -1}, r"got -1; expected an integer fro"),
-    (
-        "t5_bucket",
-        ValueError,
-        {"max_distance": 16, "bidirectional": False},
-        r"got 16; expected an integer from 17",
-    ),
-    ("t5_bucket", TypeError, {"max_distance": 128.0}, r"float; expected an integer"),
-    (
-        "t5_bias",
-        ValueError,
-        {"weight": ones(32)},
-        r"\(32,\); expected \(num_buckets, H",
-    ),
-    ("t5_bias", ValueError, {"weight": ones(2, 32, H)}, r"expected \(num_buckets, H\)"),
-    (
-        "t5_bias",
-        ValueError,
-        {"weight": ones(8, 32)},
-        r"weight\.T .*num_buckets=8 if it",
-    ),
-    ("t5_bias", ValueError, {"weight": ones(128, 32)}, r"\(128, 32\), where T5 has 32"),
-    (
-        "t5_bias",
-        ValueError,
-        {"weight": ones(16, 12), "num_buckets": 12},
-        r"\(16, 12\) with num_buckets=12; expected \(12, H\)",
-    ),
-    ("t5_bias", TypeError, {"num_buckets": "32"}, r"got str; expected an integer"),
-    ("t5_bias", TypeError, {"weight": ones(32, H, dtype=int)}, r"int64; expected flo"),
-    ("t5_bias", TypeError, {"weight": Tensor()}, r"\.detach\(\)"),
-    ("t5_bias", ValueError, {"length": 0}, r"got 0; expected an integer from 1 to"),
-    ("t5_bias", ValueError, {"length": 2**59}, r"more bytes than memory can address"),
-    ("t5_bias", ValueError, {"max_distance": 8}, r"got 8; expected an integer from 9"),
-    ("t5_bias_backward", ValueError, {"grad_bias": ones(H, 4)}, r"4 columns; .* odd"),
-    (
-        "t5_bias_backward",
-        TypeError,
-        {"grad_bias": "bias"},
-        r"got str; expected float16",
-    ),
-    ("t5_bias_backward", ValueError, {"num_buckets": 2}, r"got 2; expected an integer"),
-    (
-        "t5_bias_backward",
-        TypeError,
-        {"num_buckets": None},
-        r"NoneType; expected an int",
-    ),
-    (
-        "deberta_bucket",
-        TypeError,
-        {"relative_position": [0.0]},
-        r"float64; expected in",
-    ),
-    ("deberta_bucket", ValueError, {"bucket_size": 3}, r"got 3; expected .* from 4 to"),
-    ("deberta_bucket", ValueError, {"bucket_size": -1}, r"got -1; expected an integer"),
-    (
-        "deberta_bucket",
-        ValueError,
-        {"max_position": 5},
-        r"got 5; expected .* from 6 to",
-    ),
-    (
-        "deberta_bucket",
-        ValueError,
-        {"max_position": -1},
-        r"got -1; expected an integer",
-    ),
-    (
-        "deberta_bucket",
-        TypeError,
-        {"max_position": 16.0},
-        r"float; expected an integer",
-    ),
-    (
-        "deberta_bucket",
-        ValueError,
-        {"relative_position": 10**9, "bucket_size": 4096, "max_position": 2060},
-        r"1000000000 lies \d+ buckets past 2048, .*clip",
-    ),
-]
+BUCKETS = calls(
+    """
+t5_bucket(relative_position=[0.5]) -> TypeError: float64; expected integ
+t5_bucket(relative_position=True) -> TypeError: bool; expected integers
+t5_bucket(relative_position=2**63) -> ValueError: does not fit int64
+t5_bucket(relative_position=Tensor()) -> TypeError: .detach()
+t5_bucket(bidirectional=1) -> TypeError: int; expected True or False
+t5_bucket(num_buckets=3) -> ValueError: got 3; expected … from 4 to 4096
+t5_bucket(num_buckets=0) -> ValueError: got 0; expected an integer from 4
+t5_bucket(num_buckets=1, bidirectional=False) -> ValueError: got 1; expected an integer
+    from 2 to 4096
+t5_bucket(num_buckets=4097) -> ValueError: got 4097; expected an integer
+t5_bucket(max_distance=8) -> ValueError: got 8; expected an integer from 9
+t5_bucket(max_distance=-1) -> ValueError: got -1; expected an integer fro
+t5_bucket(max_distance=16, bidirectional=False) -> ValueError: got 16; expected an
+    integer from 17
+t5_bucket(max_distance=128.0) -> TypeError: float; expected an integer
+t5_bias(weight=ones(32)) -> ValueError: (32,); expected (num_buckets, H
+t5_bias(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
+t5_bias(weight=ones(8, 32)) -> ValueError: weight.T …num_buckets=8 if it
+t5_bias(weight=ones(128, 32)) -> ValueError: (128, 32), where T5 has 32
+t5_bias(weight=ones(16, 12), num_buckets=12) -> ValueError: (16, 12) with
+    num_buckets=12; expected (12, H)
+t5_bias(num_buckets="32") -> TypeError: got str; expected an integer
+t5_bias(weight=ones(32, H, dtype=int)) -> TypeError: int64; expected flo
+t5_bias(weight=Tensor()) -> TypeError: .detach()
+t5_bias(length=0) -> ValueError: got 0; expected an integer from 1 to
+t5_bias(length=2**59) -> ValueError: more bytes than memory can address
+t5_bias(max_distance=8) -> ValueError: got 8; expected an integer from 9
+t5_bias_backward(grad_bias=ones(H, 4)) -> ValueError: 4 columns; … odd
+t5_bias_backward(grad_bias="bias") -> TypeError: got str; expected float16
+t5_bias_backward(num_buckets=2) -> ValueError: got 2; expected an integer
+t5_bias_backward(num_buckets=None) -> TypeError: NoneType; expected an int
+deberta_bucket(relative_position=[0.0]) -> TypeError: float64; expected in
+deberta_bucket(bucket_size=3) -> ValueError: got 3; expected … from 4 to
+deberta_bucket(bucket_size=-1) -> ValueError: got -1; expected an integer
+deberta_bucket(max_position=5) -> ValueError: got 5; expected … from 6 to
+deberta_bucket(max_position=-1) -> ValueError: got -1; expected an integer
+deberta_bucket(max_position=16.0) -> TypeError: float; expected an integer
+deberta_bucket(relative_position=10**9, bucket_size=4096, max_position=2060)
+    -> ValueError: 1000000000 lies … buckets past 2048, …clip
+""",
+    globals(),
+)
 
-KERPLE = [
-    ("kerple_bias", TypeError, {"r1": ones(H, dtype=int)}, r"int64; expected float16"),
-    ("kerple_bias", TypeError, {"r2": MASKED}, r"MaskedArray; expected a plain array"),
-    (
-        "kerple_bias",
-        ValueError,
-        {"r1": 1.0},
-        r"shape \(\) has 0 axes; .*number for each",
-    ),
-    ("kerple_bias", ValueError, {"r1": [np.nan, 1.0]}, r"got nan; expected finite num"),
-    (
-        "kerple_bias",
-        ValueError,
-        {"r2": ones(H + 1)},
-        r"\(3,\); expected \(2,\), that of",
-    ),
-    (
-        "kerple_bias",
-        ValueError,
-        {"r2": -ones(H)},
-        r"got -1\.0 for .*log.*; expected 0 o",
-    ),
-    (
-        "kerple_bias",
-        ValueError,
-        {"r2": np.zeros(H), "kind": "power"},
-        r"got 0\.0 for .*power.*; expected more than 0",
-    ),
-    ("kerple_bias", ValueError, {"kind": "linear"}, r"'linear'; expected one of 'log'"),
-    ("kerple_bias", TypeError, {"kind": None}, r"NoneType; expected one of 'log', 'po"),
-    ("kerple_bias", ValueError, {"length": 0}, r"got 0; expected an integer from 1 to"),
-    (
-        "kerple_bias_backward",
-        ValueError,
-        {"grad_bias": ones(H, 2)},
-        r"2 columns; .* odd",
-    ),
-    (
-        "kerple_bias_backward",
-        ValueError,
-        {"grad_bias": ones(3, 3)},
-        r"match r1 of shape",
-    ),
-    (
-        "kerple_bias_backward",
-        ValueError,
-        {"r2": -ones(H)},
-        r"-1\.0 for kind='log'; exp",
-    ),
-]
+KERPLE = calls(
+    """
+kerple_bias(r1=ones(H, dtype=int)) -> TypeError: int64; expected float16
+kerple_bias(r2=MASKED) -> TypeError: MaskedArray; expected a plain array
+kerple_bias(r1=1.0) -> ValueError: shape () has 0 axes; …number for each
+kerple_bias(r1=[np.nan, 1.0]) -> ValueError: got nan; expected finite num
+kerple_bias(r2=ones(H + 1)) -> ValueError: (3,); expected (2,), that of
+kerple_bias(r2=-ones(H)) -> ValueError: got -1.0 for …log…; expected 0 o
+kerple_bias(r2=np.zeros(H), kind="power") -> ValueError: got 0.0 for …power…; expected
+    more than 0
+kerple_bias(kind="linear") -> ValueError: 'linear'; expected one of 'log'
+kerple_bias(kind=None) -> TypeError: NoneType; expected one of 'log', 'po
+kerple_bias(length=0) -> ValueError: got 0; expected an integer from 1 to
+kerple_bias_backward(grad_bias=ones(H, 2)) -> ValueError: 2 columns; … odd
+kerple_bias_backward(grad_bias=ones(3, 3)) -> ValueError: match r1 of shape
+kerple_bias_backward(r2=-ones(H)) -> ValueError: -1.0 for kind='log'; exp
+""",
+    globals(),
+)
 
-RECIPES = [
-    ("bert", TypeError, {"distance_embedding": Tensor()}, r"\.detach\(\)"),
-    ("bert", TypeError, {"distance_embedding": TEXT}, r"dtype <U1; expected float16"),
-    ("bert", TypeError, {"distance_embedding": ones(7, D, dtype=int)}, r"int64; expe"),
-    ("deberta", TypeError, {"pos_key": TEXT}, r"dtype <U1; expected float16"),
-    ("deberta", TypeError, {"pos_query": [["a"]]}, r"dtype <U1; expected float16"),
-    (
-        "bert",
-        ValueError,
-        {"distance_embedding": ones(D)},
-        r"1 axes; expected \(2P-1, D",
-    ),
-    ("bert", TypeError, {"key_query": 1}, r"got int; expected True or False"),
-    (
-        "deberta",
-        ValueError,
-        {"pos_key": ones(7, D)},
-        r"\(7, 8\); expected .* even number",
-    ),
-    (
-        "deberta",
-        ValueError,
-        {"pos_key": ones(0, D)},
-        r"\(0, 8\); expected .* even number",
-    ),
-    ("deberta", ValueError, {"pos_key": ones(8, 0)}, r"\(8, 0\); .* D at least 1"),
-    (
-        "deberta",
-        ValueError,
-        {"pos_query": ones(7, D), "pos_key": None},
-        r"\(7, 8\); expected .* even number",
-    ),
-    ("deberta", ValueError, {"pos_query": ones(D)}, r"1 axes; expected \(2 span, D\)"),
-    ("deberta", ValueError, {"max_position": 3}, r"got 3; expected an integer from 4"),
-    ("deberta", TypeError, {"max_position": 9.5}, r"got float; expected an integer"),
-    ("t5", ValueError, {"weight": ones(32)}, r"1 axes; expected \(num_buckets, H\)"),
-    ("t5", TypeError, {"weight": Tensor()}, r"\.detach\(\)"),
-    ("t5", TypeError, {"weight": TEXT}, r"dtype <U1; expected float16"),
-    ("t5", TypeError, {"weight": TEXT.tolist()}, r"dtype <U1; expected float16"),
-    ("t5", ValueError, {"weight": ones(2, 32, H)}, r"expected \(num_buckets, H\)"),
-    ("t5", ValueError, {"weight": ones(12, 32)}, r"weight\.T .*num_buckets=12 if it"),
-    (
-        "t5",
-        ValueError,
-        {"weight": ones(12, 16), "num_buckets": 16},
-        r"\(12, 16\) with num_buckets=16; expected \(16, H\)",
-    ),
-    ("t5", ValueError, {"max_distance": 8}, r"got 8; expected an integer from 9"),
-    ("xlnet", TypeError, {"query_length": 4.0}, r"got float; expected an integer"),
-    ("xlnet", TypeError, {"rel_key": TEXT}, r"dtype <U1; expected float16"),
-    ("xlnet", TypeError, {"pos_bias_u": "u"}, r"got str; expected float16"),
-    ("xlnet", TypeError, {"pos_bias_v": None}, r"got NoneType; expected float16"),
-    ("xlnet", ValueError, {"rel_key": ones(D)}, r"1 axes; expected \(H, R, D\)"),
-    ("xlnet", ValueError, {"key_length": -1}, r"got -1; expected an integer from 0"),
-    (
-        "xlnet_segments",
-        ValueError,
-        {"query": ones(L, D)},
-        r"\(4, 8\); expected \(\.\.\.,",
-    ),
-    ("xlnet_segments", ValueError, {"query": ones(H, L, 0)}, r"D at least 1"),
-    (
-        "xlnet_segments",
-        ValueError,
-        {"segment_embed": ones(H, D)},
-        r"expected \(2, 2, 8",
-    ),
-    (
-        "xlnet_segments",
-        ValueError,
-        {"pos_bias_s": ones(D)},
-        r"\(8,\); expected \(2, 8\)",
-    ),
-    ("xlnet_segments", TypeError, {"different": ones(L, L)}, r"float64; expected bool"),
-    (
-        "xlnet_segments",
-        ValueError,
-        {"different": ones(5, 1, L, L, dtype=bool)},
-        r"\(5, 1, 4, 4\); expected .* broadcasts to \(3, 2, 4, 4\)",
-    ),
-    (
-        "xlnet_segments_backward",
-        ValueError,
-        {"grad_mask": ones(L, L)},
-        r"\(4, 4\); expected \(3, 2, 4, 4\)",
-    ),
-    (
-        "swin",
-        ValueError,
-        {"table": ones(16, H)},
-        r"16 rows .*\(2, 3\); expected 15, the",
-    ),
-    ("swin", ValueError, {"table": ones(15)}, r"1 axes; expected \(prod\(2n-1\), H\)"),
-    ("swin", ValueError, {"window": (2, 0)}, r"got 0; expected an integer from 1 to"),
-    ("swin", TypeError, {"window": (2, 3.0)}, r"got float; expected an integer"),
-    ("swin", TypeError, {"window": "23"}, r"got str; expected an integer or a sequ"),
-    ("swin", TypeError, {"window": b"ab"}, r"got bytes; expected an integer or a sequ"),
-    (
-        "swin",
-        TypeError,
-        {"table": np.full((15, H), b"a")},
-        r"dtype \|S1; expected float",
-    ),
-    (
-        "botnet",
-        TypeError,
-        {"grid": bytearray(b"ab")},
-        r"got bytearray; expected an int",
-    ),
-    ("botnet", TypeError, {"rel_height": np.full((3, D), "a")}, r"dtype <U1; expecte"),
-    ("botnet", TypeError, {"rel_width": [["a"] * D] * 5}, r"dtype <U1; expected float"),
-    ("botnet", TypeError, {"grid": None}, r"got NoneType; expected an integer"),
-    ("swin", TypeError, {"table": Tensor()}, r"\.detach\(\)"),
-    ("botnet", ValueError, {"rel_height": ones(5, D)}, r"\(5, 8\) for 2 .* \(3, 8\)"),
-    ("botnet", ValueError, {"rel_width": ones(3, D)}, r"\(3, 8\) for 3 .* \(5, 8\)"),
-    ("botnet", ValueError, {"grid": (2, 3, 1)}, r"\(2, 3, 1\); expected \(h, w\)"),
-    ("botnet", ValueError, {"grid": 3}, r"got 3; expected \(h, w\)"),
-    ("botnet", ValueError, {"rel_width": ones(5, D + 1)}, r"\(5, 9\) for .* \(5, 8\)"),
-    (
-        "alibi_bias",
-        ValueError,
-        {"length": 2**58, "num_heads_or_slopes": broadcast(2**20)},
-        r"more bytes than memory",
-    ),
-]
+RECIPES = calls(
+    """
+bert(distance_embedding=Tensor()) -> TypeError: .detach()
+bert(distance_embedding=TEXT) -> TypeError: dtype <U1; expected float16
+bert(distance_embedding=ones(7, D, dtype=int)) -> TypeError: int64; expe
+deberta(pos_key=TEXT) -> TypeError: dtype <U1; expected float16
+deberta(pos_query=[["a"]]) -> TypeError: dtype <U1; expected float16
+bert(distance_embedding=ones(D)) -> ValueError: 1 axes; expected (2P-1, D
+bert(key_query=1) -> TypeError: got int; expected True or False
+deberta(pos_key=ones(7, D)) -> ValueError: (7, 8); expected … even number
+deberta(pos_key=ones(0, D)) -> ValueError: (0, 8); expected … even number
+deberta(pos_key=ones(8, 0)) -> ValueError: (8, 0); … D at least 1
+deberta(pos_query=ones(7, D), pos_key=None) -> ValueError: (7, 8); expected … even
+    number
+deberta(pos_query=ones(D)) -> ValueError: 1 axes; expected (2 span, D)
+deberta(max_position=3) -> ValueError: got 3; expected an integer from 4
+deberta(max_position=9.5) -> TypeError: got float; expected an integer
+t5(weight=ones(32)) -> ValueError: 1 axes; expected (num_buckets, H)
+t5(weight=Tensor()) -> TypeError: .detach()
+t5(weight=TEXT) -> TypeError: dtype <U1; expected float16
+t5(weight=TEXT.tolist()) -> TypeError: dtype <U1; expected float16
+t5(weight=ones(2, 32, H)) -> ValueError: expected (num_buckets, H)
+t5(weight=ones(12, 32)) -> ValueError: weight.T …num_buckets=12 if it
+t5(weight=ones(12, 16), num_buckets=16) -> ValueError: (12, 16) with num_buckets=16;
+    expected (16, H)
+t5(max_distance=8) -> ValueError: got 8; expected an integer from 9
+xlnet(query_length=4.0) -> TypeError: got float; expected an integer
+xlnet(rel_key=TEXT) -> TypeError: dtype <U1; expected float16
+xlnet(pos_bias_u="u") -> TypeError: got str; expected float16
+xlnet(pos_bias_v=None) -> TypeError: got NoneType; expected float16
+xlnet(rel_key=ones(D)) -> ValueError: 1 axes; expected (H, R, D)
+xlnet(key_length=-1) -> ValueError: got -1; expected an integer from 0
+xlnet_segments(query=ones(L, D)) -> ValueError: (4, 8); expected (...,
+xlnet_segments(query=ones(H, L, 0)) -> ValueError: D at least 1
+xlnet_segments(segment_embed=ones(H, D)) -> ValueError: expected (2, 2, 8
+xlnet_segments(pos_bias_s=ones(D)) -> ValueError: (8,); expected (2, 8)
+xlnet_segments(different=ones(L, L)) -> TypeError: float64; expected bool
+xlnet_segments(different=ones(5, 1, L, L, dtype=bool)) -> ValueError: (5, 1, 4, 4);
+    expected … broadcasts to (3, 2, 4, 4)
+xlnet_segments_backward(grad_mask=ones(L, L)) -> ValueError: (4, 4); expected (3, 2, 4,
+    4)
+swin(table=ones(16, H)) -> ValueError: 16 rows …(2, 3); expected 15, the
+swin(table=ones(15)) -> ValueError: 1 axes; expected (prod(2n-1), H)
+swin(window=(2, 0)) -> ValueError: got 0; expected an integer from 1 to
+swin(window=(2, 3.0)) -> TypeError: got float; expected an integer
+swin(window="23") -> TypeError: got str; expected an integer or a sequ
+swin(window=b"ab") -> TypeError: got bytes; expected an integer or a sequ
+swin(table=np.full((15, H), b"a")) -> TypeError: dtype |S1; expected float
+botnet(grid=bytearray(b"ab")) -> TypeError: got bytearray; expected an int
+botnet(rel_height=np.full((3, D), "a")) -> TypeError: dtype <U1; expecte
+botnet(rel_width=[["a"] * D] * 5) -> TypeError: dtype <U1; expected float
+botnet(grid=None) -> TypeError: got NoneType; expected an integer
+swin(table=Tensor()) -> TypeError: .detach()
+botnet(rel_height=ones(5, D)) -> ValueError: (5, 8) for 2 … (3, 8)
+botnet(rel_width=ones(3, D)) -> ValueError: (3, 8) for 3 … (5, 8)
+botnet(grid=(2, 3, 1)) -> ValueError: (2, 3, 1); expected (h, w)
+botnet(grid=3) -> ValueError: got 3; expected (h, w)
+botnet(rel_width=ones(5, D + 1)) -> ValueError: (5, 9) for … (5, 8)
+alibi_bias(length=2**58, num_heads_or_slopes=broadcast(2**20)) -> ValueError: more
+    bytes than memory
+""",
+    globals(),
+)
 
 BIASES = [*ALIBI, *BUCKETS, *KERPLE, *RECIPES, *bad_recipes.RECIPES]

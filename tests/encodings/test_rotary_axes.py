@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import oracle_rotary as oracle
 import pytest
-from bad_kinds import Tensor, ones
+from bad_kinds import ones
+from refusals import changes
 from tolerances import assert_bitwise
 
 import relpos
@@ -112,79 +113,43 @@ def test_what_overflows_is_inf_without_a_warning():
 # ---- bad input -----------------------------------------------------------------------
 
 MROPE = {"positions": ones(3, 5), "inv_freq": ones(6), "sections": (2, 2, 2)}
-BAD_MROPE = [
-    (
-        {"positions": ones(2, 5)},
-        ValueError,
-        r"^positions: got shape \(2, 5\); expected",
-    ),
-    (
-        {"positions": ones(3)},
-        ValueError,
-        r"^positions: got shape \(3,\); .*\(3, \.\.\.",
-    ),
-    (
-        {"positions": 7},
-        ValueError,
-        r"^positions: got shape \(\); expected \(3, \.\.\.,",
-    ),
-    (
-        {"positions": [["a"]]},
-        TypeError,
-        r"^positions: got dtype <U1; expected integers",
-    ),
-    ({"positions": Tensor()}, TypeError, r"^positions: got a torch Tensor"),
-    ({"positions": [[2**53]] * 3}, ValueError, r"^positions: .*float64 rounds"),
-    ({"inv_freq": [1, 2]}, TypeError, r"^inv_freq: got dtype int64; expected float16"),
-    (
-        {"inv_freq": ones(2, 3)},
-        ValueError,
-        r"^inv_freq: got shape \(2, 3\); expected one",
-    ),
-    ({"inv_freq": 1.0}, ValueError, r"^inv_freq: got shape \(\); expected one axis"),
-    ({"inv_freq": Tensor()}, TypeError, r"^inv_freq: got a torch Tensor"),
-    ({"sections": (2, 2)}, ValueError, r"^sections: .* 4 pairs in all; .* has, 6"),
-    (
-        {"sections": (2, -2, 6)},
-        ValueError,
-        r"^sections: got -2; expected an integer fr",
-    ),
-    ({"sections": 2.0}, TypeError, r"^sections: got float; expected an integer"),
-    ({"sections": "222"}, TypeError, r"^sections: got str; expected an integer or a s"),
-    ({"sections": None}, TypeError, r"^sections: got NoneType; expected an integer"),
-    (
-        {"sections": (3, 3), "interleaved": True},
-        ValueError,
-        r"^sections: got \[3, 3\]; expected three numbers .*time, height, width",
-    ),
-    ({"interleaved": 1}, TypeError, r"^interleaved: got int; expected True or False"),
-]
-BAD_AXIAL = [
-    (
-        {"coordinates": ones(5)},
-        ValueError,
-        r"^coordinates: shape \(5,\) has 1 axes; exp",
-    ),
-    (
-        {"coordinates": 1.0},
-        ValueError,
-        r"^coordinates: shape \(\) has 0 axes; .*L, A\)",
-    ),
-    (
-        {"coordinates": [[True]]},
-        TypeError,
-        r"^coordinates: got dtype bool; expected int",
-    ),
-    ({"coordinates": Tensor()}, TypeError, r"^coordinates: got a torch Tensor"),
-    ({"coordinates": [[2**53]]}, ValueError, r"^coordinates: .*float64 rounds"),
-    ({"inv_freq": ones(2, 2)}, ValueError, r"^inv_freq: got shape \(2, 2\); expected"),
-    ({"inv_freq": [1]}, TypeError, r"^inv_freq: got dtype int64; expected float16"),
-    (
-        {"coordinates": np.broadcast_to(1.0, (2**40, 2**10)), "inv_freq": ones(2**10)},
-        ValueError,
-        r"^coordinates: .* more bytes than memory can address",
-    ),
-]
+BAD_MROPE = changes(
+    """
+positions=ones(2, 5) -> ValueError: positions: got shape (2, 5); expected
+positions=ones(3) -> ValueError: positions: got shape (3,); …(3, ...
+positions=7 -> ValueError: positions: got shape (); expected (3, ...,
+positions=[["a"]] -> TypeError: positions: got dtype <U1; expected integers
+positions=Tensor() -> TypeError: positions: got a torch Tensor
+positions=[[2**53]] * 3 -> ValueError: positions: …float64 rounds
+inv_freq=[1, 2] -> TypeError: inv_freq: got dtype int64; expected float16
+inv_freq=ones(2, 3) -> ValueError: inv_freq: got shape (2, 3); expected one
+inv_freq=1.0 -> ValueError: inv_freq: got shape (); expected one axis
+inv_freq=Tensor() -> TypeError: inv_freq: got a torch Tensor
+sections=(2, 2) -> ValueError: sections: … 4 pairs in all; … has, 6
+sections=(2, -2, 6) -> ValueError: sections: got -2; expected an integer fr
+sections=2.0 -> TypeError: sections: got float; expected an integer
+sections="222" -> TypeError: sections: got str; expected an integer or a s
+sections=None -> TypeError: sections: got NoneType; expected an integer
+sections=(3, 3), interleaved=True -> ValueError: sections: got [3, 3]; expected three
+    numbers …time, height, width
+interleaved=1 -> TypeError: interleaved: got int; expected True or False
+""",
+    globals(),
+)
+BAD_AXIAL = changes(
+    """
+coordinates=ones(5) -> ValueError: coordinates: shape (5,) has 1 axes; exp
+coordinates=1.0 -> ValueError: coordinates: shape () has 0 axes; …L, A)
+coordinates=[[True]] -> TypeError: coordinates: got dtype bool; expected int
+coordinates=Tensor() -> TypeError: coordinates: got a torch Tensor
+coordinates=[[2**53]] -> ValueError: coordinates: …float64 rounds
+inv_freq=ones(2, 2) -> ValueError: inv_freq: got shape (2, 2); expected
+inv_freq=[1] -> TypeError: inv_freq: got dtype int64; expected float16
+coordinates=np.broadcast_to(1.0, (2**40, 2**10)), inv_freq=ones(2**10) -> ValueError:
+    coordinates: … more bytes than memory can address
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("changes, error, pattern", BAD_MROPE)

@@ -4,115 +4,74 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bad_kinds import HUGE, Tensor, ones
+from bad_kinds import Tensor, ones
+from refusals import changes
 
 import relpos
 
 pytestmark = pytest.mark.devmode
-BOTH = [
-    # kinds
-    ({"x": Tensor()}, TypeError, r"^x: got a torch Tensor; .*\.detach\(\)"),
-    ({"x": ones(5, 6, dtype=int)}, TypeError, r"^x: got dtype int64; expected float16"),
-    ({"x": ones(5, 6, dtype=complex)}, TypeError, r"^x: got dtype complex128; expecte"),
-    ({"positions": Tensor()}, TypeError, r"^positions: got a torch Tensor"),
-    ({"positions": "a"}, TypeError, r"^positions: got dtype <U1; expected integers"),
-    ({"positions": [True] * 5}, TypeError, r"^positions: got dtype bool; expected"),
-    ({"positions": [1j]}, TypeError, r"^positions: got dtype complex128; expected int"),
-    ({"inv_freq": [1, 2, 3]}, TypeError, r"^inv_freq: got dtype int64; expected floa"),
-    ({"inv_freq": Tensor()}, TypeError, r"^inv_freq: got a torch Tensor"),
-    ({"angles": [1, 2, 3]}, TypeError, r"^angles: got dtype int64; expected float16"),
-    ({"magnitude": [1, 2, 3]}, TypeError, r"^magnitude: got dtype int64; expected"),
-    ({"magnitude": "1"}, TypeError, r"^magnitude: got .*expected float16, float32"),
-    ({"magnitude": Tensor()}, TypeError, r"^magnitude: got a torch Tensor"),
-    ({"interleaved": 1}, TypeError, r"^interleaved: got int; expected True or False"),
-    ({"interleaved": None}, TypeError, r"^interleaved: got NoneType; expected True"),
-    ({"inverse": "yes"}, TypeError, r"^inverse: got str; expected True or False"),
-    ({"rotary_dim": 4.0}, TypeError, r"^rotary_dim: got float; expected an integer"),
-    ({"rotary_dim": True}, TypeError, r"^rotary_dim: got True; expected an integer"),
-    ({"offset": "1"}, TypeError, r"^offset: got str; expected a real number"),
-    ({"offset": [1, 2]}, TypeError, r"^offset: got list; expected a real number"),
-    ({"base": None}, TypeError, r"^base: got NoneType; expected a real number"),
-    # values
-    ({"rotary_dim": 3}, ValueError, r"^rotary_dim: got 3; expected an even number"),
-    ({"rotary_dim": 8}, ValueError, r"^rotary_dim: got 8; .*at most x's D = 6"),
-    ({"rotary_dim": -2}, ValueError, r"^rotary_dim: got -2; expected an integer from"),
-    ({"rotary_dim": HUGE}, ValueError, r"^rotary_dim: got 1000.*; expected an integer"),
-    ({"offset": np.inf}, ValueError, r"^offset: got inf; expected a finite number"),
-    ({"offset": HUGE**11}, ValueError, r"^offset: got a number too large for float64"),
-    ({"offset": 2**53 + 1}, ValueError, r"^offset: .* integers of less than 2\*\*53"),
-    ({"offset": -(2**53)}, ValueError, r"^offset: leads to position -9007199254740992"),
-    ({"offset": 2**53 - 4}, ValueError, r"^offset: leads to position 9007199254740992"),
-    ({"offset": 1e16}, ValueError, r"^offset: leads to position 10000000000000000; "),
-    (
-        {"positions": np.arange(5) + 2**53},
-        ValueError,
-        r"^positions: leads to position 9007199254740992; .*float64 rounds",
-    ),
-    (
-        {"positions": np.arange(5), "offset": 2**53 - 4},
-        ValueError,
-        r"^offset: leads to position 9007199254740992; .*float64 rounds",
-    ),
-    (
-        {"positions": np.zeros(5), "offset": 2**53 + 1},
-        ValueError,
-        r"^offset: .*float64 rounds",
-    ),
-    ({"base": 0.0}, ValueError, r"^base: got 0.0; expected a positive number"),
-    ({"base": np.nan}, ValueError, r"^base: got nan; expected a finite number"),
-    ({"magnitude": np.inf}, ValueError, r"^magnitude: got inf; expected a finite num"),
-    # shapes
-    ({"x": ones(6)}, ValueError, r"^x: shape \(6,\) has 1 axes; expected \(\.\.\., L"),
-    ({"x": np.float64(1)}, ValueError, r"^x: shape \(\) has 0 axes; expected \(\.\.\."),
-    ({"x": ones(5, 7)}, ValueError, r"^x: got D = 7; expected an even number of col"),
-    (
-        {"x": np.broadcast_to(1.0, (1, 2**21))},
-        ValueError,
-        r"^x: got D = 2097152; expected an even number .* or rotary_dim=",
-    ),
-    (
-        {"positions": ones(4)},
-        ValueError,
-        r"^positions: shape \(4,\) does not broadcast to \(2, 5\); expected x's axes",
-    ),
-    (
-        {"positions": ones(3, 2, 5)},
-        ValueError,
-        r"^positions: shape \(3, 2, 5\) does not broadcast to \(2, 5\)",
-    ),
-    (
-        {"inv_freq": ones(6)},
-        ValueError,
-        r"^inv_freq: got shape \(6,\); expected \(3,\), one frequency per",
-    ),
-    ({"inv_freq": ones(5, 3)}, ValueError, r"^inv_freq: got shape \(5, 3\); expected"),
-    (
-        {"angles": ones(5, 6)},
-        ValueError,
-        r"^angles: shape \(5, 6\) does not broadcast to \(2, 5, 3\); .*one per pair",
-    ),
-    (
-        {"magnitude": ones(5)},
-        ValueError,
-        r"^magnitude: shape \(5,\) does not broadcast to \(2, 5, 3\)",
-    ),
-    # angles stand for all else
-    (
-        {"angles": ones(3), "positions": ones(5)},
-        ValueError,
-        r"^positions: given beside angles",
-    ),
-    (
-        {"angles": ones(3), "inv_freq": ones(3)},
-        ValueError,
-        r"^inv_freq: given beside angles",
-    ),
-    (
-        {"angles": ones(3), "offset": 1},
-        ValueError,
-        r"^offset: got 1 beside angles; expected 0",
-    ),
-]
+BOTH = changes(
+    """
+x=Tensor() -> TypeError: x: got a torch Tensor; ….detach()
+x=ones(5, 6, dtype=int) -> TypeError: x: got dtype int64; expected float16
+x=ones(5, 6, dtype=complex) -> TypeError: x: got dtype complex128; expecte
+positions=Tensor() -> TypeError: positions: got a torch Tensor
+positions="a" -> TypeError: positions: got dtype <U1; expected integers
+positions=[True] * 5 -> TypeError: positions: got dtype bool; expected
+positions=[1j] -> TypeError: positions: got dtype complex128; expected int
+inv_freq=[1, 2, 3] -> TypeError: inv_freq: got dtype int64; expected floa
+inv_freq=Tensor() -> TypeError: inv_freq: got a torch Tensor
+angles=[1, 2, 3] -> TypeError: angles: got dtype int64; expected float16
+magnitude=[1, 2, 3] -> TypeError: magnitude: got dtype int64; expected
+magnitude="1" -> TypeError: magnitude: got …expected float16, float32
+magnitude=Tensor() -> TypeError: magnitude: got a torch Tensor
+interleaved=1 -> TypeError: interleaved: got int; expected True or False
+interleaved=None -> TypeError: interleaved: got NoneType; expected True
+inverse="yes" -> TypeError: inverse: got str; expected True or False
+rotary_dim=4.0 -> TypeError: rotary_dim: got float; expected an integer
+rotary_dim=True -> TypeError: rotary_dim: got True; expected an integer
+offset="1" -> TypeError: offset: got str; expected a real number
+offset=[1, 2] -> TypeError: offset: got list; expected a real number
+base=None -> TypeError: base: got NoneType; expected a real number
+rotary_dim=3 -> ValueError: rotary_dim: got 3; expected an even number
+rotary_dim=8 -> ValueError: rotary_dim: got 8; …at most x's D = 6
+rotary_dim=-2 -> ValueError: rotary_dim: got -2; expected an integer from
+rotary_dim=HUGE -> ValueError: rotary_dim: got 1000…; expected an integer
+offset=np.inf -> ValueError: offset: got inf; expected a finite number
+offset=HUGE**11 -> ValueError: offset: got a number too large for float64
+offset=2**53 + 1 -> ValueError: offset: … integers of less than 2**53
+offset=-(2**53) -> ValueError: offset: leads to position -9007199254740992
+offset=2**53 - 4 -> ValueError: offset: leads to position 9007199254740992
+offset=1e16 -> ValueError: offset: leads to position 10000000000000000;
+positions=np.arange(5) + 2**53 -> ValueError: positions: leads to position
+    9007199254740992; …float64 rounds
+positions=np.arange(5), offset=2**53 - 4 -> ValueError: offset: leads to position
+    9007199254740992; …float64 rounds
+positions=np.zeros(5), offset=2**53 + 1 -> ValueError: offset: …float64 rounds
+base=0.0 -> ValueError: base: got 0.0; expected a positive number
+base=np.nan -> ValueError: base: got nan; expected a finite number
+magnitude=np.inf -> ValueError: magnitude: got inf; expected a finite num
+x=ones(6) -> ValueError: x: shape (6,) has 1 axes; expected (..., L
+x=np.float64(1) -> ValueError: x: shape () has 0 axes; expected (...
+x=ones(5, 7) -> ValueError: x: got D = 7; expected an even number of col
+x=np.broadcast_to(1.0, (1, 2**21)) -> ValueError: x: got D = 2097152; expected an even
+    number … or rotary_dim=
+positions=ones(4) -> ValueError: positions: shape (4,) does not broadcast to (2, 5);
+    expected x's axes
+positions=ones(3, 2, 5) -> ValueError: positions: shape (3, 2, 5) does not broadcast to
+    (2, 5)
+inv_freq=ones(6) -> ValueError: inv_freq: got shape (6,); expected (3,), one frequency
+    per
+inv_freq=ones(5, 3) -> ValueError: inv_freq: got shape (5, 3); expected
+angles=ones(5, 6) -> ValueError: angles: shape (5, 6) does not broadcast to (2, 5, 3);
+    …one per pair
+magnitude=ones(5) -> ValueError: magnitude: shape (5,) does not broadcast to (2, 5, 3)
+angles=ones(3), positions=ones(5) -> ValueError: positions: given beside angles
+angles=ones(3), inv_freq=ones(3) -> ValueError: inv_freq: given beside angles
+angles=ones(3), offset=1 -> ValueError: offset: got 1 beside angles; expected 0
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("changes, error, pattern", BOTH)

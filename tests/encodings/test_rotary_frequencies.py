@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from refusals import changes
 
 import relpos
 from relpos import reference
@@ -225,111 +226,60 @@ def test_against_transformers(dim, base):
 
 # ---- bad input -----------------------------------------------------------------------
 
-BAD = [
-    ({"dim": 5}, ValueError, r"^dim: got 5; expected an even number"),
-    ({"dim": 0}, ValueError, r"^dim: got 0; expected an integer from 2"),
-    ({"dim": 2**30}, ValueError, r"^dim: got 1073741824; expected"),
-    ({"dim": 8.0}, TypeError, r"^dim: got float; expected an integer"),
-    ({"base": 0}, ValueError, r"^base: got 0.0; expected a positive number"),
-    ({"base": "1e4"}, TypeError, r"^base: got str; expected a real number"),
-    ({"scaling": "linear"}, TypeError, r"^scaling: got str; expected None or a pair"),
-    ({"scaling": ("linear",)}, TypeError, r"^scaling: got tuple; expected None or"),
-    ({"scaling": {"type": "linear"}}, TypeError, r"^scaling: got dict; expected None"),
-    (
-        {"scaling": ("su", 4.0)},
-        ValueError,
-        r"^scaling: got 'su'; expected one of 'linear', 'ntk', 'dynamic', 'yarn', ",
-    ),
-    ({"scaling": (4.0, "linear")}, TypeError, r"^scaling: got float; expected one of"),
-    (
-        {"scaling": ("linear", {"factor": 2.0})},
-        TypeError,
-        r"^scaling: factor of linear: got dict; expected a real number",
-    ),
-    ({"scaling": ("ntk", -1)}, ValueError, r"^scaling: factor of ntk: got -1.0; exp"),
-    ({"scaling": ("ntk", 1e300)}, ValueError, r"^scaling: .*beyond float64"),
-    ({"dim": 2, "scaling": ("ntk", 2)}, ValueError, r"^dim: got 2; .* from 4"),
-    (
-        {"scaling": ("yarn", 4.0)},
-        TypeError,
-        r"^scaling: got float with 'yarn'; expected a dict with 'original_max",
-    ),
-    (
-        {"scaling": ("yarn", YARN | {"rope_type": "linear"})},
-        ValueError,
-        r"^scaling: its rope_type is 'linear'; expected 'yarn'",
-    ),
-    (
-        {"scaling": ("yarn", YARN | {"betafast": 3})},
-        ValueError,
-        r"^scaling: 'yarn' has no key 'betafast'; expected some of .*'beta_fast'",
-    ),
-    (
-        {"scaling": ("llama3", YARN)},
-        ValueError,
-        r"^scaling: got no 'low_freq_factor'; 'llama3' needs it",
-    ),
-    (
-        {"scaling": ("yarn", {ORIGINAL: 2048})},
-        ValueError,
-        r"^scaling: got neither 'factor' nor 'max_position_embeddings'; 'yarn'",
-    ),
-    (
-        {"scaling": ("yarn", YARN | {"factor": "4"})},
-        TypeError,
-        r"^scaling: factor: got str; expected a real number",
-    ),
-    (
-        {"scaling": ("yarn", YARN | {"truncate": 1})},
-        TypeError,
-        r"^scaling: truncate: got int; expected True or False",
-    ),
-    (
-        {"scaling": ("yarn", YARN), "base": 1.0},
-        ValueError,
-        r"^base: got 1.0; expected more than 1 with 'yarn'",
-    ),
-    (
-        {"scaling": ("llama3", LLAMA3 | {"low_freq_factor": 4.0})},
-        ValueError,
-        r"^scaling: low_freq_factor is 4.0, high_freq_factor 4.0; expected the second",
-    ),
-    (
-        {"scaling": ("proportional", 0.25)},
-        TypeError,
-        r"^scaling: got float with 'proportional'; expected a dict with 'factor', 'par",
-    ),
-    (
-        {"scaling": ("proportional", {"partial_rotary_factor": 1.5})},
-        ValueError,
-        r"^scaling: partial_rotary_factor: got 1.5; expected a number from 0 to 1",
-    ),
-    (
-        {"scaling": ("proportional", {"partial_rotary_factor": "all"})},
-        TypeError,
-        r"^scaling: partial_rotary_factor: got str; expected a real number",
-    ),
-    (
-        {"scaling": ("proportional", {"factor": 0})},
-        ValueError,
-        r"^scaling: factor: got 0.0; expected a positive number",
-    ),
-    (
-        {"scaling": ("proportional", {"seq_len": 5})},
-        ValueError,
-        r"^scaling: 'proportional' has no key 'seq_len'; expected some of 'factor', 'p",
-    ),
-    (
-        {"scaling": ("longrope", long_factors(6))},
-        ValueError,
-        r"^scaling: short_factor has shape \(3,\); expected \(4,\), one per pair",
-    ),
-    (
-        {"scaling": ("longrope", long_factors(8) | {"long_factor": [1, 2, 3, 0]})},
-        ValueError,
-        r"^scaling: long_factor: expected positive numbers",
-    ),
-]
+BAD = changes(
+    """
+dim=5 -> ValueError: dim: got 5; expected an even number
+dim=0 -> ValueError: dim: got 0; expected an integer from 2
+dim=2**30 -> ValueError: dim: got 1073741824; expected
+dim=8.0 -> TypeError: dim: got float; expected an integer
+base=0 -> ValueError: base: got 0.0; expected a positive number
+base="1e4" -> TypeError: base: got str; expected a real number
+scaling="linear" -> TypeError: scaling: got str; expected None or a pair
+scaling=("linear",) -> TypeError: scaling: got tuple; expected None or
+scaling={"type": "linear"} -> TypeError: scaling: got dict; expected None
+scaling=("su", 4.0) -> ValueError: scaling: got 'su'; expected one of 'linear', 'ntk',
+    'dynamic', 'yarn',
+scaling=(4.0, "linear") -> TypeError: scaling: got float; expected one of
+scaling=("linear", {"factor": 2.0}) -> TypeError: scaling: factor of linear: got dict;
+    expected a real number
+scaling=("ntk", -1) -> ValueError: scaling: factor of ntk: got -1.0; exp
+scaling=("ntk", 1e300) -> ValueError: scaling: …beyond float64
+dim=2, scaling=("ntk", 2) -> ValueError: dim: got 2; … from 4
+scaling=("yarn", 4.0) -> TypeError: scaling: got float with 'yarn'; expected a dict with
+    'original_max
+scaling=("yarn", YARN | {"rope_type": "linear"}) -> ValueError: scaling: its rope_type
+    is 'linear'; expected 'yarn'
+scaling=("yarn", YARN | {"betafast": 3}) -> ValueError: scaling: 'yarn' has no key
+    'betafast'; expected some of …'beta_fast'
+scaling=("llama3", YARN) -> ValueError: scaling: got no 'low_freq_factor'; 'llama3'
+    needs it
+scaling=("yarn", {ORIGINAL: 2048}) -> ValueError: scaling: got neither 'factor' nor
+    'max_position_embeddings'; 'yarn'
+scaling=("yarn", YARN | {"factor": "4"}) -> TypeError: scaling: factor: got str;
+    expected a real number
+scaling=("yarn", YARN | {"truncate": 1}) -> TypeError: scaling: truncate: got int;
+    expected True or False
+scaling=("yarn", YARN), base=1.0 -> ValueError: base: got 1.0; expected more than 1 with
+    'yarn'
+scaling=("llama3", LLAMA3 | {"low_freq_factor": 4.0}) -> ValueError: scaling:
+    low_freq_factor is 4.0, high_freq_factor 4.0; expected the second
+scaling=("proportional", 0.25) -> TypeError: scaling: got float with 'proportional';
+    expected a dict with 'factor', 'par
+scaling=("proportional", {"partial_rotary_factor": 1.5}) -> ValueError: scaling:
+    partial_rotary_factor: got 1.5; expected a number from 0 to 1
+scaling=("proportional", {"partial_rotary_factor": "all"}) -> TypeError: scaling:
+    partial_rotary_factor: got str; expected a real number
+scaling=("proportional", {"factor": 0}) -> ValueError: scaling: factor: got 0.0;
+    expected a positive number
+scaling=("proportional", {"seq_len": 5}) -> ValueError: scaling: 'proportional' has no
+    key 'seq_len'; expected some of 'factor', 'p
+scaling=("longrope", long_factors(6)) -> ValueError: scaling: short_factor has shape
+    (3,); expected (4,), one per pair
+scaling=("longrope", long_factors(8) | {"long_factor": [1, 2, 3, 0]}) -> ValueError:
+    scaling: long_factor: expected positive numbers
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("changes, error, pattern", BAD)

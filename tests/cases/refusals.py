@@ -1,0 +1,47 @@
+"""Tables of bad calls as text, a row each: `call -> Error: message`.
+
+An indented line continues the row above it. In messages, … is any text. Calls have
+NumPy as np, all of bad_kinds, and the names that a table is given.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+
+import bad_kinds
+import numpy as np
+
+KINDS = {**vars(bad_kinds), "np": np}
+
+
+def rows(text):
+    """Return (call, error, pattern) of each row."""
+    found = []
+    for row in re.sub(r"\n +", " ", text.strip()).splitlines():
+        call, _, refusal = row.partition(" -> ")
+        error, _, message = refusal.partition(": ")
+        pattern = ".*".join(map(re.escape, message.split("…")))
+        found.append((call, getattr(builtins, error), f"^{pattern}"))
+    return found
+
+
+def changes(text, names):
+    """Return (arguments, error, pattern) of rows `x=1, y=2 -> Error: message`."""
+    return [
+        (eval(f"dict({call})", KINDS | names), error, pattern)
+        for call, error, pattern in rows(text)
+    ]
+
+
+def calls(text, names):
+    """Return (function, error, arguments, pattern) of rows `f(x=1) -> Error: message`.
+
+    Messages of these rows may begin with any text.
+    """
+    found = []
+    for call, error, pattern in rows(text):
+        function, _, arguments = call.partition("(")
+        given = eval(f"dict({arguments}", KINDS | names)
+        found.append((function, error, given, pattern.removeprefix("^")))
+    return found
