@@ -11,6 +11,7 @@ import re
 
 import bad_kinds
 import numpy as np
+import pytest
 
 KINDS = {**vars(bad_kinds), "np": np}
 
@@ -45,3 +46,10 @@ def calls(text, names):
         given = eval(f"dict({arguments}", KINDS | names)
         found.append((function, error, given, pattern.removeprefix("^")))
     return found
+
+
+def check(row, names):
+    """Check that the call of one of `rows` raises its error with its message."""
+    call, error, pattern = row
+    with pytest.raises(error, match=pattern):
+        eval(call, KINDS | names)
