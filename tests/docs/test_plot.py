@@ -1,15 +1,18 @@
-"""relpos.plot: what is drawn, in which colours, and what cannot be drawn."""
+"""relpos.plot: scales, maps of pairs and encodings."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from bad_kinds import Tensor
 
 import relpos
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 plot = relpos.plot
+
+
+def new():
+    return Figure().subplots()
 
 
 def limits(ax):
@@ -68,10 +71,10 @@ def test_figures_and_limits_given_are_apart():
     left, right = Figure().subplots(1, 2)
     plot.encoding_map([[9.0]], ax=left)
     plot.encoding_map([[1.0]], ax=right, vmax=2)
-    other = plot.encoding_map([[5.0]], ax=Figure().subplots())
+    other = plot.encoding_map([[5.0]], ax=new())
     assert (limits(left), limits(right), limits(other)) == ((-9, 9), (-2, 2), (-5, 5))
-    third = plot.encoding_map([[3.0]], vmin=-1, vmax=4, ax=Figure().subplots())
-    fourth = plot.encoding_map([[3.0]], vmin=-1, ax=Figure().subplots())
+    third = plot.encoding_map([[3.0]], vmin=-1, vmax=4, ax=new())
+    fourth = plot.encoding_map([[3.0]], vmin=-1, ax=new())
     assert (limits(third), limits(fourth)) == ((-1, 4), (-1, 1))
 
 
@@ -85,7 +88,7 @@ def test_an_encoding_of_zeros_does_not_set_the_scale():
 
 def test_negative_scores_are_shown():
     scores = np.array([[-3.0, -1.0, 0.0], [1.0, 2.0, 3.0]])
-    ax = plot.attention_map(scores, ax=Figure().subplots())
+    ax = plot.attention_map(scores, ax=new())
     assert limits(ax) == (-3, 3)
     shown = colours(ax).reshape(-1, 3)
     assert len(np.unique(shown, axis=0)) == scores.size  # no two of them alike
@@ -99,14 +102,14 @@ def test_weights_share_a_scale_and_scores_another():
     for ax, numbers in zip(panels, (0.5, 0.25, -8.0, [-2.0]), strict=True):
         plot.attention_map(np.full((1, 1), numbers), ax=ax)
     assert [limits(ax) for ax in panels] == [(0, 0.5)] * 2 + [(-8, 8)] * 2
-    same = plot.attention_map([[2.0]], vmin=-8, ax=Figure().subplots())
+    same = plot.attention_map([[2.0]], vmin=-8, ax=new())
     assert np.array_equal(same.images[0].cmap(0.1), panels[2].images[0].cmap(0.1))
     assert limits(same) == (-8, 8)
 
 
 def test_hidden_keys_are_no_zeros():
     scores = np.array([[1.0, -np.inf, np.nan], [0.5, 2.0, np.inf]])
-    ax = plot.attention_map(scores, ax=Figure().subplots())
+    ax = plot.attention_map(scores, ax=new())
     assert limits(ax) == (0, 2)  # a hidden key is no negative score
     assert np.array_equal(ax.images[0].get_array().mask, ~np.isfinite(scores))
     assert max(ax.get_facecolor()[:3]) < 0.9  # white would be a score of zero
@@ -115,9 +118,9 @@ def test_hidden_keys_are_no_zeros():
 
 
 def test_losses_below_zero_are_shown():
-    ax = plot.loss_curves({"a": [1.0, -2.0]}, ax=Figure().subplots())
+    ax = plot.loss_curves({"a": [1.0, -2.0]}, ax=new())
     assert ax.get_ylim()[0] < -2
-    ax = plot.loss_curves({"a": [1.0, 0.5], "b": []}, ax=Figure().subplots())
+    ax = plot.loss_curves({"a": [1.0, 0.5], "b": []}, ax=new())
     assert ax.get_ylim()[0] == 0
 
 
@@ -149,11 +152,6 @@ def test_bad_maps(function, name, shape):
             draw([[1, 2]], ax=ax)
 
 
-def test_relative_positions_are_integers():
-    with pytest.raises(TypeError, match=r"relative: got dtype float64; expected int"):
-        plot.relative_position_map([[0.5]])
-
-
 @pytest.mark.parametrize("draw", [plot.encoding_map, plot.attention_map])
 def test_bad_limits(draw):
     for name in ("vmin", "vmax"):
@@ -168,24 +166,171 @@ def test_bad_limits(draw):
     assert not ax.images
 
 
-def test_bad_losses():
-    with pytest.raises(TypeError, match="losses: got list; expected a mapping"):
-        plot.loss_curves([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"losses\['a'\]: got shape \(1, 1, 2\); ex"):
-        plot.loss_curves({"a": [[[1.0, 2.0]]]})
-    with pytest.raises(ValueError, match=r"losses\['a'\]: got shape \(0, 2\); expec"):
-        plot.loss_curves({"a": np.ones((0, 2))})
-    with pytest.raises(TypeError, match=r"losses\['a'\]: got .*; expected real num"):
-        plot.loss_curves({"a": ["x"]})
+WORDS = ["hinton", "said", "that"]
 
 
-@pytest.mark.parametrize("function, name, shape", MAPS)
-def test_tensors_are_refused_as_everywhere(function, name, shape):
-    with pytest.raises(TypeError, match=f"^{name}: got a torch Tensor; expected"):
-        getattr(plot, function)(Tensor())
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_tensors_are_no_losses():
-    for losses in (Tensor(), {"a": Tensor()}):
-        with pytest.raises(TypeError, match=r"^losses.*: got a torch Tensor"):
-            plot.loss_curves(losses)
+def drawn(ax):
+    return np.ma.getdata(ax.images[-1].get_array())
+
+
+def test_tokens_at_both_axes_or_at_one():
+    square, wide = np.zeros((3, 3)), np.zeros((3, 2))
+    for draw in (plot.score_map, plot.attention_map):
+        ax = draw(square, tokens=WORDS, ax=new())
+        assert ticks(ax.yaxis) == ticks(ax.xaxis) == WORDS
+        ax = draw(wide, tokens=WORDS, key_tokens=["a", "b"], ax=new())
+        assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (WORDS, ["a", "b"])
+
+
+def test_what_a_mask_hides_is_no_score():
+    scores = np.array([[1.0, 50.0], [np.inf, -2.0]])
+    mask = np.array([[True, False], [True, True]])
+    ax = plot.score_map(scores, mask=mask, title="causal", ax=new())
+    assert ax.get_title() == "causal" and ax.images[0].get_clim() == (-2, 2)
+    shown = ax.images[0].get_array().mask
+    assert np.array_equal(shown, [[False, True], [True, False]])
+    assert [text.get_text() for text in ax.texts] == ["1.0", "-2.0"]
+
+
+def test_the_center_of_scores_is_white():
+    ax = plot.score_map([[3.0, 5.0, 4.0]], center=3.0, ax=new())
+    image = ax.images[0]
+    assert image.get_clim() == (1, 5)
+    red, green, blue, _ = image.to_rgba(image.get_array())[0, 0]
+    assert min(red, green, blue) > 0.9
+    ax = plot.score_map([[1.0]], center=3.0, vmax=4.0, ax=new())
+    assert ax.images[0].get_clim() == (2, 4)
+
+
+def test_numbers_where_they_can_be_read():
+    for side, count in ((12, 144), (13, 0)):
+        ax = plot.score_map(np.eye(side), ax=new())
+        assert len(ax.texts) == count
+    ax = plot.score_map(np.eye(13), annotate=True, ax=new())
+    assert len(ax.texts) == 169
+    ax = plot.score_map([[0.5, -0.25]], annotate=False, ax=new())
+    assert not ax.texts
+    ax = plot.score_map([[0.5, -0.001]], ax=new())
+    assert [text.get_text() for text in ax.texts] == ["0.50", "0.00"]
+    ax = plot.score_map([[9.0, 0.0]], ax=new())
+    assert [text.get_color() for text in ax.texts] == ["white", "black"]
+
+
+def test_one_head_of_several():
+    weights = np.arange(8.0).reshape(2, 2, 2)
+    ax = plot.attention_map(weights, head=1, ax=new())
+    assert np.array_equal(drawn(ax), weights[1])
+
+
+def test_heads_as_a_grid_on_one_scale():
+    weights = np.arange(5.0)[:, None, None] * np.eye(3) / 5
+    figure = Figure()
+    panels = plot.attention_heads(
+        weights, columns=3, tokens=WORDS, title="layer 2", figure=figure
+    )
+    assert len(panels) == 5 and len(figure.axes) == 6  # and one bar
+    assert {ax.images[0].get_clim() for ax in panels} == {(0, 0.8)}
+    for head, ax in enumerate(panels):
+        assert np.array_equal(drawn(ax), weights[head])
+    assert panels[3].get_subplotspec().get_geometry() == (2, 3, 3, 3)
+    assert figure.get_suptitle() == "layer 2" and ticks(panels[0].yaxis) == WORDS
+    signed = plot.attention_heads(-weights, cmap="PuOr", figure=Figure())
+    assert signed[0].images[0].get_clim() == (-0.8, 0.8)
+    assert signed[0].images[0].cmap.name == "PuOr"
+
+
+def test_terms_are_those_of_scores_and_their_sum():
+    rng = np.random.default_rng(0)
+    q, k, table = rng.random((2, 3, 4)), rng.random((2, 3, 4)), rng.random((5, 4))
+    keywords = {"rel_key": table, "pos_bias_u": np.ones(4), "is_causal": True}
+    wanted = relpos.scores(q, k, terms=True, **keywords)
+    figure = Figure()
+    panels = plot.score_terms(q, k, head=1, tokens=WORDS, figure=figure, **keywords)
+    assert len(panels) == len(wanted) + 1
+    for ax, term in zip(panels, wanted.values(), strict=False):
+        assert np.array_equal(drawn(ax), term[1])
+    total = panels[-1].images[0].get_array()
+    scores = relpos.scores(q, k, **keywords)[1]
+    assert np.allclose(total.filled(-np.inf), scores, rtol=1e-15, atol=0)
+    assert len({ax.images[0].get_clim() for ax in panels}) == 1
+
+
+def test_every_term_has_a_title():
+    rng = np.random.default_rng(0)
+    x = rng.random((1, 3, 4))
+    panels = plot.score_terms(
+        *(x, x), rel_key=x[0], rel_query=x[0], rel_bias=np.ones((1, 5)), softcap=5.0,
+        log_decay=-np.ones((1, 3)), pos_bias_u=x[0, 0], pos_bias_v=x[0, 0],
+        position_query=x, is_causal=True, figure=Figure()
+    )  # fmt: skip
+    titles = [ax.get_title() for ax in panels]
+    assert len({*titles}) == 10 and titles[-2:] == ["mask", "sum"]
+
+
+def cells(ax, chosen):
+    """(row, column) of the patches that are so."""
+    corners = [patch.get_xy() for patch in ax.patches if chosen(patch)]
+    return {(int(y + 0.5), int(x + 0.5)) for x, y in corners}
+
+
+def hatched(ax):
+    return cells(ax, lambda patch: patch.get_hatch())
+
+
+def test_highlighted_pairs_are_framed_and_have_their_numbers():
+    relative = relpos.relative_positions(20)
+    ax = plot.relative_position_map(
+        relative, highlight=[(6, 1), (6, 8)], title="r", ax=new()
+    )
+    assert cells(ax, lambda patch: patch.get_linewidth() > 2) == {(6, 1), (6, 8)}
+    texts = {text.get_position()[::-1]: text.get_text() for text in ax.texts}
+    assert texts == {(6, 1): "-5", (6, 8): "2"} and ax.get_title() == "r"
+    assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 19.5), (19.5, -0.5))
+
+
+@pytest.mark.parametrize("k, offset", [(1, 0), (2, 0), (2, 3), (9, 0), (0, 0)])
+def test_clipped_positions_are_hatched(k, offset):
+    at = {"query_length": 5, "key_length": 7, "query_offset": offset}
+    whole = relpos.relative_positions(**at)
+    relative = relpos.relative_positions(**at, max_relative_position=k)
+    wanted = {(i, j) for i, j in zip(*np.nonzero(whole != relative), strict=True)}
+    ax = plot.relative_position_map(relative, ax=new())
+    assert hatched(ax) == (wanted if k else set())  # zeros alone: nothing to tell
+    plain = Figure().subplots()
+    assert not plot.relative_position_map(relative, clip_marks=False, ax=plain).patches
+    labels = plot.relative_position_map(np.eye(4, dtype=int), ax=new())
+    assert not labels.patches
+
+
+def test_skewed_scores_are_those_of_skew():
+    scores = np.random.default_rng(0).standard_normal((5, 5))
+    figure = Figure()
+    panels = plot.skew_steps(scores, title="skew", figure=figure)
+    assert figure.get_suptitle() == "skew"
+    first, *_, last = (ax.images[0].get_array() for ax in panels)
+    assert np.array_equal(first, scores)
+    assert np.array_equal(last.filled(0.0), relpos.skew(scores, is_causal=True))
+    assert [ax.images[0].get_array().shape for ax in panels] == [
+        *((5, 5), (5, 6), (6, 5), (5, 5))
+    ]
+    later = {(i, j) for i in range(5) for j in range(i + 1, 5)}
+    assert hatched(panels[3]) == later and not hatched(panels[2])
+    assert len({ax.images[0].get_clim() for ax in panels}) == 1
+
+
+def test_cells_say_their_query_and_distance():
+    panels = plot.skew_steps(4, figure=Figure())
+    for text in panels[3].texts:
+        j, i = text.get_position()
+        if j <= i:
+            assert text.get_text() == f"q{i}\n{j - i}"
+        elif j == i + 1:
+            assert text.get_text() == "0"
+        else:
+            assert text.get_text().startswith(f"q{i + 1}\n")
+            assert text.get_color() == "black"
+    assert not plot.skew_steps(9, figure=Figure())[0].texts

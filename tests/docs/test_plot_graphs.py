@@ -1,22 +1,25 @@
-"""relpos.plot.attention_graph: nodes, and arrows from queries to keys."""
+"""relpos.plot: graphs of edges, fingerprints of schemes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from bad_kinds import Tensor
 
 import relpos
+from relpos.plot.schemes import EXAMPLES
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
-Annotation = pytest.importorskip("matplotlib.text").Annotation
-draw = relpos.plot.attention_graph
-GRAPH = {"indptr": [0, 2, 2, 4], "indices": [2, 1, 0, 2]}
-SQUARE = [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0]]
+plot = relpos.plot
 
 
 def new():
     return Figure().subplots()
+
+
+Annotation = pytest.importorskip("matplotlib.text").Annotation
+draw = relpos.plot.attention_graph
+GRAPH = {"indptr": [0, 2, 2, 4], "indices": [2, 1, 0, 2]}
+SQUARE = [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0]]
 
 
 def arrows(ax):
@@ -81,33 +84,56 @@ def test_nodes_lie_on_a_circle_from_the_top():
     assert np.allclose(found, [(0, 1), (1, 0), (0, -1), (-1, 0)], rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("error", "message", "arguments"),
-    [
-        (IndexError, "edges: got one at node 2; expected nodes up to 1",
-         {**GRAPH, "layout": [[0, 0], [1, 1]]}),
-        (IndexError, "indices: got some outside 0 to 255",
-         {**GRAPH, "indices": [256] * 4}),
-        (ValueError, "indptr: falls",
-         {**GRAPH, "indptr": [0, 3, 2, 4]}),
-        (ValueError, r"labels: got shape \(1,\); expected \(4,\)",
-         {**GRAPH, "labels": [1]}),
-        (ValueError, r"weights: got shape \(1,\); expected",
-         {**GRAPH, "weights": [1]}),
-        (ValueError, r"layout: got shape \(1, 3\); expected",
-         {**GRAPH, "layout": [[1] * 3]}),
-        (ValueError, "vmin: got 2.0; expected less",
-         {**GRAPH, "weights": [1] * 4, "vmin": 2}),
-        (ValueError, "edges: given together with indptr",
-         {**GRAPH, "edges": [[0], [0]]}),
-        (ValueError, "edges: got 0 of 300 queries; expected at most",
-         {"indptr": [0] * 301, "indices": np.zeros(0, int)}),
-        (TypeError, "indices: got NoneType; expected", {"indptr": [0, 1]}),
-        (TypeError, "weights: got a torch Tensor", {**GRAPH, "weights": Tensor()}),
-    ],
-)  # fmt: skip
-def test_what_is_no_graph(error, message, arguments):
-    ax = new()
-    with pytest.raises(error, match=f"^{message}"):
-        draw(**arguments, ax=ax)
-    assert not ax.texts
+def drawn(scheme, length=12):
+    ax = plot.fingerprint(scheme, length, ax=new())
+    return ax.images[0].get_array().filled(-np.inf)
+
+
+def is_toeplitz(matrix):
+    return np.allclose(matrix[1:, 1:], matrix[:-1, :-1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_depends_on_the_distance_alone(name):
+    matrix = drawn(name)
+    later = np.triu(np.ones((12, 12)), 1) == 1
+    assert np.isneginf(matrix[later]).all() == (name in ("fire", "music"))
+    assert np.isfinite(matrix[~later]).all() and np.ptp(matrix[~later]) >= 0.25
+    lower = np.where(later, 0.0, matrix)
+    assert is_toeplitz(lower) == (name != "fire")  # which divides by the query's place
+
+
+def test_of_keywords_the_terms_of_content_are_left_out():
+    rng = np.random.default_rng(0)
+    table, v = rng.standard_normal((7, 4)), rng.standard_normal(4)
+    keywords = {"rel_key": table, "pos_bias_u": v, "pos_bias_v": v, "scale": 1.0}
+    wanted = (table @ (1 + v))[np.arange(4) - np.arange(4)[:, None] + 3]
+    assert np.allclose(drawn(keywords, 4), wanted, rtol=1e-14)
+    two = {"rel_bias": rng.standard_normal((2, 7))}
+    assert np.array_equal(drawn(two, 4)[0], two["rel_bias"][0, 3:])
+    mask = np.where(np.eye(4), 1.0, -np.inf)
+    assert np.array_equal(drawn({"attn_mask": mask}, 4), mask)
+
+
+def test_of_functions_and_encodings():
+    encoding = np.random.default_rng(0).standard_normal((9, 5))
+    assert np.allclose(drawn(encoding, 7), encoding[:7] @ encoding[:7].T)
+    x = np.arange(6) - np.arange(6)[:, None]
+    frequencies = relpos.rotary_frequencies(64)
+    wanted = np.cos(np.multiply.outer(x, frequencies)).mean(-1)
+    assert np.allclose(drawn(relpos.apply_rotary, 6), wanted, rtol=0, atol=1e-12)
+
+
+def test_each_has_a_scale_of_its_own():
+    figure = Figure()
+    schemes = {"one": np.eye(3), "two": 2 * np.eye(3)}
+    panels = plot.fingerprints(schemes, 3, columns=1, title="both", figure=figure)
+    assert [ax.images[0].get_clim() for ax in panels] == [(-1, 1), (-4, 4)]
+    assert [ax.get_title() for ax in panels] == ["one", "two"]
+    assert figure.get_suptitle() == "both"
+    assert len(plot.fingerprints(length=4, figure=Figure())) == len(EXAMPLES)
+
+
+def test_what_is_no_scheme():
+    figure = Figure()
+    assert not figure.axes
