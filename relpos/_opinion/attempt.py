@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from relpos._schemes import scheme_called
 from relpos.reference.formula import moved_values, terms
 from relpos.reference.pairs import softmax
 from relpos.reference.positions import rel_shift
+
+P = ParamSpec("P")
 
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
@@ -96,6 +98,13 @@ class Attempt:
 Change = Callable[[Attempt], Attempt | None]
 
 
+def variant(
+    function: Callable[Concatenate[Attempt, P], Attempt | None],
+) -> Callable[P, Change]:
+    """Let a function of an attempt and more take the rest first, to make a change."""
+    return lambda *rest, **keywords: lambda x: function(x, *rest, **keywords)
+
+
 def of_arguments(rule: Callable[..., Mapping[str, Any] | None]) -> Change:
     """Make a change of a rule from arguments, all of them needed, to new values."""
     names = [*inspect.signature(rule).parameters]
@@ -119,10 +128,11 @@ class Given(NamedTuple):
     noise: float
 
 
-def relative_to(attempt: Attempt) -> Array:
-    """Return key minus query positions, (..., Lq, Lk)."""
+def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
+    """Return key minus query positions, (..., Lq, Lk), by its offset or another."""
     lq, lk = attempt.lengths
-    at = np.arange(lq)[:, None] + attempt.offset[..., None, None]
+    start = attempt.offset if offset is None else offset
+    at = np.arange(lq)[:, None] + start[..., None, None]
     found: Array = np.arange(lk) - at
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ from relpos._opinion import tables
 from relpos._opinion.attempt import (
     Attempt,
     Change,
-    Rotary,
     of_arguments,
     relative_to,
+    variant,
 )
 from relpos._opinion.tables import tables_of
 
@@ -47,38 +48,28 @@ def has_numbers(attempt: Attempt, *names: str) -> bool:
     return any(x is not None and x.dtype.kind == "f" for x in arrays)
 
 
-def rescaled(names: tuple[str, ...], power: int) -> Change:
-    """Multiply some terms by the scale, or divide them by it."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
-            return None
-        powers = {**attempt.powers, **dict.fromkeys(names, power)}
-        return replace(attempt, powers=powers)
-
-    return change
+@variant
+def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
+    """Multiply some terms by a power of the scale."""
+    if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
+        return None
+    powers = {**attempt.powers, **dict.fromkeys(names, power)}
+    return replace(attempt, powers=powers)
 
 
-def negated(*names: str) -> Change:
-    """Change the sign of some terms."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        here = attempt.keywords.keys() & {*names}
-        return replace(attempt, negated=names) if here else None
-
-    return change
+@variant
+def negated(attempt: Attempt, *names: str) -> Attempt | None:
+    here = attempt.keywords.keys() & {*names}
+    return replace(attempt, negated=names) if here else None
 
 
-def without(name: str) -> Change:
+@variant
+def without(attempt: Attempt, name: str) -> Attempt | None:
     """Leave a term out, with those that cannot be without it."""
-    names = {"rel_key": ("rel_key", "pos_bias_v", "position_query")}.get(name, (name,))
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if name not in attempt.keywords:
-            return None
-        return attempt.with_keywords(**dict.fromkeys(names))
-
-    return change
+    if name not in attempt.keywords:
+        return None
+    others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
+    return attempt.with_keywords(**dict.fromkeys((name, *others)))
 
 
 def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Change:
@@ -145,9 +136,10 @@ def hides(attempt: Attempt) -> bool:
     return bool(masks or attempt.get("is_causal")) or any(x is not None for x in others)
 
 
-def where_hidden(**fields: Any) -> Change:
-    """Change fields of attempts in which something may be hidden."""
-    return lambda attempt: replace(attempt, **fields) if hides(attempt) else None
+@variant
+def where_hidden(attempt: Attempt, /, **fields: Any) -> Attempt | None:
+    """Change fields of an attempt in which something may be hidden."""
+    return replace(attempt, **fields) if hides(attempt) else None
 
 
 def kept_bias(attempt: Attempt) -> Any:
@@ -184,14 +176,12 @@ def shift_in_encoder(attempt: Attempt) -> Attempt | None:
     return None if attempt.get("is_causal") else shifted(attempt)
 
 
-def ignored(name: str) -> Change:
-    def change(attempt: Attempt) -> Attempt | None:
-        if attempt.get(name) is None or attempt.get(name) is False:
-            return None
-        kept = kept_bias(attempt) if name == "attn_mask" else None
-        return attempt.with_keywords(**{name: kept})
-
-    return change
+@variant
+def ignored(attempt: Attempt, name: str) -> Attempt | None:
+    if attempt.get(name) is None or attempt.get(name) is False:
+        return None
+    kept = kept_bias(attempt) if name == "attn_mask" else None
+    return attempt.with_keywords(**{name: kept})
 
 
 @of_arguments
@@ -206,21 +196,20 @@ def mask_transposed(attn_mask: Array) -> dict[str, Any] | None:
     return {"attn_mask": np.swapaxes(attn_mask, -1, -2)}
 
 
-def causal_where(see: Callable[[Attempt], Array]) -> Change:
-    """Change which keys causality shows; tables keep their rows."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if not attempt.get("is_causal") or "log_decay" in attempt.keywords:
-            return None
-        mask, shown = attempt.get("attn_mask"), see(attempt)
-        shown = shown[..., None, :, :] if shown.ndim > 2 else shown
-        if mask is None or mask.dtype == bool:
-            shown = shown if mask is None else shown & mask
-        else:
-            shown = np.where(shown, mask, -np.inf)
-        return attempt.with_keywords(is_causal=None, attn_mask=shown)
-
-    return change
+@variant
+def causal_where(
+    attempt: Attempt, see: Callable[[Array], Array], offset: Any = None
+) -> Attempt | None:
+    """Change which relative positions causality shows; tables keep their rows."""
+    if not attempt.get("is_causal") or "log_decay" in attempt.keywords:
+        return None
+    mask, shown = attempt.get("attn_mask"), see(relative_to(attempt, offset))
+    shown = shown[..., None, :, :] if shown.ndim > 2 else shown
+    if mask is None or mask.dtype == bool:
+        shown = shown if mask is None else shown & mask
+    else:
+        shown = np.where(shown, mask, -np.inf)
+    return attempt.with_keywords(is_causal=None, attn_mask=shown)
 
 
 def other_corner(attempt: Attempt, end: bool) -> int | None:
@@ -230,17 +219,12 @@ def other_corner(attempt: Attempt, end: bool) -> int | None:
     return None if (attempt.offset == wanted).all() else wanted
 
 
-def causal_at(end: bool) -> Change:
+@variant
+def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
     """Hide by the triangle from the other corner, where that is another one."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        offset, (lq, lk) = other_corner(attempt, end), attempt.lengths
-        if offset is None:
-            return None
-        see = np.arange(lk) <= np.arange(lq)[:, None] + offset
-        return causal_where(lambda _: see)(attempt)
-
-    return change
+    if (offset := other_corner(attempt, end)) is None:
+        return None
+    return causal_where(lambda r: r <= 0, np.asarray(offset))(attempt)
 
 
 def causal_untold(attempt: Attempt) -> Attempt | None:
@@ -252,36 +236,30 @@ def causal_untold(attempt: Attempt) -> Attempt | None:
     return attempt.with_keywords(is_causal=True, query_offset=offset)
 
 
-def offset_at(end: bool) -> Change:
+@variant
+def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
     """Move the queries to key 0, or to the last of the keys."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        offset, rotary = other_corner(attempt, end), attempt.rotary
-        if offset is None:
-            return None
-        if rotary is not None:  # causality stays as it is
-            positions = np.arange(attempt.lengths[0]) + offset
-            return replace(attempt, rotary=rotary._replace(query_positions=positions))
-        if tables_of(attempt) or attempt.get("is_causal") or attempt.get("window"):
-            return attempt.with_keywords(query_offset=offset)
+    offset, rotary = other_corner(attempt, end), attempt.rotary
+    if offset is None:
         return None
+    if rotary is not None:  # causality stays as it is
+        positions = np.arange(attempt.lengths[0]) + offset
+        return replace(attempt, rotary=rotary._replace(query_positions=positions))
+    if tables_of(attempt) or attempt.get("is_causal") or attempt.get("window"):
+        return attempt.with_keywords(query_offset=offset)
+    return None
 
-    return change
 
-
-def tables_at(end: bool) -> Change:
+@variant
+def tables_at(attempt: Attempt, end: bool) -> Attempt | None:
     """Move the queries for the tables alone, where `offset_at` moves causality too."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if not tables_of(attempt) or attempt.get("window"):
-            return None
-        moved = offset_at(end)(attempt)
-        own = causal_where(lambda x: relative_to(x) <= 0)(attempt)
-        if moved is None or own is None:
-            return None
-        return own.with_keywords(query_offset=moved.get("query_offset"))
-
-    return change
+    if not tables_of(attempt) or attempt.get("window"):
+        return None
+    moved = offset_at(end)(attempt)
+    own = causal_where(lambda r: r <= 0)(attempt)
+    if moved is None or own is None:
+        return None
+    return own.with_keywords(query_offset=moved.get("query_offset"))
 
 
 def wider_window(step: int) -> Change:
@@ -297,38 +275,23 @@ def wider_window(step: int) -> Change:
 # ---- rotary --------------------------------------------------------------------------
 
 
-def rotated_by(change: Callable[[Rotary, Attempt], Rotary | None]) -> Change:
-    """Rotate in another way, where there is a rotation."""
-
-    def changed(attempt: Attempt) -> Attempt | None:
-        if attempt.rotary is None:
-            return None
-        found = change(attempt.rotary, attempt)
-        return None if found is None else replace(attempt, rotary=found)
-
-    return changed
-
-
-def with_options(change: Callable[[Options, int], Options | None]) -> Change:
-    """Change the options of `apply_rotary`, by them and the width of a head."""
-
-    def changed(rotary: Rotary, attempt: Attempt) -> Rotary | None:
-        found = change(rotary.options, attempt.get("query").shape[-1])
-        return None if found is None else rotary._replace(options=found)
-
-    return rotated_by(changed)
+@variant
+def with_options(
+    attempt: Attempt,
+    change: Callable[[Options, int], Options | None],
+    of_base: bool = False,
+) -> Attempt | None:
+    """Change options of `apply_rotary`; `of_base`: if frequencies follow from it."""
+    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
+    if rotary is None or (of_base and rotary.options.get("inv_freq") is not None):
+        return None
+    found = change(rotary.options, dim)
+    if found is None:
+        return None
+    return replace(attempt, rotary=rotary._replace(options=found))
 
 
-def with_base(change: Callable[[Options, int], Options | None]) -> Change:
-    """Change options whose frequencies follow from a base."""
-
-    def changed(options: Options, dim: int) -> Options | None:
-        return None if options.get("inv_freq") is not None else change(options, dim)
-
-    return with_options(changed)
-
-
-def less(options: Options, name: str) -> Options | None:
+def less(options: Options, dim: int = 0, *, name: str) -> Options | None:
     if options.get(name) is None:
         return None
     return {other: x for other, x in options.items() if other != name}
@@ -354,7 +317,9 @@ def other_pairs(options: Options, dim: int) -> Options:
 
 
 def partial_ignored(options: Options, dim: int) -> Options | None:
-    return None if options.get("rotary_dim") == dim else less(options, "rotary_dim")
+    return (
+        None if options.get("rotary_dim") == dim else less(options, name="rotary_dim")
+    )
 
 
 def of_whole_head(options: Options, dim: int) -> Options | None:
@@ -370,11 +335,8 @@ def half_exponents(options: Options, dim: int) -> Options:
     return replaced(options, np.sqrt(frequencies(options, dim)))
 
 
-def other_base(base: float) -> Change:
-    def change(options: Options, dim: int) -> Options | None:
-        return None if options.get("base", 1e4) == base else {**options, "base": base}
-
-    return with_base(change)
+def other_base(options: Options, dim: int, *, base: float) -> Options | None:
+    return None if options.get("base", 1e4) == base else {**options, "base": base}
 
 
 def in_bfloat16(options: Options, dim: int) -> Options:
@@ -384,25 +346,27 @@ def in_bfloat16(options: Options, dim: int) -> Options:
     return replaced(options, bits.astype(np.uint32).view(np.float32).astype(np.float64))
 
 
-def only(*names: str) -> Change:
-    return rotated_by(lambda rotary, attempt: rotary._replace(rotated=names))
+@variant
+def rotating(attempt: Attempt, *names: str) -> Attempt | None:
+    """Rotate these and no others."""
+    if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
+        return None
+    return replace(attempt, rotary=attempt.rotary._replace(rotated=names))
 
 
-def values_too(attempt: Attempt) -> Attempt | None:
-    here = "value" in attempt.keywords
-    return only("query", "key", "value")(attempt) if here else None
+def backwards(options: Options, dim: int) -> Options:
+    return {**options, "inverse": True}
 
 
-def backwards(rotary: Rotary, attempt: Attempt) -> Rotary:
-    return rotary._replace(options={**rotary.options, "inverse": True})
-
-
-def keys_from_query_0(rotary: Rotary, attempt: Attempt) -> Rotary | None:
+def keys_from_query_0(attempt: Attempt) -> Attempt | None:
     """Begin the keys' positions where the queries' begin."""
+    if (rotary := attempt.rotary) is None:
+        return None
     start = rotary.query_positions[..., :1]
     if (start == rotary.key_positions[:1]).all():
         return None
-    return rotary._replace(key_positions=start + np.arange(attempt.lengths[1]))
+    positions = start + np.arange(attempt.lengths[1])
+    return replace(attempt, rotary=rotary._replace(key_positions=positions))
 
 
 # ---- the table -----------------------------------------------------------------------
@@ -493,7 +457,7 @@ CONVENTIONS: dict[str, Row] = {
     ),
     "rows_2n": everywhere(
         "the table of 2N rows beginning one relative position beside",
-        *map(tables.other_origin, _WAYS),
+        *(tables.other_origin(way) for way in _WAYS),
     ),
     "beyond_table": everywhere(
         "the other rule beyond the table, zeros or its end rows",
@@ -556,7 +520,7 @@ CONVENTIONS: dict[str, Row] = {
         "other way round",
         with_options(other_pairs),
     ),
-    "rotary_inverse": everywhere("angles of the other sign", rotated_by(backwards)),
+    "rotary_inverse": everywhere("angles of the other sign", with_options(backwards)),
 }
 
 MISTAKES: dict[str, Row] = {
@@ -575,8 +539,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "future_is_past": everywhere(
         "the distance without its sign: a later key has the row of an earlier one",
-        tables.by_position(lambda r: -np.abs(r), "clip"),
-        tables.by_position(np.abs, "clip"),
+        tables.by_position(lambda r: -np.abs(r)),
+        tables.by_position(np.abs),
     ),
     "two_sided_misread": everywhere(
         "a two-sided table read as one of the past: give rel_key[..., :R // 2 + 1, :]",
@@ -589,8 +553,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "absolute_rows": everywhere(
         "the row of the key's own position, whatever the query's",
-        tables.at_key(0),
-        tables.at_key(1),
+        tables.at_key(middle=True),
+        tables.at_key(middle=False),
     ),
     "query_table_reversed": everywhere(
         "the table of the queries reversed", tables.one_reversed("rel_query")
@@ -607,8 +571,7 @@ MISTAKES: dict[str, Row] = {
         tables.rounded_buckets(np.ceil),
     ),
     "bucket_sides": everywhere(
-        "T5's buckets of one direction for both, or of both for one",
-        tables.rebucketed(tables.other_sides),
+        "T5's buckets of one direction for both, or of both for one", tables.other_sides
     ),
     "alibi_slopes": everywhere(
         "ALiBi's slopes by the rule for 2^n heads", tables.plain_slopes
@@ -661,13 +624,13 @@ MISTAKES: dict[str, Row] = {
         "the future hidden, which no argument says (is_causal=True)", causal_untold
     ),
     "causal_strict": everywhere(
-        "each query's own key hidden too", causal_where(lambda x: relative_to(x) < 0)
+        "each query's own key hidden too", causal_where(lambda r: r < 0)
     ),
     "causal_sees_next": everywhere(
-        "the key after each query seen", causal_where(lambda x: relative_to(x) <= 1)
+        "the key after each query seen", causal_where(lambda r: r <= 1)
     ),
     "causal_backwards": everywhere(
-        "the past hidden, not the future", causal_where(lambda x: relative_to(x) >= 0)
+        "the past hidden, not the future", causal_where(lambda r: r >= 0)
     ),
     "window_wider": everywhere("one key more on each side", wider_window(1)),
     "softmax_over_queries": in_weights(
@@ -683,37 +646,40 @@ MISTAKES: dict[str, Row] = {
     ),
     # rotary
     "rotary_one_side": everywhere(
-        "queries or keys turned, not both", only("query"), only("key")
+        "queries or keys turned, not both", rotating("query"), rotating("key")
     ),
-    "rotary_values": in_outputs("values turned too", values_too),
+    "rotary_values": in_outputs("values turned too", rotating("query", "key", "value")),
     "no_rotary": everywhere(
-        "nothing turned, or by the number of the head, which cancels", only()
+        "nothing turned, or by the number of the head, which cancels", rotating()
     ),
     "rotary_partial": everywhere(
-        "all columns turned where a part is to be", with_base(partial_ignored)
+        "all columns turned where a part is to be",
+        with_options(partial_ignored, of_base=True),
     ),
     "rotary_exponent": everywhere(
         "frequencies whose exponents count over another width",
-        with_base(half_exponents),
-        with_base(of_whole_head),
+        with_options(half_exponents, of_base=True),
+        with_options(of_whole_head, of_base=True),
     ),
     "rotary_base": everywhere(
         "the base of another model: 10,000, 500,000 or 1,000,000",
-        *(other_base(base) for base in (1e4, 5e5, 1e6)),
+        *(
+            with_options(partial(other_base, base=base), of_base=True)
+            for base in (1e4, 5e5, 1e6)
+        ),
     ),
     "rotary_unscaled": everywhere(
         "the frequencies of the base, not those that are given",
-        with_options(lambda options, _: less(options, "inv_freq")),
+        with_options(partial(less, name="inv_freq")),
     ),
     "no_magnitude": everywhere(
-        "the magnitude left out",
-        with_options(lambda options, _: less(options, "magnitude")),
+        "the magnitude left out", with_options(partial(less, name="magnitude"))
     ),
     "rotary_bfloat16": everywhere(
         "frequencies rounded to bfloat16", with_options(in_bfloat16)
     ),
     "rotary_keys_moved": everywhere(
-        "keys counted from the first query's position", rotated_by(keys_from_query_0)
+        "keys counted from the first query's position", keys_from_query_0
     ),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from relpos._biases.buckets import t5_bucket
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, of_arguments, relative_to
+from relpos._opinion.attempt import Attempt, of_arguments, relative_to, variant
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
@@ -73,25 +73,23 @@ def backwards(t: Array, first: int) -> Array:
     return t[::-1]
 
 
-def all_reversed(buckets: bool) -> Change:
+@variant
+def all_reversed(attempt: Attempt, buckets: bool) -> Attempt | None:
     """Reverse the list of buckets, or every table of a call without buckets."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        fits = ("buckets" in attempt.keywords) == buckets
-        return reordered(attempt, backwards) if fits else None
-
-    return change
+    fits = ("buckets" in attempt.keywords) == buckets
+    return reordered(attempt, backwards) if fits else None
 
 
-def one_reversed(name: str) -> Change:
-    def change(attempt: Attempt) -> Attempt | None:
-        alone = len(tables_of(attempt)) < 2
-        return None if alone else reordered(attempt, backwards, (name,))
-
-    return change
+@variant
+def one_reversed(attempt: Attempt, name: str) -> Attempt | None:
+    alone = len(tables_of(attempt)) < 2
+    return None if alone else reordered(attempt, backwards, (name,))
 
 
-def by_position(change: Callable[[Array], Array], beyond: str) -> Change:
+@variant
+def by_position(
+    attempt: Attempt, change: Callable[[Array], Array], beyond: str = "clip"
+) -> Attempt | None:
     """Give r the row of change(r); beyond the table clip, take zeros or wrap."""
 
     def rows(t: Array, first: int) -> Array:
@@ -101,7 +99,7 @@ def by_position(change: Callable[[Array], Array], beyond: str) -> Change:
         inside = np.clip(wanted, 0, len(t) - 1)
         return inside if beyond == "clip" else np.where(wanted == inside, wanted, -1)
 
-    return lambda attempt: reordered(attempt, rows)
+    return reordered(attempt, rows)
 
 
 def negated(attempt: Attempt) -> Attempt | None:
@@ -122,53 +120,44 @@ def has_2n_rows(attempt: Attempt) -> bool:
     )
 
 
-def read_as(wanted: str) -> Change:
+@variant
+def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
     """Read the keys' table of a causal call as "two-sided", or as one of the "past"."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
-            return None
-        rows = rows_of(attempt, "rel_key")
-        firsts = [1 - rows, -(rows // 2)]
-        now, other = firsts if wanted == "two-sided" else reversed(firsts)
-        if first_of(attempt, "rel_key") != now or now == other:
-            return None
-        return attempt.with_keywords(min_relative_position=other)
-
-    return change
+    if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
+        return None
+    rows = rows_of(attempt, "rel_key")
+    firsts = [1 - rows, -(rows // 2)]
+    now, other = firsts if wanted == "two-sided" else reversed(firsts)
+    if first_of(attempt, "rel_key") != now or now == other:
+        return None
+    return attempt.with_keywords(min_relative_position=other)
 
 
-def off_by(step: int, beyond: str) -> Change:
+def off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Take the row next to the right one; "later" begins every table later."""
     if beyond != "later":
-        return by_position(lambda r: r + step, beyond)
-
-    def later(attempt: Attempt) -> Attempt | None:
-        firsts = {first for first, _ in spans_of(attempt)}
-        if len(firsts) != 1:
-            return None
-        return attempt.with_keywords(min_relative_position=firsts.pop() - step)
-
-    return later
+        return by_position(lambda r: r + step, beyond)(attempt)
+    firsts = {first for first, _ in spans_of(attempt)}
+    if len(firsts) != 1:
+        return None
+    return attempt.with_keywords(min_relative_position=firsts.pop() - step)
 
 
-def other_origin(beyond: str) -> Change:
+@variant
+def other_origin(attempt: Attempt, beyond: str) -> Attempt | None:
     """Read 2N rows, -N to N - 1, as 1 - N to N, or the other way round."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if not has_2n_rows(attempt):
-            return None
-        name = tables_of(attempt)[0]
-        early = first_of(attempt, name) == -(rows_of(attempt, name) // 2)
-        return off_by(-1 if early else 1, beyond)(attempt)
-
-    return change
+    if not has_2n_rows(attempt):
+        return None
+    name = tables_of(attempt)[0]
+    early = first_of(attempt, name) == -(rows_of(attempt, name) // 2)
+    return off_by(attempt, -1 if early else 1, beyond)
 
 
-def mistaken_off_by(step: int, beyond: str) -> Change:
+@variant
+def mistaken_off_by(attempt: Attempt, step: int, beyond: str) -> Attempt | None:
     """Be off by `step`, except where `other_origin` explains it."""
-    change = off_by(step, beyond)
-    return lambda attempt: None if has_2n_rows(attempt) else change(attempt)
+    explained = has_2n_rows(attempt)
+    return None if explained else off_by(attempt, step, beyond)
 
 
 def clipped_early(attempt: Attempt) -> Attempt | None:
@@ -199,54 +188,51 @@ def reaches_beyond(attempt: Attempt) -> bool:
     )
 
 
-def labelled(rows: Callable[[Array, int, int], Array]) -> Change:
+def labelled(
+    attempt: Attempt, rows: Callable[[Array, int, int], Array]
+) -> Attempt | None:
     """Take the row of each pair from a rule of (r, first, rows), as labels."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        if attempt.shifted or len(spans := spans_of(attempt)) != 1:
-            return None
-        labels = rows(relative_to(attempt), *spans.pop())
-        if (buckets := attempt.get("buckets")) is not None:
-            labels = np.asarray(buckets)[labels]
-        placing: dict[str, Any] = {"min_relative_position": None, "buckets": None}
-        return attempt.with_keywords(labels=labels, beyond=None, **placing)
-
-    return change
+    if attempt.shifted or len(spans := spans_of(attempt)) != 1:
+        return None
+    labels = rows(relative_to(attempt), *spans.pop())
+    if (buckets := attempt.get("buckets")) is not None:
+        labels = np.asarray(buckets)[labels]
+    placing: dict[str, Any] = {"min_relative_position": None, "buckets": None}
+    return attempt.with_keywords(labels=labels, beyond=None, **placing)
 
 
 def index_wraps(attempt: Attempt) -> Attempt | None:
     """Count rows before the first from the end, where some pair has such a row."""
-    change = labelled(lambda r, first, rows: (r - first) % rows)
-    return change(attempt) if reaches_beyond(attempt) else None
+    if not reaches_beyond(attempt):
+        return None
+    return labelled(attempt, lambda r, first, rows: (r - first) % rows)
 
 
-def at_key(start: int) -> Change:
+@variant
+def at_key(attempt: Attempt, middle: bool) -> Attempt | None:
     """Give key j the row that is j after the first, or after the middle."""
 
     def rows(r: Array, first: int, count: int) -> Array:
-        absolute = np.arange(r.shape[-1]) + (0 if start else -first)
+        absolute = np.arange(r.shape[-1]) - (first if middle else 0)
         return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
 
-    return labelled(rows)
+    return labelled(attempt, rows)
 
 
-def other_columns(to_pairs: bool) -> Change:
+@variant
+def other_columns(attempt: Attempt, to_pairs: bool) -> Attempt | None:
     """Sort columns as sines and then cosines, or as pairs of the two."""
-
-    def change(attempt: Attempt) -> Attempt | None:
-        here = [n for n in ("rel_key", "rel_query") if n in attempt.keywords]
-        changed = {}
-        for name in here:
-            table = attempt.get(name)
-            columns = table.shape[-1]
-            if columns % 2 or columns < 4:
-                return None
-            order = np.arange(columns)
-            order = order.reshape(2, -1).T if to_pairs else order.reshape(-1, 2).T
-            changed[name] = table[..., order.ravel()]
-        return attempt.with_keywords(**changed) if here else None
-
-    return change
+    here = [n for n in ("rel_key", "rel_query") if n in attempt.keywords]
+    changed = {}
+    for name in here:
+        table = attempt.get(name)
+        columns = table.shape[-1]
+        if columns % 2 or columns < 4:
+            return None
+        order = np.arange(columns)
+        order = order.reshape(2, -1).T if to_pairs else order.reshape(-1, 2).T
+        changed[name] = table[..., order.ravel()]
+    return attempt.with_keywords(**changed) if here else None
 
 
 @of_arguments
@@ -284,44 +270,32 @@ def t5_settings(attempt: Attempt) -> dict[str, Any] | None:
     return None
 
 
-def rebucketed(change: Callable[..., Array]) -> Change:
-    """Make other buckets than T5's of the settings of these."""
-
-    def changed(attempt: Attempt) -> Attempt | None:
-        settings = t5_settings(attempt)
-        if settings is None:
-            return None
-        return attempt.with_keywords(buckets=change(**settings))
-
-    return changed
-
-
-def rounded_buckets(rounding: Callable[[Array], Array]) -> Change:
+@variant
+def rounded_buckets(
+    attempt: Attempt, rounding: Callable[[Array], Array]
+) -> Attempt | None:
     """Make the logarithm's buckets by another rounding than downwards."""
-
-    def buckets(
-        relative_position: Array,
-        num_buckets: int,
-        max_distance: int,
-        bidirectional: bool,
-    ) -> Array:
-        r, rows = relative_position, num_buckets
-        n, side = np.maximum(-r, 0), np.zeros_like(r)
-        if bidirectional:
-            rows //= 2
-            n, side = np.abs(r), np.where(r > 0, rows, 0)
-        exact = rows // 2
-        share = np.log(np.maximum(n, 1) / exact) / np.log(max_distance / exact)
-        far = exact + rounding(share * (rows - exact)).astype(int)
-        found: Array = side + np.where(n < exact, n, np.minimum(far, rows - 1))
-        return found
-
-    return rebucketed(buckets)
+    if (settings := t5_settings(attempt)) is None:
+        return None
+    r, rows = settings["relative_position"], settings["num_buckets"]
+    n, side = np.maximum(-r, 0), np.zeros_like(r)
+    if settings["bidirectional"]:
+        rows //= 2
+        n, side = np.abs(r), np.where(r > 0, rows, 0)
+    exact = rows // 2
+    reach = np.log(settings["max_distance"] / exact)
+    share = np.log(np.maximum(n, 1) / exact) / reach
+    far = exact + rounding(share * (rows - exact)).astype(int)
+    buckets = side + np.where(n < exact, n, np.minimum(far, rows - 1))
+    return attempt.with_keywords(buckets=buckets)
 
 
-def other_sides(bidirectional: bool, **settings: Any) -> Array:
+def other_sides(attempt: Attempt) -> Attempt | None:
     """Make the decoder's buckets for the encoder, or the other way round."""
-    return t5_bucket(bidirectional=not bidirectional, **settings)
+    if (settings := t5_settings(attempt)) is None:
+        return None
+    settings["bidirectional"] = not settings["bidirectional"]
+    return attempt.with_keywords(buckets=t5_bucket(**settings))
 
 
 def plain_slopes(attempt: Attempt) -> Attempt | None:
