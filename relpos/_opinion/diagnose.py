@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from relpos._checks import Array, kind_of
 from relpos._opinion.arrays import as_numpy, called, copied, is_module, unchanged
 from relpos._opinion.attempt import Attempt, begin, evaluate
+from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
 from relpos._text import html_table
@@ -18,8 +20,7 @@ from relpos._text import html_table
 __all__ = ["Diagnosis", "diagnose"]
 
 #: Other layouts of the heads, in words.
-LAID_OUT = {
-    "": "",
+LAYOUTS = {
     "heads_last": "its heads beside the last axis; ",
     "heads_joined": "its heads joined in the last axis; ",
 }
@@ -125,28 +126,9 @@ def diagnose(
 
     Notes
     -----
-    Conventions: `unmasked`, `unmasked_wrapped`, `hidden_differs`, `constant_in_rows`,
-    `base_two`, `nothing_is_nan`, `nothing_is_mean`, `table_reversed`,
-    `bucket_direction`, `query_minus_key`, `two_sided_table`, `rows_2n`, `beyond_table`,
-    `columns_exchanged`, `values_share_table`, `queries_share_table`, `no_scale`,
-    `scale_head_dim`, `scale_by_dim`, `scale_three`, `position_unscaled`,
-    `position_scaled`, `bias_scaled`, `cap_after_bias`, `heads_tiled`, `mask_inverted`,
-    `causal_top_left`, `causal_bottom_right`, `window_counts_itself`, `rotary_pairs`,
-    `rotary_inverse`, `heads_last`, `heads_joined`.
+    {conventions}
 
-    Mistakes: `off_by_one`, `shift_in_encoder`, `wrapped_attended`, `future_is_past`,
-    `two_sided_misread`, `clip_one_early`, `index_wraps`, `absolute_rows`,
-    `query_table_reversed`, `value_table_reversed`, `not_transposed`, `bucket_rounding`,
-    `bucket_sides`, `alibi_slopes`, `scale_d_model`, `scaled_twice`, `scale_inverted`,
-    `u_v_exchanged`, `u_is_v`, `u_v_unscaled`, `bias_negated`, `position_negated`,
-    `no_rel_key`, `no_rel_query`, `no_rel_value`, `no_rel_bias`, `no_pos_bias_u`,
-    `no_pos_bias_v`, `no_softcap`, `no_sinks`, `no_log_decay`, `no_is_causal`,
-    `no_window`, `no_key_lengths`, `no_key_ranges`, `no_attn_mask`, `mask_transposed`,
-    `offset_0`, `offset_end`, `causal_untold`, `causal_strict`, `causal_sees_next`,
-    `causal_backwards`, `window_wider`, `softmax_over_queries`, `masked_after_softmax`,
-    `hidden_score_0`, `rotary_one_side`, `rotary_values`, `no_rotary`, `rotary_partial`,
-    `rotary_exponent`, `rotary_base`, `rotary_unscaled`, `no_magnitude`,
-    `rotary_bfloat16`, `rotary_keys_moved`.
+    {mistakes}
 
     Where several fit, the verdict has the simplest, a convention before a mistake, and
     says that the inputs cannot tell. The search runs in NumPy in float64 and takes
@@ -205,6 +187,19 @@ def diagnose(
                 return _diagnosis(scheme, *found[-1], coarse)
     best = min(found, key=lambda pair: _rank(pair[1]))
     return _diagnosis(scheme, *best, coarse)
+
+
+def _names(kind: str) -> str:
+    """Return the names of differences of a kind, as lines of a docstring."""
+    names = [row.name for row in DIFFERENCES if row.kind == kind]
+    names += LAYOUTS if kind == "convention" else []
+    text = f"{kind.title()}s: {', '.join(f'`{name}`' for name in names)}."
+    return fill(text, 88, initial_indent=" " * 4, subsequent_indent=" " * 4)
+
+
+if diagnose.__doc__:  # none under -OO
+    for _kind in ("convention", "mistake"):
+        diagnose.__doc__ = diagnose.__doc__.replace(f"    {{{_kind}s}}", _names(_kind))
 
 
 def _results(mine: Any, inputs: tuple[Any, ...]) -> tuple[Array, Any]:
@@ -271,6 +266,6 @@ def _diagnosis(
     if layout and kind == "same":
         kind = "convention"
     called = f"relpos.{(scheme or 'attention').removeprefix('relpos.')}"
-    verdict = LAID_OUT[layout] + finding.sentence(called, coarse)
+    verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse)
     differences = () if finding.found is None else names
     return Diagnosis(verdict, kind, differences, closest.error, names)
