@@ -142,7 +142,9 @@ def evaluate(attempt: Attempt) -> Given:
     """Compute the scores, weights or outputs of these arguments."""
     attempt = rotated(attempt)
     total, hidden, parts = logits(attempt)
-    size = _size(total, hidden, parts)
+    shown = ~hidden & (total > HIDDEN)
+    size = max(float(np.abs(x).max(initial=0.0, where=shown)) for x in parts)
+    size *= len(parts)  # of the sum of the terms of a visible score
     if attempt.view == "scores":
         hidden = hidden | (total <= HIDDEN)
         if attempt.centred:
@@ -206,19 +208,6 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
             parts[name] = -parts[name]
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
-    total = _sum(attempt, products, added)
-    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
-
-
-def _size(total: Array, hidden: Array, parts: list[Array]) -> float:
-    """Return a bound of the sum of the sizes of the terms of a visible score."""
-    counting = ~hidden & (total > HIDDEN)
-    size = max(float(np.abs(x).max(initial=0.0, where=counting)) for x in parts)
-    return len(parts) * size
-
-
-def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
-    """Add the products, cap them, and add the biases; or cap the biases too."""
     total, cap = reduce(np.add, products), attempt.get("softcap")
     if attempt.cap_last:
         total = reduce(np.add, added, total)
@@ -226,7 +215,8 @@ def _sum(attempt: Attempt, products: list[Array], added: list[Array]) -> Array:
         total = cap * np.tanh(total / cap)
     if not attempt.cap_last:
         total = reduce(np.add, added, total)
-    return attempt.logit_factor * total
+    total = attempt.logit_factor * total
+    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
 
 
 def _by_shift(attempt: Attempt) -> dict[str, Array]:

@@ -106,7 +106,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
     plain = [*_plain(start, mine, coarse)]
-    singles = [*_vary(None, start, mine)] if mine.size else []
+    singles = [*_vary(start, mine)] if mine.size else []
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
@@ -114,7 +114,8 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if same := [t for t in fitting if not t.differences]:
             return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
         if not fitting:
-            pairs = pairs or [*_pairs(singles, mine)]
+            firsts = [(t.attempt, mine, t.differences) for t in singles]
+            pairs = pairs or [x for first in firsts for x in _vary(*first)]
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
@@ -166,26 +167,16 @@ def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
 
 
 def _vary(
-    first: Tried | None, start: Attempt, mine: Array, after: int = -1
+    start: Attempt, mine: Array, before: tuple[Difference, ...] = ()
 ) -> Iterator[Tried]:
-    """Try each known difference that the attempt can have, in each of its forms."""
-    for row in DIFFERENCES[after + 1 :]:
-        if start.view not in row.views:
-            continue
-        for form in row.forms:
+    """Try each difference after those before that the attempt can have."""
+    after = DIFFERENCES.index(before[-1]) + 1 if before else 0
+    for row in DIFFERENCES[after:]:
+        for form in row.forms if start.view in row.views else ():
             changed = form(start)
-            if changed is None:
-                continue
-            rows = (row,) if first is None else (*first.differences, row)
-            tried = _try(rows, changed, mine)
+            tried = None if changed is None else _try((*before, row), changed, mine)
             if tried is not None:
                 yield tried
-
-
-def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
-    numbers = {row.name: number for number, row in enumerate(DIFFERENCES)}
-    for first in singles:
-        yield from _vary(first, first.attempt, mine, numbers[first.names[0]])
 
 
 def _try(
