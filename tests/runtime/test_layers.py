@@ -17,12 +17,7 @@ LAYERS = (
     *("_opinion", "_check", "plot", "_bench", "_demo", "__main__"),
 )
 #: Imports that go up, from a file to a layer, and why.
-UPWARD = {
-    (
-        "_settings",
-        "relpos",
-    ): "the warning about the environment is of the import's line",
-}
+UPWARD = {("_settings", "relpos"): "show_config has the version of relpos"}
 #: Cycles that are known, to be removed: files of _attention by one list of operands.
 KNOWN_CYCLES = [
     {"_attention/context", "_attention/gradients", "_attention/results"},
