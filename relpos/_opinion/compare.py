@@ -305,7 +305,6 @@ class Side:
 
     def backward(self, grad_out: Array) -> Gradients | None:
         """Return gradients by name, that of input n as "n"; None if there are none."""
-        raise NotImplementedError
 
 
 def side_of(name: str, thing: Any, inputs: Sequence[Any]) -> Side:
