@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -85,6 +86,23 @@ def shows_keywords(
         return scheme
 
     return decorate
+
+
+def scheme(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any]:
+    """Make a function like `attention` of one that returns keywords of `attention`.
+
+    `settings` takes query, key and value, what the scheme has of its own, and keywords.
+    It reads shapes alone, so that it serves tensors: `relpos.torch` makes its function
+    of the attribute `settings` of this one.
+    """
+
+    @wraps(settings)
+    def function(query: Any, key: Any, value: Any, *own: Any, **keywords: Any) -> Any:
+        made = settings(query, key, value, *own, **keywords)
+        return attention(query, key, value, **made)
+
+    function.settings = settings  # type: ignore[attr-defined]
+    return shows_keywords()(function)
 
 
 @shows_keywords()

@@ -31,6 +31,7 @@ from relpos._catalogue.row import (
     Named,
     Row,
     arguments_of,
+    by_differences,
     draw,
     encoding_of,
     heads_of,
@@ -59,6 +60,9 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None) -> Row:
         else getattr(module, scheme.call)
         for module in (relpos, reference)
     )
+    gradients = of_attention(ours, lambda inputs: settings)
+    if hasattr(ours, "settings"):  # which the gradients by definition do not know
+        gradients = by_differences(gradients.relpos, theirs)
     return Row(
         scheme.name,
         title or scheme.title,
@@ -66,7 +70,7 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None) -> Row:
         ours,
         in_numpy or getattr(numpy_forms, scheme.name, None),
         theirs,
-        gradients=of_attention(ours, lambda inputs: settings),
+        gradients=gradients,
     )
 
 

@@ -42,6 +42,7 @@ from relpos.torch._encodings import (
     xpos_magnitude as xpos_magnitude,
 )
 from relpos.torch._schemes import (
+    SCHEMES as _SCHEMES,
     fire_attention as fire_attention,
     graph_attention as graph_attention,
     merge_attention as merge_attention,
@@ -58,4 +59,5 @@ from relpos.torch import nn as nn  # isort: skip  (its modules call these functi
 
 del _torch
 
+globals().update(_SCHEMES)  # those that need no function of their own
 __all__ = _publish(globals())

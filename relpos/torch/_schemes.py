@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -154,6 +157,31 @@ def transformer_xl_attention(
     settings = transformer_xl_settings(query, key, rel_key, keywords)
     settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
     return attention(query, key, value, rel_key=rel_key, **settings)
+
+
+def _on_tensors(settings: Callable[..., Mapping[str, Any]]) -> Callable[..., Any]:
+    """Make a scheme on tensors of its settings, whose arrays become tensors."""
+
+    @wraps(settings)
+    def scheme(
+        query: Any, key: Any, value: Any, *own: Any, **keywords: Any
+    ) -> Tensor | AttentionOutput:
+        made = settings(query, key, value, *own, **keywords)
+        tensors: dict[str, Any] = {
+            name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+            for name, x in made.items()
+        }
+        return attention(query, key, value, **tensors)
+
+    return shows_keywords((), _KEYWORDS)(scheme)
+
+
+#: Schemes of relpos that are settings of `attention`, on tensors.
+SCHEMES = {
+    name: _on_tensors(function.settings)
+    for name, function in vars(relpos).items()
+    if name in relpos.__all__ and hasattr(function, "settings")
+}
 
 
 def _check_tensors(**values: object) -> None:
