@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import rows
 from benchmarks.ours import RELPOS
 from benchmarks.peers import PEERS, Peer, Skipped
-from benchmarks.problems import make_case
+from benchmarks.problems import problem_of
 from benchmarks.rows import Spec
 from benchmarks.timing import forget_peak, resident
 
@@ -34,10 +34,12 @@ def extra(peer: Peer, spec: Spec) -> int | None:
     """Bytes of one call, after what is loaded once has been loaded."""
     batch, heads, length, dim = spec.shape
     short = length if peer.compiled else WARM_LENGTH
-    warm = make_case(spec.scheme, spec.is_causal, (batch, heads, short, dim), spec.mode)
+    warm = problem_of(
+        spec.scheme, spec.is_causal, (batch, heads, short, dim), spec.mode
+    )
     rows.prepare(peer, warm, spec)()
     del warm
-    case = make_case(spec.scheme, spec.is_causal, spec.shape, spec.mode)
+    case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     gc.collect()  # cycles of the call before hold what it used
     known = forget_peak()
     before = resident("VmRSS")

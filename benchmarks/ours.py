@@ -9,17 +9,16 @@ import numpy as np
 
 import relpos
 from benchmarks.peers.base import Peer, Work
-from benchmarks.problems import SCHEMES, Case, problem_of
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["RELPOS", "exact_results", "largest_error"]
 
 
-def prepare(case: Case, mode: str, threads: int) -> Work:
-    """Calls of the scheme's own function; "bwd" is the backward of one forward."""
-    function: Any = getattr(relpos, SCHEMES[case.scheme].call)
-    keywords = {**case.arrays, "is_causal": case.is_causal, **case.options}
-    keywords["num_threads"] = threads
+def prepare(case: Problem, mode: str, threads: int) -> Work:
+    """Return calls of the scheme's function; "bwd" is the backward of one forward."""
+    function: Any = getattr(relpos, case.function)
+    keywords = {**case.arrays, **case.options, "num_threads": threads}
 
     def gradients(context: Any) -> dict[str, Array]:
         found = context.backward(case.grad_out, num_threads=threads)
@@ -43,30 +42,25 @@ def prepare(case: Case, mode: str, threads: int) -> Work:
 RELPOS = Peer("relpos", False, None, prepare)
 
 
-def exact_results(case: Case, mode: str, threads: int) -> dict[str, Array]:
+def exact_results(case: Problem, mode: str, threads: int) -> dict[str, Array]:
     """Return the results of a case in float64, by relpos.
 
     They are compared with the definitions, which build all pairs at once: `Problem`
     says how some queries of a long sequence stand for the whole. A difference ends the
     program.
     """
-    batch, heads, _, dim = case.arrays["query"].shape
-    shape = batch, heads, case.arrays["key"].shape[-2], dim
-    problem = problem_of(case.scheme, case.is_causal, shape, mode, "float64")
     arrays = {name: x.astype(np.float64) for name, x in case.arrays.items()}
-    problem = replace(problem, arrays=arrays)
-    grad_out = case.grad_out.astype(np.float64)
-    exact = replace(case, arrays=arrays, grad_out=grad_out)
+    exact = replace(case, arrays=arrays)
     results = prepare(exact, mode, threads)()
     if "out" in results:
-        problem.check(results["out"], problem.function)
+        exact.check(results["out"], exact.function)
     if mode in ("bwd", "fwdbwd"):
-        problem.check_backward(threads, grad_out, problem.function)
+        exact.check_backward(threads, exact.grad_out, exact.function)
     return results
 
 
 def largest_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:
-    """The largest error of a result over its norm; infinity where one is missing."""
+    """Return the largest error over a result's norm; infinity where one is missing."""
     if found.keys() != wanted.keys():
         return np.inf
     gaps = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -37,33 +37,40 @@ GRADIENT_LIMIT = {"float32": 1e-5, "float64": 1e-13}
 class Problem:
     """One call: a function of relpos and relpos.reference, its arrays and options.
 
-    `table_start` is the relative position of the first row of a table that does not
-    have 0 in its middle; `relpos.reference.attention_backward` asks for it.
+    `scheme` is a key of SCHEMES. `table_start` is the relative position of the first
+    row of a table that does not have 0 in its middle, an argument of
+    `relpos.reference.attention_backward`.
     """
 
+    scheme: str
     function: str
     arrays: dict[str, Array]
     options: dict[str, Any] = field(default_factory=dict)
     table_start: int | None = None
 
     @property
+    def is_causal(self) -> bool:
+        """Return True where later keys are hidden."""
+        return bool(self.options["is_causal"])
+
+    @property
     def pairs(self) -> int:
-        """Pairs of query and key, over all items and heads, that are not hidden."""
+        """Return the number of pairs, over all items and heads, that are not hidden."""
         *items, queries, _ = self.arrays["query"].shape
         keys = int(self.arrays["key"].shape[-2])
         seen = [keys] * queries
-        if self.options["is_causal"]:
+        if self.is_causal:
             first = 1 + int(self.options.get("query_offset", 0))
             seen = [min(first + i, keys) for i in range(queries)]
         return math.prod(items) * sum(seen)
 
     def out(self, fill: float) -> Array:
-        """An array of the result's shape."""
+        """Return an array of the result's shape."""
         query, value = self.arrays["query"], self.arrays["value"]
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
 
     def bind(self, threads: int) -> tuple[Callable[[], object], Array]:
-        """The call, and the array it writes."""
+        """Return the call, and the array it writes."""
         out = self.out(np.nan)
         function = getattr(relpos, self.function)
         return partial(
@@ -73,7 +80,7 @@ class Problem:
     def bind_backward(
         self, threads: int, grad_out: Array
     ) -> Callable[[], dict[str, Array]]:
-        """The backward of one forward that is done here: gradients by name."""
+        """Return the backward of one forward that is done here: gradients by name."""
         function = getattr(relpos, self.function)
         result = function(
             **self.arrays, **self.options, num_threads=threads, return_context=True
@@ -88,42 +95,44 @@ class Problem:
     def prepared(
         self, way: str, threads: int, what: str
     ) -> tuple[Callable[[], object], float]:
-        """The checked call of one of WAYS, and its error."""
+        """Return the checked call of one of WAYS, and its error."""
         call, out = self.bind(threads)
         if way == "forward":
             call()
             return call, self.check(out, what)
-        grad_out = self.grad_out()
+        grad_out = self.grad_out
         error = self.check_backward(threads, grad_out, what)
         if way == "backward":
             return self.bind_backward(threads, grad_out), error
         return lambda: self.bind_backward(threads, grad_out)(), error
 
+    @cached_property
     def grad_out(self) -> Array:
-        """A random gradient of the result."""
+        """Return a random gradient of the result, of numbers of float32."""
         out = self.out(0)
-        return np.random.default_rng(2).standard_normal(out.shape).astype(out.dtype)
+        made = np.random.default_rng(2).standard_normal(out.shape).astype(np.float32)
+        return made.astype(out.dtype)
 
     def rows(self) -> Array:
-        """The queries to check, with the first and the last."""
+        """Return the queries to check, with the first and the last."""
         length = self.arrays["query"].shape[-2]
         return np.unique(np.linspace(0, length - 1, CHECKED_ROWS, dtype=int))
 
     def of_row(self, row: int) -> dict[str, Any]:
-        """Arguments in float64 of a call with one of the queries."""
+        """Return the arguments in float64 of a call with one of the queries."""
         given = {name: x.astype(np.float64) for name, x in self.arrays.items()}
         asked = {n: of_query(n, x, row) for n, x in (given | self.options).items()}
         return asked | {"query_offset": self.options.get("query_offset", 0) + row}
 
     def check(self, out: Array, what: str) -> float:
-        """Error of some rows of `out` by the reference."""
+        """Return the error of some rows of `out` by the reference."""
         expect = getattr(reference, self.function)
         rows = self.rows()
         expected = [expect(**self.of_row(int(row))) for row in rows]
         return check_error(out[..., rows, :], np.concatenate(expected, axis=-2), what)
 
     def check_backward(self, threads: int, grad_out: Array, what: str) -> float:
-        """Largest error of a gradient by the reference.
+        """Return the largest error of a gradient by the reference.
 
         A query's gradient depends on its own row of grad_out: those of some rows are
         compared. The others sum over all rows: they are compared, whole, for a grad_out
@@ -156,13 +165,13 @@ class Problem:
 
 
 def query_axis(name: str) -> int | None:
-    """Where an argument has the queries, counted from its end; None: nowhere."""
+    """Return the axis of the queries, counted from the end; None if there is none."""
     letters = OPERANDS[name].letters.replace("1", "") if name in OPERANDS else ""
     return letters.index("q") - len(letters) if "q" in letters else None
 
 
 def of_query(name: str, value: Any, row: int) -> Any:
-    """An argument of one of the queries."""
+    """Return an argument of one of the queries."""
     axis = query_axis(name)
     if axis is None:
         return value
@@ -180,7 +189,7 @@ def tokens(
     queries: int | None = None,
     dim: int = DIM,
 ) -> dict[str, Array]:
-    """Random query, key and value."""
+    """Make random query, key and value."""
     rng = np.random.default_rng(length)
     lengths = {"query": queries or length, "key": length, "value": length}
     return {
@@ -192,7 +201,7 @@ def tokens(
 def drawn(
     name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
 ) -> dict[str, Array]:
-    """What a scheme has beside query, key and value, as the catalogue makes it."""
+    """Make the other operands of a scheme, as the catalogue does."""
     inputs = (
         arguments_of(name, is_causal)
         if {*scheme_called(name).operands} <= {*OPERANDS}
@@ -205,7 +214,7 @@ def drawn(
 def for_each_head(
     name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
 ) -> dict[str, Array]:
-    """The same with tables of their own for each head, as Transformer-XL projects R."""
+    """Make them with tables for each head, as Transformer-XL projects R."""
     rng = np.random.default_rng(1)
     shared = drawn(name, length, dtype, is_causal, heads, dim)
     return {
@@ -217,13 +226,13 @@ def for_each_head(
 def slopes(
     name: str, length: int, dtype: str, is_causal: bool, heads: int, dim: int
 ) -> dict[str, Array]:
-    """ALiBi's bias by offset: T5's, KERPLE's and learned ones are the same work."""
+    """Make ALiBi's bias by offset: other biases by offset are the same work."""
     return {"rel_bias": relpos.alibi_bias(heads, length, dtype=dtype)}
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A scheme of the catalogue, and what is useful of its work.
+    """A scheme of the catalogue, and its useful operations.
 
     `products`: floating-point operations of a visible pair over D. `rows` of tables are
     multiplied beside keys and values, for each query as much work as a visible pair is
@@ -251,13 +260,14 @@ class Scheme:
         dim: int = DIM,
         queries: int | None = None,
     ) -> Problem:
-        """A problem of this scheme; of fewer queries than keys, the last ones."""
+        """Make a problem of this scheme; of fewer queries than keys, the last ones."""
         made = self.tables(self.name, length, dtype, is_causal, heads, dim)
         options: dict[str, Any] = {"is_causal": is_causal}
         if queries is not None:
             options["query_offset"] = length - queries
         sizes = {"batch": batch, "heads": heads, "dim": dim, "queries": queries}
         return Problem(
+            next(label for label, each in SCHEMES.items() if each.name == self.name),
             self.call,
             {**tokens(length, dtype, **sizes), **made},  # type: ignore[arg-type]
             options,
@@ -265,7 +275,7 @@ class Scheme:
         )
 
     def flops(self, problem: Problem, way: str) -> int:
-        """Useful operations of a problem that `build` made, in one of WAYS."""
+        """Return the useful operations of a problem of `build`, in one of WAYS."""
         *items, dim = problem.arrays["query"].shape
         of_rows = PLAIN_PRODUCTS[way] * math.prod(items) * self.rows
         return int(dim * (self.products[way] * problem.pairs + of_rows))
@@ -290,7 +300,7 @@ SCHEMES = {
 def decode(
     length: int, *, batch: int = 1, queries: int = 1, with_table: bool = False
 ) -> Problem:
-    """The last queries of causal sequences; a table is per head, so read once."""
+    """Make the last queries of causal sequences; a table has a part for each head."""
     name = "music" if with_table else "plain"
     scheme = replace(SCHEMES[name], tables=for_each_head)
     return scheme.build(length, "float32", True, batch=batch, queries=queries)
@@ -302,34 +312,16 @@ def decode(
 MODES = ("fwd", "bwd", "fwdbwd", "decode")
 
 
-@dataclass(frozen=True)
-class Case:
-    """One call: `arrays` by the argument names of relpos's function of the scheme.
-
-    `scheme` is a name or synonym of the catalogue; `options` are further arguments, as
-    `query_offset` when decoding; `grad_out` is the gradient of the result.
-    """
-
-    scheme: str
-    is_causal: bool
-    arrays: dict[str, Array]
-    options: dict[str, Any]
-    grad_out: Array
-
-
 def problem_of(
-    scheme: str, is_causal: bool, shape: Sequence[int], mode: str, dtype: str
+    scheme: str,
+    is_causal: bool,
+    shape: Sequence[int],
+    mode: str,
+    dtype: str = "float32",
 ) -> Problem:
-    """Make the call of a scheme and a mode."""
+    """Make the call of a scheme and a mode, of shape (batch, heads, length, dim)."""
     batch, heads, length, dim = shape
     queries = 1 if mode == "decode" else None
     return SCHEMES[scheme].build(
         length, dtype, is_causal, heads, batch=batch, dim=dim, queries=queries
     )
-
-
-def make_case(scheme: str, is_causal: bool, shape: Sequence[int], mode: str) -> Case:
-    """Make a case of float32 and shape (batch, heads, length, dim)."""
-    problem = problem_of(scheme, is_causal, shape, mode, "float32")
-    options = {n: x for n, x in problem.options.items() if n != "is_causal"}
-    return Case(scheme, is_causal, problem.arrays, options, problem.grad_out())

@@ -13,7 +13,7 @@ from benchmarks import timing
 from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
 from benchmarks.peers.base import Work
-from benchmarks.problems import SCHEMES, Case, make_case, problem_of
+from benchmarks.problems import SCHEMES, Problem, problem_of
 
 __all__ = ["ROOT", "THREAD_VARIABLES", "Spec", "in_short", "measure", "prepare"]
 
@@ -59,7 +59,7 @@ class Spec:
         return f"{self.scheme}{direction} {self.mode} {shape}{threads}"
 
 
-def prepare(peer: Peer, case: Case, spec: Spec) -> Work:
+def prepare(peer: Peer, case: Problem, spec: Spec) -> Work:
     """The work of a peer; Skipped says why there is none."""
     if peer.package and importlib.util.find_spec(peer.package) is None:
         raise Skipped(f"needs {peer.package}")
@@ -84,7 +84,7 @@ class Ready:
 
 
 def checked(
-    peers: Iterable[Peer], case: Case, spec: Spec, clock: timing.Clock
+    peers: Iterable[Peer], case: Problem, spec: Spec, clock: timing.Clock
 ) -> tuple[list[Ready], list[dict[str, Any]]]:
     """Who can be timed, and what is said of each peer: its error or what it lacks."""
     wanted = exact_results(case, spec.mode, spec.threads)
@@ -113,15 +113,14 @@ def checked(
     return ready, said
 
 
-def amount(spec: Spec, case: Case) -> float:
+def amount(spec: Spec, case: Problem) -> float:
     """Useful operations of a row, or the bytes that decoding has to read."""
     if spec.mode == "decode":
         return float(sum(x.nbytes for n, x in case.arrays.items() if n != "query"))
-    problem = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode, "float32")
-    return SCHEMES[spec.scheme].flops(problem, WAYS[spec.mode])
+    return SCHEMES[spec.scheme].flops(case, WAYS[spec.mode])
 
 
-def yardstick_of(spec: Spec, case: Case, clock: timing.Clock) -> timing.Yardstick:
+def yardstick_of(spec: Spec, case: Problem, clock: timing.Clock) -> timing.Yardstick:
     """Multiply-adds of as many cores, or reading what decoding reads."""
     if spec.mode == "decode":
         read = [x for name, x in case.arrays.items() if name != "query"]
@@ -131,7 +130,7 @@ def yardstick_of(spec: Spec, case: Case, clock: timing.Clock) -> timing.Yardstic
 
 def measure(spec: Spec, budget: float) -> dict[str, Any]:
     """What the JSON file says of a row, timed for about `budget` seconds."""
-    case = make_case(spec.scheme, spec.is_causal, spec.shape, spec.mode)
+    case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
     clock = process_time if spec.threads == 1 else perf_counter
     ready, said = checked(chosen, case, spec, clock)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["Peer", "Prepare", "Skipped", "Work"]
 
 Work = Callable[[], dict[str, Array]]
-Prepare = Callable[[Case, str, int], Work]
+Prepare = Callable[[Problem, str, int], Work]
 
 
 class Skipped(Exception):

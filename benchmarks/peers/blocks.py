@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.peers.base import Skipped
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 
 SCHEMES = ("plain", "music", "xl", "shaw")
 
@@ -70,9 +70,9 @@ class Form:
         return Block(slice(start, end), n, m, diagonal, hidden, band, near, ends, inner)
 
 
-def form_of(case: Case) -> Form:
+def form_of(case: Problem) -> Form:
     """What a case says of positions; Skipped if it is none that peers know."""
-    unknown = {*case.options} - {"query_offset"}
+    unknown = {*case.options} - {"is_causal", "query_offset"}
     if case.scheme not in SCHEMES or unknown:
         raise Skipped(f"written for {', '.join(SCHEMES)}, without {sorted(unknown)}")
     queries, keys = (case.arrays[name].shape[-2] for name in ("query", "key"))

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.peers.blocks import Block, form_of
 from benchmarks.peers.libraries import InNumpy, InTorch
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["Forward", "add_ends", "transposed"]
@@ -44,7 +44,7 @@ class Forward:
     """
 
     def __init__(
-        self, library: InNumpy | InTorch, case: Case, size: int, group_bytes: int
+        self, library: InNumpy | InTorch, case: Problem, size: int, group_bytes: int
     ) -> None:
         self.library, self.xp = library, library.module
         self.given, q = case.arrays, case.arrays["query"]

@@ -14,7 +14,7 @@ from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Block
 from benchmarks.peers.by_hand import Forward, Group, add_ends, transposed
 from benchmarks.peers.libraries import InNumpy, InTorch
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
@@ -26,7 +26,7 @@ class Both(Forward):
     """Forward, and the gradients of all arrays."""
 
     def __init__(
-        self, library: InNumpy | InTorch, case: Case, size: int, group_bytes: int
+        self, library: InNumpy | InTorch, case: Problem, size: int, group_bytes: int
     ) -> None:
         super().__init__(library, case, size, group_bytes)
         grad_out = case.grad_out
@@ -129,7 +129,7 @@ class Both(Forward):
 
 
 def prepare(
-    case: Case, mode: str, threads: int, *, library: Any, size: int, group_bytes: int
+    case: Problem, mode: str, threads: int, *, library: Any, size: int, group_bytes: int
 ) -> Work:
     if mode == "decode":
         raise Skipped("one query is no block")

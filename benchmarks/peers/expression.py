@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.peers.blocks import Block, form_of
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["Expression", "Library", "Tensors"]
@@ -53,7 +53,7 @@ class Library(Protocol):
 class Expression:
     """The output of a case as an expression of its tensors, matmul and softmax."""
 
-    def __init__(self, library: Library, case: Case, size: int | None) -> None:
+    def __init__(self, library: Library, case: Problem, size: int | None) -> None:
         self.library = library
         self.form, self.size = form_of(case), size
         self.is_long = case.scheme in ("music", "xl")

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.expression import Expression
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
@@ -56,7 +56,7 @@ class InJax:
         return self.jax.nn.softmax(s, axis=-1)
 
 
-def prepare(case: Case, mode: str, threads: int, *, size: int | None) -> Work:
+def prepare(case: Problem, mode: str, threads: int, *, size: int | None) -> Work:
     if mode == "decode" and size is not None:
         raise Skipped("one query is no block")
     library = InJax()

@@ -13,7 +13,7 @@ from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Form, form_of
 from benchmarks.peers.by_hand import Forward
 from benchmarks.peers.libraries import InNumpy
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["PEERS"]
@@ -22,7 +22,7 @@ __all__ = ["PEERS"]
 class Loop:
     """A short program: two products with a vector for each item and head."""
 
-    def __init__(self, case: Case, form: Form) -> None:
+    def __init__(self, case: Problem, form: Form) -> None:
         self.x, self.is_long = case.arrays, case.scheme in ("music", "xl")
         q = case.arrays["query"]
         self.scale = q.dtype.type(q.shape[-1] ** -0.5)
@@ -73,14 +73,14 @@ class Loop:
         return sums
 
 
-def loop(case: Case, mode: str, threads: int) -> Work:
+def loop(case: Problem, mode: str, threads: int) -> Work:
     form = form_of(case)
     if form.queries != 1 or mode == "fwdbwd":
         raise Skipped("for one query, forward")
     return Loop(case, form)
 
 
-def batched(case: Case, mode: str, threads: int) -> Work:
+def batched(case: Problem, mode: str, threads: int) -> Work:
     if form_of(case).queries != 1 or mode == "fwdbwd":
         raise Skipped("for one query, forward")
     return Forward(InNumpy(threads), case, 1, case.arrays["key"].nbytes).run

@@ -12,12 +12,12 @@ from typing import Any
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import form_of
 from benchmarks.peers.torch_forms import InTorch, use_threads
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 
 __all__ = ["PEERS"]
 
 
-def prepare(case: Case, mode: str, threads: int) -> Work:
+def prepare(case: Problem, mode: str, threads: int) -> Work:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 

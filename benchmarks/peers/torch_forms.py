@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Block
 from benchmarks.peers.expression import Expression, Tensors
-from benchmarks.problems import Case
+from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 __all__ = ["PEERS", "InTorch", "use_threads"]
@@ -59,7 +59,7 @@ class InTorch:
 class ByFunction(Expression):
     """The same with PyTorch's fused attention."""
 
-    def __init__(self, library: InTorch, case: Case, size: int | None) -> None:
+    def __init__(self, library: InTorch, case: Problem, size: int | None) -> None:
         super().__init__(library, case, size)
         if case.scheme == "shaw":
             raise Skipped("sdpa does not give the weights that rel_value is for")
@@ -97,7 +97,7 @@ def use_threads(threads: int) -> None:
 
 
 def prepare(
-    case: Case,
+    case: Problem,
     mode: str,
     threads: int,
     *,

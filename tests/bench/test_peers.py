@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__, grid, memory, rows, text, timing, worker
 from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
-from benchmarks.problems import make_case
+from benchmarks.problems import problem_of
 from benchmarks.results import Results
 from relpos._bench.harness import Sample
 
@@ -52,7 +52,7 @@ def fakes(monkeypatch):
 @pytest.mark.parametrize("mode", ["fwd", "bwd", "fwdbwd", "decode"])
 @pytest.mark.parametrize("scheme", grid.SCHEMES)
 def test_relpos_gives_every_result_that_is_asked_for(scheme, mode):
-    case = make_case(scheme, True, SHAPE, mode)
+    case = problem_of(scheme, True, SHAPE, mode)
     got = RELPOS.prepare(case, mode, 1)()
     wanted = exact_results(case, mode, 1)
     names = {"out"} if mode in ("fwd", "decode") else {*case.arrays}
