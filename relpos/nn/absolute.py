@@ -48,11 +48,6 @@ class LearnedAPE(Module):
     embedding : Embedding
         Its `weight` is (max_seq_len, embed_size).
 
-    Raises
-    ------
-    ValueError
-        A size is below 1, or no memory can address the weight.
-
     References
     ----------
     .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
@@ -106,10 +101,6 @@ class LearnedAPE(Module):
 
         Raises
         ------
-        TypeError
-            `x` is no plain array, or `cache` no KVCaches.
-        ValueError
-            `x` has fewer than two axes.
         IndexError
             The sequence is longer than `max_seq_len`.
         """
@@ -151,11 +142,6 @@ class SinusoidalEncoding(Module):
     rng : optional
         Not used; every layer takes it.
     dtype : {float32, float64}
-
-    Raises
-    ------
-    ValueError
-        A size is outside its range, or `layout` is neither of the two.
 
     References
     ----------
@@ -207,11 +193,8 @@ class SinusoidalEncoding(Module):
 
         Raises
         ------
-        TypeError
-            `x` is not floating or of a wider dtype than the layer, or `cache` is no
-            KVCaches.
         ValueError
-            `x` is of another shape, or longer than `max_len`.
+            The sequence is longer than `max_len`.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
         positions = _positions(array.shape[1], cache)

@@ -55,13 +55,6 @@ class Plain(Module):
         -------
         ndarray
             The output y, in the layer's dtype.
-
-        Raises
-        ------
-        TypeError
-            `x` is not floating, or of a wider dtype than the layer.
-        ValueError
-            `x` is of another shape, or no rectangular array.
         """
         array = as_input("x", x, self.dtype, self._shape())
         return self._remember(*self._map(array))
@@ -155,11 +148,6 @@ class Linear(Plain):
     weight : Parameter, (out_features, in_features)
     bias : Parameter, (out_features,), or None
 
-    Raises
-    ------
-    ValueError
-        A size is below 1, or no memory can address the weight.
-
     Examples
     --------
     >>> import numpy as np
@@ -232,11 +220,6 @@ class LayerNorm(Plain):
     Attributes
     ----------
     weight, bias : Parameter, (normalized_shape,)
-
-    Raises
-    ------
-    ValueError
-        `normalized_shape` is below 1, or `eps` below 0.
 
     References
     ----------
@@ -406,11 +389,6 @@ class Dropout(Plain):
         Source of the zeros.
     dtype : {float32, float64}
 
-    Raises
-    ------
-    ValueError
-        `p` is outside [0, 1).
-
     References
     ----------
     .. [1] Hinton et al., "Improving Neural Networks by Preventing Co-adaptation of
@@ -465,11 +443,6 @@ class Embedding(Module):
     ----------
     weight : Parameter, (num_embeddings, embedding_dim)
 
-    Raises
-    ------
-    ValueError
-        A size is below 1, or no memory can address the weight.
-
     Examples
     --------
     >>> import numpy as np
@@ -511,10 +484,8 @@ class Embedding(Module):
 
         Raises
         ------
-        TypeError
-            `indices` are not integers.
         ValueError
-            `indices` is a negative int, or no rectangular array.
+            `indices` is a negative int.
         IndexError
             An index is outside 0 to num_embeddings - 1.
         """
@@ -557,11 +528,6 @@ class FeedForward(Plain):
     linear1, linear2 : Linear
     activation : ReLU or GELU
     dropout : Dropout
-
-    Raises
-    ------
-    ValueError
-        A size is below 1, `dropout` is outside [0, 1), or `activation` is another one.
 
     References
     ----------
@@ -657,11 +623,6 @@ class Sequential(Module):
     *layers : Module
         In the order of the call. Their names in `state_dict` are "0", "1", ...
 
-    Raises
-    ------
-    TypeError
-        One of `layers` is no `Module`.
-
     Examples
     --------
     >>> import numpy as np
@@ -714,8 +675,6 @@ class Sequential(Module):
         ------
         TypeError
             No layer takes a keyword.
-        ValueError
-            A layer does not take what the one before returned.
         """
         _check_keywords(self, keywords)
         result: Any = x
@@ -758,13 +717,6 @@ class Residual(Module):
     ----------
     layer, norm : Module
     dropout : Dropout
-
-    Raises
-    ------
-    TypeError
-        `layer` or `norm` is no `Module`.
-    ValueError
-        `dropout` is not in [0, 1).
 
     References
     ----------

@@ -89,8 +89,7 @@ class ConvPositionEmbedding(Module):
     Raises
     ------
     ValueError
-        A size is below 1, `groups` does not divide `embed_dim`, or no memory can
-        address the weight.
+        `groups` does not divide `embed_dim`.
 
     References
     ----------
@@ -154,10 +153,8 @@ class ConvPositionEmbedding(Module):
 
         Raises
         ------
-        TypeError
-            `x` is not floating or of a wider dtype than the layer, or `mask` is none.
         ValueError
-            A shape does not fit, or `mask` holds something else than 0 and 1.
+            `mask` holds something else than 0 and 1.
         """
         bias, weight = self.conv.bias.data, self._weight()
         array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))

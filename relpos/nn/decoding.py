@@ -153,13 +153,6 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     ndarray, (min(M + L, mem_len), B, d_model)
         A copy, so that nothing done to `hidden` later reaches it.
 
-    Raises
-    ------
-    TypeError
-        An array is not floating, or `mem_len` is no integer.
-    ValueError
-        A shape does not fit, or `mem_len` is negative.
-
     References
     ----------
     .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
@@ -226,13 +219,6 @@ class Memory(Kept):
     length : int
         May be changed between calls: a model may be given a longer memory than it was
         trained with.
-
-    Raises
-    ------
-    TypeError
-        `length` is no integer.
-    ValueError
-        `length` is negative.
 
     References
     ----------
@@ -430,10 +416,8 @@ class KVCaches(Kept):
 
         Raises
         ------
-        TypeError
-            `length` is no integer.
         ValueError
-            It is negative or more than there are.
+            `length` is negative or more than there are.
         """
         for cache in self._caches.values():
             cache.crop(length)
@@ -449,10 +433,6 @@ class KVCaches(Kept):
 
         Raises
         ------
-        TypeError
-            `items` is of the wrong kind.
-        ValueError
-            It has another shape.
         IndexError
             There is no such item.
         """

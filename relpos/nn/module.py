@@ -49,8 +49,6 @@ class Parameter:
     ------
     TypeError
         `data` is no array of float32 or float64; or, assigned later, of another dtype.
-    ValueError
-        `data` is no rectangular array.
 
     Examples
     --------
@@ -102,8 +100,6 @@ class Parameter:
 
         Raises
         ------
-        TypeError
-            `grad` is not floating.
         ValueError
             `grad` is of another shape.
         """
@@ -173,6 +169,16 @@ class Module:
     TypeError
         An attribute that is a parameter is assigned something else than another one or
         None, which would drop it; so for a module.
+
+    Notes
+    -----
+    Every layer checks its arguments, and a message begins with the argument's name. A
+    constructor raises TypeError for an argument of another kind, and ValueError for a
+    size below 1 or beyond what memory can address, for a number of heads that does not
+    divide the width, for a probability outside [0, 1) and for any other argument out of
+    its range. A call raises TypeError for an array that is not floating or of a wider
+    dtype than the layer, ValueError for a shape that does not fit, and MemoryError. The
+    docstrings of the layers have only conditions besides these.
 
     Examples
     --------
@@ -284,11 +290,6 @@ class Module:
         -------
         Module
             The layer itself.
-
-        Raises
-        ------
-        TypeError
-            `mode` is no bool.
         """
         put(self, "training", as_flag("mode", mode))
         for _, child in _children(self):

@@ -115,10 +115,7 @@ class MultiheadAttention(AttentionLayer):
     Raises
     ------
     TypeError
-        An argument is of the wrong kind, or none of the layer of `position`.
-    ValueError
-        A size is too small, `num_heads` does not divide `embed_dim`, or an argument is
-        out of its range.
+        One of `sizes` is no argument of the layer of `position`.
 
     Notes
     -----
@@ -245,14 +242,11 @@ class MultiheadAttention(AttentionLayer):
 
         Raises
         ------
-        TypeError
-            An array is not floating or of a wider dtype than the layer, or an option is
-            of the wrong kind.
         ValueError
-            A shape does not fit, a value is given without a key, Lq and Lk differ and
-            `query_offset` is not given, a memory or a cache comes with one of these, or
-            is one of another model, or a cache is given to a layer that is not causal
-            or that the call of the model uses twice (see `KVCaches`).
+            A value is given without a key, Lq and Lk differ and `query_offset` is not
+            given, a memory or a cache comes with one of these, or is one of another
+            model, or a cache is given to a layer that is not causal or that the call of
+            the model uses twice (see `KVCaches`).
         """
         kept = as_kept(memory, cache, key=key, query_offset=query_offset)
         inputs = self._read(query, key, value, self.embed_dim)
@@ -402,9 +396,7 @@ class TransformerLayer(Module):
     Raises
     ------
     TypeError
-        An argument is of the wrong kind, or none of the layer of `position`.
-    ValueError
-        An argument is out of its range.
+        One of `sizes` is no argument of the layer of `position`.
 
     Notes
     -----

@@ -155,7 +155,7 @@ def cross_entropy(
 
 
 class _Optimizer:
-    """What the optimisers share: the parameters, once each, and the learning rate."""
+    """Base of the optimisers: the parameters, once each, and the learning rate."""
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
         self.parameters = _distinct(parameters)
@@ -167,11 +167,21 @@ class _Optimizer:
         for parameter in self.parameters:
             put(parameter, "grad", None)
 
-    def _moved(self) -> list[tuple[int, Parameter, Array]]:
-        """Check what a step takes before it moves anything: parameters with gradients.
+    @quiet
+    def step(self) -> None:
+        """Move every parameter that has a gradient.
 
-        All of it are attributes, to which anything can be assigned.
+        After an interrupt or a MemoryError some may have moved, and others not.
+
+        Raises
+        ------
+        TypeError
+            A gradient or `lr` is of the wrong kind; nothing has moved.
+        ValueError
+            A gradient has another shape than its parameter, a parameter is read-only,
+            or `lr` is negative; nothing has moved.
         """
+        # all of these are attributes, to which anything can be assigned
         self.lr = as_not_negative("lr", self.lr)
         found = []
         for index, parameter in enumerate(self.parameters):
@@ -189,11 +199,16 @@ class _Optimizer:
                     "be changed (pass a copy to Parameter)"
                 )
             found.append((index, parameter, grad))
-        return found
+        for index, parameter, grad in found:
+            self._move(index, parameter, grad)
+
+    def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
+        """Move one parameter."""
+        raise NotImplementedError
 
 
 def _distinct(parameters: object) -> list[Parameter]:
-    """Check what is to be trained: Parameters, each once."""
+    """Check the parameters to be trained: each is there once."""
     wanted = "expected Parameters, as from model.parameters()"
     if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
         raise TypeError(f"parameters: got {kind_of(parameters)}; {wanted}")
@@ -225,10 +240,8 @@ class SGD(_Optimizer):
 
     Raises
     ------
-    TypeError
-        `parameters` are no Parameters, or a number is none.
     ValueError
-        A Parameter is given more than once, or a number is out of its range.
+        A Parameter is given more than once.
 
     References
     ----------
@@ -259,26 +272,12 @@ class SGD(_Optimizer):
     def __repr__(self) -> str:
         return f"SGD(lr={self.lr}, momentum={self.momentum})"
 
-    @quiet
-    def step(self) -> None:
-        """Move every parameter that has a gradient.
-
-        After an interrupt or a MemoryError some may have moved, and others not.
-
-        Raises
-        ------
-        TypeError
-            A gradient or `lr` is of the wrong kind; nothing has moved.
-        ValueError
-            A gradient has another shape than its parameter, a parameter is read-only,
-            or `lr` is negative; nothing has moved.
-        """
-        for index, parameter, grad in self._moved():
-            if self.momentum:
-                before = self._moments[index]
-                grad = grad.copy() if before is None else self.momentum * before + grad
-                self._moments[index] = grad
-            parameter.data -= self.lr * grad
+    def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
+        if self.momentum:
+            before = self._moments[index]
+            grad = grad.copy() if before is None else self.momentum * before + grad
+            self._moments[index] = grad
+        parameter.data -= self.lr * grad
 
 
 class Adam(_Optimizer):
@@ -305,10 +304,8 @@ class Adam(_Optimizer):
 
     Raises
     ------
-    TypeError
-        `parameters` are no Parameters, or a number is none.
     ValueError
-        A Parameter is given more than once, or a number is out of its range.
+        A Parameter is given more than once.
 
     References
     ----------
@@ -351,38 +348,24 @@ class Adam(_Optimizer):
     def __repr__(self) -> str:
         return f"Adam(lr={self.lr}, betas={self.betas}, eps={self.eps})"
 
-    @quiet
-    def step(self) -> None:
-        """Move every parameter that has a gradient.
-
-        After an interrupt or a MemoryError some may have moved, and others not.
-
-        Raises
-        ------
-        TypeError
-            A gradient or `lr` is of the wrong kind; nothing has moved.
-        ValueError
-            A gradient has another shape than its parameter, a parameter is read-only,
-            or `lr` is negative; nothing has moved.
-        """
+    def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         first, second = self.betas
-        for index, parameter, grad in self._moved():
-            self._steps[index] += 1
-            mean, square = self._state[index]
-            room = np.subtract(grad, mean, out=np.empty_like(mean))  # one, used again
-            room *= 1 - first
-            mean += room
-            square *= second
-            np.multiply(grad, grad, out=room)
-            room *= 1 - second
-            square += room
-            bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
-            np.sqrt(square, out=room)
-            room /= math.sqrt(bias[1])
-            room += self.eps
-            np.divide(mean, room, out=room)
-            room *= self.lr / bias[0]
-            parameter.data -= room
+        self._steps[index] += 1
+        mean, square = self._state[index]
+        room = np.subtract(grad, mean, out=np.empty_like(mean))  # one, used again
+        room *= 1 - first
+        mean += room
+        square *= second
+        np.multiply(grad, grad, out=room)
+        room *= 1 - second
+        square += room
+        bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
+        np.sqrt(square, out=room)
+        room /= math.sqrt(bias[1])
+        room += self.eps
+        np.divide(mean, room, out=room)
+        room *= self.lr / bias[0]
+        parameter.data -= room
 
 
 def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
@@ -403,13 +386,6 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
     -------
     float
         The learning rate of this step.
-
-    Raises
-    ------
-    TypeError
-        An argument is no integer.
-    ValueError
-        An argument is below 1, or 2**63 or more.
 
     References
     ----------

@@ -77,11 +77,6 @@ class Position(Module):
         -------
         dict
             Keywords of `relpos.attention`; they win over those of the caller.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A length is no integer or below 1, where the layer computes by it.
         """
         return {name: parameter.data for name, parameter in self._own()}
 
@@ -100,11 +95,6 @@ class Position(Module):
             Result of `relpos.AttentionContext.backward`.
         query_length, key_length, query_offset : as in `arguments`
             Those of the call.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `gradients` lack what the parameters need, or a length is wrong.
         """
         for name, parameter in self._own():
             parameter.add_grad(getattr(gradients, name))
@@ -125,12 +115,6 @@ class Position(Module):
         -------
         ndarray, shape of `x`
             The rows rotated.
-
-        Raises
-        ------
-        TypeError, ValueError
-            An argument does not fit, such as the number of columns, where the layer
-            rotates.
         """
         return x
 
@@ -168,13 +152,6 @@ class DistanceBias(Position):
         ndarray, (num_heads, 2 length - 1)
             For its `rel_bias`. `backward` takes the gradient of this array, for
             instance ``context.backward(grad).rel_bias``.
-
-        Raises
-        ------
-        TypeError
-            `length` is no integer.
-        ValueError
-            `length` is below 1.
         """
         return self._remember(*self._bias(as_size("length", length)))
 
@@ -220,11 +197,6 @@ class ALiBi(DistanceBias):
     ----------
     slopes : Parameter, (num_heads,), or None
         None unless learned.
-
-    Raises
-    ------
-    ValueError
-        `num_heads` is below 1.
 
     References
     ----------
@@ -288,7 +260,7 @@ class T5Bias(DistanceBias):
     Raises
     ------
     ValueError
-        `num_heads` is below 1, or the buckets leave no logarithmic range.
+        The buckets leave no logarithmic range.
 
     Notes
     -----
@@ -357,11 +329,6 @@ class LearnedBias(DistanceBias):
     rel_bias : Parameter, (num_heads, 2k+1)
         Column t is relative position t - k.
 
-    Raises
-    ------
-    ValueError
-        A size is too small.
-
     References
     ----------
     .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
@@ -425,11 +392,6 @@ class DynamicPositionBias(DistanceBias):
     ----------
     mlp : list
         In `state_dict`: ``mlp.{i}.0`` for i < depth, then ``mlp.{depth}``.
-
-    Raises
-    ------
-    ValueError
-        A size is below 1.
 
     References
     ----------
@@ -528,11 +490,6 @@ class FIRE(Position):
     b2 : Parameter, (num_heads,)
     c, threshold : Parameter, ()
 
-    Raises
-    ------
-    ValueError
-        A size is below 1.
-
     References
     ----------
     .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
@@ -593,14 +550,6 @@ class FIRE(Position):
         -------
         ndarray, (num_heads, Lq, Lk)
             For its `attn_mask`.
-
-        Raises
-        ------
-        TypeError
-            A length is no integer.
-        ValueError
-            A length is out of its range, or the bias has more bytes than memory can
-            address.
         """
         rows = as_size("query_length", query_length, 0)
         columns = rows if key_length is None else as_size("key_length", key_length, 0)
@@ -643,7 +592,7 @@ class Rotary(Position):
     Raises
     ------
     ValueError
-        `head_dim` is below 2 or odd, or `base` is no positive number.
+        `head_dim` is odd, or `base` is no positive number.
 
     References
     ----------
@@ -699,14 +648,6 @@ class Rotary(Position):
         -------
         ndarray, shape of `x`
             The rows rotated.
-
-        Raises
-        ------
-        TypeError
-            `x` is not floating or of a wider dtype than the layer, or `offset` is no
-            integer.
-        ValueError
-            `x` has another number of columns, or `offset` is out of range.
         """
         array = as_input("x", x, self.dtype, ("...", "L", self.head_dim))
         first = as_int("offset", offset, -POSITION_LIMIT, POSITION_LIMIT)

@@ -89,12 +89,6 @@ class ShawAttention(AttentionLayer):
     rel_key, rel_value : with a `weight`, or None
         (2k+1, D), with `per_head` (num_heads, 2k+1, D); row t is position t - k.
 
-    Raises
-    ------
-    ValueError
-        A size is too small, `num_heads` does not divide `embed_dim`, or `dropout` is
-        not in [0, 1).
-
     References
     ----------
     .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
@@ -186,12 +180,9 @@ class ShawAttention(AttentionLayer):
 
         Raises
         ------
-        TypeError
-            An array is not floating or of a wider dtype than the layer, or an option is
-            of the wrong kind.
         ValueError
-            A shape does not fit, a value is given without a key, or Lq and Lk differ
-            and `query_offset` is not given.
+            A value is given without a key, or Lq and Lk differ and `query_offset` is
+            not given.
         """
         inputs = self._read(query, key, value, self.embed_dim)
         out, context = self._attend(
@@ -249,12 +240,6 @@ class RelativeGlobalAttention(AttentionLayer):
     query, key, value : Linear
     Er : Parameter, (max_len, d_model // num_heads)
         The last row is distance 0, the first distance max_len - 1.
-
-    Raises
-    ------
-    ValueError
-        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
-        [0, 1).
 
     Notes
     -----
@@ -325,10 +310,8 @@ class RelativeGlobalAttention(AttentionLayer):
 
         Raises
         ------
-        TypeError
-            `x` is not floating, or of a wider dtype than the layer.
         ValueError
-            `x` is of another shape, or longer than `max_len`.
+            The sequence is longer than `max_len`.
         """
         array = as_input("x", x, self.dtype, ("batch", "seq", self.d_model))
         if array.shape[1] > self.max_len:

@@ -139,8 +139,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     Raises
     ------
     ValueError
-        A number is out of its range, or one of `r_r_bias` and `r_w_bias` is given
-        without the other.
+        One of `r_r_bias` and `r_w_bias` is given without the other.
 
     Notes
     -----
@@ -196,13 +195,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         self.d_model = as_size("d_model", d_model)
         self.dropatt = as_probability("dropatt", dropatt)
         self.pre_lnorm = as_flag("pre_lnorm", pre_lnorm)
-        if (r_r_bias is None) != (r_w_bias is None):
-            name = "r_r_bias" if r_r_bias is None else "r_w_bias"
-            raise ValueError(
-                f"{name}: got None while the other bias is given; expected both (the "
-                "model passes them at each call) or neither (the layer owns them)"
-            )
-        self.owns_biases = r_r_bias is None
+        self.owns_biases = owns_biases(r_r_bias, r_w_bias)
         epsilon = as_not_negative("layer_norm_epsilon", layer_norm_epsilon)
         self._set_up(
             rng,
@@ -259,11 +252,10 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         Raises
         ------
         TypeError
-            The call has another form, an array is not floating or of a wider dtype than
-            the layer, or `attn_mask` is no mask.
+            The call has another form.
         ValueError
-            A shape does not fit, `attn_mask` holds something else than 0 and 1, or r
-            has too few rows for what the mask leaves visible.
+            `attn_mask` holds something else than 0 and 1, or r has too few rows for
+            what the mask leaves visible.
         """
         u, v, mask, mems = self._read_call(*args, **keywords)
         segment = as_input("w", w, self.dtype, ("Lq", "B", self.d_model))
@@ -316,16 +308,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         if rows.ndim == 3 and rows.shape[1] == 1:
             rows = rows[:, 0]
         check_shape("r", rows, ("R", self.d_model))
-        need = total if causal else total + length - 1
-        if len(rows) < need:
-            why = "" if causal else (
-                " (the mask leaves future keys visible; hide them, or give r rows for "
-                f"the distances {total - 1} to {1 - length})"
-            )  # fmt: skip
-            raise ValueError(
-                f"r: got {len(rows)} rows for Lq = {length} and Lk = {total}, memory "
-                f"included; expected at least {need}{why}"
-            )
+        check_rows(len(rows), length, total, causal)
         return rows
 
     def _bias(self, name: str, bias: Any) -> Array:
@@ -366,6 +349,31 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         self.r_w_bias.add_grad(found.pos_bias_u)
         self.r_r_bias.add_grad(found.pos_bias_v)
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
+
+
+def owns_biases(r_r_bias: object, r_w_bias: object) -> bool:
+    """Return whether a layer with these arguments has u and v as parameters."""
+    if (r_r_bias is None) != (r_w_bias is None):
+        name = "r_r_bias" if r_r_bias is None else "r_w_bias"
+        raise ValueError(
+            f"{name}: got None while the other bias is given; expected both (the "
+            "model passes them at each call) or neither (the layer owns them)"
+        )
+    return r_r_bias is None
+
+
+def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
+    """Raise unless r has rows for every distance that may be visible."""
+    need = total if causal else total + length - 1
+    if rows < need:
+        why = "" if causal else (
+            " (the mask leaves future keys visible; hide them, or give r rows for the "
+            f"distances {total - 1} to {1 - length})"
+        )  # fmt: skip
+        raise ValueError(
+            f"r: got {rows} rows for Lq = {length} and Lk = {total}, memory included; "
+            f"expected at least {need}{why}"
+        )
 
 
 def own_form(attn_mask: Any = None, mems: Any = None) -> tuple[Any, Any]:
@@ -466,12 +474,6 @@ class ConformerRelPositionAttention(AttentionLayer):
         `linear_pos` has no bias.
     pos_bias_u, pos_bias_v : Parameter, (num_heads, d_model // num_heads)
 
-    Raises
-    ------
-    ValueError
-        A size is below 1, `num_heads` does not divide `d_model`, or `dropout` is not in
-        [0, 1).
-
     Notes
     -----
     In the mask True or 1 = may attend, as in ESPnet and everywhere in relpos; NeMo has
@@ -558,11 +560,8 @@ class ConformerRelPositionAttention(AttentionLayer):
 
         Raises
         ------
-        TypeError
-            An array is not floating or of a wider dtype than the layer, or `mask` is no
-            mask.
         ValueError
-            A shape does not fit, or `mask` holds something else than 0 and 1.
+            `mask` holds something else than 0 and 1.
         """
         shape: tuple[int | str, ...] = ("B", "Lq", self.d_model)
         queries = as_input("query", query, self.dtype, shape)
@@ -575,6 +574,11 @@ class ConformerRelPositionAttention(AttentionLayer):
             before = as_input("cache", cache, self.dtype, shape)
             keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
         total = keys.shape[1]
+        allowed = None
+        if mask is not None:
+            given = as_mask("mask", mask)
+            check_pairs(given.shape, len(queries), queries.shape[1], total)
+            allowed = as_zero_one("mask", given)[:, None]
         heads = self._project((queries, keys, values))
         out, context = self._attend(
             transformer_xl_attention,
@@ -583,7 +587,7 @@ class ConformerRelPositionAttention(AttentionLayer):
             rel_key=split_heads(self._rows(pos_emb, total), self.num_heads),
             pos_bias_u=self.pos_bias_u.data,
             pos_bias_v=self.pos_bias_v.data,
-            attn_mask=_read_mask(mask, len(queries), queries.shape[1], total),
+            attn_mask=allowed,
         )
         memory = None if cache is None else total - new
         return self._remember(out, context, np.shape(pos_emb), memory)
@@ -614,16 +618,10 @@ class ConformerRelPositionAttention(AttentionLayer):
         )
 
 
-def _read_mask(
-    mask: ArrayLike | None, batch: int, rows: int, total: int
-) -> Array | None:
-    """Return the mask as (B, 1, 1 or Lq, Lk)."""
-    if mask is None:
-        return None
-    given = as_mask("mask", mask)
-    if given.shape not in ((batch, 1, total), (batch, rows, total)):
+def check_pairs(shape: tuple[int, ...], batch: int, length: int, total: int) -> None:
+    """Raise unless the Conformer's mask has this shape."""
+    if shape not in ((batch, 1, total), (batch, length, total)):
         raise ValueError(
-            f"mask: got shape {given.shape}; expected (B, 1 or Lq, Lk) = "
-            f"({batch}, 1 or {rows}, {total}), cache included"
+            f"mask: got shape {shape}; expected (B, 1 or Lq, Lk) = "
+            f"({batch}, 1 or {length}, {total}), cache included"
         )
-    return as_zero_one("mask", given)[:, None]

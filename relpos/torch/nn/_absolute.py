@@ -70,8 +70,6 @@ class LearnedAPE(Layer):
 
         Raises
         ------
-        ValueError
-            x has fewer than two axes.
         IndexError
             The sequence is longer than max_seq_len.
         """
@@ -142,7 +140,7 @@ class SinusoidalEncoding(Layer):
         Raises
         ------
         ValueError
-            x is of another shape, or the sequence longer than max_len.
+            The sequence is longer than max_len.
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
         length = x.shape[1]
@@ -214,11 +212,6 @@ class DynamicPositionBias(Layer):
         -------
         Tensor, (heads, 2 length - 1)
             A `rel_bias` of attention, the past first.
-
-        Raises
-        ------
-        ValueError
-            The length is below 1.
         """
         if length < 1:
             raise ValueError(f"length: got {length}; expected an integer of at least 1")

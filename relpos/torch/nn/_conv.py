@@ -95,7 +95,7 @@ class ConvPositionEmbedding(Layer):
         Raises
         ------
         ValueError
-            A shape does not fit, or `mask` holds something else than 0 and 1.
+            `mask` holds something else than 0 and 1.
         """
         conv = self.conv
         check_shape("x", x, ("batch", "seq", conv.bias.shape[0]))

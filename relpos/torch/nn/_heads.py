@@ -207,7 +207,7 @@ class RelativeGlobalAttention(AttentionLayer):
         Raises
         ------
         ValueError
-            x is of another shape, or the sequence longer than max_len.
+            The sequence is longer than max_len.
         """
         check_shape("x", x, ("batch", "seq", self.d_model))
         if x.shape[1] > self.max_len:

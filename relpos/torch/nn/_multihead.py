@@ -82,9 +82,8 @@ class RelativeMultiheadAttention(Layer):
 
     Raises
     ------
-    TypeError, ValueError
-        An argument is of the wrong kind or out of its range, or belongs to another
-        `position`.
+    ValueError
+        A size belongs to another `position`.
 
     Notes
     -----
@@ -166,17 +165,8 @@ class RelativeMultiheadAttention(Layer):
         self.is_causal = as_causal(is_causal, position)
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self._make_projections(as_flag("bias", bias), options)
-        sizes = {
-            "max_relative_position": max_relative_position,
-            "max_len": max_len,
-            "num_buckets": num_buckets,
-            "max_distance": max_distance,
-            "bidirectional": bidirectional,
-            "base": base,
-            "width": width,
-        }
         self.position = position
-        self.sizes = sizes_of(position, sizes)
+        self.sizes = sizes_of(position, locals())
         SCHEMES[position].start(self, options)
 
     def _make_projections(self, bias: bool, options: dict[str, Any]) -> None:
@@ -190,11 +180,12 @@ class RelativeMultiheadAttention(Layer):
             "v_proj_weight": None if packed else (width, self.vdim),
         }
         for name, shape in shapes.items():
-            weight = None
-            if shape is not None:
-                weight = nn.Parameter(torch.empty(shape, **options))
-                nn.init.xavier_uniform_(weight)
+            weight = (
+                None if shape is None else nn.Parameter(torch.empty(shape, **options))
+            )
             self.register_parameter(name, weight)
+            if weight is not None:
+                nn.init.xavier_uniform_(weight)
         start = nn.Parameter(torch.zeros(3 * width, **options)) if bias else None
         self.register_parameter("in_proj_bias", start)
         self.out_proj = nn.Linear(width, width, bias=bias, **options)
@@ -268,9 +259,8 @@ class RelativeMultiheadAttention(Layer):
 
         Raises
         ------
-        TypeError, ValueError
-            A shape does not fit, or lengths differ without a `query_offset` where the
-            scheme asks for one.
+        ValueError
+            Lengths differ without a `query_offset` where the scheme asks for one.
         """
         no_mask = key_padding_mask is None
         if self.batch_first and no_mask and is_one_nested(query, key, value):

@@ -256,19 +256,20 @@ SCHEMES: dict[str | None, Position] = {
 
 
 def sizes_of(position: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a position: those that are given, and else its defaults."""
+    """Return the sizes of a position: those that are given, and else its defaults.
+
+    `given` has further names, too.
+    """
     names = [name for name in SCHEMES if name is not None]
-    if position is not None:
-        as_choice("position", position, names)
     known = {name: _schemes.sizes_of(name) for name in names}
-    for name, value in given.items():
-        if value is not None and name not in known.get(position or "", {}):
+    own = known[as_choice("position", position, names)] if position is not None else {}
+    for name in dict.fromkeys(name for sizes in known.values() for name in sizes):
+        if given.get(name) is not None and name not in own:
             theirs = [other for other, sizes in known.items() if name in sizes]
             raise ValueError(
-                f"{name}: got {value!r} with position={position!r}; expected None, as "
-                f"it belongs to {', '.join(map(repr, theirs))}"
+                f"{name}: got {given[name]!r} with position={position!r}; expected "
+                f"None, as it belongs to {', '.join(map(repr, theirs))}"
             )
-    own = known.get(position or "", {})
     sizes = {n: own[n] if given[n] is None else given[n] for n in own if n in given}
     for name, value in sizes.items():
         if name == "base":

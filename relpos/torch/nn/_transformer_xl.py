@@ -12,7 +12,13 @@ import relpos.torch
 from relpos._checks import as_flag, as_int
 from relpos._twins import twin
 from relpos.nn._inputs import as_heads, as_not_negative, as_probability, as_size
-from relpos.nn.transformer_xl import own_form, shared_form
+from relpos.nn.transformer_xl import (
+    check_pairs,
+    check_rows,
+    own_form,
+    owns_biases,
+    shared_form,
+)
 from relpos.torch.nn._layer import (
     AttentionLayer,
     Layer,
@@ -102,13 +108,7 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         self.d_model = as_size("d_model", d_model)
         self.dropatt = as_probability("dropatt", dropatt)
         self.pre_lnorm = as_flag("pre_lnorm", pre_lnorm)
-        if (r_r_bias is None) != (r_w_bias is None):
-            name = "r_r_bias" if r_r_bias is None else "r_w_bias"
-            raise ValueError(
-                f"{name}: got None while the other bias is given; expected both (the "
-                "model passes them at each call) or neither (the layer owns them)"
-            )
-        self.owns_biases = r_r_bias is None
+        self.owns_biases = owns_biases(r_r_bias, r_w_bias)
         inner = self.n_head * self.d_head
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.qkv_net = nn.Linear(d_model, 3 * inner, bias=False, **options)
@@ -176,12 +176,12 @@ class RelPartialLearnableMultiHeadAttn(Layer):
             min_relative_position=1 - total,
             dropout_p=self.dropatt if self.training else 0.0,
         )
-        out = w + self.drop(self.o_net(out.permute(2, 0, 1, 3).flatten(-2)))
+        out = w + self.drop(self.o_net(join_heads(out.transpose(0, 2))))
         return out if self.pre_lnorm else self.layer_norm(out)
 
     def _split(self, x: Tensor) -> Tensor:
         """(L, B, H * D) -> (B, H, L, D)"""
-        return x.unflatten(-1, (self.n_head, self.d_head)).permute(1, 2, 0, 3)
+        return split_heads(x, self.n_head).transpose(0, 2)
 
 
 def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | None:
@@ -201,28 +201,16 @@ def _read_hidden(mask: Any, length: int, total: int, batch: int) -> Tensor | Non
 
 
 def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> bool:
-    """Whether every future key is hidden; r has to have rows for the others."""
-    need = total + length - 1
+    """Tell whether every future key is hidden; r has to have rows for the others."""
     if hidden is None and not torch.compiler.is_compiling():
         causal = length <= 1  # then no key is in the future
     elif hidden is None or not has_values(hidden):
-        causal = rows < need
+        causal = rows < total + length - 1
     else:
         pairs = torch.ones(length, total, dtype=torch.bool, device=hidden.device)
         future = pairs.triu(total - length + 1)
         causal = not bool((~hidden & future).any())
-    need = total if causal else need
-    if rows < need:
-        raise ValueError(
-            f"r: got {rows} rows for Lq = {length} and Lk = {total}, memory included; "
-            f"expected at least {need}"
-            + (
-                ""
-                if causal
-                else " (the mask leaves future keys visible; hide them, or give r rows "
-                f"for the distances {total - 1} to {1 - length})"
-            )
-        )
+    check_rows(rows, length, total, causal)
     return causal
 
 
@@ -350,12 +338,15 @@ class ConformerRelPositionAttention(AttentionLayer):
             check_shape("cache", cache, (query.shape[0], "M", self.d_model))
             key, value = (torch.cat([cache, x], 1) for x in (key, value))
         lengths = query.shape[1], key.shape[1]
+        if mask is not None:
+            check_pairs(tuple(mask.shape), query.shape[0], *lengths)
+            mask = as_zero_one("mask", mask)[:, None]
         out: Any = relpos.torch.transformer_xl_attention(
             *self._project(query, key, value),
             split_heads(self._rows(pos_emb, lengths[1]), self.num_heads),
             self.pos_bias_u,
             self.pos_bias_v,
-            attn_mask=_read_mask(mask, query.shape[0], *lengths),
+            attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
         )
         return self.linear_out(join_heads(out))
@@ -366,15 +357,3 @@ class ConformerRelPositionAttention(AttentionLayer):
         # no keys need no rows
         check_shape("pos_emb", rows, (max(2 * total - 1, 0), self.d_model))
         return some_rows(self.linear_pos(rows))
-
-
-def _read_mask(mask: Tensor | None, batch: int, rows: int, total: int) -> Tensor | None:
-    """Return the mask as (B, 1, 1 or Lq, Lk)."""
-    if mask is None:
-        return None
-    if tuple(mask.shape) not in ((batch, 1, total), (batch, rows, total)):
-        raise ValueError(
-            f"mask: got shape {(*mask.shape,)}; expected (B, 1 or Lq, Lk) = "
-            f"({batch}, 1 or {rows}, {total}), cache included"
-        )
-    return as_zero_one("mask", mask)[:, None]
