@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-#: What initial values are drawn in, whatever the layer's dtype.
-DRAWN = np.dtype(np.float64)
+#: Dtype of random initial values, which are then cast to the layer's.
+RANDOM = np.dtype(np.float64)
 
 
 def as_input(
@@ -32,7 +32,7 @@ def as_input(
 ) -> Array:
     """Return `value` in `dtype`; in `shape` an int is fixed and a word free.
 
-    A first item "..." stands for any axes. A narrower dtype is widened; a wider one is
+    A first item "..." means any axes. A narrower dtype is widened; a wider one is
     an error, as it would lose digits.
     """
     array = as_floating(name, value)

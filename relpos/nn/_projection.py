@@ -80,7 +80,7 @@ class AttentionLayer(Module):
 
 
 class Part(NamedTuple):
-    """An input, and which of query, key and value it becomes: the first, and past last.
+    """Input, and its use: it becomes query, key or value number `first` to `last` - 1.
 
     The fewer parts, the larger the products.
     """

@@ -51,7 +51,7 @@ class Shaw(Position):
                 setattr(self, name, self._start(xavier_uniform(self._rng, shape)))
 
 
-#: What is said of a table of the Music Transformer whose shape does not fit.
+#: End of the error for a table of the Music Transformer whose shape does not fit.
 MUSIC_ROWS = (
     "A layer with is_causal=True has max_len rows, one with is_causal=False "
     "2 * max_len - 1."
@@ -64,14 +64,14 @@ def music_rows(max_len: int, is_causal: bool) -> int:
 
 
 class MusicTable(Parameter):
-    """The table, whose number of rows depends on `is_causal`."""
+    """Table of the Music Transformer; `is_causal` decides its number of rows."""
 
     __slots__ = ()
     _hint = MUSIC_ROWS
 
 
 class Music(Position):
-    """The Music Transformer's table: rel_key (max_len, D), or (2 max_len - 1, D)."""
+    """Table of the Music Transformer: rel_key (max_len, D), or (2 max_len - 1, D)."""
 
     _function = staticmethod(relative_global_attention)
     is_causal: bool = True  # of layers pickled before they said so
@@ -104,7 +104,7 @@ class Music(Position):
 
 
 class TransformerXL(Position):
-    """Transformer-XL's sinusoids, projected, and its two biases u and v."""
+    """Projected sinusoids of Transformer-XL, and its two biases u and v."""
 
     _function = staticmethod(transformer_xl_attention)
 
@@ -178,7 +178,7 @@ def as_position(
     attention: Mapping[str, int],
     options: Mapping[str, Any],
 ) -> Position:
-    """Return the layer that a name, or nothing, stands for; one that is given stays.
+    """Return the layer of a name, or of None; a layer is returned as it is.
 
     sizes: further arguments of the name's layer. attention: num_heads, head_dim and
     is_causal.

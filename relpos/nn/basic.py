@@ -21,7 +21,7 @@ from relpos._checks import (
 from relpos._encodings.absolute import gather, int64_positions, learned_backward
 from relpos._undo import keep
 from relpos.nn._inputs import (
-    DRAWN,
+    RANDOM,
     as_input,
     as_not_negative,
     as_probability,
@@ -76,15 +76,12 @@ def _rows(x: Array) -> Array:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-#: Rows that are summed in their own dtype before float64 takes over.
+#: Rows that are summed in their own dtype before float64, to which NumPy casts slowly.
 _RUN = 64
 
 
 def sum_rows(x: Array) -> Array:
-    """Sum over all axes but the last: rows can be many thousands.
-
-    In float64 but for runs of few rows, as NumPy casts at a third of the speed.
-    """
+    """Sum over all axes but the last, in float64 but for runs of few rows."""
     rows = _rows(x)
     whole = len(rows) // _RUN * _RUN
     runs = rows[:whole].reshape(-1, _RUN, rows.shape[1]).sum(axis=1)
@@ -130,7 +127,7 @@ class Linear(Plain):
     .. math:: y = x W^T + b
 
     x is (..., in_features), y (..., out_features). `backward` returns the gradient of
-    x. A row of zeros in `grad_out` adds nothing, even if x is nan there.
+    x. A row of `grad_out` that is zero adds nothing, also where x is nan.
 
     Parameters
     ----------
@@ -175,7 +172,7 @@ class Linear(Plain):
     ) -> None:
         rows = as_size("out_features", out_features)
         columns = as_size("in_features", in_features)
-        check_bytes("in_features", (rows, columns), DRAWN)
+        check_bytes("in_features", (rows, columns), RANDOM)
         sizes = {"in_features": columns, "out_features": rows}
         self._set_up(rng, dtype, **sizes, bias=as_flag("bias", bias))
         bound = 1 / math.sqrt(columns)
@@ -205,7 +202,7 @@ class LayerNorm(Plain):
     .. math:: y = \frac{x - mean(x)}{\sqrt{var(x) + eps}} \, w + b
 
     x and y are (..., normalized_shape). `backward` returns the gradient of x. A row of
-    zeros in `grad_out` adds nothing, even if x is nan there.
+    `grad_out` that is zero adds nothing, also where x is nan.
 
     Parameters
     ----------
@@ -303,9 +300,8 @@ class ReLU(Plain):
         out = np.maximum(x, 0, out=np.empty_like(x))
         return out, out
 
-    def _backward(self, grad: Array, out: Any) -> Array:
-        result: Array = np.multiply(grad, out > 0, out=np.empty_like(grad))
-        return result
+    def _backward(self, grad: Array, out: Any) -> Any:
+        return np.multiply(grad, out > 0, out=np.empty_like(grad))
 
 
 class GELU(Plain):
@@ -419,9 +415,8 @@ class Dropout(Plain):
         factor = kept * self.dtype.type(1 / (1 - self.p))
         return x * factor, factor
 
-    def _backward(self, grad: Array, factor: Any) -> Array:
-        result: Array = grad if factor is None else grad * factor
-        return result
+    def _backward(self, grad: Array, factor: Any) -> Any:
+        return grad if factor is None else grad * factor
 
 
 class Embedding(Module):
@@ -464,7 +459,7 @@ class Embedding(Module):
     ) -> None:
         rows = as_size("num_embeddings", num_embeddings)
         width = as_size("embedding_dim", embedding_dim)
-        check_bytes("embedding_dim", (rows, width), DRAWN)
+        check_bytes("embedding_dim", (rows, width), RANDOM)
         self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
         self.weight = self._start(self._rng.standard_normal((rows, width)))
 
@@ -643,16 +638,13 @@ class Sequential(Module):
         self.dtype = _dtype_of(*layers)
 
     def __len__(self) -> int:
-        return len(self._layers())
+        return sum(1 for _ in self)  # a list of self would ask for this
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._layers())
+        return (part for part in vars(self).values() if isinstance(part, Module))
 
     def __getitem__(self, index: int) -> Any:
-        return self._layers()[index]
-
-    def _layers(self) -> list[Any]:
-        return [part for part in vars(self).values() if isinstance(part, Module)]
+        return [*self][index]
 
     @quiet
     def __call__(self, x: ArrayLike, **keywords: Any) -> Array:
@@ -683,7 +675,7 @@ class Sequential(Module):
         return self._remember(as_array("x", result))
 
     def _backward(self, grad: Array) -> Any:
-        for layer in reversed(self._layers()):
+        for layer in reversed([*self]):
             grad = layer.backward(grad)
         return grad
 
@@ -732,11 +724,8 @@ class Residual(Module):
     array([-1.,  4.], dtype=float32)
     >>> layer.backward(np.ones(2))
     array([1., 2.], dtype=float32)
-
-    Learned vectors of absolute positions, added to tokens:
-
     >>> tokens = np.ones((8, 10, 16), np.float32)
-    >>> nn.Residual(nn.LearnedAPE(10, 16))(tokens).shape
+    >>> nn.Residual(nn.LearnedAPE(10, 16))(tokens).shape  # vectors of positions, added
     (8, 10, 16)
     """
 
@@ -802,7 +791,7 @@ class Residual(Module):
         first = tuple(range(grad.ndim - ndim))  # along which the branch was repeated
         added = grad.sum(axis=first) if first else grad
         found = self.layer.backward(self.dropout.backward(added))
-        if found is None:  # of a layer that only reads where x is
+        if found is None:  # the layer reads only the shape of x
             return grad
         branch = found[0] if isinstance(found, tuple) else found
         if self.norm and self.pre_norm:

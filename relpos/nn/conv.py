@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from relpos._checks import Array, check_bytes, quiet
 from relpos._settings import kernels
 from relpos.nn._inputs import (
-    DRAWN,
+    RANDOM,
     as_input,
     as_mask,
     as_size,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from relpos.nn.module import Seed
 
-#: Taps that a product takes at a time: what they see is copied side by side, because a
-#: BLAS reads no rows that overlap, and this many keep the copy small.
+#: Taps in one product. The windows of the taps are copied, because a BLAS reads no rows
+#: that overlap; with this many taps the copy stays small.
 _BLOCK = 8
 
 #: Names of the same parameters in fairseq's sequence of modules, and those that
@@ -46,7 +46,7 @@ OTHER_NAMES = {
 
 
 class _Convolution(Module):
-    """The parameters, in PyTorch's order."""
+    """Parameters of the convolution, in PyTorch's order."""
 
     def __init__(self, start: Array, dtype: np.dtype[Any]) -> None:
         self.bias = Parameter(np.zeros(len(start), dtype))
@@ -129,7 +129,7 @@ class ConvPositionEmbedding(Module):
                 f"groups: got {self.groups}, which does not divide embed_dim = {width}"
             )
         shape = (width, width // self.groups, taps)
-        check_bytes("kernel_size", shape, DRAWN)
+        check_bytes("kernel_size", shape, RANDOM)
         sizes = {"embed_dim": width, "kernel_size": taps, "groups": self.groups}
         self._set_up(rng, dtype, **sizes)
         start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
@@ -175,7 +175,7 @@ class ConvPositionEmbedding(Module):
         grad = grad * slope
         self.conv.bias.add_grad(sum_rows(grad))
         self._add_weight_grads(_tap_gradients(padded, grad, size))
-        # the taps turned round, and outputs and inputs of a group exchanged
+        # the gradient is a convolution with reversed taps and exchanged channels
         taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
         around = _padded(grad, self.groups, size, size - 1 - size // 2)
         dx = _correlate(around, taps, grad.shape[1])
@@ -201,7 +201,7 @@ class ConvPositionEmbedding(Module):
         return weight.reshape(self.groups, -1, *weight.shape[1:])
 
     def _add_weight_grads(self, grad: Array) -> None:
-        """Take the gradient of W to g and V; what would only stretch V has none."""
+        """Add the gradients of g and V, given that of W; the length of V has none."""
         v, g = self.conv.weight_v.data, self.conv.weight_g.data
         length = _lengths(v)
         grad = grad.transpose(0, 3, 2, 1).reshape(v.shape).astype(np.float64)
@@ -228,7 +228,7 @@ def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
 
 
 def _windows(rows: Array) -> Array:
-    """Copy contiguous (n, c) to (n - _BLOCK + 1, _BLOCK * c): what as many taps see."""
+    """Copy contiguous (n, c) to (n - _BLOCK + 1, _BLOCK * c), the taps' windows."""
     count, width = rows.shape
     shape = (count - _BLOCK + 1, _BLOCK * width)
     return np.ascontiguousarray(as_strided(rows, shape, rows.strides, writeable=False))
@@ -237,7 +237,7 @@ def _windows(rows: Array) -> Array:
 def _blocks(
     padded: Array, taps: int, length: int
 ) -> Iterator[tuple[int, int, slice, Array]]:
-    """Yield (b, g, columns, what these taps see) with columns of (t, in) flattened."""
+    """Yield (b, g, columns, windows of these taps), with (t, in) flattened."""
     inputs = padded.shape[-1]
     for b, g in np.ndindex(padded.shape[:2]):
         windows = _windows(padded[b, g])

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Span(NamedTuple):
-    """How much a layer was given: before its last call and after it, in each item."""
+    """Amount that a layer was given before its last call and after it, in each item."""
 
     batch: tuple[int, ...]
     start: Any

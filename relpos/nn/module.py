@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Parameter:
-    """An array that is trained, and its gradient.
+    """Array that is trained, and its gradient.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Parameter:
     """
 
     __slots__ = ("_data", "grad")
-    #: What an array of another shape is told besides.
+    #: End of the error for an array of another shape.
     _hint = ""
 
     def __init__(self, data: ArrayLike) -> None:
@@ -77,7 +77,7 @@ class Parameter:
 
     @property
     def data(self) -> Array:
-        """The values."""
+        """Values of the parameter."""
         return self._data
 
     @data.setter
@@ -112,8 +112,8 @@ class Parameter:
         if self.grad is None:
             put(self, "grad", np.array(grad, self.data.dtype))
         else:
-            room = np.empty_like(self.grad)  # what was there stays, if the call raises
-            put(self, "grad", np.add(self.grad, grad, out=room, casting="same_kind"))
+            total = np.empty_like(self.grad)  # the sum so far stays if the call raises
+            put(self, "grad", np.add(self.grad, grad, out=total, casting="same_kind"))
 
     def __repr__(self) -> str:
         return f"Parameter(shape={self.data.shape}, dtype={self.data.dtype})"
@@ -178,7 +178,7 @@ class Module:
     divide the width, for a probability outside [0, 1) and for any other argument out of
     its range. A call raises TypeError for an array that is not floating or of a wider
     dtype than the layer, ValueError for a shape that does not fit, and MemoryError. The
-    docstrings of the layers have only conditions besides these.
+    docstrings of the layers list only further conditions.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Module:
     training: bool = True
     takes: tuple[str, ...] = ()
     dtype: np.dtype[Any] = np.dtype(np.float32)
-    #: How the names of a part's parameters begin, where not with the part's and a dot.
+    #: First part of the names of a part's parameters, where it is not the part's name.
     _prefixes: Mapping[str, str] = {}
     _rng: np.random.Generator
     _settings: dict[str, object] | None = None
@@ -413,16 +413,16 @@ class Module:
         return self._backward(*self._recall(grad_out))
 
     def _backward(self, grad: Array, *saved: Any) -> Any:
-        """Do the work of `backward`; `saved` is what `_remember` was given."""
+        """Do the work of `backward`; `saved` are the arguments of `_remember`."""
         raise NotImplementedError
 
     # ---- for the layers -------------------------------------------------------------
 
     def _set_up(self, rng: Seed, dtype: DTypeLike, **settings: object) -> None:
-        """Keep what every layer has; `settings` are its constructor's arguments."""
+        """Keep dtype and generator, and the `settings` that the repr shows."""
         self.dtype = as_float_dtype(dtype)
         self._rng = as_generator(rng)
-        keep(self._rng)  # initial values are drawn next
+        keep(self._rng)  # initial values come from it next
         self._settings = settings
 
     def _start(self, values: Array) -> Parameter:
@@ -430,9 +430,9 @@ class Module:
         return Parameter(values.astype(self.dtype))
 
     def _remember(self, out: Array, *saved: Any) -> Array:
-        """Keep what `backward` of this call needs; returns `out`."""
+        """Keep `saved` for `backward` of this call; return `out`."""
         is_kept = self.training and not self._went_back
-        # one that is not kept is freed now, not when the whole model has been called
+        # a call that is not kept is freed now, before the rest of the model is called
         note(self, "_last_call", self._last_call if is_kept else None)
         if self._went_back:
             put(self, "_went_back", False)
@@ -440,7 +440,7 @@ class Module:
         return out
 
     def _recall(self, grad_out: ArrayLike) -> tuple[Any, ...]:
-        """Return `grad_out` in the layer's dtype, and what `_remember` was given."""
+        """Return `grad_out` in the layer's dtype, and the arguments of `_remember`."""
         if self._last_call is None:
             raise RuntimeError(
                 f"{type(self).__name__}.backward: the layer has not been called yet, "
@@ -482,7 +482,7 @@ def _children(module: Module) -> Iterator[tuple[str, Module]]:
 def _entries(
     module: Module, prefix: str = ""
 ) -> Iterator[tuple[str, Parameter | Array]]:
-    """Yield what `state_dict` has, in PyTorch's order: a module's own entries first."""
+    """Yield the entries of `state_dict`, in PyTorch's order: a module's own first."""
     for name, member in _attributes(module):
         if isinstance(member, Parameter):
             yield prefix + name, member
@@ -498,7 +498,7 @@ def compare_states(
     given: Mapping[str, Any],
     strict: bool,
 ) -> tuple[list[tuple[Parameter, Array]], list[str], list[str]]:
-    """Return (parameters and what to copy into them, missing names, unexpected names).
+    """Return (parameters with their new values, missing names, unexpected names).
 
     An entry of `wanted` that is no parameter may be absent, and has to have the values
     that the layer computes.

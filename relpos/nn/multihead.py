@@ -58,10 +58,10 @@ class MultiheadAttention(AttentionLayer):
         out = W_o \, softmax(s) \, V + b_o, \quad
         s_{ij} = \frac{q_i k_j}{\sqrt D} + position_{ij}
 
-    Where tokens stand is said by a layer, `position`, which gives the attention its
-    keywords and takes back their gradients: a layer of your own is as good as any, and
-    several attentions may share one. A name stands for the layer of a published scheme,
-    made for these heads, with further arguments by keyword:
+    The positions of tokens come from a layer, `position`, which gives the attention its
+    keywords and takes back their gradients. It may be a layer of your own, and several
+    attentions may share one. A name means the layer of a published scheme, made for
+    these heads, with further arguments by keyword:
 
     ================  ============================================  ====================
     `position`        arguments and defaults                        in the state
@@ -101,7 +101,7 @@ class MultiheadAttention(AttentionLayer):
         Source of the initial values and of dropout.
     dtype : {float32, float64}
     **sizes
-        Arguments of the layer that a name stands for.
+        Arguments of the layer, where `position` is a name.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class MultiheadAttention(AttentionLayer):
     References
     ----------
     .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; each
-       scheme's paper stands with its function.
+       scheme's paper is listed with its function.
 
     Examples
     --------
@@ -384,7 +384,7 @@ class TransformerLayer(Module):
         Source of the initial values and of dropout.
     dtype : {float32, float64}
     **sizes
-        Arguments of the layer that a name stands for as `position`.
+        Arguments of the layer, where `position` is a name.
 
     Attributes
     ----------

@@ -352,20 +352,20 @@ class Adam(_Optimizer):
         first, second = self.betas
         self._steps[index] += 1
         mean, square = self._state[index]
-        room = np.subtract(grad, mean, out=np.empty_like(mean))  # one, used again
-        room *= 1 - first
-        mean += room
+        change = np.subtract(grad, mean, out=np.empty_like(mean))  # the one new array
+        change *= 1 - first
+        mean += change
         square *= second
-        np.multiply(grad, grad, out=room)
-        room *= 1 - second
-        square += room
+        np.multiply(grad, grad, out=change)
+        change *= 1 - second
+        square += change
         bias = 1 - first ** self._steps[index], 1 - second ** self._steps[index]
-        np.sqrt(square, out=room)
-        room /= math.sqrt(bias[1])
-        room += self.eps
-        np.divide(mean, room, out=room)
-        room *= self.lr / bias[0]
-        parameter.data -= room
+        np.sqrt(square, out=change)
+        change /= math.sqrt(bias[1])
+        change += self.eps
+        np.divide(mean, change, out=change)
+        change *= self.lr / bias[0]
+        parameter.data -= change
 
 
 def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
@@ -380,7 +380,7 @@ def warmup_rate(step: int, d_model: int, warmup_steps: int = 4000) -> float:
     d_model : int
         Width of the model.
     warmup_steps : int, default 4000
-        That of Shaw et al., who took it from Vaswani et al.
+        Steps until the largest rate; Shaw et al. and Vaswani et al. use 4000.
 
     Returns
     -------

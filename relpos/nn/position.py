@@ -368,7 +368,7 @@ class LearnedBias(DistanceBias):
 
 
 class DynamicPositionBias(DistanceBias):
-    r"""One attention bias per head and relative position, from a small network.
+    r"""Attention bias per head and relative position, from a small network.
 
     .. math::
 

@@ -123,7 +123,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     layer_norm_epsilon : float, default 1e-5
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
-        Accepted for the original's sake, not used.
+        Not used; the original has them.
     rng : int, numpy.random.Generator or None, optional
         Source of the initial values and of dropout.
     dtype : {float32, float64}

@@ -18,7 +18,7 @@ from relpos.torch.nn._layer import Layer, check_shape
 
 @twin(relpos.nn.LearnedAPE)
 class LearnedAPE(Layer):
-    """A learned vector for each absolute position.
+    """Learned vector for each absolute position.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class SinusoidalEncoding(Layer):
 
 @twin(relpos.nn.DynamicPositionBias)
 class DynamicPositionBias(Layer):
-    """One attention bias per head and relative position, from a small network.
+    """Attention bias per head and relative position, from a small network.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
 
 
 class _Convolution(nn.Module):
-    """The parameters, by the names of PyTorch's first weight normalisation."""
+    """Parameters by the names of PyTorch's first weight normalisation."""
 
     def __init__(self, shape: tuple[int, ...], device: Any, dtype: Any) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from relpos.torch._tensors import check_padded
 
 
 class Layer(torch.nn.Module):
-    """A module that takes a state of `relpos.nn` as well, whose entries are arrays."""
+    """Base of the modules, which take a state of arrays from `relpos.nn`, too."""
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any

@@ -34,7 +34,7 @@ class RelativeMultiheadAttention(Layer):
     "transformer_xl"    `relpos.torch.transformer_xl_attention` over   pos_bias_u,
                         projected sinusoids                            pos_bias_v,
                                                                        pos_proj.weight
-    "t5"                `relpos.torch.t5_bias`, beside scores that     rel_bias
+    "t5"                `relpos.torch.t5_bias`, added to scores that   rel_bias
                         are scaled
     "alibi"             `relpos.torch.alibi_bias`                      nothing
     "rope"              `relpos.torch.apply_rotary`                    nothing
@@ -87,16 +87,16 @@ class RelativeMultiheadAttention(Layer):
 
     Notes
     -----
-    It stands in for ``self_attn`` of ``torch.nn.TransformerEncoderLayer`` too, and
+    It may replace ``self_attn`` of ``torch.nn.TransformerEncoderLayer`` too, and
     keeps that off PyTorch's fused path, which knows no positions. Three things differ
     from PyTorch's module: a query that sees no key gets the output's bias, not nan;
     weights are those before dropout, and have no gradient; ``is_causal`` needs no
-    `attn_mask` beside it.
+    `attn_mask`.
 
     References
     ----------
     .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762; each
-       scheme's paper stands with its function.
+       scheme's paper is listed with its function.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class RelativeMultiheadAttention(Layer):
     torch.Size([2, 5, 16])
     """
 
-    #: What PyTorch's layers ask before they take their fused path past this module.
+    #: PyTorch's layers read it, and then do not take their fused path.
     _qkv_same_embed_dim = False
     in_proj_weight: nn.Parameter | None
     in_proj_bias: nn.Parameter | None
