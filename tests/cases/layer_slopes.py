@@ -1,4 +1,4 @@
-"""Gradients of a layer beside differences of its values."""
+"""Gradients of a layer compared with differences of its values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ def slope(value, h=1e-4):
 
 
 def check_gradients(layer, inputs, keywords, names=(), directions=3):
-    """Inputs and parameters together, along random directions, at five points."""
+    """Inputs and parameters together, along random directions, at five points.
+
+    names: the last inputs are given by these keywords.
+    """
     inputs = [x.copy() for x in inputs]
     layer.eval()
     layer.zero_grad()
 
     def call():
-        if names:
-            return layer(inputs[0], **dict(zip(names[1:], inputs[1:], strict=True)))
-        return layer(*inputs, **keywords)
+        first = len(inputs) - len(names)
+        named = dict(zip(names, inputs[first:], strict=True))
+        return layer(*inputs[:first], **named, **keywords)
 
     out = call()
     rng = np.random.default_rng(1)

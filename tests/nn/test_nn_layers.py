@@ -1,4 +1,4 @@
-"""Layers: gradients by differences, forms of the call, masks, memory, bad input."""
+"""Layers: gradients by differences, forms of the call, masks, memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from layer_slopes import check_gradients, slope
 
 import relpos
 from relpos import nn
@@ -30,32 +31,25 @@ def xl(**options):
 
 FUTURE = np.triu(np.ones((4, 7), bool), 4)[:, :, None]  # True = hidden, memory of 3
 
-# name -> (layer, inputs that are differentiated, other keywords)
+F64 = {"rng": 0, "dtype": "float64"}
+#: name -> (layer, inputs with a gradient, other keywords); inputs that are keywords are
+#: in NAMES.
 CASES = {
-    "Linear": (nn.Linear(5, 3, rng=0, dtype="float64"), draw((2, 4, 5)), {}),
-    "LayerNorm": (nn.LayerNorm(5, dtype="float64"), draw((2, 4, 5)), {}),
-    "SinusoidalEncoding": (
-        nn.SinusoidalEncoding(6, dtype="float64"),
-        draw((2, 4, 6)),
-        {},
-    ),
-    "ConvPositionEmbedding": (
-        nn.ConvPositionEmbedding(6, 4, 3, rng=0, dtype="float64"),
-        draw((2, 7, 6)),
-        {"mask": np.arange(14).reshape(2, 7) % 5 > 0},
-    ),
+    "Linear": (nn.Linear(5, 3, **F64), draw((2, 4, 5)), {}),
+    "LayerNorm": (nn.LayerNorm(5, **F64), draw((2, 4, 5)), {}),
+    "SinusoidalEncoding": (nn.SinusoidalEncoding(6, **F64), draw((2, 4, 6)), {}),
     "RelativeGlobalAttention": (
-        nn.RelativeGlobalAttention(6, 2, 9, rng=0, dtype="float64"),
+        nn.RelativeGlobalAttention(6, 2, 9, **F64),
         draw((2, 7, 6)),
         {},
     ),
     "ShawAttention": (
-        nn.ShawAttention(6, 2, 2, rng=0, per_head=True, dtype="float64"),
+        nn.ShawAttention(6, 2, 2, per_head=True, **F64),
         draw((2, 7, 6)),
         {"is_causal": True},
     ),
     "ShawAttention of other keys": (
-        nn.ShawAttention(6, 2, 2, rng=0, dtype="float64"),
+        nn.ShawAttention(6, 2, 2, **F64),
         draw((2, 4, 6), (2, 7, 6), (2, 7, 6)),
         {"query_offset": 3},
     ),
@@ -70,89 +64,39 @@ CASES = {
         {},
     ),
     "Conformer": (
-        nn.ConformerRelPositionAttention(6, 2, rng=0, dtype="float64"),
+        nn.ConformerRelPositionAttention(6, 2, **F64),
         [*draw(*[(2, 4, 6)] * 3), concat(np.arange(6, -7, -1), 6), *draw((2, 3, 6))],
         {"mask": np.arange(2 * 4 * 7).reshape(2, 4, 7) % 3 > 0},
     ),
+    # without an input to differentiate
+    "LearnedAPE": (nn.LearnedAPE(9, 3, **F64), [], {"x": np.zeros((2, 5))}),
+    "Embedding": (nn.Embedding(9, 3, **F64), [], {"indices": [[1, 8], [1, 0]]}),
+    "DynamicPositionBias": (
+        nn.DynamicPositionBias(5, 2, 2, log_distance=True, **F64),
+        [],
+        {"length": 6},
+    ),
+    "ALiBi": (nn.ALiBi(3, learned=True, **F64), [], {"length": 6}),
+    "T5Bias": (nn.T5Bias(3, 8, 20, **F64), [], {"length": 40}),
+    "LearnedBias": (nn.LearnedBias(3, 4, **F64), [], {"length": 9}),
+    "FIRE": (nn.FIRE(3, 4, max_distance=40, **F64), [], {"query_length": 9}),
 }
-
-
-def call(name, layer, inputs, keywords):
-    if name.startswith("Transformer-XL"):
-        w, r, mems = inputs
-        return layer(w, r, mems=mems, **keywords)
-    if name == "Conformer":
-        *inputs, cache = inputs
-        return layer(*inputs, cache=cache, **keywords)
-    return layer(*inputs, **keywords)
-
-
-def slope(value, h=1e-3):
-    """Derivative of value(step) at 0 from five points."""
-    return (8 * (value(h) - value(-h)) - value(2 * h) + value(-2 * h)) / (12 * h)
+NAMES = {
+    "Transformer-XL": ["mems"],
+    "Transformer-XL, pre_lnorm": ["mems"],
+    "Conformer": ["cache"],
+}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_by_differences(name):
-    """Inputs and parameters together, along random directions, at five points."""
-    layer, inputs, keywords = CASES[name]
-    layer.eval()
-    layer.zero_grad()
-    out = call(name, layer, inputs, keywords)
-    rng = np.random.default_rng(1)
-    grad_out = rng.standard_normal(out.shape)
-    grads = layer.backward(grad_out)
-    grads = [*(grads if isinstance(grads, tuple) else (grads,))]
-    arrays = [*inputs, *(p.data for p in layer.parameters())]
-    grads += [p.grad for p in layer.parameters()]
-    assert [g.shape for g in grads] == [x.shape for x in arrays]
-    starts = [x.copy() for x in arrays]
-    for _ in range(5):
-        directions = [rng.standard_normal(x.shape) for x in arrays]
-
-        def value(step, directions=directions):
-            for x, start, direction in zip(arrays, starts, directions, strict=True):
-                x[...] = start + step * direction
-            return float((call(name, layer, inputs, keywords) * grad_out).sum())
-
-        found = slope(value)
-        value(0.0)
-        want = sum(float((g * d).sum()) for g, d in zip(grads, directions, strict=True))
-        assert found == pytest.approx(want, rel=1e-8, abs=1e-8)
+    check_gradients(*CASES[name], names=NAMES.get(name, []), directions=5)
 
 
-#: Layers without an input to differentiate, and what they are called with.
-UNFED = {
-    "LearnedAPE": (lambda **k: nn.LearnedAPE(9, 3, **k), np.zeros((2, 5))),
-    "Embedding": (lambda **k: nn.Embedding(9, 3, **k), [[1, 8], [1, 0]]),
-    "DynamicPositionBias": (
-        lambda **k: nn.DynamicPositionBias(5, 2, 2, log_distance=True, **k),
-        6,
-    ),
-    "ALiBi": (lambda **k: nn.ALiBi(3, learned=True, **k), 6),
-    "T5Bias": (lambda **k: nn.T5Bias(3, 8, 20, **k), 40),
-    "LearnedBias": (lambda **k: nn.LearnedBias(3, 4, **k), 9),
-    "FIRE": (lambda **k: nn.FIRE(3, 4, max_distance=40, **k), 9),
-}
-
-
-@pytest.mark.parametrize("name", UNFED)
-def test_gradients_of_layers_without_an_input_to_differentiate(name):
-    make, run = UNFED[name]
-    layer = make(rng=0, dtype="float64")
-    rng = np.random.default_rng(2)
-    grad_out = rng.standard_normal(layer(run).shape)
-    assert layer.backward(grad_out) is None
-    for parameter in layer.parameters():
-        direction, start = rng.standard_normal(parameter.data.shape), parameter.data
-
-        def value(step, parameter=parameter, direction=direction, start=start):
-            parameter.data = start + step * direction
-            return float((layer(run) * grad_out).sum())
-
-        want = float((parameter.grad * direction).sum())
-        assert slope(value) == pytest.approx(want, rel=1e-8, abs=1e-8)
-        parameter.data = start
+def call(name, layer, inputs, keywords):
+    first = len(inputs) - len(NAMES.get(name, []))
+    named = dict(zip(NAMES.get(name, []), inputs[first:], strict=True))
+    return layer(*inputs[:first], **named, **keywords)
 
 
 # ---- Transformer-XL -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Layers that compose models beside those of PyTorch and of relpos.torch."""
+"""Layers that compose models compared with those of PyTorch and of relpos.torch."""
 
 from __future__ import annotations
 
@@ -59,48 +59,32 @@ def same(name):
     return name
 
 
-@pytest.mark.parametrize("position", SIZES)
-@pytest.mark.parametrize("causal", [False, True])
-def test_every_position_by_the_weights_of_the_module(position, causal):
+def twins(position, is_causal):
+    """A layer and a module of the same weights."""
     torch.manual_seed(0)
+    options = {"is_causal": is_causal, "position": position, **SIZES[position]}
     module = RelativeMultiheadAttention(
-        E,
-        H,
-        batch_first=True,
-        dtype=torch.float64,
-        is_causal=causal,
-        position=position,
-        **SIZES[position],
+        E, H, batch_first=True, dtype=torch.float64, **options
     )
     for bias in (module.in_proj_bias, module.out_proj.bias):
         torch.nn.init.normal_(bias)
-    layer = nn.MultiheadAttention(
-        E, H, is_causal=causal, position=position, dtype="float64", **SIZES[position]
-    )
+    layer = nn.MultiheadAttention(E, H, dtype="float64", **options)
     layer.load_state_dict(module.state_dict())
+    return layer, module
 
+
+@pytest.mark.parametrize("position", SIZES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_position_by_the_weights_of_the_module(position, causal):
     def call(module, x):
         return module(x, x, x, need_weights=False)[0]
 
-    compare(layer, module, same, [X], call, nn.MultiheadAttention.__call__)
+    own_call = nn.MultiheadAttention.__call__
+    compare(*twins(position, causal), same, [X], call, own_call)
 
 
 @pytest.mark.parametrize("position", SIZES)
 def test_other_keys_with_padding(position):
-    torch.manual_seed(0)
-    module = RelativeMultiheadAttention(
-        E,
-        H,
-        batch_first=True,
-        dtype=torch.float64,
-        is_causal=False,
-        position=position,
-        **SIZES[position],
-    )
-    layer = nn.MultiheadAttention(
-        E, H, is_causal=False, position=position, dtype="float64", **SIZES[position]
-    )
-    layer.load_state_dict(module.state_dict())
     hidden = torch.arange(7) >= torch.tensor([[7], [4]])
 
     def call(module, q, k, v):
@@ -110,7 +94,7 @@ def test_other_keys_with_padding(position):
         return layer(q, k, v, key_lengths=[7, 4], query_offset=2)
 
     inputs = [X[:, :5], Y, X + Y]
-    compare(layer, module, same, inputs, call, own_call)
+    compare(*twins(position, False), same, inputs, call, own_call)
 
 
 def test_without_a_position_it_is_that_of_pytorch():
