@@ -184,17 +184,24 @@ def as_position(
     is_causal.
     """
     if isinstance(position, str):
-        make, first = SCHEMES[as_choice("position", position, SCHEMES)]
-        _check_sizes(sizes, position, [*sizes_of(position)])
-        return make(*(attention[name] for name in first), **sizes, **options)
-    if position is not None and not isinstance(position, Position):
+        as_choice("position", position, SCHEMES)
+    elif position is not None and not isinstance(position, Position):
         raise TypeError(
             f"position: got {kind_of(position)}; expected None, a layer that is a "
             f"Position, or one of {', '.join(map(repr, SCHEMES))}"
         )
-    _check_sizes(sizes, position, [])
+    known = [*sizes_of(position)] if isinstance(position, str) else []
+    for name, value in sizes.items():
+        if name not in known:
+            wanted = f"one of {', '.join(known)}" if known else "no further argument"
+            raise TypeError(
+                f"{name}: got {value!r} with position={position!r}; expected {wanted}"
+            )
     if position is None:
         return Position()
+    if isinstance(position, str):
+        make, first = SCHEMES[position]
+        return make(*(attention[name] for name in first), **sizes, **options)
     kinds = {parameter.data.dtype for parameter in position.parameters()}
     if position._settings is not None:
         kinds.add(position.dtype)
@@ -234,12 +241,3 @@ def as_causal(is_causal: bool | None, position: object, frames: int = 2) -> bool
         stacklevel=1 + frames,
     )
     return True
-
-
-def _check_sizes(sizes: Mapping[str, Any], position: Any, known: list[str]) -> None:
-    for name, value in sizes.items():
-        if name not in known:
-            wanted = f"one of {', '.join(known)}" if known else "no further argument"
-            raise TypeError(
-                f"{name}: got {value!r} with position={position!r}; expected {wanted}"
-            )

@@ -11,9 +11,16 @@ from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos._undo import put
 from relpos.nn._inputs import as_heads, as_probability, xavier_uniform
-from relpos.nn._projection import AttentionLayer, Part, project, project_back
+from relpos.nn._projection import AttentionLayer, Part
 from relpos.nn._schemes import Music, as_causal, as_position
-from relpos.nn.basic import FeedForward, LayerNorm, Linear, Residual
+from relpos.nn.basic import (
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Residual,
+    affine,
+    affine_gradients,
+)
 from relpos.nn.decoding import KVCaches, Memory, as_kept
 from relpos.nn.module import Module, Parameter
 from relpos.nn.position import Position
@@ -257,14 +264,11 @@ class MultiheadAttention(AttentionLayer):
             return self._decode(parts, kept, keywords)
         if isinstance(kept, Memory):
             parts, query_offset = self._remembering(parts, kept)
-        q, k, v = self._projected(parts)
+        q, k, v = self._project(parts)
         length, total = q.shape[-2], k.shape[-2]
         offset = 0 if query_offset is None else query_offset
-        if (
-            query_offset is None
-            and length != total
-            and type(self.position) is not Position
-        ):
+        asks = type(self.position) is not Position
+        if query_offset is None and length != total and asks:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
                 "expected an integer, as the position asks where query 0 stands"
@@ -291,7 +295,7 @@ class MultiheadAttention(AttentionLayer):
     ) -> Array:
         """Attend from the tokens that come next; `key_lengths` counts these alone."""
         caches._enter(self)
-        q, k, v = self._projected(parts)
+        q, k, v = self._project(parts)
         cache = caches.of(self)
         k = self.position.rotate(k, cache.lengths)
         cache.append(k, v, lengths=keywords.pop("key_lengths"))
@@ -327,21 +331,48 @@ class MultiheadAttention(AttentionLayer):
         heads = query, key, value
         return self._attend(self.position._function, heads, self.dropout, **settings)
 
-    def _projected(self, parts: list[Part]) -> list[Array]:
-        return project(parts, self.in_proj_weight, self.in_proj_bias, self.num_heads)
+    def _project(self, inputs: Any) -> list[Array]:
+        """Return query, key and value in heads, by one product for each part."""
+        found: list[Array] = []
+        weight, bias, width = self.in_proj_weight, self.in_proj_bias, self.embed_dim
+        for x, first, last in inputs:
+            rows = slice(first * width, last * width)
+            added = None if bias is None else bias.data[rows]
+            packed = affine(x, weight.data[rows], added)
+            found += np.split(packed, last - first, axis=-1)
+        return [self._split(x) for x in found]
+
+    def _project_back(self, found: Any, parts: Any = ()) -> list[Array]:
+        """Return the gradient of the input of each part."""
+        grads = found.query, found.key, found.value
+        weight, width = self.in_proj_weight.data, self.embed_dim
+        grad_weight, grad_bias = np.empty_like(weight), np.empty_like(weight[:, 0])
+        inputs = []
+        for x, first, last in parts:
+            packed = np.empty((*x.shape[:-1], (last - first) * width), x.dtype)
+            pieces = np.split(packed, last - first, axis=-1)
+            for piece, grad in zip(pieces, grads[first:last], strict=True):
+                self._split(piece)[...] = grad
+            rows = slice(first * width, last * width)
+            grad_x, grad_weight[rows], grad_bias[rows] = affine_gradients(
+                packed, x, weight[rows]
+            )
+            inputs.append(grad_x)
+        self.in_proj_weight.add_grad(grad_weight)
+        if self.in_proj_bias is not None:
+            self.in_proj_bias.add_grad(grad_bias)
+        return inputs
 
     def _backward(
         self, grad: Array, context: Any, parts: Any, place: Any, key_given: Any
     ) -> Array | MultiheadGradients:
         found = self._attend_back(grad, context)
         self.position.add_gradients(found, *place)
-        grads = [
-            self.position.rotate(found.query, place[2], inverse=True),
-            self.position.rotate(found.key, inverse=True),
-            found.value,
-        ]
-        weight, bias = self.in_proj_weight, self.in_proj_bias
-        query, *others = project_back(parts, weight, bias, grads)
+        rotated = found._replace(
+            query=self.position.rotate(found.query, place[2], inverse=True),
+            key=self.position.rotate(found.key, inverse=True),
+        )
+        query, *others = self._project_back(rotated, parts)
         if key_given:
             return MultiheadGradients(query, *others, *[None] * (2 - len(others)))
         for both in others:  # memory and tokens: none passes into the memory
