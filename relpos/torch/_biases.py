@@ -180,18 +180,10 @@ def fire_bias(
 
     Parameters
     ----------
-    w1 : Tensor of float, (W,) or (W, 1)
-        Weights of the first layer.
-    b1 : Tensor of float, (W,)
-        Its biases.
-    w2 : Tensor of float, (H, W)
-        Weights of the second layer, a row for each head.
-    b2 : Tensor of float, (H,)
-        Its biases.
-    c : Tensor of float, ()
-        Factor inside the logarithm.
-    threshold : Tensor of float, ()
-        Queries before this position are normalised as one at this position.
+    w1, b1, w2, b2 : Tensor of float, (W,) or (W, 1), (W,), (H, W) and (H,)
+        Weights and biases of the two layers; the second has a row for each head.
+    c, threshold : Tensor of float, ()
+        Factor inside the logarithm, and the position that normalises earlier queries.
     query_length, key_length : int
         Lq and Lk; Lk is Lq by default.
     query_offset : int, default 0

@@ -59,9 +59,9 @@ class TensorFunction:
         Of the result, from the same mapping as `shape`; default that to which the
         operands that have gradients promote.
     leads : mapping, optional
-        What may take a leading axis so that one call does what a loop over that axis
-        does: operand -> axes that it lacks beside the first of them. The others make
-        `vmap` loop.
+        Operands that may have a leading axis, so that one call does what a loop over
+        that axis does: operand -> axes that it lacks, compared with the first of them.
+        The others make `vmap` loop.
     linear : str, optional
         The operand, of the result's shape, whose own gradient does not depend on it.
     """

@@ -2,8 +2,8 @@
 
 ``relpos::attention`` and ``relpos::attention_backward`` take the tensors of a call as a
 list, their names and `_FORM` as one string, and then the rest of it. They do what
-`_engine` does; what is here besides are the shapes of results, which a program that is
-traced has to know before there are numbers.
+`_engine` does. A program that is traced has to know the shapes of results before there
+are numbers: they are here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*fire_network.NAM
 
 
 def attend(setting: Setting, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """As `_attend.attend`, by the operator."""
+    """Compute the results of `_attend.attend` by the operator."""
     names = ",".join(setting.names) + _FORM
     found = [*_attention([*tensors], names, *_rest(setting))]
     return found if setting.values.get("return_weights") else found[:4]
@@ -78,7 +78,7 @@ def _rest(setting: Setting) -> list[Any]:
 
 
 def _setting(names: str, rest: Sequence[Any]) -> Setting:
-    """What `_rest` took apart."""
+    """Return the setting that `_rest` took apart."""
     count = len(_CALL) + len(_FIRE)
     values = dict(zip(_CALL, rest, strict=False))
     left, right, is_fire, is_graph = rest[count:]
@@ -100,19 +100,8 @@ def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor
     return found if len(found) == 5 else (*found, found[0].new_empty(0))
 
 
-def _backward(
-    wanted: Sequence[bool],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
-    grad_weights: Tensor | None,
-    out: Tensor,
-    row_max: Tensor,
-    row_sum: Tensor,
-    operands: Sequence[Tensor],
-    names: str,
-    *rest: Any,
-) -> list[Tensor]:
-    grads, kept = (grad_out, grad_lse, grad_weights), (out, row_max, row_sum)
+def _backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
+    grads, kept, (operands, names, *rest) = args[:3], args[3:6], args[6:]
     return [*_engine.backward(_setting(names, rest), wanted, grads, kept, operands)]
 
 
@@ -163,21 +152,9 @@ def _like_forward(
 
 
 @_attention_backward.register_fake
-def _like_backward(
-    wanted: Sequence[bool],
-    grad_out: Tensor | None,
-    grad_lse: Tensor | None,
-    grad_weights: Tensor | None,
-    out: Tensor,
-    row_max: Tensor,
-    row_sum: Tensor,
-    operands: Sequence[Tensor],
-    names: str,
-    *rest: Any,
-) -> list[Tensor]:
-    return [
-        x.new_empty(x.shape) for x, want in zip(operands, wanted, strict=True) if want
-    ]
+def _like_backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
+    pairs = zip(args[_batch.OTHERS], wanted, strict=True)
+    return [x.new_empty(x.shape) for x, want in pairs if want]
 
 
 # ---- a leading axis --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The border between tensors and arrays, and the one rule of dtypes.
+"""Tensors as arrays and back, and the one rule of dtypes.
 
 A result has the common dtype of the floating tensors that it is made of, by torch's
 promotion, the mask apart; bfloat16 and float16 are computed in float32. Under
@@ -39,11 +39,11 @@ _WORDS = {
 
 
 def array_of(name: str, value: Any) -> Any:
-    """View a tensor as an array; what is no tensor is handed on.
+    """View a tensor as an array; other values are returned as they are.
 
-    Nothing is copied but bfloat16 and float16, which come as float32, and what torch
-    has not negated or conjugated yet. The array shares its memory with the tensor,
-    which the kernels only read.
+    bfloat16 and float16 are copied to float32, and so is what torch has not negated or
+    conjugated yet. Any other array shares the memory of the tensor, which the kernels
+    only read.
     """
     if not isinstance(value, torch.Tensor):
         return value
@@ -58,9 +58,9 @@ def array_of(name: str, value: Any) -> Any:
 
 
 def _widened(tensor: torch.Tensor) -> Array:
-    """Convert a tensor, in memory of NumPy's: that has pages of 2 MB where it is large.
+    """Convert a tensor in memory of NumPy's, which has pages of 2 MB if it is large.
 
-    The page faults of torch's own would take most of the time of a decode.
+    Page faults of torch's own memory would take most of the time of a decode.
     """
     array = np.empty(tensor.shape, _WIDENED[tensor.dtype])
     torch.from_numpy(array).copy_(tensor.resolve_neg())  # else copy_ drops the sign
@@ -109,7 +109,7 @@ def check_padded(tensors: Mapping[str, object]) -> None:
 
 
 def in_tensor_words(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the errors of a function of arrays say what to do with a tensor."""
+    """Reword the errors of a function of arrays for its caller's tensors."""
 
     @functools.wraps(function)
     def worded(*args: P.args, **keywords: P.kwargs) -> R:
@@ -127,7 +127,7 @@ def in_tensor_words(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_devices(tensors: Mapping[str, object]) -> None:
-    """Raise unless all tensors, by name, are where the first of them is.
+    """Raise unless all tensors, by name, are on the device of the first of them.
 
     A number of the CPU goes with tensors of any device, as in torch.
     """
@@ -152,10 +152,7 @@ def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
-    """The dtype of what is computed from `tensors`; others than floating do not count.
-
-    float32 where there is none.
-    """
+    """Return the dtype of a result: that of the floating tensors, or float32."""
     common: torch.dtype | None = None
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
@@ -171,8 +168,8 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
 def without_modes(array: Array) -> torch.Tensor:
     """Share an array as ``torch.from_numpy``, under none of the caller's modes.
 
-    Caches need that: inference mode, fake tensors and torch.func would mark a tensor
-    for all later calls. Modes belong to a thread, and here is one that has none.
+    Inference mode, fake tensors and torch.func would mark a tensor that a cache keeps
+    for later calls. Modes belong to a thread, and the thread here has none.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(torch.from_numpy, array).result()

@@ -1,4 +1,4 @@
-"""What is known while a program is traced, and where tracing has to stop."""
+"""The state of a traced program, and calls that tracing has to see whole."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DERIVATIVES = "backward", "jvp"
 
 
 def constant_result(function: Function) -> Function:
-    """As ``torch.compiler.assume_constant_result``, which loads the whole compiler."""
+    """Mark as ``torch.compiler.assume_constant_result``, which loads the compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether a call is looked at, not computed: by a compiler, or without numbers."""
+    """Return True for a call that is traced, or on tensors without numbers."""
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
@@ -32,7 +32,7 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
 
 @constant_result
 def is_differentiated() -> bool:
-    """Whether a compiler is inside of `torch.func.grad`, `vjp` or `jvp`.
+    """Return True where a compiler is inside of `torch.func.grad`, `vjp` or `jvp`.
 
     torch differentiates no operator there that Python defines, or silently to zero.
     """
@@ -43,14 +43,14 @@ def is_differentiated() -> bool:
 
 
 def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether one of the tensors has a tangent."""
+    """Return True where one of the tensors has a tangent."""
     return forward_ad._current_level >= 0 and any(
         forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     )
 
 
 def is_watched() -> bool:
-    """Tell whether a call has to be made through a whole Function.
+    """Return True where a call has to be made through a whole Function.
 
     torch.func, forward mode, dispatch modes, jit.trace and compilers need it.
     """

@@ -22,11 +22,6 @@ def register() -> None:
     ImportError
         If transformers is not installed.
 
-    See Also
-    --------
-    replace_attention : For what does not ask, and biases as tables.
-    attention : What is called.
-
     Notes
     -----
     Weights are returned under ``output_attentions=True``; they have no gradient and
@@ -86,9 +81,7 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
 
     See Also
     --------
-    register : For models that ask, which this calls too.
     relpos.recipes : The same models' parameters as arguments of `relpos.attention`.
-    attention : What is called.
 
     Notes
     -----
