@@ -197,3 +197,74 @@ def test_each_gradient_alone_has_the_same_bits(isa, name, engine, dtype):
         alone = context.backward(**grads, wrt=[wanted])._asdict()
         assert_bitwise(alone.pop(wanted), getattr(together, wanted))
         assert not any(x is not None for x in alone.values())
+
+
+# ---- the same on tensors and on dask arrays ------------------------------------------
+
+
+def leaves_of(torch, arrays, wanted):
+    """Return arrays as tensors, of which those that are wanted require a gradient."""
+    tensors = {n: torch.from_numpy(np.array(x)) for n, x in arrays.items()}
+    for name in wanted:
+        tensors[name].requires_grad_()
+    return tensors
+
+
+@pytest.mark.torch
+@every_operand
+@every_case
+@pytest.mark.parametrize("dtype", ["float16", *DTYPES])
+def test_tensors_have_the_same_bits(name, engine, dtype):
+    """All gradients together, and each alone, which no other tensor then gets."""
+    torch = pytest.importorskip("torch")
+    rt = pytest.importorskip("relpos.torch")
+    with np.errstate(under="ignore"):
+        call = problem(name, engine).cast(dtype)
+    want = results(call)
+    others = {
+        n: torch.from_numpy(x) if isinstance(x, np.ndarray) else x
+        for n, x in call.settings.items()
+    }
+    seeds = [torch.from_numpy(x) for x in (call.grad_out, call.grad_lse)]
+    for wanted in ([*call.inputs], *([one] for one in call.inputs)):
+        leaves = leaves_of(torch, call.inputs, wanted)
+        found = rt.attention(**leaves, **others, return_lse=True, return_weights=True)
+        torch.autograd.backward([found.out, found.lse], [seeds[0], seeds[1].float()])
+        got = {n: x.detach().numpy() for n, x in found._asdict().items()}
+        got |= {n: x.grad.numpy() for n, x in leaves.items() if x.grad is not None}
+        assert got.keys() == {"out", "lse", "weights", *wanted}
+        assert_same(got, want, got)
+
+
+@every_operand
+@every_case
+@pytest.mark.parametrize("lazy", [False, True])
+def test_dask_arrays_have_the_same_bits(name, engine, lazy):
+    """In chunks of batch and heads; in blocks of queries and keys to rounding."""
+    da = pytest.importorskip("dask.array")
+    sharded = pytest.importorskip("relpos.sharded")
+    call = problem(name, engine)
+    want = results(call)
+    tokens = ("query", "key", "value")
+    for blocks in (1, 2):
+        given = call.inputs | call.settings
+        for token in tokens:
+            rows = -(-given[token].shape[2] // blocks)
+            given[token] = da.from_array(given[token], (1, 1, rows, -1))
+        if lazy and np.ndim(given[name]):
+            halves = tuple(-(-size // 2) for size in given[name].shape)
+            given[name] = da.from_array(given[name], halves)
+        found = sharded.attention(
+            **given, return_lse=True, return_weights=True, return_context=True
+        )
+        gradients = found.context.backward(
+            call.grad_out, grad_lse=call.grad_lse, wrt=[*call.inputs]
+        )
+        parts = {"out": found.out, "lse": found.lse, "weights": found.weights}
+        parts |= {n: getattr(gradients, n) for n in call.inputs}
+        exact = ("out", "lse", *tokens) if blocks == 1 else ()
+        for key, part in parts.items():
+            got = part.compute(scheduler="sync")
+            np.testing.assert_allclose(got, want[key], rtol=1e-12, atol=1e-12)
+            if key in exact:
+                assert_bitwise(got, want[key])

@@ -129,18 +129,6 @@ def test_gradcheck_of_strided_and_broadcast_tensors():
     assert torch.autograd.gradcheck(call, (x, table))
 
 
-@pytest.mark.parametrize("wanted", ["query", "value", "rel_key", "rel_bias", "sinks"])
-def test_what_requires_a_gradient_gets_one_and_nothing_else(wanted):
-    inputs = tensors_of(CALLS["biases"].inputs)
-    inputs[wanted].requires_grad_()
-    out = run("biases", inputs)
-    out.backward(seeds(out))
-    grads = {name: x.grad for name, x in inputs.items() if x.grad is not None}
-    assert [*grads] == [wanted]
-    whole = run_arrays("biases", np.float64).context.backward(seeds(out).numpy())
-    assert_bitwise(grads[wanted].numpy(), getattr(whole, wanted))
-
-
 def test_bfloat16_is_computed_in_float32():
     inputs = tensors_of(CALLS["tables"].inputs, torch.bfloat16, grad=True)
     got = run("tables", inputs, return_lse=True)
@@ -178,17 +166,6 @@ def test_autocast_rounds_the_result_alone():
     assert torch.equal(out, plain.bfloat16())
     out.backward(torch.ones_like(out))
     assert inputs["rel_key"].grad.dtype == torch.float32
-
-
-def test_weights_have_no_gradient_and_say_so():
-    inputs = tensors_of(CALLS["shaw"].inputs, grad=True)
-    out, lse, weights = run("shaw", inputs, return_weights=True)
-    assert lse is None
-    want = run_arrays("shaw", np.float64, return_weights=True)
-    assert_bitwise(weights.detach().numpy(), want.weights)
-    out.sum().backward()
-    with pytest.raises(NotImplementedError, match="weights have no gradient"):
-        run("shaw", inputs, return_weights=True).weights.sum().backward()
 
 
 def test_negated_views_and_results_of_no_grad():

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from inductor import NEEDS_COMPILER  # noqa: E402
+from inductor import NEEDS_COMPILER, compile_afresh  # noqa: E402, F401
 from torch.func import grad, jvp, vmap  # noqa: E402
 from torch_attention import CALLS, tensors_of  # noqa: E402
 
@@ -17,14 +17,6 @@ import relpos.torch  # noqa: E402
 from relpos.torch import _ops  # noqa: E402
 
 DOUBLE = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def compile_afresh():
-    """No test meets another one's compiled programs, nor leaves its own."""
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def compiled(function, **options):

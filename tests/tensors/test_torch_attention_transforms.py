@@ -7,18 +7,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from torch.func import (  # noqa: E402
-    functional_call,
-    grad,
-    jacfwd,
-    jacrev,
-    jvp,
-    vjp,
-    vmap,
-)
+from torch.func import functional_call, grad, jacrev, vjp, vmap  # noqa: E402
 from torch_attention import CALLS, tensors_of  # noqa: E402
 
 import relpos.torch  # noqa: E402
+from relpos import _core  # noqa: E402
 from relpos._attention import functional  # noqa: E402
 from relpos.torch import _engine  # noqa: E402
 
@@ -211,40 +204,6 @@ def test_dropout_of_items(randomness):
     assert same == (randomness == "same") and not found.all()
 
 
-# ---- what is refused ----------------------------------------------------------------
-
-FORWARD_MODE = r"relpos\.torch\.attention: .*forward-mode"
-
-
-@pytest.mark.parametrize("name", ["query", "rel_key", "rel_value"])
-def test_forward_mode_says_that_there_is_none(name):
-    tensors, run = given("shaw")
-    tangent = {n: torch.zeros_like(x) for n, x in tensors.items()}
-    tangent[name] += 1
-    with pytest.raises(NotImplementedError, match=FORWARD_MODE):
-        jvp(lambda x: run(x)[0], (tensors,), (tangent,))
-    with pytest.raises(NotImplementedError, match=FORWARD_MODE):
-        jacfwd(lambda x: run({**tensors, name: x})[0])(tensors[name])
-    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(tensors[name], tangent[name])
-        with pytest.raises(NotImplementedError, match=FORWARD_MODE):
-            run({**tensors, name: dual})
-
-
-def test_second_derivatives_say_that_there_are_none():
-    tensors, run = given("shaw")
-    twice = r"relpos\.torch\.attention: its gradients have no gradients"
-    inputs = {n: x.requires_grad_() for n, x in tensors.items()}
-    out = run(inputs)[0]
-    (first,) = torch.autograd.grad(out.sum(), inputs["query"], create_graph=True)
-    with pytest.raises(NotImplementedError, match=twice):
-        first.sum().backward()
-    with pytest.raises(NotImplementedError, match=twice):
-        grad(lambda q: grad(lambda q: run({**tensors, "query": q})[0].sum())(q).sum())(
-            tensors["query"].detach()
-        )
-
-
 # ---- checkpoints, dropout, threads, devices -----------------------------------------
 
 
@@ -365,14 +324,49 @@ def test_a_default_device_is_not_that_of_the_seed():
             assert out.device == x.device
 
 
-def test_subclasses_of_tensors():
-    class Named(torch.Tensor):
-        pass
+# ---- a call that raises leaves the generator of its dropout as it was ----------------
 
-    x = torch.randn(2, 5, 4, requires_grad=True)
-    key = x.detach()
-    out = relpos.torch.attention(x.as_subclass(Named), key, key)
-    want = relpos.torch.attention(x, key, key)
-    assert torch.equal(out.as_subclass(torch.Tensor), want)
-    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (out, want)]
-    assert torch.equal(grads[0].as_subclass(torch.Tensor), grads[1])
+X = torch.linspace(-1, 1, 80).reshape(1, 2, 5, 8)
+WRONG = [
+    {"attn_mask": torch.ones(3, 3, dtype=torch.bool)},
+    {"num_threads": 0},
+    {"scale": "one"},
+]
+
+
+def dropped(rng, **wrong):
+    return relpos.torch.attention(X, X, X, dropout_p=0.5, rng=rng, **wrong)
+
+
+@pytest.fixture(params=["its own", "of torch"])
+def rng(request):
+    """A generator, and what is passed for it."""
+    if request.param == "its own":
+        generator = torch.Generator().manual_seed(3)
+        return generator, generator
+    return torch.default_generator, None
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: next(iter(wrong)))
+def test_a_wrong_argument(rng, wrong):
+    generator, given = rng
+    before = generator.get_state()
+    with pytest.raises((TypeError, ValueError)):
+        dropped(given, **wrong)
+    assert torch.equal(generator.get_state(), before)
+    out = dropped(given)
+    assert not torch.equal(generator.get_state(), before)
+    generator.set_state(before)
+    assert torch.equal(dropped(given), out)
+
+
+def test_a_failing_allocation(rng):
+    generator, given = rng
+    before = generator.get_state()
+    _core.fail_at(1, False)
+    try:
+        with pytest.raises(MemoryError):
+            dropped(given)
+    finally:
+        _core.fail_at(0, False)
+    assert torch.equal(generator.get_state(), before)

@@ -176,8 +176,11 @@ def test_what_is_no_plain_tensor_goes_by_the_operator(function, x, ways):
         pass
 
     assert function(x.to("meta")).is_meta
-    out = function(x.as_subclass(Named))
-    assert torch.equal(out.as_subclass(torch.Tensor), function(x))
+    leaf, plain = (x.clone().requires_grad_() for _ in range(2))
+    out, want = function(leaf.as_subclass(Named)), function(plain)
+    assert torch.equal(out.as_subclass(torch.Tensor), want)
+    out.sum().backward(), want.sum().backward()
+    assert torch.equal(leaf.grad.as_subclass(torch.Tensor), plain.grad)
     parameter = torch.nn.Parameter(x)
     assert taken(ways, function, parameter)[0] == RECORDED
 
@@ -271,10 +274,13 @@ def test_a_graph_is_kept_where_it_is_asked_for(x):
 
 
 def test_second_derivatives_are_refused(name, function, x):
-    leaf = x.requires_grad_()
+    leaf, words = x.clone().requires_grad_(), f"{name}: its gradients have no"
     (first,) = torch.autograd.grad(loss(function, leaf), leaf, create_graph=True)
-    with pytest.raises(NotImplementedError, match=f"{name}: its gradients have no"):
+    with pytest.raises(NotImplementedError, match=words):
         first.sum().backward()
+    by_func = torch.func.grad(lambda x: loss(function, x))
+    with pytest.raises(NotImplementedError, match=words):
+        torch.func.grad(lambda x: by_func(x).sum())(x)
 
 
 def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypatch):
