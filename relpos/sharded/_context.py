@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
 
 import relpos
 from relpos._attention.call import Call
@@ -22,20 +23,12 @@ from relpos._attention.results import (
 from relpos._checks import as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
-from relpos.sharded._graph import (
-    Key,
-    Layer,
-    Tasks,
-    chunk_keys,
-    fold,
-    tasks_of,
-    total,
-)
-from relpos.sharded._grid import Axis, Index, axes_of, key_of
+from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, key_of, number
 from relpos.sharded._plan import Plan, make_plan, rechunked, stand_in
 from relpos.sharded._tasks import (
     KEPT,
     WRITTEN,
+    add,
     deliver,
     differentiate,
     join,
@@ -46,6 +39,9 @@ from relpos.sharded._tasks import (
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+Key = tuple[Any, ...]
+Layer = dict[Key, Any]
 
 #: Words of types in documentation of functions on arrays, and those on dask arrays.
 LAZY = {"array_like": "dask array or array_like", "ndarray": "dask array"}
@@ -73,7 +69,7 @@ def attend(
     return AttentionOutput(out, lse, weights, context)
 
 
-def _forward_blocks(plan: Plan) -> Tasks:
+def _forward_blocks(plan: Plan) -> _Tasks:
     """Make one task for each block, and the trees that join the blocks of keys."""
     name, grid, shared = f"relpos-attention-{plan.token}", plan.grid, plan.shared
     layer: Layer = {}
@@ -83,14 +79,14 @@ def _forward_blocks(plan: Plan) -> Tasks:
             block, part = {**index, "k": k}, None
             if plan.sees(block):
                 part = (f"{name}-part", *block.values())
-                chunks = chunk_keys(plan.arrays, plan.axes, block)
+                chunks = _chunk_keys(plan.arrays, plan.axes, block)
                 layer[part] = (solve, shared.key, plan.place(block), chunks)
             parts.append(part)
-        fold(layer, parts, (name, *index.values()), join)
-    return tasks_of(name, layer, [shared, *plan.arrays])
+        _fold(layer, parts, (name, *index.values()), join)
+    return _tasks_of(name, layer, [shared, *plan.arrays])
 
 
-def _result(plan: Plan, blocks: Tasks, what: str) -> Any:
+def _result(plan: Plan, blocks: _Tasks, what: str) -> Any:
     """Return one of the results as an array."""
     name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
     columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
@@ -212,7 +208,7 @@ class ShardedContext:
 
     def _blocks(
         self, plan: Plan, given: dict[str, Any], names: tuple[str, ...]
-    ) -> tuple[Tasks, list[tuple[Index, Key | None]]]:
+    ) -> tuple[_Tasks, list[tuple[Index, Key | None]]]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
@@ -232,7 +228,7 @@ class ShardedContext:
                     differentiate,
                     shared.key,
                     plan.place(index),
-                    chunk_keys(plan.arrays, plan.axes, index),
+                    _chunk_keys(plan.arrays, plan.axes, index),
                     list(names),
                     *(
                         key_of(cut[seed], own, index) if seed in cut else None
@@ -240,14 +236,14 @@ class ShardedContext:
                             ("grad_out", "grad_lse"), axes, strict=False
                         )
                     ),
-                    chunk_keys(rows, axes, index),
+                    _chunk_keys(rows, axes, index),
                 )
             parts.append((index, key))
         needs = [shared, *plan.arrays, *rows, *cut.values()]
-        return tasks_of(name, layer, needs), parts
+        return _tasks_of(name, layer, needs), parts
 
     def _gradient(
-        self, name: str, blocks: Tasks, parts: list[tuple[Index, Key | None]]
+        self, name: str, blocks: _Tasks, parts: list[tuple[Index, Key | None]]
     ) -> Any:
         """Sum the gradients of one input over the blocks."""
         problem, grid = self._plan.problem, self._plan.grid
@@ -270,7 +266,7 @@ class ShardedContext:
         below = blocks.then(home, layer)
         axes = axes_of(name, shape, len(batch))
         whole = problem.dtype if repeated else dtype
-        found = total(title, below, picks, axes, shape, grid, whole)
+        found = _total(title, below, picks, axes, shape, grid, whole)
         if repeated:
             found = found.rechunk(dict.fromkeys(repeated, -1))
             chunks = tuple(
@@ -280,3 +276,104 @@ class ShardedContext:
                 sum_repeated, repeated, dtype, dtype=dtype, chunks=chunks
             )
         return found.reshape(given.shape) if found.shape != given.shape else found
+
+
+# ---- graphs of dask, by hand ---------------------------------------------------------
+
+
+def _fold(
+    layer: Layer, parts: Sequence[Key | None], last: Key, join: Callable[..., Any]
+) -> None:
+    """Join parts pairwise, neighbours first, in an order that depends on their number.
+
+    A part that is None is empty and needs no join. `last` becomes the key of the whole.
+    """
+    home, level = f"{last[0]}-join", 0
+    while len(parts) > 1:
+        level += 1
+        joined: list[Key | None] = []
+        for first in range(0, len(parts) - 1, 2):
+            pair = parts[first : first + 2]
+            found = [part for part in pair if part is not None]
+            if len(found) == 2:
+                key = (home, *last[1:], level, first)
+                layer[key] = (join, *found)
+                found = [key]
+            joined.append(found[0] if found else None)
+        parts = [*joined, *parts[2 * len(joined) :]]
+    whole = parts[0]
+    layer[last] = layer.pop(whole) if whole and whole[0] == home else (_same, whole)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class _Tasks(NamedTuple):
+    """A graph, and its layer that the next one is made of."""
+
+    graph: HighLevelGraph
+    home: str
+
+    def then(self, name: str, layer: Layer) -> _Tasks:
+        """Return the graph with one more layer, made of the last."""
+        layers = {**self.graph.layers, name: layer}
+        needs = {**self.graph.dependencies, name: {self.home}}
+        return _Tasks(HighLevelGraph(layers, needs), name)
+
+    def array(
+        self, name: str, layer: Layer, chunks: tuple[Chunks, ...], dtype: np.dtype[Any]
+    ) -> Any:
+        """Return an array whose chunks are the tasks of one more layer."""
+        return da.Array(self.then(name, layer).graph, name, chunks, dtype=dtype)
+
+
+def _tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> _Tasks:
+    """Make a first layer from arrays."""
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
+    return _Tasks(graph, name)
+
+
+def _total(
+    name: str,
+    blocks: _Tasks,
+    parts: Sequence[tuple[Index, Key | None]],
+    axes: tuple[Axis | None, ...],
+    shape: tuple[int, ...],
+    grid: Grid,
+    dtype: np.dtype[Any],
+) -> Any:
+    """Sum the parts of a gradient, each of the chunk that its block has.
+
+    The parts of one chunk are added in the order of their blocks in the grid; a hidden
+    block has None.
+    """
+    chunks = tuple(
+        grid.chunks_of(axis, size) for axis, size in zip(axes, shape, strict=True)
+    )
+    found: dict[tuple[int, ...], list[Key | None]] = {}
+    for index, key in parts:
+        place = tuple(number(axis, index) for axis in axes)
+        found.setdefault(place, []).append(key)
+    layer: Layer = {}
+    for place in np.ndindex(*(len(cut) for cut in chunks)):
+        sizes = tuple(cut[n] for cut, n in zip(chunks, place, strict=True))
+        keys = found[place]
+        some = [key for key in keys if key is not None]
+        if not some:  # no query sees these keys
+            layer[(name, *place)] = (np.zeros, sizes, dtype)
+            continue
+        whole = some[0]
+        if len(some) > 1:
+            whole = (f"{name}-sum", *place)
+            _fold(layer, keys, whole, add)
+        layer[(name, *place)] = (deliver, whole, dtype)
+    return blocks.array(name, layer, chunks, dtype)
+
+
+def _chunk_keys(
+    arrays: Sequence[Any], axes: Sequence[tuple[Axis | None, ...]], index: Index
+) -> list[Key]:
+    """Return the keys of the chunks of several arrays that a block has."""
+    pairs = zip(arrays, axes, strict=True)
+    return [key_of(array, cut, index) for array, cut in pairs]
