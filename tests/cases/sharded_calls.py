@@ -1,14 +1,13 @@
-"""Calls of `attention` that use each group of its terms, small enough to be cut."""
+"""Calls of `attention` that mix its terms, small enough to be cut.
+
+tests/attention/test_every_operand.py cuts calls with each of its operands alone.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 B, H, LQ, LK, D = 3, 4, 11, 13, 8
-
-
-def plain(draw, rng):
-    return {}
 
 
 def tables(draw, rng):
@@ -67,10 +66,6 @@ def grouped(draw, rng):
     return two_key_heads(draw) | {"buckets": [0, 1, 1, 2, 0], "rel_key": draw(3, D)}
 
 
-def decay(draw, rng):
-    return {"log_decay": -np.abs(draw(B, H, LK)), "is_causal": True}
-
-
 def decay_and_more(draw, rng):
     return {
         "log_decay": draw(H, LK) / 4,
@@ -89,11 +84,6 @@ def decay_in_a_window(draw, rng):
     return given | {"softcap": 2.0, "window": (6, 0)}
 
 
-def dropout(draw, rng):
-    given = {"rel_key": draw(H, 5, D), "rel_value": draw(9, 5)}
-    return given | {"dropout_p": 0.4, "rng": 2024}
-
-
 def dropout_and_decay(draw, rng):
     numbers = -np.abs(draw(B, H, LK)) / 4
     return {"log_decay": numbers, "dropout_p": 0.4, "rng": 2024, "is_causal": True}
@@ -103,8 +93,8 @@ def dropout_and_decay(draw, rng):
 CASES = {
     terms.__name__: terms
     for terms in (
-        *(plain, tables, sight, masked, labels, position_query, grouped),
-        *(decay, decay_and_more, decay_in_a_window, dropout, dropout_and_decay),
+        *(tables, sight, masked, labels, position_query, grouped),
+        *(decay_and_more, decay_in_a_window, dropout_and_decay),
     )
 }
 

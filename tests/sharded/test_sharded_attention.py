@@ -75,7 +75,8 @@ def test_blocks_of_queries_and_keys_are_the_whole(name, chunks, rng):
 
 
 @pytest.mark.parametrize(
-    "name", ["tables", "masked", "labels", "grouped", "decay_and_more", "dropout"]
+    "name",
+    ["tables", "masked", "labels", "grouped", "decay_and_more", "dropout_and_decay"],
 )
 def test_every_instruction_set(name, isa, rng):
     """`use_isa` belongs to a context, and these tasks run in that of the test."""
