@@ -325,11 +325,8 @@ class _Gemma3nAudioAttention(Swapped):
     """Attention by `rel_key`, one row a distance, in a window and under a cap."""
 
     def forward(self, hidden_states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        count, past, future = (
-            self.num_heads,
-            self.max_past_horizon,
-            self.max_future_horizon,
-        )
+        count = self.num_heads
+        past, future = self.max_past_horizon, self.max_future_horizon
         query = heads(self.q_proj(hidden_states), count)
         encoding = self.relative_position_embedding  # the farthest key behind first
         distances = torch.arange(past, -future - 1, -1, device=query.device)
@@ -368,11 +365,8 @@ class _Gemma4AudioAttention(Swapped):
                 "attention_mask: got None; expected the mask of blocks and their "
                 "context that Gemma4AudioModel makes"
             )
-        count, past, future = (
-            self.num_heads,
-            self.max_past_horizon,
-            self.max_future_horizon,
-        )
+        count = self.num_heads
+        past, future = self.max_past_horizon, self.max_future_horizon
         query = heads(self.q_proj(hidden_states).float(), count)
         rows = heads(self.relative_k_proj(position_embeddings), count)[0]
         # a query's own key is never out of its window: it is hidden if it is padding
