@@ -9,22 +9,25 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: In numpydoc's order.
+#: In numpydoc's order; "" is what comes before all titles.
 _TITLES = (
-    *("Parameters", "Attributes", "Returns", "Raises", "See Also"),
+    *("", "Parameters", "Attributes", "Returns", "Raises", "See Also"),
     *("Notes", "References", "Examples"),
 )
 
 
 def twin(
-    original: Callable[..., Any], words: Mapping[str, str] | None = None
+    original: Callable[..., Any],
+    words: Mapping[str, str] | None = None,
+    titles: tuple[str, ...] = _TITLES,
 ) -> Callable[[Function], Function]:
     """Complete the docstring of a function by that of the one it repeats.
 
     The function itself has its summary and its examples, and it has from `original`
     what it does not say: the formula after the summary, and whole sections. Errors of
     its own come after those of `original`. Where `words` are given, it has parameters
-    from `original` too, with these words replaced, except those that it describes.
+    from `original` too, with these words replaced, except those that it describes. If
+    `titles` are given, it takes only these from `original`.
     """
 
     def complete(function: Function) -> Function:
@@ -34,14 +37,15 @@ def twin(
         for word, other in (words or {}).items():
             text = re.sub(rf"\b{word}\b", other, text)
         own, whole = sections(function.__doc__), sections(text)
-        for title in ("See Also", "Examples"):
-            whole.pop(title, None)
+        whole = {title: whole.get(title, "") for title in titles}
+        whole |= {"See Also": "", "Examples": ""}
         summary, _, formula = own[""].partition("\n\n")
-        parts = [summary, formula or whole[""].partition("\n\n")[2]]
+        formula = formula or whole.get("", "").partition("\n\n")[2]
+        parts = [summary, *([formula] if formula else [])]
         for title in ("Raises", "Parameters") if words else ("Raises",):
             entries = _entries(whole.get(title, "")) | _entries(own.get(title, ""))
             own[title] = "\n".join(entries.values())
-        for title in _TITLES:
+        for title in _TITLES[1:]:
             if body := own.get(title) or whole.get(title):
                 parts.append(f"{title}\n{'-' * len(title)}\n{body}")
         function.__doc__ = "\n\n".join(parts) + "\n"

@@ -1,18 +1,25 @@
-"""Biases of one value per head and relative position, and the buckets behind some."""
+"""Biases of each head: by relative position, with the buckets behind some, and FIRE."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats, Ints
+from relpos.reference._xp import as_float64, constant, namespace
+from relpos.reference.formula import attention
+from relpos.reference.pairs import Result, offset_of
 
 __all__ = [
     "alibi_bias",
     "alibi_bias_backward",
     "alibi_slopes",
     "deberta_bucket",
+    "fire_attention",
+    "fire_bias",
+    "fire_bias_backward",
     "kerple_bias",
     "kerple_bias_backward",
     "t5_bias",
@@ -40,15 +47,6 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
     Any other number takes the largest power of two below it, then every second slope of
     twice as many heads. Returns (H,).
 
-    See Also
-    --------
-    relpos.alibi_slopes : Describes the arguments.
-    alibi_bias : The bias that they make.
-
-    References
-    ----------
-    Press, Smith, Lewis (2021), arXiv:2108.12409, and the authors' code.
-
     Examples
     --------
     >>> alibi_slopes(3)
@@ -59,8 +57,7 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
         n *= 2
 
     def series(n: int) -> Floats:
-        powers: Floats = 2.0 ** (-max_exponent * np.arange(1, n + 1) / n)
-        return powers
+        return 2.0 ** (-max_exponent * np.arange(1, n + 1) / n)
 
     return np.concatenate([series(n), series(2 * n)[0::2][: num_heads - n]])
 
@@ -68,30 +65,19 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
 def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
     """b[h, r] = -m_h·|r|. H or slopes (..., H) -> (..., H, 2·length - 1).
 
-    See Also
-    --------
-    relpos.alibi_bias : By the kernels; describes the arguments.
-    alibi_slopes : The slopes m.
-
     Examples
     --------
     >>> alibi_bias([0.5], 3)
     array([[-1. , -0.5, -0. , -0.5, -1. ]])
     """
-    slopes = np.asarray(num_heads_or_slopes, dtype=np.float64)
     if isinstance(num_heads_or_slopes, int | np.integer):
-        slopes = alibi_slopes(int(num_heads_or_slopes))
-    bias: Floats = -slopes[..., None] * np.abs(offsets(length))
-    return bias
+        num_heads_or_slopes = alibi_slopes(int(num_heads_or_slopes))
+    xp, slopes = as_float64(num_heads_or_slopes)
+    return -slopes[..., None] * xp.asarray(np.abs(offsets(length)))
 
 
 def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
     """ḡm_h = -Σ_r ḡb[h, r]·|r|. (..., H, 2·length - 1) -> (..., H).
-
-    See Also
-    --------
-    relpos.alibi_bias_backward : Describes the arguments.
-    alibi_bias : The forward.
 
     Examples
     --------
@@ -99,8 +85,7 @@ def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
     array([-4.])
     """
     grad = np.asarray(grad_bias, dtype=np.float64)
-    slopes: Floats = -(grad * np.abs(offsets_of(grad))).sum(axis=-1)
-    return slopes
+    return -(grad * np.abs(offsets_of(grad))).sum(axis=-1)
 
 
 # ---- T5 -----------------------------------------------------------------------------
@@ -118,15 +103,6 @@ def t5_bucket(
     m buckets for each direction (for the past alone if not bidirectional), e = m // 2:
     distance n < e is bucket n, others e + ⌊(m - e)·log(n/e) / log(max_distance/e)⌋, at
     most m - 1. At least s steps means (n/e)^(m - e) >= (max_distance/e)^s.
-
-    See Also
-    --------
-    relpos.t5_bucket : Describes the arguments.
-    deberta_bucket : Buckets that keep the sign.
-
-    References
-    ----------
-    Raffel et al. (2019), arXiv:1910.10683.
 
     Examples
     --------
@@ -162,17 +138,12 @@ def t5_bias(
 ) -> Floats:
     """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1).
 
-    See Also
-    --------
-    relpos.t5_bias : Describes the arguments.
-    t5_bucket : The buckets.
-
     Examples
     --------
     >>> t5_bias([[0.0], [0.1], [0.2], [0.3]], 3)
     array([[0.1, 0.1, 0. , 0.3, 0.3]])
     """
-    table = np.asarray(weight, dtype=np.float64)
+    _, table = as_float64(weight)
     row = t5_bucket(
         offsets(length),
         bidirectional=bidirectional,
@@ -191,11 +162,6 @@ def t5_bias_backward(
 ) -> Floats:
     """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H).
 
-    See Also
-    --------
-    relpos.t5_bias_backward : Describes the arguments.
-    t5_bias : The forward.
-
     Examples
     --------
     >>> t5_bias_backward([[1.0, 2.0, 3.0, 4.0, 5.0]], 4).T
@@ -209,8 +175,7 @@ def t5_bias_backward(
         max_distance=max_distance,
     )
     is_row = row == np.arange(num_buckets)[:, None]
-    weight: Floats = is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
-    return weight
+    return is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
 
 
 # ---- DeBERTa ------------------------------------------------------------------------
@@ -224,15 +189,6 @@ def deberta_bucket(
     m = bucket_size // 2: distance n <= m is bucket n, others
     m + ⌈(m - 1)·log(n/m) / log((max_position - 1)/m)⌉; the sign is kept. At most s
     steps means (n/m)^(m - 1) <= ((max_position - 1)/m)^s.
-
-    See Also
-    --------
-    relpos.deberta_bucket : Describes the arguments.
-    t5_bucket : Buckets that do not keep the sign.
-
-    References
-    ----------
-    He et al. (2020), arXiv:2006.03654, version 2 of the code.
 
     Examples
     --------
@@ -251,8 +207,7 @@ def deberta_bucket(
 
     relative = np.asarray(relative_position)
     found = [bucket(abs(int(r))) for r in relative.ravel()]
-    signed: Ints = np.sign(relative) * np.reshape(found, relative.shape)
-    return signed
+    return np.sign(relative) * np.reshape(found, relative.shape)
 
 
 # ---- KERPLE -------------------------------------------------------------------------
@@ -265,24 +220,17 @@ def kerple_bias(
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
 
-    See Also
-    --------
-    relpos.kerple_bias : Describes the arguments.
-    kerple_bias_backward : Its gradients.
-
-    References
-    ----------
-    Chi, Fan, Ramadge, Rudnicky (2022), arXiv:2205.09921.
-
     Examples
     --------
     >>> kerple_bias([2.0], [1.0], 2).round(2)
     array([[-1.39, -0.  , -1.39]])
     """
-    a, b = (np.asarray(x, dtype=np.float64)[..., None] for x in (r1, r2))
-    n = np.abs(offsets(length)).astype(np.float64)
-    bias: Floats = -a * (np.log(1 + b * n) if kind == "log" else n**b)
-    return bias
+    xp, a, b, n = as_float64(r1, r2, np.abs(offsets(length)))
+    a, b = a[..., None], b[..., None]
+    if kind == "log":
+        return -a * xp.log(1 + b * n)
+    # 0^b apart, of whose derivatives log 0 is a factor
+    return -a * xp.where(n > 0, xp.maximum(n, 1.0) ** b, constant(n**b))
 
 
 def kerple_bias_backward(
@@ -292,11 +240,6 @@ def kerple_bias_backward(
 
     "log": -log(1 + r2·n) and -r1·n / (1 + r2·n); "power": -n^r2 and -r1·n^r2·log n,
     where 0^r2·log 0 is 0.
-
-    See Also
-    --------
-    relpos.kerple_bias_backward : Describes the arguments.
-    kerple_bias : The forward.
 
     Examples
     --------
@@ -312,3 +255,148 @@ def kerple_bias_backward(
         slopes = -(n**b), -a * n**b * np.log(np.where(n > 0, n, 1))
     first, second = ((grad * slope).sum(axis=-1) for slope in slopes)
     return first, second
+
+
+# ---- FIRE ---------------------------------------------------------------------------
+
+
+def log_distance(c: Floats, distance: Floats) -> Floats:
+    """ψ(d) = log(|c·d| + 1)."""
+    xp = namespace(c)
+    return xp.log(xp.abs(c * distance) + 1)
+
+
+def fire_bias(
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    query_offset: int = 0,
+    signed: bool = False,
+    eps: float = 1e-6,
+) -> Floats:
+    """b[h, i, j] = Σ_k w2[h, k]·relu(w1_k·x_ij + b1_k) + b2_h.
+
+    x_ij = s·ψ(|r|) / (ψ(max(i + o, |threshold|)) + eps), s = 1 or, signed, -sign(r).
+    w1 (W,) or (W, 1), b1 (W,), w2 (H, W), b2 (H,) -> (H, Lq, Lk).
+
+    Examples
+    --------
+    >>> fire_bias([1.0], [0.0], [[-1.0]], [0.0], 1.0, 1.0, 2, eps=0.0)
+    array([[[ 0., -1.],
+            [-1.,  0.]]])
+    """
+    xp, a, b, v, d, c, threshold = as_float64(w1, b1, w2, b2, c, threshold)
+    shape = query_length, query_length if key_length is None else key_length
+    x, _, _ = scalar(c, threshold, shape, query_offset, signed, eps)
+    before = a.reshape(-1)[:, None, None] * x + b[:, None, None]
+    hidden = xp.where(before <= 0, 0.0, before)  # relu, and its derivative at 0 is 0
+    return xp.einsum("hk,kij->hij", v, hidden) + d[:, None, None]
+
+
+def scalar(
+    c: Any, threshold: Any, shape: tuple[int, int], o: int, signed: bool, eps: float
+) -> tuple[Floats, Floats, Floats]:
+    """x_ij and its derivatives by c and threshold; half of max's at a tie."""
+    xp, c, threshold, j = as_float64(c, threshold, np.arange(shape[1]))
+    p = xp.asarray(np.arange(shape[0]) + float(o))[:, None]
+    r, limit = j - p, xp.abs(threshold)
+    m, n = xp.maximum(p, limit), xp.abs(r)
+    s = -xp.sign(r) if signed else 1.0
+    over = log_distance(c, m) + eps
+    x = s * log_distance(c, r) / over
+    slope_m, slope_n = (xp.sign(c) * d / (xp.abs(c) * d + 1) for d in (m, n))  # ∂ψ/∂c
+    of_max = xp.where(p < limit, 1.0, xp.where(p == limit, 0.5, 0.0))
+    by_m = -x / over * xp.abs(c) / (xp.abs(c) * m + 1)
+    return (
+        x,
+        s * slope_n / over - x * slope_m / over,
+        by_m * of_max * xp.sign(threshold),
+    )
+
+
+def fire_bias_backward(
+    grad_bias: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    query_offset: int = 0,
+    signed: bool = False,
+    eps: float = 1e-6,
+) -> dict[str, Floats]:
+    """Gradients of all parameters by name, each of its parameter's shape.
+
+    With a = w1·x + b1 and ā = [a > 0]·w2'·ḡb: ḡw2 = ḡb·relu(a), ḡb1 = Σā, ḡw1 = Σā·x,
+    ḡx = Σ_k w1_k·ā_k, ḡc = Σ ḡx·∂x/∂c, and the threshold's likewise.
+
+    Examples
+    --------
+    >>> network = [1.0], [0.0], [[3.0]], [0.0], 1.0, 1.0
+    >>> grads = fire_bias_backward(np.ones((1, 2, 2)), *network)
+    >>> grads["w2"].round(4), grads["b2"]
+    (array([[2.]]), array([4.]))
+    """
+    _, a, b, v, grad = as_float64(w1, b1, w2, grad_bias)
+    x, by_c, by_threshold = scalar(
+        c, threshold, grad.shape[1:], query_offset, signed, eps
+    )
+    before = a.reshape(-1)[:, None, None] * x + b[:, None, None]
+    back = np.where(before > 0, np.einsum("hk,hij->kij", v, grad), 0.0)
+    grad_x = np.einsum("k,kij->ij", a.reshape(-1), back)
+    return {
+        "w1": np.sum(back * x, axis=(1, 2)).reshape(a.shape),
+        "b1": np.sum(back, axis=(1, 2)),
+        "w2": np.einsum("hij,kij->hk", grad, np.maximum(before, 0)),
+        "b2": np.sum(grad, axis=(1, 2)),
+        "c": np.sum(grad_x * by_c),
+        "threshold": np.sum(grad_x * by_threshold),
+    }
+
+
+def fire_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    query_offset: int | None = None,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **options: Any,
+) -> Result:
+    """s_ij = scale·q_i·k_j + b_ij: `attention` with `fire_bias` as its mask.
+
+    `options` are those of attention.
+
+    Examples
+    --------
+    >>> x, value = np.zeros((1, 2, 1)), np.array([[[1.0], [2.0]]])
+    >>> fire_attention(x, x, value, [1.0], [0.0], [[-9.0]], [0.0], 1.0, 1.0).round(2)
+    array([[[1.],
+            [2.]]])
+    """
+    _, q, k = as_float64(query, key)
+    offset = int(np.asarray(offset_of(query_offset, q, k)))
+    bias = fire_bias(
+        *(w1, b1, w2, b2, c, threshold),
+        q.shape[-2],
+        k.shape[-2],
+        query_offset=offset,
+        signed=signed,
+        eps=eps,
+    )
+    return attention(query, key, value, bias, query_offset=offset, **options)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from relpos._checks import as_generator
 from relpos.reference._typing import Bools, Rng, Words
 
-__all__ = ["draw_seed", "dropout_keep", "philox4x32"]
+__all__ = ["dropout_keep", "philox4x32"]
 
 # Constants of Philox 4x32: Salmon et al. (2011), "Parallel random numbers: as easy as
 # 1, 2, 3", SC'11. The two multipliers, the two Weyl increments of the key, the rounds.
@@ -31,10 +31,6 @@ def philox4x32(
     64-bit product: x0, x1, x2, x3 ->
     hi(M1·x2) ^ x1 ^ k0,  lo(M1·x2),  hi(M0·x0) ^ x3 ^ k1,  lo(M0·x0).
 
-    See Also
-    --------
-    dropout_keep : What the words decide.
-
     Examples
     --------
     >>> [hex(int(word)) for word in philox4x32((0, 0, 0, 0), (0, 0))]
@@ -54,7 +50,7 @@ def philox4x32(
     return x0, x1, x2, x3
 
 
-def draw_seed(rng: Rng) -> np.uint64:
+def random_seed(rng: Rng) -> np.uint64:
     """One 64-bit seed from an int seed, a Generator or None."""
     return as_generator(rng).integers(2**64, dtype=np.uint64)
 
@@ -64,11 +60,6 @@ def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> B
 
     Word j & 3 of philox4x32(counter = (i, j >> 2, h, b), key = seed) is kept if it is
     at least floor(dropout_p · 2^32); b is the flat index of the batch item.
-
-    See Also
-    --------
-    philox4x32 : The random words.
-    attention : Drops by it.
 
     Examples
     --------

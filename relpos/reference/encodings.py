@@ -1,16 +1,19 @@
-"""Encodings of absolute positions."""
+"""Encodings of absolute positions, and by a convolution of neighbouring tokens."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from relpos._checks import as_generator
 from relpos.reference._typing import ArrayLike, Floats, Rng
+from relpos.reference._xp import as_float64, namespace
 
 __all__ = [
+    "conv_encoding",
+    "conv_encoding_backward",
     "index_encoding",
     "learned",
     "learned_backward",
@@ -27,11 +30,15 @@ def frequencies(dim: int, base: float, layout: str) -> Floats:
     return np.float64(base) ** (-2.0 * np.arange(count) / dim)
 
 
-def counted(positions: ArrayLike) -> npt.NDArray[Any]:
+def counted(positions: Any) -> Any:
     """Positions as an array; the int n stands for 0..n-1."""
-    positions = np.asarray(positions)
-    whole = positions.ndim == 0 and positions.dtype.kind in "iu"
-    return np.arange(int(positions)) if whole else positions
+    positions = namespace(positions).asarray(positions)
+    try:
+        return (
+            np.arange(operator.index(positions)) if positions.ndim == 0 else positions
+        )
+    except TypeError:  # one number that is no integer
+        return positions
 
 
 def sinusoidal(
@@ -45,19 +52,10 @@ def sinusoidal(
     """Sines and cosines of n·ω_c, ω_c = base^(-2c/dim).
 
     "interleaved": P[n, 2c] = sin(n·ω_c), P[n, 2c+1] = cos(n·ω_c); an odd dim ends in
-    a sine. "concat": P[n, c] = sin(n·ω_c), P[n, dim//2 + c] = cos(n·ω_c); an odd dim
-    ends in a column of zeros. `positions` is a count (0..n-1) or an array of any
-    shape S, negative and fractional positions allowed. Returns S + (dim,).
-
-    See Also
-    --------
-    relpos.sinusoidal : By the kernels; describes the arguments.
-    sinusoidal_shift_matrix : Moves it by an offset.
-
-    References
-    ----------
-    Vaswani et al. (2017), section 3.5, arXiv:1706.03762 (interleaved);
-    Dai et al. (2019), arXiv:1901.02860 (concat).
+    a sine. "concat": P[n, c] = sin(n·ω_c), P[n, dim//2 + c] = cos(n·ω_c), as in Dai et
+    al. (2019), arXiv:1901.02860; an odd dim ends in a column of zeros. `positions` is a
+    count (0..n-1) or an array of any shape S, negative and fractional positions
+    allowed. Returns S + (dim,).
 
     Examples
     --------
@@ -66,18 +64,14 @@ def sinusoidal(
            [ 0.8415,  0.5403],
            [-0.8415,  0.5403]])
     """
-    n = counted(positions).astype(np.float64)
     omega = frequencies(dim, base, layout) if inv_freq is None else inv_freq
-    phase = n[..., None] * np.asarray(omega, dtype=np.float64)
-    encoding = np.zeros((*n.shape, dim))
+    xp, n, omega = as_float64(counted(positions), omega)
+    phase = n[..., None] * omega
+    waves = xp.sin(phase), xp.cos(phase)
     if layout == "interleaved":
-        encoding[..., 0::2] = np.sin(phase)
-        encoding[..., 1::2] = np.cos(phase[..., : dim // 2])
-    else:
-        half = dim // 2
-        encoding[..., :half] = np.sin(phase)
-        encoding[..., half : 2 * half] = np.cos(phase)
-    return encoding
+        return xp.stack(waves, axis=-1).reshape(*n.shape, -1)[..., :dim]
+    nothing = xp.zeros((*n.shape, dim - 2 * len(omega)))
+    return xp.concatenate([*waves, nothing], axis=-1)
 
 
 def sinusoidal_shift_matrix(
@@ -88,15 +82,6 @@ def sinusoidal_shift_matrix(
     sin(ω(n + a)) = cos(ωa)·sin(ωn) + sin(ωa)·cos(ωn) and
     cos(ω(n + a)) = cos(ωa)·cos(ωn) - sin(ωa)·sin(ωn). Returns (dim, dim). A last sine
     without its cosine (odd dim, interleaved) has no such matrix: ValueError.
-
-    See Also
-    --------
-    relpos.sinusoidal_shift_matrix : Describes the arguments.
-    sinusoidal : The encoding P.
-
-    References
-    ----------
-    Vaswani et al. (2017), section 3.5, arXiv:1706.03762.
 
     Examples
     --------
@@ -120,11 +105,6 @@ def sinusoidal_shift_matrix(
 def index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n. Returns (length, dim).
 
-    See Also
-    --------
-    relpos.index_encoding : Describes the arguments.
-    normalized_index_encoding, random_encoding : The other naive ones.
-
     Examples
     --------
     >>> index_encoding(3, 2)
@@ -137,11 +117,6 @@ def index_encoding(length: int, dim: int) -> Floats:
 
 def normalized_index_encoding(length: int, dim: int) -> Floats:
     """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim).
-
-    See Also
-    --------
-    relpos.normalized_index_encoding : Describes the arguments.
-    index_encoding, random_encoding : The other naive ones.
 
     Examples
     --------
@@ -156,11 +131,6 @@ def normalized_index_encoding(length: int, dim: int) -> Floats:
 def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
     """p[n, c] = a draw from the uniform distribution on [-1, 1). (length, dim).
 
-    See Also
-    --------
-    relpos.random_encoding : Describes the arguments.
-    index_encoding, normalized_index_encoding : The other naive ones.
-
     Examples
     --------
     >>> random_encoding(3, 2, rng=0).shape
@@ -174,24 +144,20 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
 
     A position outside [0, R) is an IndexError that names it and R.
 
-    See Also
-    --------
-    relpos.learned : By the kernels; describes the arguments.
-    learned_backward : Its gradient.
-
     Examples
     --------
     >>> learned(np.array([[1.0, 2.0], [3.0, 4.0]]), [1, 1])
     array([[3., 4.],
            [3., 4.]])
     """
-    table = np.asarray(table, dtype=np.float64)
+    _, table = as_float64(table)
     index = counted(positions)
     rows = table.shape[-2]
     outside = index[(index < 0) | (index >= rows)]
-    if outside.size:
-        raise IndexError(f"positions: {outside[0]} is outside the table of R={rows}")
-    return np.take(table, index, axis=-2)
+    if len(outside):
+        problem = f"positions: {int(outside[0])} is outside the table of R={rows}"
+        raise IndexError(problem)
+    return table[..., index, :]
 
 
 def learned_backward(
@@ -200,11 +166,6 @@ def learned_backward(
     """The adjoint of `learned`: row t collects grad_out[..., n, :] of positions[n] = t.
 
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
-
-    See Also
-    --------
-    relpos.learned_backward : By the kernels; describes the arguments.
-    learned : The forward.
 
     Examples
     --------
@@ -219,5 +180,110 @@ def learned_backward(
     grad_out = np.asarray(grad_out, dtype=np.float64)
     batch = grad_out.shape[: grad_out.ndim - 1 - index.ndim]
     flat = grad_out.reshape(*batch, index.size, grad_out.shape[-1])
-    total: Floats = is_row.astype(np.float64) @ flat
-    return total
+    return is_row.astype(np.float64) @ flat
+
+
+def conv_encoding(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    grid: tuple[int, ...] | None = None,
+    is_causal: bool = False,
+) -> Floats:
+    """y_n = x_n + m_n·(b + Σ_t w_t ⊙ m·x at n + t - before), zeros around the grid.
+
+    x (..., L, E) are the cells n of `grid` in row-major order (a sequence by default),
+    weight (E, k) or (E, i, j), t its taps; before = size // 2 on each axis, size - 1 if
+    causal. m is `mask`, (..., L): 1 for a token, 0 for padding.
+
+    Examples
+    --------
+    >>> conv_encoding(np.ones((3, 1)), [[1.0, 10.0, 100.0]])[:, 0]
+    array([111., 112.,  12.])
+    """
+    xp, tokens, taps, shift = as_float64(x, weight, 0.0 if bias is None else bias)
+    seen = visible(tokens, mask)
+    total = seen * shift
+    by_tap = xp.moveaxis(taps, 0, -1)
+    for tap, neighbour in neighbours(seen * tokens, taps.shape[1:], grid, is_causal):
+        total = total + seen * by_tap[tap] * neighbour
+    return tokens + total
+
+
+def conv_encoding_backward(
+    grad_out: ArrayLike,
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    grid: tuple[int, ...] | None = None,
+    is_causal: bool = False,
+) -> tuple[Floats, Floats, Floats | None]:
+    """Gradients (x, weight, bias), with g = m·grad_out of what the convolution gave.
+
+    dw_t = Σ_n g_n ⊙ m·x at n + t - before,  db = Σ_n g_n, and dx_n = grad_out_n +
+    m_n·Σ_t w_t ⊙ g at n - t + before: each tap sends back to where it read.
+
+    Examples
+    --------
+    >>> x, weight = [[5.0], [7.0]], [[2.0, 3.0]]
+    >>> dx, dw, db = conv_encoding_backward([[0.0], [1.0]], x, weight)
+    >>> dx[:, 0], dw, db
+    (array([2., 4.]), array([[5., 7.]]), None)
+    """
+    _, grad, tokens, taps = as_float64(grad_out, x, weight)
+    seen = visible(tokens, mask)
+    g = seen * grad
+    every = tuple(range(tokens.ndim - 1))
+    by_tap = np.moveaxis(taps, 0, -1)
+    dx, dw = np.array(grad), np.zeros_like(by_tap)
+    sizes = taps.shape[1:]
+    for tap, neighbour in neighbours(seen * tokens, sizes, grid, is_causal):
+        dw[tap] = (g * neighbour).sum(every)
+    for tap, neighbour in neighbours(g, sizes, grid, is_causal, back=True):
+        dx += seen * by_tap[tap] * neighbour
+    db = None if bias is None else g.sum(every)
+    return dx, np.moveaxis(dw, -1, 0), db
+
+
+def visible(tokens: Floats, mask: ArrayLike | None) -> Floats:
+    """m as 0 and 1, (..., L, 1)."""
+    xp = namespace(tokens)
+    if mask is None:
+        return xp.ones((tokens.shape[-2], 1))
+    own = xp.asarray(mask, dtype=xp.float64)
+    return xp.broadcast_to(own, tokens.shape[:-1])[..., None]
+
+
+def neighbours(
+    x: Floats,
+    sizes: tuple[int, ...],
+    grid: tuple[int, ...] | None,
+    is_causal: bool,
+    back: bool = False,
+) -> list[tuple[tuple[int, ...], Floats]]:
+    """(t, x at n + t - before), or x at n - t + before, for every tap t."""
+    shape = (x.shape[-2],) if grid is None else grid
+    cells = x.reshape(*x.shape[:-2], *shape, x.shape[-1])
+    found = []
+    for tap in np.ndindex(*sizes):
+        moved = cells
+        for axis, (t, size) in enumerate(zip(tap, sizes, strict=True)):
+            step = t - (size - 1 if is_causal else size // 2)
+            axis_of_cells = axis - len(sizes) - 1
+            moved = shifted(moved, -step if back else step, axis_of_cells)
+        found.append((tap, moved.reshape(x.shape)))
+    return found
+
+
+def shifted(x: Floats, step: int, axis: int) -> Floats:
+    """y[n] = x[n + step] along an axis, 0 outside."""
+    count = x.shape[axis]
+    at = np.arange(count) + step
+    inside = (at >= 0) & (at < count)
+    xp = namespace(x)
+    rows = xp.take(x, np.where(inside, at, 0), axis=axis) if count else x
+    return xp.where(inside.reshape(-1, *[1] * (-axis - 1)), rows, 0.0)

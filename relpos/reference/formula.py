@@ -16,8 +16,11 @@ scale·(q_i + v)·A[l].
 
 from __future__ import annotations
 
+import inspect
 from functools import reduce
-from typing import NamedTuple
+from operator import add
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,28 +32,21 @@ from relpos.reference._typing import (
     Rng,
     names_alone,
 )
+from relpos.reference._xp import as_float64, namespace
 from relpos.reference.pairs import (
     Result,
     allowed,
     attend,
-    float64,
+    default_scale,
     gather,
+    masked,
     offset_of,
     relative,
     stay_finite,
-    table_or_none,
     table_rows,
 )
 
-__all__ = [
-    "Terms",
-    "attention",
-    "decay",
-    "merge_attention",
-    "moved_values",
-    "scores",
-    "terms",
-]
+__all__ = ["attention", "merge_attention", "scores"]
 
 
 @names_alone
@@ -103,11 +99,6 @@ def attention(
     Returns out (..., H, Lq, Dv), or AttentionOutput(out, lse, weights) if asked for
     more.
 
-    See Also
-    --------
-    relpos.attention : By the kernels; describes the arguments.
-    attention_backward : Its gradients.
-
     Examples
     --------
     >>> q = k = v = np.eye(2)[None]
@@ -115,33 +106,9 @@ def attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
     """
-    x = terms(
-        query,
-        key,
-        value,
-        is_causal,
-        scale=scale,
-        enable_gqa=enable_gqa,
-        query_offset=query_offset,
-        rel_key=rel_key,
-        rel_query=rel_query,
-        rel_value=rel_value,
-        rel_bias=rel_bias,
-        pos_bias_u=pos_bias_u,
-        pos_bias_v=pos_bias_v,
-        min_relative_position=min_relative_position,
-        buckets=buckets,
-        beyond=beyond,
-        labels=labels,
-        position_query=position_query,
-        softcap=softcap,
-        log_decay=log_decay,
-        key_ranges=key_ranges,
-        key_lengths=key_lengths,
-        window=window,
-    )
+    x = terms(**locals())
     return attend(
-        scores(x),
+        logits(x),
         moved_values(x),
         x.see,
         attn_mask,
@@ -153,12 +120,43 @@ def attention(
     )
 
 
-class Terms(NamedTuple):
-    """What the formula names; k and v are those of each query head.
+#: Keywords of attention that are nothing to its logits.
+OTHERS = ("dropout_p", "num_threads", "rel_value", "rng", "sinks")
 
-    e: what A[l] is dotted with, q unless there is a position query, and `e_scale` its
-    factor. tables: A, C, W and b as (..., R, E) by argument name, b with E = 1. rows:
-    for each, l(i, j), and where there is one, of each array of labels. r: j - (i + o).
+
+def scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    attn_mask: ArrayLike | None = None,
+    is_causal: bool = False,
+    **keywords: Any,
+) -> Floats:
+    """s_ij of `attention`: p_ij = exp(s_ij) / Σ_j exp(s_ij), -inf where it is hidden.
+
+    Keywords are those of `attention`; what acts on weights and values alone is left
+    out. Returns (..., H, Lq, Lk).
+
+    Examples
+    --------
+    >>> x = np.eye(2)[None]
+    >>> scores(x, x, scale=1.0, rel_bias=[-0.5, 0.0, 9.0], is_causal=True)
+    array([[[ 1. , -inf],
+            [-0.5,  1. ]]])
+    """
+    own = {name: x for name, x in keywords.items() if name not in OTHERS}
+    x = terms(query, key, key, attn_mask, is_causal=is_causal, **own)
+    s, see = masked(logits(x), x.see, attn_mask)
+    return namespace(s).where(see, s, -np.inf)
+
+
+class Terms(NamedTuple):
+    """The arrays that the formula names; k and v are those of each query head.
+
+    e: the vectors that A[l] is multiplied with, q unless there is a position query;
+    e_scale: their factor. tables: A, C, W and b as (..., R, E) by argument name, b with
+    E = 1. rows: of each table l(i, j) and where there is one, for each array of labels.
+    r: j - (i + o).
     """
 
     q: Floats
@@ -174,99 +172,91 @@ class Terms(NamedTuple):
     r: Ints
     see: Bools
     g: Floats | None
-    softcap: float | None = None
+    softcap: float | None
 
     def of_pairs(self, name: str) -> Floats:
         """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
         parts = (gather(self.tables[name], *rows) for rows in self.rows[name])
-        return reduce(np.add, parts)
+        return reduce(add, parts)
 
 
-def terms(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    query_offset: ArrayLike | None = None,
-    rel_key: ArrayLike | None = None,
-    rel_query: ArrayLike | None = None,
-    rel_value: ArrayLike | None = None,
-    rel_bias: ArrayLike | None = None,
-    pos_bias_u: ArrayLike | None = None,
-    pos_bias_v: ArrayLike | None = None,
-    min_relative_position: int | None = None,
-    buckets: ArrayLike | None = None,
-    beyond: str = "clip",
-    labels: ArrayLike | None = None,
-    position_query: ArrayLike | None = None,
-    softcap: float | None = None,
-    log_decay: ArrayLike | None = None,
-    key_ranges: ArrayLike | None = None,
-    key_lengths: ArrayLike | None = None,
-    window: tuple[int | None, int | None] | None = None,
-) -> Terms:
-    """The arguments of `attention` as the terms of its formula."""
-    q, k, v = float64(query, key, value)
-    given = {"rel_key": rel_key, "rel_query": rel_query, "rel_value": rel_value}
-    tables = {name: float64(T)[0] for name, T in given.items() if T is not None}
-    first: dict[str, int | None] = dict.fromkeys(tables, min_relative_position)
-    if rel_bias is not None:
-        b = float64(rel_bias)[0][..., None]
-        centred = any(T.shape[-2] != b.shape[-2] for T in tables.values())
-        first["rel_bias"] = None if centred else min_relative_position
+#: Operands that are taken to float64.
+FLOATING = (
+    *("query", "key", "value", "rel_key", "rel_query", "rel_value", "rel_bias"),
+    *("pos_bias_u", "pos_bias_v", "position_query", "log_decay"),
+)
+
+
+def terms(*operands: Any, **keywords: Any) -> Terms:
+    """Return the arguments of `attention` as the terms of its formula."""
+    call = inspect.signature(attention).bind(*operands, **keywords)
+    call.apply_defaults()
+    xp, given = namespace(*call.arguments.values()), SimpleNamespace(**call.arguments)
+    for name in FLOATING:
+        if getattr(given, name) is not None:
+            setattr(given, name, xp.asarray(getattr(given, name), dtype=xp.float64))
+    q, k, v, g = given.query, given.key, given.value, given.log_decay
+    tables = {n: getattr(given, n) for n in ("rel_key", "rel_query", "rel_value")}
+    tables = {name: table for name, table in tables.items() if table is not None}
+    first = dict.fromkeys(tables, given.min_relative_position)
+    if given.rel_bias is not None:
+        b = given.rel_bias[..., None]
+        centred = any(table.shape[-2] != b.shape[-2] for table in tables.values())
+        first["rel_bias"] = None if centred else given.min_relative_position
         tables["rel_bias"] = b
-    if enable_gqa:
+    if given.enable_gqa:
         group = q.shape[-3] // k.shape[-3]
-        k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
-    g = table_or_none(log_decay)
-    placed = (labels is None and tables) or g is not None
-    if placed or is_causal or window is not None:
-        query_offset = offset_of(query_offset, q, k)
-    o = 0 if query_offset is None else query_offset
-    r = relative(q.shape[-2], k.shape[-2], o)
-    see = allowed(r, is_causal, window, key_ranges, key_lengths)
-    if g is not None and np.any(see & (r > 0)):
+        k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
+    o = given.query_offset
+    placed = (given.labels is None and tables) or g is not None
+    if placed or given.is_causal or given.window is not None:
+        o = offset_of(o, q, k)
+    r = relative(q, k, 0 if o is None else o)
+    hiding = given.is_causal, given.window, given.key_ranges, given.key_lengths
+    see = allowed(r, *hiding)
+    if g is not None and xp.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")
     rows = {}
-    for name, T in tables.items():
-        if labels is None:
-            of_table = (T.shape[-2], first[name], buckets, beyond, see)
+    for name, table in tables.items():
+        if given.labels is None:
+            of_table = table.shape[-2], first[name], given.buckets, given.beyond, see
             rows[name] = [table_rows(r, *of_table)]
         else:
-            several = labels if isinstance(labels, tuple) else (labels,)
-            each = [np.asarray(label)[..., None, :, :] for label in several]
+            one = not isinstance(given.labels, tuple)
+            several = (given.labels,) if one else given.labels
+            each = [xp.asarray(x, dtype=xp.int64)[..., None, :, :] for x in several]
             rows[name] = [(label, label >= 0) for label in each]
-    if rel_bias is not None:
-        for row in rows["rel_bias"]:
-            see = see & (gather(b, *row)[..., 0] != -np.inf)
-    if scale is None:
-        scale = 1.0 / np.sqrt(q.shape[-1])
-    e = q if position_query is None else float64(position_query)[0]
-    e_scale = scale if position_query is None else 1.0
-    u, w = bias_row(pos_bias_u), bias_row(pos_bias_v)
-    return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, softcap)
+    for row in rows.get("rel_bias", ()):
+        see = see & (gather(b, *row)[..., 0] != -np.inf)
+    scale = default_scale(given.scale, q)
+    e, e_scale = given.position_query, 1.0
+    if e is None:
+        e, e_scale = q, scale
+    vectors = given.pos_bias_u, given.pos_bias_v
+    u, w = (0.0 if vector is None else vector[..., None, :] for vector in vectors)
+    return Terms(
+        *(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, given.softcap)
+    )
 
 
 def products(x: Terms) -> Floats:
-    """What the cap is on: scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]."""
-    s: Floats = x.scale * np.einsum("...id,...jd->...ij", x.q + x.u, x.k)
+    """The sum under the cap: scale·[(q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l]]."""
+    xp = namespace(x.q)
+    s = x.scale * xp.einsum("...id,...jd->...ij", x.q + x.u, x.k)
     if "rel_key" in x.tables:
         A = x.of_pairs("rel_key")
-        s = s + x.e_scale * np.einsum("...id,...ijd->...ij", x.e + x.w, A)
+        s = s + x.e_scale * xp.einsum("...id,...ijd->...ij", x.e + x.w, A)
     if "rel_query" in x.tables:
         C = x.of_pairs("rel_query")
-        s = s + x.scale * np.einsum("...jd,...ijd->...ij", x.k, C)
+        s = s + x.scale * xp.einsum("...jd,...ijd->...ij", x.k, C)
     return s
 
 
-def scores(x: Terms) -> Floats:
+def logits(x: Terms) -> Floats:
     """s_ij without the mask."""
     s = products(x)
     if x.softcap is not None:
-        s = x.softcap * np.tanh(s / x.softcap)
+        s = x.softcap * namespace(s).tanh(s / x.softcap)
     if "rel_bias" in x.tables:
         s = s + stay_finite(x.of_pairs("rel_bias")[..., 0])
     return s if x.g is None else s + decay(x.g, x.r)
@@ -278,20 +268,16 @@ def decay(g: Floats, r: Ints) -> Floats:
     Summed from the query's position backwards, so that what is far away does not round
     what is near.
     """
-    passed = np.where(r <= 0, g[..., None, :], 0.0)  # g_t, t ≤ i + o
-    total = np.cumsum(passed[..., ::-1], axis=-1)[..., ::-1]  # Σ_{t ≥ j}
-    return np.concatenate([total[..., 1:], np.zeros_like(total[..., :1])], axis=-1)
+    xp = namespace(g)
+    passed = xp.where(r <= 0, g[..., None, :], 0.0)  # g_t, t ≤ i + o
+    total = xp.flip(xp.cumsum(xp.flip(passed, (-1,)), axis=-1), (-1,))  # Σ_{t ≥ j}
+    return xp.concatenate([total[..., 1:], xp.zeros_like(total[..., :1])], axis=-1)
 
 
 def moved_values(x: Terms) -> Floats:
     """v_j + W[l], (..., H, Lq or 1, Lk, Dv)."""
     values = x.v[..., None, :, :]
     return values + x.of_pairs("rel_value") if "rel_value" in x.tables else values
-
-
-def bias_row(bias: ArrayLike | None) -> Floats | float:
-    """u or v (D,) or (..., H, D), to be added to the query (..., H, Lq, D)."""
-    return 0.0 if bias is None else np.asarray(bias, dtype=np.float64)[..., None, :]
 
 
 def merge_attention(
@@ -303,21 +289,16 @@ def merge_attention(
     out = exp(lse_a - lse)·out_a + exp(lse_b - lse)·out_b. out (..., Dv), lse (...).
     A side with lse = -inf saw no key and adds nothing. Returns (out, lse).
 
-    See Also
-    --------
-    relpos.merge_attention : By the kernels; describes the arguments.
-    attention : Returns `lse` with ``return_lse=True``.
-
     Examples
     --------
     >>> merge_attention(np.array([1.0]), 0.0, np.array([3.0]), 0.0)[0]
     array([2.])
     """
-    out_a, lse_a, out_b, lse_b = float64(out_a, lse_a, out_b, lse_b)
-    lse = np.logaddexp(lse_a, lse_b)
-    base = np.where(lse == -np.inf, 0.0, lse)
-    out = np.zeros_like(lse)[..., None]
+    xp, out_a, lse_a, out_b, lse_b = as_float64(out_a, lse_a, out_b, lse_b)
+    lse = xp.logaddexp(lse_a, lse_b)
+    base = xp.where(lse == -np.inf, 0.0, lse)
+    out = xp.zeros_like(lse)[..., None]
     for part, part_lse in ((out_a, lse_a), (out_b, lse_b)):
-        share = np.exp(part_lse - base)[..., None]
-        out = out + np.where(share == 0.0, 0.0, share * part)
+        share = xp.exp(part_lse - base)[..., None]
+        out = out + share * xp.where(share == 0.0, 0.0, part)
     return out, lse

@@ -30,11 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Bools, Floats, Rng, names_alone
-from relpos.reference.formula import Terms, moved_values, products, scores, terms
-from relpos.reference.pairs import float64, weigh
+from relpos.reference.formula import Terms, logits, moved_values, products, terms
+from relpos.reference.pairs import weigh
 
 __all__ = ["AttentionGradients", "attention_backward"]
-
 
 #: None where there was no such input.
 Gradient = Floats | None
@@ -42,13 +41,7 @@ Gradient = Floats | None
 
 @names_alone
 class AttentionGradients(NamedTuple):
-    """Gradients of the inputs of `attention`, None where there was no such input.
-
-    See Also
-    --------
-    attention_backward : Returns it.
-    relpos.AttentionGradients : The same, by the kernels.
-    """
+    """Gradients of the inputs of `attention`, None where there was no such input."""
 
     query: Floats
     key: Floats
@@ -89,11 +82,6 @@ def attention_backward(
     arguments are those of `attention`. With dropout `rng` must be the seed that the
     forward was called with. Each gradient has the shape of its input.
 
-    See Also
-    --------
-    relpos.AttentionContext.backward : The same, by the kernels.
-    attention : The forward.
-
     Examples
     --------
     >>> x = np.zeros((1, 2, 1))
@@ -102,12 +90,12 @@ def attention_backward(
     array([[[1.5],
             [0.5]]])
     """
-    x = terms(query, key, value, is_causal, **options)
+    x = terms(query, key, value, is_causal=is_causal, **options)
     values = moved_values(x)
-    p, lse, z, see = weigh(scores(x), values, x.see, attn_mask, dropout_p, rng, sinks)
-    dO = float64(0.0 if grad_out is None else grad_out)[0]
+    p, lse, z, see = weigh(logits(x), values, x.see, attn_mask, dropout_p, rng, sinks)
+    dO = np.asarray(0.0 if grad_out is None else grad_out, dtype=np.float64)
     dO = np.broadcast_to(dO, (*p.shape[:-1], values.shape[-1]))[..., None, :]
-    dl = float64(0.0 if grad_lse is None else grad_lse)[0][..., None]
+    dl = np.asarray(0.0 if grad_lse is None else grad_lse, dtype=np.float64)[..., None]
     dX = (p * z)[..., None] * seen(dO, see)
     dP = z * np.sum(seen(dO, see) * seen(values, see), axis=-1)
     row = dl - np.sum(p * dP, axis=-1, keepdims=True)
@@ -121,7 +109,8 @@ def attention_backward(
     if attn_mask is not None and np.asarray(attn_mask).dtype != bool:
         found["attn_mask"] = sum_to(dS, np.shape(attn_mask))
     if sinks is not None:
-        share = np.where(lse == -np.inf, 0.0, np.exp(float64(sinks)[0][:, None] - lse))
+        sink = np.asarray(sinks, dtype=np.float64)[:, None]
+        share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
         found["sinks"] = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))[
             :, 0, 0
         ]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Bools, Floats
+from relpos.reference._xp import as_float64, expm_times, namespace
 from relpos.reference.pairs import (
     AttentionOutput,
     Result,
     allowed,
     attend,
-    float64,
+    default_scale,
     relative,
 )
 from relpos.reference.rotary import apply_rotary
-from relpos.reference.schemes import default_scale
 
 __all__ = [
     "cope_attention",
@@ -33,13 +33,13 @@ __all__ = [
 
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + e^-x), without overflow."""
-    y: Floats = np.exp(-np.logaddexp(0.0, -x))
-    return y
+    xp = namespace(x)
+    return xp.exp(-xp.logaddexp(0.0, -x))
 
 
-def causal(length: int) -> Bools:
+def causal(query: Floats) -> Bools:
     """True where j <= i, (1, L, L)."""
-    return allowed(relative(length, length), True)
+    return allowed(relative(query, query), True)
 
 
 def cope_attention(
@@ -58,10 +58,6 @@ def cope_attention(
     e[p] = e[⌊p⌋] + (p - ⌊p⌋)·(e[⌈p⌉] - e[⌊p⌋]). Causal; rel_key: e, (R, D) or
     (H, R, D). Reference only.
 
-    See Also
-    --------
-    attention : Positions that count every token.
-
     References
     ----------
     Golovneva, Wang, Weston, Sukhbaatar, "Contextual Position Encoding: Learning to
@@ -76,17 +72,17 @@ def cope_attention(
     array([[[1. , 0. ],
             [0.5, 0.5]]])
     """
-    q, k, v, e = float64(query, key, value, rel_key)
+    xp, q, k, v, e = as_float64(query, key, value, rel_key)
     q = default_scale(scale, q) * q
-    see = causal(q.shape[-2])
-    content = q @ np.swapaxes(k, -1, -2)
-    gates = np.where(see, sigmoid(content), 0.0)
-    counted = np.cumsum(gates[..., ::-1], axis=-1)[..., ::-1]
-    position = np.minimum(counted, e.shape[-2] - 1)
-    floor = np.floor(position)
-    at_rows = q @ np.swapaxes(e, -1, -2)
-    rows = [floor.astype(np.int64), np.ceil(position).astype(np.int64)]
-    low, high = (np.take_along_axis(at_rows, row, axis=-1) for row in rows)
+    see = causal(q)
+    content = q @ xp.swapaxes(k, -1, -2)
+    gates = xp.where(see, sigmoid(content), 0.0)
+    counted = xp.flip(xp.cumsum(xp.flip(gates, (-1,)), axis=-1), (-1,))
+    position = xp.minimum(counted, e.shape[-2] - 1.0)
+    floor = xp.floor(position)
+    at_rows = q @ xp.swapaxes(e, -1, -2)
+    rows = (xp.asarray(x, dtype=xp.int64) for x in (floor, xp.ceil(position)))
+    low, high = (xp.take_along_axis(at_rows, row, -1) for row in rows)
     s = content + low + (position - floor) * (high - low)
     values = v[..., None, :, :]
     return attend(s, values, see, return_weights=return_weights)
@@ -106,10 +102,6 @@ def stick_breaking_attention(
     length 1: no softmax, no lse. out_i = Σ_j p_ij·v_j; 1 - Σ_j p_ij = Π_j (1 - b_ij) is
     what nobody took. A query does not see itself. Reference only.
 
-    See Also
-    --------
-    attention : Weights by a softmax, which sum to 1.
-
     References
     ----------
     Tan, Yang, Courville, Panda, Shen, "Scaling Stick-breaking Attention: An Efficient
@@ -125,13 +117,13 @@ def stick_breaking_attention(
             [0.5 , 0.  , 0.  ],
             [0.25, 0.5 , 0.  ]]])
     """
-    q, k, v = float64(query, key, value)
-    z = default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2))
+    xp, q, k, v = as_float64(query, key, value)
+    z = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
     before = np.tril(np.ones(z.shape[-2:], dtype=bool), -1)
-    left = np.where(before, -np.logaddexp(0.0, z), 0.0)  # log(1 - b)
-    after = np.cumsum(left[..., ::-1], axis=-1)[..., ::-1] - left
-    p = np.where(before, np.exp(after - np.logaddexp(0.0, -z)), 0.0)
-    out: Floats = p @ v
+    left = xp.where(before, -xp.logaddexp(0.0, z), 0.0)  # log(1 - b)
+    after = xp.flip(xp.cumsum(xp.flip(left, (-1,)), axis=-1), (-1,)) - left
+    p = xp.where(before, xp.exp(after - xp.logaddexp(0.0, -z)), 0.0)
+    out = p @ v
     return AttentionOutput(out, weights=p) if return_weights else out
 
 
@@ -151,11 +143,6 @@ def path_attention(
     comes after it and looks past it. Causal; direction: w, (..., H, L, D), beta: β,
     (..., H, L), in the paper of 0 to 2 and made from the token. Reference only.
 
-    See Also
-    --------
-    attention : The same where β is 0.
-    apply_rotary : Two mirrors make a rotation.
-
     References
     ----------
     Yang, Shen, Wen, Tan, Mishra, Ren, Panda, Kim, "PaTH Attention: Position Encoding
@@ -170,18 +157,17 @@ def path_attention(
     array([[[1.  , 0.  ],
             [0.27, 0.73]]])
     """
-    q, k, v, w, b = float64(query, key, value, direction, beta)
-    length = q.shape[-2]
-    moved = np.broadcast_to(q, np.broadcast_shapes(q.shape, k.shape, w.shape)).copy()
-    s = np.zeros((*moved.shape[:-1], length))
-    for j in range(length - 1, -1, -1):  # moved_i = H_{j+1} .. H_i q_i, i >= j
-        s[..., j] = np.einsum("...id,...d->...i", moved, k[..., j, :])
-        along = np.einsum("...id,...d->...i", moved[..., j:, :], w[..., j, :])
+    xp, q, k, v, w, b = as_float64(query, key, value, direction, beta)
+    moved = xp.broadcast_to(q, np.broadcast_shapes(q.shape, k.shape, w.shape))
+    columns: list[Floats] = []
+    for j in reversed(range(q.shape[-2])):  # moved_i = H_{j+1} .. H_i q_i, i >= j
+        columns.insert(0, xp.einsum("...id,...d->...i", moved, k[..., j, :]))
+        later = moved[..., j:, :]
+        along = xp.einsum("...id,...d->...i", later, w[..., j, :])
         step = b[..., j, None, None] * along[..., None] * w[..., j, None, :]
-        moved[..., j:, :] -= step
-    s = default_scale(scale, q) * s
-    values = v[..., None, :, :]
-    return attend(s, values, causal(length), return_weights=return_weights)
+        moved = xp.concatenate([moved[..., :j, :], later - step], axis=-2)
+    s = default_scale(scale, q) * xp.stack(columns, axis=-1)
+    return attend(s, v[..., None, :, :], causal(q), return_weights=return_weights)
 
 
 def dape_attention(
@@ -205,11 +191,6 @@ def dape_attention(
     bias in this context. bias (..., H, L, L), w1 (W, 2H), b1 (W,), w2 (H, W), b2 (H,).
     Reference only.
 
-    See Also
-    --------
-    attention : The same without the network, the bias as `attn_mask`.
-    alibi_bias, kerple_bias, fire_bias : Biases that the paper takes.
-
     References
     ----------
     Zheng et al., "DAPE: Data-Adaptive Positional Encoding for Length Extrapolation"
@@ -225,15 +206,15 @@ def dape_attention(
     array([[[1. , 0. ],
             [0.5, 0.5]]])
     """
-    q, k, v, b = float64(query, key, value, bias)
-    first, c1, second, c2 = float64(w1, b1, w2, b2)
-    a = default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2))
-    a, b = np.broadcast_arrays(a, b)
-    both = np.concatenate([a, b], axis=-3)
-    hidden = np.einsum("wh,...hij->...wij", first, both) + c1[:, None, None]
-    hidden = np.maximum(hidden, hidden / 100)
-    s = a + b + np.einsum("hw,...wij->...hij", second, hidden) + c2[:, None, None]
-    see = allowed(relative(*s.shape[-2:]), is_causal)
+    given = query, key, value, bias, w1, b1, w2, b2
+    xp, q, k, v, b, first, c1, second, c2 = as_float64(*given)
+    a = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
+    a, b = xp.broadcast_arrays(a, b)
+    both = xp.concatenate([a, b], axis=-3)
+    hidden = xp.einsum("wh,...hij->...wij", first, both) + c1[:, None, None]
+    hidden = xp.maximum(hidden, hidden / 100)
+    s = a + b + xp.einsum("hw,...wij->...hij", second, hidden) + c2[:, None, None]
+    see = allowed(relative(q, k), is_causal)
     values = v[..., None, :, :]
     return attend(s, values, see, return_weights=return_weights)
 
@@ -252,10 +233,6 @@ def selective_rotary(
     made from the token; inv_freq: ω, (D/2,), 1 unless given. Reference only; by the
     kernels, it is `relpos.apply_rotary` with these θ as `angles`.
 
-    See Also
-    --------
-    apply_rotary : The same where every φ is 1.
-
     References
     ----------
     Movahedi et al., "Selective Rotary Position Embedding" (2025), arXiv:2511.17388.
@@ -270,9 +247,10 @@ def selective_rotary(
            [ 0.,  1.],
            [-1.,  0.]])
     """
-    angles = np.cumsum(np.asarray(increments, dtype=np.float64), axis=-2)
-    if inv_freq is not None:
-        angles = angles * np.asarray(inv_freq, dtype=np.float64)
+    xp, steps, omega = as_float64(increments, inv_freq)
+    angles = xp.cumsum(steps, axis=-2)
+    if omega is not None:
+        angles = angles * omega
     return apply_rotary(x, angles=angles, interleaved=interleaved)
 
 
@@ -284,10 +262,6 @@ def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Flo
     exp of a skew matrix S, that is V·exp(-iλ)·V* with V, λ of the Hermitian iS. With
     one axis a score of two rows knows the difference of their positions alone; with
     more, it does where the G_a commute. Reference only.
-
-    See Also
-    --------
-    apply_rotary : The same with blocks of two by two.
 
     References
     ----------
@@ -301,11 +275,7 @@ def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Flo
     array([[ 0.,  1.],
            [-1.,  0.]])
     """
-    rows, points, below = float64(x, positions, generators)
-    below = np.tril(below, -1)
-    skew = np.einsum("...a,ade->...de", points, below - np.swapaxes(below, -1, -2))
-    values, vectors = np.linalg.eigh(1j * skew)
-    along = np.einsum("...de,...d->...e", vectors.conj(), rows)
-    turned = np.einsum("...de,...e->...d", vectors, np.exp(-1j * values) * along)
-    y: Floats = turned.real
-    return y
+    xp, rows, points, below = as_float64(x, positions, generators)
+    below = xp.tril(below, -1)
+    skew = xp.einsum("...a,ade->...de", points, below - xp.swapaxes(below, -1, -2))
+    return expm_times(skew, rows)

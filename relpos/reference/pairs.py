@@ -1,40 +1,20 @@
-"""What the formulas are made of: pairs (i, j), table rows for them, the softmax."""
+"""Pairs (i, j), the rows of tables that they use, and the softmax over them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Bools, Floats, Ints, Rng
-from relpos.reference.dropout import draw_seed, dropout_keep
+from relpos.reference._xp import as_float64, constant, namespace
+from relpos.reference.dropout import dropout_keep, random_seed
 
-__all__ = [
-    "AttentionOutput",
-    "Result",
-    "allowed",
-    "attend",
-    "float64",
-    "gather",
-    "masked",
-    "offset_of",
-    "relative",
-    "softmax",
-    "stay_finite",
-    "table_or_none",
-    "table_rows",
-    "weigh",
-]
+__all__ = ["AttentionOutput"]
 
 
 class AttentionOutput(NamedTuple):
-    """What an attention returns when asked for more than `out`.
-
-    See Also
-    --------
-    attention : Returns it.
-    relpos.AttentionOutput : The same, by the kernels.
-    """
+    """Results of an attention that is asked for more than `out`."""
 
     out: Floats
     lse: Floats | None = None
@@ -45,20 +25,15 @@ class AttentionOutput(NamedTuple):
 Result = Floats | AttentionOutput
 
 
-def float64(*arrays: ArrayLike) -> list[Floats]:
-    """Each array as float64."""
-    return [np.asarray(x, dtype=np.float64) for x in arrays]
-
-
-def table_or_none(x: ArrayLike | None) -> Floats | None:
-    """An optional array as float64."""
-    return None if x is None else np.asarray(x, dtype=np.float64)
+def default_scale(scale: float | None, query: Floats) -> float:
+    """1/√D unless given."""
+    return float(1.0 / np.sqrt(query.shape[-1])) if scale is None else scale
 
 
 def stay_finite(x: Floats) -> Floats:
     """Two finite masks or biases added to a score must not make -inf: ±MAX/4."""
-    largest = np.finfo(np.float64).max / 4
-    return np.where(np.isfinite(x), np.clip(x, -largest, largest), x)
+    xp, largest = namespace(x), np.finfo(np.float64).max / 4
+    return xp.where(xp.isfinite(x), xp.clip(x, -largest, largest), x)
 
 
 def offset_of(query_offset: ArrayLike | None, query: Floats, key: Floats) -> ArrayLike:
@@ -71,11 +46,12 @@ def offset_of(query_offset: ArrayLike | None, query: Floats, key: Floats) -> Arr
     return 0 if query_offset is None else query_offset
 
 
-def relative(query_length: int, key_length: int, query_offset: ArrayLike = 0) -> Ints:
+def relative(query: Floats, key: Floats, query_offset: ArrayLike = 0) -> Ints:
     """r(i, j) = j - (i + o), (..., 1, Lq, Lk); o is one number or one per item."""
-    i = np.arange(query_length, dtype=np.int64)[:, None]
-    j = np.arange(key_length, dtype=np.int64)[None, :]
-    return j - (i + np.asarray(query_offset, dtype=np.int64)[..., None, None, None])
+    xp = namespace(query)
+    i, j = xp.arange(query.shape[-2])[:, None], xp.arange(key.shape[-2])[None, :]
+    o = xp.asarray(query_offset, dtype=xp.int64)[..., None, None, None]
+    return j - (i + o)
 
 
 def allowed(
@@ -86,8 +62,10 @@ def allowed(
     key_lengths: ArrayLike | None = None,
 ) -> Bools:
     """True where position alone lets query i see key j, (..., 1, Lq, Lk)."""
+    xp = namespace(r)
     left, right = (None, None) if window is None else window
-    see = np.ones(r.shape, dtype=bool)
+    see = xp.ones(r.shape, dtype=xp.bool_)
+    j = xp.arange(r.shape[-1])
     if is_causal:
         see = see & (r <= 0)
     if left is not None:
@@ -95,12 +73,10 @@ def allowed(
     if right is not None:
         see = see & (r <= right)
     if key_ranges is not None:
-        begin, end = np.moveaxis(np.asarray(key_ranges)[..., None, :, :], -1, 0)
-        j = np.arange(r.shape[-1])
+        begin, end = xp.moveaxis(xp.asarray(key_ranges)[..., None, :, :], -1, 0)
         see = see & (j >= begin[..., None]) & (j < end[..., None])
     if key_lengths is not None:
-        lengths = np.asarray(key_lengths)[..., None, None, None]
-        see = see & (np.arange(r.shape[-1]) < lengths)
+        see = see & (j < xp.asarray(key_lengths)[..., None, None, None])
     return see
 
 
@@ -108,7 +84,7 @@ def table_rows(
     r: Ints,
     rows: int,
     first: int | None = None,
-    buckets: ArrayLike | None = None,
+    buckets: Any = None,
     beyond: str = "clip",
     see: Bools | bool = True,
 ) -> tuple[Ints, Bools]:
@@ -117,21 +93,22 @@ def table_rows(
     Row t belongs to relative position first + t; by default the middle row belongs to
     0. With buckets, relative position first + t uses row buckets[t] instead. beyond:
     "clip" takes the end rows, "zero" gives the pair no position term, "raise" is an
-    IndexError if such a pair is seen.
+    IndexError if such a pair is visible.
     """
-    count = rows if buckets is None else np.size(buckets)
+    xp = namespace(r)
+    count = rows if buckets is None else len(buckets)
     if first is None:
         if count % 2 == 0:
             raise ValueError(f"{count} rows have no middle: give min_relative_position")
         first = -((count - 1) // 2)
     t = r - first
     inside = (t >= 0) & (t < count)
-    if beyond == "raise" and np.any(~inside & see):
+    if beyond == "raise" and xp.any(~inside & see):
         raise IndexError(f"a visible pair lies outside the {count} rows of a table")
     if beyond == "clip":
-        inside = np.ones_like(inside)
-    t = np.clip(t, 0, count - 1)
-    return (t if buckets is None else np.asarray(buckets)[t]), inside
+        inside = xp.ones_like(inside)
+    t = xp.clip(t, 0, count - 1)
+    return (t if buckets is None else xp.asarray(buckets, dtype=xp.int64)[t]), inside
 
 
 def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
@@ -139,13 +116,14 @@ def gather(table: Floats, row: Ints, inside: Bools) -> Floats:
 
     This is the L x L x d array that the kernels never build.
     """
+    xp = namespace(table)
     ndim = max(table.ndim, row.ndim)
     table = table.reshape((1,) * (ndim - table.ndim) + table.shape)
     row = row.reshape((1,) * (ndim - row.ndim) + row.shape)
-    flat = np.where(inside, row, 0).reshape(*row.shape[:-2], -1, 1)
-    found = np.take_along_axis(table, flat, axis=-2)
+    flat = xp.where(inside, row, 0).reshape(*row.shape[:-2], -1, 1)
+    found = xp.take_along_axis(table, flat, -2)
     found = found.reshape(*found.shape[:-2], *row.shape[-2:], table.shape[-1])
-    return np.where(inside[..., None], found, 0.0)
+    return xp.where(inside[..., None], found, 0.0)
 
 
 def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
@@ -153,24 +131,29 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
 
     With sinks (H,), lse_i = log(exp(sinks[h]) + Σ_j exp(s_ij)). p is exp(s - max) / Σ
     exp(s - max): where logits are as large as -1e18, lse is too coarse to subtract.
+    Neither result depends on the maximum, which therefore has no gradient.
     """
-    sink = -np.inf if sinks is None else float64(sinks)[0][:, None, None]
-    top = np.maximum(np.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
-    top = np.where(top == -np.inf, 0.0, top)
-    p = np.exp(s - top)
-    total = np.sum(p, axis=-1, keepdims=True) + np.exp(sink - top)
-    with np.errstate(divide="ignore"):
-        lse = top + np.log(total)
-    return p / np.where(total == 0, 1.0, total), lse[..., 0]
+    xp, s, sinks = as_float64(s, sinks)
+    sink = -np.inf if sinks is None else sinks[:, None, None]
+    top = xp.maximum(xp.max(s, axis=-1, keepdims=True, initial=-np.inf), sink)
+    top = constant(xp.where(top == -np.inf, 0.0, top))
+    p = xp.exp(s - top)
+    total = xp.sum(p, axis=-1, keepdims=True) + xp.exp(sink - top)
+    nothing = total == 0
+    total = xp.where(nothing, 1.0, total)
+    lse = xp.where(nothing, -np.inf, top + xp.log(total))
+    return p / total, lse[..., 0]
 
 
 def masked(s: Floats, see: Bools, attn_mask: ArrayLike | None) -> tuple[Floats, Bools]:
-    """s_ij + mask_ij, and what is seen of it: True, or more than -inf."""
+    """s_ij + mask_ij, and where it is visible: True, or more than -inf."""
+    xp = namespace(s)
     if attn_mask is None:
         return s, see
-    if np.asarray(attn_mask).dtype == bool:
-        return s, see & np.asarray(attn_mask)
-    mask = stay_finite(np.asarray(attn_mask, dtype=np.float64))
+    mask = xp.asarray(attn_mask)
+    if mask.dtype == xp.bool_:
+        return s, see & mask
+    mask = stay_finite(xp.asarray(mask, dtype=xp.float64))
     return s + mask, see & (mask != -np.inf)
 
 
@@ -183,20 +166,22 @@ def weigh(
     rng: Rng = None,
     sinks: ArrayLike | None = None,
 ) -> tuple[Floats, Floats, Floats, Bools]:
-    """p, lse, z and the pairs that are seen; values (..., H, Lq or 1, Lk, Dv).
+    """p, lse, z and the visible pairs; values (..., H, Lq or 1, Lk, Dv).
 
     The mask is applied here; z is 1 without dropout, else keep / (1 - dropout_p).
     """
+    xp = namespace(s)
     s, see = masked(s, see, attn_mask)
-    s = np.where(see, s, -np.inf)
+    s = xp.where(see, s, -np.inf)
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
-    s = np.broadcast_to(s, (*batch, *s.shape[-2:]))
+    s = xp.broadcast_to(s, (*batch, *s.shape[-2:]))
     see = s != -np.inf
     p, lse = softmax(s, sinks)
-    p = np.where(see, p, 0.0)
-    z = np.ones_like(p)
+    p = xp.where(see, p, 0.0)
+    z = xp.ones_like(p)
     if dropout_p > 0:
-        z = dropout_keep(p.shape, dropout_p, draw_seed(rng)) / (1.0 - dropout_p)
+        keep = dropout_keep(p.shape, dropout_p, random_seed(rng))
+        z = xp.asarray(keep, dtype=xp.float64) / (1.0 - dropout_p)
     return p, lse, z, see
 
 
@@ -216,9 +201,9 @@ def attend(
 
     A hidden x_ij is dropped, not multiplied by 0: it may be NaN.
     """
+    xp = namespace(s)
     p, lse, z, see = weigh(s, values, see, attn_mask, dropout_p, rng, sinks)
-    out: Floats
-    out = np.einsum("...ij,...ijd->...id", p * z, np.where(see[..., None], values, 0.0))
+    out = xp.einsum("...ij,...ijd->...id", p * z, xp.where(see[..., None], values, 0.0))
     if not (return_lse or return_weights):
         return out
     return AttentionOutput(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats, Ints
+from relpos.reference._xp import as_float64
 
 __all__ = [
     "grid_labels",
@@ -29,15 +30,6 @@ def relative_positions(
 
     Returns (Lq, Lk) int64.
 
-    See Also
-    --------
-    relpos.relative_positions : Describes the arguments.
-    grid_labels : The pairs of cells of a grid.
-
-    References
-    ----------
-    Shaw, Uszkoreit, Vaswani (2018), section 3.2, arXiv:1803.02155.
-
     Examples
     --------
     >>> relative_positions(3)
@@ -48,11 +40,10 @@ def relative_positions(
     key_length = query_length if key_length is None else key_length
     i = np.arange(query_length, dtype=np.int64)[:, None]
     j = np.arange(key_length, dtype=np.int64)[None, :]
-    relative: Ints = j - (i + query_offset)
+    relative = j - (i + query_offset)
     if max_relative_position is None:
         return relative
-    clipped: Ints = np.clip(relative, -max_relative_position, max_relative_position)
-    return clipped
+    return np.clip(relative, -max_relative_position, max_relative_position)
 
 
 def grid_labels(shape: Sequence[int]) -> Ints:
@@ -61,16 +52,6 @@ def grid_labels(shape: Sequence[int]) -> Ints:
     With x_j - x_i the vector from cell i to cell j (cells in row-major order), the
     label is that vector plus (n_1 - 1, n_2 - 1, ...), read as a mixed-radix number
     whose digits run over 2n - 1 values. Returns (N, N) int64 with N = prod(shape).
-
-    See Also
-    --------
-    relpos.grid_labels : Describes the arguments.
-    relative_positions : The offsets of a sequence.
-
-    References
-    ----------
-    Liu et al. (2021), Swin Transformer, arXiv:2103.14030 (its labels count query
-    minus key); Srinivas et al. (2021), BoTNet, arXiv:2101.11605.
 
     Examples
     --------
@@ -96,10 +77,6 @@ def segment_ranges(
     |{j : key_j ≤ query_i}| those and the query's own; query_segments (..., Lq) and
     key_segments (..., Lk) ascend along their last axis.
 
-    See Also
-    --------
-    relpos.segment_ranges : Describes the arguments.
-
     Examples
     --------
     >>> segment_ranges([0, 1, 1])
@@ -123,15 +100,6 @@ def rel_shift(x: ArrayLike) -> Floats:
     entries of row i + 1 that wrapped around: those mean nothing and are there because
     the shift moves memory, not meaning. Hide them with a causal mask.
 
-    See Also
-    --------
-    relpos.rel_shift : By the kernels; describes the arguments.
-    skew : The Music Transformer's way to the same.
-
-    References
-    ----------
-    Dai et al. (2019), Transformer-XL, appendix B, arXiv:1901.02860.
-
     Examples
     --------
     >>> rel_shift(np.arange(1.0, 10.0).reshape(3, 3))
@@ -139,9 +107,9 @@ def rel_shift(x: ArrayLike) -> Floats:
            [5., 6., 0.],
            [7., 8., 9.]])
     """
-    x = np.asarray(x, dtype=np.float64)
+    xp, x = as_float64(x)
     *batch, query_length, key_length = x.shape
-    padded = np.concatenate([np.zeros((*batch, query_length, 1)), x], axis=-1)
+    padded = xp.concatenate([xp.zeros((*batch, query_length, 1)), x], axis=-1)
     flat = padded.reshape(*batch, query_length * (key_length + 1))
     return flat[..., query_length:].reshape(x.shape)
 
@@ -154,16 +122,6 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
     is_causal=False: x (..., Lq, R) holds all distances and
     y[i, j] = x[i, Lq - 1 - i + j], shape (..., Lq, R - Lq + 1); nothing wraps.
 
-    See Also
-    --------
-    relpos.skew : By the kernels; describes the arguments.
-    unskew : Its adjoint.
-    rel_shift : Transformer-XL's way to the same.
-
-    References
-    ----------
-    Huang et al. (2018), Music Transformer, section 3.4.1, arXiv:1809.04281.
-
     Examples
     --------
     >>> skew(np.arange(1.0, 7.0).reshape(2, 3), is_causal=False)
@@ -172,7 +130,7 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
     """
     if is_causal:
         return rel_shift(x)
-    x = np.asarray(x, dtype=np.float64)
+    _, x = as_float64(x)
     query_length, rows = x.shape[-2:]
     i = np.arange(query_length)[:, None]
     j = np.arange(rows - query_length + 1)[None, :]
@@ -186,27 +144,20 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Floats:
     is_causal=False: z[i, Lq - 1 - i + j] = x[i, j] and 0 elsewhere,
     (..., Lq, Lk) -> (..., Lq, Lk + Lq - 1).
 
-    See Also
-    --------
-    relpos.unskew : By the kernels; describes the arguments.
-    skew : What it is the adjoint of.
-
     Examples
     --------
     >>> unskew(np.array([[2.0, 3.0], [4.0, 5.0]]), is_causal=False)
     array([[0., 2., 3.],
            [4., 5., 0.]])
     """
-    x = np.asarray(x, dtype=np.float64)
+    xp, x = as_float64(x)
     *batch, query_length, key_length = x.shape
     if is_causal:
         flat = x.reshape(*batch, query_length * key_length)
-        head = np.zeros((*batch, query_length))
-        padded = np.concatenate([head, flat], axis=-1)
-        padded = padded.reshape(*batch, query_length, key_length + 1)
-        return padded[..., 1:].copy()
-    z = np.zeros((*batch, query_length, max(query_length + key_length - 1, 0)))
+        padded = xp.concatenate([xp.zeros((*batch, query_length)), flat], axis=-1)
+        return padded.reshape(*batch, query_length, key_length + 1)[..., 1:]
+    rows = max(query_length + key_length - 1, 0)
     i = np.arange(query_length)[:, None]
-    j = np.arange(key_length)[None, :]
-    z[..., i, query_length - 1 - i + j] = x
-    return z
+    j = np.arange(rows)[None, :] - (query_length - 1 - i)
+    padded = xp.concatenate([x, xp.zeros((*batch, query_length, 1))], axis=-1)
+    return padded[..., i, np.where((j >= 0) & (j < key_length), j, key_length)]

@@ -1,19 +1,23 @@
-"""Rotary encodings."""
+"""Rotary encodings: angles of frequencies and positions, and the rotation by them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos.reference._typing import ArrayLike, Floats, Ints
+from relpos.reference._xp import as_float64
 from relpos.reference.encodings import counted, frequencies
+from relpos.reference.gradients import sum_to
 
 __all__ = [
     "RotaryGradients",
     "apply_rotary",
     "apply_rotary_backward",
+    "axial_angles",
+    "mrope_angles",
     "rotary_frequencies",
     "rotary_magnitude",
     "xpos_magnitude",
@@ -21,21 +25,15 @@ __all__ = [
 
 
 class RotaryGradients(NamedTuple):
-    """Gradients of x and, where they were given, of inv_freq and angles.
-
-    See Also
-    --------
-    apply_rotary_backward : Returns it.
-    relpos.RotaryGradients : The same, by the kernels.
-    """
+    """Gradients of x and, where they were given, of inv_freq and angles."""
 
     x: Floats
     inv_freq: Floats | None
     angles: Floats | None
 
 
-class Turn(NamedTuple):
-    """Which columns are pairs (a, b), their angles θ and magnitudes m, (..., L, h)."""
+class Rotation(NamedTuple):
+    """Columns that are pairs (a, b), their angles θ and magnitudes m, (..., L, h)."""
 
     a: Ints
     b: Ints
@@ -44,13 +42,20 @@ class Turn(NamedTuple):
 
     def of(self, x: Floats) -> Floats:
         """y_a = m·(x_a·cos θ - x_b·sin θ), y_b = m·(x_b·cos θ + x_a·sin θ)."""
-        y, (x_a, x_b) = x.copy(), (x[..., self.a], x[..., self.b])
-        y[..., self.a] = self.m * (x_a * np.cos(self.theta) - x_b * np.sin(self.theta))
-        y[..., self.b] = self.m * (x_b * np.cos(self.theta) + x_a * np.sin(self.theta))
-        return y
+        xp, x, theta, m = as_float64(x, self.theta, self.m)
+        x_a, x_b, cos, sin = (
+            x[..., self.a],
+            x[..., self.b],
+            xp.cos(theta),
+            xp.sin(theta),
+        )
+        y = [m * (x_a * cos - x_b * sin), m * (x_b * cos + x_a * sin)]
+        columns = np.argsort([*self.a, *self.b])
+        both = xp.concatenate(y, axis=-1)[..., columns]
+        return xp.concatenate([both, x[..., len(columns) :]], axis=-1)
 
 
-def as_turn(
+def as_rotation(
     x: Floats,
     positions: ArrayLike | None,
     *,
@@ -62,8 +67,8 @@ def as_turn(
     rotary_dim: int | None = None,
     offset: float = 0,
     inverse: bool = False,
-) -> Turn:
-    """The keywords of `relpos.apply_rotary` as what happens to each row of x.
+) -> Rotation:
+    """The keywords of `relpos.apply_rotary` as the rotation of each row of x.
 
     Pair c is the columns (c, h + c), or (2c, 2c + 1) if interleaved, of the first 2h =
     rotary_dim; θ = (position + offset)·ω_c unless angles give it, -θ if inverse.
@@ -71,16 +76,18 @@ def as_turn(
     columns = x.shape[-1] if rotary_dim is None else rotary_dim
     c = np.arange(columns // 2)
     if angles is None:
-        where = np.arange(x.shape[-2]) if positions is None else np.asarray(positions)
+        where = np.arange(x.shape[-2]) if positions is None else positions
         omega = frequencies(columns, base, "concat") if inv_freq is None else inv_freq
-        angles = (where + offset)[..., None] * np.asarray(omega, dtype=np.float64)
-    theta = (-1.0 if inverse else 1.0) * np.asarray(angles, dtype=np.float64)
-    m = np.asarray(1.0 if magnitude is None else magnitude, dtype=np.float64)
-    return Turn(
+        _, where, omega = as_float64(where, omega)
+        angles = (where + offset)[..., None] * omega
+    m = 1.0 if magnitude is None else magnitude
+    xp, _, theta, m = as_float64(x, angles, m)
+    shape = *x.shape[:-1], columns // 2
+    return Rotation(
         2 * c if interleaved else c,
         2 * c + 1 if interleaved else columns // 2 + c,
-        np.broadcast_to(theta, (*x.shape[:-1], columns // 2)),
-        np.broadcast_to(m, (*x.shape[:-1], columns // 2)),
+        xp.broadcast_to((-1.0 if inverse else 1.0) * theta, shape),
+        xp.broadcast_to(m, shape),
     )
 
 
@@ -89,23 +96,14 @@ def apply_rotary(
 ) -> Floats:
     """y = R(θ) x, row by row. Keywords as in `relpos.apply_rotary`, without out.
 
-    See Also
-    --------
-    relpos.apply_rotary : By the kernels; describes the arguments.
-    rotary_frequencies : The frequencies that make θ of a position.
-
-    References
-    ----------
-    Su et al. (2021), arXiv:2104.09864.
-
     Examples
     --------
     >>> np.round(apply_rotary([[1.0, 0.0], [1.0, 0.0]]), 4)
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
     """
-    x = np.asarray(x, dtype=np.float64)
-    return as_turn(x, positions, **keywords).of(x)
+    _, x = as_float64(x)
+    return as_rotation(x, positions, **keywords).of(x)
 
 
 def apply_rotary_backward(
@@ -119,22 +117,17 @@ def apply_rotary_backward(
     g_θ = g·R(θ + π/2) x, as that is the derivative of R(θ) x, with the sign of inverse;
     summed over the rows that share an angle, times the position for a frequency.
 
-    See Also
-    --------
-    relpos.apply_rotary_backward : By the kernels; describes the arguments.
-    apply_rotary : The forward.
-
     Examples
     --------
     >>> grads = apply_rotary_backward([[1.0, 0.0]], [[1.0, 2.0]], [3], inv_freq=[0.5])
     >>> np.round(grads.x, 4), np.round(grads.inv_freq, 4)
     (array([[ 0.0707, -0.9975]]), array([-3.4169]))
     """
-    x, g = np.asarray(x, dtype=np.float64), np.asarray(grad_out, dtype=np.float64)
-    turn = as_turn(x, positions, **keywords)
-    grad_x = turn._replace(theta=-turn.theta).of(g)
-    slope = g * turn._replace(theta=turn.theta + np.pi / 2).of(x)
-    grad_theta = slope[..., turn.a] + slope[..., turn.b]
+    _, x, g = as_float64(x, grad_out)
+    rotation = as_rotation(x, positions, **keywords)
+    grad_x = rotation._replace(theta=-rotation.theta).of(g)
+    slope = g * rotation._replace(theta=rotation.theta + np.pi / 2).of(x)
+    grad_theta = slope[..., rotation.a] + slope[..., rotation.b]
     if keywords.get("inverse", False):
         grad_theta = -grad_theta
     of_frequencies = of_angles = None
@@ -145,14 +138,6 @@ def apply_rotary_backward(
     if keywords.get("angles") is not None:
         of_angles = sum_to(grad_theta, np.shape(keywords["angles"]))
     return RotaryGradients(grad_x, of_frequencies, of_angles)
-
-
-def sum_to(array: Floats, shape: tuple[int, ...]) -> Floats:
-    """The adjoint of broadcasting from `shape`."""
-    own = (1,) * (array.ndim - len(shape)) + shape
-    shared = tuple(n for n, size in enumerate(own) if size != array.shape[n])
-    total: Floats = array.sum(axis=shared, keepdims=True).reshape(shape)
-    return total
 
 
 def rotary_frequencies(
@@ -168,16 +153,6 @@ def rotary_frequencies(
     beta_fast and beta_slow times in n. llama3: the same with r a ramp over the turns
     from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c. proportional:
     ω_c / s of the first f·dim/2 pairs, 0 of the others.
-
-    See Also
-    --------
-    relpos.rotary_frequencies : Describes the arguments.
-    rotary_magnitude : What goes with the scaling.
-
-    References
-    ----------
-    Chen et al. (2023), arXiv:2306.15595; Peng et al. (2023), arXiv:2309.00071;
-    Grattafiori et al. (2024), arXiv:2407.21783; Ding et al. (2024), arXiv:2402.13753.
 
     Examples
     --------
@@ -227,11 +202,6 @@ def rotary_magnitude(
 ) -> float:
     """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1, it is 1.
 
-    See Also
-    --------
-    relpos.rotary_magnitude : Describes the arguments.
-    rotary_frequencies : The frequencies of the scaling.
-
     Examples
     --------
     >>> long = {"factor": 4, "original_max_position_embeddings": 4096}
@@ -261,15 +231,6 @@ def xpos_magnitude(
 ) -> Floats:
     """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys the reciprocal.
 
-    See Also
-    --------
-    relpos.xpos_magnitude : Describes the arguments.
-    apply_rotary : Takes the magnitudes.
-
-    References
-    ----------
-    Sun et al. (2022), arXiv:2212.10554.
-
     Examples
     --------
     >>> np.round(xpos_magnitude([0, 512], 4), 4)
@@ -277,6 +238,44 @@ def xpos_magnitude(
            [0.2857, 0.6429]])
     """
     zeta = (2 * np.arange(dim // 2) + 0.4 * dim) / (1.4 * dim)
-    exponent = counted(positions)[..., None] / scale_base
-    magnitude: Floats = zeta ** (-exponent if inverse else exponent)
-    return magnitude
+    _, zeta, n = as_float64(zeta, counted(positions))
+    exponent = n[..., None] / scale_base
+    return zeta ** (-exponent if inverse else exponent)
+
+
+def mrope_angles(
+    positions: ArrayLike,
+    inv_freq: ArrayLike,
+    sections: Sequence[int],
+    *,
+    interleaved: bool = False,
+) -> Floats:
+    """θ[.., n, c] = p[a(c), .., n]·ω_c: pair c turns by its axis a(c) of three.
+
+    Runs of `sections` pairs have the axes 0, 1, 2, 0, ..; interleaved, pair c has axis
+    a = c mod 3 while c < 3·sections[a], and axis 0 from there on.
+
+    Examples
+    --------
+    >>> mrope_angles([[5], [6], [7]], [1.0, 1.0, 1.0], (2, 0, 1))
+    array([[5., 5., 7.]])
+    """
+    xp, p, omega = as_float64(positions, inv_freq)
+    if interleaved:
+        axes = [c % 3 if c < 3 * sections[c % 3] else 0 for c in range(len(omega))]
+    else:
+        axes = [a for run, n in enumerate(sections) for a in [run % 3] * n]
+    return xp.stack([p[a] * w for a, w in zip(axes, omega, strict=True)], axis=-1)
+
+
+def axial_angles(coordinates: ArrayLike, inv_freq: ArrayLike) -> Floats:
+    """θ[.., n, a·f + c] = x[.., n, a]·ω_c, f frequencies for each axis a.
+
+    Examples
+    --------
+    >>> axial_angles([[2, 3]], [1.0, 0.5])
+    array([[2. , 1. , 3. , 1.5]])
+    """
+    xp, x, omega = as_float64(coordinates, inv_freq)
+    of_axes = [x[..., a, None] * omega for a in range(x.shape[-1])]
+    return xp.concatenate(of_axes, axis=-1)

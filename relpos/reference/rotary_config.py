@@ -14,13 +14,7 @@ LENGTH = "original_max_position_embeddings"
 
 
 class RotaryParameters(NamedTuple):
-    """Frequencies, magnitude, columns that are turned, and which of them are pairs.
-
-    See Also
-    --------
-    rotary_from_config : Returns it.
-    relpos.RotaryParameters : The same, of any spelling.
-    """
+    """Frequencies, magnitude, columns that are turned, and which of them are pairs."""
 
     inv_freq: Floats
     magnitude: float
@@ -38,11 +32,6 @@ def rotary_from_config(
 
     Scalings as in `rotary_frequencies`. dynamic: n = max_position_embeddings.
     proportional: dim = head_dim, and the part is of the pairs that turn.
-
-    See Also
-    --------
-    relpos.rotary_from_config : Describes the arguments; knows the older spellings.
-    rotary_frequencies : The scalings.
 
     Examples
     --------

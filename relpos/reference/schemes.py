@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats
+from relpos.reference._typing import ArrayLike, Floats, Ints
+from relpos.reference._xp import as_float64, namespace
 from relpos.reference.pairs import (
+    AttentionOutput,
     Result,
     allowed,
     attend,
-    float64,
+    default_scale,
     gather,
     offset_of,
     relative,
     softmax,
-    table_or_none,
     table_rows,
 )
 
 __all__ = [
+    "brute_force_attention",
+    "graph_attention",
     "relative_global_attention",
     "shaw_attention",
     "shaw_attention_split",
@@ -27,11 +34,6 @@ __all__ = [
     "transformer_xl_attention",
     "transformer_xl_scores",
 ]
-
-
-def default_scale(scale: float | None, query: Floats) -> float:
-    """1/√D unless given."""
-    return float(1.0 / np.sqrt(query.shape[-1])) if scale is None else scale
 
 
 def shaw_scores(
@@ -47,11 +49,6 @@ def shaw_scores(
     Shaw et al., equation 4. rel_key (2k+1, D), (H, 2k+1, D) or with batch axes.
     Returns (..., H, Lq, Lk).
 
-    See Also
-    --------
-    relpos.shaw_scores : By the kernels; describes the arguments.
-    shaw_attention : The attention of these scores.
-
     Examples
     --------
     >>> q = np.ones((1, 2, 1))
@@ -59,11 +56,10 @@ def shaw_scores(
     array([[[ 0.,  1.],
             [-1.,  0.]]])
     """
-    q, k, a = float64(query, key, rel_key)
-    r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
+    xp, q, k, a = as_float64(query, key, rel_key)
+    r = relative(q, k, offset_of(query_offset, q, k))
     keys = k[..., None, :, :] + gather(a, *table_rows(r, a.shape[-2]))
-    e: Floats = np.einsum("...id,...ijd->...ij", q, keys)
-    return default_scale(scale, q) * e
+    return default_scale(scale, q) * xp.einsum("...id,...ijd->...ij", q, keys)
 
 
 def shaw_attention(
@@ -85,15 +81,6 @@ def shaw_attention(
     e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
     z_i = Σ_j p_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
 
-    See Also
-    --------
-    relpos.shaw_attention : By the kernels; describes the arguments.
-    shaw_attention_split : Equation 5 instead.
-
-    References
-    ----------
-    Shaw, Uszkoreit, Vaswani (2018), arXiv:1803.02155.
-
     Examples
     --------
     >>> x = np.zeros((1, 2, 1))
@@ -101,12 +88,12 @@ def shaw_attention(
     array([[[ 0.5],
             [-0.5]]])
     """
-    q, k, v = float64(query, key, value)
-    a_value = table_or_none(rel_value)
-    if rel_key is None:
-        rel_key = np.zeros((1, q.shape[-1]))
-    e = shaw_scores(q, k, rel_key, scale=scale, query_offset=query_offset)
-    r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
+    given = query, key, value, rel_key, rel_value
+    xp, q, k, v, a_key, a_value = as_float64(*given)
+    if a_key is None:
+        a_key = xp.zeros((1, q.shape[-1]))
+    e = shaw_scores(q, k, a_key, scale=scale, query_offset=query_offset)
+    r = relative(q, k, offset_of(query_offset, q, k))
     values = v[..., None, :, :]
     if a_value is not None:
         values = values + gather(a_value, *table_rows(r, a_value.shape[-2]))
@@ -135,10 +122,6 @@ def shaw_attention_split(
     position at a time over all batch items and heads at once: for each i, a matrix
     (b·h, d) times (d, n). The values split the same way. Self-attention, Lq = Lk.
 
-    See Also
-    --------
-    shaw_attention : Equations 3 and 4.
-
     References
     ----------
     Shaw, Uszkoreit, Vaswani (2018), section 3.3, arXiv:1803.02155.
@@ -152,22 +135,17 @@ def shaw_attention_split(
     >>> bool(np.abs(split - shaw_attention(q, k, v, a, w)).max() < 1e-14)
     True
     """
-    q, k, v, a_key, a_value = float64(query, key, value, rel_key, rel_value)
-    r = relative(q.shape[-2], k.shape[-2])[0]
+    given = query, key, value, rel_key, rel_value
+    xp, q, k, v, a_key, a_value = as_float64(*given)
+    r = relative(q, k)[0]
     a_key = a_key[table_rows(r, a_key.shape[-2])[0]]
     a_value = a_value[table_rows(r, a_value.shape[-2])[0]]
     n, d = q.shape[-2:]
-    e = q @ np.swapaxes(k, -1, -2)
-    for i in range(n):
-        e[..., i, :] += (q[..., i, :].reshape(-1, d) @ a_key[i].T).reshape(
-            *q.shape[:-2], n
-        )
-    e = e / np.sqrt(d)
-    p, _ = softmax(np.where(allowed(r, is_causal), e, -np.inf))
-    z = p @ v
-    for i in range(n):
-        z[..., i, :] += p[..., i, :] @ a_value[i]
-    return z
+    rows = [q[..., i, :].reshape(-1, d) @ a_key[i].T for i in range(n)]
+    rows = [row.reshape(*q.shape[:-2], n) for row in rows]
+    e = (q @ xp.swapaxes(k, -1, -2) + xp.stack(rows, -2)) / float(np.sqrt(d))
+    p, _ = softmax(xp.where(allowed(r, is_causal), e, -np.inf))
+    return p @ v + xp.stack([p[..., i, :] @ a_value[i] for i in range(n)], -2)
 
 
 def skewed_scores(
@@ -186,15 +164,6 @@ def skewed_scores(
     t - (R - 1)/2 (R odd), or to t + min_relative_position where that is given. A pair
     outside the table gets no position term. Returns (..., H, Lq, Lk), not masked.
 
-    See Also
-    --------
-    relpos.skewed_scores : By the kernels; describes the arguments.
-    relative_global_attention : The attention of these scores.
-
-    References
-    ----------
-    Huang et al. (2018), equation 3, arXiv:1809.04281.
-
     Examples
     --------
     >>> q = np.ones((1, 2, 1))
@@ -202,12 +171,12 @@ def skewed_scores(
     array([[[ 5.,  0.],
             [-1.,  5.]]])
     """
-    q, k, e = float64(query, key, rel_key)
-    r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
+    xp, q, k, e = as_float64(query, key, rel_key)
+    r = relative(q, k, offset_of(query_offset, q, k))
     first = music_origin(e, is_causal, min_relative_position)
     rows = table_rows(r, e.shape[-2], first, beyond="zero")
-    s_rel: Floats = np.einsum("...id,...ijd->...ij", q, gather(e, *rows))
-    return default_scale(scale, q) * (q @ np.swapaxes(k, -1, -2) + s_rel)
+    s_rel = xp.einsum("...id,...ijd->...ij", q, gather(e, *rows))
+    return default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2) + s_rel)
 
 
 def music_origin(table: Floats, is_causal: bool, given: int | None) -> int | None:
@@ -234,14 +203,6 @@ def relative_global_attention(
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
     from min_relative_position on. A visible pair outside the table is an IndexError.
 
-    See Also
-    --------
-    relpos.relative_global_attention : By the kernels; describes the arguments.
-
-    References
-    ----------
-    Huang et al. (2018), equation 3, arXiv:1809.04281.
-
     Examples
     --------
     >>> x = np.eye(2)[None]
@@ -249,8 +210,8 @@ def relative_global_attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
     """
-    q, k, v, e = float64(query, key, value, rel_key)
-    r = relative(q.shape[-2], k.shape[-2], offset_of(query_offset, q, k))
+    _, q, k, v, e = as_float64(query, key, value, rel_key)
+    r = relative(q, k, offset_of(query_offset, q, k))
     see = allowed(r, is_causal)
     first = music_origin(e, is_causal, min_relative_position)
     table_rows(r, e.shape[-2], first, beyond="raise", see=see)
@@ -291,33 +252,24 @@ def transformer_xl_scores(
     pair outside it gets no position term. query_offset: Lk - Lq unless given, the
     queries are the last of the keys. Returns (..., H, Lq, Lk), not masked.
 
-    See Also
-    --------
-    relpos.transformer_xl_scores : By the kernels; describes the arguments.
-    transformer_xl_attention : The attention of these scores.
-
-    References
-    ----------
-    Dai et al. (2019), section 3.3, arXiv:1901.02860.
-
     Examples
     --------
     >>> q = np.zeros((1, 1, 1))
     >>> transformer_xl_scores(q, q[:, [0, 0]], [[2.0], [3.0]], [0.0], [1.0])
     array([[[2., 3.]]])
     """
-    q, k, rel, u, v = float64(query, key, rel_key, pos_bias_u, pos_bias_v)
+    xp, q, k, rel, u, v = as_float64(query, key, rel_key, pos_bias_u, pos_bias_v)
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
-    r = relative(query_length, key_length, offset)
+    r = relative(q, k, offset)
     first = xl_origin(rel, query_length, key_length, min_relative_position)
     rows = table_rows(r, rel.shape[-2], first, beyond="zero")
     rel = gather(rel, *rows)
-    content: Floats = np.einsum("...id,...jd->...ij", q, k)
-    position = np.einsum("...id,...ijd->...ij", q, rel)
-    content_bias = np.einsum("...d,...jd->...j", u, k)[..., None, :]
-    position_bias = np.einsum("...d,...ijd->...ij", v, rel)
-    total: Floats = content + position + content_bias + position_bias
+    content = xp.einsum("...id,...jd->...ij", q, k)
+    position = xp.einsum("...id,...ijd->...ij", q, rel)
+    content_bias = xp.einsum("...d,...jd->...j", u, k)[..., None, :]
+    position_bias = xp.einsum("...d,...ijd->...ij", v, rel)
+    total = content + position + content_bias + position_bias
     return default_scale(scale, q) * total
 
 
@@ -356,14 +308,6 @@ def transformer_xl_attention(
     or any number from min_relative_position on. A visible pair outside the table is an
     IndexError.
 
-    See Also
-    --------
-    relpos.transformer_xl_attention : By the kernels; describes the arguments.
-
-    References
-    ----------
-    Dai et al. (2019), section 3.3, arXiv:1901.02860.
-
     Examples
     --------
     >>> x, zero = np.eye(2)[None], np.zeros(2)
@@ -372,10 +316,11 @@ def transformer_xl_attention(
     array([[[1.  , 0.  ],
             [0.33, 0.67]]])
     """
-    q, k, v, rel = float64(query, key, value, rel_key)
+    given = query, key, value, rel_key, pos_bias_u, pos_bias_v
+    _, q, k, v, rel, pos_bias_u, pos_bias_v = as_float64(*given)
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
-    r = relative(query_length, key_length, offset)
+    r = relative(q, k, offset)
     see = allowed(r, is_causal)
     first = xl_origin(rel, query_length, key_length, min_relative_position)
     table_rows(r, rel.shape[-2], first, beyond="raise", see=see)
@@ -397,3 +342,114 @@ def transformer_xl_attention(
         return_lse=return_lse,
         return_weights=return_weights,
     )
+
+
+def graph_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    indptr: ArrayLike,
+    indices: ArrayLike,
+    labels: ArrayLike | None = None,
+    rel_key: ArrayLike | None = None,
+    rel_value: ArrayLike | None = None,
+    *,
+    position_query: ArrayLike | None = None,
+    softcap: float | None = None,
+    sinks: ArrayLike | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> Result:
+    """Shaw's equations 3 and 4 over the edges (i, j, l) of each query i.
+
+    s_e = scale·q_i·(k_j + a_l), under softcap·tanh(s_e / softcap) if there is one,
+    p = softmax of a query's s_e,
+    out_i = Σ_e p_e·(v_j + w_l); a_l and w_l are rows l of rel_key and rel_value
+    (..., R, D | Dv), zeros where l < 0. With e = position_query (..., H, Lq, Dp),
+    e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
+    indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
+    sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
+
+    Examples
+    --------
+    >>> x = np.zeros((1, 2, 1))
+    >>> v = np.array([[[1.0], [3.0]]])
+    >>> graph_attention(x, x, v, [0, 2, 3], [0, 1, 1], [0, 0, -1], rel_value=[[10.0]])
+    array([[[12.],
+            [ 3.]]])
+    """
+    given = query, key, value, rel_key, rel_value, position_query, sinks
+    xp, q, k, v, a, w, e, sink = as_float64(*given)
+    keys: Any = np.asarray(indices)
+    label = np.full(keys.shape, -1) if labels is None else np.asarray(labels)
+    factor = e_factor = q.shape[-1] ** -0.5 if scale is None else scale
+    if e is None:
+        e = q
+    else:
+        e_factor = 1.0
+    k_e = k[..., keys, :]  # (..., H, edges, D)
+    a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
+    v_e = with_rows(v[..., keys, :], w, label)
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (q, e, k_e, a_e, v_e)))
+    out = [xp.zeros((*batch, 0, v.shape[-1]))]
+    lse = [xp.zeros((*batch, 0))]
+    for i, (first, end) in enumerate(pairwise(np.asarray(indptr))):
+        edges = slice(first, end)
+        s = factor * xp.einsum("...d,...ed->...e", q[..., i, :], k_e[..., edges, :])
+        s = s + e_factor * xp.einsum(
+            "...d,...ed->...e", e[..., i, :], a_e[..., edges, :]
+        )
+        if softcap is not None:
+            s = softcap * xp.tanh(s / softcap)
+        total = reduce(xp.logaddexp, xp.moveaxis(s, -1, 0), -np.inf)
+        total = xp.logaddexp(-np.inf if sink is None else sink, total)
+        lse.append(xp.broadcast_to(total, batch)[..., None])
+        p = xp.exp(s - lse[-1])
+        row = xp.einsum("...e,...ed->...d", p, v_e[..., edges, :])
+        out.append(xp.broadcast_to(row, (*batch, row.shape[-1]))[..., None, :])
+    joined = xp.concatenate(out, axis=-2)
+    if not return_lse:
+        return joined
+    return AttentionOutput(joined, xp.concatenate(lse, axis=-1))
+
+
+def with_rows(x: Floats, table: Floats | None, label: Ints) -> Floats:
+    """Add row label[e] of the table to x[..., e, :], nothing where it is negative."""
+    if table is None or not label.size:
+        return x
+    rows = table[..., np.maximum(label, 0), :]
+    return x + namespace(x).where(label[:, None] >= 0, rows, 0.0)
+
+
+def brute_force_attention(
+    x: ArrayLike,
+    encodings: ArrayLike,
+    w_query: ArrayLike | None = None,
+    w_key: ArrayLike | None = None,
+    w_value: ArrayLike | None = None,
+) -> Floats:
+    """Pass i adds the encodings relative to i to all words and keeps output i.
+
+    X⁽ⁱ⁾_j = x_j + P_(j-i);  out_i = row i of softmax(Q·Kᵀ/√D)·V with Q, K, V = X⁽ⁱ⁾
+    times w_query, w_key, w_value (E, D; None: the identity). x (N, E); encodings
+    (2N - 1, E), row t for relative position t - (N - 1). Returns (N, D).
+
+    Here the position enters queries and values as well: Transformer-XL's attention
+    replaces this by something N times cheaper, it does not compute the same numbers.
+
+    Examples
+    --------
+    >>> brute_force_attention(np.zeros((2, 1)), [[-1.0], [0.0], [1.0]])
+    array([[ 0.5],
+           [-0.5]])
+    """
+    embed = np.shape(x)[-1]
+    weights = [np.eye(embed) if w is None else w for w in (w_query, w_key, w_value)]
+    xp, x, encodings, *weights = as_float64(x, encodings, *weights)
+    n, outputs = len(x), []
+    for i in range(n):
+        from_i = encodings[n - 1 - i : 2 * n - 1 - i]
+        q, k, v = ((x + from_i) @ w for w in weights)
+        p, _ = softmax(q @ k.T / float(np.sqrt(q.shape[-1])))
+        outputs.append((p @ v)[i])
+    return xp.stack(outputs)

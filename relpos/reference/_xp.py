@@ -1,0 +1,116 @@
+"""The functions of NumPy that definitions use, for arrays and for tensors of torch.
+
+A definition takes its arguments by `as_float64` and calls functions as ``xp.exp``. If
+no argument is a tensor, `xp` is NumPy itself. Else it is `Torch`, whose functions have
+the names and arguments of NumPy's, so that autograd differentiates the definition, also
+more than once. torch is not imported here: the caller of a tensor has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from relpos.reference._typing import Floats
+
+__all__ = ["as_float64", "constant", "expm_times", "namespace"]
+
+
+def namespace(*arrays: Any) -> Any:
+    """Return NumPy, or its functions on tensors if one of the arguments is a tensor."""
+    kind = getattr(sys.modules.get("torch"), "Tensor", ())
+    devices = [x.device for x in arrays if isinstance(x, kind)]
+    return Torch(devices[0]) if devices else np
+
+
+def as_float64(*arrays: Any) -> list[Any]:
+    """Return the namespace of the arguments and each of them in float64, None as None.
+
+    A float64 tensor stays the tensor that it is, so that its gradient is found.
+    """
+    xp = namespace(*arrays)
+    return [xp, *(x if x is None else xp.asarray(x, dtype=xp.float64) for x in arrays)]
+
+
+def constant(x: Floats) -> Floats:
+    """Return x as a number that has no gradient."""
+    return x if isinstance(x, np.ndarray | np.generic) else x.detach()
+
+
+def expm_times(skew: Floats, x: Floats) -> Floats:
+    """Return exp(S)·x for skew matrices S (..., D, D) and vectors x (..., D).
+
+    exp(S) is V·exp(-iλ)·V* with V, λ of the Hermitian iS. The gradient of V is not
+    finite where two λ are equal, so that tensors take torch's matrix exponential.
+    """
+    if not isinstance(skew, np.ndarray):
+        torch = sys.modules["torch"]
+        found: Floats = torch.einsum("...de,...e->...d", torch.matrix_exp(skew), x)
+        return found
+    values, vectors = np.linalg.eigh(1j * skew)
+    along = np.einsum("...de,...d->...e", vectors.conj(), x)
+    rotated = np.einsum("...de,...e->...d", vectors, np.exp(-1j * values) * along)
+    return rotated.real
+
+
+class Torch:
+    """Functions of torch by the names and arguments that they have in NumPy.
+
+    Those that agree are torch's own: exp, einsum, sum, cumsum, stack and others.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.torch = sys.modules["torch"]
+        self.device = device
+        self.bool_ = self.torch.bool
+        self.broadcast_arrays = self.torch.broadcast_tensors
+        self.take_along_axis = self.torch.take_along_dim
+        self.repeat = self.torch.repeat_interleave
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.torch, name)
+
+    def asarray(self, x: Any, dtype: Any = None) -> Any:
+        if not isinstance(x, self.torch.Tensor):
+            # a copy: torch warns of arrays that are not writable
+            x = self.torch.as_tensor(np.array(x), device=self.device)
+        return x.to(dtype or x.dtype)
+
+    def arange(self, *limits: int) -> Any:
+        return self.torch.arange(*limits, device=self.device)
+
+    def zeros(self, shape: tuple[int, ...]) -> Any:
+        return self.torch.zeros(shape, dtype=self.float64, device=self.device)
+
+    def ones(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        kind = dtype or self.float64
+        return self.torch.ones(shape, dtype=kind, device=self.device)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return self.torch.where(*map(self.asarray, (condition, x, y)))
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return self.torch.maximum(self.asarray(x), self.asarray(y))
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        return self.torch.minimum(self.asarray(x), self.asarray(y))
+
+    def max(self, x: Any, axis: int, keepdims: bool, initial: float) -> Any:
+        shape = list(x.shape)
+        shape[axis] = 1  # beside x, since an axis may be empty
+        whole = self.torch.cat([x, x.new_full(shape, initial)], axis)
+        return whole.amax(axis, keepdims)
+
+    def take(self, x: Any, index: Any, axis: int) -> Any:
+        return x.index_select(axis, self.asarray(index))
+
+    def logaddexp(self, x: Any, y: Any) -> Any:
+        """log(e^x + e^y), whose derivatives are finite where x, y or both are -inf."""
+        x, y = self.asarray(x), self.asarray(y)
+        top = self.torch.maximum(x, y).detach()
+        top = self.where(top == -np.inf, 0.0, top)
+        total = (x - top).exp() + (y - top).exp()
+        nothing = total == 0
+        return self.where(nothing, -np.inf, top + self.where(nothing, 1.0, total).log())
