@@ -11,6 +11,11 @@ MOVED = {
     "relpos._compare.compare": "relpos._opinion.compare",
     "relpos._diagnose": "relpos._opinion",
     "relpos._diagnose.diagnose": "relpos._opinion.diagnose",
+    "relpos.nn._projection": "relpos.nn.multihead",
+    "relpos.nn.conv": "relpos.nn.absolute",
+    "relpos.nn.shaw": "relpos.nn.attention",
+    "relpos.torch.nn._conv": "relpos.torch.nn._absolute",
+    "relpos.torch.nn._heads": "relpos.torch.nn._attention",
     **{
         f"relpos.torch._transformers.{family}": "relpos.torch._transformers.adapters"
         for family in (

@@ -50,8 +50,14 @@ b'the cat sat on'
 
 from relpos._names import publish as _publish
 from relpos.nn.absolute import (
+    ConvPositionEmbedding as ConvPositionEmbedding,
     LearnedAPE as LearnedAPE,
     SinusoidalEncoding as SinusoidalEncoding,
+)
+from relpos.nn.attention import (
+    RelativeGlobalAttention as RelativeGlobalAttention,
+    ShawAttention as ShawAttention,
+    ShawGradients as ShawGradients,
 )
 from relpos.nn.basic import (
     GELU as GELU,
@@ -63,9 +69,6 @@ from relpos.nn.basic import (
     ReLU as ReLU,
     Residual as Residual,
     Sequential as Sequential,
-)
-from relpos.nn.conv import (
-    ConvPositionEmbedding as ConvPositionEmbedding,
 )
 from relpos.nn.decoding import (
     KVCaches as KVCaches,
@@ -100,11 +103,6 @@ from relpos.nn.position import (
     Position as Position,
     Rotary as Rotary,
     T5Bias as T5Bias,
-)
-from relpos.nn.shaw import (
-    RelativeGlobalAttention as RelativeGlobalAttention,
-    ShawAttention as ShawAttention,
-    ShawGradients as ShawGradients,
 )
 from relpos.nn.transformer_xl import (
     ConformerGradients as ConformerGradients,

@@ -1,17 +1,37 @@
-"""Encodings of absolute positions, as layers."""
+"""Encodings of absolute positions, as layers: added vectors, and a convolution."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from relpos._checks import Array, as_array, as_choice, as_int, kind_of, quiet
+from relpos._checks import (
+    Array,
+    as_array,
+    as_choice,
+    as_int,
+    check_bytes,
+    kind_of,
+    quiet,
+)
 from relpos._encodings.absolute import MAX_DIM, sinusoidal
-from relpos.nn._inputs import as_input, as_size
-from relpos.nn.basic import Embedding
+from relpos._settings import kernels
+from relpos.nn._inputs import (
+    RANDOM,
+    as_input,
+    as_mask,
+    as_size,
+    as_zero_one,
+    check_shape,
+    product,
+)
+from relpos.nn.basic import Embedding, sum_rows
 from relpos.nn.decoding import KVCaches
-from relpos.nn.module import Module
+from relpos.nn.module import LoadResult, Module, Parameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -211,3 +231,246 @@ class SinusoidalEncoding(Module):
 
     def _backward(self, grad: Array) -> Array:
         return grad
+
+
+# ---- a convolution of the tokens ----------------------------------------------------
+
+#: Taps in one product. The windows of the taps are copied, because a BLAS reads no rows
+#: that overlap; with this many taps the copy stays small.
+_BLOCK = 8
+
+#: Names of the same parameters in fairseq's sequence of modules, and those that
+#: PyTorch's newer weight normalisation gives.
+OTHER_NAMES = {
+    "0.weight_g": "conv.weight_g",
+    "0.weight_v": "conv.weight_v",
+    "0.bias": "conv.bias",
+    "0.parametrizations.weight.original0": "conv.weight_g",
+    "0.parametrizations.weight.original1": "conv.weight_v",
+    "conv.parametrizations.weight.original0": "conv.weight_g",
+    "conv.parametrizations.weight.original1": "conv.weight_v",
+}
+
+
+class _Convolution(Module):
+    """Parameters of the convolution, in PyTorch's order."""
+
+    def __init__(self, start: Array, dtype: np.dtype[Any]) -> None:
+        self.bias = Parameter(np.zeros(len(start), dtype))
+        self.weight_g = Parameter(_lengths(start).astype(dtype))
+        self.weight_v = Parameter(start.astype(dtype))
+
+
+class ConvPositionEmbedding(Module):
+    r"""Embedding of positions by a grouped convolution, as in wav2vec 2.0.
+
+    .. math::
+
+        e_n = GELU\left(b + \sum_{t=0}^{k-1} W_t \,
+              x_{n + t - \lfloor k/2 \rfloor}\right), \quad
+        W_t = g_t \, V_t / \lVert V_t \rVert
+
+    with zeros around the sequence. The channels fall into `groups` that do not see each
+    other, and each tap has a length g_t of its own. The result is to be added to x.
+
+    Parameters
+    ----------
+    embed_dim : int
+        Channels.
+    kernel_size : int, default 128
+        Taps k. Where it is even, a token sees one more before it than behind it.
+    groups : int, default 16
+        Divides embed_dim.
+    rng : int, numpy.random.Generator or None, optional
+        Source of the initial values, normal of variance 4 / (k embed_dim).
+    dtype : {float32, float64}
+
+    Attributes
+    ----------
+    conv : Module
+        In `state_dict`: ``conv.bias`` (embed_dim,), ``conv.weight_g`` (1, 1, k) and
+        ``conv.weight_v`` (embed_dim, embed_dim / groups, k), as in published weights.
+        `load_state_dict` takes fairseq's names (``0.weight_g``) and those of PyTorch's
+        parametrizations (``conv.parametrizations.weight.original0``) as well.
+
+    Raises
+    ------
+    ValueError
+        `groups` does not divide `embed_dim`.
+
+    References
+    ----------
+    .. [1] Baevski, Zhou, Mohamed, Auli, "wav2vec 2.0: A Framework for Self-Supervised
+       Learning of Speech Representations", 2020, arXiv:2006.11477.
+    .. [2] Salimans, Kingma, "Weight Normalization: A Simple Reparameterization to
+       Accelerate Training of Deep Neural Networks", 2016, arXiv:1602.07868.
+    .. [3] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016,
+       arXiv:1606.08415.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer = nn.ConvPositionEmbedding(8, kernel_size=4, groups=2, rng=0)
+    >>> x = np.ones((1, 6, 8), np.float32)
+    >>> layer(x).shape
+    (1, 6, 8)
+    >>> [name for name, _ in layer.named_parameters()]
+    ['conv.bias', 'conv.weight_g', 'conv.weight_v']
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        kernel_size: int = 128,
+        groups: int = 16,
+        *,
+        rng: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        width = as_size("embed_dim", embed_dim)
+        taps = as_size("kernel_size", kernel_size)
+        self.groups = as_size("groups", groups)
+        if width % self.groups:
+            raise ValueError(
+                f"groups: got {self.groups}, which does not divide embed_dim = {width}"
+            )
+        shape = (width, width // self.groups, taps)
+        check_bytes("kernel_size", shape, RANDOM)
+        sizes = {"embed_dim": width, "kernel_size": taps, "groups": self.groups}
+        self._set_up(rng, dtype, **sizes)
+        start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
+        self.conv = _Convolution(start, self.dtype)
+
+    @quiet
+    def __call__(self, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
+        """Compute the embedding, to be added to x.
+
+        Parameters
+        ----------
+        x : array_like, (batch, seq, embed_dim)
+            The tokens.
+        mask : array_like of bool, or 0 and 1, (batch, seq), optional
+            True = a token, False = padding, which the convolution does not see.
+
+        Returns
+        -------
+        ndarray, shape of `x`
+            The embedding, to be added to x.
+
+        Raises
+        ------
+        ValueError
+            `mask` holds something else than 0 and 1.
+        """
+        bias, weight = self.conv.bias.data, self._weight()
+        array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
+        tokens = None
+        if mask is not None:
+            given = as_mask("mask", mask)
+            check_shape("mask", given, array.shape[:2])
+            tokens = as_zero_one("mask", given)
+            array = np.where(tokens[..., None], array, self.dtype.type(0))
+        padded = _padded(array, self.groups, weight.shape[-1], weight.shape[-1] // 2)
+        taps = self._grouped(weight).transpose(0, 3, 2, 1)
+        y, slope = kernels().gelu(_correlate(padded, taps, array.shape[1]) + bias)
+        return self._remember(y, padded, slope, tokens)
+
+    def _backward(self, grad: Array, padded: Any, slope: Any, tokens: Any) -> Array:
+        weight = self._weight()
+        size = weight.shape[-1]
+        grad = grad * slope
+        self.conv.bias.add_grad(sum_rows(grad))
+        self._add_weight_grads(_tap_gradients(padded, grad, size))
+        # the gradient is a convolution with reversed taps and exchanged channels
+        taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
+        around = _padded(grad, self.groups, size, size - 1 - size // 2)
+        dx = _correlate(around, taps, grad.shape[1])
+        return dx if tokens is None else np.where(tokens[..., None], dx, 0)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> LoadResult:
+        if isinstance(state_dict, Mapping):
+            named = {OTHER_NAMES.get(key, key): x for key, x in state_dict.items()}
+            if len(named) == len(state_dict):  # else the base says what is left over
+                state_dict = named
+        return super().load_state_dict(state_dict, strict)
+
+    def _weight(self) -> Array:
+        """W (embed_dim, embed_dim / groups, k)."""
+        v = self.conv.weight_v.data
+        weight: Array = v * (self.conv.weight_g.data / _lengths(v).astype(v.dtype))
+        return weight
+
+    def _grouped(self, weight: Array) -> Array:
+        """View W as (groups, outputs, inputs, taps)."""
+        return weight.reshape(self.groups, -1, *weight.shape[1:])
+
+    def _add_weight_grads(self, grad: Array) -> None:
+        """Add the gradients of g and V, given that of W; the length of V has none."""
+        v, g = self.conv.weight_v.data, self.conv.weight_g.data
+        length = _lengths(v)
+        grad = grad.transpose(0, 3, 2, 1).reshape(v.shape).astype(np.float64)
+        along = (grad * v).sum((0, 1), keepdims=True) / length
+        self.conv.weight_g.add_grad(along.astype(v.dtype))
+        across = (grad - along * v / length) * (g / length)
+        self.conv.weight_v.add_grad(across.astype(v.dtype))
+
+
+def _lengths(v: Array) -> Array:
+    """Norm of each tap, (1, 1, k), in float64."""
+    total: Array = np.square(v, dtype=np.float64).sum((0, 1), keepdims=True)
+    return np.sqrt(total)
+
+
+def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
+    """(B, L, E) -> (B, groups, L + taps - 1 and more, E / groups), zeros around."""
+    batch, length, width = x.shape
+    shape = (batch, groups, length + taps + _BLOCK - 2, width // groups)
+    padded = np.zeros(shape, x.dtype)
+    parts = x.reshape(batch, length, groups, width // groups).swapaxes(1, 2)
+    padded[:, :, before : before + length] = parts
+    return padded
+
+
+def _windows(rows: Array) -> Array:
+    """Copy contiguous (n, c) to (n - _BLOCK + 1, _BLOCK * c), the taps' windows."""
+    count, width = rows.shape
+    shape = (count - _BLOCK + 1, _BLOCK * width)
+    return np.ascontiguousarray(as_strided(rows, shape, rows.strides, writeable=False))
+
+
+def _blocks(
+    padded: Array, taps: int, length: int
+) -> Iterator[tuple[int, int, slice, Array]]:
+    """Yield (b, g, columns, windows of these taps), with (t, in) flattened."""
+    inputs = padded.shape[-1]
+    for b, g in np.ndindex(padded.shape[:2]):
+        windows = _windows(padded[b, g])
+        for first in range(0, taps, _BLOCK):
+            end = min(first + _BLOCK, taps)
+            seen = windows[first : first + length, : (end - first) * inputs]
+            yield b, g, slice(first * inputs, end * inputs), seen
+
+
+def _correlate(padded: Array, taps: Array, length: int) -> Array:
+    """y[b, n] = sum_t padded[b, :, n + t] taps[:, t]; taps (groups, t, in, out)."""
+    groups, size, inputs, outputs = taps.shape
+    matrices = np.ascontiguousarray(taps).reshape(groups, size * inputs, outputs)
+    y = np.zeros((len(padded), groups, length, outputs), padded.dtype)
+    for b, g, columns, seen in _blocks(padded, size, length):
+        y[b, g] += product(seen, matrices[g, columns])
+    return y.swapaxes(1, 2).reshape(len(padded), length, groups * outputs)
+
+
+def _tap_gradients(padded: Array, grad: Array, size: int) -> Array:
+    """Adjoint of `_correlate` for the taps: (groups, t, in, out)."""
+    batch, groups, _, inputs = padded.shape
+    length, outputs = grad.shape[1], grad.shape[-1] // groups
+    parts = grad.reshape(batch, length, groups, outputs).swapaxes(1, 2)
+    parts = np.ascontiguousarray(parts)
+    total = np.zeros((groups, size * inputs, outputs))
+    for b, g, columns, seen in _blocks(padded, size, length):
+        total[g, columns] += product(seen.T, parts[b, g])
+    return total.reshape(groups, size, inputs, outputs)

@@ -11,8 +11,8 @@ from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos._undo import put
 from relpos.nn._inputs import as_heads, as_probability, xavier_uniform
-from relpos.nn._projection import AttentionLayer, Part
 from relpos.nn._schemes import Music, as_causal, as_position
+from relpos.nn.attention import AttentionLayer
 from relpos.nn.basic import (
     FeedForward,
     LayerNorm,
@@ -55,6 +55,17 @@ class MultiheadGradients(NamedTuple):
     query: Array
     key: Array
     value: Array | None
+
+
+class Part(NamedTuple):
+    """Input, and its use: it becomes query, key or value number `first` to `last` - 1.
+
+    The fewer parts, the larger the products.
+    """
+
+    x: Array
+    first: int
+    last: int
 
 
 class MultiheadAttention(AttentionLayer):

@@ -23,7 +23,7 @@ from relpos.nn._inputs import (
     split_heads,
     xavier_uniform,
 )
-from relpos.nn._projection import AttentionLayer
+from relpos.nn.attention import AttentionLayer
 from relpos.nn.basic import Dropout, LayerNorm, Linear
 from relpos.nn.module import Parameter
 

@@ -131,10 +131,11 @@ def test_a_state_file_of_tensors(name, tensor_cases):
 def test_a_pickle_of_a_moved_class_is_the_first_to_import_relpos(child):
     """One pickle for each former module, in a process that has not loaded relpos.
 
-    tests/tensors/test_torch_transformers.py has those of models of transformers.
+    Those of relpos.torch are in test_a_pickle_of_tensors, and those of models of
+    transformers in tests/tensors/test_torch_transformers.py.
     """
     pickles = [x for name, x in ARRAYS.items() if name.endswith("/pickle")]
-    for old in (name for name in MOVED if "._transformers." not in name):
+    for old in (name for name in MOVED if ".torch." not in name):
         said = [x for x in pickles if old.encode() + b"\x94" in x]
         for content in said[:1]:
             child(f"import pickle; pickle.loads({content!r})")

@@ -26,24 +26,20 @@ TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of
 
 from relpos._names import publish as _publish
 from relpos.torch.nn._absolute import (
+    ConvPositionEmbedding as ConvPositionEmbedding,
     DynamicPositionBias as DynamicPositionBias,
     LearnedAPE as LearnedAPE,
     SinusoidalEncoding as SinusoidalEncoding,
 )
-from relpos.torch.nn._conv import (
-    ConvPositionEmbedding as ConvPositionEmbedding,
-)
-from relpos.torch.nn._heads import (
+from relpos.torch.nn._attention import (
+    ConformerRelPositionAttention as ConformerRelPositionAttention,
     RelativeGlobalAttention as RelativeGlobalAttention,
+    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
     ShawAttention as ShawAttention,
+    update_memory as update_memory,
 )
 from relpos.torch.nn._multihead import (
     RelativeMultiheadAttention as RelativeMultiheadAttention,
-)
-from relpos.torch.nn._transformer_xl import (
-    ConformerRelPositionAttention as ConformerRelPositionAttention,
-    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
-    update_memory as update_memory,
 )
 
 __all__ = _publish(globals())

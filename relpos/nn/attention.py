@@ -1,8 +1,9 @@
-"""Attention of Shaw et al. and of the Music Transformer, as layers."""
+"""Base of the layers that attend, and those of Shaw and the Music Transformer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from relpos.nn._inputs import (
     as_input,
     as_probability,
     as_size,
+    join_heads,
+    split_heads,
     xavier_uniform,
 )
-from relpos.nn._projection import AttentionLayer
 from relpos.nn.basic import Dropout, Linear
 from relpos.nn.module import Module, Parameter
 
@@ -24,6 +26,72 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
+
+
+class AttentionLayer(Module):
+    """Base of the layers that attend.
+
+    A layer reads its inputs, projects them to heads, calls a function of relpos with
+    these and the tables of its scheme, and joins the heads.
+    """
+
+    num_heads: int
+    #: Layers that project query, key and value, and the one after the heads are joined.
+    _names: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj", "out_proj")
+
+    def _read(
+        self, query: Any, key: Any, value: Any, width: int
+    ) -> tuple[Array, Array, Array]:
+        """Check the inputs: without `value` the key is it, without `key` the query."""
+        if key is None and value is not None:
+            raise ValueError("key: got None with a value; expected both, or neither")
+        shape: tuple[int | str, ...] = ("batch", "Lq", width)
+        queries = keys = as_input("query", query, self.dtype, shape)
+        if key is not None:
+            shape = (len(queries), "Lk", width)
+            keys = as_input("key", key, self.dtype, shape)
+        if value is None:
+            return queries, keys, keys
+        return queries, keys, as_input("value", value, self.dtype, keys.shape)
+
+    def _project(self, inputs: Any) -> list[Array]:
+        """Return query, key and value in heads."""
+        layers = [getattr(self, name) for name in self._names[:3]]
+        return [self._split(f(x)) for f, x in zip(layers, inputs, strict=True)]
+
+    def _project_back(self, found: Any) -> list[Array]:
+        """Return the gradients of the inputs, given those of attention."""
+        layers = [getattr(self, name) for name in self._names[:3]]
+        grads = found.query, found.key, found.value
+        return [f.backward(self._join(x)) for f, x in zip(layers, grads, strict=True)]
+
+    def _attend(
+        self,
+        function: Callable[..., Any],
+        heads: Sequence[Array],
+        dropout: float = 0.0,
+        **keywords: Any,
+    ) -> tuple[Array, Any]:
+        """Return the output for query, key and value in heads, and the context."""
+        keywords = {
+            "dropout_p": dropout if self.training else 0.0,
+            "rng": self._rng,
+            **keywords,
+        }
+        result = function(*heads, **keywords, return_context=True)
+        last = getattr(self, self._names[3])
+        return last(self._join(result.out)), result.context
+
+    def _attend_back(self, grad: Array, context: Any) -> Any:
+        """Return the gradients of attention, given that of the output."""
+        last = getattr(self, self._names[3])
+        return context.backward(self._split(last.backward(grad)))
+
+    def _split(self, x: Array) -> Array:
+        return split_heads(x, self.num_heads)
+
+    def _join(self, x: Array) -> Array:
+        return join_heads(x)
 
 
 @in_short
