@@ -258,7 +258,9 @@ DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
 
 def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> Any:
     """Attend with both terms of disentangled attention."""
-    return module.attention(**tokens, **recipes.deberta(pos_key, pos_query))
+    tables = {"rel_key": pos_key, "rel_query": pos_query}  # arrays, or tensors of torch
+    placing = recipes.deberta(*(np.zeros(table.shape) for table in tables.values()))
+    return module.attention(**tokens, **{**placing, **tables})
 
 
 def deberta_backward(

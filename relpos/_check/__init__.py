@@ -1,5 +1,5 @@
-"""``python -m relpos check``: this relpos against this machine's PyTorch.
+"""``python -m relpos check``: relpos compared with its definitions under autograd.
 
-`eager.py` has the formula in expressions of torch, `forms.py` what each row of the
-catalogue is in it, `check.py` the command.
+`eager.py` has the formula in expressions of torch as models write it, `forms.py` the
+rows of the catalogue that are compared with it as well, `check.py` the command.
 """

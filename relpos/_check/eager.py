@@ -1,7 +1,7 @@
 """The formula of `attention` in eager expressions of torch, with autograd.
 
-Written with methods of tensors, so that this file can be read where there is no torch.
-What is integer is NumPy's.
+It uses methods of tensors, so that this file can be imported without torch. Integers
+are NumPy's.
 """
 
 from __future__ import annotations
@@ -12,30 +12,25 @@ import numpy as np
 
 from relpos._checks import Array
 
-__all__ = ["attention", "constant", "indices"]
+__all__ = ["attention"]
 
 Tensor = Any
 
 
-def constant(like: Tensor, array: Any) -> Tensor:
-    """Numbers of NumPy as a tensor of the dtype of another."""
-    return like.new_tensor(np.asarray(array, np.float64))
-
-
 def indices(like: Tensor, array: Any) -> Tensor:
-    """Integers of NumPy as a tensor that can be an index."""
+    """NumPy integers as a tensor for indexing."""
     return like.new_tensor(np.asarray(array)).long()
 
 
 def relative(query: Tensor, key: Tensor) -> Array:
-    """Key minus query, of lengths that are the same."""
+    """Key minus query; both start at position 0."""
     return np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None]
 
 
 def rows_of(
     r: Array, count: int, first: int | None, buckets: Array | None, labels: Any
 ) -> list[Array]:
-    """The rows that each pair has of a table."""
+    """The row of a table for each pair, once for each array of labels."""
     if labels is not None:
         several = labels if isinstance(labels, tuple) else (labels,)
         return [np.maximum(label, 0) for label in several]
@@ -46,15 +41,13 @@ def rows_of(
 
 
 def looked_up(by_row: Tensor, rows: list[Array]) -> Tensor:
-    """Of a number for each query and row (..., H, Lq, R), that of each pair."""
-    batch = by_row.shape[:-2]
-    found = (by_row.gather(-1, _wide(by_row, row, batch)) for row in rows)
-    return sum(found)
+    """Gather scores of rows (..., H, Lq, R) for each pair (..., H, Lq, Lk)."""
+    return sum(by_row.gather(-1, expanded(by_row, row)) for row in rows)
 
 
-def _wide(like: Tensor, row: Array, batch: Any) -> Tensor:
+def expanded(like: Tensor, row: Array) -> Tensor:
     """An index of pairs for all heads."""
-    return indices(like, row).expand(*batch, *row.shape)
+    return indices(like, row).expand(*like.shape[:-2], *row.shape)
 
 
 def products(
@@ -69,7 +62,7 @@ def products(
     pos_bias_v: Tensor = 0.0,
     position_query: Tensor = None,
 ) -> Tensor:
-    """scale . [(q + u) k + (q + v) A + k C], or the position query's (e + v) A."""
+    """scale . [(q + u) k + (q + v) A + k C], or (e + v) A for a position query e."""
     scores = (query + pos_bias_u) @ key.mT
     own = 0.0
     if rel_key is not None:
@@ -93,7 +86,7 @@ def attention(
     *,
     scale: float | None = None,
     is_causal: bool = False,
-    seen: Array | None = None,
+    visible: Array | None = None,
     bias: Tensor = None,
     rel_bias: Tensor = None,
     rel_value: Tensor = None,
@@ -105,7 +98,7 @@ def attention(
     labels: Any = None,
     **tables: Tensor,
 ) -> Tensor:
-    """Outputs (..., H, L, D) of one length; `bias` is of pairs, and `seen` of them."""
+    """Attention of one length, (..., H, L, D); `bias` and `visible` are of pairs."""
     r = relative(query, key)
     placing = (min_relative_position, buckets, labels)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -122,20 +115,20 @@ def attention(
         total = log_decay.cumsum(-1)
         scores = scores + total[..., :, None] - total[..., None, :]
     hidden = (r > 0) if is_causal else np.zeros(r.shape, bool)
-    hidden = hidden if seen is None else hidden | ~seen
+    hidden = hidden if visible is None else hidden | ~visible
     scores = scores.masked_fill(indices(scores, hidden).bool(), -float("inf"))
     weights = softmax(scores, sinks)
     out = weights @ value
     if rel_value is not None:
         for row in rows_of(r, rel_value.shape[-2], *placing):
             sums = weights.new_zeros(*weights.shape[:-1], rel_value.shape[-2])
-            index = _wide(weights, row, weights.shape[:-2])
+            index = expanded(weights, row)
             out = out + sums.scatter_add(-1, index, weights) @ rel_value
     return out
 
 
 def softmax(scores: Tensor, sinks: Tensor) -> Tensor:
-    """Weights of the keys; sinks (H,) take part in the sum."""
+    """Weights of the keys; the sum includes the sinks (H,)."""
     if sinks is None:
         return scores.softmax(-1)
     top = scores.detach().amax(-1, keepdim=True)

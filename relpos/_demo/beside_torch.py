@@ -13,7 +13,7 @@ __all__ = ["beside_torch"]
 
 
 def beside_torch(report: Report) -> None:
-    """What ``python -m relpos check`` finds, in a line."""
+    """Report the largest error of ``python -m relpos check`` in a line."""
     report.begin("Where PyTorch stands")
     if find_spec("torch") is None:
         report.say("PyTorch is not installed (pip install torch): nothing beside it.")
