@@ -36,7 +36,7 @@ def as_float64(*arrays: Any) -> list[Any]:
 
 def constant(x: Floats) -> Floats:
     """Return x as a number that has no gradient."""
-    return x if isinstance(x, np.ndarray | np.generic) else x.detach()
+    return x.detach() if hasattr(x, "detach") else x
 
 
 def expm_times(skew: Floats, x: Floats) -> Floats:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import inspect
 from functools import reduce
 from operator import add
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +43,7 @@ from relpos.reference.pairs import (
     relative,
     stay_finite,
     table_rows,
+    visible,
 )
 
 __all__ = ["attention", "merge_attention", "scores"]
@@ -145,9 +145,9 @@ def scores(
             [-0.5,  1. ]]])
     """
     own = {name: x for name, x in keywords.items() if name not in OTHERS}
-    x = terms(query, key, key, attn_mask, is_causal=is_causal, **own)
-    s, see = masked(logits(x), x.see, attn_mask)
-    return namespace(s).where(see, s, -np.inf)
+    x = terms(query, key, key, attn_mask=attn_mask, is_causal=is_causal, **own)
+    s = masked(logits(x), attn_mask)
+    return namespace(s).where(x.see, s, -np.inf)
 
 
 class Terms(NamedTuple):
@@ -175,68 +175,85 @@ class Terms(NamedTuple):
     softcap: float | None
 
     def of_pairs(self, name: str) -> Floats:
-        """T[l(i, j)], (..., H or 1, Lq, Lk, E)."""
+        """T[l(i, j)] of visible pairs, (..., H or 1, Lq, Lk, E)."""
         parts = (gather(self.tables[name], *rows) for rows in self.rows[name])
-        return reduce(add, parts)
+        return namespace(self.q).where(self.see[..., None], reduce(add, parts), 0.0)
 
 
-#: Operands that are taken to float64.
+#: The arguments of attention with their defaults, and those taken to float64.
+DEFAULTS = {n: p.default for n, p in inspect.signature(attention).parameters.items()}
 FLOATING = (
     *("query", "key", "value", "rel_key", "rel_query", "rel_value", "rel_bias"),
     *("pos_bias_u", "pos_bias_v", "position_query", "log_decay"),
 )
 
 
-def terms(*operands: Any, **keywords: Any) -> Terms:
+def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -> Terms:
     """Return the arguments of `attention` as the terms of its formula."""
-    call = inspect.signature(attention).bind(*operands, **keywords)
-    call.apply_defaults()
-    xp, given = namespace(*call.arguments.values()), SimpleNamespace(**call.arguments)
-    for name in FLOATING:
-        if getattr(given, name) is not None:
-            setattr(given, name, xp.asarray(getattr(given, name), dtype=xp.float64))
-    q, k, v, g = given.query, given.key, given.value, given.log_decay
-    tables = {n: getattr(given, n) for n in ("rel_key", "rel_query", "rel_value")}
-    tables = {name: table for name, table in tables.items() if table is not None}
-    first = dict.fromkeys(tables, given.min_relative_position)
-    if given.rel_bias is not None:
-        b = given.rel_bias[..., None]
-        centred = any(table.shape[-2] != b.shape[-2] for table in tables.values())
-        first["rel_bias"] = None if centred else given.min_relative_position
-        tables["rel_bias"] = b
-    if given.enable_gqa:
+    for name in keywords.keys() - DEFAULTS.keys():
+        raise TypeError(f"terms() got an unexpected keyword argument {name!r}")
+    x = {**DEFAULTS, **keywords, "query": query, "key": key, "value": value}
+    xp = namespace(*x.values())
+    floats = (n for n in FLOATING if x[n] is not None)
+    x |= {name: xp.asarray(x[name], dtype=xp.float64) for name in floats}
+    q, k, v, g, o = x["query"], x["key"], x["value"], x["log_decay"], x["query_offset"]
+    tables = {
+        n: x[n] for n in ("rel_key", "rel_query", "rel_value") if x[n] is not None
+    }
+    if x["rel_bias"] is not None:
+        tables["rel_bias"] = x["rel_bias"][..., None]
+    if x["enable_gqa"]:
         group = q.shape[-3] // k.shape[-3]
         k, v = xp.repeat(k, group, -3), xp.repeat(v, group, -3)
-    o = given.query_offset
-    placed = (given.labels is None and tables) or g is not None
-    if placed or given.is_causal or given.window is not None:
+    placed = (x["labels"] is None and tables) or g is not None
+    if placed or x["is_causal"] or x["window"] is not None:
         o = offset_of(o, q, k)
     r = relative(q, k, 0 if o is None else o)
-    hiding = given.is_causal, given.window, given.key_ranges, given.key_lengths
-    see = allowed(r, *hiding)
+    see = allowed(r, x["is_causal"], x["window"], x["key_ranges"], x["key_lengths"])
     if g is not None and xp.any(see & (r > 0)):
         raise ValueError("log_decay: a later key is visible; there is no sum for it")
-    rows = {}
-    for name, table in tables.items():
-        if given.labels is None:
-            of_table = table.shape[-2], first[name], given.buckets, given.beyond, see
-            rows[name] = [table_rows(r, *of_table)]
-        else:
-            one = not isinstance(given.labels, tuple)
-            several = (given.labels,) if one else given.labels
-            each = [xp.asarray(x, dtype=xp.int64)[..., None, :, :] for x in several]
-            rows[name] = [(label, label >= 0) for label in each]
+    placing = x["min_relative_position"], x["buckets"], x["beyond"], see
+    rows = rows_of(tables, x["labels"], r, *placing)
     for row in rows.get("rel_bias", ()):
-        see = see & (gather(b, *row)[..., 0] != -np.inf)
-    scale = default_scale(given.scale, q)
-    e, e_scale = given.position_query, 1.0
-    if e is None:
-        e, e_scale = q, scale
-    vectors = given.pos_bias_u, given.pos_bias_v
+        see = see & (gather(tables["rel_bias"], *row)[..., 0] != -np.inf)
+    see = visible(see, x["attn_mask"])
+    q, k = visible_rows(q, see, -1), visible_rows(k, see, -2)
+    scale = default_scale(x["scale"], q)
+    e, e_scale = q, scale
+    if x["position_query"] is not None:
+        e, e_scale = visible_rows(x["position_query"], see, -1), 1.0
+    vectors = x["pos_bias_u"], x["pos_bias_v"]
     u, w = (0.0 if vector is None else vector[..., None, :] for vector in vectors)
-    return Terms(
-        *(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, given.softcap)
-    )
+    cap = x["softcap"]
+    return Terms(q, k, v, e, u, w, tables, rows, scale, e_scale, r, see, g, cap)
+
+
+def rows_of(
+    tables: dict[str, Floats],
+    labels: Any,
+    r: Ints,
+    first: int | None,
+    *placing: Any,
+) -> dict[str, list[tuple[Ints, Bools]]]:
+    """Return l(i, j) of each table and where there is one, for each array of labels.
+
+    A bias of another length than the other tables is centred.
+    """
+    if labels is not None:
+        xp, several = namespace(r), labels if isinstance(labels, tuple) else (labels,)
+        each = [xp.asarray(label, dtype=xp.int64)[..., None, :, :] for label in several]
+        return {name: [(label, label >= 0) for label in each] for name in tables}
+    counts = {name: table.shape[-2] for name, table in tables.items()}
+    firsts = dict.fromkeys(tables, first)
+    if len({*counts.values()}) > 1:
+        firsts["rel_bias"] = None
+    return {n: [table_rows(r, counts[n], firsts[n], *placing)] for n in tables}
+
+
+def visible_rows(x: Floats, see: Bools, axis: int) -> Floats:
+    """x (..., L, D), 0 in rows without a visible pair along `axis`: they may be NaN."""
+    xp = namespace(x)
+    return xp.where(xp.any(see, axis=axis)[..., None], x, 0.0)
 
 
 def products(x: Terms) -> Floats:

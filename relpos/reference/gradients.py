@@ -90,7 +90,8 @@ def attention_backward(
     array([[[1.5],
             [0.5]]])
     """
-    x = terms(query, key, value, is_causal=is_causal, **options)
+    hiding = {"attn_mask": attn_mask, "is_causal": is_causal}
+    x = terms(query, key, value, **hiding, **options)
     values = moved_values(x)
     p, lse, z, see = weigh(logits(x), values, x.see, attn_mask, dropout_p, rng, sinks)
     dO = np.asarray(0.0 if grad_out is None else grad_out, dtype=np.float64)

@@ -145,16 +145,24 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
     return p / total, lse[..., 0]
 
 
-def masked(s: Floats, see: Bools, attn_mask: ArrayLike | None) -> tuple[Floats, Bools]:
-    """s_ij + mask_ij, and where it is visible: True, or more than -inf."""
-    xp = namespace(s)
+def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
+    """Where a pair is visible and its mask True, or more than -inf."""
     if attn_mask is None:
-        return s, see
+        return see
+    xp = namespace(see)
+    mask = xp.asarray(attn_mask)
+    return see & (mask if mask.dtype == xp.bool_ else mask != -np.inf)
+
+
+def masked(s: Floats, attn_mask: ArrayLike | None) -> Floats:
+    """s_ij + mask_ij, where the mask is one of numbers."""
+    if attn_mask is None:
+        return s
+    xp = namespace(s)
     mask = xp.asarray(attn_mask)
     if mask.dtype == xp.bool_:
-        return s, see & mask
-    mask = stay_finite(xp.asarray(mask, dtype=xp.float64))
-    return s + mask, see & (mask != -np.inf)
+        return s
+    return s + stay_finite(xp.asarray(mask, dtype=xp.float64))
 
 
 def weigh(
@@ -171,8 +179,7 @@ def weigh(
     The mask is applied here; z is 1 without dropout, else keep / (1 - dropout_p).
     """
     xp = namespace(s)
-    s, see = masked(s, see, attn_mask)
-    s = xp.where(see, s, -np.inf)
+    s = xp.where(visible(see, attn_mask), masked(s, attn_mask), -np.inf)
     batch = np.broadcast_shapes(s.shape[:-2], values.shape[:-3])
     s = xp.broadcast_to(s, (*batch, *s.shape[-2:]))
     see = s != -np.inf

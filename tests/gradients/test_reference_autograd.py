@@ -7,6 +7,7 @@ import pytest
 from gradient_problems import (
     SCHEMES,
     VARIANTS,
+    Problem,
     Shape,
     assert_gradients_close,
     make,
@@ -117,6 +118,30 @@ def test_second_derivatives_are_differences_of_the_written_first(scheme, variant
     assert all(np.isfinite(x).all() for x in second.values())
     got = sum(np.vdot(along[name], x) for name, x in second.items())
     assert abs(got - want) <= 1e-7 * max(abs(want), 1.0)
+
+
+def test_hidden_keys_queries_and_rows_of_tables_may_be_nan():
+    """Hidden by a mask, by a bias and by both sides of a causal call."""
+    rng = np.random.default_rng(4)
+    mask = np.ones((5, 5), bool)
+    mask[:, 2] = mask[3] = False
+    inputs = {**QKV, "rel_key": normal(rng, 9, 4), "rel_query": normal(rng, 9, 4)}
+    inputs |= {"position_query": normal(rng, 2, 5, 4), "rel_value": normal(rng, 9, 4)}
+    problem = Problem(inputs, {"attn_mask": mask, "is_causal": True}, V, Q[..., 0])
+    want = written(problem, inputs)
+    spoiled = {name: x.copy() for name, x in inputs.items()}
+    for name in ("key", "value"):
+        spoiled[name][:, 2] = np.nan
+    for name in ("query", "position_query"):
+        spoiled[name][:, 3] = np.nan
+    for name in ("rel_key", "rel_query", "rel_value"):
+        spoiled[name][5:] = np.nan
+    given = tensors(spoiled)
+    first = autograd(weighted_sum(problem, given), given, create_graph=True)
+    assert_gradients_close(numbers(first), want)
+    total = sum(x.sin().sum() for x in first.values())
+    second = autograd(total, given, materialize_grads=True)
+    assert all(torch.isfinite(x).all() for x in second.values())
 
 
 # ---- the other definitions ---------------------------------------------------------
