@@ -16,6 +16,7 @@ MOVED = {
     "relpos.nn.shaw": "relpos.nn.attention",
     "relpos.torch.nn._conv": "relpos.torch.nn._absolute",
     "relpos.torch.nn._heads": "relpos.torch.nn._attention",
+    "relpos.reference.rotary_config": "relpos.reference.rotary",
     **{
         f"relpos.torch._transformers.{family}": "relpos.torch._transformers.adapters"
         for family in (

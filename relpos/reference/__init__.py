@@ -36,7 +36,6 @@ from relpos.reference.later import *
 from relpos.reference.pairs import *
 from relpos.reference.positions import *
 from relpos.reference.rotary import *
-from relpos.reference.rotary_config import *
 from relpos.reference.schemes import *
 
 __all__ = sorted(

@@ -1,4 +1,4 @@
-"""Which attention weights dropout keeps: a function of (seed, batch, head, i, j)."""
+"""The attention weights that dropout keeps: a function of (seed, batch, head, i, j)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def random_seed(rng: Rng) -> np.uint64:
 
 
 def dropout_keep(shape: tuple[int, ...], dropout_p: float, seed: np.uint64) -> Bools:
-    """keep[..., h, i, j]: True where a weight of `shape` (..., H, Lq, Lk) survives.
+    """keep[..., h, i, j]: True where a weight of `shape` (..., H, Lq, Lk) is kept.
 
     Word j & 3 of philox4x32(counter = (i, j >> 2, h, b), key = seed) is kept if it is
     at least floor(dropout_p · 2^32); b is the flat index of the batch item.

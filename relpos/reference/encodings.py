@@ -129,7 +129,7 @@ def normalized_index_encoding(length: int, dim: int) -> Floats:
 
 
 def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
-    """p[n, c] = a draw from the uniform distribution on [-1, 1). (length, dim).
+    """p[n, c] = a random number, uniform on [-1, 1). Returns (length, dim).
 
     Examples
     --------
@@ -163,7 +163,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
 def learned_backward(
     grad_out: ArrayLike, positions: ArrayLike, num_positions: int
 ) -> Floats:
-    """The adjoint of `learned`: row t collects grad_out[..., n, :] of positions[n] = t.
+    """The adjoint of `learned`: row t = Σ grad_out[..., n, :] over positions[n] = t.
 
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
 
@@ -222,10 +222,10 @@ def conv_encoding_backward(
     grid: tuple[int, ...] | None = None,
     is_causal: bool = False,
 ) -> tuple[Floats, Floats, Floats | None]:
-    """Gradients (x, weight, bias), with g = m·grad_out of what the convolution gave.
+    """Gradients (x, weight, bias), with g = m·grad_out that of the convolution.
 
     dw_t = Σ_n g_n ⊙ m·x at n + t - before,  db = Σ_n g_n, and dx_n = grad_out_n +
-    m_n·Σ_t w_t ⊙ g at n - t + before: each tap sends back to where it read.
+    m_n·Σ_t w_t ⊙ g at n - t + before: each tap adds to the token that it read.
 
     Examples
     --------

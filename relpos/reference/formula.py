@@ -1,18 +1,4 @@
-"""Attention with relative positions: the one formula that every scheme is a case of.
-
-With l(i, j) the row of a table that the pair (i, j) uses,
-
-    s_ij  = cap(scale · [ (q_i + u)·k_j + (q_i + v)·A[l] + k_j·C[l] ]) + b[l]
-            + Σ_{j < t ≤ i + o} g_t + mask_ij
-    p_ij  = exp(s_ij - lse_i),    lse_i = log(exp(sink) + Σ_j exp(s_ij))
-    out_i = Σ_j p_ij · z_ij · (v_j + W[l])
-
-A = rel_key, C = rel_query, W = rel_value, b = rel_bias, g = log_decay, u and v =
-pos_bias_u and pos_bias_v, o = query_offset, sink = sinks[h], -inf without them,
-cap(x) = softcap·tanh(x / softcap), or x without it; z_ij is 1 without dropout, else
-keep_ij / (1 - dropout_p). With e = position_query, (e_i + v)·A[l] takes the place of
-scale·(q_i + v)·A[l].
-"""
+"""Attention with relative positions: the one formula of which each scheme is a case."""
 
 from __future__ import annotations
 
@@ -244,10 +230,11 @@ def rows_of(
         each = [xp.asarray(label, dtype=xp.int64)[..., None, :, :] for label in several]
         return {name: [(label, label >= 0) for label in each] for name in tables}
     counts = {name: table.shape[-2] for name, table in tables.items()}
-    firsts = dict.fromkeys(tables, first)
-    if len({*counts.values()}) > 1:
-        firsts["rel_bias"] = None
-    return {n: [table_rows(r, counts[n], firsts[n], *placing)] for n in tables}
+    centred = {"rel_bias"} if len({*counts.values()}) > 1 else set()
+    return {
+        name: [table_rows(r, count, None if name in centred else first, *placing)]
+        for name, count in counts.items()
+    }
 
 
 def visible_rows(x: Floats, see: Bools, axis: int) -> Floats:

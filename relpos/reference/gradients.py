@@ -19,8 +19,8 @@ With dO and dl the gradients of out and lse, every line undoes one of the forwar
 With a position query e, (e_i + v)·A[l] takes the place of scale·(q_i + v)·A[l]: then
 de_i = Σ_j dS_ij·A[l] instead of that share of dq_i, and dv and A's rows lack the scale.
 
-and row t of a table gets what all pairs with l(i, j) = t send: dX for W, dS for b,
-scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
+and row t of a table gets the sum over all pairs with l(i, j) = t: of dX for W, dS for
+b, scale·dS_ij·(q_i + v) for A and scale·dS_ij·k_j for C.
 """
 
 from __future__ import annotations

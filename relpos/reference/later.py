@@ -1,8 +1,7 @@
 """Later schemes, reference only: the kernels have none of them.
 
-Five that attention by tiles of one head cannot have, and two rotations whose angles are
-made before `relpos.apply_rotary`: written down so that they can be studied beside the
-rest. Sequences are whole (Lq = Lk = L), and what is cumulative is causal.
+Four attentions that the kernels, on tiles of one head, cannot compute, and two
+rotations. Sequences are whole (Lq = Lk = L), and cumulative sums are causal.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def cope_attention(
 ) -> Result:
     """Contextual positions: s_ij = q_i·k_j + q_i·e[pos_ij], q = scale · query. CoPE.
 
-    g_it = sigmoid(q_i·k_t),  pos_ij = min(Σ_{t=j..i} g_it, R - 1): what lies between is
-    counted by how much the query cares for it, so that positions are fractions, and
+    g_it = sigmoid(q_i·k_t),  pos_ij = min(Σ_{t=j..i} g_it, R - 1): each token between
+    counts by the query's gate for it, so that positions are fractions, and
     e[p] = e[⌊p⌋] + (p - ⌊p⌋)·(e[⌈p⌉] - e[⌊p⌋]). Causal; rel_key: e, (R, D) or
     (H, R, D). Reference only.
 
@@ -98,9 +97,9 @@ def stick_breaking_attention(
 ) -> Result:
     """p_ij = b_ij·Π_{t=j+1..i-1} (1 - b_it), j < i, b = sigmoid(scale · Q·Kᵀ).
 
-    From the latest key back, each takes its share of what is left of a stick of
-    length 1: no softmax, no lse. out_i = Σ_j p_ij·v_j; 1 - Σ_j p_ij = Π_j (1 - b_ij) is
-    what nobody took. A query does not see itself. Reference only.
+    From the latest key back, each takes its share of the rest of a stick of length 1:
+    no softmax, no lse. out_i = Σ_j p_ij·v_j; 1 - Σ_j p_ij = Π_j (1 - b_ij) is
+    the rest. A query does not see itself. Reference only.
 
     References
     ----------
@@ -139,9 +138,10 @@ def path_attention(
 ) -> Result:
     """s_ij = scale · k_j·(H_{j+1} H_{j+2} .. H_i q_i), H_t = I - β_t·w_t·w_tᵀ. PaTH.
 
-    Each token turns, mirrors (|w| = 1, β = 2) or wipes out (β = 1) a direction of what
-    comes after it and looks past it. Causal; direction: w, (..., H, L, D), beta: β,
-    (..., H, L), in the paper of 0 to 2 and made from the token. Reference only.
+    Each token changes one direction of the later queries that attend past it: it
+    mirrors (|w| = 1, β = 2) or removes (β = 1) it. Causal; direction: w,
+    (..., H, L, D), beta: β, (..., H, L), in the paper of 0 to 2 and made from the
+    token. Reference only.
 
     References
     ----------
@@ -150,7 +150,7 @@ def path_attention(
 
     Examples
     --------
-    The last token wipes out the direction of the first key:
+    The last token removes the direction of the first key:
 
     >>> x, w = np.ones((1, 2, 1)), np.ones((1, 2, 1))
     >>> path_attention(x, x, np.eye(2)[None], w, [[0.0, 1.0]]).round(2)
@@ -187,8 +187,8 @@ def dape_attention(
     """s_ij = a_ij + b_ij + W2·leaky(W1·[a_ij; b_ij] + c1) + c2, over all heads. DAPE.
 
     a = scale · Q·Kᵀ and b the bias of any scheme by position, vectors of H numbers for
-    each pair; a network of the two, leaky(x) = max(x, x/100), adds what becomes of the
-    bias in this context. bias (..., H, L, L), w1 (W, 2H), b1 (W,), w2 (H, W), b2 (H,).
+    each pair; a network of the two, leaky(x) = max(x, x/100), changes the bias by the
+    context. bias (..., H, L, L), w1 (W, 2H), b1 (W,), w2 (H, W), b2 (H,).
     Reference only.
 
     References
@@ -198,7 +198,7 @@ def dape_attention(
 
     Examples
     --------
-    A network that takes the bias away again:
+    A network that cancels the bias:
 
     >>> x, bias = np.zeros((1, 2, 1)), np.array([[[0.0, 0.0], [5.0, 0.0]]])
     >>> w1, w2 = [[0.0, 1.0]], [[-1.0]]
@@ -226,12 +226,12 @@ def selective_rotary(
     inv_freq: ArrayLike | None = None,
     interleaved: bool = False,
 ) -> Floats:
-    """y_t = R(θ_t) x_t, θ_t = ω·Σ_{s<=t} φ_s: each token says how far it moves on.
+    """y_t = R(θ_t) x_t, θ_t = ω·Σ_{s<=t} φ_s: each token has an increment.
 
-    A score of two rows so turned knows Σ φ of the tokens between them, t = j+1..i, as
-    RoPE's knows their number. x (..., L, D), increments: φ, (..., L, D/2), in the paper
-    made from the token; inv_freq: ω, (D/2,), 1 unless given. Reference only; by the
-    kernels, it is `relpos.apply_rotary` with these θ as `angles`.
+    A score of two such rows depends on Σ φ of the tokens between them, t = j+1..i, as
+    RoPE's depends on their number. x (..., L, D), increments: φ, (..., L, D/2), in the
+    paper made from the token; inv_freq: ω, (D/2,), 1 unless given. Reference only; by
+    the kernels, it is `relpos.apply_rotary` with these θ as `angles`.
 
     References
     ----------
@@ -260,8 +260,8 @@ def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Flo
     x (..., L, D), positions: p, (..., L, A), points of any number of axes; generators
     (A, D, D), of which what lies below the diagonal makes G_a, and -G_aᵀ above. R is
     exp of a skew matrix S, that is V·exp(-iλ)·V* with V, λ of the Hermitian iS. With
-    one axis a score of two rows knows the difference of their positions alone; with
-    more, it does where the G_a commute. Reference only.
+    one axis a score of two rows depends on the difference of their positions alone;
+    with more, it does where the G_a commute. Reference only.
 
     References
     ----------

@@ -61,7 +61,7 @@ def allowed(
     key_ranges: ArrayLike | None = None,
     key_lengths: ArrayLike | None = None,
 ) -> Bools:
-    """True where position alone lets query i see key j, (..., 1, Lq, Lk)."""
+    """True where positions alone make key j visible to query i, (..., 1, Lq, Lk)."""
     xp = namespace(r)
     left, right = (None, None) if window is None else window
     see = xp.ones(r.shape, dtype=xp.bool_)
@@ -146,7 +146,7 @@ def softmax(s: Floats, sinks: ArrayLike | None = None) -> tuple[Floats, Floats]:
 
 
 def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
-    """Where a pair is visible and its mask True, or more than -inf."""
+    """True where a pair is visible and its mask is True, or more than -inf."""
     if attn_mask is None:
         return see
     xp = namespace(see)
@@ -155,7 +155,7 @@ def visible(see: Bools, attn_mask: ArrayLike | None) -> Bools:
 
 
 def masked(s: Floats, attn_mask: ArrayLike | None) -> Floats:
-    """s_ij + mask_ij, where the mask is one of numbers."""
+    """s_ij + mask_ij, s_ij if the mask is not of numbers."""
     if attn_mask is None:
         return s
     xp = namespace(s)

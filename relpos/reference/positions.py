@@ -98,7 +98,7 @@ def rel_shift(x: ArrayLike) -> Floats:
     element Lq + n of the padded matrix. For Lq <= Lk that is
     y[i, j] = x[i, Lq - 1 - i + j] where j <= i + Lk - Lq, then one 0, and beyond it
     entries of row i + 1 that wrapped around: those mean nothing and are there because
-    the shift moves memory, not meaning. Hide them with a causal mask.
+    the shift moves memory. Hide them with a causal mask.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def rel_shift(x: ArrayLike) -> Floats:
 
 
 def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
-    """Turn scores per distance, Q E_rᵀ, into scores per key.
+    """Rearrange scores per distance, Q E_rᵀ, into scores per key.
 
     is_causal=True: the pad-reshape-slice of the Music Transformer, which is the same
     map as `rel_shift`, wrapped upper triangle included: (..., Lq, Lk) -> same shape.

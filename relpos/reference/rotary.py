@@ -14,11 +14,13 @@ from relpos.reference.gradients import sum_to
 
 __all__ = [
     "RotaryGradients",
+    "RotaryParameters",
     "apply_rotary",
     "apply_rotary_backward",
     "axial_angles",
     "mrope_angles",
     "rotary_frequencies",
+    "rotary_from_config",
     "rotary_magnitude",
     "xpos_magnitude",
 ]
@@ -149,8 +151,8 @@ def rotary_frequencies(
     """ω_c = base^(-2c/dim), or what the scaling makes of it; n is the original length.
 
     linear: ω/s. ntk: base·s^(dim/(dim-2)). dynamic: ntk by s·N/n - (s - 1) at length
-    N ≥ n. yarn: ω·(1 - r_c) + (ω/s)·r_c, r a ramp over c between the pairs that turn
-    beta_fast and beta_slow times in n. llama3: the same with r a ramp over the turns
+    N ≥ n. yarn: ω·(1 - r_c) + (ω/s)·r_c, r a ramp over c between the pairs that make
+    beta_fast and beta_slow turns in n. llama3: the same with r a ramp over the turns
     from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c. proportional:
     ω_c / s of the first f·dim/2 pairs, 0 of the others.
 
@@ -168,8 +170,10 @@ def rotary_frequencies(
             return stretched(omega, values, np.ones(dim // 2))
         return frequencies(dim, base * values ** (dim / (dim - 2)), "concat")
     if name == "proportional":
-        turned = np.arange(dim // 2) < values.get("partial_rotary_factor", 1) * dim // 2
-        return np.where(turned, omega / values.get("factor", 1), 0.0)
+        rotated = (
+            np.arange(dim // 2) < values.get("partial_rotary_factor", 1) * dim // 2
+        )
+        return np.where(rotated, omega / values.get("factor", 1), 0.0)
     n = values["original_max_position_embeddings"]
     s = values.get("factor") or values.get("max_position_embeddings", n) / n
     if name == "dynamic":
@@ -250,7 +254,7 @@ def mrope_angles(
     *,
     interleaved: bool = False,
 ) -> Floats:
-    """θ[.., n, c] = p[a(c), .., n]·ω_c: pair c turns by its axis a(c) of three.
+    """θ[.., n, c] = p[a(c), .., n]·ω_c: pair c rotates by its axis a(c) of three.
 
     Runs of `sections` pairs have the axes 0, 1, 2, 0, ..; interleaved, pair c has axis
     a = c mod 3 while c < 3·sections[a], and axis 0 from there on.
@@ -279,3 +283,54 @@ def axial_angles(coordinates: ArrayLike, inv_freq: ArrayLike) -> Floats:
     xp, x, omega = as_float64(coordinates, inv_freq)
     of_axes = [x[..., a, None] * omega for a in range(x.shape[-1])]
     return xp.concatenate(of_axes, axis=-1)
+
+
+# ---- of a model's configuration ----------------------------------------------------
+
+LENGTH = "original_max_position_embeddings"
+
+
+class RotaryParameters(NamedTuple):
+    """Frequencies, magnitude, number of rotated columns, and how they make pairs."""
+
+    inv_freq: Floats
+    magnitude: float
+    rotary_dim: int
+    interleaved: bool
+
+
+def rotary_from_config(
+    config: Mapping[str, Any],
+    *,
+    layer_type: str | None = None,
+    seq_len: int | None = None,
+) -> RotaryParameters:
+    """ω and m of ``config["rope_parameters"]``, today's spelling; dim = head_dim·part.
+
+    Scalings as in `rotary_frequencies`. dynamic: n = max_position_embeddings.
+    proportional: dim = head_dim, and the part is of the rotated pairs.
+
+    Examples
+    --------
+    >>> rope = {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}
+    >>> rotary_from_config({"head_dim": 4, "rope_parameters": rope}).inv_freq
+    array([0.5 , 0.05])
+    """
+    rope = dict(config["rope_parameters"])
+    rope = rope if layer_type is None else dict(rope[layer_type])
+    name, base = rope.pop("rope_type"), rope.pop("rope_theta")
+    wide = config.get("global_head_dim") if layer_type == "full_attention" else None
+    dim = wide or config.get("head_dim")
+    dim = dim or config["hidden_size"] // config["num_attention_heads"]
+    longest, scaling = config.get("max_position_embeddings"), None
+    if name != "proportional":
+        dim = int(dim * rope.pop("partial_rotary_factor", 1.0))
+    if name == "linear":
+        scaling = name, rope["factor"]
+    elif name != "default":
+        rope = {"max_position_embeddings": longest, LENGTH: longest} | rope
+        rope |= {LENGTH: longest} if name == "dynamic" else {}
+        scaling = name, rope | ({"seq_len": seq_len} if seq_len else {})
+    inv_freq = rotary_frequencies(dim, base=base, scaling=scaling)
+    interleaved = bool(config.get("rope_interleave", False))
+    return RotaryParameters(inv_freq, rotary_magnitude(scaling), dim, interleaved)

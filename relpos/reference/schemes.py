@@ -274,7 +274,7 @@ def transformer_xl_scores(
 
 
 def xl_origin(table: Floats, lq: int, lk: int, given: int | None) -> int:
-    """Relative position of row 0, which the number of rows tells if nobody does."""
+    """Relative position of row 0; unless given, by the number of rows."""
     if given is not None:
         return given
     rows = table.shape[-2]
@@ -414,7 +414,7 @@ def graph_attention(
 
 
 def with_rows(x: Floats, table: Floats | None, label: Ints) -> Floats:
-    """Add row label[e] of the table to x[..., e, :], nothing where it is negative."""
+    """Add row label[e] of the table to x[..., e, :], 0 where it is negative."""
     if table is None or not label.size:
         return x
     rows = table[..., np.maximum(label, 0), :]
