@@ -55,6 +55,7 @@ from relpos.nn.absolute import (
     SinusoidalEncoding as SinusoidalEncoding,
 )
 from relpos.nn.attention import (
+    MultiheadGradients as MultiheadGradients,
     RelativeGlobalAttention as RelativeGlobalAttention,
     ShawAttention as ShawAttention,
     ShawGradients as ShawGradients,
@@ -85,7 +86,6 @@ from relpos.nn.module import (
 )
 from relpos.nn.multihead import (
     MultiheadAttention as MultiheadAttention,
-    MultiheadGradients as MultiheadGradients,
     TransformerLayer as TransformerLayer,
 )
 from relpos.nn.optim import (

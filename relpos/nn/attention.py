@@ -10,6 +10,7 @@ import numpy as np
 from relpos._attention.typed import relative_global_attention, shaw_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
+from relpos._twins import twin
 from relpos.nn._inputs import (
     as_heads,
     as_input,
@@ -95,8 +96,8 @@ class AttentionLayer(Module):
 
 
 @in_short
-class ShawGradients(NamedTuple):
-    """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
+class MultiheadGradients(NamedTuple):
+    """Gradients of the inputs of `MultiheadAttention`, given more than a query.
 
     Attributes
     ----------
@@ -104,6 +105,26 @@ class ShawGradients(NamedTuple):
     key : ndarray, (batch, Lk, embed_dim)
     value : ndarray, (batch, Lk, embed_dim), or None
         None if no value was given: then `key` has what it got as the value, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import nn
+    >>> layer, x = nn.MultiheadAttention(4, 1, rng=0), np.ones((1, 3, 4), np.float32)
+    >>> grads = layer.backward(np.ones_like(layer(x, x)))
+    >>> grads.query.shape, grads.value
+    ((1, 3, 4), None)
+    """
+
+    query: Array
+    key: Array
+    value: Array | None
+
+
+@twin(MultiheadGradients)
+@in_short
+class ShawGradients(NamedTuple):
+    """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
 
     Examples
     --------

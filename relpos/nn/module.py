@@ -359,15 +359,13 @@ class Module:
         found, missing, unexpected = compare_states(
             type(self).__name__, wanted, state_dict, as_flag("strict", strict)
         )
-        for name, entry in wanted.items():
-            if name not in state_dict or not isinstance(entry, Parameter):
-                continue
-            if not entry.data.flags.writeable:
+        for name, parameter, _ in found:
+            if not parameter.data.flags.writeable:
                 raise ValueError(
                     f"state_dict: {name} of the layer is read-only; expected an array "
                     "that may be changed (pass a copy to Parameter)"
                 )
-        for parameter, array in found:
+        for _, parameter, array in found:
             parameter.data[...] = array
         return LoadResult(missing, unexpected)
 
@@ -497,7 +495,7 @@ def compare_states(
     wanted: dict[str, Parameter | Array],
     given: Mapping[str, Any],
     strict: bool,
-) -> tuple[list[tuple[Parameter, Array]], list[str], list[str]]:
+) -> tuple[list[tuple[str, Parameter, Array]], list[str], list[str]]:
     """Return (parameters with their new values, missing names, unexpected names).
 
     An entry of `wanted` that is no parameter may be absent, and has to have the values
@@ -509,7 +507,7 @@ def compare_states(
         if isinstance(entry, Parameter) and name not in given
     ]
     unexpected = [str(name) for name in given if name not in wanted]
-    found: list[tuple[Parameter, Array]] = []
+    found: list[tuple[str, Parameter, Array]] = []
     wrong = []
     for name, entry in wanted.items():
         if name not in given:
@@ -523,7 +521,7 @@ def compare_states(
                 f"{own.shape}. {hint}".rstrip()
             )
         elif isinstance(entry, Parameter):
-            found.append((entry, array))
+            found.append((name, entry, array))
         elif not np.array_equal(array, own):
             wrong.append(f"{name}: the values differ from those the layer computes.")
     lines = [

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, as_flag, quiet
-from relpos._text import in_short
 from relpos._undo import put
 from relpos.nn._inputs import as_heads, as_probability, xavier_uniform
 from relpos.nn._schemes import Music, as_causal, as_position
-from relpos.nn.attention import AttentionLayer
+from relpos.nn.attention import AttentionLayer, MultiheadGradients
 from relpos.nn.basic import (
     FeedForward,
     LayerNorm,
@@ -29,32 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
-
-
-@in_short
-class MultiheadGradients(NamedTuple):
-    """Gradients of the inputs of `MultiheadAttention`, given more than a query.
-
-    Attributes
-    ----------
-    query : ndarray, (batch, Lq, embed_dim)
-    key : ndarray, (batch, Lk, embed_dim)
-    value : ndarray, (batch, Lk, embed_dim), or None
-        None if no value was given: then `key` has what it got as the value, too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer, x = nn.MultiheadAttention(4, 1, rng=0), np.ones((1, 3, 4), np.float32)
-    >>> grads = layer.backward(np.ones_like(layer(x, x)))
-    >>> grads.query.shape, grads.value
-    ((1, 3, 4), None)
-    """
-
-    query: Array
-    key: Array
-    value: Array | None
 
 
 class Part(NamedTuple):
