@@ -9,8 +9,8 @@ from pathlib import Path
 
 import relpos
 from relpos._bench import schemes, table
-from relpos._check import check
 from relpos._demo import page
+from relpos._opinion import check
 
 
 def parser() -> argparse.ArgumentParser:

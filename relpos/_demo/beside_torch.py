@@ -6,8 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from relpos._catalogue.rows import ROWS
-from relpos._check.check import check_row
 from relpos._demo.report import Report
+from relpos._opinion.check import check_row
 
 __all__ = ["beside_torch"]
 

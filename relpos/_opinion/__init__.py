@@ -1,6 +1,8 @@
-"""The second opinion: two implementations compared, and known differences searched.
+"""The second opinion: relpos and other implementations compared.
 
-`compare.py` compares outputs and gradients of two implementations, and `diagnose.py`
-reports what `search.py` finds among the rows of `differences.py`. `attempt.py` computes
-a call as someone may have written it. `rounding.py` has the limits of both.
+`check.py` is ``python -m relpos check``, which compares the catalogue's rows with their
+definitions under autograd, and with eager torch (`eager.py`). `compare.py` compares
+outputs and gradients of two implementations, and `diagnose.py` reports what `search.py`
+finds among the rows of `differences.py`. `attempt.py` computes a call as someone may
+have written it. `rounding.py` has the limits of both.
 """

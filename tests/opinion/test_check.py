@@ -9,8 +9,8 @@ import pytest
 
 from relpos import __main__
 from relpos._catalogue.rows import ROWS
-from relpos._check import check
-from relpos._check.forms import form_of
+from relpos._opinion import check
+from relpos._opinion.eager import form_of
 
 BY_NAME = {row.name: row for row in ROWS}
 

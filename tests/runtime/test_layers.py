@@ -14,7 +14,7 @@ PACKAGE = Path(relpos.__file__).parent
 LAYERS = (
     *("_encodings", "_attention", "_biases", "relpos", "reference", "nn", "recipes"),
     *("data", "torch", "torch/nn", "torch/_transformers", "sharded", "_catalogue"),
-    *("_opinion", "_check", "plot", "_bench", "_demo", "__main__"),
+    *("_opinion", "plot", "_bench", "_demo", "__main__"),
 )
 #: Imports that go up, from a file to a layer, and why.
 UPWARD = {("_settings", "relpos"): "show_config has the version of relpos"}

@@ -20,7 +20,7 @@ import numpy as np
 import relpos
 from relpos._catalogue.row import GRADIENT_SIZE, Array, Row, cast, draw, relative_error
 from relpos._catalogue.rows import ROWS
-from relpos._check.forms import form_of
+from relpos._opinion.eager import form_of
 from relpos._text import table_lines
 
 __all__ = ["Checked", "check_row", "run"]
