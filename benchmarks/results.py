@@ -1,4 +1,4 @@
-"""The JSON file: facts of the machine, a line for each row of time, memory, price."""
+"""The JSON file: facts of the machine, and a line for each row."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Record = dict[str, Any]
 
 
 def stored_path() -> Path:
-    """Where the repository has the results of this model of CPU."""
+    """Return the file of the results of this model of CPU."""
     return MEASURED / (re.sub(r"\W+", "-", cpu_name().lower()).strip("-") + ".json")
 
 
 def facts() -> Record:
-    """The machine and what is installed."""
+    """Return facts of the machine and the versions of packages."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -44,7 +44,7 @@ def facts() -> Record:
 
 
 class Results:
-    """Rows of each kind by label; one measured again takes the old one's place."""
+    """Rows of each kind by label; a row that is measured again replaces the old one."""
 
     def __init__(self, about: Record | None = None) -> None:
         self.facts = facts() if about is None else about
@@ -54,7 +54,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """What a file holds."""
+        """Read a file."""
         found = json.loads(path.read_text(encoding="utf-8"))
         results = cls(found["facts"])
         results.rows = {row["label"]: row for row in found["rows"]}
@@ -78,12 +78,12 @@ class Results:
 
 
 def lines(rows: Iterable[Record]) -> str:
-    """A JSON list, a row in each line."""
+    """Return a JSON list, a row in each line."""
     return "[\n" + ",\n".join(json.dumps(rounded(row)) for row in rows) + "\n]"
 
 
 def rounded(value: Any) -> Any:
-    """Numbers with four digits: no more of them say anything."""
+    """Round numbers to four digits."""
     if isinstance(value, dict):
         return {name: rounded(x) for name, x in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""A row: one case, relpos and all peers that can do it, each checked, then timed."""
+"""A row: one problem, relpos and all peers that compute it, checked, then timed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAYS = {"fwd": "forward", "bwd": "backward", "fwdbwd": "forward+backward"}
 
 @dataclass(frozen=True)
 class Spec:
-    """What a row is of; `shape` is batch, heads, length, dim, `peers` are names."""
+    """Fields of a row; `shape` is batch, heads, length, dim, `peers` are names."""
 
     scheme: str
     is_causal: bool
@@ -45,14 +45,14 @@ class Spec:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Spec:
-        """From what JSON makes of one."""
+        """Make one from JSON."""
         batch, heads, length, dim = fields["shape"]
         shape = batch, heads, length, dim
         return cls(**{**fields, "shape": shape, "peers": tuple(fields["peers"])})
 
     @property
     def label(self) -> str:
-        """As tables say it."""
+        """Return the name of the row in tables."""
         direction = " causal" if self.is_causal else ""
         threads = f", {self.threads} threads" if self.threads > 1 else ""
         shape = ",".join(map(str, self.shape))
@@ -60,7 +60,7 @@ class Spec:
 
 
 def prepare(peer: Peer, case: Problem, spec: Spec) -> Work:
-    """The work of a peer; Skipped says why there is none."""
+    """Return the work of a peer; Skipped says why there is none."""
     if peer.package and importlib.util.find_spec(peer.package) is None:
         raise Skipped(f"needs {peer.package}")
     if spec.mode == "bwd" and peer is not RELPOS:
@@ -69,14 +69,14 @@ def prepare(peer: Peer, case: Problem, spec: Spec) -> Work:
 
 
 def in_short(failure: Exception) -> str:
-    """The first line of what another library says."""
+    """Return the first line of an error of another library."""
     first = (str(failure).splitlines() or [""])[0]
     return f"failed: {type(failure).__name__}: {first}"[:200]
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A peer whose result is right: what is timed, and how long a call takes."""
+    """A peer whose result is right: its work, and the seconds of a call."""
 
     peer: Peer
     work: Work
@@ -86,7 +86,7 @@ class Ready:
 def checked(
     peers: Iterable[Peer], case: Problem, spec: Spec, clock: timing.Clock
 ) -> tuple[list[Ready], list[dict[str, Any]]]:
-    """Who can be timed, and what is said of each peer: its error or what it lacks."""
+    """Return the peers that can be timed, and the error or the reason of each."""
     wanted = exact_results(case, spec.mode, spec.threads)
     ready, said = [], []
     for peer in peers:
@@ -114,14 +114,14 @@ def checked(
 
 
 def amount(spec: Spec, case: Problem) -> float:
-    """Useful operations of a row, or the bytes that decoding has to read."""
+    """Return the useful operations, or the bytes that decoding has to read."""
     if spec.mode == "decode":
         return float(sum(x.nbytes for n, x in case.arrays.items() if n != "query"))
     return SCHEMES[spec.scheme].flops(case, WAYS[spec.mode])
 
 
 def yardstick_of(spec: Spec, case: Problem, clock: timing.Clock) -> timing.Yardstick:
-    """Multiply-adds of as many cores, or reading what decoding reads."""
+    """Return a measure of multiply-adds, or of reading what decoding reads."""
     if spec.mode == "decode":
         read = [x for name, x in case.arrays.items() if name != "query"]
         return timing.read_yardstick(read)
@@ -129,7 +129,7 @@ def yardstick_of(spec: Spec, case: Problem, clock: timing.Clock) -> timing.Yards
 
 
 def measure(spec: Spec, budget: float) -> dict[str, Any]:
-    """What the JSON file says of a row, timed for about `budget` seconds."""
+    """Return the row of the JSON file, timed for about `budget` seconds."""
     case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     chosen = [RELPOS, *(peer for peer in PEERS if peer.name in spec.peers)]
     clock = process_time if spec.threads == 1 else perf_counter
@@ -152,7 +152,7 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
 
 
 def figures(samples: timing.Samples, useful: float) -> dict[str, Any]:
-    """Of one entrant: seconds, share of the yardstick's rate, how many were kept."""
+    """Return the seconds of an entrant, its share of the peak, and counts."""
     return {
         "seconds": samples.seconds,
         "share": useful / samples.cost,

@@ -1,7 +1,7 @@
-"""The price of positions: time of a scheme over that of what it costs more than.
+"""The cost of positions: time of a scheme over that of plain attention.
 
-Mostly that is plain attention of the same shape and direction: 8 heads of 64 at length
-1024, 2 at 4096, float32, one thread, both within one repeat, each result checked first.
+Both have the same shape and direction: 8 heads of 64 at length 1024, 2 at 4096,
+float32, one thread, both within one repeat, each result checked first.
 `forward+backward` has the gradients of all inputs. `documents` are 16 in one sequence,
 over as many calls of their own; a causal mask is over is_causal.
 """
@@ -36,7 +36,7 @@ Ready = tuple[Callable[[], object], float]
 
 @dataclass(frozen=True)
 class Place:
-    """Where two calls are compared."""
+    """Sizes, way and direction at which two calls are compared."""
 
     way: str
     direction: str
@@ -44,16 +44,16 @@ class Place:
     heads: int
 
     def problem(self, scheme: str) -> Problem:
-        """One of SCHEMES here."""
+        """Make a problem of one of SCHEMES."""
         is_causal = DIRECTIONS[self.direction]
         return SCHEMES[scheme].build(self.length, "float32", is_causal, self.heads)
 
     def rng(self) -> np.random.Generator:
-        """Random numbers of this length."""
+        """Return a generator of random numbers for this length."""
         return np.random.default_rng([self.length, 1])
 
     def draw(self, *shape: int) -> Array:
-        """Standard normal numbers."""
+        """Return standard normal numbers."""
         return self.rng().standard_normal(shape, dtype=np.float32)
 
 
@@ -66,12 +66,12 @@ Operands = Callable[[Place], tuple[dict[str, Array], dict[str, Any]]]
 
 
 def of_scheme(name: str) -> Maker:
-    """One of SCHEMES."""
+    """Return a maker of one of SCHEMES."""
     return lambda place, what: place.problem(name).prepared(place.way, 1, what)
 
 
 def of_operands(operands: Operands, is_causal: bool | None = None) -> Maker:
-    """Plain attention and these arguments, in the place's direction or another."""
+    """Return a maker of plain attention with further arguments."""
 
     def make(place: Place, what: str) -> Ready:
         plain, (arrays, options) = place.problem("plain"), operands(place)
@@ -86,7 +86,7 @@ def of_operands(operands: Operands, is_causal: bool | None = None) -> Maker:
 
 
 def of_row(name: str) -> Maker:
-    """A row of the catalogue, which is checked at the size of the demo."""
+    """Return a maker of a row of the catalogue, checked at the size of the demo."""
 
     def make(place: Place, what: str) -> Ready:
         row = next(row for row in ROWS if row.name == name)
@@ -102,7 +102,7 @@ def of_row(name: str) -> Maker:
 
 
 def apart(place: Place, what: str) -> Ready:
-    """Each document as a call of its own."""
+    """Call attention for each document alone."""
     plain = place.problem("plain")
     ready = []
     for begin, end in documents(place):
@@ -112,7 +112,7 @@ def apart(place: Place, what: str) -> Ready:
 
 
 def documents(place: Place) -> list[tuple[int, int]]:
-    """Where each begins and ends: lengths differ up to threefold."""
+    """Return begins and ends of documents, whose lengths differ up to threefold."""
     shares = np.cumsum(1 + 2 * place.rng().random(DOCUMENTS))
     ends = np.rint(shares / shares[-1] * place.length).astype(int)
     return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -122,19 +122,19 @@ def documents(place: Place) -> list[tuple[int, int]]:
 
 
 def t5(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """T5's bias: KERPLE's and learned ones by offset are the same work."""
+    """Make T5's bias: other biases by offset are the same work."""
     weight = place.draw(BUCKETS, place.heads)
     return {"rel_bias": relpos.t5_bias(weight, place.length)}, {}
 
 
 def decay(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Logarithms of gates around a half, as a Forgetting Transformer has them."""
+    """Make logarithms of gates around a half, as a Forgetting Transformer does."""
     gates = place.draw(place.heads, place.length)
     return {"log_decay": -np.logaddexp(np.float32(0), gates)}, {}
 
 
 def sam(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Two axes of an image, a table of each; a square of length 1024 is 32 x 32."""
+    """Make a table for each axis of an image; length 1024 is a square of 32 x 32."""
     side = math.isqrt(place.length - 1) + 1
     at = np.arange(place.length)
     rows, columns = (x - x[:, None] + side - 1 for x in divmod(at, side))
@@ -144,7 +144,7 @@ def sam(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def inkling(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """16 numbers of a query beside curves over 1024 distances, shared by heads."""
+    """Make 16 numbers of a query, and curves over 1024 distances shared by heads."""
     arrays = {
         "position_query": place.draw(place.heads, place.length, 16),
         "rel_key": place.draw(1024, 16),
@@ -153,7 +153,7 @@ def inkling(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def zipformer(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """4 numbers beside every distance, for each head."""
+    """Make 4 numbers for every distance and head."""
     arrays = {
         "position_query": place.draw(place.heads, place.length, 4),
         "rel_key": place.draw(place.heads, 2 * place.length - 1, 4),
@@ -162,7 +162,7 @@ def zipformer(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def wavlm(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """A gate for each query before T5's bias of 320 buckets."""
+    """Make a gate for each query before T5's bias of 320 buckets."""
     reach = np.arange(1 - place.length, place.length)
     buckets = relpos.t5_bucket(reach, num_buckets=320, max_distance=800)
     arrays = {
@@ -173,13 +173,13 @@ def wavlm(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The mask that is_causal stands for."""
+    """Make the mask that is_causal stands for."""
     seen = np.ones((place.length, place.length), dtype=bool)
     return {}, {"attn_mask": np.tril(seen)}
 
 
 def document_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """True within a document."""
+    """Make a mask that is True within a document."""
     seen = np.zeros((place.length, place.length), dtype=bool)
     for begin, end in documents(place):
         seen[begin:end, begin:end] = True
@@ -187,7 +187,7 @@ def document_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def document_ranges(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The same as the first and the last key of each query."""
+    """Make the same as the first and the last key of each query."""
     lengths = [end - begin for begin, end in documents(place)]
     segments = np.repeat(np.arange(DOCUMENTS), lengths)
     return {}, {"key_ranges": relpos.segment_ranges(segments)}
@@ -195,7 +195,7 @@ def document_ranges(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Priced:
-    """What is timed, over what, in which directions; targets by way."""
+    """A maker, the name of what its time is over, directions, and targets by way."""
 
     make: Maker
     over: str = "plain"
@@ -204,7 +204,7 @@ class Priced:
 
 
 BOTH, CAUSAL = ("both",), ("causal",)
-#: What prices are over.
+#: Makers of what times are over.
 BASES: dict[str, Maker] = {
     "plain": of_scheme("plain"),
     "both ways": of_operands(lambda place: ({}, {}), is_causal=False),
@@ -253,7 +253,7 @@ SHAW = {32: 1.25, 128: 1.20, 2048: 1.08}
 
 @dataclass(frozen=True)
 class Price:
-    """One of PRICED at a place."""
+    """One of PRICED at given sizes."""
 
     name: str
     place: Place
@@ -261,18 +261,18 @@ class Price:
 
     @property
     def over(self) -> str:
-        """What the time is over."""
+        """Return the name of what the time is over."""
         return PRICED[self.name].over
 
     @property
     def label(self) -> str:
-        """As tables say it."""
+        """Return the name of the row in tables."""
         place = self.place
         direction = f"{place.direction} L={place.length}"
         return f"{place.way} {self.name} / {self.over} {direction}"
 
     def measure(self, isa: str, repeats: int) -> Row:
-        """Time of the one over that of the other."""
+        """Measure the time of the one over that of the other."""
         makers = PRICED[self.name].make, BASES[self.over]
         with timing.use_isa(isa):
             works = [make(self.place, self.label) for make in makers]
@@ -284,7 +284,7 @@ class Price:
 
 
 def prices(full: bool) -> list[Price]:
-    """All of them; if not in full, of the shorter length."""
+    """Return all of them; if not in full, those of the shorter length."""
     found = [
         Price(name, Place(way, direction, length, heads), target)
         for length, heads in LENGTHS.items()
@@ -302,7 +302,7 @@ def prices(full: bool) -> list[Price]:
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Every row as (label, function that measures it)."""
+    """Return every row as (label, function that measures it)."""
     repeats = REPEATS if full else 5
     return [
         (price.label, partial(price.measure, isas[0], repeats))

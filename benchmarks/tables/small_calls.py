@@ -1,4 +1,4 @@
-"""Microseconds of calls so small that only the way to the kernel counts.
+"""Microseconds of calls so small that the time before the kernel counts.
 
 Every scheme of the catalogue on four tokens of 16 numbers, one head, one batch item,
 float32, on as many threads as usual; rows named `and backward` are a forward and the
@@ -32,7 +32,7 @@ TARGETS = {
     "NoPE (no positions)": 15.0,
     "NoPE (no positions) and backward": 60.0,
 }
-#: What a scheme says to `attention`, by its function.
+#: Settings of `attention` that stand for a scheme, by its function.
 SETTINGS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "shaw_attention": lambda inputs: {},
     "relative_global_attention": lambda inputs: {
