@@ -23,11 +23,10 @@ def twin(
 ) -> Callable[[Function], Function]:
     """Complete the docstring of a function by that of the one it repeats.
 
-    The function itself has its summary and its examples, and it has from `original`
-    what it does not say: the formula after the summary, and whole sections. Errors of
-    its own come after those of `original`. Where `words` are given, it has parameters
-    from `original` too, with these words replaced, except those that it describes. If
-    `titles` are given, it takes only these from `original`.
+    The function itself has its summary and its examples. The formula after the summary
+    and the sections that it lacks, of `titles` if given, are those of `original`, and
+    its own errors follow those of `original`. With `words`, which replace words of
+    `original`, a section Parameters of its own may describe some parameters alone.
     """
 
     def complete(function: Function) -> Function:

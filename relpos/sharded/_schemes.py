@@ -86,9 +86,9 @@ def attention(
     ------
     TypeError, ValueError, IndexError
         As `relpos.attention`, by what is known before anything is computed: kinds,
-        shapes and dtypes. What is wrong with numbers in dask arrays raises where they
-        are computed; an index into labels or log_decay counts within a chunk there.
-        ValueError for a dask array whose chunks have no known length.
+        shapes and dtypes. Wrong numbers in dask arrays raise where they are computed;
+        an index into labels or log_decay counts within a chunk there. ValueError for a
+        dask array whose chunks have no known length.
 
     Notes
     -----

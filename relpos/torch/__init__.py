@@ -1,7 +1,7 @@
 """relpos for PyTorch: the functions of `relpos` on tensors, with autograd.
 
-Never imported by ``import relpos``. Tensors are on the CPU; nothing of them is copied
-but what NumPy has no dtype for.
+``import relpos`` does not import it. Tensors are on the CPU, and are not copied unless
+NumPy lacks their dtype.
 """
 
 try:

@@ -73,7 +73,7 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     Parameters
     ----------
     num_heads_or_slopes : int, or Tensor of float, (..., H)
-        A number of heads stands for ``alibi_slopes(num_heads)``. Slopes may be learned:
+        A number of heads means ``alibi_slopes(num_heads)``. Slopes may be learned:
         a negative one makes a head prefer distant keys.
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset).

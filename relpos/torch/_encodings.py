@@ -48,7 +48,7 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or Tensor of any shape S
-        The int n stands for 0, 1, ..., n - 1. Negative and fractional positions are
+        An int n means 0, 1, ..., n - 1. Negative and fractional positions are
         legal; integers of less than 2**53 in size, which float64 holds exactly.
     dim : int
         Columns, from 1 to 2**20.
@@ -117,7 +117,7 @@ def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     table : Tensor of float, (..., R, E)
         One row for each position.
     positions : int or Tensor of int, any shape S
-        The int n stands for 0, 1, ..., n - 1.
+        An int n means 0, 1, ..., n - 1.
 
     Returns
     -------
@@ -353,7 +353,7 @@ def xpos_magnitude(
     Parameters
     ----------
     positions : int or Tensor of any shape S
-        The int n stands for 0, 1, ..., n - 1. Public implementations subtract half of
+        An int n means 0, 1, ..., n - 1. Public implementations subtract half of
         the length, the same for queries and keys: it cancels in the products and keeps
         the magnitudes near 1.
     dim : int

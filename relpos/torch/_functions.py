@@ -2,7 +2,7 @@
 
 A `TensorFunction` is made of a function of relpos, its backward, and the shape of what
 it returns. Called eagerly it is an `autograd.Function`, which `torch.func` and `vmap`
-take; while `torch.compile` or `torch.export` look on, it is an operator of the library
+take; under `torch.compile` and `torch.export` it is an operator of the library
 "relpos", which they keep whole.
 """
 
@@ -131,7 +131,7 @@ class TensorFunction:
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
 
     def like(self, *args: Any) -> Tensor:
-        """Return a tensor that stands for the result, of its shape and dtype."""
+        """Return an empty tensor of the shape and dtype of the result."""
         values = self.named(args)
         check_devices(values)
         given = next(values[name] for name in self.operands if values[name] is not None)
@@ -158,7 +158,7 @@ class TensorFunction:
     def like_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
-        """Return tensors that stand for the gradients."""
+        """Return empty tensors of the shapes and dtypes of the gradients."""
         return [
             torch.empty_like(x, memory_format=torch.contiguous_format)
             for x, use in zip(args, wanted, strict=False)
@@ -190,7 +190,7 @@ class TensorFunction:
         return kept
 
     def kept_args(self, ctx: Any, grad: Tensor) -> list[Any]:
-        """Return what `keep` kept, the result's gradient in the place of the unread."""
+        """Return what `keep` kept, with the result's gradient for a missing operand."""
         operands = list(ctx.saved_tensors)
         if self.linear is not None:
             index = self.operands.index(self.linear)
@@ -207,7 +207,7 @@ class TensorFunction:
     # ---- operators ------------------------------------------------------------------
 
     def _define(self, arguments: str) -> None:
-        """Register the operators that stand for both directions while compiling."""
+        """Register the operators of both directions, for compiled programs."""
         library = f"relpos::{self.name}"
         self._op = torch.library.custom_op(
             library, self._op_run, mutates_args=(), schema=f"({arguments}) -> Tensor"
@@ -318,9 +318,9 @@ class Gradients(torch.autograd.Function):
 def gradients_of(
     backward: Callable[..., Any], *without: str
 ) -> Callable[..., Mapping[str, Array | None]]:
-    """Return a backward of relpos, whose gradients have names, as that of a row.
+    """Return a backward of relpos, whose gradients have names, for a `TensorFunction`.
 
-    It takes what the function takes, `without` some settings.
+    It has the arguments of the function, `without` some settings.
     """
 
     def named(
@@ -334,16 +334,13 @@ def gradients_of(
     return named
 
 
-def counted(positions: int | Tensor, beside: Tensor | None = None) -> Tensor:
-    """Return positions; the int n stands for 0, 1, ..., n - 1.
-
-    Those of an int are on the device of `beside`.
-    """
+def counted(positions: int | Tensor, like: Tensor | None = None) -> Tensor:
+    """Return positions, those of an int n being 0, 1, ..., n - 1 on `like`'s device."""
     if isinstance(positions, Tensor):
         return positions
     if not isinstance(positions, torch.SymInt):  # a length that a program has to learn
         positions = as_int("positions", positions, 0, POSITION_LIMIT)
-    device = beside.device if isinstance(beside, Tensor) else None
+    device = like.device if isinstance(like, Tensor) else None
     return torch.arange(positions, device=device)
 
 

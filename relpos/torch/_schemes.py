@@ -372,7 +372,7 @@ def merge_attention(
     Returns
     -------
     out : Tensor, (..., Dv)
-        What one call over both sets returns, to rounding, in the common dtype of
+        The result of one call over both sets, to rounding, in the common dtype of
         `out_a` and `out_b`.
     lse : Tensor, (...)
         Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.

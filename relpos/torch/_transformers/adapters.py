@@ -218,10 +218,7 @@ class _DisentangledSelfAttention(Swapped):
 
 @_replaces("t5.T5Attention", "mt5.MT5Attention")
 class _T5Attention(Asking):
-    """Attention of T5 by `rel_bias` (H, num_buckets) and buckets.
-
-    The table goes from layer to layer instead of a dense bias.
-    """
+    """Attention of T5 by buckets and `rel_bias`, which layers pass as position_bias."""
 
     def prepare(self) -> None:
         self.buckets = t5_buckets(
@@ -427,10 +424,7 @@ class _Wav2Vec2ConformerSelfAttention(Swapped):
 
 @_replaces("wavlm.WavLMAttention")
 class _WavLMAttention(Swapped):
-    """Attention by a `position_query` of one column, the gate, and its table.
-
-    The table by bucket goes from layer to layer.
-    """
+    """Attention by a `position_query`, the gate of one column, and buckets."""
 
     def prepare(self) -> None:
         self.buckets = t5_buckets(self.num_buckets, self.max_distance, True)

@@ -1,4 +1,4 @@
-"""Models of transformers: relpos in their registry, and in the place of their own."""
+"""Models of transformers: relpos in their registry, and instead of their own code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def register() -> None:
     ``position_bias`` of T5, Wav2Vec2-Conformer and Inkling are those of `attention`. A
     function that makes masks is registered too, without which models would have none.
 
-    A model whose attention never asks stays eager, and is warned of when it is made or
-    told to change; `replace_attention` is for it. Calling this again changes nothing.
+    A model whose attention never asks stays eager, with a warning when it is made or
+    changed; `replace_attention` is for it. A second call has no effect.
 
     Raises
     ------
@@ -28,9 +28,9 @@ def register() -> None:
     are those before dropout. A query of padding that sees no key gets 0, as by
     ``"sdpa"``; eager code gives it a mean. An argument of a model that would change the
     result and has no counterpart here raises ValueError; an unknown one is warned of.
-    So that models are looked at, two methods of ``transformers.PreTrainedModel`` are
-    wrapped, ``post_init`` and ``set_attn_implementation``. ``torch.compile`` takes the
-    models whole. Tested with transformers 5.23.
+    To see models when they are made, ``post_init`` and ``set_attn_implementation`` of
+    ``transformers.PreTrainedModel`` are wrapped. ``torch.compile`` takes the models
+    whole. Tested with transformers 5.23.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     WavLM, the audio encoders of Gemma 3n and Gemma 4), and for attention that does, but
     makes a bias of every pair first (T5, mT5, Inkling, Wav2Vec2-Conformer with relative
     positions): their positions are given as a table, and no array of Lq x Lk is made.
-    The model computes what it computed, and may be trained, saved and loaded as before.
+    The model has the same results, and may be trained, saved and loaded as before.
 
     Parameters
     ----------
@@ -86,9 +86,8 @@ def replace_attention(model: torch.nn.Module) -> list[str]:
     Notes
     -----
     Models that ask are set to ``attn_implementation="relpos"``; with another one their
-    replaced modules raise ValueError. Weights come where ``output_attentions=True`` is
-    given in the call; Gemma's audio encoders have none. Queries of padding are as in
-    `register`.
+    replaced modules raise ValueError. A call with ``output_attentions=True`` returns
+    weights, except in Gemma's audio encoders. Queries of padding are as in `register`.
 
     Examples
     --------

@@ -57,7 +57,7 @@ _REFUSED = {
 
 
 def register() -> None:
-    """Add the attention and the mask function, and look at models from now on."""
+    """Add the attention and the mask function, and inspect models from now on."""
     AttentionInterface.register(NAME, attention_function)
     AttentionMaskInterface.register(NAME, visible_pairs)
     _look_at_models(NAME)
@@ -209,10 +209,10 @@ def _key_ranges(mask: torch.Tensor) -> torch.Tensor | None:
 
 # ---- causal masks that models leave out ----------------------------------------------
 
-# Eager code hides nothing where it gets no mask. The masks of "sdpa" are None as well
-# where a causal mask is all that is needed, and the attention module then has to know
-# that it is causal. Not every module does, as transformers asks that of models with
-# `_supports_sdpa` only. Here a model leaves causal masks out if all its modules know.
+# Eager code hides no key without a mask. The masks of "sdpa" are None where a causal
+# mask is enough, and the attention module then has to know that it is causal. Not every
+# module does, as transformers asks that only of models with `_supports_sdpa`. Here a
+# model omits causal masks if all its modules know.
 
 #: True for each class of configurations whose models leave out causal masks.
 _LEAVES_OUT: dict[type, bool] = {}
@@ -265,11 +265,11 @@ _ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
 
 
 def _look_at_models(name: str) -> None:
-    """Let models be looked at when they are made, and when they change attention.
+    """Inspect models when they are made, and when they change attention.
 
     transformers takes any registered name for any model, and makes masks for that name,
-    which eager code cannot read. It has no place to look at a model's modules, so the
-    two methods after which they are known are wrapped, once.
+    which eager code cannot read. It has no hook for a model's modules, so the two
+    methods after which they are known are wrapped, once.
     """
     for method in ("post_init", "set_attn_implementation"):
         original = getattr(PreTrainedModel, method)
