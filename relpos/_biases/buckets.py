@@ -29,7 +29,6 @@ from relpos._checks import (
     as_integers,
     rounded,
 )
-from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -232,7 +231,6 @@ def t5_bias(
     return rounded(np.take(table.T, buckets, axis=1), table.dtype.newbyteorder("="))
 
 
-@twin(t5_bias)
 def t5_bias_backward(
     grad_bias: ArrayLike,
     num_buckets: int,
@@ -263,6 +261,11 @@ def t5_bias_backward(
     ValueError
         If `grad_bias` has an even number of columns, or the buckets leave no
         logarithmic range.
+
+    References
+    ----------
+    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
+       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
 
     Examples
     --------

@@ -36,7 +36,6 @@ from relpos._checks import (
     stored,
 )
 from relpos._text import in_short
-from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -337,7 +336,6 @@ def _shape_of(distance: Array, r2: Array, kind: str) -> Array:
     return result
 
 
-@twin(kerple_bias)
 @quiet
 def kerple_bias_backward(
     grad_bias: ArrayLike, r1: ArrayLike, r2: ArrayLike, *, kind: str = "log"
@@ -367,6 +365,11 @@ def kerple_bias_backward(
     ------
     ValueError
         If `grad_bias` has an even number of columns, or `r2` is out of its range.
+
+    References
+    ----------
+    .. [1] Chi, Fan, Ramadge, Rudnicky, "KERPLE: Kernelized Relative Positional
+       Embedding for Length Extrapolation", 2022, arXiv:2205.09921, section 4.
 
     Examples
     --------

@@ -190,8 +190,8 @@ def sinusoidal(
     Raises
     ------
     ValueError
-        If `dim`, `base`, `layout`, or the shape of `inv_freq` or `out` is wrong, or an
-        integer too large to be exact in float64.
+        If `dim`, `base` or `layout` is wrong, or an integer too large to be exact in
+        float64.
 
     Notes
     -----
@@ -390,6 +390,11 @@ def learned_backward(
     -------
     ndarray, (..., R, E)
         Summed in the order of the positions, whatever the number of threads.
+
+    Raises
+    ------
+    ValueError
+        If the axes of `grad_out` before the last are not those of `positions`.
 
     Examples
     --------

@@ -42,7 +42,6 @@ from relpos._encodings.absolute import (
 from relpos._encodings.rotary_scaling import even_dim, positive
 from relpos._settings import get_num_threads, kernels
 from relpos._text import in_short
-from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -365,7 +364,6 @@ def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     return total.reshape(shape)
 
 
-@twin(apply_rotary)
 @quiet
 def apply_rotary_backward(
     grad_out: ArrayLike,
@@ -393,7 +391,7 @@ def apply_rotary_backward(
     Parameters
     ----------
     grad_out : array_like of float, (..., L, D)
-        Gradient of what `apply_rotary` returned, of x's shape.
+        Gradient of what `apply_rotary` returned.
     x, positions, base, inv_freq, angles, magnitude : as in `apply_rotary`
         What the forward was given.
     interleaved, rotary_dim, offset, inverse : as in `apply_rotary`
@@ -408,8 +406,13 @@ def apply_rotary_backward(
     Raises
     ------
     ValueError
-        If `base` or `rotary_dim` is wrong, or `angles` come with positions, frequencies
-        or an offset.
+        If `base` or `rotary_dim` is wrong, `angles` come with positions, frequencies or
+        an offset, or `grad_out` has not x's shape.
+
+    References
+    ----------
+    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+       2021, arXiv:2104.09864.
 
     Examples
     --------

@@ -382,6 +382,11 @@ def decay(
     reach : int
         The largest distance.
 
+    Raises
+    ------
+    ValueError
+        If the last row of an encoding is 0.
+
     Examples
     --------
     >>> import numpy as np
