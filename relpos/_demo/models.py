@@ -36,9 +36,8 @@ def beit(case: Case) -> Call:
 
 def beit_gradients(found: Named, case: Case) -> Named:
     """Through the labels to the table."""
-    table = case["relative_position_bias_table"]
-    grad = recipes.beit_backward(found["rel_bias"], table, (3, 3))
-    return {**found, "relative_position_bias_table": grad}
+    recipe = recipes.beit(case["relative_position_bias_table"], (3, 3))
+    return {**found, **recipe.backward(found)}
 
 
 def parakeet_parameters(case: Case) -> tuple[Any, ...]:
@@ -57,9 +56,7 @@ def parakeet(case: Case) -> Call:
 
 def parakeet_gradients(found: Named, case: Case) -> Named:
     """Through the projection to its weight."""
-    grads = found["rel_key"], found["pos_bias_u"], found["pos_bias_v"]
-    back = recipes.parakeet_backward(*grads, *parakeet_parameters(case))
-    return {**found, **back._asdict()}
+    return {**found, **recipes.parakeet(*parakeet_parameters(case)).backward(found)}
 
 
 def recurrent_gemma(case: Case) -> Call:

@@ -48,8 +48,7 @@ def zipformer(case: Case) -> Call:
 
 def zipformer_gradients(found: Named, case: Case) -> Named:
     """Through the encoding of positions to its projection."""
-    grad = recipes.zipformer_backward(found["rel_key"], *zipformer_parameters(case))
-    return {**found, "linear_pos": grad}
+    return {**found, **recipes.zipformer(*zipformer_parameters(case)).backward(found)}
 
 
 def wavlm_parameters(case: Case) -> list[Array]:
@@ -65,8 +64,8 @@ def wavlm(case: Case) -> Call:
 
 def wavlm_gradients(found: Named, case: Case) -> Named:
     """Through the gate."""
-    given = found["rel_key"], found["position_query"], *wavlm_parameters(case)
-    return {**found, **recipes.wavlm_backward(*given, max_distance=12)._asdict()}
+    recipe = recipes.wavlm(*wavlm_parameters(case), max_distance=12)
+    return {**found, **recipe.backward(found)}
 
 
 # ---- audio under a cap ---------------------------------------------------------------
@@ -138,9 +137,7 @@ def enformer(case: Case) -> Call:
 
 def enformer_gradients(found: Named, case: Case) -> Named:
     """Through the projection of features."""
-    grads = found["rel_key"], found["pos_bias_u"], found["pos_bias_v"]
-    back = recipes.enformer_backward(*grads, *enformer_parameters(case))
-    return {**found, **back._asdict()}
+    return {**found, **recipes.enformer(*enformer_parameters(case)).backward(found)}
 
 
 # ---- biases by bucket ----------------------------------------------------------------

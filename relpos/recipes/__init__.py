@@ -10,21 +10,20 @@ Each takes parameters the way the model stores them and returns a dict of keywor
 >>> relpos.attention(q, k, v, **recipes.t5(weight)).shape
 (2, 5, 4)
 
-Others go beside them, ``attention(q, k, v, is_causal=True, **recipes.t5(weight))``.
-Parameters come in the order of the model's state_dict, with its names. Gradients come
-back under the names of the keywords, in the model's own order of rows; the gradient of
-a parameter that feeds several keywords is the sum of theirs. Where keywords are
-computed there is a ``_backward`` beside the recipe: it takes their gradients, in the
-order of the dict, then what the recipe was given, and returns those of the parameters.
-Or the recipe returns a `Recipe`, a dict whose method `~Recipe.backward` takes what
-`relpos.AttentionContext.backward` returned.
+Other arguments go with them, as ``is_causal=True`` in a decoder. Parameters come in the
+order of the model's state_dict, with its names.
+
+A recipe that computes its arguments returns a `Recipe`, a dict whose method
+`~Recipe.backward` turns the result of `relpos.AttentionContext.backward` into gradients
+of the parameters. Of all others the gradients are under the names of the arguments, in
+the model's own order of rows; the gradient of a parameter that feeds several arguments
+is the sum of theirs.
 
 Shapes: B batch items, H heads, Lq and Lk lengths, D columns of query and key.
 
 See Also
 --------
-relpos.attention : Takes the result as keywords.
-relpos.nn : Layers, for what has projections of its own.
+relpos.nn : Layers, for models with projections of their own.
 """
 
 from typing import TYPE_CHECKING
@@ -32,103 +31,79 @@ from typing import TYPE_CHECKING
 from relpos._names import publish as _publish
 from relpos.recipes import _former
 from relpos.recipes._recipe import Recipe as Recipe
-from relpos.recipes.beit import (
-    beit as beit,
-    beit_backward as beit_backward,
-)
-from relpos.recipes.buckets import (
-    longt5_local as longt5_local,
-    mpnet as mpnet,
-    umt5 as umt5,
-)
-from relpos.recipes.config import (
-    from_config as from_config,
-)
+from relpos.recipes.config import from_config as from_config
 from relpos.recipes.decoders import (
+    forgetting_transformer as forgetting_transformer,
     gemma2 as gemma2,
     gpt_oss as gpt_oss,
+    inkling as inkling,
+    inkling_temperature as inkling_temperature,
+    llama4 as llama4,
+    llama4_temperature as llama4_temperature,
     recurrent_gemma as recurrent_gemma,
-)
-from relpos.recipes.documents import (
-    layoutlmv3 as layoutlmv3,
-    layoutlmv3_backward as layoutlmv3_backward,
-)
-from relpos.recipes.enformer import (
-    enformer as enformer,
-    enformer_backward as enformer_backward,
-    enformer_positions as enformer_positions,
-)
-from relpos.recipes.forgetting import (
-    forgetting_transformer as forgetting_transformer,
-    forgetting_transformer_backward as forgetting_transformer_backward,
 )
 from relpos.recipes.gemma_audio import (
     gemma3n_audio as gemma3n_audio,
     gemma4_audio as gemma4_audio,
 )
-from relpos.recipes.grids import (
+from relpos.recipes.genomes import (
+    enformer as enformer,
+    enformer_positions as enformer_positions,
+)
+from relpos.recipes.images import (
+    beit as beit,
     botnet as botnet,
+    sam as sam,
     swin as swin,
-)
-from relpos.recipes.inkling import (
-    inkling as inkling,
-    inkling_temperature as inkling_temperature,
-)
-from relpos.recipes.llama4 import (
-    llama4 as llama4,
-    llama4_temperature as llama4_temperature,
+    swin_v2 as swin_v2,
 )
 from relpos.recipes.rotary import (
     pope as pope,
-    pope_backward as pope_backward,
     rope_vit as rope_vit,
-    rope_vit_backward as rope_vit_backward,
-)
-from relpos.recipes.sam import (
-    sam as sam,
-    sam_backward as sam_backward,
-)
-from relpos.recipes.sequences import (
-    bert as bert,
-    deberta as deberta,
-    t5 as t5,
 )
 from relpos.recipes.speech import (
     parakeet as parakeet,
-    parakeet_backward as parakeet_backward,
     vits as vits,
     wav2vec2_bert as wav2vec2_bert,
-)
-from relpos.recipes.swin_v2 import (
-    swin_v2 as swin_v2,
-    swin_v2_backward as swin_v2_backward,
-)
-from relpos.recipes.wavlm import (
     wavlm as wavlm,
-    wavlm_backward as wavlm_backward,
+    zipformer as zipformer,
+    zipformer_positions as zipformer_positions,
 )
-from relpos.recipes.xlnet import (
+from relpos.recipes.text import (
+    bert as bert,
+    deberta as deberta,
+    layoutlmv3 as layoutlmv3,
+    longt5_local as longt5_local,
+    mpnet as mpnet,
+    t5 as t5,
+    umt5 as umt5,
     xlnet as xlnet,
     xlnet_segments as xlnet_segments,
-    xlnet_segments_backward as xlnet_segments_backward,
-)
-from relpos.recipes.zipformer import (
-    zipformer as zipformer,
-    zipformer_backward as zipformer_backward,
-    zipformer_positions as zipformer_positions,
 )
 
 __all__ = _publish(globals())
 
-# What is deprecated is found by its name and is listed nowhere.
+# Deprecated functions are found by their names and are listed nowhere.
 if TYPE_CHECKING:
     from relpos.recipes._former import (
+        beit_backward as beit_backward,
+        enformer_backward as enformer_backward,
+        forgetting_transformer_backward as forgetting_transformer_backward,
         gemma3n_audio_backward as gemma3n_audio_backward,
         gemma4_audio_backward as gemma4_audio_backward,
+        layoutlmv3_backward as layoutlmv3_backward,
+        parakeet_backward as parakeet_backward,
+        pope_backward as pope_backward,
+        rope_vit_backward as rope_vit_backward,
+        sam_backward as sam_backward,
+        swin_v2_backward as swin_v2_backward,
+        wavlm_backward as wavlm_backward,
+        xlnet_segments_backward as xlnet_segments_backward,
+        zipformer_backward as zipformer_backward,
     )
 else:
 
     def __getattr__(name):
-        if name in _former.__all__:
+        if name.endswith("_backward") and hasattr(_former, name):
             return getattr(_former, name)
         raise AttributeError(f"module 'relpos.recipes' has no attribute {name!r}")

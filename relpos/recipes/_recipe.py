@@ -1,23 +1,41 @@
-"""The result of a recipe that computes keywords, and its backward."""
+"""The result of a recipe, and the checks and tables that recipes share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relpos._checks import Array, kind_of, quiet
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_array,
+    as_floating,
+    as_int,
+    as_real,
+    at_least_ndim,
+    check_memory,
+    kind_of,
+    quiet,
+    reject_foreign,
+    rounded,
+)
+from relpos.nn._inputs import check_shape, join_heads, product, split_heads
+
+Keywords = dict[str, Any]
 
 
-class Recipe(dict[str, Any]):
-    """Keywords of `attention` made from a model's parameters, and their gradients.
+class Argument(Any):  # type: ignore[misc]
+    """Type that fits every parameter: with Any, pyright cannot choose an overload."""
 
-    It is a dict: pass it on as ``attention(key=k, value=v, **recipe)``. It refers to
-    the parameters that it was made from. Changing their numbers makes later gradients
+
+class Recipe(dict[str, Argument]):
+    """Arguments of `attention` made from a model's parameters, and their gradients.
+
+    It is a dict: pass it on as ``attention(q, k, v, **recipe)``. It refers to the
+    parameters that it was made from. Changing their numbers makes later gradients
     wrong.
-
-    See Also
-    --------
-    relpos.attention : Takes the keywords.
 
     Examples
     --------
@@ -35,20 +53,20 @@ class Recipe(dict[str, Any]):
     def __init__(
         self,
         keywords: Mapping[str, Any],
-        back: Callable[[Mapping[str, Any]], dict[str, Array]],
+        back: Callable[[dict[str, Array]], dict[str, Array]],
     ) -> None:
         super().__init__(keywords)
         self._back = back
 
     @quiet
     def backward(self, gradients: Any) -> dict[str, Array]:
-        """Turn gradients of the keywords into those of the model's parameters.
+        """Turn gradients of the arguments into those of the model's parameters.
 
         Parameters
         ----------
         gradients : AttentionGradients, or mapping of str to array_like
-            What `relpos.AttentionContext.backward` returned, or at least the gradients
-            of the arrays that the recipe made.
+            The result of `relpos.AttentionContext.backward`, or at least the gradients
+            of the floating arrays of the recipe.
 
         Returns
         -------
@@ -58,11 +76,7 @@ class Recipe(dict[str, Any]):
         Raises
         ------
         TypeError, ValueError
-            If a gradient is missing, or of another kind or shape than its keyword.
-
-        See Also
-        --------
-        relpos.AttentionContext.backward : Where the gradients come from.
+            If a gradient is missing, or of another kind or shape than its argument.
         """
         if hasattr(gradients, "_asdict"):
             gradients = gradients._asdict()
@@ -71,4 +85,116 @@ class Recipe(dict[str, Any]):
                 f"gradients: got {kind_of(gradients)}; expected AttentionGradients or "
                 "a mapping of names to arrays"
             )
-        return self._back(gradients)
+        made = {name: x for name, x in self.items() if isinstance(x, np.ndarray)}
+        return self._back(
+            {
+                name: as_shaped(
+                    f"gradients.{name}", gradients.get(name), *x.shape
+                ).astype(np.float64)
+                for name, x in made.items()
+                if x.dtype.kind not in "iub"
+            }
+        )
+
+
+# ---- checks --------------------------------------------------------------------------
+
+
+def as_table(name: str, value: Any, wanted: str) -> Any:
+    """Return floating `value` with two axes or more; `attention` checks the rest.
+
+    An array of another tool stays what it is, so that tools that record transpositions
+    and sums compute its gradient.
+    """
+    reject_foreign(name, value)
+    other = hasattr(value, "ndim") and not isinstance(value, np.ndarray)
+    table = value if other else as_floating(name, value)
+    at_least_ndim(name, table, 2, wanted)
+    return table
+
+
+def as_shaped(name: str, value: object, *shape: int | str) -> Array:
+    """Return a floating array; in `shape` an int is fixed and a word is free."""
+    array = as_floating(name, value)
+    check_shape(name, array, shape)
+    return array
+
+
+def as_projection(
+    name: str, value: object, rows: int | str, waves: str = "sines and cosines"
+) -> Array:
+    """Return the weight of a projection of waves, which come in pairs."""
+    weight = as_shaped(name, value, rows, "E")
+    if weight.shape[1] % 2 or not (rows and weight.shape[1]):
+        raise ValueError(
+            f"{name}: got shape {weight.shape}; expected an even E, {waves}"
+        )
+    return weight
+
+
+def as_query(value: object, length: str = "L") -> Array:
+    """Return a query in heads."""
+    query = as_floating("query", value)
+    if query.ndim < 3 or not query.shape[-1]:
+        raise ValueError(
+            f"query: got shape {query.shape}; expected (..., H, {length}, D), D at "
+            "least 1"
+        )
+    return query
+
+
+def as_positions(value: object) -> Array:
+    """Return absolute positions as float64."""
+    array = as_array("positions", value)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"positions: got {kind_of(value)}; expected real numbers")
+    return array.astype(np.float64)
+
+
+def as_positive(name: str, value: object) -> float:
+    number = as_real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name}: got {number}; expected a positive number")
+    return number
+
+
+def as_length(name: str, value: object, least: int = 1) -> int:
+    """Return a length, a distance or a number of heads."""
+    return as_int(name, value, least, POSITION_LIMIT)
+
+
+def causal(name: str, window: object) -> Keywords:
+    """Return the arguments of every decoder: causal, with key heads to share."""
+    keywords: Keywords = {"is_causal": True, "enable_gqa": True}
+    if window is not None:
+        keywords["window"] = (as_length(name, window) - 1, 0)
+    return keywords
+
+
+# ---- tables made of parameters -------------------------------------------------------
+
+
+def like(array: Array, parameter: Array) -> Array:
+    """Return what was computed in float64 in the dtype of a parameter."""
+    return rounded(array, parameter.dtype.newbyteorder("="))
+
+
+def check_rows(name: str, rows: int, weight: Array) -> None:
+    """Raise if no memory holds `rows` positions, or their projections."""
+    for width in weight.shape:
+        check_memory(name, (rows, width), np.dtype(np.float64))
+
+
+def projected(weight: Array, positions: Array, heads: int) -> Array:
+    """Return positions (R, F), projected by a weight (H * D, F), as (H, R, D)."""
+    kind = np.result_type(weight, np.float32)
+    rows = product(positions.astype(kind), weight.astype(kind).T)
+    return like(split_heads(rows, heads), weight)
+
+
+def projected_backward(grad: Array, positions: Array, weight: Array) -> Array:
+    """Return the gradient of the weight of `projected`, from that of its result."""
+    kind = np.result_type(weight, np.float32)
+    return like(
+        product(join_heads(grad.astype(kind)).T, positions.astype(kind)), weight
+    )

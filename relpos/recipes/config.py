@@ -3,28 +3,74 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from relpos._checks import POSITION_LIMIT, as_int, kind_of
+import numpy as np
+
+from relpos._checks import Array, as_floating, as_int, as_real, kind_of, quiet
 from relpos._encodings.rotary_config import as_config
-from relpos.recipes._deberta import deberta_of
-from relpos.recipes._model import Model
-from relpos.recipes._tables import Keywords
-from relpos.recipes.beit import beit
-from relpos.recipes.buckets import longt5_local, mpnet, umt5
-from relpos.recipes.decoders import gemma2, gpt_oss, recurrent_gemma
-from relpos.recipes.grids import swin
-from relpos.recipes.inkling import inkling
-from relpos.recipes.sam import sam
-from relpos.recipes.sequences import bert, t5
+from relpos._foreign import of_tensor
+from relpos.recipes._recipe import Keywords, as_length, like, projected
+from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
+from relpos.recipes.images import beit, sam, swin, swin_v2
 from relpos.recipes.speech import vits, wav2vec2_bert
-from relpos.recipes.swin_v2 import swin_v2
-
-__all__ = ["from_config"]
+from relpos.recipes.text import bert, deberta, longt5_local, mpnet, t5
 
 
-def _bert(model: Model) -> Keywords:
+class _Model(NamedTuple):
+    """A configuration, weights by name, and the number of a layer."""
+
+    config: Mapping[str, Any]
+    state: Mapping[str, Any]
+    layer: int
+
+    def setting(self, name: str, *default: Any) -> Any:
+        """Return a value of the configuration, which is required without a default."""
+        if name not in self.config and not default:
+            raise ValueError(
+                f"config: has no {name}; expected that of a whole "
+                f"{self.config['model_type']} model"
+            )
+        return self.config.get(name, *default)
+
+    def has(self, ending: str) -> bool:
+        return bool(self._names(ending))
+
+    def weight(self, ending: str) -> Any:
+        """Return the array whose name ends like this, of the layer or of all layers."""
+        names = self._names(ending)
+        if len(names) != 1:
+            found = f"{len(names)} names that end" if names else "no name that ends"
+            raise ValueError(
+                f"state_dict: {found} with {ending!r} for layer {self.layer}; expected "
+                f"that of one {self.config['model_type']} model"
+            )
+        return of_tensor(self.state[names[0]])
+
+    def _names(self, ending: str) -> list[str]:
+        """Return names of this layer, whose number comes first, else of no layer."""
+        pattern = re.compile(rf"(?:.*\.)?{ending}")
+        fits = [name for name in self.state if pattern.fullmatch(name)]
+        numbers = {name: re.search(r"(?:^|\.)(\d+)\.", name) for name in fits}
+        own = [n for n, m in numbers.items() if m and int(m[1]) == self.layer]
+        return own or [n for n, m in numbers.items() if not m]
+
+    def sliding(self, kind: str, window: str) -> int | None:
+        """Return the window of the layer if it is of that kind."""
+        kinds = self.setting("layer_types")
+        if not isinstance(kinds, Sequence) or self.layer >= len(kinds):
+            raise ValueError(f"config: layer_types has no entry for layer {self.layer}")
+        if kinds[self.layer] != kind:
+            return None
+        return as_length(f"config: {window}", self.setting(window))
+
+
+# ---- text ----------------------------------------------------------------------------
+
+
+def _bert(model: _Model) -> Keywords:
     kinds = {"relative_key": False, "relative_key_query": True}
     kind = model.setting("position_embedding_type", "absolute")
     if kind not in kinds:
@@ -32,36 +78,34 @@ def _bert(model: Model) -> Keywords:
     return bert(model.weight(r"distance_embedding\.weight"), key_query=kinds[kind])
 
 
-def _buckets(model: Model) -> Keywords:
+def _buckets(model: _Model) -> Keywords:
     return {
         "num_buckets": model.setting("relative_attention_num_buckets", 32),
         "max_distance": model.setting("relative_attention_max_distance", 128),
     }
 
 
-def _is_encoder(model: Model) -> bool:
+def _is_encoder(model: _Model) -> bool:
     return not model.setting("is_decoder", False)
 
 
-def _bucket_weight(model: Model) -> Any:
-    """Of the encoder, unless the configuration is that of a decoder."""
+def _bucket_weight(model: _Model) -> Any:
+    """Return that of the encoder, unless the configuration is of a decoder."""
     name = r"relative_attention_bias\.weight"
     of_stack = rf"{'encoder' if _is_encoder(model) else 'decoder'}\..*{name}"
     return model.weight(of_stack if model.has(of_stack) else name)
 
 
-def _t5(model: Model) -> Keywords:
-    """The first layer's weight serves all."""
-    weight = _bucket_weight(model._replace(layer=0))
+def _umt5(model: _Model) -> Keywords:
+    weight = _bucket_weight(model)
     return t5(weight, bidirectional=_is_encoder(model), **_buckets(model))
 
 
-def _umt5(model: Model) -> Keywords:
-    weight = _bucket_weight(model)
-    return umt5(weight, bidirectional=_is_encoder(model), **_buckets(model))
+def _t5(model: _Model) -> Keywords:
+    return _umt5(model._replace(layer=0))  # whose weight is that of all layers
 
 
-def _longt5(model: Model) -> Keywords:
+def _longt5(model: _Model) -> Keywords:
     if not _is_encoder(model):
         return _t5(model)
     if model.setting("encoder_attention_type") != "local":
@@ -73,24 +117,93 @@ def _longt5(model: Model) -> Keywords:
     return longt5_local(weight, model.setting("local_radius"), **_buckets(model))
 
 
-def _mpnet(model: Model) -> Keywords:
+def _mpnet(model: _Model) -> Keywords:
     weight = model.weight(r"relative_attention_bias\.weight")
     count = model.setting("relative_attention_num_buckets", 32)
     return mpnet(weight, num_buckets=count)
 
 
-def _patches(model: Model) -> list[int]:
+#: The projection for a term, where the layer has projections for positions alone.
+_OWN = {
+    "deberta": {"c2p": "pos_proj", "p2c": "pos_q_proj"},
+    "deberta-v2": {"c2p": "pos_key_proj", "p2c": "pos_query_proj"},
+}
+_SHARED = {"c2p": "key_proj", "p2c": "query_proj"}
+
+
+def _deberta(model: _Model) -> Keywords:
+    kind = model.config["model_type"]
+    if model.setting("talking_head", False):
+        raise ValueError("config: talking_head is set; expected a model without it")
+    types = model.setting("pos_att_type", None) or []
+    types = types.split("|") if isinstance(types, str) else list(types)
+    if not {*types} <= {*_SHARED}:
+        raise ValueError(f"config: pos_att_type is {types}; expected c2p, p2c or both")
+    if not types:
+        return {}
+    if not model.setting("relative_attention", False):
+        # the terms that are named count in the scale all the same
+        head_dim = model.setting("hidden_size") // model.setting("num_attention_heads")
+        return {"scale": ((1 + len(types)) * head_dim) ** -0.5}
+    shared = kind == "deberta-v2" and model.setting("share_att_key", False)
+    names = _SHARED if shared else _OWN[kind]
+    rows, reach = _embeddings(model)
+    tables = {term: _project(model, names[term], rows) for term in types}
+    return deberta(tables.get("c2p"), tables.get("p2c"), max_position=reach)
+
+
+@quiet
+def _embeddings(model: _Model) -> tuple[Array, int | None]:
+    """Return the embeddings, normalised as the model does, and the buckets' reach."""
+    rows = as_floating("rel_embeddings", model.weight(r"rel_embeddings\.weight"))
+    reach = model.setting("max_relative_positions", -1)
+    if reach < 1:
+        reach = model.setting("max_position_embeddings")
+    norms = model.setting("norm_rel_ebd", None) or "none"
+    if "layer_norm" in norms.lower():
+        weight, bias = (
+            model.weight(rf"encoder\.LayerNorm\.{part}") for part in ("weight", "bias")
+        )
+        eps = as_real("config: layer_norm_eps", model.setting("layer_norm_eps"))
+        x = rows.astype(np.float64)
+        x -= x.mean(axis=-1, keepdims=True)
+        x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+        rows = like(x * weight + bias, rows)
+    buckets = model.setting("position_buckets", -1)
+    has_buckets = model.config["model_type"] == "deberta-v2" and buckets > 0
+    return rows, reach if has_buckets else None
+
+
+@quiet
+def _project(model: _Model, name: str, rows: Array) -> Array:
+    """Return a table of each head, (H, rows, D)."""
+    heads = as_int(
+        "config: num_attention_heads", model.setting("num_attention_heads"), 1
+    )
+    weight = as_floating(name, model.weight(rf"attention\.self\.{name}\.weight"))
+    table = projected(weight, rows, heads)
+    ending = rf"attention\.self\.{name}\.bias"
+    if model.has(ending):
+        bias = as_floating(name, model.weight(ending))
+        table = table + bias.reshape(heads, 1, -1)
+    return table
+
+
+# ---- images --------------------------------------------------------------------------
+
+
+def _patches(model: _Model) -> list[int]:
     sizes = (model.setting(name) for name in ("image_size", "patch_size"))
     image, patch = ([n, n] if isinstance(n, int) else list(n) for n in sizes)
     return [a // b for a, b in zip(image, patch, strict=True)]
 
 
-def _beit(model: Model) -> Keywords:
+def _beit(model: _Model) -> Keywords:
     return beit(model.weight("relative_position_bias_table"), _patches(model))
 
 
-def _block(model: Model) -> tuple[int, str]:
-    """The stage of the layer, layers counted through all stages, and its names."""
+def _block(model: _Model) -> tuple[int, str]:
+    """Return the stage of a layer that is counted through all, and its names."""
     block = model.layer
     for stage, depth in enumerate(model.setting("depths")):
         if block < depth:
@@ -99,7 +212,7 @@ def _block(model: Model) -> tuple[int, str]:
     raise ValueError(f"layer: got {model.layer}; expected one of the model's layers")
 
 
-def _swin(model: Model) -> Keywords:
+def _swin(model: _Model) -> Keywords:
     stage, names = _block(model)
     at_stage = model._replace(layer=stage)
     table = at_stage.weight(rf"{names}.*relative_position_bias_table")
@@ -107,8 +220,7 @@ def _swin(model: Model) -> Keywords:
     return swin(table, (side, side))
 
 
-def _swin_v2(model: Model) -> Keywords:
-    """A stage smaller than the window is one window."""
+def _swin_v2(model: _Model) -> Keywords:
     stage, names = _block(model)
     at_stage = model._replace(layer=stage)
     w1, b1, w2 = (
@@ -116,22 +228,26 @@ def _swin_v2(model: Model) -> Keywords:
         for part in (r"0\.weight", r"0\.bias", r"2\.weight")
     )
     window = model.setting("window_size")
+    # a stage smaller than the window is one window
     sides = [min(n // 2**stage, window) for n in _patches(model)]
     trained = model.setting("pretrained_window_sizes", None)
     pretrained = trained[stage] if trained else None
     return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
 
 
-def _sam(model: Model) -> Keywords:
+def _sam(model: _Model) -> Keywords:
     height, width = (model.weight(f"rel_pos_{axis}") for axis in "hw")
     return sam(height, width, [(len(table) + 1) // 2 for table in (height, width)])
 
 
-def _vits(model: Model) -> Keywords:
+# ---- speech and decoders -------------------------------------------------------------
+
+
+def _vits(model: _Model) -> Keywords:
     return vits(*(model.weight(rf"attention\.emb_rel_{x}") for x in "kv"))
 
 
-def _wav2vec2_bert(model: Model) -> Keywords:
+def _wav2vec2_bert(model: _Model) -> Keywords:
     kind = model.setting("position_embeddings_type", "relative_key")
     if kind != "relative_key":
         raise ValueError(
@@ -143,74 +259,64 @@ def _wav2vec2_bert(model: Model) -> Keywords:
     return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
 
 
-def _gpt_oss(model: Model) -> Keywords:
+def _gpt_oss(model: _Model) -> Keywords:
     window = model.sliding("sliding_attention", "sliding_window")
     return gpt_oss(model.weight(r"self_attn\.sinks"), sliding_window=window)
 
 
-def _gemma2(model: Model) -> Keywords:
+def _gemma2(model: _Model) -> Keywords:
     names = "query_pre_attn_scalar", "attn_logit_softcapping"
     settings = {name: model.setting(name) for name in names}
     window = model.sliding("sliding_attention", "sliding_window")
     return gemma2(sliding_window=window, **settings)
 
 
-def _recurrent_gemma(model: Model) -> Keywords:
+def _recurrent_gemma(model: _Model) -> Keywords:
     older = model.setting("attention_window_size", None)
     return recurrent_gemma(older or model.setting("sliding_window"))
 
 
-def _inkling(model: Model) -> Keywords:
+def _inkling(model: _Model) -> Keywords:
     window = model.sliding("hybrid_sliding", "sliding_window_size")
     dim = model.setting("swa_head_dim" if window else "head_dim")
     return inkling(model.weight(r"rel_logits_proj\.proj"), dim, window=window)
 
 
-#: By model_type.
-_MODELS: dict[str, Callable[[Model], Keywords]] = {
-    "beit": _beit,
+#: By model_type, several of which may share a recipe.
+_MODELS: dict[str, Callable[[_Model], Keywords]] = {
+    **dict.fromkeys(("beit", "data2vec-vision"), _beit),
     "bert": _bert,
-    "data2vec-vision": _beit,
-    "deberta": deberta_of,
-    "deberta-v2": deberta_of,
-    "donut-swin": _swin,
+    **dict.fromkeys(("deberta", "deberta-v2"), _deberta),
     "gemma2": _gemma2,
     "gpt_oss": _gpt_oss,
-    "inkling_mm_model": _inkling,
-    "inkling_text": _inkling,
+    **dict.fromkeys(("inkling_mm_model", "inkling_text"), _inkling),
     "longt5": _longt5,
-    "maskformer-swin": _swin,
     "mpnet": _mpnet,
-    "mt5": _t5,
-    "pop2piano": _t5,
     "recurrent_gemma": _recurrent_gemma,
-    "sam": _sam,
-    "sam_hq": _sam,
-    "sam_hq_vision_model": _sam,
-    "sam_vision_model": _sam,
-    "seamless_m4t_v2": _wav2vec2_bert,
-    "swin": _swin,
+    **dict.fromkeys(
+        ("sam", "sam_hq", "sam_hq_vision_model", "sam_vision_model", "vitdet"), _sam
+    ),
+    **dict.fromkeys(("donut-swin", "maskformer-swin", "swin"), _swin),
     "swinv2": _swin_v2,
-    "switch_transformers": _t5,
-    "t5": _t5,
+    **dict.fromkeys(("mt5", "pop2piano", "switch_transformers", "t5"), _t5),
     "umt5": _umt5,
-    "vitdet": _sam,
     "vits": _vits,
-    "wav2vec2-bert": _wav2vec2_bert,
+    **dict.fromkeys(("seamless_m4t_v2", "wav2vec2-bert"), _wav2vec2_bert),
 }
 #: Recipes that take more than the weights of a layer, by model_type.
 _CALLED: dict[str, str] = {
     "gemma3n_audio": "recipes.gemma3n_audio, which takes the query",
     "gemma4_audio": "recipes.gemma4_audio, which takes the query",
     "layoutlmv3": "recipes.layoutlmv3, which takes positions and boxes",
-    "llama4": "recipes.llama4, which takes the lengths",
-    "llama4_text": "recipes.llama4, which takes the lengths",
-    "parakeet_ctc": "recipes.parakeet, which takes the length",
-    "parakeet_encoder": "recipes.parakeet, which takes the length",
-    "parakeet_rnnt": "recipes.parakeet, which takes the length",
-    "parakeet_tdt": "recipes.parakeet, which takes the length",
     "wavlm": "recipes.wavlm, which takes the input of the layer",
     "xlnet": "recipes.xlnet, which takes the lengths",
+    **dict.fromkeys(
+        ("llama4", "llama4_text"), "recipes.llama4, which takes the lengths"
+    ),
+    **dict.fromkeys(
+        ("parakeet_ctc", "parakeet_encoder", "parakeet_rnnt", "parakeet_tdt"),
+        "recipes.parakeet, which takes the length",
+    ),
 }
 #: The part of a configuration that describes the attention.
 _PARTS = {
@@ -232,12 +338,12 @@ def from_config(
     Parameters
     ----------
     config : dict or configuration of transformers
-        What config.json says; its ``model_type`` chooses the recipe.
+        The values of config.json; its ``model_type`` chooses the recipe.
     state_dict : mapping of str to array_like or tensor
         Weights of the whole model or of any part that has those of the layer, under
         their names there; tensors of PyTorch become arrays, bfloat16 float32.
     layer : int, default 0
-        Which layer; in a model of stages (Swin Transformer) counted through all.
+        The layer; in a model of stages (Swin Transformer) counted through all.
 
     Returns
     -------
@@ -249,8 +355,6 @@ def from_config(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind.
     ValueError
         If the ``model_type`` has no recipe (the message lists those that have one) or
         one that has to be called, the configuration lacks a value, or not one weight
@@ -258,12 +362,11 @@ def from_config(
 
     See Also
     --------
-    relpos.attention : Takes the result as keywords.
-    relpos.rotary_from_config : What queries and keys go through before.
+    relpos.rotary_from_config : The rotation of queries and keys, if there is one.
 
     Notes
     -----
-    Recipes that take an input, a length or places have to be called themselves:
+    Recipes that take an input, a length or positions have to be called themselves:
     `xlnet`, `wavlm`, `zipformer`, `parakeet`, `gemma3n_audio` and others.
 
     References
@@ -288,7 +391,7 @@ def from_config(
             )
         raise ValueError(
             f"config: got model_type {kind!r}; expected one of "
-            f"{', '.join(map(repr, _MODELS))}"
+            f"{', '.join(map(repr, sorted(_MODELS)))}"
         )
     part = values.get(_PARTS.get(kind, ""))
     if part is not None:
@@ -298,5 +401,5 @@ def from_config(
             f"state_dict: got {kind_of(state_dict)}; expected a mapping of names to "
             "arrays"
         )
-    number = as_int("layer", layer, 0, POSITION_LIMIT)
-    return _MODELS[kind](Model(values, state_dict, number))
+    number = as_length("layer", layer, 0)
+    return _MODELS[kind](_Model(values, state_dict, number))

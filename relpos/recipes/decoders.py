@@ -1,16 +1,34 @@
-"""Decoders, whose attention has a window, a cap or sinks."""
+"""Decoders: windows, chunks, caps, sinks, forget gates and scores by distance."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from relpos.recipes._settings import as_positive, causal
-from relpos.recipes._tables import Keywords, as_shaped
+import numpy as np
+
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_integers,
+    as_real,
+    check_memory,
+    quiet,
+)
+from relpos.recipes._recipe import (
+    Keywords,
+    Recipe,
+    as_length,
+    as_positions,
+    as_positive,
+    as_shaped,
+    as_table,
+    causal,
+    like,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-__all__ = ["gemma2", "gpt_oss", "recurrent_gemma"]
 
 
 def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
@@ -21,27 +39,17 @@ def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
     Parameters
     ----------
     attention_window_size : int, default 2048
-        Keys that a query sees, itself among them.
+        Keys that are visible to a query, itself among them; at least 1.
 
     Returns
     -------
     dict
         `is_causal`, `window` and `enable_gqa`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the window is no integer of at least 1.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    relpos.apply_rotary : What queries and keys go through before.
-
     Notes
     -----
-    Nothing of it is stored. Queries and keys are rotated in the first half of their
-    columns: ``apply_rotary(x, rotary_dim=D // 2)``.
+    The model stores no parameter of it. Queries and keys are rotated in the first half
+    of their columns: ``apply_rotary(x, rotary_dim=D // 2)``.
 
     References
     ----------
@@ -65,35 +73,20 @@ def gpt_oss(sinks: ArrayLike, *, sliding_window: int | None = None) -> Keywords:
     .. math:: p_{ij} = \frac{e^{s_{ij}}}{e^{\sigma_h} + \sum_t e^{s_{it}}}, \quad
         s_{ij} = \frac{q_i k_j}{\sqrt D}, \quad j \le i
 
+    Queries and keys are rotated before, as `relpos.apply_rotary` does.
+
     Parameters
     ----------
     sinks : array_like, (H,)
         :math:`\sigma`; its gradient is that of sinks.
     sliding_window : int, optional
-        Keys that a query of a sliding layer sees, itself among them; None sees all.
+        Keys that are visible to a query of a sliding layer, itself among them; None
+        means all.
 
     Returns
     -------
     dict
         `sinks`, `is_causal`, `enable_gqa` and, if there is one, `window`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `sinks` is not one number for each head, or the window less than 1.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    relpos.apply_rotary : What queries and keys go through before.
-
-    Notes
-    -----
-    ===================  ======  =======
-    ``GptOssAttention``  shape   here
-    ===================  ======  =======
-    sinks                (H,)    `sinks`
-    ===================  ======  =======
 
     References
     ----------
@@ -120,34 +113,27 @@ def gemma2(
 
     .. math:: s_{ij} = c \tanh\frac{q_i k_j}{c \sqrt S}, \quad j \le i
 
+    Queries and keys are rotated before, as `relpos.apply_rotary` does.
+
     Parameters
     ----------
     query_pre_attn_scalar : float, default 256.0
-        S, which need not be the width of a head.
+        S, positive, which need not be the width of a head.
     attn_logit_softcapping : float or None, default 50.0
-        The cap, c; None has none.
+        The cap, positive: c. None has none.
     sliding_window : int, optional
-        Keys that a query of a sliding layer sees, itself among them; None sees all.
+        Keys that are visible to a query of a sliding layer, itself among them; None
+        means all.
 
     Returns
     -------
     dict
         `scale`, `is_causal`, `enable_gqa` and, if there is one, `softcap` and `window`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is of another kind or not positive.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    relpos.apply_rotary : What queries and keys go through before.
-
     Notes
     -----
-    Nothing of it is stored. Where ``use_bidirectional_attention`` is set, give
-    ``is_causal=False`` in its place.
+    The model stores no parameter of it. Where ``use_bidirectional_attention`` is set,
+    give ``is_causal=False`` instead.
 
     References
     ----------
@@ -167,3 +153,302 @@ def gemma2(
         cap = as_positive("attn_logit_softcapping", attn_logit_softcapping)
         keywords["softcap"] = cap
     return keywords | causal("sliding_window", sliding_window)
+
+
+# ---- Llama 4 -------------------------------------------------------------------------
+
+
+def llama4(
+    query_length: int,
+    key_length: int | None = None,
+    *,
+    attention_chunk_size: int = 8192,
+    start: ArrayLike = 0,
+) -> Keywords:
+    r"""Llama 4's layers with rotary encoding: causal, and each chunk by itself.
+
+    .. math::
+
+        s_{ij} = \frac{q_i k_j}{\sqrt D}, \quad
+        \left\lfloor \frac{j - start}{chunk} \right\rfloor =
+        \left\lfloor \frac{p_i - start}{chunk} \right\rfloor, \quad
+        start \le j \le p_i = i + L_k - L_q
+
+    Queries and keys are rotated before: ``apply_rotary(x, interleaved=True)``. The
+    queries of all other layers have `llama4_temperature`.
+
+    Parameters
+    ----------
+    query_length : int
+        Lq, at least 1.
+    key_length : int, optional
+        Lk; with cached keys more than Lq. None: Lq.
+    attention_chunk_size : int, default 8192
+        Tokens of a chunk.
+    start : int or array_like of int, (...), default 0
+        First token that is no padding on the left, of each batch item: the model counts
+        its chunks from there, whatever its position ids say.
+
+    Returns
+    -------
+    dict
+        `key_ranges`, `query_offset`, `is_causal` and `enable_gqa`.
+
+    Notes
+    -----
+    The model stores no parameter of it. To padding no key is visible here, so that it
+    gives 0; in the model it has the mean of all keys. Layers without rotary encoding
+    are causal alone.
+
+    References
+    ----------
+    .. [1] Yang et al., "Rope to Nope and Back Again: A New Hybrid Attention Strategy",
+       2025, arXiv:2501.18795.
+
+    Examples
+    --------
+    >>> from relpos import recipes
+    >>> recipes.llama4(5, attention_chunk_size=2)["key_ranges"].tolist()
+    [[0, 2], [0, 2], [2, 4], [2, 4], [4, 6]]
+    """
+    queries = keys = as_length("query_length", query_length)
+    if key_length is not None:
+        keys = as_length("key_length", key_length)
+    if keys < queries:
+        raise ValueError(
+            f"key_length: got {keys} for {queries} queries; expected at least as many"
+        )
+    chunk = as_length("attention_chunk_size", attention_chunk_size)
+    first = as_integers("start", start)
+    if first.size and not 0 <= first.min() <= first.max() <= POSITION_LIMIT:
+        raise ValueError("start: expected tokens from 0 to 2**60")
+    check_memory("query_length", (*first.shape, queries, 2), np.dtype(np.int64))
+    place = np.arange(keys - queries, keys) - first[..., None]
+    begin = first[..., None] + place // chunk * chunk
+    ranges = np.stack([np.maximum(begin, first[..., None]), begin + chunk], axis=-1)
+    places = {"key_ranges": ranges, "query_offset": keys - queries}
+    return places | causal("window", None)
+
+
+@quiet
+def llama4_temperature(
+    positions: ArrayLike, *, floor_scale: float = 8192.0, attn_scale: float = 0.1
+) -> Array:
+    r"""Factor of Llama 4's queries on layers without rotary encoding.
+
+    .. math:: \tau_n = 1 + a \log\left(1 + \left\lfloor \frac{n + 1}{floor}
+        \right\rfloor\right)
+
+    Parameters
+    ----------
+    positions : array_like, any shape
+        The absolute position of each query, n, from 0.
+    floor_scale : float, default 8192.0
+        The length of a step, positive.
+    attn_scale : float, default 0.1
+        Its strength, a.
+
+    Returns
+    -------
+    ndarray of float64, shape of `positions`
+        To multiply the queries by, as ``[:, None]``.
+
+    References
+    ----------
+    .. [1] Nakanishi, "Scalable-Softmax Is Superior for Attention", 2025,
+       arXiv:2501.19399.
+
+    Examples
+    --------
+    >>> from relpos import recipes
+    >>> recipes.llama4_temperature([0, 8191, 16383]).round(3)
+    array([1.   , 1.069, 1.11 ])
+    """
+    n = as_positions(positions)
+    floor = as_positive("floor_scale", floor_scale)
+    scale = as_real("attn_scale", attn_scale)
+    return np.asarray(1 + scale * np.log1p(np.floor((n + 1) / floor)))
+
+
+# ---- Inkling -------------------------------------------------------------------------
+
+
+def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Keywords:
+    r"""Inkling's attention: a bank of curves over the distance, mixed by each query.
+
+    .. math::
+
+        s_{ij} = \tau_i \left(\frac{q_i k_j}{D} +
+        \sum_m r_{i,m} \, proj_{m, i-j}\right), \quad 0 \le i - j
+
+    where the curves end, at a distance of their extent, they are 0. The factor
+    :math:`\tau` is `inkling_temperature`.
+
+    Parameters
+    ----------
+    proj : array_like, (d_rel, extent)
+        ``rel_logits_proj.proj``: curves; column 0 is distance 0.
+    head_dim : int
+        D.
+    window : int, optional
+        Keys that are visible to a query of a sliding layer, itself among them; None
+        means all.
+
+    Returns
+    -------
+    dict
+        `rel_key`, `min_relative_position`, `beyond`, `scale`, `is_causal`, `enable_gqa`
+        and, if there is one, `window`. Pass in addition ``position_query=r``, the heads
+        of ``r_proj`` (B, H, Lq, d_rel). With g the gradient of rel_key, that of proj is
+        ``g[::-1].T``.
+
+    Notes
+    -----
+    Queries and keys are normalised before (``q_norm``, ``k_norm``), keys and values go
+    through a short convolution (``k_sconv``, ``v_sconv``). No distance is encoded in
+    any other way.
+
+    References
+    ----------
+    .. [1] Thinking Machines, "Inkling", a model card, 2026.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> keywords = recipes.inkling(np.zeros((16, 1024)), 128)
+    >>> keywords["rel_key"].shape, keywords["min_relative_position"]
+    ((1024, 16), -1023)
+    """
+    bank = as_table("proj", proj, "(d_rel, extent)")
+    if bank.ndim != 2 or not bank.shape[1]:
+        raise ValueError(f"proj: got shape {bank.shape}; expected (d_rel, extent)")
+    return {
+        "rel_key": bank.T[::-1],
+        "min_relative_position": 1 - bank.shape[1],
+        "beyond": "zero",
+        "scale": 1 / as_length("head_dim", head_dim),
+        **causal("window", window),
+    }
+
+
+@quiet
+def inkling_temperature(
+    positions: ArrayLike,
+    log_scaling_n_floor: float,
+    *,
+    log_scaling_alpha: float = 0.1,
+) -> Array:
+    r"""Factor of Inkling's queries, and of their position queries, on full layers.
+
+    .. math:: \tau_n = 1 + \alpha \log \max\left(1, \frac{n + 1}{floor}\right)
+
+    Parameters
+    ----------
+    positions : array_like, any shape
+        The absolute position of each query, n, from 0.
+    log_scaling_n_floor : float
+        The length from which on it counts, positive; a model without has no factor.
+    log_scaling_alpha : float, default 0.1
+        Its strength.
+
+    Returns
+    -------
+    ndarray of float64, shape of `positions`
+        To multiply both queries by, as ``[:, None]``.
+
+    References
+    ----------
+    .. [1] Thinking Machines, "Inkling", a model card, 2026.
+
+    Examples
+    --------
+    >>> from relpos import recipes
+    >>> recipes.inkling_temperature([0, 9, 99], 10).round(3)
+    array([1.  , 1.  , 1.23])
+    """
+    n = as_positions(positions)
+    floor = as_positive("log_scaling_n_floor", log_scaling_n_floor)
+    alpha = as_real("log_scaling_alpha", log_scaling_alpha)
+    return np.asarray(1 + alpha * np.log(np.maximum((n + 1) / floor, 1)))
+
+
+# ---- the Forgetting Transformer ------------------------------------------------------
+
+
+@quiet
+def forgetting_transformer(
+    f_proj_weight: ArrayLike,
+    f_proj_bias: ArrayLike,
+    hidden_states: ArrayLike,
+    *,
+    window_size: int | None = None,
+) -> Recipe:
+    r"""Forgetting attention (FoX): each step subtracts the logarithm of a forget gate.
+
+    .. math::
+
+        s_{ij} = \frac{q_i k_j}{\sqrt D} + \sum_{t=j+1}^i \log f_{h,t}, \quad
+        f_{h,t} = \sigma(W x_t + w)_h, \quad j \le i
+
+    Backward,
+
+    .. math::
+
+        \bar W = \sum_t \bar z_t x_t^T, \quad \bar x_t = W^T \bar z_t, \quad
+        \bar z_{h,t} = (1 - f_{h,t}) \, \overline{\log f}_{h,t}
+
+    and the gradient of `hidden_states` is the part through the gate.
+
+    Parameters
+    ----------
+    f_proj_weight : array_like, (H, E)
+        ``f_proj.weight``: the layer of the gate, W.
+    f_proj_bias : array_like, (H,)
+        ``f_proj.bias``: its bias, w.
+    hidden_states : array_like, (..., L, E)
+        The input of the layer, x.
+    window_size : int, optional
+        Keys that are visible to a query, itself among them; None means all of the past.
+
+    Returns
+    -------
+    Recipe
+        `log_decay`, `is_causal`, `enable_gqa` and, if there is one, `window`.
+
+    References
+    ----------
+    .. [1] Lin et al., "Forgetting Transformer: Softmax Attention with a Forget Gate",
+       2025, arXiv:2503.02130.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> gate = np.zeros((2, 8)), np.zeros(2)
+    >>> recipes.forgetting_transformer(*gate, np.ones((5, 8)))["log_decay"][0]
+    array([-0.69314718, -0.69314718, -0.69314718, -0.69314718, -0.69314718])
+    """
+    weight = as_shaped("f_proj_weight", f_proj_weight, "H", "E")
+    if not weight.size:
+        raise ValueError(f"f_proj_weight: got shape {weight.shape}; expected numbers")
+    bias = as_shaped("f_proj_bias", f_proj_bias, len(weight))
+    hidden = as_shaped("hidden_states", hidden_states, "...", "L", weight.shape[1])
+    x, factors, offset = (y.astype(np.float64) for y in (hidden, weight, bias))
+    logits = np.swapaxes(x @ factors.T + offset, -1, -2)  # (..., H, L)
+    decay = like(-np.logaddexp(0, -logits), hidden)
+    keywords = {"log_decay": decay, **causal("window_size", window_size)}
+    return Recipe(keywords, partial(_forgetting_backward, weight, bias, hidden, logits))
+
+
+def _forgetting_backward(
+    weight: Array, bias: Array, hidden: Array, logits: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    grad = np.swapaxes(grads["log_decay"] / (1 + np.exp(logits)), -1, -2)  # (..., L, H)
+    rows = grad.reshape(-1, len(bias))
+    x = hidden.astype(np.float64)
+    return {
+        "f_proj_weight": like(rows.T @ x.reshape(-1, weight.shape[1]), weight),
+        "f_proj_bias": like(rows.sum(axis=0), bias),
+        "hidden_states": like(grad @ weight.astype(np.float64), hidden),
+    }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_floating, as_int, quiet
+from relpos._checks import Array, quiet
 from relpos._encodings.absolute import sinusoidal
-from relpos.recipes._recipe import Recipe
-from relpos.recipes._settings import as_positive
-from relpos.recipes._tables import (
-    as_grad,
+from relpos.recipes._recipe import (
+    Keywords,
+    Recipe,
+    as_length,
+    as_positive,
+    as_projection,
+    as_query,
     as_shaped,
     check_rows,
     like,
@@ -24,9 +26,8 @@ from relpos.recipes._tables import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["gemma3n_audio", "gemma4_audio"]
 
-#: What Gemma 4 multiplies keys by, and positions not.
+#: The factor of keys, and not of positions, in Gemma 4.
 _KEY_SCALE = math.log(1 + math.e) / math.log(2)
 
 
@@ -61,41 +62,23 @@ def gemma3n_audio(
     per_dim_scale : array_like, (D,)
         The scale of each column, before softplus.
     pos_proj : array_like, (H * D, E)
-        W, the projection of the positions.
+        ``relative_position_embedding.pos_proj.weight``: W, the projection of the
+        positions, E even.
     query : array_like, (..., H, L, D)
         Queries, projected and in heads: q.
     context_left, context_right : int
-        Keys that a query sees behind, itself among them, and ahead: left, at least 1,
-        and right, ``conf_attention_context_left`` and ``_right`` of the model's
-        configuration. Its blocks change nothing.
+        Sizes left, at least 1, and right: ``conf_attention_context_left`` and
+        ``_right`` of the model's configuration. Its blocks change nothing.
     logit_cap : float, default 50.0
-        Bound of the scores: c.
+        Bound of the scores, positive: c.
 
     Returns
     -------
     Recipe
         `query`, `rel_key`, `min_relative_position`, `softcap`, `window` and `scale`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind or shape, E is odd or the cap not positive.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    Recipe.backward : The gradients of the parameters and the query.
-    gemma4_audio : Its successor, one key shorter.
-
     Notes
     -----
-    =============================================  ===========  ===============
-    ``Gemma3nAudioAttention``                      shape        here
-    =============================================  ===========  ===============
-    per_dim_scale                                  (D,)         `per_dim_scale`
-    relative_position_embedding.pos_proj.weight    (H * D, E)   `pos_proj`
-    =============================================  ===========  ===============
-
     A query whose window holds nothing but padding gives 0; in the model it has the mean
     of its block, padding included.
 
@@ -115,10 +98,10 @@ def gemma3n_audio(
     >>> keywords["rel_key"].shape, keywords["window"], keywords["softcap"]
     ((8, 13, 64), (12, 0), 50.0)
     """
-    past, future = _context(context_left, context_right, 1)
-    distances = past, -future
+    past = as_length("context_left", context_left) - 1
+    future = as_length("context_right", context_right, 0)
     given = per_dim_scale, "pos_proj", pos_proj, query
-    layer = _checked(*given, distances, 1.0)
+    layer = _checked(*given, past, -future, 1.0)
     keywords = {
         "query": layer.scaled(),
         "rel_key": layer.table(),
@@ -141,7 +124,7 @@ def gemma4_audio(
     context_right: int = 0,
     logit_cap: float = 50.0,
 ) -> Recipe:
-    r"""Gemma 4's audio attention: keys scaled beside positions, both under a soft cap.
+    r"""Gemma 4's audio attention: scaled keys and positions, both under a soft cap.
 
     .. math::
 
@@ -161,40 +144,20 @@ def gemma4_audio(
     per_dim_scale : array_like, (D,)
         The scale of each column, before softplus.
     relative_k_proj : array_like, (H * D, E)
-        W, the projection of the positions.
+        ``relative_k_proj.weight``: W, the projection of the positions, E even.
     query : array_like, (..., H, L, D)
         Queries, projected and in heads: q.
     chunk_size, context_left, context_right : int
         Sizes chunk and left, at least 2, and right: ``attention_chunk_size``,
         ``attention_context_left`` and ``_right`` of the model's configuration.
     logit_cap : float, default 50.0
-        Bound of the scores: c.
+        Bound of the scores, positive: c.
 
     Returns
     -------
     Recipe
         `query`, `rel_key`, `min_relative_position`, `beyond`, `softcap`, `window` and
         `scale`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of another kind or shape, E is odd or the cap not positive.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    Recipe.backward : The gradients of the parameters and the query.
-    gemma3n_audio : Its predecessor, one key longer.
-
-    Notes
-    -----
-    =========================  ===========  =================
-    ``Gemma4AudioAttention``   shape        here
-    =========================  ===========  =================
-    per_dim_scale              (D,)         `per_dim_scale`
-    relative_k_proj.weight     (H * D, E)   `relative_k_proj`
-    =========================  ===========  =================
 
     References
     ----------
@@ -210,9 +173,11 @@ def gemma4_audio(
     >>> keywords["rel_key"].shape, keywords["window"], keywords["beyond"]
     ((8, 13, 64), (11, 0), 'zero')
     """
-    past, future, distances = _distances(chunk_size, context_left, context_right)
+    past = as_length("context_left", context_left, 2) - 1
+    future = as_length("context_right", context_right, 0)
+    last = (as_length("chunk_size", chunk_size) + past + future) // 2
     given = per_dim_scale, "relative_k_proj", relative_k_proj, query
-    layer = _checked(*given, distances, _KEY_SCALE)
+    layer = _checked(*given, last, 0, _KEY_SCALE)
     keywords = {
         "query": layer.scaled(),
         "rel_key": layer.table(),
@@ -226,7 +191,10 @@ def gemma4_audio(
 
 
 class _Layer(NamedTuple):
-    """The parameters and the query as given, and the encoding of the distances."""
+    """The parameters and the query as given, and the encoding of the distances.
+
+    Pickles of recipes name this class, its fields in this order, and `backward`.
+    """
 
     scale: Array
     name: str  # of the weight
@@ -245,26 +213,16 @@ class _Layer(NamedTuple):
         rows = projected(self.weight, self.rows, self.query.shape[-3])
         return like(rows / self.divisor, self.weight)
 
-    def backward(self, gradients: Mapping[str, Any]) -> dict[str, Array]:
+    def backward(self, grads: dict[str, Array]) -> dict[str, Array]:
         """Return the gradients of the parameters and of the query."""
         q, scale = self.query, self.scale.astype(np.float64)
-        grad = as_grad("gradients.query", gradients.get("query"), q.shape)
-        shape = (q.shape[-3], len(self.rows), q.shape[-1])
-        table = as_grad("gradients.rel_key", gradients.get("rel_key"), shape)
-        met = (grad * q).sum(axis=tuple(range(q.ndim - 1)))
+        sums = (grads["query"] * q).sum(axis=tuple(range(q.ndim - 1)))
+        table = 1 / self.divisor * grads["rel_key"]
         return {
-            "per_dim_scale": like(met / (1 + np.exp(-scale)), self.scale),
-            self.name: projected_backward(
-                1 / self.divisor * table, self.rows, self.weight
-            ),
-            "query": like(grad * np.logaddexp(0, scale), q),
+            "per_dim_scale": like(sums / (1 + np.exp(-scale)), self.scale),
+            self.name: projected_backward(table, self.rows, self.weight),
+            "query": like(grads["query"] * np.logaddexp(0, scale), q),
         }
-
-
-def _context(left: object, right: object, least: int) -> tuple[int, int]:
-    """Return the farthest keys behind and ahead that the model has a place for."""
-    behind = as_int("context_left", left, least, POSITION_LIMIT)
-    return behind - 1, as_int("context_right", right, 0, POSITION_LIMIT)
 
 
 def _checked(
@@ -272,36 +230,18 @@ def _checked(
     name: str,
     weight: object,
     query: object,
-    ends: tuple[int, int],
+    first: int,
+    last: int,
     divisor: float,
 ) -> _Layer:
-    """Check the parameters and encode the distances from ends[0] down to ends[1]."""
-    q = as_floating("query", query)
-    if q.ndim < 3 or not q.shape[-1]:
-        raise ValueError(
-            f"query: got shape {q.shape}; expected (..., H, L, D), D at least 1"
-        )
+    """Check the parameters and encode the distances from `first` down to `last`."""
+    q = as_query(query)
     columns = as_shaped("per_dim_scale", scale, q.shape[-1])
-    projection = as_shaped(name, weight, q.shape[-3] * q.shape[-1], "E")
-    width = projection.shape[1]
-    if width % 2 or not width:
-        raise ValueError(
-            f"{name}: got shape {projection.shape}; expected an even E, sines and "
-            "cosines"
-        )
-    check_rows("context_left", ends[0] - ends[1] + 1, projection)
-    count = width // 2
+    projection = as_projection(name, weight, q.shape[-3] * q.shape[-1])
+    check_rows("context_left", first - last + 1, projection)
+    count = projection.shape[1] // 2
     waves = np.exp(-math.log(10000.0) / max(count - 1, 1) * np.arange(count))
-    distances = np.arange(ends[0], ends[1] - 1, -1)
-    rows = sinusoidal(
-        distances, width, inv_freq=waves, layout="concat", dtype=np.float64
-    )
+    distances = np.arange(first, last - 1, -1)
+    options: Keywords = {"inv_freq": waves, "layout": "concat", "dtype": np.float64}
+    rows = sinusoidal(distances, projection.shape[1], **options)
     return _Layer(columns, name, projection, q, rows, divisor)
-
-
-def _distances(
-    chunk: object, left: object, right: object
-) -> tuple[int, int, tuple[int, int]]:
-    past, future = _context(left, right, 2)
-    size = as_int("chunk_size", chunk, 1, POSITION_LIMIT) + past + future
-    return past, future, (size // 2, 0)

@@ -1,16 +1,31 @@
-"""Speech models with tables of vectors: VITS, Wav2Vec2-BERT and Parakeet."""
+"""Speech models: VITS, Wav2Vec2-BERT, Parakeet, WavLM and Zipformer."""
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import POSITION_LIMIT, Array, as_int, quiet
+from relpos._biases.buckets import t5_bucket
+from relpos._checks import (
+    Array,
+    as_array,
+    as_float_dtype,
+    as_floating,
+    check_memory,
+    kind_of,
+    quiet,
+)
 from relpos._encodings.absolute import sinusoidal
-from relpos.recipes._tables import (
+from relpos.nn._inputs import join_heads, split_heads
+from relpos.recipes._recipe import (
     Keywords,
-    as_grad,
+    Recipe,
+    as_length,
+    as_positive,
+    as_projection,
     as_shaped,
     as_table,
     check_rows,
@@ -18,12 +33,12 @@ from relpos.recipes._tables import (
     projected,
     projected_backward,
 )
-from relpos.recipes.results import ParakeetGradients
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
-__all__ = ["parakeet", "parakeet_backward", "vits", "wav2vec2_bert"]
+
+# ---- tables of vectors ---------------------------------------------------------------
 
 
 def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
@@ -46,25 +61,6 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
         `rel_key`, `rel_value` and `beyond`. The gradients of the two are those of the
         tables, without the first axis where it is 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a table is of another kind or not of three axes.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    relpos.shaw_attention : The same, clipped at the window's ends.
-
-    Notes
-    -----
-    =================  =====================  ===========
-    ``VitsAttention``  shape                  here
-    =================  =====================  ===========
-    emb_rel_k          (1, 2 window + 1, D)   `emb_rel_k`
-    emb_rel_v          (1, 2 window + 1, D)   `emb_rel_v`
-    =================  =====================  ===========
-
     References
     ----------
     .. [1] Kim, Kong, Son, "Conditional Variational Autoencoder with Adversarial
@@ -78,15 +74,14 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
     (9, 96)
     """
     keywords: Keywords = {}
+    wanted = "(1, 2 window + 1, D)"
     for keyword, name, value in (
         ("rel_key", "emb_rel_k", emb_rel_k),
         ("rel_value", "emb_rel_v", emb_rel_v),
     ):
-        table = as_table(name, value, "(1, 2 window + 1, D)")
+        table = as_table(name, value, wanted)
         if table.ndim != 3:
-            raise ValueError(
-                f"{name}: got shape {table.shape}; expected (1, 2 window + 1, D)"
-            )
+            raise ValueError(f"{name}: got shape {table.shape}; expected {wanted}")
         keywords[keyword] = table[0] if table.shape[0] == 1 else table
     return keywords | {"beyond": "zero"}
 
@@ -101,36 +96,20 @@ def wav2vec2_bert(
 
     .. math:: s_{ij} = \frac{q_i (k_j + e_{clip(j - i, -left, right) + left})}{\sqrt D}
 
+    Positions of the model's other kind, ``relative``, are those of `parakeet`.
+
     Parameters
     ----------
     distance_embedding : array_like, (left + right + 1, D)
-        Row 0 is relative position -left; its gradient is that of rel_key.
+        ``distance_embedding.weight``. Row 0 is relative position -left; its gradient is
+        that of rel_key.
     left_max_position_embeddings, right_max_position_embeddings : int
-        Of the configuration: left and right in the formula.
+        Of the configuration: left and right in the formula, 0 or more.
 
     Returns
     -------
     dict
         `rel_key` and `min_relative_position`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the table does not have left + right + 1 rows, or one of these is negative.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    parakeet : What the model's other kind of positions, ``relative``, is.
-    relpos.shaw_attention : As far to the left as to the right.
-
-    Notes
-    -----
-    =============================  =======================  ====================
-    ``Wav2Vec2BertSelfAttention``  shape                    here
-    =============================  =======================  ====================
-    distance_embedding.weight      (left + right + 1, D)    `distance_embedding`
-    =============================  =======================  ====================
 
     References
     ----------
@@ -144,13 +123,8 @@ def wav2vec2_bert(
     >>> recipes.wav2vec2_bert(np.zeros((73, 64)))["min_relative_position"]
     -64
     """
-    left, right = (
-        as_int(f"{side}_max_position_embeddings", value, 0, POSITION_LIMIT)
-        for side, value in (
-            ("left", left_max_position_embeddings),
-            ("right", right_max_position_embeddings),
-        )
-    )
+    left = as_length("left_max_position_embeddings", left_max_position_embeddings, 0)
+    right = as_length("right_max_position_embeddings", right_max_position_embeddings, 0)
     wanted = "(left + right + 1, D)"
     table = as_table("distance_embedding", distance_embedding, wanted)
     if table.shape[-2] != left + right + 1:
@@ -164,13 +138,13 @@ def wav2vec2_bert(
 @quiet
 def parakeet(
     bias_u: ArrayLike, bias_v: ArrayLike, relative_k_proj: ArrayLike, length: int
-) -> Keywords:
+) -> Recipe:
     r"""Parakeet's encoder: Conformer's attention of one length, in both directions.
 
     .. math::
 
         s_{ij} = \frac{(q_i + u) k_j + (q_i + v) r_{j-i}}{\sqrt D}, \quad
-        r_n = W P_{-n}
+        r_n = W P_{-n}, \qquad \overline{W} = \sum_n \bar r_n P_{-n}^T
 
     with P the interleaved sinusoids. NeMo's FastConformer is the same, and so is
     Wav2Vec2-BERT with ``relative`` positions (``pos_bias_u``, ``pos_bias_v``,
@@ -179,37 +153,16 @@ def parakeet(
     Parameters
     ----------
     bias_u, bias_v : array_like, (H, D)
-        What joins the query before content and positions.
+        Biases u and v that are added to the query for content and for positions.
     relative_k_proj : array_like, (H * D, E)
-        W, the projection of the positions.
+        ``relative_k_proj.weight``: W, the projection of the positions, E even.
     length : int
         Lq = Lk, at least 1.
 
     Returns
     -------
-    dict
+    Recipe
         `rel_key`, of 2 length - 1 rows, `pos_bias_u` and `pos_bias_v`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a parameter has another shape, E is odd or `length` less than 1.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    parakeet_backward : The gradients.
-    relpos.transformer_xl_attention : With positions projected by the caller.
-
-    Notes
-    -----
-    ============================  ===========  =================
-    ``ParakeetEncoderAttention``  shape        here
-    ============================  ===========  =================
-    bias_u                        (H, D)       `bias_u`
-    bias_v                        (H, D)       `bias_v`
-    relative_k_proj.weight        (H * D, E)   `relative_k_proj`
-    ============================  ===========  =================
 
     References
     ----------
@@ -224,86 +177,310 @@ def parakeet(
     >>> recipes.parakeet(*biases, np.zeros((512, 512)), 100)["rel_key"].shape
     (8, 199, 64)
     """
-    u, v, weight, rows = _parakeet(bias_u, bias_v, relative_k_proj, length)
+    u = as_shaped("bias_u", bias_u, "H", "D")
+    v = as_shaped("bias_v", bias_v, *u.shape)
+    weight = as_projection("relative_k_proj", relative_k_proj, u.size)
+    reach = as_length("length", length) - 1
+    check_rows("length", 2 * reach + 1, weight)
+    distances = np.arange(reach, -reach - 1, -1)
+    rows = sinusoidal(distances, weight.shape[1], dtype=np.float64)
     table = projected(weight, rows, len(u))
-    return {"rel_key": table, "pos_bias_u": u, "pos_bias_v": v}
+    keywords = {"rel_key": table, "pos_bias_u": u, "pos_bias_v": v}
+    return Recipe(keywords, partial(_parakeet_backward, u, v, weight, rows))
+
+
+def _parakeet_backward(
+    u: Array, v: Array, weight: Array, rows: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    return {
+        "bias_u": like(grads["pos_bias_u"], u),
+        "bias_v": like(grads["pos_bias_v"], v),
+        "relative_k_proj": projected_backward(grads["rel_key"], rows, weight),
+    }
+
+
+# ---- WavLM ---------------------------------------------------------------------------
+
+#: Columns of the gate's layer: four are summed for each of its two numbers.
+_SUMMED = 4
 
 
 @quiet
-def parakeet_backward(
-    grad_rel_key: ArrayLike,
-    grad_pos_bias_u: ArrayLike,
-    grad_pos_bias_v: ArrayLike,
-    bias_u: ArrayLike,
-    bias_v: ArrayLike,
-    relative_k_proj: ArrayLike,
-    length: int,
-) -> ParakeetGradients:
-    r"""Gradients of the parameters of `parakeet`.
+def wavlm(
+    gru_rel_pos_const: ArrayLike,
+    gru_rel_pos_linear_weight: ArrayLike,
+    gru_rel_pos_linear_bias: ArrayLike,
+    rel_attn_embed: ArrayLike,
+    hidden_states: ArrayLike,
+    *,
+    max_distance: int = 800,
+) -> Recipe:
+    r"""WavLM's gated bias by bucket: a position query of one column.
 
-    .. math:: \overline{W} = \sum_n \bar r_n P_{-n}^T
+    .. math::
+
+        s_{ij} = \frac{q_i k_j}{\sqrt D} + g_{h,i} \, e_{bucket(j - i), h}, \quad
+        g = a (b \, c_h - 1) + 2, \quad
+        (a, b)_{h,i} = \sigma\Big(\sum_{m=1}^4 (W x_{h,i} + w)_m, \;
+        \sum_{m=5}^8 (W x_{h,i} + w)_m\Big)
+
+    with x the input of the layer, before any projection, cut into heads. Backward,
+
+    .. math::
+
+        \bar c_h = \sum_i \bar g_{h,i} \, a b, \quad
+        \bar a = \bar g (b \, c_h - 1), \quad \bar b = \bar g \, a \, c_h
+
+    and the gradient of `hidden_states` is the part through the gate: add it to the part
+    through queries, keys and values.
 
     Parameters
     ----------
-    grad_rel_key : array_like, (H, 2 length - 1, D)
-        Gradient of rel_key.
-    grad_pos_bias_u, grad_pos_bias_v : array_like, (H, D)
-        Gradients of pos_bias_u and pos_bias_v, which are those of u and v.
-    bias_u, bias_v, relative_k_proj, length : as in `parakeet`
-        The same.
+    gru_rel_pos_const : array_like, (1, H, 1, 1)
+        Factor c of each head.
+    gru_rel_pos_linear_weight : array_like, (8, D)
+        ``gru_rel_pos_linear.weight``: weights W of the gate.
+    gru_rel_pos_linear_bias : array_like, (8,)
+        ``gru_rel_pos_linear.bias``: its biases w.
+    rel_attn_embed : array_like, (num_buckets, H)
+        ``rel_attn_embed.weight``: table e, that of the first layer in all layers.
+    hidden_states : array_like, (..., L, H * D)
+        The input of the layer.
+    max_distance : int, default 800
+        As in `relpos.t5_bucket`.
 
     Returns
     -------
-    ParakeetGradients
-        The named tuple (bias_u, bias_v, relative_k_proj), of their shapes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `parakeet`, or if a gradient is of another shape.
-
-    See Also
-    --------
-    parakeet : The forward.
-    relpos.AttentionContext.backward : Where the gradients come from.
+    Recipe
+        `rel_key`, of one column, `position_query` and `buckets`.
 
     References
     ----------
-    .. [1] Rekesh et al., "Fast Conformer with Linearly Scalable Attention for Efficient
-       Speech Recognition", 2023, arXiv:2305.05084.
+    .. [1] Chen et al., "WavLM: Large-Scale Self-Supervised Pre-Training for Full Stack
+       Speech Processing", 2021, arXiv:2110.13900, section 3.1.
 
     Examples
     --------
     >>> import numpy as np
     >>> from relpos import recipes
-    >>> given = *np.zeros((2, 8, 64)), np.zeros((512, 512)), 100
-    >>> gradients = np.ones((8, 199, 64)), *np.ones((2, 8, 64))
-    >>> recipes.parakeet_backward(*gradients, *given).relative_k_proj.shape
-    (512, 512)
+    >>> gate = np.ones((1, 2, 1, 1)), np.zeros((8, 4)), np.zeros(8)
+    >>> keywords = recipes.wavlm(*gate, np.zeros((320, 2)), np.zeros((5, 8)))
+    >>> keywords["rel_key"].shape, keywords["position_query"].shape
+    ((2, 320, 1), (2, 5, 1))
     """
-    u, v, weight, rows = _parakeet(bias_u, bias_v, relative_k_proj, length)
-    table = as_grad("grad_rel_key", grad_rel_key, (len(u), len(rows), u.shape[1]))
-    return ParakeetGradients(
-        like(as_grad("grad_pos_bias_u", grad_pos_bias_u, u.shape), u),
-        like(as_grad("grad_pos_bias_v", grad_pos_bias_v, v.shape), v),
-        projected_backward(table, rows, weight),
+    const = as_shaped("gru_rel_pos_const", gru_rel_pos_const, 1, "H", 1, 1)
+    weight = as_shaped(
+        "gru_rel_pos_linear_weight", gru_rel_pos_linear_weight, 2 * _SUMMED, "D"
     )
-
-
-def _parakeet(
-    bias_u: object, bias_v: object, relative_k_proj: object, length: object
-) -> tuple[Array, Array, Array, Array]:
-    """Return the parameters, checked, and the encoding of every distance (R, E)."""
-    u = as_shaped("bias_u", bias_u, "H", "D")
-    v = as_shaped("bias_v", bias_v, *u.shape)
-    weight = as_shaped("relative_k_proj", relative_k_proj, u.size, "E")
-    if weight.shape[1] % 2 or not weight.size:
+    bias = as_shaped("gru_rel_pos_linear_bias", gru_rel_pos_linear_bias, 2 * _SUMMED)
+    embed = as_shaped("rel_attn_embed", rel_attn_embed, "num_buckets", const.shape[1])
+    hidden = as_floating("hidden_states", hidden_states)
+    width = const.shape[1] * weight.shape[1]
+    if hidden.ndim < 2 or hidden.shape[-1] != width or not width:
         raise ValueError(
-            f"relative_k_proj: got shape {weight.shape}; expected an even E, sines and "
-            "cosines"
+            f"hidden_states: got shape {hidden.shape}; expected (..., L, {width}), "
+            f"{const.shape[1]} heads of {weight.shape[1]}"
         )
-    reach = as_int("length", length, 1, POSITION_LIMIT) - 1
-    check_rows("length", 2 * reach + 1, weight)
-    distances = np.arange(reach, -reach - 1, -1)
-    rows = sinusoidal(distances, weight.shape[1], dtype=np.float64)
-    return u, v, weight, rows
+    reach = as_length("max_distance", max_distance)
+    buckets = t5_bucket(
+        np.arange(-reach, reach + 1), num_buckets=len(embed), max_distance=reach
+    )
+    gate = const, weight, bias, hidden
+    a, b = np.split(_gates(*gate), 2, axis=-1)
+    position_query = a * (b * const[0].astype(np.float64) - 1) + 2
+    keywords = {
+        "rel_key": np.ascontiguousarray(embed.T[..., None]),
+        "position_query": like(position_query, hidden),
+        "buckets": buckets,
+    }
+    return Recipe(keywords, partial(_wavlm_backward, gate, embed))
+
+
+def _gates(const: Array, weight: Array, bias: Array, hidden: Array) -> Array:
+    """Return the sigmoids a and b of each head and query, (..., H, L, 2)."""
+    heads = split_heads(hidden.astype(np.float64), const.shape[1])
+    offset = bias.astype(np.float64).reshape(2, _SUMMED).sum(axis=1)
+    return np.asarray(1 / (1 + np.exp(-(heads @ _summed(weight).T + offset))))
+
+
+def _summed(weight: Array) -> Array:
+    return np.asarray(weight.astype(np.float64).reshape(2, _SUMMED, -1).sum(axis=1))
+
+
+def _wavlm_backward(
+    gate: tuple[Array, Array, Array, Array], embed: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    const, weight, bias, hidden = gate
+    grad, gates = grads["position_query"], _gates(*gate)
+    factor = const[0].astype(np.float64)
+    a, b = np.split(gates, 2, axis=-1)
+    # forward: g = a (b c - 1) + 2, and (a, b) the sigmoids of summed x + bias
+    opened = np.concatenate([grad * (b * factor - 1), grad * a * factor], axis=-1)
+    opened *= gates * (1 - gates)
+    at_const = (grad * a * b).sum(axis=(*range(grad.ndim - 3), -2, -1))
+    rows = opened.reshape(-1, 2)
+    heads = split_heads(hidden.astype(np.float64), const.shape[1])
+    at_layer = rows.T @ heads.reshape(-1, heads.shape[-1])
+    return {
+        "gru_rel_pos_const": like(at_const.reshape(const.shape), const),
+        "gru_rel_pos_linear_weight": like(np.repeat(at_layer, _SUMMED, axis=0), weight),
+        "gru_rel_pos_linear_bias": like(np.repeat(rows.sum(axis=0), _SUMMED), bias),
+        "rel_attn_embed": like(grads["rel_key"][..., 0].T, embed),
+        "hidden_states": like(join_heads(opened @ _summed(weight)), hidden),
+    }
+
+
+# ---- Zipformer -----------------------------------------------------------------------
+
+
+@quiet
+def zipformer_positions(
+    positions: ArrayLike,
+    dim: int,
+    *,
+    length_factor: float = 1.0,
+    dtype: DTypeLike = np.float32,
+) -> Array:
+    r"""Zipformer's compact encoding of relative positions n.
+
+    .. math::
+
+        a = \arctan\frac{2 \pi \, x}{f \, d}, \quad
+        x = \sqrt d \; sign(n) \left(\log(|n| + \sqrt d) - \log \sqrt d\right)
+
+    in columns cos(a), sin(a), cos(2a), sin(2a), .. of which the last is the constant 1.
+
+    Parameters
+    ----------
+    positions : int or array_like
+        Relative positions n; an int L stands for -(L - 1) .. L - 1.
+    dim : int
+        Columns, d, an even number.
+    length_factor : float, default 1
+        The factor f, positive: a larger one stretches the positions.
+    dtype : {float32, float64}
+        Of the result; the encoding is computed in float64.
+
+    Returns
+    -------
+    ndarray, (..., dim)
+        A row for each position.
+
+    References
+    ----------
+    .. [1] Yao et al., "Zipformer: A faster and better encoder for automatic speech
+       recognition", 2023, arXiv:2310.11230.
+
+    Examples
+    --------
+    >>> from relpos import recipes
+    >>> recipes.zipformer_positions([-1, 0, 1], 4, dtype="float64").round(3)
+    array([[ 0.617, -0.787, -0.237,  1.   ],
+           [ 1.   ,  0.   ,  1.   ,  1.   ],
+           [ 0.617,  0.787, -0.237,  1.   ]])
+    """
+    columns = as_length("dim", dim, 2)
+    if columns % 2:
+        raise ValueError(f"dim: got {columns}; expected an even number")
+    factor = as_positive("length_factor", length_factor)
+    kind = as_float_dtype(dtype)
+    places = as_array("positions", positions)
+    if places.dtype.kind not in "iuf":
+        raise TypeError(f"positions: got {kind_of(positions)}; expected real numbers")
+    if places.dtype.kind in "iu" and not places.ndim:
+        reach = as_length("positions", positions)
+        check_memory("positions", (2 * reach - 1, columns), np.dtype(np.float64))
+        places = np.arange(1 - reach, reach)
+    check_memory("positions", (*places.shape, columns), np.dtype(np.float64))
+    n, root = places.astype(np.float64), math.sqrt(columns)
+    x = root * np.sign(n) * (np.log(np.abs(n) + root) - math.log(root))
+    angle = np.arctan(x * (2 * math.pi / (factor * columns)))
+    waves = angle[..., None] * np.arange(1, columns // 2 + 1)
+    table = np.stack([np.cos(waves), np.sin(waves)], axis=-1)
+    table = table.reshape(*n.shape, columns)
+    table[..., -1] = 1
+    return table.astype(kind)
+
+
+@quiet
+def zipformer(
+    linear_pos: ArrayLike,
+    num_heads: int,
+    query_length: int,
+    key_length: int,
+    *,
+    length_factor: float = 1.0,
+) -> Recipe:
+    r"""Zipformer's scores by position, for a query p of their own, without a scale.
+
+    .. math:: s_{ij} = q_i k_j + p_i r_{j - (i + L_k - L_q)}, \quad r_n = W e_n, \qquad
+        \overline{W} = \sum_n \bar r_n e_n^T
+
+    with e of `zipformer_positions`. Values come from a second module, and may have
+    another width.
+
+    Parameters
+    ----------
+    linear_pos : array_like, (H * P, E)
+        ``linear_pos.weight``: W, the projection of the encoding, P columns for each
+        head, E even.
+    num_heads : int
+        H.
+    query_length, key_length : int
+        Lq and Lk, at least 1; with cached frames before the queries Lk is larger.
+    length_factor : float, default 1
+        As in `zipformer_positions`; ``pos_emb``'s of the layer.
+
+    Returns
+    -------
+    Recipe
+        `rel_key`, `min_relative_position`, `query_offset` and `scale`. Pass in addition
+        ``position_query=p``, the third part of ``in_proj`` in heads (B, H, Lq, P).
+
+    References
+    ----------
+    .. [1] Yao et al., "Zipformer: A faster and better encoder for automatic speech
+       recognition", 2023, arXiv:2310.11230.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> keywords = recipes.zipformer(np.zeros((16, 48)), 4, 5, 8)
+    >>> keywords["rel_key"].shape, keywords["min_relative_position"]
+    ((4, 12, 4), -7)
+    """
+    weight = as_projection("linear_pos", linear_pos, "H * P", "cosines and sines")
+    heads = as_length("num_heads", num_heads)
+    if len(weight) % heads:
+        raise ValueError(
+            f"linear_pos: got shape {weight.shape} for {heads} heads; expected "
+            "(H * P, E)"
+        )
+    queries = as_length("query_length", query_length)
+    keys = as_length("key_length", key_length)
+    if keys < queries:
+        raise ValueError(
+            f"key_length: got {keys} for {queries} queries; expected at least as many "
+            "keys, those of the queries and what was cached before"
+        )
+    check_rows("key_length", keys + queries - 1, weight)
+    rows = zipformer_positions(
+        np.arange(1 - keys, queries),
+        weight.shape[1],
+        length_factor=length_factor,
+        dtype=np.float64,
+    )
+    keywords = {
+        "rel_key": projected(weight, rows, heads),
+        "min_relative_position": 1 - keys,
+        "query_offset": keys - queries,
+        "scale": 1.0,
+    }
+    return Recipe(keywords, partial(_zipformer_backward, weight, rows))
+
+
+def _zipformer_backward(
+    weight: Array, rows: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    return {"linear_pos": projected_backward(grads["rel_key"], rows, weight)}

@@ -1,74 +1,191 @@
-"""`Recipe.backward`: what it takes and refuses, copies, and the former functions."""
+"""`Recipe.backward` of every recipe that has it, and the functions that it replaced."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import re
 
 import numpy as np
 import pytest
-from bad_recipes import GOOD
+from backward_checks import difference_of
+from good_calls import GOOD
 from problems import DTYPES, normal
-from tolerances import assert_bitwise
+from tolerances import assert_bitwise, normwise
 
 import relpos
 from relpos import recipes
 
-NAMES = ["gemma3n_audio", "gemma4_audio"]
+pytestmark = pytest.mark.usefixtures("strict_floats")
+
+#: Arguments that are not as in GOOD: two functions make a recipe if they are asked to.
+GIVEN = {
+    "pope": {"bias": np.ones((2, 3)), "inv_freq": np.ones(3), "argument": "key"},
+    "xlnet_segments": {"argument": "attn_mask"},
+}
+#: Further cases: the recipe, and what is not as in GIVEN.
+MORE = [
+    ("beit", {"window": (3, 2), "table_window": (2, 3)}),
+    ("beit", {"window": (1, 4), "table_window": (2, 3)}),
+    ("enformer", {"length": 1}),
+    ("forgetting_transformer", {"window_size": 2}),
+    ("gemma3n_audio", {"context_right": 2}),
+    ("layoutlmv3", {"rel_pos_x_bias": None, "rel_pos_y_bias": None}),
+    ("parakeet", {"length": 1}),
+    ("pope", {"bias": np.ones(3), "inv_freq": None, "offset": 3.5, "base": 50.0}),
+    ("pope", {"bias": None, "positions": np.arange(-4, 4).reshape(2, 4)}),
+    ("rope_vit", {"coordinates": np.arange(24.0).reshape(3, 4, 2)}),
+    ("swin_v2", {"pretrained_window": (4, 5)}),
+    ("swin_v2", {"window": (1, 3)}),
+]
+
+
+def good(name, changes=None, dtype="float64", seed=67):
+    """Arguments of a recipe, the numbers of its floating arrays random."""
+    rng = np.random.default_rng(seed)
+    return {
+        n: normal(rng, *x.shape).astype(dtype)
+        if getattr(x, "dtype", None) == np.float64 and n != "coordinates"
+        else x
+        for n, x in (
+            GOOD[f"recipes.{name}"] | GIVEN.get(name, {}) | (changes or {})
+        ).items()
+    }
+
+
+def made_of(recipe):
+    """The floating arrays of a recipe."""
+    arrays = {n: x for n, x in recipe.items() if isinstance(x, np.ndarray)}
+    return {n: x for n, x in arrays.items() if x.dtype.kind == "f"}
+
+
+NAMES = [
+    name
+    for name in recipes.__all__
+    if f"recipes.{name}" in GOOD
+    and isinstance(getattr(recipes, name)(**good(name)), recipes.Recipe)
+]
 every_recipe = pytest.mark.parametrize("name", NAMES)
 
 
-def drawn(name, dtype="float64"):
-    rng = np.random.default_rng(5)
-    return {n: normal(rng, *x.shape).astype(dtype) for n, x in GOOD[name].items()}
-
-
-def gradients_of(recipe):
-    """Return gradients of an attention that takes the recipe, of all inputs."""
+def random_gradients(recipe, dtype=None):
     rng = np.random.default_rng(6)
-    query = recipe["query"]
-    key, value = normal(rng, 2, *query.shape).astype(query.dtype)
-    result = relpos.attention(key=key, value=value, **recipe, return_context=True)
-    return result.context.backward(normal(rng, *query.shape).astype(query.dtype))
+    return {
+        n: normal(rng, *x.shape).astype(dtype or x.dtype)
+        for n, x in made_of(recipe).items()
+    }
+
+
+@pytest.mark.parametrize("name, changes", [*((name, {}) for name in NAMES), *MORE])
+def test_gradients_equal_differences(name, changes):
+    """Of any sum of the arrays, along any direction of the parameters."""
+    forward, given = getattr(recipes, name), good(name, changes)
+    recipe = forward(**given)
+    grads = random_gradients(recipe)
+    found = recipe.backward(grads)
+    assert {*found} == {
+        n
+        for n, x in given.items()
+        if getattr(x, "dtype", None) == np.float64 and n != "coordinates"
+    }
+    assert [x.shape for x in found.values()] == [given[n].shape for n in found]
+
+    def total(parameters):
+        keywords = forward(**given | dict(zip(found, parameters, strict=True)))
+        return sum(float((grad * keywords[n]).sum()) for n, grad in grads.items())
+
+    rng = np.random.default_rng(7)
+    for _ in range(5):
+        steps = [normal(rng, *x.shape) for x in found.values()]
+        want = difference_of(total, [given[n] for n in found], steps)
+        terms = [g * s for g, s in zip(found.values(), steps, strict=True)]
+        size = sum(float(np.abs(term).sum()) for term in terms)
+        assert abs(sum(float(term.sum()) for term in terms) - want) <= 1e-9 * size
 
 
 @every_recipe
-@pytest.mark.parametrize("changed", ["query", "rel_key"])
-def test_gradients_of_another_shape_or_none_are_refused(name, changed):
-    recipe = getattr(recipes, name)(**GOOD[name])
-    good = {"query": recipe["query"], "rel_key": recipe["rel_key"]}
-    wanted = rf"^gradients\.{changed}: got .*expected \({good[changed].shape[0]}, "
-    with pytest.raises(ValueError, match=wanted):
-        recipe.backward(good | {changed: good[changed][..., 1:]})
-    for missing in ({changed: None}, {}):
-        rest = {n: x for n, x in good.items() if n != changed}
-        with pytest.raises(TypeError, match=rf"^gradients\.{changed}: got NoneType"):
-            recipe.backward(rest | missing)
+@pytest.mark.parametrize("dtype, limit", [("float16", 2e-3), ("float32", 2e-6)])
+def test_gradients_have_the_dtype_of_their_parameter(name, dtype, limit):
+    given = good(name, dtype=dtype)
+    recipe = getattr(recipes, name)(**given)
+    wide = {
+        n: x.astype(float) if getattr(x, "dtype", None) == dtype else x
+        for n, x in given.items()
+    }
+    grads = random_gradients(recipe, dtype)
+    want = getattr(recipes, name)(**wide).backward(grads)
+    for n, got in recipe.backward(grads).items():
+        assert got.dtype == dtype
+        assert normwise(got.astype(float), want[n], 1e-3) <= limit
 
 
 @every_recipe
+def test_gradients_of_another_shape_or_none_are_refused(name):
+    recipe = getattr(recipes, name)(**good(name))
+    made = made_of(recipe)
+    for changed, array in made.items():
+        shape = ", ".join(map(str, array.shape))
+        wanted = rf"^gradients\.{changed}: got .*expected \({shape}"
+        with pytest.raises(ValueError, match=wanted):
+            recipe.backward(made | {changed: array[..., 1:]})
+        rest = {n: x for n, x in made.items() if n != changed}
+        for missing in ({changed: None}, {}):
+            with pytest.raises(
+                TypeError, match=rf"^gradients\.{changed}: got NoneType"
+            ):
+                recipe.backward(rest | missing)
+        with pytest.raises(TypeError, match=rf"^gradients\.{changed}: got .*int64"):
+            recipe.backward(rest | {changed: np.ones(array.shape, int)})
+
+
 @pytest.mark.parametrize("wrong", [None, 1.0, "x", [1.0], np.ones(3), object()])
-def test_what_has_no_names_is_refused(name, wrong):
-    recipe = getattr(recipes, name)(**GOOD[name])
+def test_gradients_without_names_are_refused(wrong):
+    recipe = recipes.gemma3n_audio(**good("gemma3n_audio"))
     with pytest.raises(TypeError, match=r"^gradients: got .*; expected Attention"):
         recipe.backward(wrong)
 
 
 @every_recipe
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, "pickled"])
-def test_a_copy_has_the_same_way_back(name, copied):
-    recipe = getattr(recipes, name)(**drawn(name))
+def test_a_copy_has_the_same_gradients(name, copied):
+    recipe = getattr(recipes, name)(**good(name))
     if copied == "pickled":
         again = pickle.loads(pickle.dumps(recipe))
     else:
         again = copied(recipe)
     assert type(again) is recipes.Recipe and [*again] == [*recipe]
-    want = recipe.backward(gradients_of(recipe))
-    for parameter, gradient in again.backward(gradients_of(again)).items():
+    grads = random_gradients(recipe)
+    want = recipe.backward(grads)
+    for parameter, gradient in again.backward(grads).items():
         assert_bitwise(gradient, want[parameter])
 
 
+@pytest.mark.parametrize("name", GIVEN)
+def test_without_an_argument_the_result_is_the_array(name):
+    given = good(name)
+    recipe = getattr(recipes, name)(**given)
+    array = getattr(recipes, name)(**given | {"argument": None})
+    assert type(array) is np.ndarray
+    assert_bitwise(array, recipe[given["argument"]])
+    with pytest.raises(ValueError, match=r"^argument: got 'value'; expected one of '"):
+        getattr(recipes, name)(**given | {"argument": "value"})
+    with pytest.raises(TypeError, match=r"^argument: got bool; expected one of '"):
+        getattr(recipes, name)(**given | {"argument": True})
+
+
 # ---- the functions that `Recipe.backward` has replaced -------------------------------
+
+
+def former_call(name, given, grads):
+    """Call the former function, and return its result and the warning."""
+    given = {n: x for n, x in given.items() if n != "argument"}
+    if name == "rope_vit":
+        del given["freqs"]
+    with pytest.warns(DeprecationWarning) as warned:
+        found = getattr(recipes, f"{name}_backward")(*grads.values(), **given)
+    assert [warning.filename for warning in warned] == [__file__]
+    return found, str(warned[0].message)
 
 
 @every_recipe
@@ -76,34 +193,54 @@ def test_a_copy_has_the_same_way_back(name, copied):
 def test_the_former_function_returns_the_same_gradients_and_shows_the_new_call(
     name, dtype
 ):
-    given, settings = drawn(name, dtype), {"context_left": 4, "context_right": 2}
-    recipe = getattr(recipes, name)(**given, **settings)
-    made = gradients_of(recipe)
-    new_call = rf"recipes\.{name}\({', '.join(given)}\) and recipe\.backward\("
-    with pytest.warns(DeprecationWarning, match=new_call) as warned:
-        found = getattr(recipes, f"{name}_backward")(
-            made.query, made.rel_key, *given.values(), **settings
-        )
-    assert [warning.filename for warning in warned] == [__file__]
-    assert found._fields == tuple(given)
-    for parameter, gradient in recipe.backward(made).items():
-        assert gradient.dtype == dtype
-        assert_bitwise(getattr(found, parameter), gradient)
+    given = good(name, dtype=dtype)
+    recipe = getattr(recipes, name)(**given)
+    grads = random_gradients(recipe, dtype)
+    found, message = former_call(name, given, grads)
+    shown = re.search(r"use recipe = (.*) and recipe\.backward\(gradients\)", message)[
+        1
+    ]
+    missing = dict.fromkeys(["positions"]) if name == "pope" else {}
+    new = eval(shown, {"relpos": relpos, **missing, **given})
+    assert [*new] == [*recipe] and isinstance(new, recipes.Recipe)
+    fields = getattr(found, "_fields", None)
+    values = found if fields else [found]
+    want = recipe.backward(grads)
+    assert fields is None or fields == tuple(want)
+    for got, gradient in zip(values, want.values(), strict=True):
+        assert_bitwise(got, gradient)
+
+
+def test_gradients_of_parameters_that_are_not_given_were_none():
+    changes = {"rel_pos_x_bias": None, "rel_pos_y_bias": None}
+    given = good("layoutlmv3", changes)
+    grads = random_gradients(recipes.layoutlmv3(**given))
+    found, _ = former_call("layoutlmv3", given, grads)
+    assert found.rel_pos_x_bias is found.rel_pos_y_bias is None
+    given = good("pope", {"bias": None, "inv_freq": None})
+    found, _ = former_call("pope", given, random_gradients(recipes.pope(**given)))
+    assert found._fields == ("x", "bias", "inv_freq") and found[1:] == (None, None)
+    assert repr(found).startswith("pope_gradients(x=float64 (2, 4, 3), bias=None")
 
 
 @every_recipe
-def test_the_former_function_takes_its_arguments_by_name(name):
-    recipe = getattr(recipes, name)(**GOOD[name])
-    grads = {f"grad_{n}": np.ones_like(recipe[n]) for n in ("query", "rel_key")}
+def test_the_former_function_names_its_gradients(name):
+    former = getattr(recipes, f"{name}_backward")
+    given = {n: x for n, x in good(name).items() if n != "argument"}
+    names = [n for n in inspect.signature(former).parameters if n.startswith("grad_")]
+    if name == "rope_vit":
+        del given["freqs"]
+    grads = made_of(getattr(recipes, name)(**good(name))).values()
     with pytest.warns(DeprecationWarning):
-        found = getattr(recipes, f"{name}_backward")(**grads, **GOOD[name])
-    assert [x.shape for x in found] == [x.shape for x in GOOD[name].values()]
+        former(**dict(zip(names, grads, strict=True)), **given)
+    with pytest.raises(TypeError, match=f"argument.*'?{names[0]}'?"):
+        former(**given)
 
 
 def test_former_functions_are_imported_by_name_and_listed_nowhere():
-    from relpos.recipes import gemma3n_audio_backward, gemma4_audio_backward
+    from relpos.recipes import beit_backward, xlnet_segments_backward
 
-    for former in (gemma3n_audio_backward, gemma4_audio_backward):
+    for former in (beit_backward, xlnet_segments_backward):
         assert former.__name__ not in {*recipes.__all__, *dir(recipes)}
     assert not hasattr(recipes, "gemma5_audio_backward")
     with pytest.raises(AttributeError, match=r"'relpos\.recipes' has no .*'t6'"):

@@ -1,4 +1,4 @@
-"""relpos.recipes: each model's scores pair by pair as the model indexes its tables."""
+"""Recipes: each model's scores pair by pair as the model indexes its tables."""
 
 from __future__ import annotations
 
@@ -243,6 +243,70 @@ def test_windows_of_another_shape_have_other_labels():
     assert row == {"one down": 22 + 9, "one right": 22 + 1, "oneself": 22}
 
 
+# ---- grids whose biases are computed ------------------------------------------------
+
+
+def middle_of(table, x):
+    """A table (rows, H) at a fractional row, its ends beyond them."""
+    x = min(max(x, 0.0), len(table) - 1.0)
+    left = int(x)
+    right = min(left + 1, len(table) - 1)
+    return table[left] + (x - left) * (table[right] - table[left])
+
+
+@pytest.mark.parametrize("window", [(2, 3), (3, 2), (4, 4), (1, 5)])
+def test_beit_reads_its_table_transposed(rng, window):
+    """As the model does: width first, where it was stored height first."""
+    h, w = 2, 3
+    table = normal(rng, (2 * h - 1) * (2 * w - 1) + 3, 2)
+    pairs = table[:-3].reshape(2 * w - 1, 2 * h - 1, 2)
+    keywords = recipes.beit(table, window, table_window=(h, w))
+    tall, wide = 2 * window[0] - 1, 2 * window[1] - 1
+    got = keywords["rel_bias"][:, keywords["labels"]]
+    cells = list(np.ndindex(*window))
+    for i, a in enumerate(cells):
+        for j, b in enumerate(cells):
+            down, right = np.subtract(a, b) + np.array(window) - 1
+            x = (down + 0.5) * (2 * w - 1) / tall - 0.5
+            y = (right + 0.5) * (2 * h - 1) / wide - 0.5
+            rows = np.stack([middle_of(row, y) for row in pairs])
+            assert_close(got[:, i + 1, j + 1], middle_of(rows, x), "forward")
+    assert_bitwise(got[:, 0, 1:], np.repeat(table[-3][:, None], len(cells), axis=1))
+    assert_bitwise(got[:, 1:, 0], np.repeat(table[-2][:, None], len(cells), axis=1))
+    assert_bitwise(got[:, 0, 0], table[-1])
+
+
+def test_a_table_of_the_same_square_grid_stays_bit_for_bit(rng):
+    table = normal(rng, 28, 2)
+    table[5, 1] = -np.inf
+    assert_bitwise(recipes.beit(table, (3, 3))["rel_bias"], table.T)
+
+
+@pytest.mark.parametrize("window, pretrained", [((2, 3), None), ((3, 4), (6, 5))])
+def test_swin_v2_by_loops(rng, window, pretrained):
+    w1, b1, w2 = normal(rng, 7, 2), normal(rng, 7), normal(rng, 3, 7)
+    keywords = recipes.swin_v2(w1, b1, w2, window, pretrained_window=pretrained)
+    got = keywords["rel_bias"][:, keywords["labels"]]
+    widths = np.array(pretrained or window) - 1
+    cells = list(np.ndindex(*window))
+    want = np.empty_like(got)
+    for i, a in enumerate(cells):
+        for j, b in enumerate(cells):
+            offset = 8 * np.subtract(a, b) / widths
+            x = np.sign(offset) * np.log2(np.abs(offset) + 1) / np.log2(8)
+            z = w2 @ np.maximum(w1 @ x + b1, 0)
+            want[:, i, j] = 16 / (1 + np.exp(-z))
+    assert_close(got, want, "forward")
+
+
+def test_swin_v2_does_not_divide_where_the_window_has_one_row(rng):
+    """As the model: offsets of columns stay whole numbers."""
+    network = normal(rng, 7, 2), normal(rng, 7), normal(rng, 3, 7)
+    row = recipes.swin_v2(*network, (1, 3))["rel_bias"]
+    whole = recipes.swin_v2(*network, (2, 3), pretrained_window=(2, 2))["rel_bias"]
+    assert_bitwise(row, whole.reshape(3, 3, 5)[:, 1])
+
+
 # ---- gradients of the parameters, as the docstrings say to read them ----------------
 
 
@@ -278,12 +342,11 @@ def xlnet_case(rng):
 
     tables = normal(rng, B, H, 11, D), normal(rng, H, D), normal(rng, H, D)
 
-    def gradients(found, query, embed, bias):
-        by_mask = recipes.xlnet_segments_backward(
-            found.attn_mask, query, embed, bias, different
-        )
+    def gradients(found, *given):
+        recipe = recipes.xlnet_segments(*given, different, argument="attn_mask")
+        query, *rest = recipe.backward(found).values()
         first = found.rel_key, found.pos_bias_u, found.pos_bias_v
-        return *first, found.query + by_mask.query, *by_mask[1:]
+        return *first, found.query + query, *rest
 
     return (4, 7), (*tables, q, g, s), keywords, lambda found: gradients(found, q, g, s)
 

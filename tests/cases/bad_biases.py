@@ -45,10 +45,6 @@ GOOD = {
     "swin": {"table": ones(15, H), "window": (2, 3)},
     "botnet": {"rel_height": ones(3, D), "rel_width": ones(5, D), "grid": (2, 3)},
 }
-GOOD["xlnet_segments_backward"] = {
-    "grad_mask": ones(3, H, L, L),
-    **GOOD["xlnet_segments"],
-}
 GOOD |= bad_recipes.GOOD
 MASKED = np.ma.masked_array(np.ones(H))
 TEXT = np.full((32, H), "a")
@@ -192,8 +188,6 @@ xlnet_segments(pos_bias_s=ones(D)) -> ValueError: (8,); expected (2, 8)
 xlnet_segments(different=ones(L, L)) -> TypeError: float64; expected bool
 xlnet_segments(different=ones(5, 1, L, L, dtype=bool)) -> ValueError: (5, 1, 4, 4);
     expected … broadcasts to (3, 2, 4, 4)
-xlnet_segments_backward(grad_mask=ones(L, L)) -> ValueError: (4, 4); expected (3, 2, 4,
-    4)
 swin(table=ones(16, H)) -> ValueError: 16 rows …(2, 3); expected 15, the
 swin(table=ones(15)) -> ValueError: 1 axes; expected (prod(2n-1), H)
 swin(window=(2, 0)) -> ValueError: got 0; expected an integer from 1 to

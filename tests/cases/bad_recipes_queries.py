@@ -32,19 +32,11 @@ GOOD = {
     "llama4_temperature": {"positions": [0, 5], "floor_scale": 2.0},
     "longt5_local": {"weight": ones(32, H), "local_radius": 3},
     "sam": SAM,
-    "sam_backward": {"grad_rel_key": ones(8, D), **SAM},
     "layoutlmv3": LAYOUTLM,
-    "layoutlmv3_backward": {"grad_rel_bias": ones(H, 32), **LAYOUTLM},
     "inkling": {"proj": ones(3, 5), "head_dim": D},
     "inkling_temperature": {"positions": [0, 5], "log_scaling_n_floor": 2.0},
     "wavlm": WAVLM,
-    "wavlm_backward": {
-        "grad_rel_key": ones(H, 32, 1),
-        "grad_position_query": ones(3, H, L, 1),
-        **WAVLM,
-    },
     "zipformer": ZIPFORMER,
-    "zipformer_backward": {"grad_rel_key": ones(H, 2 * L + 1, 3), **ZIPFORMER},
     "zipformer_positions": {"positions": L, "dim": 6},
 }
 
@@ -126,12 +118,6 @@ LABELLED = [
     ("sam", ValueError, {"grid": (0, 3)}, r"got 0; expected an integer from 1"),
     ("sam", ValueError, {"grid": (2**59, 2)}, r"more bytes than memory can address"),
     (
-        "sam_backward",
-        ValueError,
-        {"grad_rel_key": ones(9, D)},
-        r"\(9, 8\); expected \(8, 8\)",
-    ),
-    (
         "layoutlmv3",
         ValueError,
         {"rel_pos_bias": ones(8)},
@@ -171,12 +157,6 @@ LABELLED = [
         {"max_rel_2d_pos": 2.0},
         r"got float; expected an integer",
     ),
-    (
-        "layoutlmv3_backward",
-        ValueError,
-        {"grad_rel_bias": ones(H, 8)},
-        r"\(2, 8\); expected \(2, 32\)",
-    ),
 ]
 
 QUERIED = [
@@ -210,18 +190,6 @@ QUERIED = [
     ("wavlm", ValueError, {"rel_attn_embed": ones(32, 3)}, r"\(num_buckets, 2\)"),
     ("wavlm", ValueError, {"hidden_states": ones(L, D)}, r"\(\.\.\., L, 16\), 2 heads"),
     ("wavlm", ValueError, {"max_distance": 8}, r"got 8; expected an integer from 9"),
-    (
-        "wavlm_backward",
-        ValueError,
-        {"grad_position_query": ones(H, L, 1)},
-        r"\(2, 4, 1\); expected \(3, 2, 4, 1\)",
-    ),
-    (
-        "wavlm_backward",
-        TypeError,
-        {"grad_rel_key": None},
-        r"NoneType; expected float16",
-    ),
     ("zipformer", ValueError, {"linear_pos": ones(H * 3)}, r"expected \(H \* P, E\)"),
     (
         "zipformer",
@@ -248,12 +216,6 @@ QUERIED = [
         ValueError,
         {"length_factor": 0.0},
         r"0\.0; expected a positive numb",
-    ),
-    (
-        "zipformer_backward",
-        ValueError,
-        {"grad_rel_key": ones(H, L, 3)},
-        r"\(2, 4, 3\); expected \(2, 9, 3\)",
     ),
     ("zipformer_positions", ValueError, {"dim": 5}, r"got 5; expected an even number"),
     (

@@ -19,7 +19,6 @@ GEMMA4_AUDIO = {
 }
 GOOD = {
     "forgetting_transformer": FORGETTING,
-    "forgetting_transformer_backward": {"grad_log_decay": ones(3, H, L), **FORGETTING},
     "gpt_oss": {"sinks": ones(H)},
     "gemma2": {"query_pre_attn_scalar": 4.0},
     "gemma3n_audio": GEMMA_AUDIO,
@@ -58,12 +57,6 @@ DECAYING = [
         r"got 0; expected an int",
     ),
     ("forgetting_transformer", TypeError, {"f_proj_weight": Tensor()}, r"\.detach\(\)"),
-    (
-        "forgetting_transformer_backward",
-        ValueError,
-        {"grad_log_decay": ones(H, L)},
-        r"\(2, 4\); expected \(3, 2, 4\)",
-    ),
 ]
 
 SINKS = [

@@ -68,12 +68,7 @@ GOOD |= {
     },
     "axial_angles": {"coordinates": np.ones((L, 2)), "inv_freq": np.ones(6)},
     "recipes.pope": {"x": HEADS, "bias": np.ones((H, D))},
-    "recipes.pope_backward": {"x": HEADS, "grad_out": np.ones((H, L, 2 * D))},
     "recipes.rope_vit": {"freqs": np.ones((2, H, 3)), "coordinates": np.ones((L, 2))},
-    "recipes.rope_vit_backward": {
-        "grad_angles": np.ones((H, L, 3)),
-        "coordinates": np.ones((L, 2)),
-    },
     "fire_bias": {**FIRE, "query_length": 4},
     "fire_bias_backward": {**FIRE, "grad_bias": np.ones((H, L, L))},
     "plan": {**SIZES, "scheme": "shaw"},

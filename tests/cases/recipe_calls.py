@@ -1,7 +1,6 @@
 """A small call of every recipe, as those of public_calls.py: name -> call(f, x).
 
-What a recipe returns is given to attention; where it has a way back, the gradients that
-come of that are given to it.
+The result of a recipe is given to attention; a `Recipe` is given the gradients of that.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from public_calls import BOTH, DIFFERENT, D, H, L, Q, back
 import relpos
 
 
-def use(keywords, x, length=L):
-    """What a recipe returns is for attention."""
-    inputs = {name: x(H, length, D) for name in ("query", "key", "value")} | keywords
-    gradients = back(relpos.attention(**inputs, return_context=True), x)
+def use(keywords, x, length=L, wrt=None, **more):
+    """Call attention with the result of a recipe and more, then both backward."""
+    inputs = {name: x(H, length, D) for name in ("query", "key", "value")}
+    result = relpos.attention(**inputs | more | keywords, return_context=True)
+    gradients = back(result, x, wrt=wrt)
     if isinstance(keywords, relpos.recipes.Recipe):
         keywords.backward(gradients)
 
@@ -23,23 +23,13 @@ def use(keywords, x, length=L):
 def recipe(length, *shapes, **options):
     """A call of a recipe with parameters of these shapes, other arguments as they are.
 
-    length: of a sequence that what it returns is for.
+    length: of the sequence that its result is for.
     """
 
     def made(x):
         return [x(*shape) if isinstance(shape, tuple) else shape for shape in shapes]
 
     return lambda f, x: use(f(*made(x), **options), x, length)
-
-
-def backward(grads, *shapes, **options):
-    """The same for the way back, with the shapes of the gradients before."""
-
-    def call(f, x):
-        given = [x(*shape) if isinstance(shape, tuple) else shape for shape in shapes]
-        f(*(x(*shape) for shape in grads), *given, **options)
-
-    return call
 
 
 def grid_of(f, x):
@@ -52,38 +42,41 @@ def swin(f, x):
     relpos.attention(q, q, q, **f(x(15, H), (2, 3)))
 
 
+def pope(f, x):
+    query = f(x(*Q), inv_freq=x(D), offset=9)
+    use(f(x(*Q), bias=x(H, D), argument="key"), x, query=query)
+
+
+def rope_vit(f, x):
+    f(x(2, H, D), x(L, 2)).backward({"angles": x(H, L, D)})
+
+
+def xlnet_segments(f, x):
+    f(*(x(*s) for s in SEGMENTS), DIFFERENT)
+    recipe = f(*(x(*s) for s in SEGMENTS), DIFFERENT, argument="attn_mask")
+    use(recipe, x, wrt=["attn_mask"])
+
+
 SEGMENTS = Q, (2, H, D), (H, D)
 #: Of tokens on a page: their order, and their boxes.
 PLACES = [np.arange(L), np.arange(4 * L).reshape(L, 4)]
 RECIPES = {
-    "beit": recipe(7, (18, H), [2, 3]),
-    "beit_backward": backward([(H, 12)], (18, H), [2, 2], table_window=[2, 3]),
+    "beit": recipe(5, (18, H), [2, 2], table_window=[2, 3]),
     "bert": lambda f, x: use(f(x(*BOTH), key_query=True), x),
     "botnet": grid_of,
     "deberta": lambda f, x: use(f(x(8, D), x(8, D), max_position=16), x),
     "enformer": recipe(L, (1, H, 1, D), (1, H, 1, D), (H * D, 12), L),
-    "enformer_backward": backward(
-        [(H, 9, D), (H, D), (H, D)], (1, H, 1, D), (1, H, 1, D), (H * D, 12), L
-    ),
     "enformer_positions": lambda f, x: f(L, 12, dtype=np.float64),
     "from_config": lambda f, x: use(
         f({"model_type": "mpnet"}, {"relative_attention_bias.weight": x(32, H)}), x
     ),
     "mpnet": recipe(L, (32, H)),
     "parakeet": recipe(L, (H, D), (H, D), (H * D, 6), L),
-    "parakeet_backward": backward(
-        [(H, 9, D), (H, D), (H, D)], (H, D), (H, D), (H * D, 6), L
-    ),
-    "pope": lambda f, x: f(x(*Q), bias=x(H, D), inv_freq=x(D), offset=9),
-    "pope_backward": lambda f, x: f(x(H, L, 2 * D), x(*Q), bias=x(D), inv_freq=x(D)),
+    "pope": pope,
     "recurrent_gemma": lambda f, x: use(f(2), x),
-    "rope_vit": lambda f, x: f(x(2, H, D), x(L, 2)),
-    "rope_vit_backward": lambda f, x: f(x(H, L, D), x(L, 2)),
+    "rope_vit": rope_vit,
     "swin": swin,
-    "swin_v2": recipe(6, (5, 2), (5,), (H, 5), [2, 3]),
-    "swin_v2_backward": backward(
-        [(H, 15)], (5, 2), (5,), (H, 5), [2, 3], pretrained_window=[4, 4]
-    ),
+    "swin_v2": recipe(6, (5, 2), (5,), (H, 5), [2, 3], pretrained_window=[4, 4]),
     "t5": lambda f, x: use(f(x(32, H)), x),
     "umt5": recipe(L, (32, H), bidirectional=False),
     "vits": recipe(L, (1, 5, D), (1, 5, D)),
@@ -91,32 +84,20 @@ RECIPES = {
         L, (6, D), left_max_position_embeddings=3, right_max_position_embeddings=2
     ),
     "xlnet": lambda f, x: use(f(L, L, x(H, 2 * L, D), x(H, D), x(H, D)), x),
-    "xlnet_segments": lambda f, x: f(*(x(*s) for s in SEGMENTS), DIFFERENT),
-    "xlnet_segments_backward": lambda f, x: f(
-        x(H, L, L), *(x(*s) for s in SEGMENTS), DIFFERENT
-    ),
+    "xlnet_segments": xlnet_segments,
     "forgetting_transformer": recipe(L, (H, 3), (H,), (L, 3), window_size=3),
-    "forgetting_transformer_backward": backward([(H, L)], (H, 3), (H,), (L, 3)),
     "llama4_temperature": lambda f, x: f(x(3, 4), floor_scale=1e-300),
     "llama4": lambda f, x: use(f(L, attention_chunk_size=2, start=1), x),
     "longt5_local": recipe(L, (32, H), 2),
     "layoutlmv3": recipe(L, (H, 8), (H, 12), (H, 12), *PLACES, D),
-    "layoutlmv3_backward": backward([(H, 32)], (H, 8), (H, 12), (H, 12), *PLACES, D),
     "sam": recipe(6, (3, D), (7, D), [2, 3]),
-    "sam_backward": backward([(8, D)], (3, D), (7, D), [2, 3]),
     "gpt_oss": recipe(L, (H,), sliding_window=3),
-    "inkling": lambda f, x: use(
-        f(x(3, 4), D, window=3) | {"position_query": x(H, L, 3)}, x
-    ),
+    "inkling": lambda f, x: use(f(x(3, 4), D, window=3), x, position_query=x(H, L, 3)),
     "inkling_temperature": lambda f, x: f(x(3, 4), 2.0, log_scaling_alpha=1e300),
     "wavlm": recipe(L, (1, H, 1, 1), (8, D), (8,), (32, H), (L, H * D)),
-    "wavlm_backward": backward(
-        [(H, 32, 1), (H, L, 1)], (1, H, 1, 1), (8, D), (8,), (32, H), (L, H * D)
-    ),
     "zipformer": lambda f, x: use(
-        f(x(H * 3, 6), H, L, L) | {"position_query": x(H, L, 3)}, x
+        f(x(H * 3, 6), H, L, L), x, position_query=x(H, L, 3)
     ),
-    "zipformer_backward": backward([(H, 9, 3)], (H * 3, 6), H, L, L),
     "zipformer_positions": lambda f, x: f(x(3, 4), 6, length_factor=1e-300),
     "gemma2": lambda f, x: use(f(query_pre_attn_scalar=3.0, sliding_window=3), x),
     "gemma3n_audio": recipe(L, (D,), (H * D, 6), Q, context_left=3, logit_cap=2.0),

@@ -13,8 +13,6 @@ from docstrings import public
 
 import relpos
 from relpos._text import brief, html_table
-from relpos.recipes.rotary import PopeGradients
-from relpos.recipes.xlnet import SegmentGradients
 
 RESULTS = {
     name: thing
@@ -22,7 +20,7 @@ RESULTS = {
     if inspect.isclass(thing)
     and issubclass(thing, tuple)
     and not name.startswith(("relpos.reference.", "relpos.data.", "relpos.torch."))
-} | {"SegmentGradients": SegmentGradients, "PopeGradients": PopeGradients}
+}
 #: Tables of numbers, and names.
 OTHERS = {"relpos.Plan", "relpos.EncodingAudit", "relpos.nn.LoadResult"}
 ARRAYS = {name: thing for name, thing in RESULTS.items() if name not in OTHERS}

@@ -88,8 +88,8 @@ def test_pope_against_the_loops(name, dtype, isa):
 def test_pope_scores_are_sizes_times_cosines_of_the_distance():
     """sum_c of softplus(q) softplus(k) cos((j - i) omega + b)."""
     q, k, bias = normal(2, 6, 4), normal(2, 6, 4, seed=1), normal(2, 4, seed=2)
-    turned = recipes.pope(q, offset=11), recipes.pope(k, bias=bias, offset=11)
-    scores = np.einsum("hid,hjd->hij", *turned)
+    rotated = recipes.pope(q, offset=11), recipes.pope(k, bias=bias, offset=11)
+    scores = np.einsum("hid,hjd->hij", *rotated)
     omega = 10000.0 ** (-np.arange(4) / 4)
     distance = np.arange(6) - np.arange(6)[:, None]
     angles = distance[..., None] * omega + bias[:, None, None]
@@ -97,69 +97,47 @@ def test_pope_scores_are_sizes_times_cosines_of_the_distance():
     np.testing.assert_allclose(scores, (sizes * np.cos(angles)).sum(-1), atol=1e-13)
 
 
-@pytest.mark.parametrize("name", POPE)
-def test_pope_gradients_equal_differences(name, isa):
-    x, grad = normal(2, 2, 5, 4), normal(2, 2, 5, 8, seed=1)
-    inputs = {"x": x} | POPE[name]
-    result = recipes.pope_backward(grad, **inputs)
-    found = {n: g for n, g in result._asdict().items() if g is not None}
-    assert {*found} == {"x", "bias", "inv_freq"} & {*inputs}
-    assert all(found[n].shape == inputs[n].shape for n in found)
-    assert_equals_differences(recipes.pope, inputs, found, grad)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_pope_gradients_are_of_the_dtype_of_their_argument(dtype):
-    x, grad = normal(2, 5, 4, dtype=dtype), normal(2, 5, 8, dtype=dtype, seed=1)
-    options = {"bias": normal(2, 4, seed=2), "inv_freq": normal(4, seed=3)}
-    got = recipes.pope_backward(grad, x, **options)
-    want = recipes.pope_backward(grad.astype(float), x.astype(float), **options)
-    assert (got.x.dtype, got.bias.dtype) == (dtype, np.float64)
-    limit = 1e-3 if dtype is np.float16 else 2e-6
-    for one, other in zip(got, want, strict=True):
-        close(one.astype(float), other, limit)
-
-
 def test_pope_through_attention_and_back():
-    """The chain from the scores to x and the bias, by differences."""
+    """Gradients of x and the bias through the scores, by differences."""
     q, k, v, grad = normal(4, 2, 5, 4)
     bias = normal(2, 4, seed=7)
 
-    def run(q, k, bias, **options):
-        turned = recipes.pope(q), recipes.pope(k, bias=bias)
-        return relpos.attention(*turned, v, scale=4**-0.5, **options)
+    def run(q, k, bias):
+        rotated = recipes.pope(q), recipes.pope(k, bias=bias)
+        return relpos.attention(*rotated, v, scale=4**-0.5)
 
-    inputs = {"q": q, "k": k, "bias": bias}
-    found = run(**inputs, return_context=True).context.backward(grad)
-    of_keys = recipes.pope_backward(found.key, k, bias=bias)
-    gradients = {
-        "q": recipes.pope_backward(found.query, q).x,
-        "k": of_keys.x,
-        "bias": of_keys.bias,
-    }
-    assert_equals_differences(run, inputs, gradients, grad)
+    query = recipes.pope(q, argument="query")
+    key = recipes.pope(k, bias=bias, argument="key")
+    both = {**query, **key, "value": v, "scale": 4**-0.5}
+    found = relpos.attention(**both, return_context=True).context.backward(grad)
+    of_keys = key.backward(found)
+    gradients = {"q": query.backward(found)["x"], "k": of_keys["x"]}
+    gradients["bias"] = of_keys["bias"]
+    assert_equals_differences(run, {"q": q, "k": k, "bias": bias}, gradients, grad)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_pope_any_layout_and_number_of_threads(layout):
     arrange = LAYOUTS[layout]
     x, grad, bias = normal(2, 90, 8), normal(2, 90, 16, seed=1), normal(2, 8, seed=2)
-    want, back = recipes.pope(x, bias=bias), recipes.pope_backward(grad, x, bias=bias)
+    want = recipes.pope(x, bias=bias, argument="key")
+    back = want.backward({"key": grad})
     for threads in (1, 3):
         with relpos.threads(threads):
-            given = {"x": arrange(x), "bias": arrange(bias)}
-            assert_bitwise(recipes.pope(**given), want)
-            got = recipes.pope_backward(arrange(grad), **given)
-        assert_bitwise(got.x, back.x)
-        assert_bitwise(got.bias, back.bias)
+            got = recipes.pope(arrange(x), bias=arrange(bias), argument="key")
+            found = got.backward({"key": arrange(grad)})
+        assert_bitwise(got["key"], want["key"])
+        assert_bitwise(found["x"], back["x"])
+        assert_bitwise(found["bias"], back["bias"])
 
 
 def test_pope_of_large_numbers():
     x = np.array([[-800.0, 800.0]])
     with np.errstate(all="raise"):
         np.testing.assert_array_equal(recipes.pope(x), [[0.0, 800.0, 0.0, 0.0]])
-        got = recipes.pope_backward([[1.0, 1.0, 1.0, 1.0]], x)
-    np.testing.assert_array_equal(got.x, [[0.0, 1.0]])
+        recipe = recipes.pope(x, argument="query")
+        found = recipe.backward({"query": [[1.0, 1.0, 1.0, 1.0]]})
+    np.testing.assert_array_equal(found["x"], [[0.0, 1.0]])
 
 
 # ---- RoPE-ViT -----------------------------------------------------------------------
@@ -179,25 +157,21 @@ def test_rope_vit_against_the_loops(shape):
 
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_rope_vit_gradients_equal_differences(batch):
-    """From a turned x to the frequencies, over items and tokens."""
+    """From a rotated x to the frequencies, over items and tokens."""
     x, grad = normal(3, 2, 6, 8), normal(3, 2, 6, 8, seed=1)
     where, freqs = normal(*batch, 6, 2, seed=2), normal(2, 2, 4, seed=3)
 
     def run(freqs):
         return relpos.apply_rotary(x, **recipes.rope_vit(freqs, where))
 
-    keywords = recipes.rope_vit(freqs, where)
-    of_angles = relpos.apply_rotary_backward(grad, x, **keywords).angles
-    found = recipes.rope_vit_backward(of_angles, where)
-    assert found.shape == freqs.shape
-    assert_equals_differences(run, {"freqs": freqs}, {"freqs": found}, grad)
+    recipe = recipes.rope_vit(freqs, where)
+    found = recipe.backward(relpos.apply_rotary_backward(grad, x, **recipe))
+    assert_equals_differences(run, {"freqs": freqs}, found, grad)
 
 
-def test_rope_vit_dtypes():
+def test_angles_of_rope_vit_are_of_float64():
     where, freqs = np.argwhere(np.ones((2, 3))), normal(2, 2, 4, dtype=np.float32)
     assert recipes.rope_vit(freqs, where)["angles"].dtype == np.float64
-    grad = normal(2, 6, 4, dtype=np.float32)
-    assert recipes.rope_vit_backward(grad, where).dtype == np.float32
 
 
 # ---- bad input -----------------------------------------------------------------------
@@ -255,14 +229,6 @@ def test_bad_pope(changes, error, pattern):
     arguments = {"x": ones(2, 5, 4)} | changes
     with pytest.raises(error, match=pattern):
         recipes.pope(**arguments)
-    with pytest.raises(error, match=pattern):
-        recipes.pope_backward(ones(2, 5, 8), **arguments)
-
-
-@pytest.mark.parametrize("grad_out", [ones(2, 5, 4), ones(5, 8), ones(8)])
-def test_bad_gradient_of_pope(grad_out):
-    with pytest.raises(ValueError, match=r"^grad_out: shape .* expected \(2, 5, 8\)"):
-        recipes.pope_backward(grad_out, ones(2, 5, 4))
 
 
 @pytest.mark.parametrize("changes, error, pattern", BAD_VIT)
@@ -270,18 +236,3 @@ def test_bad_rope_vit(changes, error, pattern):
     good = {"freqs": ones(2, 2, 4), "coordinates": ones(6, 2)}
     with pytest.raises(error, match=pattern):
         recipes.rope_vit(**(good | changes))
-
-
-@pytest.mark.parametrize(
-    "grad_angles, error, pattern",
-    [
-        (ones(2, 5, 4), ValueError, r"^grad_angles: got shape \(2, 5, 4\) with coordi"),
-        (ones(6, 4), ValueError, r"^grad_angles: .*expected \(\.\.\., H, L, D/2\)"),
-        (ones(3, 2, 6, 4), ValueError, r"^grad_angles: got shape \(3, 2, 6, 4\) with"),
-        (ones(2, 6, 4, dtype=int), TypeError, r"^grad_angles: got dtype int64; expect"),
-        (Tensor(), TypeError, r"^grad_angles: got a torch Tensor"),
-    ],
-)
-def test_bad_gradient_of_rope_vit(grad_angles, error, pattern):
-    with pytest.raises(error, match=pattern):
-        recipes.rope_vit_backward(grad_angles, ones(6, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from types import SimpleNamespace
 
 import dense_oracle
@@ -91,53 +90,40 @@ def traced_bias(function, backward):
     return call
 
 
-def traced_recipe(forward, backward=None):
-    """A recipe that computes keywords: they are traced to its parameters.
+def traced_recipe(function):
+    """A recipe with `backward`: its arrays are traced to its parameters.
 
-    Its first arguments are the parameters, in the order of the gradients. Each keyword
-    with a gradient is traced alone, as all are linear in these. `backward` takes the
-    gradients of the keywords and the arguments; without it, the result has its own.
+    Its first arguments are the parameters, in the order of the gradients. Each array is
+    traced alone, as all gradients are linear in those of the arrays.
     """
 
     def call(*arguments, **options):
-        plain = value(arguments)
-        result = forward(*plain, **options)
+        recipe = function(*value(arguments), **options)
         parents = [x for x in arguments if isinstance(x, Traced)]
         if not parents:
-            return result
-        if backward is None:
-            made = [name for name, x in result.items() if isinstance(x, np.ndarray)]
-        else:
-            parameters = signature(backward).parameters
-            made = [name[5:] for name in parameters if name[:5] == "grad_"]
-
-        def back(grads):
-            if backward is None:
-                return result.backward(grads).values()
-            found = backward(*grads.values(), *plain, **options)
-            return found if isinstance(found, tuple) else (found,)
+            return recipe
+        arrays = {n: x for n, x in recipe.items() if isinstance(x, np.ndarray)}
+        made = [name for name, x in arrays.items() if x.dtype.kind == "f"]
 
         def back_from(name):
             def reverse_pass(grad):
-                zeros = {n: np.zeros(result[n].shape) for n in made}
-                pairs = zip(back(zeros | {name: grad}), arguments, strict=False)
+                zeros = {n: np.zeros(recipe[n].shape) for n in made}
+                found = recipe.backward(zeros | {name: grad}).values()
+                pairs = zip(found, arguments, strict=False)
                 return [np.float64(x) for x, a in pairs if isinstance(a, Traced)]
 
             return reverse_pass
 
-        return result | {n: Traced(result[n], parents, back_from(n)) for n in made}
+        return recipe | {n: Traced(recipe[n], parents, back_from(n)) for n in made}
 
     return call
 
 
 def recipes_of(module):
-    """Recipes on traced arrays; those that compute nothing take them as they are."""
+    """Recipes on traced arrays; those without `backward` take them as they are."""
     found = {name: getattr(module, name) for name in module.__all__}
-    for name, function in list(found.items()):
-        forward = name.removesuffix("_backward")
-        if forward != name and forward != "xlnet_segments":
-            found[forward] = traced_recipe(found[forward], function)
-        elif getattr(function, "__annotations__", {}).get("return") == "Recipe":
+    for name, function in found.items():
+        if getattr(function, "__annotations__", {}).get("return") == "Recipe":
             found[name] = traced_recipe(function)
     return SimpleNamespace(**found)
 

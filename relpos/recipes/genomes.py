@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import (
-    POSITION_LIMIT,
-    Array,
-    as_float_dtype,
-    as_int,
-    check_memory,
-    quiet,
-)
-from relpos.recipes._tables import (
-    Keywords,
-    as_grad,
+from relpos._checks import Array, as_float_dtype, check_memory, quiet
+from relpos.recipes._recipe import (
+    Recipe,
+    as_length,
     as_shaped,
     check_rows,
     like,
     projected,
     projected_backward,
 )
-from relpos.recipes.results import EnformerGradients
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
-__all__ = ["enformer", "enformer_backward", "enformer_positions"]
 
 #: Exponential, central mask, gamma; each as it is and times the sign.
 _BLOCKS = 6
@@ -66,15 +58,6 @@ def enformer_positions(
     ndarray, (2 L - 1, dim)
         Rows -(L - 1) to L - 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a size is no integer, `length` is less than 1 or `dim` no multiple of 6.
-
-    See Also
-    --------
-    enformer : Projects them to a table of attention.
-
     References
     ----------
     .. [1] Avsec et al., "Effective gene expression prediction from sequence by
@@ -88,8 +71,8 @@ def enformer_positions(
            [0.92, 0.  , 1.  , 0.92, 0.  , 1.  ],
            [0.84, 0.  , 1.  , 0.84, 0.  , 1.  ]])
     """
-    reach = as_int("length", length, 1, POSITION_LIMIT)
-    columns = as_int("dim", dim, _BLOCKS, POSITION_LIMIT)
+    reach = as_length("length", length)
+    columns = as_length("dim", dim, _BLOCKS)
     kind = as_float_dtype(dtype)
     if columns % _BLOCKS:
         raise ValueError(f"dim: got {columns}; expected a multiple of {_BLOCKS}")
@@ -115,7 +98,7 @@ def _features(length: int, dim: int) -> Array:
 
 
 def _gamma(x: Array, mean: Array, deviation: float) -> Array:
-    """Density of the gamma distribution at x, and a little."""
+    """Return the density of the gamma distribution at x, plus 1e-8."""
     shape, rate = (mean / deviation) ** 2, mean / deviation**2
     norm = np.array([math.lgamma(s) for s in shape]) - shape * np.log(rate)
     power = np.where(shape == 1, 0.0, (shape - 1) * np.log(x))  # 0 log 0 = 0
@@ -128,13 +111,13 @@ def enformer(
     rel_pos_bias: ArrayLike,
     to_rel_k: ArrayLike,
     length: int,
-) -> Keywords:
+) -> Recipe:
     r"""Enformer's attention: Transformer-XL's, with features of its own.
 
     .. math::
 
         s_{ij} = (q_i / \sqrt D + u) k_j + (q_i / \sqrt D + v) r_{j-i}, \quad
-        r_n = W f_n
+        r_n = W f_n, \qquad \overline{W} = \sum_n \bar r_n f_n^T
 
     with f of `enformer_positions`. u and v come after the scale, so that they are given
     to attention times sqrt(D).
@@ -144,35 +127,14 @@ def enformer(
     rel_content_bias, rel_pos_bias : array_like, (1, H, 1, D)
         Biases u and v of the content term and the position term.
     to_rel_k : array_like, (H * D, F)
-        W, the projection of the features; F a multiple of 6.
+        ``to_rel_k.weight``: W, the projection of the features; F a multiple of 6.
     length : int
         Lq = Lk, at least 1.
 
     Returns
     -------
-    dict
+    Recipe
         `rel_key`, of 2 length - 1 rows, `pos_bias_u` and `pos_bias_v`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a parameter has another shape, or `length` is less than 1.
-
-    See Also
-    --------
-    relpos.attention : Takes the result as keywords.
-    enformer_backward : The gradients.
-    enformer_positions : The features.
-
-    Notes
-    -----
-    =================  =============  ==================
-    ``Attention``      shape          here
-    =================  =============  ==================
-    rel_content_bias   (1, H, 1, D)   `rel_content_bias`
-    rel_pos_bias       (1, H, 1, D)   `rel_pos_bias`
-    to_rel_k.weight    (H * D, F)     `to_rel_k`
-    =================  =============  ==================
 
     References
     ----------
@@ -187,89 +149,31 @@ def enformer(
     >>> recipes.enformer(*biases, np.zeros((512, 192)), 50)["rel_key"].shape
     (8, 99, 64)
     """
-    u, v, weight, rows = _enformer(rel_content_bias, rel_pos_bias, to_rel_k, length)
-    root = u.shape[-1] ** 0.5
-    biases = {"pos_bias_u": u, "pos_bias_v": v}
-    inside = {name: like(root * bias[0, :, 0], bias) for name, bias in biases.items()}
-    return {"rel_key": projected(weight, rows, u.shape[1]), **inside}
-
-
-@quiet
-def enformer_backward(
-    grad_rel_key: ArrayLike,
-    grad_pos_bias_u: ArrayLike,
-    grad_pos_bias_v: ArrayLike,
-    rel_content_bias: ArrayLike,
-    rel_pos_bias: ArrayLike,
-    to_rel_k: ArrayLike,
-    length: int,
-) -> EnformerGradients:
-    r"""Gradients of the parameters of `enformer`.
-
-    .. math:: \overline{W} = \sum_n \bar r_n f_n^T, \quad
-        \bar u = \sqrt D \; \overline{\sqrt D u}
-
-    Parameters
-    ----------
-    grad_rel_key : array_like, (H, 2 length - 1, D)
-        Gradient of rel_key.
-    grad_pos_bias_u, grad_pos_bias_v : array_like, (H, D)
-        Gradients of pos_bias_u and pos_bias_v.
-    rel_content_bias, rel_pos_bias, to_rel_k, length : as in `enformer`
-        The same.
-
-    Returns
-    -------
-    EnformerGradients
-        The named tuple (rel_content_bias, rel_pos_bias, to_rel_k), of their shapes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `enformer`, or if a gradient is of another shape.
-
-    See Also
-    --------
-    enformer : The forward.
-    relpos.AttentionContext.backward : Where the gradients come from.
-
-    References
-    ----------
-    .. [1] Avsec et al., "Effective gene expression prediction from sequence by
-       integrating long-range interactions", 2021, doi:10.1038/s41592-021-01252-x.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import recipes
-    >>> given = *np.zeros((2, 1, 8, 1, 64)), np.zeros((512, 192)), 50
-    >>> gradients = np.ones((8, 99, 64)), np.ones((8, 64)), np.ones((8, 64))
-    >>> recipes.enformer_backward(*gradients, *given).rel_pos_bias.shape
-    (1, 8, 1, 64)
-    """
-    u, v, weight, rows = _enformer(rel_content_bias, rel_pos_bias, to_rel_k, length)
-    heads, dim = u.shape[1], u.shape[3]
-    table = as_grad("grad_rel_key", grad_rel_key, (heads, len(rows), dim))
-    content = as_grad("grad_pos_bias_u", grad_pos_bias_u, (heads, dim))
-    position = as_grad("grad_pos_bias_v", grad_pos_bias_v, (heads, dim))
-    return EnformerGradients(
-        like(dim**0.5 * content.reshape(u.shape), u),
-        like(dim**0.5 * position.reshape(v.shape), v),
-        projected_backward(table, rows, weight),
-    )
-
-
-def _enformer(
-    content: object, position: object, to_rel_k: object, length: object
-) -> tuple[Array, Array, Array, Array]:
-    """Return the parameters, checked, and the features of every offset (R, F)."""
-    u = as_shaped("rel_content_bias", content, 1, "H", 1, "D")
-    v = as_shaped("rel_pos_bias", position, *u.shape)
+    u = as_shaped("rel_content_bias", rel_content_bias, 1, "H", 1, "D")
+    v = as_shaped("rel_pos_bias", rel_pos_bias, *u.shape)
     weight = as_shaped("to_rel_k", to_rel_k, u.size, "F")
     if weight.shape[1] % _BLOCKS or not weight.size:
         raise ValueError(
             f"to_rel_k: got shape {weight.shape}; expected F a multiple of {_BLOCKS}"
         )
-    count = as_int("length", length, 1, POSITION_LIMIT)
+    count = as_length("length", length)
     check_rows("length", 2 * count - 1, weight)
-    return u, v, weight, _features(count, weight.shape[1])
+    rows = _features(count, weight.shape[1])
+    root = u.shape[-1] ** 0.5
+    keywords = {
+        "rel_key": projected(weight, rows, u.shape[1]),
+        "pos_bias_u": like(root * u[0, :, 0], u),
+        "pos_bias_v": like(root * v[0, :, 0], v),
+    }
+    return Recipe(keywords, partial(_enformer_backward, u, v, weight, rows))
+
+
+def _enformer_backward(
+    u: Array, v: Array, weight: Array, rows: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    root = u.shape[-1] ** 0.5
+    return {
+        "rel_content_bias": like(root * grads["pos_bias_u"].reshape(u.shape), u),
+        "rel_pos_bias": like(root * grads["pos_bias_v"].reshape(v.shape), v),
+        "to_rel_k": projected_backward(grads["rel_key"], rows, weight),
+    }

@@ -1,0 +1,442 @@
+"""Models of images: Swin Transformer 1 and 2, BEiT, BoTNet and Segment Anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relpos._attention.labels import grid_labels
+from relpos._checks import POSITION_LIMIT, Array, as_ints, check_memory, quiet
+from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def _two_sides(
+    name: str, value: object, low: int = 1, wanted: str = "(rows, columns)"
+) -> list[int]:
+    sides = as_ints(name, value, low, POSITION_LIMIT)
+    if len(sides) != 2:
+        raise ValueError(f"{name}: got {value}; expected {wanted}")
+    return sides
+
+
+# ---- tables by offset ----------------------------------------------------------------
+
+
+def swin(table: ArrayLike, window: int | Sequence[int]) -> Keywords:
+    r"""Swin Transformer's bias within a window, square or not.
+
+    .. math:: s_{ij} = q_i k_j / \sqrt D + table_{index(x_i - x_j), h}
+
+    Parameters
+    ----------
+    table : array_like, (prod(2n-1), H)
+        ``relative_position_bias_table``, which counts query minus key; its gradient is
+        that of rel_bias, transposed.
+    window : int or sequence of int
+        (rows, columns) of the window, or cells of a grid of any dimension.
+
+    Returns
+    -------
+    dict
+        `rel_bias` and `labels`, for windows as batch items (B, H, N, D), N = prod(n).
+
+    References
+    ----------
+    .. [1] Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted
+       Windows", 2021, arXiv:2103.14030, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> recipes.swin(np.zeros((3 * 5, 4)), (2, 3))["labels"].shape
+    (6, 6)
+    """
+    sides = as_ints("window", window, 1, POSITION_LIMIT)
+    biases = as_table("table", table, "(prod(2n-1), H)")
+    rows = math.prod(2 * n - 1 for n in sides)
+    if biases.shape[0] != rows:
+        raise ValueError(
+            f"table: {biases.shape[0]} rows for a window of {window}; expected {rows}, "
+            "the product of 2n - 1"
+        )
+    return {"rel_bias": biases.T, "labels": rows - 1 - grid_labels(sides)}
+
+
+@quiet
+def botnet(
+    rel_height: ArrayLike, rel_width: ArrayLike, grid: tuple[int, int]
+) -> Keywords:
+    r"""Bottleneck Transformer's position scores, a vector per row and one per column.
+
+    .. math:: s_{ij} = q_i (k_j + height_{y_j - y_i} + width_{x_j - x_i}) / \sqrt D
+
+    Parameters
+    ----------
+    rel_height : array_like, (2h-1, D)
+        A vector for each distance in rows, from -(h-1) on.
+    rel_width : array_like, (2w-1, D)
+        The same in columns.
+    grid : (int, int)
+        (h, w), rows and columns of the feature map.
+
+    Returns
+    -------
+    dict
+        `rel_key`, a table of (2h-1)(2w-1) sums, and `labels`. With g its gradient as
+        (2h-1, 2w-1, D), that of rel_height is ``g.sum(1)``, of rel_width ``g.sum(0)``.
+
+    References
+    ----------
+    .. [1] Srinivas et al., "Bottleneck Transformers for Visual Recognition", 2021,
+       arXiv:2101.11605, section 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> recipes.botnet(np.zeros((3, 8)), np.zeros((5, 8)), (2, 3))["rel_key"].shape
+    (15, 8)
+    """
+    sides = _two_sides("grid", grid, wanted="(h, w)")
+    height = as_table("rel_height", rel_height, "(2h-1, D)")
+    width = as_table("rel_width", rel_width, "(2w-1, D)")
+    tables = ("rel_height", height, sides[0]), ("rel_width", width, sides[1])
+    for name, table, n in tables:
+        wanted = 2 * n - 1, height.shape[-1]
+        if table.shape != wanted:
+            raise ValueError(
+                f"{name}: got shape {table.shape} for {n} cells; expected {wanted}"
+            )
+    both = (height[:, None] + width[None]).reshape(-1, height.shape[-1])
+    return {"rel_key": both, "labels": grid_labels(sides)}
+
+
+# ---- tables that are resized for grids of other sizes --------------------------------
+
+
+def _shares(old: int, new: int) -> Array:
+    """Return the share of each old row in each new row: (new, old), rows of sum 1.
+
+    Row i of the new ones is at (i + 1/2) old / new - 1/2 of the old ones, between two
+    of them or at an end: ``interpolate(align_corners=False)`` of torch.
+    """
+    place = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
+    left = place.astype(np.int64)
+    matrix = np.zeros((new, old))
+    matrix[np.arange(new), left] = 1 - (place - left)
+    matrix[np.arange(new), np.minimum(left + 1, old - 1)] += place - left
+    return matrix
+
+
+def _resized(matrix: Array, table: Array, axis: int) -> Array:
+    if matrix.shape[0] == matrix.shape[1]:  # a product would make nan of infinities
+        return table
+    return np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
+
+
+#: Rows after the pairs of patches: class to patch, patch to class, class to class.
+_CLASS = 3
+
+
+@quiet
+def beit(
+    relative_position_bias_table: ArrayLike,
+    window: Sequence[int],
+    *,
+    table_window: Sequence[int] | None = None,
+) -> Recipe:
+    r"""BEiT's bias between patches, and of the class token in front of them.
+
+    .. math:: s_{ij} = q_i k_j / \sqrt D + table_{index(x_i - x_j), h}
+
+    Parameters
+    ----------
+    relative_position_bias_table : array_like, ((2h-1)(2w-1) + 3, H)
+        Of query minus key; the last three rows are class to patch, patch to class and
+        class to class.
+    window : (int, int)
+        Rows and columns of patches, (h', w').
+    table_window : (int, int), optional
+        (h, w) of the table, where another; it is resized linearly.
+
+    Returns
+    -------
+    Recipe
+        `rel_bias` and `labels`, (N + 1, N + 1), N = h' w', with the class token first.
+
+    Notes
+    -----
+    As the model does, a table is read as (2w - 1) x (2h - 1) before it is resized to
+    (2h' - 1) x (2w' - 1): one that is not square changes even at its own size.
+
+    References
+    ----------
+    .. [1] Bao et al., "BEiT: BERT Pre-Training of Image Transformers", 2021,
+       arXiv:2106.08254.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> recipes.beit(np.zeros((28, 12)), (3, 3))["labels"][:2, :3]
+    array([[27, 25, 25],
+           [26, 12, 11]])
+    """
+    new = _two_sides("window", window)
+    old = new if table_window is None else _two_sides("table_window", table_window)
+    name = "relative_position_bias_table"
+    table = as_shaped(name, relative_position_bias_table, "rows", "H")
+    wanted, rows = (
+        math.prod(2 * side - 1 for side in sides) + _CLASS for sides in (old, new)
+    )
+    if len(table) != wanted:
+        raise ValueError(
+            f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
+            f"(2h-1)(2w-1) + 3 = {wanted}"
+        )
+    check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
+    pairs = table[:-_CLASS].astype(np.float64)
+    pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)
+    for axis, side in enumerate(new):
+        shares = _shares(pairs.shape[axis], 2 * side - 1)
+        pairs = _resized(shares, pairs, axis)
+    pairs = like(pairs.reshape(-1, pairs.shape[-1]), table)
+    biases = np.concatenate([pairs, table[-_CLASS:]]).T
+    keywords = {"rel_bias": biases, "labels": _class_labels(new, rows)}
+    return Recipe(keywords, partial(_beit_backward, table, old, new))
+
+
+def _class_labels(sides: list[int], rows: int) -> Array:
+    """Return query minus key of two patches, and the last three rows around them."""
+    labels = np.empty((math.prod(sides) + 1,) * 2, np.int64)
+    labels[1:, 1:] = rows - _CLASS - 1 - grid_labels(sides)
+    labels[0], labels[:, 0] = rows - 3, rows - 2
+    labels[0, 0] = rows - 1
+    return labels
+
+
+def _beit_backward(
+    table: Array, old: list[int], new: list[int], grads: dict[str, Array]
+) -> dict[str, Array]:
+    grad = grads["rel_bias"].T
+    pairs = grad[:-_CLASS].reshape(*(2 * side - 1 for side in new), -1)
+    for axis, side in enumerate(reversed(old)):
+        shares = _shares(2 * side - 1, pairs.shape[axis])
+        pairs = _resized(shares.T, pairs, axis)
+    pairs = pairs.reshape(-1, table.shape[1])
+    found = like(np.concatenate([pairs, grad[-_CLASS:]]), table)
+    return {"relative_position_bias_table": found}
+
+
+@quiet
+def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Recipe:
+    r"""Segment Anything's (ViTDet's, MViTv2's) positions, decomposed into two axes.
+
+    .. math:: s_{ij} = \frac{q_i k_j}{\sqrt D} + q_i h_{y_i - y_j} + q_i w_{x_i - x_j}
+
+    The position terms have no scale, so that tables are given times sqrt(D).
+
+    Parameters
+    ----------
+    rel_pos_h : array_like, (R, D)
+        Table h: a vector for each distance in rows, query minus key.
+    rel_pos_w : array_like, (S, D)
+        Table w: the same in columns.
+    grid : (int, int)
+        Rows and columns, of the whole map or of a window. A table of other than 2 n - 1
+        rows is resized linearly.
+
+    Returns
+    -------
+    Recipe
+        `rel_key`, the rows of h and then of w, and `labels`, a tuple of two (N, N).
+
+    References
+    ----------
+    .. [1] Kirillov et al., "Segment Anything", 2023, arXiv:2304.02643.
+    .. [2] Li et al., "MViTv2: Improved Multiscale Vision Transformers for
+       Classification and Detection", 2021, arXiv:2112.01526.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> keywords = recipes.sam(np.zeros((5, 64)), np.zeros((7, 64)), (3, 4))
+    >>> keywords["rel_key"].shape, [x.shape for x in keywords["labels"]]
+    ((12, 64), [(12, 12), (12, 12)])
+    """
+    height = as_shaped("rel_pos_h", rel_pos_h, "R", "D")
+    width = as_shaped("rel_pos_w", rel_pos_w, "S", height.shape[1])
+    for name, table in (("rel_pos_h", height), ("rel_pos_w", width)):
+        if not len(table):
+            raise ValueError(f"{name}: got shape {table.shape}; expected a row or more")
+    sides = _two_sides("grid", grid)
+    dim = height.shape[1]
+    check_memory("grid", (2 * sum(sides) - 2, max(dim, 1)), np.dtype(np.float64))
+    check_memory("grid", (math.prod(sides),) * 2, np.dtype(np.int64))
+    down = _shares(len(height), 2 * sides[0] - 1)
+    right = _shares(len(width), 2 * sides[1] - 1)
+    axes = (down, height), (right, width)
+    parts = [_resized(shares, x.astype(np.float64), 0) for shares, x in axes]
+    joined = like(math.sqrt(dim) * np.concatenate(parts), height)
+    keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
+    return Recipe(keywords, partial(_sam_backward, *axes))
+
+
+def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
+    """Return rows of the joined table for each pair of cells, in the fewest bytes."""
+    kind = np.min_scalar_type(-2 * (height + width))
+    y, x = np.divmod(np.arange(height * width), width)
+    down, right = (z[:, None] - z for z in (y.astype(kind), x.astype(kind)))
+    return down + kind.type(height - 1), right + kind.type(2 * height + width - 2)
+
+
+def _sam_backward(
+    rows: tuple[Array, Array], columns: tuple[Array, Array], grads: dict[str, Array]
+) -> dict[str, Array]:
+    (down, height), (right, width) = rows, columns
+    grad = math.sqrt(height.shape[1]) * grads["rel_key"]
+    first, second = grad[: len(down)], grad[len(down) :]
+    return {
+        "rel_pos_h": like(_resized(down.T, first, 0), height),
+        "rel_pos_w": like(_resized(right.T, second, 0), width),
+    }
+
+
+# ---- a network of offsets ------------------------------------------------------------
+
+
+@quiet
+def swin_v2(
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    window: int | Sequence[int],
+    *,
+    pretrained_window: int | Sequence[int] | None = None,
+) -> Recipe:
+    r"""Swin Transformer V2's continuous bias within a window, made by a network.
+
+    .. math::
+
+        s_{ij} = \lambda_h \cos(q_i, k_j) + 16 \, \sigma(z_{ij}), \quad
+        z = w_2 a, \quad a = relu(w_1 x + b_1), \quad x = sign(o) \log_8(1 + 8 |o|)
+
+    with o the offset of query minus key in rows and columns, each divided by the side
+    of the pretrained window less 1. Backward,
+
+    .. math::
+
+        \bar w_2 = \bar z^T a, \quad \bar z = 16 \, \sigma(z) (1 - \sigma(z)) \, \bar b
+
+    Parameters
+    ----------
+    w1 : array_like, (F, 2)
+        ``continuous_position_bias_mlp.0.weight``: first layer, of rows and columns.
+    b1 : array_like, (F,)
+        ``continuous_position_bias_mlp.0.bias``: its bias.
+    w2 : array_like, (H, F)
+        ``continuous_position_bias_mlp.2.weight``: second layer.
+    window : int or (int, int)
+        Rows and columns of the window; an int for a square.
+    pretrained_window : int or (int, int), optional
+        Those of the window that the network was trained with; None, or 0 in a model's
+        configuration, takes `window`.
+
+    Returns
+    -------
+    Recipe
+        `rel_bias` and `labels`, for windows as batch items (B, H, N, D), N the cells.
+
+    Raises
+    ------
+    ValueError
+        If a side is 1 that the model would divide by 0 (it does not divide at all where
+        the window has one row).
+
+    Notes
+    -----
+    The scores are cosines: give `attention` queries and keys of length 1, the queries
+    times :math:`\lambda_h = \exp(\min(logit\_scale_h, \log 100))`, and ``scale=1.0``.
+    In `transformers` the mask of shifted windows is added twice.
+
+    References
+    ----------
+    .. [1] Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2021,
+       arXiv:2111.09883, section 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relpos import recipes
+    >>> network = np.ones((8, 2)), np.ones(8), np.zeros((3, 8))
+    >>> keywords = recipes.swin_v2(*network, (2, 3))
+    >>> keywords["rel_bias"].shape, float(keywords["rel_bias"][0, 0])
+    ((3, 15), 8.0)
+    """
+    first = as_shaped("w1", w1, "F", 2)
+    bias = as_shaped("b1", b1, len(first))
+    second = as_shaped("w2", w2, "H", len(first))
+    sides = _window("window", window, 1)
+    trained = [0]
+    if pretrained_window is not None:
+        trained = _window("pretrained_window", pretrained_window, 0)
+    offsets = _log_offsets(sides, trained, len(first))
+    inner, shift, outer = (x.astype(np.float64) for x in (first, bias, second))
+    hidden = np.maximum(offsets @ inner.T + shift, 0)
+    gates = 1 / (1 + np.exp(-(hidden @ outer.T)))
+    labels = len(offsets) - 1 - grid_labels(sides)
+    keywords = {"rel_bias": like(16 * gates.T, second), "labels": labels}
+    return Recipe(
+        keywords,
+        partial(_swin_v2_backward, (first, bias, second), offsets, hidden, gates),
+    )
+
+
+def _window(name: str, value: object, low: int) -> list[int]:
+    sides = as_ints(name, value, low, POSITION_LIMIT)
+    if len(sides) == 1:
+        return sides * 2
+    return _two_sides(name, value, low, "an integer or (rows, columns)")
+
+
+def _log_offsets(sides: list[int], trained: list[int], units: int) -> Array:
+    """Return query minus key in rows and columns, the network's input: (R, 2)."""
+    rows = (2 * sides[0] - 1) * (2 * sides[1] - 1)
+    check_memory("window", (rows, max(units, 2)), np.dtype(np.float64))
+    axes = [np.arange(1 - n, n, dtype=np.float64) for n in sides]
+    offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(rows, 2)
+    name, widths = ("pretrained_window", trained) if trained[0] else ("window", sides)
+    if trained[0] or sides[0] > 1:
+        if min(widths) < 2:
+            raise ValueError(
+                f"{name}: got {tuple(widths)}; expected sides of at least 2, as the "
+                "model divides by them less 1"
+            )
+        offsets /= np.subtract(widths, 1)
+    return np.asarray(np.sign(offsets) * np.log2(1 + 8 * np.abs(offsets)) / 3)
+
+
+def _swin_v2_backward(
+    network: tuple[Array, Array, Array],
+    offsets: Array,
+    hidden: Array,
+    gates: Array,
+    grads: dict[str, Array],
+) -> dict[str, Array]:
+    w1, b1, w2 = network
+    grad = 16 * gates * (1 - gates) * grads["rel_bias"].T  # (R, H)
+    at_hidden = grad @ w2.astype(np.float64) * (hidden > 0)
+    return {
+        "w1": like(at_hidden.T @ offsets, w1),
+        "b1": like(at_hidden.sum(axis=0), b1),
+        "w2": like(grad.T @ hidden, w2),
+    }
