@@ -202,36 +202,34 @@ def _beit(model: _Model) -> Keywords:
     return beit(model.weight("relative_position_bias_table"), _patches(model))
 
 
-def _block(model: _Model) -> tuple[int, str]:
-    """Return the stage of a layer that is counted through all, and its names."""
+def _block(model: _Model) -> tuple[_Model, str]:
+    """Return the model with the stage as layer, and the names of the given layer."""
     block = model.layer
     for stage, depth in enumerate(model.setting("depths")):
         if block < depth:
-            return stage, rf"layers\.{stage}\.blocks\.{block}\."
+            return model._replace(layer=stage), rf"layers\.{stage}\.blocks\.{block}\."
         block -= depth
     raise ValueError(f"layer: got {model.layer}; expected one of the model's layers")
 
 
 def _swin(model: _Model) -> Keywords:
     stage, names = _block(model)
-    at_stage = model._replace(layer=stage)
-    table = at_stage.weight(rf"{names}.*relative_position_bias_table")
+    table = stage.weight(rf"{names}.*relative_position_bias_table")
     side = (math.isqrt(len(table)) + 1) // 2
     return swin(table, (side, side))
 
 
 def _swin_v2(model: _Model) -> Keywords:
     stage, names = _block(model)
-    at_stage = model._replace(layer=stage)
     w1, b1, w2 = (
-        at_stage.weight(rf"{names}.*continuous_position_bias_mlp\.{part}")
+        stage.weight(rf"{names}.*continuous_position_bias_mlp\.{part}")
         for part in (r"0\.weight", r"0\.bias", r"2\.weight")
     )
     window = model.setting("window_size")
     # a stage smaller than the window is one window
-    sides = [min(n // 2**stage, window) for n in _patches(model)]
+    sides = [min(n // 2**stage.layer, window) for n in _patches(model)]
     trained = model.setting("pretrained_window_sizes", None)
-    pretrained = trained[stage] if trained else None
+    pretrained = trained[stage.layer] if trained else None
     return swin_v2(w1, b1, w2, sides, pretrained_window=pretrained)
 
 
@@ -254,7 +252,7 @@ def _wav2vec2_bert(model: _Model) -> Keywords:
             f"config: position_embeddings_type is {kind!r}; expected 'relative_key' "
             "(for 'relative', recipes.parakeet takes a length)"
         )
-    sides = ("left_max_position_embeddings", "right_max_position_embeddings")
+    sides = (f"{side}_max_position_embeddings" for side in ("left", "right"))
     settings = {name: model.setting(name) for name in sides}
     return wav2vec2_bert(model.weight(r"distance_embedding\.weight"), **settings)
 
@@ -319,11 +317,8 @@ _CALLED: dict[str, str] = {
     ),
 }
 #: The part of a configuration that describes the attention.
-_PARTS = {
-    "inkling_mm_model": "text_config",
-    "sam": "vision_config",
-    "sam_hq": "vision_config",
-}
+_PARTS = {"inkling_mm_model": "text_config"}
+_PARTS |= dict.fromkeys(("sam", "sam_hq"), "vision_config")
 
 
 def from_config(
@@ -385,14 +380,10 @@ def from_config(
     values = as_config(config)
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in _MODELS:
+        wanted = f"one of {', '.join(map(repr, sorted(_MODELS)))}"
         if isinstance(kind, str) and kind in _CALLED:
-            raise ValueError(
-                f"config: got model_type {kind!r}; expected a call of {_CALLED[kind]}"
-            )
-        raise ValueError(
-            f"config: got model_type {kind!r}; expected one of "
-            f"{', '.join(map(repr, sorted(_MODELS)))}"
-        )
+            wanted = f"a call of {_CALLED[kind]}"
+        raise ValueError(f"config: got model_type {kind!r}; expected {wanted}")
     part = values.get(_PARTS.get(kind, ""))
     if part is not None:
         values = {**as_config(part), "model_type": kind}

@@ -182,12 +182,12 @@ def llama4(
     query_length : int
         Lq, at least 1.
     key_length : int, optional
-        Lk; with cached keys more than Lq. None: Lq.
+        Lk, at least Lq; with cached keys it is larger. None: Lq.
     attention_chunk_size : int, default 8192
-        Tokens of a chunk.
+        Tokens of a chunk, at least 1.
     start : int or array_like of int, (...), default 0
-        First token that is no padding on the left, of each batch item: the model counts
-        its chunks from there, whatever its position ids say.
+        First token, from 0, that is no padding on the left, of each batch item: the
+        model counts its chunks from there, whatever its position ids say.
 
     Returns
     -------
@@ -289,7 +289,7 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
     proj : array_like, (d_rel, extent)
         ``rel_logits_proj.proj``: curves; column 0 is distance 0.
     head_dim : int
-        D.
+        D, at least 1.
     window : int, optional
         Keys that are visible to a query of a sliding layer, itself among them; None
         means all.

@@ -247,9 +247,9 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     Parameters
     ----------
     rel_pos_h : array_like, (R, D)
-        Table h: a vector for each distance in rows, query minus key.
+        Table h: a vector for each distance in rows, query minus key; R at least 1.
     rel_pos_w : array_like, (S, D)
-        Table w: the same in columns.
+        Table w: the same in columns; S at least 1.
     grid : (int, int)
         Rows and columns, of the whole map or of a window. A table of other than 2 n - 1
         rows is resized linearly.

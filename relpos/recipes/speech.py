@@ -254,6 +254,11 @@ def wavlm(
     Recipe
         `rel_key`, of one column, `position_query` and `buckets`.
 
+    Raises
+    ------
+    ValueError
+        If the buckets leave no logarithmic range.
+
     References
     ----------
     .. [1] Chen et al., "WavLM: Large-Scale Self-Supervised Pre-Training for Full Stack

@@ -203,7 +203,8 @@ def longt5_local(
     local_radius : int
         The farthest key that is visible on each side of a query, at least 1.
     length : int, optional
-        Lq of a call without a mask, in which the model hides nothing: see Notes.
+        Lq, at least 1, of a call without a mask, in which the model hides nothing: see
+        Notes.
     num_buckets : int, optional
         Rows that `weight` must have; None takes those that it has.
     max_distance : int, default 128
@@ -283,7 +284,7 @@ def layoutlmv3(
     bbox : array_like of int, (..., L, 4)
         Left, top, right, bottom.
     head_dim : int
-        D.
+        D, at least 1.
     max_rel_pos, max_rel_2d_pos : int
         ``max_distance`` of the buckets of positions and of coordinates.
 
@@ -292,6 +293,11 @@ def layoutlmv3(
     Recipe
         `rel_bias`, the bins of all biases one after the other, and `labels`, a tuple of
         (..., L, L) for each.
+
+    Raises
+    ------
+    ValueError
+        If the bins leave no logarithmic range.
 
     Notes
     -----
