@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("strict_floats")
 
 #: Arguments that are not as in GOOD: two functions make a recipe if they are asked to.
 GIVEN = {
-    "pope": {"bias": np.ones((2, 3)), "inv_freq": np.ones(3), "argument": "key"},
+    "pope": {"bias": np.ones((2, 4)), "inv_freq": np.ones(4), "argument": "key"},
     "xlnet_segments": {"argument": "attn_mask"},
 }
 #: Further cases: the recipe, and what is not as in GIVEN.
@@ -33,8 +33,8 @@ MORE = [
     ("gemma3n_audio", {"context_right": 2}),
     ("layoutlmv3", {"rel_pos_x_bias": None, "rel_pos_y_bias": None}),
     ("parakeet", {"length": 1}),
-    ("pope", {"bias": np.ones(3), "inv_freq": None, "offset": 3.5, "base": 50.0}),
-    ("pope", {"bias": None, "positions": np.arange(-4, 4).reshape(2, 4)}),
+    ("pope", {"bias": np.ones(4), "inv_freq": None, "offset": 3.5, "base": 50.0}),
+    ("pope", {"bias": None, "positions": np.arange(-4, 6).reshape(2, 5)}),
     ("rope_vit", {"coordinates": np.arange(24.0).reshape(3, 4, 2)}),
     ("swin_v2", {"pretrained_window": (4, 5)}),
     ("swin_v2", {"window": (1, 3)}),
@@ -168,10 +168,6 @@ def test_without_an_argument_the_result_is_the_array(name):
     array = getattr(recipes, name)(**given | {"argument": None})
     assert type(array) is np.ndarray
     assert_bitwise(array, recipe[given["argument"]])
-    with pytest.raises(ValueError, match=r"^argument: got 'value'; expected one of '"):
-        getattr(recipes, name)(**given | {"argument": "value"})
-    with pytest.raises(TypeError, match=r"^argument: got bool; expected one of '"):
-        getattr(recipes, name)(**given | {"argument": True})
 
 
 # ---- the functions that `Recipe.backward` has replaced -------------------------------
@@ -220,7 +216,7 @@ def test_gradients_of_parameters_that_are_not_given_were_none():
     given = good("pope", {"bias": None, "inv_freq": None})
     found, _ = former_call("pope", given, random_gradients(recipes.pope(**given)))
     assert found._fields == ("x", "bias", "inv_freq") and found[1:] == (None, None)
-    assert repr(found).startswith("pope_gradients(x=float64 (2, 4, 3), bias=None")
+    assert repr(found).startswith("pope_gradients(x=float64 (2, 5, 4), bias=None")
 
 
 @every_recipe

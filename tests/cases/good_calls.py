@@ -67,8 +67,6 @@ GOOD |= {
         "sections": (2, 2, 2),
     },
     "axial_angles": {"coordinates": np.ones((L, 2)), "inv_freq": np.ones(6)},
-    "recipes.pope": {"x": HEADS, "bias": np.ones((H, D))},
-    "recipes.rope_vit": {"freqs": np.ones((2, H, 3)), "coordinates": np.ones((L, 2))},
     "fire_bias": {**FIRE, "query_length": 4},
     "fire_bias_backward": {**FIRE, "grad_bias": np.ones((H, L, L))},
     "plan": {**SIZES, "scheme": "shaw"},

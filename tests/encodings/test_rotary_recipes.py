@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from bad_kinds import Tensor, ones
 from layouts import LAYOUTS
 from tolerances import assert_bitwise
 
@@ -172,67 +171,3 @@ def test_rope_vit_gradients_equal_differences(batch):
 def test_angles_of_rope_vit_are_of_float64():
     where, freqs = np.argwhere(np.ones((2, 3))), normal(2, 2, 4, dtype=np.float32)
     assert recipes.rope_vit(freqs, where)["angles"].dtype == np.float64
-
-
-# ---- bad input -----------------------------------------------------------------------
-
-BAD_POPE = [
-    (
-        {"x": ones(4)},
-        ValueError,
-        r"^x: shape \(4,\) has 1 axes; expected \(\.\.\., L, D",
-    ),
-    ({"x": ones(5, 4, dtype=int)}, TypeError, r"^x: got dtype int64; expected float16"),
-    ({"x": Tensor()}, TypeError, r"^x: got a torch Tensor"),
-    ({"bias": ones(3)}, ValueError, r"^bias: got shape \(3,\); .*\(4,\) or \(2, 4\)"),
-    (
-        {"bias": ones(3, 4)},
-        ValueError,
-        r"^bias: got shape \(3, 4\); expected \(D,\) or",
-    ),
-    ({"bias": ones(2, 1, 4)}, ValueError, r"^bias: got shape \(2, 1, 4\); expected"),
-    ({"bias": [1] * 4}, TypeError, r"^bias: got dtype int64; expected float16"),
-    ({"bias": Tensor()}, TypeError, r"^bias: got a torch Tensor"),
-    (
-        {"positions": ones(4)},
-        ValueError,
-        r"^positions: shape \(4,\) does not broadcast",
-    ),
-    (
-        {"inv_freq": ones(2)},
-        ValueError,
-        r"^inv_freq: got shape \(2,\); expected \(4,\)",
-    ),
-    ({"base": 0}, ValueError, r"^base: got 0.0; expected a positive number"),
-    ({"offset": "1"}, TypeError, r"^offset: got str; expected a real number"),
-]
-BAD_VIT = [
-    ({"freqs": ones(2, 3)}, ValueError, r"^freqs: got shape \(2, 3\); expected \(A, H"),
-    ({"freqs": ones(3, 2, 4)}, ValueError, r"^freqs: .* with the A = 2 of coordinates"),
-    (
-        {"freqs": ones(2, 2, 4, dtype=int)},
-        TypeError,
-        r"^freqs: got dtype int64; expect",
-    ),
-    ({"freqs": Tensor()}, TypeError, r"^freqs: got a torch Tensor"),
-    (
-        {"coordinates": ones(2)},
-        ValueError,
-        r"^coordinates: shape \(2,\) has 1 axes; exp",
-    ),
-    ({"coordinates": [["a"]]}, TypeError, r"^coordinates: got dtype <U1; expected int"),
-]
-
-
-@pytest.mark.parametrize("changes, error, pattern", BAD_POPE)
-def test_bad_pope(changes, error, pattern):
-    arguments = {"x": ones(2, 5, 4)} | changes
-    with pytest.raises(error, match=pattern):
-        recipes.pope(**arguments)
-
-
-@pytest.mark.parametrize("changes, error, pattern", BAD_VIT)
-def test_bad_rope_vit(changes, error, pattern):
-    good = {"freqs": ones(2, 2, 4), "coordinates": ones(6, 2)}
-    with pytest.raises(error, match=pattern):
-        recipes.rope_vit(**(good | changes))
