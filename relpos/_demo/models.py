@@ -41,7 +41,7 @@ def beit_gradients(found: Named, case: Case) -> Named:
 
 
 def parakeet_parameters(case: Case) -> tuple[Any, ...]:
-    """What is stored, and the length."""
+    """Return the stored parameters, and the length."""
     stored = (case[name] for name in ("bias_u", "bias_v", "relative_k_proj"))
     return *stored, case["query"].shape[-2]
 
@@ -60,13 +60,13 @@ def parakeet_gradients(found: Named, case: Case) -> Named:
 
 
 def recurrent_gemma(case: Case) -> Call:
-    """One key head and a window; queries and keys are recorded turned."""
+    """One key head and a window; queries and keys are recorded after rotation."""
     window = int(case["attention_window_size"])
     return relpos.attention, {**inputs(case), **recipes.recurrent_gemma(window)}
 
 
 def gpt_oss(case: Case) -> Call:
-    """A sink in each head; queries and keys are recorded turned."""
+    """A sink in each head; queries and keys are recorded after rotation."""
     return relpos.attention, {**inputs(case), **recipes.gpt_oss(case["sinks"])}
 
 
@@ -81,7 +81,7 @@ def forgetting(case: Case) -> Call:
 
 
 def llama4(case: Case) -> Call:
-    """Chunks of keys; queries and keys are recorded turned."""
+    """Chunks of keys; queries and keys are recorded after rotation."""
     chunk = int(case["attention_chunk_size"])
     length = case["query"].shape[-2]
     keywords = recipes.llama4(length, attention_chunk_size=chunk)
@@ -100,7 +100,7 @@ def packed(case: Case) -> Call:
 
 
 def turn(x: Array, return_context: bool, **keywords: Any) -> Any:
-    """`apply_rotary` in the manner of `attention`: a result with a way back."""
+    """`apply_rotary` in the manner of `attention`: a result with `backward`."""
 
     def backward(grad_out: Array) -> relpos.RotaryGradients:
         return relpos.apply_rotary_backward(grad_out, x, **keywords)
@@ -158,17 +158,17 @@ def gemma4_vision(case: Case) -> Call:
 def turn_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
     """Pairs whose columns have angles of their own: a half of either rotation."""
     rest: dict[str, Any] = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
-    turned = [turn(x, return_context, angles=each, **rest) for each in angles]
+    rotated = [turn(x, return_context, angles=each, **rest) for each in angles]
     own = [np.arange(x.shape[-1]) % 2 == n for n in (0, 1)]
 
     def backward(grad_out: Array) -> Any:
         even, odd = (
             each.context.backward(np.where(mask, grad_out, 0.0))
-            for each, mask in zip(turned, own, strict=True)
+            for each, mask in zip(rotated, own, strict=True)
         )
         return even._replace(x=even.x + odd.x)
 
-    out = np.where(own[0], turned[0].out, turned[1].out)
+    out = np.where(own[0], rotated[0].out, rotated[1].out)
     return SimpleNamespace(out=out, context=SimpleNamespace(backward=backward))
 
 

@@ -15,7 +15,7 @@ __all__ = ["CORES"]
 
 
 def attend(case: Case, keywords: dict[str, Any]) -> Call:
-    """Attention to what is recorded, by a recipe's keywords."""
+    """Return a call of attention with recorded inputs and a recipe's keywords."""
     return relpos.attention, {**inputs(case), **keywords}
 
 
@@ -29,7 +29,7 @@ def inkling(case: Case) -> Call:
 
 
 def gemma2(case: Case) -> Call:
-    """Two query heads of one key head; both are recorded turned."""
+    """Two query heads of one key head; both are recorded after rotation."""
     keywords = recipes.gemma2(query_pre_attn_scalar=3.0, attn_logit_softcapping=5.0)
     return attend(case, keywords)
 
@@ -52,7 +52,7 @@ def zipformer_gradients(found: Named, case: Case) -> Named:
 
 
 def wavlm_parameters(case: Case) -> list[Array]:
-    """What is stored, and the columns of the input that make the gate of this head."""
+    """Return the stored parameters, and the columns of the input for this head."""
     gate = [f"gru_rel_pos_{name}" for name in ("const", "linear_weight", "linear_bias")]
     return [case[name] for name in (*gate, "rel_attn_embed", "hidden_states")]
 
@@ -125,7 +125,7 @@ def wav2vec2_bert(case: Case) -> Call:
 
 
 def enformer_parameters(case: Case) -> tuple[Any, ...]:
-    """What is stored, and the length."""
+    """Return the stored parameters, and the length."""
     stored = (case[name] for name in ("rel_content_bias", "rel_pos_bias", "to_rel_k"))
     return *stored, case["query"].shape[-2]
 

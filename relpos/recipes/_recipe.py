@@ -175,7 +175,7 @@ def causal(name: str, window: object) -> Keywords:
 
 
 def like(array: Array, parameter: Array) -> Array:
-    """Return what was computed in float64 in the dtype of a parameter."""
+    """Return an array that was computed in float64 in the dtype of a parameter."""
     return rounded(array, parameter.dtype.newbyteorder("="))
 
 

@@ -344,9 +344,9 @@ def from_config(
     -------
     dict
         Arguments of `attention`, as the recipe returns them; none where a BERT has its
-        positions in the tokens. Of T5 and its kin those of the encoder, unless the
-        configuration has ``is_decoder``. DeBERTa's tables are projected by the layer's
-        weights.
+        positions in the tokens. For T5 and related models they are those of the
+        encoder, unless the configuration has ``is_decoder``. DeBERTa's tables are
+        projected by the layer's weights.
 
     Raises
     ------

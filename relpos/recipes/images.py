@@ -359,8 +359,8 @@ def swin_v2(
     Raises
     ------
     ValueError
-        If a side is 1 that the model would divide by 0 (it does not divide at all where
-        the window has one row).
+        If a side of 1 makes the model divide by 0. It does not divide if the window has
+        one row.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Models of text and documents: T5 and its kin, BERT, DeBERTa, XLNet, LayoutLMv3."""
+"""Models of text and documents: biases by bucket, tables of vectors, segments."""
 
 from __future__ import annotations
 
@@ -426,8 +426,8 @@ def deberta(
         s_{ij} = \frac{q_i k_j + q_i K^r_t + k_j Q^r_t}{\sqrt{(1 + types) D}}, \quad
         t = clip(bucket(i - j) + span, \; 0, \; 2 \, span - 1)
 
-    Each of the two terms is there where its table is, and counts as a type. The paper
-    uses the bucket of j - i for the last one; its code and all models use i - j.
+    Each of the two terms needs its table, and counts as a type if it is given. The
+    paper uses the bucket of j - i for the last one; its code and all models use i - j.
 
     Parameters
     ----------

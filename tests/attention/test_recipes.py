@@ -401,7 +401,7 @@ def test_gradients_of_parameters_equal_differences(rng, case):
         assert abs(sum(terms) - want) <= 1e-10 * size
 
 
-# ---- what comes in ------------------------------------------------------------------
+# ---- kinds of inputs ---------------------------------------------------------------
 
 
 def test_lists_and_float16_are_taken_as_attention_takes_them(rng):

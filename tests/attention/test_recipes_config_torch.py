@@ -1,4 +1,4 @@
-"""recipes.from_config of DeBERTa beside the attention of transformers' own models."""
+"""recipes.from_config of DeBERTa compared with the models of transformers."""
 
 from __future__ import annotations
 
