@@ -18,8 +18,9 @@ from relpos._checks import (
     kind_of,
     quiet,
 )
-from relpos._encodings.absolute import MAX_DIM, sinusoidal
+from relpos._encodings.absolute import MAX_DIM, learned, sinusoidal
 from relpos._settings import kernels
+from relpos._twins import twin
 from relpos.nn._inputs import (
     RANDOM,
     as_input,
@@ -48,6 +49,7 @@ def _positions(length: int, cache: object) -> Array:
     return positions
 
 
+@twin(learned, titles=("References",))
 class LearnedAPE(Module):
     r"""Learned vector for each absolute position.
 
@@ -67,11 +69,6 @@ class LearnedAPE(Module):
     ----------
     embedding : Embedding
         Its `weight` is (max_seq_len, embed_size).
-
-    References
-    ----------
-    .. [1] Gehring et al., "Convolutional Sequence to Sequence Learning", 2017,
-       arXiv:1705.03122, section 3.1.
 
     Examples
     --------
@@ -139,6 +136,7 @@ class LearnedAPE(Module):
         self.embedding.backward(grad)
 
 
+@twin(sinusoidal, titles=("References",))
 class SinusoidalEncoding(Module):
     r"""Sum of the input and the sinusoidal encoding of positions 0, 1, ...
 
@@ -162,11 +160,6 @@ class SinusoidalEncoding(Module):
     rng : optional
         Not used; every layer takes it.
     dtype : {float32, float64}
-
-    References
-    ----------
-    .. [1] Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762,
-       section 3.5.
 
     Examples
     --------

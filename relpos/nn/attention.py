@@ -148,6 +148,7 @@ class _Table(Module):
         self.weight = weight
 
 
+@twin(shaw_attention, titles=("References",))
 class ShawAttention(AttentionLayer):
     r"""Multi-head attention with clipped relative positions in keys and values.
 
@@ -177,11 +178,6 @@ class ShawAttention(AttentionLayer):
     q_proj, k_proj, v_proj, out_proj : Linear
     rel_key, rel_value : with a `weight`, or None
         (2k+1, D), with `per_head` (num_heads, 2k+1, D); row t is position t - k.
-
-    References
-    ----------
-    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
-       Representations", 2018, arXiv:1803.02155, equations 3 and 4.
 
     Examples
     --------
@@ -300,6 +296,7 @@ class ShawAttention(AttentionLayer):
         return ShawGradients(query, key, None) if key_given else query + key
 
 
+@twin(relative_global_attention, titles=("References",))
 class RelativeGlobalAttention(AttentionLayer):
     r"""Causal self-attention with relative positions in the keys (Music Transformer).
 
@@ -334,11 +331,6 @@ class RelativeGlobalAttention(AttentionLayer):
     -----
     The names in `state_dict` are those of the PyTorch class. Its buffer ``mask``, the
     lower triangle (1, 1, max_len, max_len), is accepted and produced, but not stored.
-
-    References
-    ----------
-    .. [1] Huang et al., "Music Transformer: Generating Music with Long-Term Structure",
-       2018, arXiv:1809.04281.
 
     Examples
     --------

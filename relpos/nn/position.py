@@ -20,6 +20,7 @@ from relpos._biases.by_offset import (
 )
 from relpos._checks import POSITION_LIMIT, Array, as_flag, as_int, as_real, quiet
 from relpos._encodings.rotary import apply_rotary
+from relpos._twins import twin
 from relpos.nn._inputs import as_input, as_size
 from relpos.nn.basic import Linear
 from relpos.nn.module import Module, Parameter
@@ -233,6 +234,7 @@ class ALiBi(DistanceBias):
             self.slopes.add_grad(alibi_bias_backward(grad))
 
 
+@twin(t5_bias, titles=("References",))
 class T5Bias(DistanceBias):
     r"""Learned number of each head for each bucket of distances.
 
@@ -267,11 +269,6 @@ class T5Bias(DistanceBias):
     T5 does not scale its scores; `MultiheadAttention` does, as
     `relpos.torch.nn.RelativeMultiheadAttention` with this position. T5 has one such
     layer for all of its attentions.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
 
     Examples
     --------
@@ -309,6 +306,7 @@ class T5Bias(DistanceBias):
         self.rel_bias.add_grad(t5_bias_backward(grad, **self._buckets))
 
 
+@twin(T5Bias, titles=("References",))
 class LearnedBias(DistanceBias):
     r"""Learned number of each head for each relative position, clipped.
 
@@ -328,11 +326,6 @@ class LearnedBias(DistanceBias):
     ----------
     rel_bias : Parameter, (num_heads, 2k+1)
         Column t is relative position t - k.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
 
     Examples
     --------
@@ -458,6 +451,7 @@ class DynamicPositionBias(DistanceBias):
 # ---- a bias of the distance and the query's position, and a rotation ----------------
 
 
+@twin(fire_bias, titles=("References",))
 class FIRE(Position):
     r"""Bias by a small network of the distance over the query's own position.
 
@@ -489,11 +483,6 @@ class FIRE(Position):
     w2 : Parameter, (num_heads, width)
     b2 : Parameter, (num_heads,)
     c, threshold : Parameter, ()
-
-    References
-    ----------
-    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
-       Context Transformers", 2023, arXiv:2310.04418.
 
     Examples
     --------
@@ -567,6 +556,7 @@ class FIRE(Position):
         self.add_gradients(found, 0, 0)
 
 
+@twin(apply_rotary, titles=("References",))
 class Rotary(Position):
     r"""Rotation of pairs of columns of queries and keys, by angles of the position.
 
@@ -593,11 +583,6 @@ class Rotary(Position):
     ------
     ValueError
         `head_dim` is odd, or `base` is no positive number.
-
-    References
-    ----------
-    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-       2021, arXiv:2104.09864.
 
     Examples
     --------
