@@ -37,8 +37,9 @@ class AttentionLayer(Module):
     """
 
     num_heads: int
-    #: Layers that project query, key and value, and the one after the heads are joined.
-    _names: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj", "out_proj")
+    #: Names of the layers that project query, key and value, and of the one after them.
+    _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    _output: ClassVar[str] = "out_proj"
 
     def _read(
         self, query: Any, key: Any, value: Any, width: int
@@ -57,12 +58,12 @@ class AttentionLayer(Module):
 
     def _project(self, inputs: Any) -> list[Array]:
         """Return query, key and value in heads."""
-        layers = [getattr(self, name) for name in self._names[:3]]
+        layers = [getattr(self, name) for name in self._projections]
         return [self._split(f(x)) for f, x in zip(layers, inputs, strict=True)]
 
     def _project_back(self, found: Any) -> list[Array]:
         """Return the gradients of the inputs, given those of attention."""
-        layers = [getattr(self, name) for name in self._names[:3]]
+        layers = [getattr(self, name) for name in self._projections]
         grads = found.query, found.key, found.value
         return [f.backward(self._join(x)) for f, x in zip(layers, grads, strict=True)]
 
@@ -80,12 +81,12 @@ class AttentionLayer(Module):
             **keywords,
         }
         result = function(*heads, **keywords, return_context=True)
-        last = getattr(self, self._names[3])
+        last = getattr(self, self._output)
         return last(self._join(result.out)), result.context
 
     def _attend_back(self, grad: Array, context: Any) -> Any:
         """Return the gradients of attention, given that of the output."""
-        last = getattr(self, self._names[3])
+        last = getattr(self, self._output)
         return context.backward(self._split(last.backward(grad)))
 
     def _split(self, x: Array) -> Array:
@@ -347,7 +348,7 @@ class RelativeGlobalAttention(AttentionLayer):
     (128, 64)
     """
 
-    _names = "query", "key", "value", "dropout"
+    _projections, _output = ("query", "key", "value"), "dropout"
 
     def __init__(
         self,

@@ -171,7 +171,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     ((5, 3, 16), (10, 1, 16), (5, 3, 16))
     """
 
-    _names = "", "", "", "o_net"
+    _output = "o_net"
 
     def __init__(
         self,
@@ -502,7 +502,7 @@ class ConformerRelPositionAttention(AttentionLayer):
     ((3, 5, 16), (1, 9, 16))
     """
 
-    _names = "linear_q", "linear_k", "linear_v", "linear_out"
+    _projections, _output = ("linear_q", "linear_k", "linear_v"), "linear_out"
 
     def __init__(
         self,

@@ -179,7 +179,7 @@ class RelativeGlobalAttention(AttentionLayer):
     torch.Size([2, 100, 768])
     """
 
-    _names = "query", "key", "value"
+    _projections = "query", "key", "value"
 
     def __init__(
         self,
@@ -502,7 +502,7 @@ class ConformerRelPositionAttention(AttentionLayer):
     torch.Size([2, 5, 16])
     """
 
-    _names = "linear_q", "linear_k", "linear_v"
+    _projections = "linear_q", "linear_k", "linear_v"
 
     def __init__(
         self,

@@ -30,13 +30,13 @@ class AttentionLayer(Layer):
 
     num_heads: int
     #: The layers that project query, key and value.
-    _names: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
 
     def _project(
         self, query: Tensor, key: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value in heads."""
-        q, k, v = (getattr(self, name) for name in self._names)
+        q, k, v = (getattr(self, name) for name in self._projections)
         heads = self.num_heads
         return (
             split_heads(q(query), heads),

@@ -327,7 +327,7 @@ class RelativeMultiheadAttention(Layer):
     def _offset(self, offset: int | None, length: int, total: int) -> int:
         """Return the position of query 0, that of key 0 being 0."""
         if offset is None:
-            offset = SCHEMES[self.position].offset(length, total)
+            offset = SCHEMES[self.position].default_offset(length, total)
         if offset is None:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "

@@ -19,7 +19,8 @@ from relpos.torch._tensors import without_modes
 from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import drawn, split_heads
 
-Options = Mapping[str, Any]
+Options = Mapping[str, Any]  # device and dtype
+Terms = dict[str, Any]  # keywords of an attention function
 
 
 class Position:
@@ -35,15 +36,13 @@ class Position:
     names: ClassVar[tuple[str, ...]] = ()
 
     def start(self, module: Any, options: Options) -> None:
-        """Register the parameters in a module, with {device, dtype}."""
+        """Register the parameters in a module."""
 
-    def offset(self, query_length: int, key_length: int) -> int | None:
+    def default_offset(self, query_length: int, key_length: int) -> int | None:
         """Return the position of query 0 where the call does not tell, None: ask."""
         return 0 if query_length == key_length else None
 
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         """Return keywords of the function: here every parameter under its name."""
         return {name: getattr(module, name) for name in self.names}
 
@@ -62,7 +61,7 @@ def _parameter(shape: tuple[int, ...], options: Options, std: float) -> nn.Param
 class Nothing(Position):
     """No position: a causal mask counts from the first query and key on."""
 
-    def offset(self, query_length: int, key_length: int) -> int:
+    def default_offset(self, query_length: int, key_length: int) -> int:
         return 0
 
 
@@ -83,9 +82,7 @@ class Music(Position):
         rows = _schemes.music_rows(module.sizes["max_len"], module.is_causal)
         module.rel_key = _parameter((rows, module.head_dim), options, 1.0)
 
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         first = 1 - module.sizes["max_len"]
         return {"rel_key": module.rel_key, "min_relative_position": first}
 
@@ -100,14 +97,12 @@ class TransformerXL(Position):
         width = module.embed_dim
         module.pos_proj = nn.Linear(width, width, bias=False, **options)
 
-    def offset(self, query_length: int, key_length: int) -> int:
+    def default_offset(self, query_length: int, key_length: int) -> int:
         return key_length - query_length
 
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         lq, lk = query.shape[-2], key.shape[-2]
-        farthest = lq - 1 + query_offset
+        farthest = lq - 1 + offset
         rows = max(lq + lk - 1, 1)  # also of no tokens
         distances = farthest - torch.arange(rows, device=query.device)
         encodings = functions.sinusoidal(
@@ -144,9 +139,7 @@ class DeBERTa(Position):
         module.rel_embeddings = _parameter(shape, options, 0.02)
         deberta_buckets(**module.sizes)  # says what is wrong with the sizes
 
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         (w_q, w_k, _), (b_q, b_k, _) = projections(module)
         rows = module.rel_embeddings
         pos_query, pos_key = (
@@ -198,18 +191,14 @@ class T5(Position):
         module.rel_bias = _parameter(shape, options, module.embed_dim**-0.5)
         t5_buckets(**module.sizes)  # says what is wrong with the sizes
 
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
         buckets = t5_buckets(**module.sizes).to(query.device)
         return {"rel_bias": module.rel_bias.T, "buckets": buckets}
 
 
 class ALiBi(Position):
-    def arguments(
-        self, module: Any, query: Tensor, key: Tensor, query_offset: int
-    ) -> dict[str, Any]:
-        length = max(query.shape[-2] + query_offset, key.shape[-2] - query_offset, 1)
+    def arguments(self, module: Any, query: Tensor, key: Tensor, offset: int) -> Terms:
+        length = max(query.shape[-2] + offset, key.shape[-2] - offset, 1)
         slopes = functions.alibi_slopes(module.num_heads, dtype=query.dtype)
         return {"rel_bias": functions.alibi_bias(slopes.to(query.device), length)}
 
