@@ -14,6 +14,7 @@ MOVED = {
     "relpos.nn._projection": "relpos.nn.multihead",
     "relpos.nn.conv": "relpos.nn.absolute",
     "relpos.nn.shaw": "relpos.nn.attention",
+    "relpos.recipes.gemma_audio": "relpos.recipes.speech",
     "relpos.torch.nn._conv": "relpos.torch.nn._absolute",
     "relpos.torch.nn._heads": "relpos.torch.nn._attention",
     "relpos.reference.rotary_config": "relpos.reference.rotary",

@@ -42,10 +42,6 @@ from relpos.recipes.decoders import (
     llama4_temperature as llama4_temperature,
     recurrent_gemma as recurrent_gemma,
 )
-from relpos.recipes.gemma_audio import (
-    gemma3n_audio as gemma3n_audio,
-    gemma4_audio as gemma4_audio,
-)
 from relpos.recipes.genomes import (
     enformer as enformer,
     enformer_positions as enformer_positions,
@@ -62,6 +58,8 @@ from relpos.recipes.rotary import (
     rope_vit as rope_vit,
 )
 from relpos.recipes.speech import (
+    gemma3n_audio as gemma3n_audio,
+    gemma4_audio as gemma4_audio,
     parakeet as parakeet,
     vits as vits,
     wav2vec2_bert as wav2vec2_bert,

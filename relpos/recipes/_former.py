@@ -13,11 +13,16 @@ import numpy as np
 from relpos._checks import Array, as_floating
 from relpos._text import in_short
 from relpos.recipes.decoders import forgetting_transformer
-from relpos.recipes.gemma_audio import gemma3n_audio, gemma4_audio
 from relpos.recipes.genomes import enformer
 from relpos.recipes.images import beit, sam, swin_v2
 from relpos.recipes.rotary import pope, rope_vit
-from relpos.recipes.speech import parakeet, wavlm, zipformer
+from relpos.recipes.speech import (
+    gemma3n_audio,
+    gemma4_audio,
+    parakeet,
+    wavlm,
+    zipformer,
+)
 from relpos.recipes.text import layoutlmv3, xlnet_segments
 
 #: Parameters that need not be given: their gradients were None then.
