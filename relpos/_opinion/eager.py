@@ -26,11 +26,6 @@ def indices(like: Tensor, array: Any) -> Tensor:
     return like.new_tensor(np.asarray(array)).long()
 
 
-def relative(query: Tensor, key: Tensor) -> Array:
-    """Key minus query; both start at position 0."""
-    return np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None]
-
-
 def rows_of(
     r: Array, count: int, first: int | None, buckets: Array | None, labels: Any
 ) -> list[Array]:
@@ -103,7 +98,7 @@ def attention(
     **tables: Tensor,
 ) -> Tensor:
     """Attention of one length, (..., H, L, D); `bias` and `visible` are of pairs."""
-    r = relative(query, key)
+    r = np.arange(key.shape[-2]) - np.arange(query.shape[-2])[:, None]
     placing = (min_relative_position, buckets, labels)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = products(query, key, r, scale, placing, **tables)

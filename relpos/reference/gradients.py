@@ -75,8 +75,8 @@ def attention_backward(
     """Gradients of Σ grad_out·out + Σ grad_lse·lse by every floating input.
 
     dP_ij = z_ij·dO_i·(v_j + W[l]), dS_ij = p_ij·(dP_ij - Σ_j p_ij·dP_ij + dl_i), and
-    from these what each term of the score gets: `relpos.reference.gradients` has it
-    line by line beside the forward.
+    from these the gradient of each term of the score: `relpos.reference.gradients` has
+    it line by line next to the forward.
 
     grad_out (..., H, Lq, Dv) and grad_lse (..., H, Lq), None for zeros; the other
     arguments are those of `attention`. With dropout `rng` must be the seed that the
