@@ -340,6 +340,18 @@ def test_rotations(name, rotated, options):
     assert found.differences == (name,), found.verdict
 
 
+@pytest.mark.parametrize(
+    "mask", [MASK, np.where(MASK, 0.25, -np.inf)], ids=["bool", "float"]
+)
+def test_the_mask_of_fire_is_added_to_its_bias(mask):
+    network = [np.ones(4), np.ones(4), np.ones((H, 4)), np.zeros(H), 1.0, 2.0]
+    out = relpos.fire_attention(Q, K, V, *network, attn_mask=mask)
+    named = dict(zip(("w1", "b1", "w2", "b2", "c", "threshold"), network, strict=True))
+    call = {**EVERY, **named, "scheme": "fire_attention"}
+    assert relpos.diagnose(out, **call, attn_mask=mask).kind == "same"
+    assert relpos.diagnose(out, **call).kind == "unknown"
+
+
 def test_keys_counted_from_the_query():
     at = np.arange(L - 4, L)
     q, k = relpos.apply_rotary(Q[..., :4, :], at), relpos.apply_rotary(K, offset=L - 4)
