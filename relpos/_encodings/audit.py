@@ -120,9 +120,9 @@ def audit_encoding(
     r"""Measure the five requirements on an encoding of positions.
 
     They are: each position has its own vector, the same for every length (unique and
-    consistent); the vectors tell the order; what they tell holds for positions beyond
-    the lengths known so far (extrapolation); their values are small beside those of
-    word embeddings; and they are cheap for long sequences (scalable).
+    consistent); the vectors show the order, also at positions beyond the lengths known
+    so far (extrapolation); their values are small compared with those of word
+    embeddings; and they are cheap for long sequences (scalable).
 
     With :math:`P^L` the encoding of length L, m the shortest and M the longest length,
     :math:`P = P^M`, :math:`d_{nr} = |P_{n+r} - P_n|` and :math:`t_L` CPU time,
@@ -300,11 +300,11 @@ def _foretold_share(known: Array, longest: Array) -> float:
     """Share of the variance of distances between new positions that known ones tell."""
     start = len(known)
     new = longest[start:]
-    told, found = [], []
+    known_means, found = [], []
     for r in range(1, min(start, len(new), _MAX_DISTANCE + 1)):
         found.append(_distances(new, r))
-        told.append(np.full(found[-1].shape, _distances(known, r).mean()))
-    distance, guess = np.concatenate(found), np.concatenate(told)
+        known_means.append(np.full(found[-1].shape, _distances(known, r).mean()))
+    distance, guess = np.concatenate(found), np.concatenate(known_means)
     variance = float(distance.var())
     return 1 - float(((distance - guess) ** 2).mean()) / variance if variance else 0.0
 
@@ -315,7 +315,7 @@ def _distances(encoding: Array, r: int) -> Array:
 
 
 def _cost(encode: Encoder, length: int, dim: int) -> Finding:
-    """How the CPU time grows from a quarter of the length to all of it."""
+    """Return the growth of CPU time from a quarter of the length to all of it."""
     quarter = length // 4
     # A clock that did not move is taken to have moved by its resolution.
     short, long = (max(_seconds(encode, n, dim), 1e-9) for n in (quarter, length))

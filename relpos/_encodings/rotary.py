@@ -349,7 +349,7 @@ def _is_same(a: Array, b: Array) -> bool:
 
 
 def _pairs(rotation: Rotation, array: Array) -> tuple[Array, Array]:
-    """The columns a and b of the pairs of `array`."""
+    """Return the columns a and b of the pairs of `array`."""
     count = rotation.high.shape[-1]
     if rotation.interleaved:
         return array[..., 0 : 2 * count : 2], array[..., 1 : 2 * count : 2]

@@ -1,4 +1,4 @@
-"""What public code of biases, buckets and relative keys got wrong, one test each.
+"""Mistakes of public code of biases, buckets and relative keys, one test each.
 
 Every test shows the mistake as well, where it can be written down: a test that the
 mistake passes would be none.
@@ -108,7 +108,7 @@ def test_a_distance_of_2_to_the_63_has_no_positive_twin():
 
 
 def test_no_result_is_a_hidden_cache():
-    """What a caller does to one result must not reach the next."""
+    """A change of one result by its caller must not reach the next."""
     options = {"bucket_size": 8, "max_position": 16}
     for function, arguments, more in (
         (relpos.t5_bucket, (np.arange(-40, 41),), {}),

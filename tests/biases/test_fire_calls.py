@@ -174,7 +174,7 @@ def test_a_context_can_be_pickled():
 
 @pytest.fixture
 def operands(monkeypatch):
-    """What one call hands to the kernels, forwards and backwards."""
+    """Record the arguments of the kernels in one call, forward and backward."""
     table, seen = kernels(), {}
     with monkeypatch.context() as patched:
         for name in ("attention_forward", "attention_backward"):

@@ -23,7 +23,7 @@ SQUARE = [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0]]
 
 
 def arrows(ax):
-    """Where each begins and ends."""
+    """Return the start and the end of each."""
     found = [text for text in ax.texts if isinstance(text, Annotation)]
     return [(*text.xyann, *text.xy) for text in found]
 

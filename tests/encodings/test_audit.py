@@ -33,7 +33,7 @@ VERDICTS = {  # unique, consistent, order, extrapolation, small, scalable
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdicts(name):
-    """What is known of these encodings, found by measuring."""
+    """Findings of the audit are the known properties of these encodings."""
     audit = relpos.audit_encoding(ENCODED[name], lengths=LENGTHS, dim=DIM)
     assert [int(finding.met) for finding in audit] == VERDICTS[name]
 
@@ -115,12 +115,12 @@ def test_numbers_by_loops():
     def apart(p, i, r):
         return math.sqrt(sum((p[i + r, c] - p[i, c]) ** 2 for c in range(dim)))
 
-    found, told = [], []
+    found, means = [], []
     for r in range(1, 6):
         mean = sum(apart(known, i, r) for i in range(6 - r)) / (6 - r)
         found += [apart(longest, i, r) for i in range(6, 16 - r)]
-        told += [mean] * (10 - r)
-    rest = sum((f - t) ** 2 for f, t in zip(found, told, strict=True))
+        means += [mean] * (10 - r)
+    rest = sum((f - t) ** 2 for f, t in zip(found, means, strict=True))
     spread = sum((f - sum(found) / len(found)) ** 2 for f in found)
     assert audit.extrapolation.value == pytest.approx(1 - rest / spread, rel=1e-9)
 

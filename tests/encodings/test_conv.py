@@ -221,7 +221,7 @@ def test_any_layout_gives_the_same_bits(isa, dtype, layout, grid, kernel):
 
 
 def test_strides_of_the_kernels_own_operands(isa):
-    """What only a caller of the ufunc can pass: no two operands of the same layout."""
+    """The ufunc takes operands of different layouts, which only its callers pass."""
     rng = np.random.default_rng(6)
     x, weight = normal(rng, 4, 5, 19), normal(rng, 3, 3, 19)
     bias, mask, grad = normal(rng, 19), np.ones((4, 5)), normal(rng, 4, 5, 19)

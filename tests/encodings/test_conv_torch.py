@@ -1,4 +1,4 @@
-"""Convolutional encodings beside PyTorch's convolutions and transformers' own."""
+"""Convolutional encodings compared with PyTorch and transformers."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_scores_of_a_grid_depend_on_both_differences_alone():
             np.multiply.outer(at + move, inv_freq)
             for at, move in zip(axes, moves, strict=True)
         ]
-        turned = [relpos.apply_rotary(x, angles=np.hstack(parts)) for x in (q, k)]
-        return turned[0] @ turned[1].T
+        rotated = [relpos.apply_rotary(x, angles=np.hstack(parts)) for x in (q, k)]
+        return rotated[0] @ rotated[1].T
 
     np.testing.assert_allclose(scores(9, 30), scores(0, 0), rtol=0, atol=1e-13)
     row, column = axes

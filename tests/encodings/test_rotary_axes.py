@@ -81,8 +81,8 @@ def test_scores_of_a_grid_depend_on_the_distance_alone():
     cells = np.argwhere(np.ones((4, 5)))
     angles = relpos.axial_angles(cells, relpos.rotary_frequencies(6, base=30.0))
     q, k = (np.broadcast_to(normal(12, seed=n), (20, 12)) for n in (3, 4))
-    turned = (relpos.apply_rotary(x, angles=angles) for x in (q, k))
-    scores = np.einsum("id,jd->ij", *turned)
+    rotated = (relpos.apply_rotary(x, angles=angles) for x in (q, k))
+    scores = np.einsum("id,jd->ij", *rotated)
     labels, found = relpos.grid_labels((4, 5)), {}
     for label, score in zip(labels.flat, scores.flat, strict=True):
         assert abs(found.setdefault(label, score) - score) < 1e-12

@@ -1,4 +1,4 @@
-"""Bad calls of the rotary functions, one row each: what is raised, and what it says."""
+"""Bad calls of the rotary functions, a row each, with the error and its message."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ MODELS = {
 @pytest.mark.torch
 @pytest.mark.parametrize("module", MODELS)
 def test_models_of_transformers(module):
-    """What each model's own module makes of its default configuration."""
+    """Frequencies are those of each model's own module by default."""
     transformers()
     there = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     kind = getattr(there, f"{MODELS[module]}RotaryEmbedding")

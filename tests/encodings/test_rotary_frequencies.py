@@ -88,7 +88,7 @@ def test_against_the_definitions(dim, base):
 
 
 def test_unscaled_frequencies_are_rounded_once():
-    """Those that apply_rotary has by itself, but for their low parts."""
+    """They are the defaults of apply_rotary without their low parts."""
     for dim in (2, 6, 128):
         got = relpos.rotary_frequencies(dim, base=10.0)
         want = [float(10.0 ** (-2 * c / dim)) for c in range(dim // 2)]
@@ -172,9 +172,10 @@ def test_proportional_keeps_the_exponents_of_the_whole_width():
     plain[0] = 0  # a result is the caller's own
     assert relpos.rotary_frequencies(32, base=1e6)[0] == 1
     x = np.random.default_rng(0).standard_normal((5, 32))
-    turned = relpos.apply_rotary(x, inv_freq=got)
-    assert (turned[:, 4:16] == x[:, 4:16]).all() and (turned[:, 20:] == x[:, 20:]).all()
-    assert (turned[1:, :4] != x[1:, :4]).all()
+    rotated = relpos.apply_rotary(x, inv_freq=got)
+    assert (rotated[:, 4:16] == x[:, 4:16]).all()
+    assert (rotated[:, 20:] == x[:, 20:]).all()
+    assert (rotated[1:, :4] != x[1:, :4]).all()
 
 
 # ---- the functions of the transformers package -------------------------------------

@@ -182,8 +182,8 @@ def test_rotated_attention_equals_relative_angles():
     got = relpos.attention(*(relpos.apply_rotary(x) for x in (q, k)), v)
     scores = np.zeros((2, 9, 9))
     for i in range(9):
-        turned = oracle.apply_rotary(k, positions=np.arange(9) - i)
-        scores[:, i] = np.einsum("hd,hjd->hj", q[:, i], turned) / np.sqrt(8)
+        rotated = oracle.apply_rotary(k, positions=np.arange(9) - i)
+        scores[:, i] = np.einsum("hd,hjd->hj", q[:, i], rotated) / np.sqrt(8)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     np.testing.assert_allclose(got, weights @ v, rtol=0, atol=1e-14)

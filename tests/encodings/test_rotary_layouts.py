@@ -122,9 +122,9 @@ def test_gufunc(dtype, isa):
     np.testing.assert_array_equal(rotary(x, where, high, low, 0 * low + 1, 0, out=x), x)
     by_length = x.swapaxes(-1, -2).copy()
     axes = [(-1, -2), (0,), (0, 1), (0, 1), (0, 1), (), (-1, -2)]
-    turned = rotary(by_length, where, high, low, low + 1, 0, axes=axes)
+    rotated = rotary(by_length, where, high, low, low + 1, 0, axes=axes)
     plain = rotary(x, where, high, low, low + 1, 0)
-    assert_bitwise(turned.swapaxes(-1, -2), plain)
+    assert_bitwise(rotated.swapaxes(-1, -2), plain)
 
 
 @pytest.mark.sanitized

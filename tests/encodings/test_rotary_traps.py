@@ -22,7 +22,7 @@ def normal(*shape, seed=0):
 
 
 def scores(q, k, **keywords):
-    """Inner products after both are turned."""
+    """Inner products after both are rotated."""
     return relpos.apply_rotary(q, **keywords) @ relpos.apply_rotary(k, **keywords).T
 
 
@@ -79,11 +79,11 @@ def test_cached_decode_sees_true_distances():
 
 def test_a_decoded_query_attends_as_in_the_full_run():
     q, k, v = normal(3, 2, 10, 2 * HALF)
-    turned = [relpos.apply_rotary(x) for x in (q, k)]
-    want = relpos.attention(*turned, v, is_causal=True)
+    rotated = [relpos.apply_rotary(x) for x in (q, k)]
+    want = relpos.attention(*rotated, v, is_causal=True)
     for at in range(10):
         query = relpos.apply_rotary(q[:, at : at + 1], offset=at)
-        cache = turned[1][:, : at + 1], v[:, : at + 1]
+        cache = rotated[1][:, : at + 1], v[:, : at + 1]
         got = relpos.attention(query, *cache, is_causal=True, query_offset=at)
         np.testing.assert_allclose(got[:, 0], want[:, at], rtol=0, atol=1e-14)
 
@@ -125,8 +125,8 @@ def test_turning_before_the_projection_is_absolute():
     x, w_q, w_k = normal(7, 2 * HALF), *normal(2, 2 * HALF, 2 * HALF, seed=1)
 
     def wrong(offset):
-        turned = relpos.apply_rotary(x, offset=offset)
-        return (turned @ w_q.T) @ (turned @ w_k.T).T
+        rotated = relpos.apply_rotary(x, offset=offset)
+        return (rotated @ w_q.T) @ (rotated @ w_k.T).T
 
     assert np.abs(wrong(0) - wrong(5)).max() > 1
 
@@ -223,7 +223,7 @@ def test_xpos_centres_cancel_when_they_are_one():
 
 
 def test_dynamic_scaling_needs_one_length_for_queries_and_keys():
-    """Keys cached at one length and queries turned at another are not relative."""
+    """Keys cached at one length and queries rotated at another are not relative."""
     q, k = normal(2, 5, 2 * HALF)
 
     def at_length(n):
@@ -263,13 +263,12 @@ def test_the_attention_factor_comes_once_per_side():
 
 
 def test_values_are_left_alone():
-    """RoFormer's rotary_value turns values and never turns them back: outputs then
-    depend on where a sequence stands."""
+    """RoFormer's rotary_value rotates values, and outputs depend on the offset."""
     q, k, v = normal(3, 1, 6, 2 * HALF)
 
     def run(offset, turn_values):
-        turned = [relpos.apply_rotary(x, offset=offset) for x in (q, k, v)]
-        return relpos.attention(*turned[:2], turned[2] if turn_values else v)
+        rotated = [relpos.apply_rotary(x, offset=offset) for x in (q, k, v)]
+        return relpos.attention(*rotated[:2], rotated[2] if turn_values else v)
 
     np.testing.assert_allclose(run(9, False), run(0, False), rtol=0, atol=1e-14)
     assert np.abs(run(9, True) - run(0, True)).max() > 0.1
