@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import bad_layers
 import pytest
-from bad_layers import CALLS, CONSTRUCTORS, OTHERS
-
-ROWS = CONSTRUCTORS + CALLS + OTHERS
+from refusals import check, rows
 
 
 @pytest.mark.devmode
-@pytest.mark.parametrize(
-    ("kind", "pattern", "call"), ROWS, ids=[pattern for _, pattern, _ in ROWS]
-)
-def test_bad_input(kind, pattern, call):
-    with pytest.raises(kind, match=pattern):
-        call()
+@pytest.mark.parametrize("row", rows(bad_layers.ROWS), ids=lambda row: row[0])
+def test_bad_input(row):
+    check(row, vars(bad_layers))

@@ -115,31 +115,3 @@ def test_nothing_at_all(shape):
     assert layer(np.ones(shape)).shape == shape
     assert layer.backward(np.ones(shape)).shape == shape
     assert not any(p.grad.any() for p in layer.parameters())
-
-
-BAD = [
-    (ValueError, "groups: got 4, which does not divide embed_dim = 6", (6, 3, 4)),
-    (ValueError, "kernel_size: got 0", (6, 0, 2)),
-    (ValueError, "embed_dim: got 0", (0, 3, 1)),
-    (TypeError, "groups: got float", (6, 3, 2.0)),
-]
-
-
-@pytest.mark.parametrize("error, pattern, arguments", BAD)
-def test_bad_constructors(error, pattern, arguments):
-    with pytest.raises(error, match=pattern):
-        nn.ConvPositionEmbedding(*arguments)
-
-
-def test_bad_calls():
-    layer = made(6, 4, 2, "float32")
-    x = np.ones((2, 5, 6), "float32")
-    for error, pattern, arguments in [
-        (ValueError, r"x: got shape \(5, 6\); expected \(batch, seq, 6\)", (x[0],)),
-        (TypeError, r"x: got dtype float64; .*float32", (x.astype(float),)),
-        (ValueError, r"mask: got shape \(5,\); expected \(2, 5\)", (x, np.ones(5))),
-        (ValueError, r"mask: has values other than 0 and 1", (x, 2 * x[..., 0])),
-        (TypeError, r"mask: got .*expected booleans", (x, "mask")),
-    ]:
-        with pytest.raises(error, match=pattern):
-            layer(*arguments)
