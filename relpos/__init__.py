@@ -48,14 +48,16 @@ except ImportError as exc:
     ) from exc
 
 from relpos import _moved as _moved
+from relpos._attention.attention import (
+    AttentionOutput as AttentionOutput,
+    attention as attention,
+)
 from relpos._attention.cache import (
     KVCache as KVCache,
 )
-from relpos._attention.context import (
-    AttentionContext as AttentionContext,
-)
 from relpos._attention.fire import (
     FireGradients as FireGradients,
+    fire_attention as fire_attention,
     fire_bias as fire_bias,
     fire_bias_backward as fire_bias_backward,
 )
@@ -63,46 +65,36 @@ from relpos._attention.functional import (
     AttentionForward as AttentionForward,
     attention_backward as attention_backward,
     attention_forward as attention_forward,
-)
-from relpos._attention.labels import (
-    grid_labels as grid_labels,
-    relative_positions as relative_positions,
-)
-from relpos._attention.logits import (
-    scores as scores,
-)
-from relpos._attention.merge import (
     merge_attention as merge_attention,
+)
+from relpos._attention.gradients import (
+    AttentionContext as AttentionContext,
+    AttentionGradients as AttentionGradients,
+    FireAttentionGradients as FireAttentionGradients,
 )
 from relpos._attention.plan import (
     Plan as Plan,
     plan as plan,
 )
-from relpos._attention.results import (
-    AttentionGradients as AttentionGradients,
-    AttentionOutput as AttentionOutput,
-    FireAttentionGradients as FireAttentionGradients,
-)
-from relpos._attention.scores import (
-    shaw_scores as shaw_scores,
-    skewed_scores as skewed_scores,
-    transformer_xl_scores as transformer_xl_scores,
-)
-from relpos._attention.segments import (
-    segment_ranges as segment_ranges,
-)
-from relpos._attention.skew import (
+from relpos._attention.positions import (
+    grid_labels as grid_labels,
     rel_shift as rel_shift,
+    relative_positions as relative_positions,
+    segment_ranges as segment_ranges,
     skew as skew,
     unskew as unskew,
 )
-from relpos._attention.typed import (
-    attention as attention,
-    fire_attention as fire_attention,
+from relpos._attention.schemes import (
     graph_attention as graph_attention,
     relative_global_attention as relative_global_attention,
     shaw_attention as shaw_attention,
     transformer_xl_attention as transformer_xl_attention,
+)
+from relpos._attention.scores import (
+    scores as scores,
+    shaw_scores as shaw_scores,
+    skewed_scores as skewed_scores,
+    transformer_xl_scores as transformer_xl_scores,
 )
 from relpos._biases.buckets import (
     deberta_bucket as deberta_bucket,

@@ -7,6 +7,7 @@ from typing import Any
 
 #: The former name of a module to its present one; a package that is gone has a row too.
 MOVED = {
+    "relpos._attention.placement": "relpos._attention.problem",
     "relpos._compare": "relpos._opinion",
     "relpos._compare.compare": "relpos._opinion.compare",
     "relpos._diagnose": "relpos._opinion",

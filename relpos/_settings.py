@@ -62,7 +62,7 @@ def check_num_threads(n: object) -> int:
 
 def choose_num_threads(n: object) -> int:
     """Return `n`, or the number that is set where it is None."""
-    return get_num_threads() if n is None else check_num_threads(n)
+    return _core.get_num_threads() if n is None else check_num_threads(n)
 
 
 def set_num_threads(n: int) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from relpos._attention.call import Call
-from relpos._attention.context import AttentionContext
-from relpos._attention.gradients import Saved
-from relpos._attention.problem import Problem, prepare
-from relpos._attention.results import AttentionOutput
+from relpos._attention.gradients import AttentionContext, Saved
+from relpos._attention.problem import Call, Problem, prepare
 from relpos._checks import (
     Array,
     as_flag,
@@ -20,16 +19,77 @@ from relpos._checks import (
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
+from relpos._text import in_short
 from relpos._undo import keep, whole
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy.typing import ArrayLike
 
     from relpos._attention.edges import Edges
     from relpos._attention.fire_network import Fire
-    from relpos._attention.keywords import Seed
+    from relpos._attention.keywords import AttentionKeywords, Off, Seed
 
 
+@in_short
+class AttentionOutput(NamedTuple):
+    """Results of `attention`; None where one was not asked for.
+
+    Attributes
+    ----------
+    out : ndarray, (..., H, Lq, Dv)
+    lse : ndarray, (..., H, Lq), or None
+        Logarithm of the sum of the exponentials of each query's scores.
+    weights : ndarray, (..., H, Lq, Lk), or None
+        Probabilities, before dropout.
+    context : AttentionContext or None
+        Gives the gradients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> query = np.zeros((1, 2, 4))
+    >>> result = relpos.attention(query, query, query, return_weights=True)
+    >>> result
+    AttentionOutput(
+        out=float64 (1, 2, 4),
+        lse=None,
+        weights=float64 (1, 2, 2),
+        context=None,
+    )
+    >>> result.weights, result.lse
+    (array([[[0.5, 0.5],
+            [0.5, 0.5]]]), None)
+    """
+
+    out: Array
+    lse: Array | Any
+    weights: Array | Any
+    context: AttentionContext[Any] | Any
+
+
+@overload
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **keywords: Unpack[AttentionKeywords[Off]],
+) -> Array: ...
+@overload
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **keywords: Unpack[AttentionKeywords[bool]],
+) -> AttentionOutput: ...
 def attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -259,44 +319,26 @@ def attention(
     array([[[2.],
             [0.]]])
     """
-    call = Call(
-        query,
-        key,
-        value,
-        attn_mask,
-        rel_key,
-        rel_query,
-        rel_value,
-        rel_bias,
-        pos_bias_u,
-        pos_bias_v,
-        position_query,
-        sinks,
-        log_decay,
-        labels,
-        key_ranges,
-        query_offset,
-        key_lengths,
-        dropout_p,
-        is_causal,
-        scale,
-        softcap,
-        enable_gqa,
-        min_relative_position,
-        buckets,
-        beyond,
-        window,
-        return_lse,
-        return_weights,
-        return_context,
-        num_threads,
-        rng,
-        out,
-    )
-    return attend(call)
+    return attend(locals())
 
 
-@whole  # a generator that was drawn from
+#: The arguments of `attention` that are not given.
+DEFAULTS = {name: x.default for name, x in signature(attention).parameters.items()}
+
+
+def as_call(
+    query: object, key: object, value: object, keywords: Mapping[str, Any]
+) -> Call:
+    """Return all arguments of `attention`, those after value given by name."""
+    for name in keywords:
+        if name not in DEFAULTS:
+            raise TypeError(
+                f"{name}: got an unexpected keyword argument {name!r}; expected "
+                "keywords of attention"
+            )
+    return {**DEFAULTS, "query": query, "key": key, "value": value, **keywords}
+
+
 def attend(
     call: Call, fire: Fire | None = None, edges: Edges | None = None
 ) -> Array | AttentionOutput:
@@ -304,15 +346,29 @@ def attend(
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     """
+    if call["rng"] is None:
+        return _attend(call, fire, edges)
+    return _attend_whole(call, fire, edges)
+
+
+def _attend(
+    call: Call, fire: Fire | None, edges: Edges | None
+) -> Array | AttentionOutput:
     problem = prepare(call, fire, edges)
-    with_lse = as_flag("return_lse", call.return_lse)
-    with_weights = as_flag("return_weights", call.return_weights)
-    with_context = as_flag("return_context", call.return_context)
-    seed = draw_seed(call.rng, problem.operands["dropout_p"])
-    result, out = result_of(call.out, problem)
-    rooms = rooms_of(problem, with_lse, with_weights, with_context)
-    run(problem, {**rooms, "out": result}, seed, call.num_threads)
-    final = _deliver(result, problem.out_dtype, out)
+    with_lse = as_flag("return_lse", call["return_lse"])
+    with_weights = as_flag("return_weights", call["return_weights"])
+    with_context = as_flag("return_context", call["return_context"])
+    rng, dropout_p, seed = call["rng"], problem.operands["dropout_p"], 0
+    if dropout_p or rng is not None:
+        seed = draw_seed(rng, dropout_p)
+    result, out = result_of(call["out"], problem)
+    rooms = {}
+    if with_lse or with_weights or with_context:
+        rooms = rooms_of(problem, with_lse, with_weights, with_context)
+    run(problem, {**rooms, "out": result}, seed, call["num_threads"])
+    final = result
+    if out is not None or result.dtype != problem.out_dtype:
+        final = _deliver(result, problem.out_dtype, out)
     if not rooms:
         return final
     lse = rooms["lse"][..., 0] if with_lse else None
@@ -321,6 +377,9 @@ def attend(
         saved = Saved(result, rooms["row_max"], rooms["row_sum"], seed)
         context = AttentionContext(problem, saved)
     return AttentionOutput(final, lse, rooms.get("weights"), context)
+
+
+_attend_whole = whole(_attend)  # a generator that was drawn from
 
 
 def run(
@@ -335,46 +394,42 @@ def run(
 def rooms_of(
     problem: Problem, lse: bool, weights: bool, parts: bool
 ) -> dict[str, Array]:
-    """Room for what is asked for beside `out`; `parts` are those of lse."""
+    """Make the arrays of what is asked for besides `out`; `parts` are those of lse."""
     rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
     names = [*(("lse",) if lse else ()), *(("row_max", "row_sum") if parts else ())]
-    rooms = {name: _empty(name, (*rows, 1), problem.dtype) for name in names}
+    shapes = dict.fromkeys(names, (*rows, 1))
     if weights:
-        rooms["weights"] = _empty("weights", (*rows, problem.sizes.Lk), problem.dtype)
-    return rooms
+        shapes["weights"] = (*rows, problem.sizes.Lk)
+    for name, shape in shapes.items():
+        check_bytes(name, shape, problem.dtype)
+    return {name: np.empty(shape, problem.dtype) for name, shape in shapes.items()}
 
 
 def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
-    """Where the kernel writes, and the caller's `out`, which that may be."""
-    sizes = problem.sizes
+    """Return the array that the kernel writes, and the caller's `out`, if any."""
+    sizes, dtype = problem.sizes, problem.dtype
     shape = (*problem.batch, sizes.H, sizes.Lq, sizes.Dv)
-    if out is None:
-        return _empty("out", shape, problem.dtype), None
-    place = check_out(out, shape, problem.out_dtype, problem.inputs)
-    if place.dtype == problem.dtype and place.flags.aligned:
-        return place, place
-    return _empty("out", shape, problem.dtype), place
+    given = None
+    if out is not None:
+        given = check_out(out, shape, problem.out_dtype, problem.inputs)
+        if given.dtype == dtype and given.flags.aligned:
+            return given, given
+    check_bytes("out", shape, dtype)
+    return np.empty(shape, dtype), given
 
 
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Give the result its dtype and its place."""
+    """Round the result to its dtype, into the caller's `out` if there is one."""
     if out is None:
-        return result if result.dtype == dtype else rounded(result, dtype)
+        return rounded(result, dtype)
     if out is not result:
         with np.errstate(all="ignore"):  # as in `rounded`
             out[...] = result
     return out
 
 
-def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    check_bytes(name, shape, dtype)
-    return np.empty(shape, dtype)
-
-
 def draw_seed(rng: object, dropout_p: float) -> int:
     """Draw the seed of the dropout pattern; none is drawn where nothing is dropped."""
-    if rng is None and not dropout_p:  # most calls: nothing to check, nothing to draw
-        return 0
     generator = as_generator(rng)
     if not dropout_p:
         return 0

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relpos._attention.cache_rows import (
-    alike,
-    as_lengths,
-    as_rows,
-    check_like,
-    copy_rows,
-    is_tensor,
-    write_items,
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_floating,
+    as_int,
+    as_integers,
+    at_least_ndim,
+    native,
 )
-from relpos._checks import POSITION_LIMIT, Array, as_int, as_integers
-from relpos._foreign import of_tensor
+from relpos._foreign import module_of, of_tensor
 from relpos._undo import call_number, put, whole
 
 if TYPE_CHECKING:
@@ -173,18 +173,18 @@ class KVCache:
         --------
         KVCache.arguments : What `attention` takes next.
         """
-        rows = as_rows("key", key), as_rows("value", value)
+        rows = _as_rows("key", key), _as_rows("value", value)
         self._check_rows(*rows)
         count, batch = rows[0].shape[-2], tuple(rows[0].shape[:-3])
         added = np.array(count)
         if lengths is not None:
             given = self._integers(lengths, rows[0])
-            added = as_lengths("lengths", given, batch, np.array(count))
+            added = _as_lengths("lengths", given, batch, np.array(count))
         before, after = self._lengths, self._lengths + added
         buffers = self._with_room(rows, int(after.max(initial=0)))
         for buffer, new in zip(buffers, rows, strict=True):
             if after.ndim:
-                write_items(buffer, new, before, added)
+                _write_items(buffer, new, before, added)
             else:
                 start, end = int(before), int(after)
                 buffer[..., start:end, :] = new[..., : end - start, :]
@@ -218,7 +218,7 @@ class KVCache:
         KVCache.append : Goes on from there.
         """
         given = self._integers(length)
-        kept = as_lengths("length", given, self._batch(), self._lengths)
+        kept = _as_lengths("length", given, self._batch(), self._lengths)
         self._put(_lengths=kept, _start=kept, _count=0, _cropped_in=call_number())
 
     @whole
@@ -256,7 +256,7 @@ class KVCache:
             )
         used = len(self)
         buffers = tuple(
-            copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
+            _copy_rows(buffer[..., :used, :][order], buffer.shape[-2])
             for buffer in self._buffers
         )
         start, lengths = (
@@ -288,8 +288,8 @@ class KVCache:
         """
         count = _rows_of("rows", rows)
         if not self._lengths.ndim:
-            return alike(np.arange(count) + int(self._lengths), rows)
-        return alike(self._lengths[..., None, None] + np.arange(count), rows)
+            return _alike(np.arange(count) + int(self._lengths), rows)
+        return _alike(self._lengths[..., None, None] + np.arange(count), rows)
 
     def arguments(self, query: ArrayLike) -> dict[str, Any]:
         """Make keywords of `attention` for the queries of the tokens appended last.
@@ -329,13 +329,13 @@ class KVCache:
             return {**found, "query_offset": int(self._start)}
         start = np.broadcast_to(self._start, self._lengths.shape)
         of_each = {"query_offset": start, "key_lengths": self._lengths}
-        return found | {n: alike(x.copy(), self.key) for n, x in of_each.items()}
+        return found | {n: _alike(x.copy(), self.key) for n, x in of_each.items()}
 
     def _view(self, which: int) -> Any:
         if self._buffers is None:
             raise ValueError("cache: has no tokens yet; expected an append before")
         view = self._buffers[which][..., : len(self), :]
-        if not is_tensor(view):
+        if not _is_tensor(view):
             view.flags.writeable = False
         return view
 
@@ -358,7 +358,7 @@ class KVCache:
                 f"value: shape {tuple(value.shape)} does not match key's "
                 f"{tuple(key.shape)}; expected equal axes but for the last"
             )
-        if is_tensor(key) != is_tensor(value):
+        if _is_tensor(key) != _is_tensor(value):
             raise TypeError(
                 f"value: got {type(value).__name__}, but key is "
                 f"{type(key).__name__}; expected both of one kind"
@@ -366,7 +366,7 @@ class KVCache:
         for name, new, old in zip(
             ("key", "value"), (key, value), self._buffers or (), strict=False
         ):
-            check_like(name, new, old)
+            _check_like(name, new, old)
 
     def _with_room(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, ...]:
         """Return buffers for that many tokens: of twice the room, where it is full.
@@ -375,14 +375,14 @@ class KVCache:
         """
         if self._buffers is None:
             room = max(self._room, needed)
-            return tuple(copy_rows(new[..., :0, :], room) for new in rows)
+            return tuple(_copy_rows(new[..., :0, :], room) for new in rows)
         room = self._buffers[0].shape[-2]
         if needed > room:
             room = max(2 * room, needed)
         elif not self._cropped_in or self._cropped_in != call_number():
             return self._buffers
         return tuple(
-            copy_rows(buffer[..., : len(self), :], room) for buffer in self._buffers
+            _copy_rows(buffer[..., : len(self), :], room) for buffer in self._buffers
         )
 
 
@@ -393,3 +393,79 @@ def _rows_of(name: str, value: Any) -> int:
         raise ValueError(f"{name}: got shape {tuple(shape)}; expected (..., H, n, D)")
     rows: int = shape[-2]
     return rows
+
+
+def _is_tensor(value: object) -> bool:
+    """Whether a value is a tensor of PyTorch."""
+    return type(value) is not np.ndarray and module_of(value, "torch") is not None
+
+
+def _as_rows(name: str, value: object) -> Any:
+    """An array, or a tensor as it is, of at least heads, tokens and columns."""
+    rows: Any = value
+    if not _is_tensor(value):
+        array = as_floating(name, value)
+        rows = native(array, array.dtype.newbyteorder("="))
+    elif rows.requires_grad:
+        raise TypeError(
+            f"{name}: got a tensor that requires a gradient, which a cache does not "
+            "keep; pass tensor.detach(), or decode under torch.no_grad()"
+        )
+    at_least_ndim(name, rows, 3, "(..., Hk, n, columns)")
+    return rows
+
+
+def _check_like(name: str, new: Any, old: Any) -> None:
+    """Raise unless a later append is of the kind and the shape of the first."""
+    if _is_tensor(new) != _is_tensor(old) or new.dtype != old.dtype:
+        raise TypeError(
+            f"{name}: got {type(new).__name__} of {new.dtype}; expected "
+            f"{type(old).__name__} of {old.dtype}, as before"
+        )
+    got, had = tuple(new.shape), tuple(old.shape)
+    if (*got[:-2], got[-1]) != (*had[:-2], had[-1]):
+        raise ValueError(
+            f"{name}: got shape {got}; expected {(*had[:-2], 'n', had[-1])}, as before"
+        )
+
+
+def _as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
+    """An integer of all batch items or of each, from 0 to `most`."""
+    lengths = as_integers(name, value)
+    if lengths.shape not in ((), batch):
+        raise ValueError(
+            f"{name}: got shape {lengths.shape}; expected an integer or integers of "
+            f"the batch shape {batch}"
+        )
+    if (lengths < 0).any() or (lengths > most).any():
+        raise ValueError(
+            f"{name}: got {lengths.tolist()}; expected 0 to {most.tolist()}"
+        )
+    return np.broadcast_to(lengths, most.shape) if most.ndim else lengths
+
+
+def _write_items(buffer: Any, new: Any, before: Array, added: Array) -> None:
+    """Copy to each batch item its own number of tokens behind its own."""
+    batch = tuple(new.shape[:-3])
+    starts, counts = (np.broadcast_to(x, batch) for x in (before, added))
+    for at in np.ndindex(batch):
+        start, count = int(starts[at]), int(counts[at])
+        buffer[at][:, start : start + count] = new[at][:, :count]
+
+
+def _alike(integers: Array, rows: object) -> Any:
+    """Integers as a tensor beside tensors, else as the array that they are."""
+    if not _is_tensor(rows):
+        return integers
+    kind: Any = rows
+    tensor = sys.modules["torch"].from_numpy(np.array(integers))
+    return tensor.to(kind.device)
+
+
+def _copy_rows(rows: Any, room: int) -> Any:
+    """A buffer with room for that many tokens that begins with `rows`."""
+    shape = (*rows.shape[:-2], room, rows.shape[-1])
+    tensor = _is_tensor(rows)
+    buffer = rows.new_zeros(shape) if tensor else np.zeros(shape, rows.dtype)
+    buffer[..., : rows.shape[-2], :] = rows
+    return buffer

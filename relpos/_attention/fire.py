@@ -11,14 +11,12 @@ keys before the query and -1 for keys after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.attention import attend
-from relpos._attention.call import as_call
-from relpos._attention.results import AttentionOutput
+from relpos._attention.attention import AttentionOutput, as_call, attend
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
     POSITION_LIMIT,
@@ -33,9 +31,11 @@ from relpos._checks import (
 from relpos._text import in_short
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy.typing import ArrayLike
 
-    from relpos._attention.keywords import FireKeywords
+    from relpos._attention.keywords import FireKeywords, Off
 
 
 @in_short
@@ -279,6 +279,38 @@ def fire_bias_backward(
     return FireGradients(**fire_network.like_inputs(fire, found))
 
 
+@overload
+def fire_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **keywords: Unpack[FireKeywords[Off]],
+) -> Array: ...
+@overload
+def fire_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    w1: ArrayLike,
+    b1: ArrayLike,
+    w2: ArrayLike,
+    b2: ArrayLike,
+    c: ArrayLike,
+    threshold: ArrayLike,
+    *,
+    signed: bool = False,
+    eps: float = 1e-6,
+    **keywords: Unpack[FireKeywords[bool]],
+) -> AttentionOutput: ...
 @shows_keywords()
 def fire_attention(
     query: ArrayLike,
@@ -293,7 +325,7 @@ def fire_attention(
     *,
     signed: bool = False,
     eps: float = 1e-6,
-    **keywords: Unpack[FireKeywords[bool, bool, bool]],
+    **keywords: Unpack[FireKeywords[bool]],
 ) -> Array | AttentionOutput:
     r"""Attention with the bias of `fire_bias`, of which nothing Lq x Lk is stored.
 

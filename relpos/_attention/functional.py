@@ -1,19 +1,28 @@
-"""Attention and its gradients as two functions of arrays, with no object between."""
+"""Attention as functions of arrays: forward, backward, and the merge of two results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention.attention import draw_seed, result_of, rooms_of, run
-from relpos._attention.call import Call, as_call
-from relpos._attention.gradients import Saved, differentiate
-from relpos._attention.problem import Part, Problem, prepare
-from relpos._attention.results import AttentionGradients
+from relpos._attention.attention import as_call, draw_seed, result_of, rooms_of, run
+from relpos._attention.gradients import AttentionGradients, Saved, differentiate
+from relpos._attention.operands import broadcast_shapes
+from relpos._attention.problem import Call, Part, Problem, prepare
 from relpos._attention.schemes import shows_keywords
-from relpos._checks import Array, as_flag, as_floating, as_int, kind_of, native
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_floating,
+    as_int,
+    common_dtype,
+    kind_of,
+    native,
+    rounded,
+)
+from relpos._settings import kernels
 from relpos._text import in_short
 
 if TYPE_CHECKING:
@@ -233,10 +242,10 @@ def forward(
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     """
     problem = prepare(call, fire, edges, part)
-    weights = as_flag("return_weights", call.return_weights)
+    weights = as_flag("return_weights", call["return_weights"])
     rooms = rooms_of(problem, True, weights, True)
     rooms["out"], _ = result_of(None, problem)
-    run(problem, rooms, _dropout(call, problem, part), call.num_threads)
+    run(problem, rooms, _dropout(call, problem, part), call["num_threads"])
     for name in ("lse", "row_max", "row_sum"):
         rooms[name] = rooms[name][..., 0]
     return rooms
@@ -261,7 +270,7 @@ def backward(
         for name, array in zip(("row_max", "row_sum"), kept[1:], strict=True)
     )
     saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
-    return differentiate(problem, saved, grad_out, grad_lse, wrt, call.num_threads)
+    return differentiate(problem, saved, grad_out, grad_lse, wrt, call["num_threads"])
 
 
 def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:
@@ -281,12 +290,13 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
         return 0
     if part is not None:
         return part.seed
-    if call.rng is None or isinstance(call.rng, np.random.Generator):
+    rng = call["rng"]
+    if rng is None or isinstance(rng, np.random.Generator):
         raise TypeError(
-            f"rng: got {kind_of(call.rng)} where dropout_p is {dropout_p}; expected an "
+            f"rng: got {kind_of(rng)} where dropout_p is {dropout_p}; expected an "
             "integer, the same in forward and backward"
         )
-    return draw_seed(as_int("rng", call.rng, 0), dropout_p)
+    return draw_seed(as_int("rng", rng, 0), dropout_p)
 
 
 def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) -> Array:
@@ -298,3 +308,116 @@ def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) ->
             "returned it for these inputs"
         )
     return native(array, problem.dtype)
+
+
+def merge_attention(
+    out_a: ArrayLike, lse_a: ArrayLike, out_b: ArrayLike, lse_b: ArrayLike
+) -> tuple[Array, Array]:
+    r"""Join attention results over two disjoint sets of keys.
+
+    .. math::
+
+        lse = \log(e^{lse_a} + e^{lse_b}), \quad
+        out = e^{lse_a - lse} out_a + e^{lse_b - lse} out_b
+
+    A part that saw no key (lse = -inf) joins as nothing. Sinks belong to exactly one of
+    the parts, or they would count twice.
+
+    Gradients of the parts follow by hand. With dout and dlse those of the result and
+    :math:`w_a = e^{lse_a - lse}`,
+
+    .. math::
+
+        dout_a = w_a \, dout, \quad dlse_a = w_a (dlse + dout (out_a - out))
+
+    and the same for b; `AttentionContext.backward` of each part takes them from there,
+    and inputs that both parts share (the query, tables) add up their two gradients.
+
+    Parameters
+    ----------
+    out_a : array_like, (..., Dv)
+        Result of `attention` over one set; leading axes broadcast with `out_b`.
+    lse_a : array_like, (...)
+        Its log-sum-exps, of its shape without the last axis.
+    out_b, lse_b : array_like
+        The same over the other set.
+
+    Returns
+    -------
+    out : ndarray, (..., Dv)
+        What one call over both sets returns, to rounding, in the common dtype of
+        `out_a` and `out_b`.
+    lse : ndarray, (...)
+        Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.
+
+    Raises
+    ------
+    TypeError
+        An argument is not floating.
+    ValueError
+        Shapes do not fit.
+
+    See Also
+    --------
+    attention : Returns `lse` with ``return_lse=True``.
+
+    References
+    ----------
+    .. [1] Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018,
+       arXiv:1805.02867.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> rng = np.random.default_rng(0)
+    >>> query, key, value = rng.standard_normal((3, 1, 6, 4))
+    >>> whole = relpos.attention(query, key, value)
+    >>> left = relpos.attention(query, key[:, :2], value[:, :2], return_lse=True)
+    >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
+    >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
+    >>> bool(np.allclose(out, whole))
+    True
+
+    The gradient of a sum of outputs by the keys, half by half:
+
+    >>> def grad_key(keys):
+    ...     part = query, key[:, keys], value[:, keys]
+    ...     half = relpos.attention(*part, return_lse=True, return_context=True)
+    ...     share = np.exp(half.lse - lse)[..., None]
+    ...     grad_lse = (share * (half.out - out)).sum(axis=-1)
+    ...     share = np.broadcast_to(share, half.out.shape)
+    ...     return half.context.backward(share, grad_lse=grad_lse).key
+    >>> halves = grad_key(slice(0, 2)), grad_key(slice(2, 6))
+    >>> whole = relpos.attention(query, key, value, return_context=True)
+    >>> grad = whole.context.backward(np.ones_like(out)).key
+    >>> bool(np.allclose(np.concatenate(halves, axis=1), grad))
+    True
+    """
+    parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    arrays = {name: as_floating(name, part) for name, part in parts.items()}
+    check_parts(arrays)
+    common = common_dtype(*arrays.values(), np.dtype(np.float32))
+    out, lse = kernels().merge(*(a.astype(common, copy=False) for a in arrays.values()))
+    out_dtype = common_dtype(arrays["out_a"].dtype, arrays["out_b"].dtype)
+    lse_dtype = common_dtype(arrays["lse_a"].dtype, arrays["lse_b"].dtype)
+    return rounded(np.asarray(out), out_dtype), np.asarray(lse, lse_dtype)
+
+
+def check_parts(arrays: Mapping[str, Any]) -> None:
+    """Check the shapes of the four parts, of arrays or of tensors."""
+    for out_name, lse_name in (("out_a", "lse_a"), ("out_b", "lse_b")):
+        out, lse = arrays[out_name], arrays[lse_name]
+        if not out.ndim:
+            raise ValueError(f"{out_name}: got a single number; expected (..., Dv)")
+        if lse.shape != out.shape[:-1]:
+            raise ValueError(
+                f"{lse_name}: shape {lse.shape} does not match {out_name}'s "
+                f"{out.shape}; expected {out.shape[:-1]}"
+            )
+    a, b = arrays["out_a"].shape, arrays["out_b"].shape
+    if a[-1] != b[-1] or broadcast_shapes(a, b) is None:
+        raise ValueError(
+            f"out_b: shape {b} does not match out_a's {a}; expected the same Dv and "
+            "leading axes that broadcast"
+        )

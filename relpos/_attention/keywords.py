@@ -1,12 +1,12 @@
 """The keywords that the schemes hand on to `attention`, which describes them.
 
-Each table of them is generic in the types of its three flags: bool, or the literal that
-an overload of `typed.pyi` is for.
+Each table of them is generic in the type of its flags: bool, or that of the overload
+for calls without a flag that is True.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     Seed = int | np.random.Generator | None
 
-Lse = TypeVar("Lse", bound=bool)
-Weights = TypeVar("Weights", bound=bool)
-Context = TypeVar("Context", bound=bool)
+Flag = TypeVar("Flag", bound=bool)
+Off: TypeAlias = Literal[False]
 
 
 class Computed(TypedDict, total=False):
@@ -45,12 +44,12 @@ class Computed(TypedDict, total=False):
     window: tuple[int | None, int | None] | None
 
 
-class Keywords(Computed, Generic[Lse, Weights, Context], total=False):
+class Keywords(Computed, Generic[Flag], total=False):
     """What all have, by keyword only."""
 
-    return_lse: Lse
-    return_weights: Weights
-    return_context: Context
+    return_lse: Flag
+    return_weights: Flag
+    return_context: Flag
     out: Array | None
 
 
@@ -76,36 +75,36 @@ class ScoresKeywords(Computed, Masks, Biases, total=False):
     rel_value: ArrayLike | None
 
 
-class AttentionKeywords(Keywords[Lse, Weights, Context], Biases, total=False):
+class AttentionKeywords(Keywords[Flag], Biases, total=False):
     """What `attention` has by keyword only."""
 
     rel_key: ArrayLike | None
     rel_value: ArrayLike | None
 
 
-class ShawKeywords(Keywords[Lse, Weights, Context], Masks, Biases, total=False):
+class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):
     """What `attention` has beyond the arguments of Shaw's scheme."""
 
 
-class RelativeGlobalKeywords(ShawKeywords[Lse, Weights, Context], total=False):
+class RelativeGlobalKeywords(ShawKeywords[Flag], total=False):
     """What `attention` has beyond the arguments of the Music Transformer's scheme."""
 
     rel_value: ArrayLike | None
 
 
-class TransformerXLKeywords(Keywords[Lse, Weights, Context], Masks, total=False):
+class TransformerXLKeywords(Keywords[Flag], Masks, total=False):
     """What `attention` has beyond the arguments of Transformer-XL's scheme."""
 
     rel_value: ArrayLike | None
 
 
-class FireKeywords(RelativeGlobalKeywords[Lse, Weights, Context], total=False):
+class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
     """What `attention` has beyond FIRE's arguments."""
 
     rel_key: ArrayLike | None
 
 
-class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
+class GraphKeywords(TypedDict, Generic[Flag], total=False):
     """What `graph_attention` has by keyword only."""
 
     edges: ArrayLike | SparseRows | None
@@ -113,6 +112,6 @@ class GraphKeywords(TypedDict, Generic[Lse, Context], total=False):
     softcap: float | None
     sinks: ArrayLike | None
     scale: float | None
-    return_lse: Lse
-    return_context: Context
+    return_lse: Flag
+    return_context: Flag
     num_threads: int | None

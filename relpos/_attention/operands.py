@@ -5,7 +5,9 @@ and key, Dv of value, Dp columns of rel_key, R table rows. `...` are batch axes,
 broadcast as in NumPy; heads, lengths and columns never do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from relpos._checks import (
     native,
 )
 from relpos._core import broadcast_to
+
+_MAX_AXES = 32  # the most that NumPy 1 allows
 
 
 class Sizes(NamedTuple):
@@ -58,6 +62,7 @@ class Operand:
     is_shared = False  # by heads or batch items: the kernel sums its gradient
     is_written = False  # its gradient, whatever was there; without pairs it is left
     promotes = True  # its dtype counts for that of the result
+    kind: Callable[[str, object], Array] = staticmethod(as_floating)  # checks numbers
 
     def __init__(self, name: str, letters: str, shown: str) -> None:
         self.name = name
@@ -65,27 +70,27 @@ class Operand:
         self.shown = shown  # its shape as messages print it
         self.axes = len(letters) - letters.count("1")
         added = letters[letters.find("1") :] if "1" in letters else ""
-        self._view = [None if letter == "1" else slice(None) for letter in added]
-
-    def read(self, value: object) -> Array:
-        """Check that these are numbers of the right kind."""
-        return as_floating(self.name, value)
+        self._view = tuple(None if letter == "1" else slice(None) for letter in added)
+        self._heads = _PLACES.get(letters[:1], 0)
+        self.row_axis = 1 - self.axes
+        self.read = partial(
+            self.kind, name
+        )  # no call of its own: each argument is read
 
     def check(self, array: Array, sizes: Sizes) -> None:
         """Check the axes after the batch axes."""
 
-    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype that the kernel takes it in."""
-        return computed
+    def dtype(self, array: Array) -> np.dtype[Any]:
+        """Return the dtype in which the kernel takes what does not promote."""
+        return array.dtype.newbyteorder("=")
 
     def aligned(self, array: Array) -> Array:
         """View `array` with the axes it lacks; none is repeated."""
         return array[(..., *self._view)] if self._view else array
 
     def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
-        """Heads, rows and columns of an aligned array, where they are repeated."""
-        own = zip(self.letters, (1, 1, 1, *array.shape)[-3:], strict=True)
-        return tuple(sizes[_PLACES[x]] if x in _PLACES else n for x, n in own)
+        """Return heads, rows and columns of an aligned array for the kernel."""
+        return (sizes[self._heads], *array.shape[-2:])
 
     def as_kernel_takes(
         self,
@@ -95,7 +100,9 @@ class Operand:
         computed: np.dtype[Any],
     ) -> Array:
         """View `array` as (*batch, heads, rows, columns); copied only for its dtype."""
-        array = self.aligned(native(array, self.dtype(array, computed)))
+        array = native(array, computed if self.promotes else self.dtype(array))
+        if self._view:
+            array = self.aligned(array)
         shape = (*batch, *self.core(array, sizes))
         if array.shape == shape:
             return array
@@ -109,17 +116,11 @@ class Tokens(Operand):
     is_required = True
     is_written = True
 
-    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
-        return array.shape[-3:]
-
 
 class Shared(Operand):
     """Something of each head, or of all: axes of queries and keys it has none."""
 
     is_shared = True
-
-    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
-        return (sizes.H, *array.shape[-2:])
 
 
 class Table(Shared):
@@ -130,16 +131,13 @@ class Table(Shared):
         rows: int = array.shape[self.row_axis]
         return rows
 
-    @property
-    def row_axis(self) -> int:
-        return 1 - self.axes
-
     def check(self, array: Array, sizes: Sizes) -> None:
         own = self.axes - 1
-        at_least_ndim(self.name, array, own, self.shown)
-        if own == 2:
-            self._check_columns(array, sizes)
-        if not self.rows(array):
+        if array.ndim < own:
+            at_least_ndim(self.name, array, own, self.shown)
+        if own == 2 and array.shape[-1] != sizes[_PLACES[self.letters[-1]]]:
+            self._refuse_columns(array, sizes)
+        if not array.shape[self.row_axis]:
             raise ValueError(
                 f"{self.name}: shape {array.shape} has no rows; expected at least 1"
             )
@@ -150,11 +148,9 @@ class Table(Shared):
                 f"{sizes.H}; expected {self.shown}"
             )
 
-    def _check_columns(self, array: Array, sizes: Sizes) -> None:
+    def _refuse_columns(self, array: Array, sizes: Sizes) -> None:
         letter = self.letters[-1]
         columns = sizes[_PLACES[letter]]
-        if array.shape[-1] == columns:
-            return
         owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
         owner, ending = owners[letter]
         wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
@@ -207,14 +203,15 @@ class Heads(Shared):
 class Decay(Shared):
     """A number of each query head and key; of a part, of positions after it, too."""
 
-    def read(self, value: object) -> Array:
-        array = as_floating(self.name, value)
+    @staticmethod
+    def kind(name: str, value: object) -> Array:
+        array = as_floating(name, value)
         finite = np.isfinite(array)
         if not finite.all():
             at = tuple(map(int, np.unravel_index(int(finite.argmin()), array.shape)))
             raise ValueError(
-                f"{self.name}: {self.name}{list(at)} is {array[at]}; expected finite "
-                "numbers (to hide pairs, mask them)"
+                f"{name}: {name}{list(at)} is {array[at]}; expected finite numbers (to "
+                "hide pairs, mask them)"
             )
         return array
 
@@ -236,6 +233,10 @@ class Pairs(Operand):
 
     promotes = False
 
+    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
+        own = zip(self.letters, (1, 1, 1, *array.shape)[-3:], strict=True)
+        return tuple(sizes[_PLACES[x]] if x in _PLACES else n for x, n in own)
+
     def check(self, array: Array, sizes: Sizes) -> None:
         core = tuple(sizes[_PLACES[letter]] for letter in self.letters if letter != "1")
         shape = array.shape[-len(core) :] if array.ndim else ()
@@ -256,12 +257,13 @@ class Pairs(Operand):
 class Mask(Pairs):
     """True where a query may attend, or numbers to add."""
 
-    def read(self, value: object) -> Array:
-        mask = as_array(self.name, value)
+    @staticmethod
+    def kind(name: str, value: object) -> Array:
+        mask = as_array(name, value)
         if mask.dtype.kind != "b" and not is_floating(mask.dtype):
             hint = " (True = may attend: convert with .astype(bool))"
             raise TypeError(
-                f"{self.name}: got dtype {mask.dtype}; expected bool, float16, float32 "
+                f"{name}: got dtype {mask.dtype}; expected bool, float16, float32 "
                 f"or float64{hint if mask.dtype.kind in 'iu' else ''}"
             )
         return mask
@@ -273,7 +275,7 @@ class Mask(Pairs):
             return " (keys to hide per batch item are attn_mask[:, None, None])"
         return ""
 
-    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
+    def dtype(self, array: Array) -> np.dtype[Any]:
         if array.dtype.kind == "b":
             return np.dtype(bool)
         return np.dtype(np.float64 if array.itemsize > 4 else np.float32)
@@ -284,31 +286,23 @@ class Labels(Pairs):
 
     has_gradient = False
 
-    def read(self, value: object) -> Array:
-        array = as_array(self.name, value)
+    @staticmethod
+    def kind(name: str, value: object) -> Array:
+        array = as_array(name, value)
         if array.dtype.kind != "i":
             raise TypeError(
-                f"{self.name}: got dtype {array.dtype}; expected int8, int16, int32 or "
-                "int64"
+                f"{name}: got dtype {array.dtype}; expected int8, int16, int32 or int64"
             )
         if array.ndim < 2:
-            raise ValueError(
-                f"{self.name}: got shape {array.shape}; expected (..., Lq, Lk)"
-            )
+            raise ValueError(f"{name}: got shape {array.shape}; expected (..., Lq, Lk)")
         return array
 
-    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
-        return array.dtype.newbyteorder("=")
 
-
-class Ranges(Operand):
+class Ranges(Pairs):
     """First key that each query sees, and the one after the last."""
 
     has_gradient = False
-    promotes = False
-
-    def read(self, value: object) -> Array:
-        return as_integers(self.name, value)
+    kind = staticmethod(as_integers)
 
     def check(self, array: Array, sizes: Sizes) -> None:
         shape = array.shape
@@ -319,18 +313,13 @@ class Ranges(Operand):
             "end of the keys that each query sees"
         )
 
-    def dtype(self, array: Array, computed: np.dtype[Any]) -> np.dtype[Any]:
-        return np.dtype(np.int64)
-
 
 class Items(Operand):
     """An integer for each batch item; a private copy, so that it stays checked."""
 
     has_gradient = False
     promotes = False
-
-    def read(self, value: object) -> Array:
-        return as_integers(self.name, value)
+    kind = staticmethod(as_integers)
 
     def as_kernel_takes(
         self,
@@ -378,3 +367,94 @@ LABELS = {
 #: Of any array of a call.
 ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
+
+
+def read_sizes(
+    arrays: Mapping[str, Array], enable_gqa: bool, is_part: bool = False
+) -> Sizes:
+    """Read the dimension letters off query, key, value and position_query."""
+    own = "position_query" in arrays
+    query, key, value = (
+        arrays["query"].shape,
+        arrays["key"].shape,
+        arrays["value"].shape,
+    )
+    position = arrays["position_query" if own else "query"].shape
+    if min(len(query), len(key), len(value), len(position)) < 3:
+        for name in ("query", "key", "value", "position_query"):
+            if name in arrays:
+                at_least_ndim(name, arrays[name], 3, OPERANDS[name].shown)
+    columns = query[-1], value[-1], position[-1]
+    sizes = Sizes(query[-3], key[-3], query[-2], key[-2], *columns, own, is_part)
+    if key[-1] != sizes.D:
+        raise ValueError(
+            f"key: shape {key} does not match query's head_dim {sizes.D}; expected "
+            f"(..., Hk, Lk, {sizes.D})"
+        )
+    if value[-2] != sizes.Lk:
+        raise ValueError(
+            f"value: shape {value} does not match key's length {sizes.Lk}; expected "
+            f"(..., {sizes.Hk}, {sizes.Lk}, Dv)"
+        )
+    if value[-3] != sizes.Hk:
+        raise ValueError(
+            f"value: shape {value} does not match key's {sizes.Hk} heads; expected "
+            f"(..., {sizes.Hk}, {sizes.Lk}, Dv)"
+        )
+    if sizes.Hk != sizes.H:
+        _check_heads(sizes, enable_gqa)
+    return sizes
+
+
+def _check_heads(sizes: Sizes, enable_gqa: bool) -> None:
+    came = f"key: {sizes.Hk} heads, but query has {sizes.H}"
+    if not enable_gqa:
+        raise ValueError(
+            f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
+            "heads share a key head)"
+        )
+    if not sizes.Hk or sizes.H % sizes.Hk:
+        raise ValueError(
+            f"{came}; with enable_gqa=True query heads must be a multiple of key heads"
+        )
+
+
+def check_shapes(arrays: Mapping[str, Array], sizes: Sizes) -> None:
+    """Check the axes after the batch axes."""
+    for name, array in arrays.items():
+        if not (row := ROWS[name]).is_required:
+            row.check(array, sizes)
+
+
+def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
+    """Broadcast the batch axes of all arguments; a message names the one that fails."""
+    batch = arrays["query"].shape[:-3]
+    for name, array in arrays.items():
+        axes = ROWS[name].axes
+        own = array.shape[:-axes] if axes else array.shape
+        if len(own) + 3 > _MAX_AXES:
+            raise ValueError(
+                f"{name}: shape {array.shape} has {len(own)} batch axes; expected at "
+                f"most {_MAX_AXES - 3}"
+            )
+        if own in (batch, ()):  # the usual cases
+            continue
+        joined = broadcast_shapes(batch, own)
+        if joined is None:
+            raise ValueError(
+                f"{name}: batch axes {own} of shape {array.shape} do not broadcast "
+                f"with {batch} of the arguments before it; expected "
+                f"{ROWS[name].shown}"
+            )
+        batch = joined
+    return batch
+
+
+def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """NumPy's broadcast of two shapes, or None where there is none."""
+    joined = []
+    for x, y in zip_longest(reversed(a), reversed(b), fillvalue=1):
+        if x != y and x != 1 and y != 1:
+            return None
+        joined.append(y if x == 1 else x)
+    return tuple(reversed(joined))

@@ -7,34 +7,37 @@ but what has the wrong dtype, byte order or alignment.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.call import Call
 from relpos._attention.edges import Edges, as_edges
-from relpos._attention.operands import LABELS, OPERANDS, ROWS, TABLES, Sizes
-from relpos._attention.placement import (
-    UNPLACED,
-    Placement,
-    check_decay,
-    check_labels,
-    check_reach,
-    expand_tables,
-    place_tables,
+from relpos._attention.operands import (
+    LABELS,
+    OPERANDS,
+    ROWS,
+    TABLES,
+    Sizes,
+    check_shapes,
+    join_batches,
+    read_sizes,
 )
-from relpos._attention.shapes import check_shapes, join_batches, read_sizes
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
     as_choice,
     as_flag,
     as_int,
+    as_integers,
     as_real,
     common_dtype,
     kind_of,
+    stored,
 )
+
+#: All arguments of one call of `attention`, as given, by name.
+Call: TypeAlias = dict[str, Any]
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
@@ -47,6 +50,24 @@ _ROUNDED_AWAY = {
 }
 _NO_OFFSET = np.array(0)
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
+
+
+class Placement(NamedTuple):
+    """Where tables lie on the line of relative positions.
+
+    `spans[name]` is the range of relative positions that a table serves. `rows[name]`
+    lists, for each table that has to be gathered before the call, the row that serves
+    each relative position of its operand (-1: none).
+    """
+
+    spans: dict[str, range]
+    rows: dict[str, Array]
+    vectors: range  # served by the operands rel_key, rel_query and rel_value
+    bias: range  # served by the operand rel_bias
+
+
+#: No table has a place on that line: there is none, or each pair has a label.
+UNPLACED = Placement({}, {}, range(1), range(1))
 
 
 class Part(NamedTuple):
@@ -87,24 +108,30 @@ class Problem(NamedTuple):
 
 def prepare(
     call: Call,
-    fire: fire_network.Fire | None,
-    edges: Edges | None,
+    fire: fire_network.Fire | None = None,
+    edges: Edges | None = None,
     part: Part | None = None,
 ) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
     inputs = _read(call)
-    sizes = read_sizes(inputs, as_flag("enable_gqa", call.enable_gqa))
-    sizes = sizes._replace(is_part=part is not None)
+    gqa = as_flag("enable_gqa", call["enable_gqa"])
+    sizes = read_sizes(inputs, gqa, part is not None)
     check_shapes(inputs, sizes)
-    tables = {name: inputs[name] for name in TABLES if name in inputs}
-    rule = as_choice("beyond", call.beyond, _BEYOND)
-    graph = {} if edges is None else as_edges(edges, tables, sizes)
-    placement = _place(call, inputs, {} if graph else tables, rule)
-    window = _window(call.window, as_flag("is_causal", call.is_causal))
-    positional = _positional(inputs, placement, bool(call.is_causal), window)
+    rule = as_choice("beyond", call["beyond"], _BEYOND)
+    graph: dict[str, Array] = {}
+    if edges is not None:
+        graph, placement = as_edges(edges, tables_of(inputs), sizes), UNPLACED
+    elif call["labels"] is not None:
+        placement = _check_all_labels(call, inputs)
+    else:
+        line = call["min_relative_position"], call["buckets"]
+        placement = place_tables(inputs, *line, rule)
+    window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
     if fire is not None:
         fire_network.check_heads(fire, sizes.H)
-        positional.append("FIRE's bias")
+    positional = []
+    if sizes.Lq != sizes.Lk:
+        positional = _positional(call, inputs, placement, window, fire)
     check_items(inputs, positional, sizes)
     batch = join_batches(inputs)
     if rule == "raise":
@@ -112,15 +139,16 @@ def prepare(
     if "log_decay" in inputs:
         check_decay(_visible(inputs, batch, sizes, window))
     dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
-    operands: dict[str, Any] = {
-        name.removesuffix("[0]"): ROWS[name].as_kernel_takes(array, batch, sizes, dtype)
-        for name, array in expand_tables(inputs, placement).items()
-    }
+    operands: dict[str, Any] = {}
+    tables = gathered(inputs, placement) if placement.rows else inputs
+    for name, array in tables.items():
+        taken = ROWS[name].as_kernel_takes(array, batch, sizes, dtype)
+        operands[name.removesuffix("[0]")] = taken
     operands |= graph
-    operands["scale"] = as_scale(call.scale, sizes.D, dtype)
-    if call.softcap is not None:
-        operands["softcap"] = as_softcap(call.softcap, dtype)
-    operands["dropout_p"] = _dropout(call.dropout_p)
+    operands["scale"] = as_scale(call["scale"], sizes.D, dtype)
+    if call["softcap"] is not None:
+        operands["softcap"] = as_softcap(call["softcap"], dtype)
+    operands["dropout_p"] = _dropout(call["dropout_p"])
     operands["beyond"] = _BEYOND[rule]
     operands["min_relative_position"] = placement.vectors.start
     operands["min_bias_position"] = placement.bias.start
@@ -141,11 +169,14 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
 def _read(call: Call) -> dict[str, Array]:
     """Check the kinds of the arrays; absent ones drop out."""
     inputs: dict[str, Array] = {}
-    for operand, value in zip(OPERANDS.values(), call, strict=False):
-        if operand.name == "labels" and isinstance(value, tuple):
+    for name, operand in OPERANDS.items():
+        value = call[name]
+        if value is None and not operand.is_required:
+            continue
+        if name == "labels" and isinstance(value, tuple):
             inputs |= _read_labels(value)
-        elif value is not None or operand.is_required:
-            inputs[operand.name] = operand.read(value)
+        else:
+            inputs[name] = operand.read(value)
     for name in ("pos_bias_v", "position_query"):
         if name in inputs and "rel_key" not in inputs:
             raise ValueError(
@@ -166,27 +197,24 @@ def _read_labels(labels: tuple[object, ...]) -> dict[str, Array]:
     return {name: row.read(array) for (name, row), array in rows}
 
 
-def _place(
-    call: Call, inputs: dict[str, Array], tables: dict[str, Array], rule: str
-) -> Placement:
-    """Say where tables lie on the line of relative positions, or check the labels."""
-    if call.labels is None:
-        return place_tables(tables, call.min_relative_position, call.buckets, rule)
+def tables_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the tables among the arrays of a call."""
+    return {name: inputs[name] for name in TABLES if name in inputs}
+
+
+def _check_all_labels(call: Call, inputs: dict[str, Array]) -> Placement:
+    """Check the labels; tables then lie nowhere on the line of relative positions."""
     for name in ("min_relative_position", "buckets"):
-        if getattr(call, name) is not None:
+        if call[name] is not None:
             raise ValueError(
                 f"labels: given together with {name}; labels are table rows already, "
                 "expected one of the two"
             )
+    tables = tables_of(inputs)
     for name in ("labels", *LABELS):
         if name in inputs:
             check_labels(name, inputs[name], tables)
     return UNPLACED
-
-
-def _side(reach: int) -> int:
-    """A side of the window; one past every relative position is no bound at all."""
-    return reach if reach < 4 * POSITION_LIMIT else UNBOUNDED
 
 
 def _window(window: object, is_causal: bool) -> tuple[int, int]:
@@ -197,27 +225,31 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
             raise TypeError(f"window: got {kind_of(window)}; expected (left, right)")
         if len(window) != 2:
             raise ValueError(f"window: got {len(window)} items; expected (left, right)")
-        left, right = (
-            UNBOUNDED if side is None else _side(as_int("window", side, 0))
-            for side in window
+        reaches = (
+            UNBOUNDED if side is None else as_int("window", side, 0) for side in window
         )
+        # One past every relative position is no bound at all.
+        left, right = (x if x < 4 * POSITION_LIMIT else UNBOUNDED for x in reaches)
     return left, min(right, 0) if is_causal else right
 
 
 def _positional(
+    call: Call,
     inputs: dict[str, Array],
     placement: Placement,
-    is_causal: bool,
     window: tuple[int, int],
+    fire: fire_network.Fire | None,
 ) -> list[str]:
-    """Names of the arguments given that depend on relative positions."""
+    """Return the names of the arguments given that depend on relative positions."""
     names = list(placement.spans)
     if "log_decay" in inputs:
         names.append("log_decay")
-    if is_causal:
+    if call["is_causal"]:
         names.append("is_causal")
     elif window != (UNBOUNDED, UNBOUNDED):
         names.append("window")
+    if fire is not None:
+        names.append("FIRE's bias")
     return names
 
 
@@ -298,17 +330,15 @@ def _visible_in_ranges(
 
 def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Of computation and result: the mask never promotes, float16 widens."""
-    found = [array.dtype for name, array in inputs.items() if _promotes(name)]
+    found = []
+    for name, array in inputs.items():
+        if name not in ROWS or ROWS[name].promotes:  # FIRE's parameters do, too
+            found.append(array.dtype)
     first = found[0]
     if first in _COMPUTED and found.count(first) == len(found):  # the usual case
         return first, first
     out_dtype = common_dtype(*found)
     return np.result_type(out_dtype, np.float32), out_dtype
-
-
-def _promotes(name: str) -> bool:
-    """Whether an input counts for the dtype of the result: FIRE's parameters do."""
-    return name not in ROWS or ROWS[name].promotes
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
@@ -358,3 +388,185 @@ def _dropout(dropout_p: object) -> float:
     if not 0 <= number < 1:
         raise ValueError(f"dropout_p: got {number}; expected 0 <= dropout_p < 1")
     return number
+
+
+# ---- rows of tables ----------------------------------------------------------------
+
+
+def place_tables(
+    inputs: Mapping[str, Array], minimum: object, buckets: object, beyond: str
+) -> Placement:
+    """Find the relative positions that each table serves, and the rows to gather."""
+    first = index = widest = None
+    if minimum is not None:
+        limit = POSITION_LIMIT - 1
+        first = as_int("min_relative_position", minimum, -limit, limit)
+    if buckets is not None:
+        index = _check_buckets(buckets, inputs)
+    spans: dict[str, range] = {}
+    for name, table in TABLES.items():
+        if name in inputs:
+            count = index.size if index is not None else table.rows(inputs[name])
+            counted = "buckets" if index is not None else None
+            spans[name] = span = _span(name, count, first, spans, counted)
+            if name != "rel_bias" and (widest is None or len(span) > len(widest)):
+                widest = span
+    rows = {} if index is None else dict.fromkeys(spans, index)
+    vectors = widest or range(1)
+    for name, span in spans.items():
+        if name not in rows and name != "rel_bias" and span != vectors:
+            rows[name] = _rows_of(span, vectors, beyond)
+    return Placement(spans, rows, vectors, spans.get("rel_bias", range(1)))
+
+
+def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
+    """Relative position of row 0 of Transformer-XL's table, if its length tells it.
+
+    Without keys there is no pair, and any table will do.
+    """
+    if lk and count not in (lk, lk + lq - 1, 2 * lk - 1):
+        raise ValueError(
+            f"{counted}: {count} rows for {lq} queries and {lk} keys do not tell where "
+            f"the table begins; expected Lk = {lk} (the past), Lk + Lq - 1 = "
+            f"{lk + lq - 1} or 2 Lk - 1 = {2 * lk - 1} (both directions), which begin "
+            f"at -(Lk - 1) = {1 - lk}, or min_relative_position, the relative position "
+            "of row 0"
+        )
+    return 1 - lk
+
+
+def _check_buckets(buckets: object, inputs: Mapping[str, Array]) -> Array:
+    counts = {name: TABLES[name].rows(x) for name, x in tables_of(inputs).items()}
+    index = as_integers("buckets", buckets)
+    if index.ndim != 1 or not index.size:
+        raise ValueError(
+            f"buckets: got shape {index.shape}; expected (n,), one table row for each "
+            "relative position"
+        )
+    for name, count in counts.items():
+        other, rows = next(iter(counts.items()))
+        if count != rows:
+            raise ValueError(
+                f"{name}: {count} rows, but {other} has {rows}; with buckets all "
+                "tables need the same number of rows"
+            )
+        outside = np.flatnonzero((index < 0) | (index >= count))
+        if outside.size:
+            at = outside[0]
+            raise IndexError(
+                f"buckets: buckets[{at}] is {index[at]}, outside {name} of {count} "
+                f"rows; expected 0 to {count - 1}"
+            )
+    return index
+
+
+def _span(
+    name: str,
+    count: int,
+    first: int | None,
+    spans: dict[str, range],
+    counted: str | None,
+) -> range:
+    """Return a table's range of relative positions, from `first` or centred.
+
+    `spans` are those of the tables before it.
+    """
+    centred = first is None
+    if first is not None and spans:
+        other, span = next(iter(spans.items()))
+        centred = count != len(span) and name == "rel_bias"
+        if count != len(span) and not centred:
+            raise ValueError(
+                f"{name}: {count} rows, but {other} has {len(span)}; tables placed "
+                "by min_relative_position need the same number of rows"
+            )
+    if centred and count % 2 == 0:
+        raise ValueError(
+            f"{counted or name}: {count} {'entries' if counted else 'rows'}; to be "
+            "centred on relative position 0 it needs an odd number (or pass "
+            "min_relative_position, the relative position of row 0)"
+        )
+    low = -(count // 2) if centred or first is None else first
+    return range(low, low + count)
+
+
+def _rows_of(span: range, common: range, beyond: str) -> Array:
+    """Rows of a table over `span` that serve the wider `common`."""
+    wanted = np.arange(common.start, common.stop)
+    served = np.clip(wanted, span.start, span.stop - 1)
+    rows = served - span.start
+    return np.where(served == wanted, rows, -1) if beyond == "zero" else rows
+
+
+def gather_rows(table: Array, rows: Array, axis: int) -> Array:
+    """Copy `table` row by row; rows of -1 come out as zeros."""
+    gathered = np.take(table, np.maximum(rows, 0), axis=axis)
+    if (rows < 0).any():
+        np.moveaxis(gathered, axis, 0)[rows < 0] = 0
+    return gathered
+
+
+def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
+    """Adjoint of `gather_rows` along axis -2: what `rows` gathered is added up again.
+
+    In float64 and in the order of the positions, so that the result is always the same.
+    """
+    order = np.argsort(rows, kind="stable")
+    order = order[rows[order] >= 0]
+    used, starts = np.unique(rows[order], return_index=True)
+    table = np.zeros((*gradient.shape[:-2], count, gradient.shape[-1]))
+    table[..., used, :] = np.add.reduceat(
+        gradient[..., order, :], starts, axis=-2, dtype=np.float64
+    )
+    return table
+
+
+def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:
+    """Raise if a label is outside a table; a caller changing it later does no harm."""
+    array = stored(labels)
+    largest = int(array.max()) if array.size else -1
+    for name, table in tables.items():
+        count = TABLES[name].rows(table)
+        if largest >= count:
+            at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
+            raise IndexError(
+                f"{called}: {called}{list(at)} is {largest}, outside {name} of {count} "
+                f"rows; expected at most {count - 1} (negative: no position term)"
+            )
+
+
+def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> None:
+    """Raise where a pair that some query sees falls outside a table (beyond="raise").
+
+    `visible` are the lowest and the highest relative position of such pairs.
+    """
+    if visible is None:
+        return
+    low, high = visible
+    for name, span in spans.items():
+        if low < span.start or high >= span.stop:
+            raise IndexError(
+                f"{name}: visible relative positions run from {low} to {high}, but its "
+                f"{len(span)} rows cover {span.start} to {span.stop - 1}; expected a "
+                "longer table, fewer visible pairs (is_causal, window, key_ranges, "
+                'key_lengths, query_offset), or beyond="clip" or "zero"'
+            )
+
+
+def check_decay(visible: tuple[int, int] | None) -> None:
+    """Raise where a query sees a later key: log_decay has no sum for such a pair."""
+    if visible is None or visible[1] <= 0:
+        return
+    raise ValueError(
+        f"log_decay: visible relative positions run up to {visible[1]}, but sums run "
+        "from a key to a later query; expected every key after its query to be hidden "
+        "by is_causal, window, key_ranges or key_lengths"
+    )
+
+
+def gathered(inputs: dict[str, Array], placement: Placement) -> dict[str, Array]:
+    """Gather the rows of the tables that cannot be used as they are."""
+    return inputs | {
+        name: gather_rows(inputs[name], rows, TABLES[name].row_axis)
+        for name, rows in placement.rows.items()
+    }

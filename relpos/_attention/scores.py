@@ -1,19 +1,328 @@
-"""Dense score matrices, which the fused kernels never build: to look and to check."""
+"""Scores of every pair, which the fused kernels never store: to look and to check."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from relpos._attention.placement import place_tables, transformer_xl_origin
-from relpos._attention.problem import as_scale, check_items, common_dtypes
-from relpos._attention.shapes import check_shapes, join_batches, read_sizes
-from relpos._checks import Array, as_flag, as_floating, as_integers, quiet
-from relpos._settings import kernels
+from relpos._attention.attention import as_call
+from relpos._attention.operands import (
+    LABELS,
+    check_shapes,
+    join_batches,
+    read_sizes,
+)
+from relpos._attention.problem import (
+    UNBOUNDED,
+    Call,
+    Problem,
+    as_scale,
+    check_items,
+    common_dtypes,
+    place_tables,
+    prepare,
+    transformer_xl_origin,
+)
+from relpos._attention.schemes import KEYWORDS, shows_keywords
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_floating,
+    as_generator,
+    as_integers,
+    check_bytes,
+    quiet,
+)
+from relpos._settings import choose_num_threads, kernels
 
 if TYPE_CHECKING:
+    from typing import Literal, Unpack
+
     from numpy.typing import ArrayLike
+
+    from relpos._attention.keywords import ScoresKeywords
+
+#: Of the parameters of `attention`, what is nothing to its logits or is another result.
+_OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
+
+
+@overload
+def scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    terms: Literal[False] = False,
+    **keywords: Unpack[ScoresKeywords],
+) -> Array: ...
+@overload
+def scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    terms: Literal[True],
+    **keywords: Unpack[ScoresKeywords],
+) -> dict[str, Array]: ...
+@overload
+def scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    terms: bool,
+    **keywords: Unpack[ScoresKeywords],
+) -> Array | dict[str, Array]: ...
+@shows_keywords(_OTHERS)
+@quiet
+def scores(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    terms: bool = False,
+    **keywords: Unpack[ScoresKeywords],
+) -> Array | dict[str, Array]:
+    r"""Logits of `attention`, of every pair, whole or term by term.
+
+    .. math::
+
+        s_{ij} = scale \left[(q_i + u) k_j + (q_i + v) A_l + k_j C_l\right]
+                 + b_l + \textstyle\sum_{t=j+1}^{i + query\_offset} g_t + mask_{ij},
+                 \quad p_{ij} = e^{s_{ij}} / \sum_j e^{s_{ij}}
+
+    with the letters of `attention`, whose weights are these p: -inf where the pair is
+    hidden. They take O(Lq Lk) memory, and are made by NumPy in the dtype in which
+    `attention` would compute. It is there to look and to check.
+
+    Parameters
+    ----------
+    query : array_like, (..., H, Lq, D)
+        One row for each query.
+    key : array_like, (..., Hk, Lk, D)
+        One row for each key.
+    terms : bool, default False
+        Return what the logits are the sum of, each by its name.
+    **keywords
+        Keywords of `attention`, by keyword only, but for `out` and the `return_*`. What
+        acts on weights and values alone (`dropout_p`, `rel_value`, ..) is checked too.
+        FIRE: `fire_bias` as `attn_mask`.
+
+    Returns
+    -------
+    ndarray, (..., H, Lq, Lk), or dict of such by str
+        The logits. With `terms`, those of the terms "content", "pos_bias_u", "rel_key",
+        "pos_bias_v", "position_query" (in place of "rel_key"), "rel_query", "softcap"
+        (what the cap adds to these), "rel_bias",
+        "log_decay" and "mask" that the call has, in this order, each times what it is
+        multiplied by: they sum to the logits. "mask" has all that hides, as -inf,
+        beside the numbers of a floating `attn_mask`; where it hides, what is not finite
+        in other terms is 0.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, MemoryError
+        As `attention`.
+
+    See Also
+    --------
+    attention : The attention of these scores; describes the keywords.
+    shaw_scores, skewed_scores, transformer_xl_scores : Products alone, by the kernels.
+    fire_bias : The bias of FIRE, to be passed as `attn_mask`.
+    relpos.plot.attention_map : Draws them.
+
+    Notes
+    -----
+    As in `attention`, finite numbers of `rel_bias` and `attn_mask` hide nothing: they
+    are cut to a quarter of the largest number of the dtype.
+
+    References
+    ----------
+    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
+       Representations", 2018, arXiv:1803.02155.
+
+    Examples
+    --------
+    A bias by offset, and what causality hides:
+
+    >>> import numpy as np
+    >>> import relpos
+    >>> x = np.eye(2)[None]
+    >>> parts = relpos.scores(
+    ...     x, x, terms=True, scale=1.0, rel_bias=[-0.5, 0.0, 9.0], is_causal=True
+    ... )
+    >>> parts["content"] + parts["rel_bias"]
+    array([[[ 1. ,  9. ],
+            [-0.5,  1. ]]])
+    >>> sum(parts.values())
+    array([[[ 1. , -inf],
+            [-0.5,  1. ]]])
+    """
+    call = _as_call(query, key, keywords)
+    problem = prepare(call)
+    as_generator(call["rng"])
+    choose_num_threads(call["num_threads"])
+    with_terms = as_flag("terms", terms)
+    sizes = problem.sizes
+    shape = (*problem.batch, sizes.H, sizes.Lq, sizes.Lk)
+    check_bytes("scores", shape, problem.dtype)
+    relative = _relative(problem)
+    found = _products(problem, relative) | _added(problem, relative)
+    total = reduce(np.add, found.values())
+    hidden = _hidden(problem, relative)
+    if hidden is not None:
+        total = np.where(hidden, -problem.dtype.type(np.inf), total)
+    if not with_terms:
+        return np.array(np.broadcast_to(total, shape))
+    if hidden is not None:
+        found["mask"] = _with_hidden(found, hidden, problem.dtype)
+    return {name: np.array(np.broadcast_to(x, shape)) for name, x in found.items()}
+
+
+def _as_call(query: object, key: object, keywords: Mapping[str, Any]) -> Call:
+    """The call of `attention` with values of zeros, in columns as `rel_value` has."""
+    for name in keywords.keys() - (KEYWORDS.keys() - {*_OTHERS}):
+        raise TypeError(f"scores() got an unexpected keyword argument {name!r}")
+    query, key = as_floating("query", query), as_floating("key", key)
+    columns: tuple[int, ...] = (0,)
+    if (table := keywords.get("rel_value")) is not None:
+        columns = as_floating("rel_value", table).shape[-1:]
+    shape = (*key.shape[:-1], *columns)
+    check_bytes("rel_value", shape, key.dtype)
+    value = np.broadcast_to(key.dtype.type(0), shape)
+    return as_call(query, key, value, keywords)
+
+
+def _for_items(problem: Problem, name: str) -> Any:
+    """Integers of the batch items, to be broadcast with (..., H, Lq, Lk)."""
+    return problem.operands[name].reshape(*problem.batch, 1, 1, 1)
+
+
+def _relative(problem: Problem) -> Array:
+    """Position of each key minus that of each query, (..., 1, Lq, Lk)."""
+    sizes = problem.sizes
+    offset = np.zeros((1,) * (len(problem.batch) + 3), np.int64)
+    if "query_offset" in problem.operands:
+        offset = _for_items(problem, "query_offset")
+    relative: Array = np.arange(sizes.Lk) - (np.arange(sizes.Lq)[:, None] + offset)
+    return relative
+
+
+def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
+    """Rows of a table for each pair, negative where it has none."""
+    operands = problem.operands
+    if "labels" in operands:
+        names = ("labels", *LABELS)
+        return [operands[n].astype(np.int64) for n in names if n in operands]
+    of = "min_bias_position" if name == "rel_bias" else "min_relative_position"
+    rows = relative - operands[of]
+    inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
+    return [np.where(rows == inside, rows, -1) if operands["beyond"] else inside]
+
+
+def _gather(by_row: Array, rows: list[Array]) -> Array:
+    """Of (..., H, Lq or 1, R) the sum of what each pair's rows say."""
+    none = by_row.dtype.type(0)
+    parts = (
+        np.where(r < 0, none, np.take_along_axis(by_row, np.maximum(r, 0), axis=-1))
+        for r in rows
+    )
+    return reduce(np.add, parts)
+
+
+def _turned(array: Array) -> Array:
+    """Rows and columns exchanged."""
+    return np.swapaxes(array, -1, -2)
+
+
+def _products(problem: Problem, relative: Array) -> dict[str, Array]:
+    """Products with queries and keys, scaled but for those of a position query."""
+    x, scale = problem.operands, problem.operands["scale"]
+    query, key = x["query"], x["key"]
+    if problem.sizes.Hk != problem.sizes.H:
+        key = np.repeat(key, problem.sizes.H // problem.sizes.Hk, axis=-3)
+    found = {"content": scale * (query @ _turned(key))}
+    if "pos_bias_u" in x:
+        found["pos_bias_u"] = scale * (x["pos_bias_u"] @ _turned(key))
+    if "rel_key" in x:
+        table, rows = _turned(x["rel_key"]), _rows(problem, "rel_key", relative)
+        own = "position_query" in x
+        factor = 1.0 if own else scale
+        if not own:
+            found["rel_key"] = factor * _gather(query @ table, rows)
+        if "pos_bias_v" in x:
+            found["pos_bias_v"] = factor * _gather(x["pos_bias_v"] @ table, rows)
+        if own:
+            found["position_query"] = _gather(x["position_query"] @ table, rows)
+    if "rel_query" in x:
+        rows = _rows(problem, "rel_query", relative)
+        by_key = _gather(key @ _turned(x["rel_query"]), [_turned(r) for r in rows])
+        found["rel_query"] = scale * _turned(by_key)
+    if (cap := x.get("softcap")) is not None:
+        total = reduce(np.add, found.values())
+        found["softcap"] = cap * np.tanh(total / cap) - total
+    return found
+
+
+def _added(problem: Problem, relative: Array) -> dict[str, Array]:
+    """The terms that are added to these."""
+    x, found = problem.operands, {}
+    if "rel_bias" in x:
+        bias = _cut(_turned(x["rel_bias"]), problem)
+        found["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
+    if "log_decay" in x:
+        found["log_decay"] = _decay(_turned(x["log_decay"]), problem, relative)
+    if "attn_mask" in x and x["attn_mask"].dtype.kind != "b":
+        found["mask"] = _cut(x["attn_mask"], problem)
+    return found
+
+
+def _decay(steps: Array, problem: Problem, relative: Array) -> Array:
+    """Sums of (..., H, 1, Lk) in float64, from each query's position backwards."""
+    passed = np.where(relative <= 0, steps.astype(np.float64), 0.0)
+    total = np.cumsum(passed[..., ::-1], axis=-1)[..., ::-1]
+    sums = np.zeros_like(total)  # of the steps after each key
+    sums[..., :-1] = total[..., 1:]
+    return _cut(sums, problem)
+
+
+def _cut(array: Array, problem: Problem) -> Array:
+    """In the dtype of the computation, finite numbers so that their sums are too."""
+    largest = float(np.finfo(problem.dtype).max) / 4
+    cut = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
+    return cut.astype(problem.dtype)
+
+
+def _hidden(problem: Problem, relative: Array) -> Array | None:
+    """True where a pair is hidden, None where the call has nothing that hides."""
+    x = problem.operands
+    left, right = x["window_left"], x["window_right"]
+    rules = []
+    if (left, right) != (UNBOUNDED, UNBOUNDED):
+        rules.append((relative < -left) | (relative > right))
+    if "key_ranges" in x:
+        begin, end = x["key_ranges"][..., :1], x["key_ranges"][..., 1:]
+        at = np.arange(problem.sizes.Lk)
+        rules.append((at < begin) | (at >= end))
+    if "key_lengths" in x:
+        rules.append(np.arange(problem.sizes.Lk) >= _for_items(problem, "key_lengths"))
+    if "rel_bias" in x and (bias := np.isneginf(x["rel_bias"])).any():
+        rules.append(_gather(_turned(bias), _rows(problem, "rel_bias", relative)))
+    if "attn_mask" in x:
+        mask = x["attn_mask"]
+        rules.append(~mask if mask.dtype.kind == "b" else np.isneginf(mask))
+    return reduce(np.logical_or, rules) if rules else None
+
+
+def _with_hidden(found: dict[str, Array], hidden: Array, dtype: np.dtype[Any]) -> Array:
+    """The term of the mask; what is not finite in others goes from hidden pairs."""
+    for name, term in found.items():
+        if not np.isfinite(term).all():
+            found[name] = np.where(hidden & ~np.isfinite(term), dtype.type(0), term)
+    mask: Array = np.where(hidden, -dtype.type(np.inf), found.get("mask", 0))
+    return mask.astype(dtype)
+
+
+# ---- of schemes, by the kernels ----------------------------------------------------
 
 
 def _checked(**arrays: Any) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._attention.placement import fold_rows
+from relpos._attention.problem import fold_rows
 from relpos._biases.by_offset import as_grad_bias, offsets
 from relpos._checks import (
     POSITION_LIMIT,

@@ -15,12 +15,12 @@ import numpy as np
 
 from relpos._attention.attention import attention
 from relpos._attention.fire import fire_bias
-from relpos._attention.logits import scores
 from relpos._attention.schemes import (
     KEYWORDS,
     relative_global_settings,
     transformer_xl_settings,
 )
+from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, kind_of, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._opinion.arrays import as_numpy, is_tensor

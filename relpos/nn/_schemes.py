@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from relpos._attention.typed import relative_global_attention, transformer_xl_attention
+from relpos._attention.schemes import (
+    relative_global_attention,
+    transformer_xl_attention,
+)
 from relpos._checks import Array, as_choice, as_flag, kind_of
 from relpos._encodings.absolute import sinusoidal
 from relpos.nn._inputs import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from relpos._attention.typed import relative_global_attention, shaw_attention
+from relpos._attention.schemes import relative_global_attention, shaw_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos._twins import twin

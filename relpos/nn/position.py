@@ -10,7 +10,7 @@ import numpy as np
 
 from relpos._attention.attention import attention
 from relpos._attention.fire import fire_attention, fire_bias, fire_bias_backward
-from relpos._attention.placement import fold_rows
+from relpos._attention.problem import fold_rows
 from relpos._biases.buckets import t5_bias, t5_bias_backward, t5_bucket
 from relpos._biases.by_offset import (
     alibi_bias,

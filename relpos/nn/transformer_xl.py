@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.typed import transformer_xl_attention
+from relpos._attention.schemes import transformer_xl_attention
 from relpos._checks import Array, as_flag, quiet
 from relpos._text import in_short
 from relpos.nn._inputs import (

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from relpos._attention.edges import Edges, as_edges
-from relpos._attention.labels import relative_positions
 from relpos._attention.operands import Sizes
+from relpos._attention.positions import relative_positions
 from relpos._checks import as_int, as_integers, integers_of
 from relpos._foreign import module_of
 from relpos.plot.panel import (

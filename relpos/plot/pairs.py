@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from relpos._attention.logits import scores as scores_of
 from relpos._attention.schemes import KEYWORDS, shows_keywords
+from relpos._attention.scores import scores as scores_of
 from relpos._checks import as_array, as_flag, as_int, as_integers, as_real, kind_of
 from relpos.plot.panel import (
     MOST_NUMBERS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._attention.labels import grid_labels
+from relpos._attention.positions import grid_labels
 from relpos._checks import POSITION_LIMIT, Array, as_ints, check_memory, quiet
 from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
 

@@ -12,14 +12,16 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 import relpos
-from relpos._attention.call import Call
+from relpos._attention.attention import AttentionOutput
 from relpos._attention.edges import Edges
-from relpos._attention.gradients import Saved, check_gradients, names_of
-from relpos._attention.results import (
+from relpos._attention.gradients import (
     AttentionGradients,
-    AttentionOutput,
     FireAttentionGradients,
+    Saved,
+    check_gradients,
+    names_of,
 )
+from relpos._attention.problem import Call
 from relpos._checks import as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
@@ -52,7 +54,7 @@ def attend(
 ) -> Any:
     """Check a call, build its graph, and return the results that it asks for."""
     flags = [
-        as_flag(name, getattr(call, name))
+        as_flag(name, call[name])
         for name in ("return_lse", "return_weights", "return_context")
     ]
     plan = make_plan(call, fire, edges)

@@ -13,11 +13,10 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from relpos._attention.attention import draw_seed
-from relpos._attention.call import Call
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, as_fire
 from relpos._attention.operands import LABELS, OPERANDS, ROWS
-from relpos._attention.problem import Problem, prepare
+from relpos._attention.problem import Call, Problem, prepare
 from relpos._checks import Array, as_flag
 from relpos._settings import choose_num_threads
 from relpos._undo import whole
@@ -99,7 +98,7 @@ def make_plan(
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     """
-    if call.out is not None:
+    if call["out"] is not None:
         raise TypeError(
             "out: not taken here, where results are lazy; expected None (store the "
             "result with dask.array.store)"
@@ -125,7 +124,7 @@ def make_plan(
         len(grid.chunks["k"]) > 1,
         _without_lazy(fire),
         edges and Edges(**_without_lazy(edges._asdict())),
-        draw_seed(call.rng, problem.operands["dropout_p"]),
+        draw_seed(call["rng"], problem.operands["dropout_p"]),
     )
     lazy, check = _later_check(call, given, fire, edges)
     seen = visibility_of(problem, given, grid, recipe.options["return_weights"])
@@ -135,9 +134,10 @@ def make_plan(
 
 def _options(call: Call) -> dict[str, Any]:
     """Return the arguments that are no arrays as each block has them, and buckets."""
-    threads = 1 if call.num_threads is None else choose_num_threads(call.num_threads)
-    options = {name: getattr(call, name) for name in _OPTIONS}
-    options["return_weights"] = as_flag("return_weights", call.return_weights)
+    asked = call["num_threads"]
+    threads = 1 if asked is None else choose_num_threads(asked)
+    options = {name: call[name] for name in _OPTIONS}
+    options["return_weights"] = as_flag("return_weights", call["return_weights"])
     return _without_lazy(options) | {"num_threads": threads}
 
 
@@ -177,7 +177,7 @@ def _completed(
         own = {name: x for name, x in values.items() if name in Edges._fields}
         edges = edges._replace(**own)
     given = {name: values.get(name, x) for name, x in _arrays_of(call).items()}
-    call = _with_arrays(call, _in_memory(given))._replace(**buckets)
+    call = _with_arrays(call, _in_memory(given)) | buckets
     prepare(call, _network(fire), edges)
     return recipe._replace(fire=fire, edges=edges, options=recipe.options | buckets)
 
@@ -190,9 +190,9 @@ def _later_check(
     `given` are its arrays.
     """
     own = {name: given[name] for name in PLACED if name in given}
-    if call.beyond != "raise" and "log_decay" not in given:
+    if call["beyond"] != "raise" and "log_decay" not in given:
         own.pop("key_ranges", None)  # any will do
-    lazy = _lazy_of({**own, "buckets": call.buckets, **fire})
+    lazy = _lazy_of({**own, "buckets": call["buckets"], **fire})
     lazy |= {} if edges is None else _lazy_of(edges._asdict())
     forms = {
         name: x
@@ -200,9 +200,9 @@ def _later_check(
         else Form(x.shape, x.dtype)
         for name, x in given.items()
     }
-    call = _with_arrays(call, forms)._replace(rng=None)
+    call = _with_arrays(call, forms) | {"rng": None}
     if "buckets" in lazy:
-        call = call._replace(buckets=None)
+        call["buckets"] = None
     return {name: x.rechunk(-1) for name, x in lazy.items()}, call
 
 
@@ -210,8 +210,8 @@ def _check_whole(call: Call, fire: dict[str, Any], edges: Edges | None) -> Probl
     """Check the call as far as it can be before anything is computed."""
     given = _arrays_of(call)
     graph = {} if edges is None else edges._asdict()
-    may_be_lazy = {"buckets": call.buckets, **given, **fire, **graph}
-    for name in _lazy_of({**call._asdict(), **may_be_lazy}):
+    may_be_lazy = {"buckets": call["buckets"], **given, **fire, **graph}
+    for name in _lazy_of(call | may_be_lazy):
         if name not in may_be_lazy or name in ("signed", "eps"):
             raise TypeError(
                 f"{name}: got a dask array; expected a plain value (call compute() on "
@@ -223,8 +223,8 @@ def _check_whole(call: Call, fire: dict[str, Any], edges: Edges | None) -> Probl
         lengths = OPERANDS["key_lengths"].read(arrays.get("key_lengths", 0))
         arrays["key_lengths"] = np.zeros_like(lengths)
     call = _with_arrays(call, arrays)
-    if isinstance(call.buckets, da.Array):
-        call = call._replace(buckets=stand_in("buckets", call.buckets))
+    if isinstance(call["buckets"], da.Array):
+        call["buckets"] = stand_in("buckets", call["buckets"])
     starts = graph.get("indptr")
     graph = _in_memory(graph)
     if isinstance(starts, da.Array) and starts.dtype.kind in "iu":
@@ -269,7 +269,7 @@ def _arrays_of(call: Call) -> dict[str, Any]:
     """Return the array arguments by name, several labels one by one."""
     given: dict[str, Any] = {}
     for name in OPERANDS:
-        value = getattr(call, name)
+        value = call[name]
         if name == "labels" and isinstance(value, tuple):
             given |= dict(zip(LABELS, value, strict=False))
         elif value is not None or OPERANDS[name].is_required:
@@ -280,7 +280,7 @@ def _arrays_of(call: Call) -> dict[str, Any]:
 def _with_arrays(call: Call, arrays: dict[str, Any]) -> Call:
     """Return the call with other arrays."""
     several = tuple(value for name, value in arrays.items() if name in LABELS)
-    call = call._replace(**{k: v for k, v in arrays.items() if k not in LABELS})
-    if isinstance(call.labels, tuple) and len(call.labels) == len(several):
-        return call._replace(labels=several)
+    call = call | {k: v for k, v in arrays.items() if k not in LABELS}
+    if isinstance(call["labels"], tuple) and len(call["labels"]) == len(several):
+        call["labels"] = several
     return call

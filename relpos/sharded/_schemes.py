@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 
 import relpos
-from relpos._attention.call import Call, as_call
+from relpos._attention.attention import DEFAULTS, as_call
 from relpos._attention.edges import Edges
 from relpos._attention.schemes import (
     MUSIC,
@@ -322,8 +322,8 @@ def graph_attention(
             [1.5]]])
     """
     given = {**locals()}
-    graph = Edges(**{name: given.pop(name) for name in Edges._fields})
-    return attend(Call(**given), edges=graph)
+    graph = Edges(*map(given.pop, Edges._fields))
+    return attend(DEFAULTS | given, edges=graph)
 
 
 def _with_shape(name: str, value: Any) -> Any:

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.call import Call
+from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import Fire, as_fire, part_of_fire
-from relpos._attention.functional import backward, forward
-from relpos._attention.merge import merge_attention
+from relpos._attention.functional import backward, forward, merge_attention
 from relpos._attention.operands import LABELS, ROWS, Sizes
-from relpos._attention.problem import Part
+from relpos._attention.problem import Call, Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
 
 #: Results of a block of the forward from which the backward starts, by row.
@@ -28,7 +27,7 @@ class Recipe(NamedTuple):
     """Everything that all blocks of a call share."""
 
     names: tuple[str, ...]  # of the arrays that a block gets
-    options: dict[str, Any]  # the other arguments of `Call`
+    options: dict[str, Any]  # the other arguments of `attention`
     dtype: np.dtype[Any]  # of the computation
     sizes: Sizes  # of the whole
     cuts_keys: bool  # True for several blocks of keys
@@ -119,7 +118,7 @@ def _call_of(
     several = tuple(given.pop(name) for name in LABELS if name in given)
     labels = {"labels": several} if several else {}
     fire = _fire_of(recipe, place, arrays[0].shape[-3]) if recipe.fire else None
-    return Call(**recipe.options, **given, **labels), fire, part
+    return DEFAULTS | recipe.options | given | labels, fire, part
 
 
 def _move_positions(given: dict[str, Any], place: Place) -> None:

@@ -171,37 +171,8 @@ def attention(
     >>> bias.grad
     tensor([ 0.0000, -0.2500,  0.2500])
     """
-    given = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "attn_mask": attn_mask,
-        "rel_key": rel_key,
-        "rel_query": rel_query,
-        "rel_value": rel_value,
-        "rel_bias": rel_bias,
-        "pos_bias_u": pos_bias_u,
-        "pos_bias_v": pos_bias_v,
-        "position_query": position_query,
-        "sinks": sinks,
-        "log_decay": log_decay,
-        "labels": labels,
-        "key_ranges": key_ranges,
-        "buckets": buckets,
-        "query_offset": query_offset,
-        "key_lengths": key_lengths,
-        "dropout_p": dropout_p,
-        "is_causal": is_causal,
-        "scale": scale,
-        "softcap": softcap,
-        "enable_gqa": enable_gqa,
-        "min_relative_position": min_relative_position,
-        "beyond": beyond,
-        "window": window,
-        "return_weights": return_weights,
-        "num_threads": num_threads,
-    }
-    return compute(given, return_lse, rng)
+    given = {**locals()}
+    return compute(given, given.pop("return_lse"), given.pop("rng"))
 
 
 def compute(
@@ -211,7 +182,7 @@ def compute(
     fire: dict[str, Any] | None = None,
     graph: dict[str, Any] | None = None,
 ) -> Tensor | AttentionOutput:
-    """Compute a call of its arguments by name, those of `Call` and FIRE's or a graph's.
+    """Compute a call of its arguments by name, with FIRE's or a graph's tensors.
 
     `fire` and `graph` are what `Setting` has of them.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from relpos._attention import fire_network, functional
-from relpos._attention.call import Call
+from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
 from relpos._attention.operands import LABELS
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
@@ -30,7 +30,7 @@ class Setting:
     """What a call has beside its tensors; `names` are theirs."""
 
     names: tuple[str, ...]
-    values: dict[str, Any]  # of the fields of `Call`
+    values: dict[str, Any]  # of the other arguments of `relpos.attention`
     fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
     graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
 
@@ -110,7 +110,7 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, 
     if next(iter(LABELS)) in arrays:
         rows = [arrays.pop(name, None) for name in LABELS]
         arrays["labels"] = tuple(row for row in rows if row is not None)
-    return Call(**arrays, **values), fire, edges
+    return DEFAULTS | arrays | values, fire, edges
 
 
 def shown(name: str) -> str:

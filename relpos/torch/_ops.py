@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from relpos._attention import fire_network
-from relpos._attention.call import Call
+from relpos._attention.attention import DEFAULTS
 from relpos._attention.operands import OPERANDS
 from relpos.torch import _batch, _engine
 from relpos.torch._engine import Setting
@@ -23,7 +23,7 @@ from relpos.torch._functions import no_double_backward, no_forward_mode
 from relpos.torch._tensors import check_devices
 from relpos.torch._tracing import is_dual
 
-#: The rest of a call in the operators' order: fields of `Call`, of FIRE, of the window.
+#: The rest of a call in the operators' order: of `relpos.attention`, FIRE, the window.
 _CALL = {
     "dropout_p": "float",
     "is_causal": "bool",
@@ -63,7 +63,7 @@ def _split(names: str) -> list[str]:
 
 
 def _rest(setting: Setting) -> list[Any]:
-    values = {**Call._field_defaults, **setting.values}
+    values = DEFAULTS | setting.values
     left, right = values["window"] or (None, None)
     if setting.graph:
         raise TypeError(

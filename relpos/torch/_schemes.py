@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import relpos
-from relpos._attention.merge import check_parts
+from relpos._attention.functional import check_parts
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,

@@ -8,7 +8,7 @@ import pytest
 
 import relpos
 from relpos import _core
-from relpos._attention.call import Call
+from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
 from relpos._attention.operands import LABELS, OPERANDS
 
@@ -51,19 +51,12 @@ def test_gradients_are_those_of_the_rows():
     assert [*relpos.FireAttentionGradients._fields] == [*fields, *FIRE]
 
 
-def test_a_call_has_the_arguments_of_attention():
-    parameters = inspect.signature(relpos.attention).parameters
-    assert set(Call._fields) == set(parameters)
-    assert Call._field_defaults == {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if parameter.default is not parameter.empty
-    }
-    assert Call._fields[: len(OPERANDS)] == tuple(OPERANDS)
-
-
 def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
-    """Call is filled by position: a sentinel for each argument finds its own field."""
-    given = {name: object() for name in Call._fields}
+    """And what is not given, as it is by default."""
+    parameters = inspect.signature(relpos.attention).parameters
+    given = {name: object() for name in parameters}
     monkeypatch.setitem(relpos.attention.__globals__, "attend", lambda call: call)
-    assert relpos.attention(**given)._asdict() == given
+    assert relpos.attention(**given) == given
+    tokens = [given.pop(name) for name in ("query", "key", "value")]
+    assert relpos.attention(*tokens) == as_call(*tokens, {})
+    assert {*OPERANDS} <= {*parameters}

@@ -8,8 +8,7 @@ import pytest
 from problems import PATHS, qkv
 from tolerances import assert_close
 
-from relpos._attention.attention import draw_seed
-from relpos._attention.call import Call
+from relpos._attention.attention import as_call, draw_seed
 from relpos._attention.functional import backward, forward
 from relpos._attention.problem import Part
 
@@ -24,7 +23,8 @@ def test_a_part_keeps_the_pairs_that_the_whole_keeps(isa, lq, lk, first_key):
     kept = dense_oracle.dropout_factors(whole, 0.5, 2024)[1::2, 1:, 2:, first_key:]
     items = np.array([1, 3])
     part = Part(draw_seed(2024, 0.5), 2, first_key, 1, items, 0, False)
-    call = Call(query, key, value, dropout_p=0.5, return_weights=True)
+    own = {"dropout_p": 0.5, "return_weights": True}
+    call = as_call(query, key, value, own)
     got = forward(call, part=part)
     dropped = got["weights"] * kept
     assert_close(got["out"], dropped @ value, "forward")
@@ -44,7 +44,7 @@ def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
     log_decay = -np.abs(rng.standard_normal((2, lk))) / 4
     offset = lk - lq + 1  # of the last query, which comes after all keys
     whole = {**given, "log_decay": log_decay, "query_offset": offset}
-    call = Call(query, key, value, **whole)
+    call = as_call(query, key, value, whole)
     kept = forward(call)
     rows = (kept["out"], kept["row_max"], kept["row_sum"])
     shared = ["query", "rel_key", "rel_value"]
@@ -57,7 +57,7 @@ def test_gradients_of_parts_of_the_keys_add_up(isa, lq, lk):
             "query_offset": offset - first,
         }
         keys = slice(first, last)
-        call = Call(query, key[..., keys, :], value[..., keys, :], **own)
+        call = as_call(query, key[..., keys, :], value[..., keys, :], own)
         part = Part(0, 0, first, 0, np.arange(2), 0, has_more_keys=True)
         wrt = [*shared, "key", "log_decay"]
         found.append(backward(call, query, None, rows, wrt, part=part))

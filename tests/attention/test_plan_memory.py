@@ -12,7 +12,7 @@ import pytest
 from plan_calls import KINDS, Case
 
 from relpos import _core
-from relpos._attention import counted, gradients
+from relpos._attention import gradients, plan as planning
 from relpos._settings import use_isa
 
 TABLES = list(_core.by_isa)
@@ -47,7 +47,7 @@ class Recorder:
 def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
     """Arrays without memory behind them stand for the operands of a real call."""
     recorder = Recorder(isa)
-    for module in (sys.modules["relpos._attention.attention"], gradients, counted):
+    for module in (sys.modules["relpos._attention.attention"], gradients, planning):
         monkeypatch.setattr(module, "kernels", lambda: recorder)
     for causal, dtype in ((True, "float32"), (False, "float64")):
         case = Case(2, 3, lq, lk, 24, causal, dtype, 3, 2)

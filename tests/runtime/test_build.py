@@ -153,7 +153,7 @@ print(*sorted(set(sys.modules) - before))
     lazy = ("_demo", "_opinion", "data", "nn", "plot", "recipes", "reference")
     lazy += ("torch", "ufuncs")
     assert not loaded & {f"relpos.{name}" for name in lazy}
-    families = ("_attention.attention", "_encodings.rotary", "_attention.graph")
+    families = ("_attention.attention", "_encodings.rotary", "_attention.schemes")
     assert {f"relpos.{name}" for name in families} <= loaded
 
 
