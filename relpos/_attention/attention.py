@@ -254,30 +254,19 @@ def attention(
     Raises
     ------
     TypeError
-        An argument is of the wrong kind: not floating, integers or bool as listed
-        above, a masked array, an array of xarray, dask or pandas, whose meaning a
-        conversion would drop (the message has the right call), or a torch tensor
+        An argument is a masked array, an array of xarray, dask or pandas, whose meaning
+        a conversion would drop (the message has the right call), or a torch tensor
         (`relpos.torch` has this function for them).
     ValueError
         A shape or a value does not fit; the message names the argument.
     IndexError
         A label or bucket is outside a table, or, with ``beyond="raise"``, a visible
         relative position is.
-    MemoryError
-        Out of memory.
 
     See Also
     --------
-    shaw_attention, relative_global_attention, transformer_xl_attention : Schemes by
-        name.
-    fire_attention, graph_attention : What does not fit these arguments.
     alibi_bias, t5_bias, kerple_bias : Make a `rel_bias`.
-    apply_rotary : Turns query and key before.
-    AttentionContext.backward : The gradients.
-    attention_forward, attention_backward : The two as functions of arrays.
     relpos.recipes : Published models as arguments of this function.
-    relpos.reference.attention : The same in plain NumPy, to be read.
-    scores : The logits, whole or term by term, to look at.
     plan : Bytes and flops, before a call.
 
     Notes

@@ -43,17 +43,8 @@ class KVCache:
         doubles whenever it is full, so that a token is copied less than twice on
         average.
 
-    Raises
-    ------
-    TypeError
-        `capacity` is no integer.
-    ValueError
-        `capacity` is negative.
-
     See Also
     --------
-    attention : Takes `arguments`, as every scheme by its name does.
-    apply_rotary : Takes `positions`, for keys before they are appended.
     relpos.nn.update_memory : The memory of Transformer-XL, which forgets.
 
     Notes
@@ -116,31 +107,17 @@ class KVCache:
 
         An array of them is read-only. A tensor cannot be: who writes into it changes
         the cache.
-
-        See Also
-        --------
-        KVCache.arguments : Has it, too.
         """
         return self._view(0)
 
     @property
     def value(self) -> Any:
-        """The values so far, (..., Hk, length, Dv): a view, as `key`.
-
-        See Also
-        --------
-        KVCache.arguments : Has it, too.
-        """
+        """The values so far, (..., Hk, length, Dv): a view, as `key`."""
         return self._view(1)
 
     @property
     def lengths(self) -> int | Array:
-        """Tokens of all items, or an array of the batch shape (...): of each.
-
-        See Also
-        --------
-        KVCache.positions : Of the tokens to come.
-        """
+        """Tokens of all items, or an array of the batch shape (...): of each."""
         return self._lengths.copy() if self._lengths.ndim else int(self._lengths)
 
     @whole
@@ -162,16 +139,9 @@ class KVCache:
         Raises
         ------
         TypeError
-            An argument is of the wrong kind, of another dtype than those before, or a
-            tensor that requires a gradient.
-        ValueError
-            A shape does not fit, or a length is not from 0 to n.
+            A dtype is not that of the tokens before, or a tensor requires a gradient.
         MemoryError
             Out of memory; as with every error, the cache is as it was.
-
-        See Also
-        --------
-        KVCache.arguments : What `attention` takes next.
         """
         rows = _as_rows("key", key), _as_rows("value", value)
         self._check_rows(*rows)
@@ -208,14 +178,8 @@ class KVCache:
 
         Raises
         ------
-        TypeError
-            `length` is no integer.
         ValueError
             It is negative or more than there are.
-
-        See Also
-        --------
-        KVCache.append : Goes on from there.
         """
         given = self._integers(length)
         kept = _as_lengths("length", given, self._batch(), self._lengths)
@@ -233,16 +197,10 @@ class KVCache:
 
         Raises
         ------
-        TypeError
-            `items` is of the wrong kind.
         ValueError
-            It has another shape, or the cache no batch axis.
+            The cache has no batch axis.
         IndexError
             There is no such item.
-
-        See Also
-        --------
-        KVCache.crop : Forgets tokens instead.
         """
         if self._buffers is None or len(self._buffers[0].shape) < 4:
             raise ValueError("items: the cache has no batch axis; expected one")
@@ -276,15 +234,6 @@ class KVCache:
         -------
         ndarray or tensor of int64, (n,) or (..., 1, n)
             A tensor for tensors; the second where items have lengths of their own.
-
-        Raises
-        ------
-        ValueError
-            `rows` has less than two axes.
-
-        See Also
-        --------
-        apply_rotary : Takes them.
         """
         count = _rows_of("rows", rows)
         if not self._lengths.ndim:
@@ -309,13 +258,9 @@ class KVCache:
         Raises
         ------
         ValueError
-            `query` has less than two axes or another number of rows. For those of other
-            tokens call ``attention(query, cache.key, cache.value, query_offset=..)``,
-            with the position of the first of them.
-
-        See Also
-        --------
-        attention : Has the meaning of each.
+            `query` has another number of rows. For those of other tokens call
+            ``attention(query, cache.key, cache.value, query_offset=..)``, with the
+            position of the first of them.
         """
         rows = _rows_of("query", query)
         if not self._count or rows != self._count:

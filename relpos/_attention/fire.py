@@ -29,6 +29,7 @@ from relpos._checks import (
     rounded,
 )
 from relpos._text import in_short
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -49,10 +50,6 @@ class FireGradients(NamedTuple):
     w2 : ndarray, (H, W)
     b2 : ndarray, (H,)
     c, threshold : ndarray, ()
-
-    See Also
-    --------
-    fire_bias_backward : Returns it, and has the formulas.
 
     Examples
     --------
@@ -138,19 +135,6 @@ def fire_bias(
     ndarray, (H, Lq, Lk)
         Of the common dtype of the arrays; computed in float64.
 
-    Raises
-    ------
-    TypeError
-        If a parameter is not floating, or a length is no integer.
-    ValueError
-        If a shape or a value does not fit.
-
-    See Also
-    --------
-    fire_bias_backward : Gradients of the parameters.
-    fire_attention : The attention with this bias, which stores nothing of it.
-    kerple_bias, alibi_bias : Biases of the offset alone.
-
     References
     ----------
     .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
@@ -182,6 +166,7 @@ def fire_bias(
 
 
 @quiet
+@twin(fire_bias)
 def fire_bias_backward(
     grad_bias: ArrayLike,
     w1: ArrayLike,
@@ -221,21 +206,6 @@ def fire_bias_backward(
     FireGradients
         Named tuple ``(w1, b1, w2, b2, c, threshold)``, each of its parameter's shape
         and dtype (float64 for a Python number).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `fire_bias`; ValueError if `grad_bias` does not fit the heads.
-
-    See Also
-    --------
-    fire_bias : The forward.
-    fire_attention : Gives these gradients with those of query, key and value.
-
-    References
-    ----------
-    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
-       Context Transformers", 2023, arXiv:2310.04418.
 
     Examples
     --------
@@ -312,6 +282,7 @@ def fire_attention(
     **keywords: Unpack[FireKeywords[bool]],
 ) -> AttentionOutput: ...
 @shows_keywords()
+@twin(fire_bias)
 def fire_attention(
     query: ArrayLike,
     key: ArrayLike,
@@ -358,20 +329,8 @@ def fire_attention(
 
     Raises
     ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `attention`; ValueError where a parameter's shape does not fit, and where
-        Lq != Lk and no `query_offset` is given.
-
-    See Also
-    --------
-    fire_bias : The bias written out.
-    attention : Has the common keywords.
-    AttentionContext.backward : The gradients.
-
-    References
-    ----------
-    .. [1] Li et al., "Functional Interpolation for Relative Positions Improves Long
-       Context Transformers", 2023, arXiv:2310.04418.
+    ValueError
+        Lq != Lk, and no `query_offset` is given.
 
     Examples
     --------

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from relpos._attention.attention import as_call, draw_seed, result_of, rooms_of, run
-from relpos._attention.gradients import AttentionGradients, Saved, differentiate
+from relpos._attention.gradients import (
+    AttentionContext,
+    AttentionGradients,
+    Saved,
+    differentiate,
+)
 from relpos._attention.operands import broadcast_shapes
 from relpos._attention.problem import Call, Part, Problem, prepare
 from relpos._attention.schemes import shows_keywords
@@ -24,6 +29,7 @@ from relpos._checks import (
 )
 from relpos._settings import kernels
 from relpos._text import in_short
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -50,10 +56,6 @@ class AttentionForward(NamedTuple):
     row_max, row_sum : ndarray, (..., H, Lq)
         What the kernels keep of each row's softmax: lse in two parts, so that nothing
         of it is rounded away.
-
-    See Also
-    --------
-    attention_forward : Returns it.
 
     Examples
     --------
@@ -111,13 +113,8 @@ def attention_forward(
 
     Raises
     ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `attention`; TypeError where something is dropped and `rng` is no integer.
-
-    See Also
-    --------
-    attention_backward : The gradients.
-    attention : Has the keywords and the formulas.
+    TypeError
+        Something is dropped, and `rng` is no integer.
 
     References
     ----------
@@ -147,6 +144,7 @@ def attention_forward(
 
 
 @shows_keywords(_WITHOUT)
+@twin(AttentionContext.backward)
 def attention_backward(
     grad_out: ArrayLike | None,
     grad_lse: ArrayLike | None,
@@ -159,11 +157,6 @@ def attention_backward(
     **keywords: Unpack[ScoresKeywords],
 ) -> AttentionGradients:
     r"""Gradients of ``sum(grad_out * out) + sum(grad_lse * lse)`` by the inputs.
-
-    The same bits as those of `AttentionContext.backward`, which has the formulas, such
-    as
-
-    .. math:: dS_{ij} = p_{ij} (dP_{ij} - dout_i \, out_i + dlse_i)
 
     Parameters
     ----------
@@ -193,19 +186,8 @@ def attention_backward(
 
     Raises
     ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `attention_forward` and `AttentionContext.backward`; ValueError where the
-        result's arrays are not of the shapes that these inputs give.
-
-    See Also
-    --------
-    attention_forward : The forward, with an example of both.
-    AttentionContext.backward : The same with an object that keeps the inputs.
-
-    References
-    ----------
-    .. [1] Dao, Fu, Ermon, Rudra, Ré, "FlashAttention: Fast and Memory-Efficient Exact
-       Attention with IO-Awareness", 2022, arXiv:2205.14135, appendix B.
+    ValueError
+        The arrays of `result` are not of the shapes that these inputs give.
 
     Examples
     --------
@@ -349,17 +331,6 @@ def merge_attention(
         `out_a` and `out_b`.
     lse : ndarray, (...)
         Its log-sum-exps, in the common dtype of `lse_a` and `lse_b`.
-
-    Raises
-    ------
-    TypeError
-        An argument is not floating.
-    ValueError
-        Shapes do not fit.
-
-    See Also
-    --------
-    attention : Returns `lse` with ``return_lse=True``.
 
     References
     ----------

@@ -233,15 +233,9 @@ class AttentionContext(Generic[Gradients]):
 
         Raises
         ------
-        TypeError
-            `grad_out` or `grad_lse` is not floating, `wrt` holds something else than
-            names, or `num_threads` is no integer.
         ValueError
-            A shape does not fit, `grad_out` and `grad_lse` are both None, `wrt` names
-            what the call did not have or cannot be differentiated, or an input has been
-            resized since the call.
-        MemoryError
-            Out of memory.
+            `grad_out` and `grad_lse` are both None, `wrt` names what the call did not
+            have or cannot be differentiated, or an input has been resized since then.
 
         References
         ----------

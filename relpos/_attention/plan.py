@@ -86,10 +86,6 @@ class Plan(NamedTuple):
         relpos's gradients of all floating inputs: bytes beyond inputs, output,
         gradients and what the `AttentionContext` keeps, and flops.
 
-    See Also
-    --------
-    plan : Returns it, and has the formulas.
-
     Examples
     --------
     >>> import relpos
@@ -111,12 +107,7 @@ class Plan(NamedTuple):
 
     @property
     def relpos(self) -> Formulation:
-        """What this package's kernels need.
-
-        See Also
-        --------
-        plan : Explains the formulations.
-        """
+        """What this package's kernels need."""
         return self.formulations[-1]
 
     def _parts(self) -> tuple[list[str], list[list[str]], list[str]]:
@@ -215,21 +206,15 @@ def plan(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
-        If a size is less than 1, `scheme` is not known, or an array of the call would
-        have more bytes than memory can address.
+        `scheme` is not known, or an array of the call would have more bytes than memory
+        can address.
     MemoryError
-        If what the kernels hold would.
+        What the kernels hold would.
 
     See Also
     --------
-    Plan : What it returns.
-    attention : What it counts.
-    AttentionContext.backward : What `Plan.backward` counts.
     relpos.plot.plan_bars, relpos.plot.costs_over_length : Draw it.
-    show_config : The threads and the instruction set of a call.
 
     Notes
     -----

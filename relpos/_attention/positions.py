@@ -63,19 +63,6 @@ def relative_positions(
     ndarray of int64, (Lq, Lk)
         Row i is query i, column j key j.
 
-    Raises
-    ------
-    TypeError
-        If an argument is not an integer.
-    ValueError
-        If a length or `max_relative_position` is negative, or the matrix too large.
-
-    See Also
-    --------
-    grid_labels : The pairs of cells of a grid.
-    t5_bucket, deberta_bucket : Buckets of the positions.
-    relpos.plot.relative_position_map : Draws them.
-
     References
     ----------
     .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
@@ -126,19 +113,6 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
     -------
     ndarray of int64, (N, N)
         N = prod(shape); values from 0 to prod(2n - 1) - 1.
-
-    Raises
-    ------
-    TypeError
-        If `shape` is not an integer or a sequence of integers.
-    ValueError
-        If a length is negative, or the labels too many.
-
-    See Also
-    --------
-    attention : Takes them as `labels`.
-    relative_positions : The offsets of a sequence.
-    relpos.recipes.swin, relpos.recipes.botnet : Models on grids.
 
     Notes
     -----
@@ -205,14 +179,8 @@ def segment_ranges(
 
     Raises
     ------
-    TypeError
-        If the numbers are not integers.
     ValueError
-        If they are not ascending, have no axis, or batch axes do not fit.
-
-    See Also
-    --------
-    attention : Takes them as `key_ranges`.
+        The numbers are not ascending.
 
     References
     ----------
@@ -306,16 +274,8 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
 
     Raises
     ------
-    TypeError
-        If `x` is not floating, or `is_causal` not a bool.
     ValueError
-        If `x` has fewer than two axes, or fewer than Lq - 1 columns.
-
-    See Also
-    --------
-    unskew : Its adjoint.
-    rel_shift : Transformer-XL's way to the same.
-    skewed_scores : Scores that need no skew.
+        `x` has fewer than Lq - 1 columns where `is_causal` is False.
 
     References
     ----------
@@ -373,17 +333,6 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Array:
     ndarray, (..., Lq, Lk) if `is_causal`, else (..., Lq, Lq + Lk - 1)
         Entries that `skew` did not read are 0.
 
-    Raises
-    ------
-    TypeError
-        If `x` is not floating, or `is_causal` not a bool.
-    ValueError
-        If `x` has fewer than two axes.
-
-    See Also
-    --------
-    skew, rel_shift : What it is the adjoint of.
-
     References
     ----------
     .. [1] Huang et al., "Music Transformer", 2018, arXiv:1809.04281, section 3.4.1.
@@ -424,19 +373,6 @@ def rel_shift(x: ArrayLike) -> Array:
     -------
     ndarray, (..., Lq, Lk)
         Column j belongs to key j.
-
-    Raises
-    ------
-    TypeError
-        If `x` is not floating.
-    ValueError
-        If `x` has fewer than two axes.
-
-    See Also
-    --------
-    unskew : With ``is_causal=True`` the adjoint of this map.
-    skew : The Music Transformer's way to the same.
-    transformer_xl_scores : Scores that need no shift.
 
     References
     ----------

@@ -168,16 +168,8 @@ def shaw_attention(
 
     Raises
     ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `attention`; ValueError for a table with an even number of rows, and where
-        Lq != Lk and no `query_offset` is given.
-
-    See Also
-    --------
-    attention : Has the common keywords.
-    shaw_scores : The scores, to look at.
-    graph_attention : Labelled edges instead of a sequence.
-    relpos.nn.ShawAttention : The layer.
+    ValueError
+        A table has an even number of rows, or Lq != Lk and no `query_offset` is given.
 
     References
     ----------
@@ -258,16 +250,8 @@ def relative_global_attention(
     ------
     IndexError
         A visible pair lies farther apart than the table reaches.
-    TypeError, ValueError, MemoryError
-        As `attention`; ValueError for even R where not causal, and where Lq != Lk and
-        no `query_offset` is given.
-
-    See Also
-    --------
-    attention : Has the common keywords.
-    skewed_scores : The scores, to look at.
-    skew : The paper's way to them.
-    relpos.nn.RelativeGlobalAttention : The layer.
+    ValueError
+        R is even where not causal, or Lq != Lk and no `query_offset` is given.
 
     References
     ----------
@@ -373,19 +357,9 @@ def transformer_xl_attention(
     ------
     IndexError
         A visible pair lies farther apart than the table reaches.
-    TypeError, ValueError, MemoryError
-        As `attention`; ValueError where neither R nor `min_relative_position` tells the
-        relative position of row 0. The article's matrix of 2N rows, for N queries and
-        keys, begins at -N.
-
-    See Also
-    --------
-    attention : Has the common keywords.
-    transformer_xl_scores : The scores, to look at.
-    rel_shift : The paper's way to them.
-    relpos.nn.RelPartialLearnableMultiHeadAttn : The layer.
-    relpos.nn.ConformerRelPositionAttention : Conformer's layer.
-    relpos.recipes.xlnet : XLNet's form.
+    ValueError
+        Neither R nor `min_relative_position` tells the relative position of row 0. The
+        article's matrix of 2N rows, for N queries and keys, begins at -N.
 
     References
     ----------
@@ -569,22 +543,15 @@ def graph_attention(
 
     Raises
     ------
-    TypeError
-        An argument is of the wrong kind.
     ValueError
-        A shape does not fit, `indptr` does not rise from 0 to the number of edges,
-        `edges` came beside `indptr` or `indices`, or a table without `labels`.
+        `indptr` does not rise from 0 to the number of edges, `edges` came beside
+        `indptr` or `indices`, or a table without `labels`.
     IndexError
         An index is outside the keys or the queries, or a label outside a table.
-    MemoryError
-        Out of memory.
 
     See Also
     --------
-    attention : With ``labels=`` the same for a label on every pair.
-    shaw_attention : The labels of a sequence.
     relpos.plot.attention_graph : Draws the graph.
-    AttentionContext.backward : The gradients.
 
     Notes
     -----

@@ -26,7 +26,7 @@ from relpos._attention.problem import (
     prepare,
     transformer_xl_origin,
 )
-from relpos._attention.schemes import KEYWORDS, shows_keywords
+from relpos._attention.schemes import KEYWORDS, shaw_attention, shows_keywords
 from relpos._checks import (
     Array,
     as_flag,
@@ -37,6 +37,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._settings import choose_num_threads, kernels
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from typing import Literal, Unpack
@@ -118,16 +119,8 @@ def scores(
         beside the numbers of a floating `attn_mask`; where it hides, what is not finite
         in other terms is 0.
 
-    Raises
-    ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `attention`.
-
     See Also
     --------
-    attention : The attention of these scores; describes the keywords.
-    shaw_scores, skewed_scores, transformer_xl_scores : Products alone, by the kernels.
-    fire_bias : The bias of FIRE, to be passed as `attn_mask`.
     relpos.plot.attention_map : Draws them.
 
     Notes
@@ -369,6 +362,7 @@ def _dense(
     return scores.astype(out_dtype, copy=False)
 
 
+@twin(shaw_attention)
 def shaw_scores(
     query: ArrayLike,
     key: ArrayLike,
@@ -401,26 +395,6 @@ def shaw_scores(
     -------
     ndarray, (..., H, Lq, Lk)
         Scores of every pair, before any mask.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of the wrong kind.
-    ValueError
-        If shapes do not match, `rel_key` has an even number of rows, or Lq != Lk and
-        no `query_offset` is given.
-
-    See Also
-    --------
-    shaw_attention : The attention of these scores.
-    scores : The logits of any scheme, whole or term by term.
-    skewed_scores, transformer_xl_scores : Those of the other schemes.
-    relpos.plot.attention_map : Draws them.
-
-    References
-    ----------
-    .. [1] Shaw, Uszkoreit, Vaswani, "Self-Attention with Relative Position
-       Representations", 2018, arXiv:1803.02155, equation 4.
 
     Examples
     --------
@@ -478,16 +452,9 @@ def skewed_scores(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
-        If shapes do not match, R is even with neither `is_causal` nor
-        `min_relative_position`, or Lq != Lk and no `query_offset` is given.
-
-    See Also
-    --------
-    relative_global_attention : The attention of these scores.
-    shaw_scores, transformer_xl_scores : Those of the other schemes.
+        R is even with neither `is_causal` nor `min_relative_position`, or Lq != Lk and
+        no `query_offset` is given.
 
     References
     ----------
@@ -558,16 +525,8 @@ def transformer_xl_scores(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
-        If shapes do not match, or neither R nor `min_relative_position` tells the
-        relative position of row 0.
-
-    See Also
-    --------
-    transformer_xl_attention : The attention of these scores.
-    shaw_scores, skewed_scores : Those of the other schemes.
+        Neither R nor `min_relative_position` tells the relative position of row 0.
 
     References
     ----------

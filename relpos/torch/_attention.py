@@ -35,15 +35,11 @@ class AttentionOutput(NamedTuple):
         Logarithm of the sum of the exponentials of each query's scores, with gradients.
     weights : Tensor, (..., H, Lq, Lk), or None
         Probabilities, before dropout; they have no gradient.
-
-    See Also
-    --------
-    attention : Returns it.
     """
 
     out: Tensor
-    lse: Tensor | None
-    weights: Tensor | None
+    lse: Tensor | Any
+    weights: Tensor | Any
 
 
 def attention(
@@ -141,15 +137,10 @@ def attention(
 
     Raises
     ------
-    TypeError, ValueError, IndexError, MemoryError
-        As `relpos.attention`; TypeError for a tensor on another device.
+    TypeError
+        A tensor is on another device.
     NotImplementedError
         For forward-mode or second derivatives, and gradients of the weights.
-
-    See Also
-    --------
-    relpos.attention : The same on arrays, with all that it says of its arguments.
-    shaw_attention, relative_global_attention, transformer_xl_attention : By name.
 
     References
     ----------
