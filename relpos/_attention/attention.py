@@ -240,7 +240,7 @@ def attention(
     num_threads : int, optional
         Default `get_num_threads()`. The result does not depend on it, bit for bit.
     rng : int, numpy.random.Generator or None, optional
-        Source of the dropout seed; one number is drawn, if dropout_p > 0.
+        Source of the dropout seed; one number is taken, if dropout_p > 0.
     out : ndarray, (..., H, Lq, Dv), optional
         Where to put the result: of its dtype, sharing no memory with an input.
 
@@ -351,36 +351,36 @@ def _attend(
     if dropout_p or rng is not None:
         seed = draw_seed(rng, dropout_p)
     result, out = result_of(call["out"], problem)
-    rooms = {}
+    buffers = {}
     if with_lse or with_weights or with_context:
-        rooms = rooms_of(problem, with_lse, with_weights, with_context)
-    run(problem, {**rooms, "out": result}, seed, call["num_threads"])
+        buffers = buffers_of(problem, with_lse, with_weights, with_context)
+    run(problem, {**buffers, "out": result}, seed, call["num_threads"])
     final = result
     if out is not None or result.dtype != problem.out_dtype:
         final = _deliver(result, problem.out_dtype, out)
-    if not rooms:
+    if not buffers:
         return final
-    lse = rooms["lse"][..., 0] if with_lse else None
+    lse = buffers["lse"][..., 0] if with_lse else None
     context = None
     if with_context:
-        saved = Saved(result, rooms["row_max"], rooms["row_sum"], seed)
+        saved = Saved(result, buffers["row_max"], buffers["row_sum"], seed)
         context = AttentionContext(problem, saved)
-    return AttentionOutput(final, lse, rooms.get("weights"), context)
+    return AttentionOutput(final, lse, buffers.get("weights"), context)
 
 
-_attend_whole = whole(_attend)  # a generator that was drawn from
+_attend_whole = whole(_attend)  # takes back draws
 
 
 def run(
-    problem: Problem, rooms: dict[str, Array], seed: int, num_threads: object
+    problem: Problem, buffers: dict[str, Array], seed: int, num_threads: object
 ) -> None:
     """Let the kernel write the results."""
     threads = choose_num_threads(num_threads)
-    operands = {**problem.operands, **rooms, "seed": seed, "num_threads": threads}
+    operands = {**problem.operands, **buffers, "seed": seed, "num_threads": threads}
     kernels().attention_forward(operands)
 
 
-def rooms_of(
+def buffers_of(
     problem: Problem, lse: bool, weights: bool, parts: bool
 ) -> dict[str, Array]:
     """Make the arrays of what is asked for besides `out`; `parts` are those of lse."""

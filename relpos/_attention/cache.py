@@ -1,4 +1,4 @@
-"""Keys and values of a decode, step by step, and where its queries stand among them."""
+"""Keys and values of a decode, step by step, and the positions of its queries."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class KVCache:
         K \leftarrow [K; k], \quad V \leftarrow [V; v], \quad
         pos(k_t) = n + t, \quad query\_offset = n
 
-    with n the tokens before the append: appended tokens stand at positions n, n + 1,
-    .., and so do the queries of these tokens. ``attention(query,
+    with n the tokens before the append: the appended tokens and their queries have the
+    positions n, n + 1, ... ``attention(query,
     **cache.arguments(query), ..)`` then computes rows n and following of one call over
     the whole sequence, whatever relative terms it has.
 
     Parameters
     ----------
     capacity : int, default 0
-        Tokens to make room for at the first append. More are always taken in: room
-        doubles whenever it is full, so that a token is copied less than twice on
+        Tokens to allocate memory for at the first append. More are always taken: the
+        memory doubles whenever it is full, so that a token is copied less than twice on
         average.
 
     See Also
@@ -151,7 +151,7 @@ class KVCache:
             given = self._integers(lengths, rows[0])
             added = _as_lengths("lengths", given, batch, np.array(count))
         before, after = self._lengths, self._lengths + added
-        buffers = self._with_room(rows, int(after.max(initial=0)))
+        buffers = self._buffers_for(rows, int(after.max(initial=0)))
         for buffer, new in zip(buffers, rows, strict=True):
             if after.ndim:
                 _write_items(buffer, new, before, added)
@@ -313,26 +313,26 @@ class KVCache:
         ):
             _check_like(name, new, old)
 
-    def _with_room(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, ...]:
-        """Return buffers for that many tokens: of twice the room, where it is full.
+    def _buffers_for(self, rows: tuple[Any, Any], needed: int) -> tuple[Any, ...]:
+        """Return buffers for that many tokens, of twice the size where they are full.
 
         Rows that a call cropped come back if it raises: it does not write over them.
         """
         if self._buffers is None:
-            room = max(self._room, needed)
-            return tuple(_copy_rows(new[..., :0, :], room) for new in rows)
-        room = self._buffers[0].shape[-2]
-        if needed > room:
-            room = max(2 * room, needed)
+            size = max(self._room, needed)
+            return tuple(_copy_rows(new[..., :0, :], size) for new in rows)
+        size = self._buffers[0].shape[-2]
+        if needed > size:
+            size = max(2 * size, needed)
         elif not self._cropped_in or self._cropped_in != call_number():
             return self._buffers
         return tuple(
-            _copy_rows(buffer[..., : len(self), :], room) for buffer in self._buffers
+            _copy_rows(buffer[..., : len(self), :], size) for buffer in self._buffers
         )
 
 
 def _rows_of(name: str, value: Any) -> int:
-    """How many tokens an array or a tensor is of."""
+    """Count the tokens of an array or a tensor."""
     shape = np.shape(value)
     if len(shape) < 2:
         raise ValueError(f"{name}: got shape {tuple(shape)}; expected (..., H, n, D)")
@@ -341,7 +341,7 @@ def _rows_of(name: str, value: Any) -> int:
 
 
 def _is_tensor(value: object) -> bool:
-    """Whether a value is a tensor of PyTorch."""
+    """Return True for a tensor of PyTorch."""
     return type(value) is not np.ndarray and module_of(value, "torch") is not None
 
 
@@ -399,7 +399,7 @@ def _write_items(buffer: Any, new: Any, before: Array, added: Array) -> None:
 
 
 def _alike(integers: Array, rows: object) -> Any:
-    """Integers as a tensor beside tensors, else as the array that they are."""
+    """Return integers as a tensor if `rows` is one, else as they are."""
     if not _is_tensor(rows):
         return integers
     kind: Any = rows
@@ -407,9 +407,9 @@ def _alike(integers: Array, rows: object) -> Any:
     return tensor.to(kind.device)
 
 
-def _copy_rows(rows: Any, room: int) -> Any:
-    """A buffer with room for that many tokens that begins with `rows`."""
-    shape = (*rows.shape[:-2], room, rows.shape[-1])
+def _copy_rows(rows: Any, size: int) -> Any:
+    """Return a buffer of that many tokens that begins with `rows`."""
+    shape = (*rows.shape[:-2], size, rows.shape[-1])
     tensor = _is_tensor(rows)
     buffer = rows.new_zeros(shape) if tensor else np.zeros(shape, rows.dtype)
     buffer[..., : rows.shape[-2], :] = rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.operands import TABLES, Sizes
+from relpos._attention.operands import Sizes, check_labels
 from relpos._checks import Array, as_integers, integers_of
 from relpos._foreign import module_of
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class SparseRows(Protocol):
-        """What is read of a CSR matrix of `scipy.sparse`."""
+        """A CSR matrix of `scipy.sparse`."""
 
         @property
         def shape(self) -> tuple[int, ...]: ...
@@ -52,9 +52,14 @@ def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, 
     labels = None
     if given.labels is not None:
         labels = _as_labels(given.labels, graph["indices"].shape)
-    for name, table in tables.items():
-        _check_labels(name, table, labels)
+    elif tables:
+        name = next(iter(tables))
+        raise ValueError(
+            f"{name}: given without labels, which say the row of each edge; pass "
+            f"labels or leave {name} out"
+        )
     if labels is not None:
+        check_labels("labels", labels, tables)
         graph["edge_labels"] = labels if order is None else labels[order]
     return graph
 
@@ -105,10 +110,10 @@ def _of_pairs(edges: object, sizes: Sizes) -> tuple[dict[str, Array], Array]:
     """The graph of a list of edges, and the order that sorts it by query."""
     pairs = integers_of("edges", edges)
     if pairs.ndim != 2 or pairs.shape[0] != 2:
-        turned = " (pass edges.T)" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+        hint = " (pass edges.T)" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
         raise ValueError(
             f"edges: got shape {pairs.shape}; expected (2, edges), keys in row 0 and "
-            f"queries in row 1{turned}"
+            f"queries in row 1{hint}"
         )
     pairs = as_integers("edges", pairs)
     counts = ("keys", sizes.Lk), ("queries", sizes.Lq)
@@ -152,18 +157,3 @@ def _as_labels(labels: object, shape: tuple[int, ...]) -> Array:
             f"labels: got shape {rows.shape}; expected {shape}, one label per edge"
         )
     return as_integers("labels", rows)
-
-
-def _check_labels(name: str, table: Array, labels: Array | None) -> None:
-    if labels is None:
-        raise ValueError(
-            f"{name}: given without labels, which say the row of each edge; pass "
-            f"labels or leave {name} out"
-        )
-    rows = TABLES[name].rows(table)
-    if labels.size and labels.max() >= rows:
-        at = int(labels.argmax())
-        raise IndexError(
-            f"labels: labels[{at}] is {labels[at]}, outside {name} of {rows} rows; "
-            f"expected at most {rows - 1} (negative: no position term)"
-        )

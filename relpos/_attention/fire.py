@@ -191,7 +191,7 @@ def fire_bias_backward(
         db1_k &= \sum_h w2_{hk} \, g_{hk}, \quad
         dw1_k = \sum_{hij} w2_{hk} \, grad\_bias_{hij} \, [a_{ijk} > 0] \, x_{ij}
 
-    and those of `c` and `threshold` through x. Where a query stands exactly at the
+    and those of `c` and `threshold` through x. Where a query is exactly at the
     threshold, its maximum has half of the slope on either side.
 
     Parameters

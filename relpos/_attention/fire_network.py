@@ -178,7 +178,7 @@ def _operand(table: Array, batch: tuple[int, ...]) -> Array:
 def operands(
     fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
 ) -> dict[str, Any]:
-    """What the kernels need to add the bias; offsets (...) are of the batch's shape."""
+    """Return the operands for the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
     ranges = np.empty((*lines.slopes.shape, 3))
@@ -196,7 +196,7 @@ def operands(
 def slope_operands(
     fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
 ) -> dict[str, Array]:
-    """What they need beyond that for the gradients of c and threshold."""
+    """Return the further operands for the gradients of c and threshold."""
     relative, positions = _places(fire, offsets, sizes)
     return {
         "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], batch),
@@ -204,6 +204,7 @@ def slope_operands(
     }
 
 
+@quiet
 def gradients(fire: Fire, sums: Array) -> dict[str, Array]:
     """Gradients of the parameters from the kernel's grad_fire (H, S + 1, 2)."""
     found = network_gradients(fire, lines_of(fire), sums[:, :-1])

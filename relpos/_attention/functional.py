@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention.attention import as_call, draw_seed, result_of, rooms_of, run
+from relpos._attention.attention import as_call, buffers_of, draw_seed, result_of, run
 from relpos._attention.gradients import (
     AttentionContext,
     AttentionGradients,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import ScoresKeywords
 
-#: What `attention` has that these two do not: they return what they return.
+#: Parameters of `attention` that these two do not have: their results are fixed.
 _WITHOUT = ("return_lse", "return_weights", "return_context", "out")
 
 
@@ -225,12 +225,12 @@ def forward(
     """
     problem = prepare(call, fire, edges, part)
     weights = as_flag("return_weights", call["return_weights"])
-    rooms = rooms_of(problem, True, weights, True)
-    rooms["out"], _ = result_of(None, problem)
-    run(problem, rooms, _dropout(call, problem, part), call["num_threads"])
+    buffers = buffers_of(problem, True, weights, True)
+    buffers["out"], _ = result_of(None, problem)
+    run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
     for name in ("lse", "row_max", "row_sum"):
-        rooms[name] = rooms[name][..., 0]
-    return rooms
+        buffers[name] = buffers[name][..., 0]
+    return buffers
 
 
 def backward(

@@ -1,4 +1,4 @@
-"""Gradients of `attention`: what its context holds, and the call backwards."""
+"""Gradients of `attention`: their tuples, the context of a call, and the backward."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class FireAttentionGradients(_FireFields):
 
 
 class Saved(NamedTuple):
-    """What the backward has of the forward, in the dtype of the computation.
+    """Results of the forward for the backward, in the dtype of the computation.
 
     The maximum and the sum of each row's softmax are its lse in two parts, so that
     nothing of it is rounded away.
@@ -139,7 +139,7 @@ class Saved(NamedTuple):
 
 
 class AttentionContext(Generic[Gradients]):
-    """What the gradients of one call need, as returned by ``return_context=True``.
+    """Inputs and results of one call for its gradients, by ``return_context=True``.
 
     It holds references to the inputs and the result, the maximum and the sum of each
     row's softmax (its lse in two parts, so that nothing of it is rounded away), the
@@ -300,7 +300,7 @@ def differentiate(
     given = check_gradients(problem, saved, grad_out, grad_lse)
     threads = choose_num_threads(num_threads)
     tables = [name for name in names if name not in fire_network.NAMES]
-    sums = {name: _room(name, problem) for name in tables}
+    sums = {name: _buffer(name, problem) for name in tables}
     fire_sums: Array | None = None
     bias: dict[str, Array] = {}
     if len(tables) < len(names):
@@ -312,7 +312,9 @@ def differentiate(
         kernels().attention_backward({**operands, "num_threads": threads})
     found = {name: _deliver(name, sums[name][0], problem) for name in tables}
     if fire_sums is not None:
-        found |= _fire_gradients(problem, fire_sums, names)
+        assert problem.fire is not None
+        of_fire = fire_network.gradients(problem.fire, fire_sums)
+        found |= {name: of_fire[name] for name in names if name in of_fire}
     return kind(**found)
 
 
@@ -396,11 +398,11 @@ def _as_gradient_of(
     return native(gradient, dtype)
 
 
-def _room(name: str, problem: Problem) -> tuple[Array, Array]:
-    """Room for a gradient, and its view of the operand's shape; zeros to sum it in.
+def _buffer(name: str, problem: Problem) -> tuple[Array, Array]:
+    """Return memory for a gradient, zeros if it is summed, and its view for the kernel.
 
-    Along an axis on which the view has stride 0 the kernel sums: over heads, and over
-    all batch axes at once. What is shared by some batch axes only is summed later.
+    The kernel sums along an axis on which the view has stride 0: over heads, and over
+    all batch axes at once. Sums over some of the batch axes follow later.
     """
     shape = problem.operands[name].shape
     stored = shape
@@ -417,7 +419,7 @@ def _room(name: str, problem: Problem) -> tuple[Array, Array]:
 
 @quiet
 def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
-    """Zeros (H, S + 1, 2) for the kernel to sum FIRE's gradients in; its operands."""
+    """Return zeros (H, S + 1, 2) for the sums of FIRE's gradients, and its operands."""
     assert problem.fire is not None
     lines = problem.operands["fire_lines"]
     zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
@@ -426,16 +428,6 @@ def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
         problem.fire, offsets_of(problem.inputs), problem.batch, problem.sizes
     )
     return zeros, slopes | {"grad_fire": shared}
-
-
-@quiet
-def _fire_gradients(
-    problem: Problem, sums: Array, names: list[str]
-) -> dict[str, Array]:
-    """Those gradients of FIRE's parameters that were asked for."""
-    assert problem.fire is not None
-    found = fire_network.gradients(problem.fire, sums)
-    return {name: found[name] for name in names if name in found}
 
 
 def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ Off: TypeAlias = Literal[False]
 
 
 class Computed(TypedDict, total=False):
-    """What all have, by keyword only, that says what is computed and how."""
+    """Keywords of all functions, without those of results."""
 
     num_threads: int | None
     rng: Seed
@@ -45,7 +45,7 @@ class Computed(TypedDict, total=False):
 
 
 class Keywords(Computed, Generic[Flag], total=False):
-    """What all have, by keyword only."""
+    """Keywords of all functions."""
 
     return_lse: Flag
     return_weights: Flag
@@ -54,7 +54,7 @@ class Keywords(Computed, Generic[Flag], total=False):
 
 
 class Masks(TypedDict, total=False):
-    """What `attention` has by position, too."""
+    """Arguments that `attention` takes by position, too."""
 
     attn_mask: ArrayLike | None
     dropout_p: float
@@ -62,50 +62,50 @@ class Masks(TypedDict, total=False):
 
 
 class Biases(TypedDict, total=False):
-    """What some schemes name in their own signature."""
+    """Keywords that some schemes name in their own signature."""
 
     pos_bias_u: ArrayLike | None
     pos_bias_v: ArrayLike | None
 
 
 class ScoresKeywords(Computed, Masks, Biases, total=False):
-    """What `scores` has of the parameters of `attention`."""
+    """Keywords of `scores`."""
 
     rel_key: ArrayLike | None
     rel_value: ArrayLike | None
 
 
 class AttentionKeywords(Keywords[Flag], Biases, total=False):
-    """What `attention` has by keyword only."""
+    """Keywords of `attention`."""
 
     rel_key: ArrayLike | None
     rel_value: ArrayLike | None
 
 
 class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):
-    """What `attention` has beyond the arguments of Shaw's scheme."""
+    """Keywords that `shaw_attention` passes on."""
 
 
 class RelativeGlobalKeywords(ShawKeywords[Flag], total=False):
-    """What `attention` has beyond the arguments of the Music Transformer's scheme."""
+    """Keywords that `relative_global_attention` passes on."""
 
     rel_value: ArrayLike | None
 
 
 class TransformerXLKeywords(Keywords[Flag], Masks, total=False):
-    """What `attention` has beyond the arguments of Transformer-XL's scheme."""
+    """Keywords that `transformer_xl_attention` passes on."""
 
     rel_value: ArrayLike | None
 
 
 class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
-    """What `attention` has beyond FIRE's arguments."""
+    """Keywords that `fire_attention` passes on."""
 
     rel_key: ArrayLike | None
 
 
 class GraphKeywords(TypedDict, Generic[Flag], total=False):
-    """What `graph_attention` has by keyword only."""
+    """Keywords of `graph_attention`."""
 
     edges: ArrayLike | SparseRows | None
     position_query: ArrayLike | None

@@ -21,6 +21,7 @@ from relpos._checks import (
     check_bytes,
     is_floating,
     native,
+    stored,
 )
 from relpos._core import broadcast_to
 
@@ -46,7 +47,7 @@ class Sizes(NamedTuple):
         return "position_query" if self.own else "query"
 
 
-#: Where `Sizes` has what a letter of an operand stands for; others are its own.
+#: Index in `Sizes` of the length of a letter; other letters are of one operand alone.
 _PLACES = {letter: place for place, letter in enumerate("HKqkDVP")}
 
 
@@ -73,9 +74,7 @@ class Operand:
         self._view = tuple(None if letter == "1" else slice(None) for letter in added)
         self._heads = _PLACES.get(letters[:1], 0)
         self.row_axis = 1 - self.axes
-        self.read = partial(
-            self.kind, name
-        )  # no call of its own: each argument is read
+        self.read = partial(self.kind, name)  # faster than a method
 
     def check(self, array: Array, sizes: Sizes) -> None:
         """Check the axes after the batch axes."""
@@ -364,7 +363,7 @@ LABELS = {
     name: Labels(name, "1qk", "(..., Lq, Lk)")
     for name in (f"labels[{n}]" for n in range(MOST_LABELS))
 }
-#: Of any array of a call.
+#: All arrays of a call.
 ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
 
@@ -458,3 +457,17 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] 
             return None
         joined.append(y if x == 1 else x)
     return tuple(reversed(joined))
+
+
+def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:
+    """Raise if a label is outside a table; a caller changing it later does no harm."""
+    array = stored(labels)
+    largest = int(array.max()) if array.size else -1
+    for name, table in tables.items():
+        count = TABLES[name].rows(table)
+        if largest >= count:
+            at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
+            raise IndexError(
+                f"{called}: {called}{list(at)} is {largest}, outside {name} of {count} "
+                f"rows; expected at most {count - 1} (negative: no position term)"
+            )

@@ -1,4 +1,4 @@
-"""What an attention with relative positions costs, before it is run.
+"""Costs of an attention with relative positions, before it is run.
 
 Four formulations of the same result, for B sequences, H heads, Lq queries, Lk keys,
 head_dim D and tables of R rows (T tables: Shaw has one for keys and one for values):
@@ -107,11 +107,11 @@ class Plan(NamedTuple):
 
     @property
     def relpos(self) -> Formulation:
-        """What this package's kernels need."""
+        """The formulation of this package's kernels."""
         return self.formulations[-1]
 
     def _parts(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """Header, rows, and what stands below them."""
+        """Return header, rows, and the lines below them."""
         forms = (*self.formulations, self.backward)
         rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in forms]
         header = ["", "memory beyond inputs and output", "flops"]
@@ -248,7 +248,10 @@ def plan(
         as_int(name, size, 1, POSITION_LIMIT)
         for name, size in zip(names, given, strict=True)
     )
-    known = _scheme(scheme)
+    called = {other: known.name for known in SCHEMES for other in known.synonyms}
+    name = called.get(scheme, scheme) if isinstance(scheme, str) else scheme
+    named = {known.name: known for known in SCHEMES}
+    known = named[as_choice("scheme", name, tuple(named))]
     causal = as_flag("is_causal", is_causal) or known.hides_future
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
     number = as_float_dtype(dtype)
@@ -256,27 +259,27 @@ def plan(
     return _plan(Sizes(B, H, Lq, Lk, D, k, known, causal, number, threads))
 
 
-def _scheme(name: object) -> Scheme:
-    """The scheme of a name or synonym; a message has the names alone."""
-    named = {scheme.name: scheme for scheme in SCHEMES}
-    called = {other: scheme.name for scheme in SCHEMES for other in scheme.synonyms}
-    if isinstance(name, str):
-        name = called.get(name, name)
-    return named[as_choice("scheme", name, tuple(named))]
-
-
 def _plan(s: Sizes) -> Plan:
     heads, size, tables = s.B * s.H, s.dtype.itemsize, len(s.tables)
     vectors = s.Lq * s.Lk * s.columns * size
+    met = sum(s.met(name, 1024) for name in s.tables)
+    met_back = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
+    flops = heads * (4 * s.pairs * s.D + 2 * met * s.columns)
+    # Five products of content: scores again, and gradients of weights and tokens.
+    flops_back = heads * (10 * s.pairs * s.D + 2 * met_back * s.columns)
+    arguments = sum(
+        math.prod(shape) * (8 if name in _EDGES else size)
+        for name, shape in s.arguments.items()
+    )
     return Plan(
-        formulations=(*_stored(s), Formulation("relpos", _held(s, False), _flops(s))),
-        inputs=heads * (s.Lq + 2 * s.Lk) * s.D * size + _argument_bytes(s),
+        formulations=(*_stored(s), Formulation("relpos", _held(s, False), flops)),
+        inputs=heads * (s.Lq + 2 * s.Lk) * s.D * size + arguments,
         output=heads * s.Lq * s.D * size,
         increase=s.Lk / heads,
         pair_vectors=vectors if tables else 0,
         pair_vectors_per_head=s.H * vectors if tables else 0,
         table=s.H * s.R * s.columns * size if tables else 0,
-        backward=Formulation("relpos, backward", _held(s, True), _backward_flops(s)),
+        backward=Formulation("relpos, backward", _held(s, True), flops_back),
     )
 
 
@@ -299,25 +302,6 @@ def _stored(s: Sizes) -> list[Formulation]:
     ]
 
 
-def _flops(s: Sizes) -> int:
-    met = sum(s.met(name, 1024) for name in s.tables)
-    return s.B * s.H * (4 * s.pairs * s.D + 2 * met * s.columns)
-
-
-def _backward_flops(s: Sizes) -> int:
-    """Five products of content: scores again, and gradients of weights and tokens."""
-    met = sum(_PRODUCTS[name] * s.met(name, 256) for name in s.tables)
-    return s.B * s.H * (10 * s.pairs * s.D + 2 * met * s.columns)
-
-
-def _argument_bytes(s: Sizes) -> int:
-    """Tables, networks and edges as they come in."""
-    return sum(
-        math.prod(shape) * (8 if name in _EDGES else s.dtype.itemsize)
-        for name, shape in s.arguments.items()
-    )
-
-
 # ---- bytes of a call, counted before there is one -----------------------------------
 
 
@@ -337,7 +321,7 @@ class Sizes(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of what the call has beside query, key and value."""
+        """Shapes of the arguments other than query, key and value."""
         shapes = self.scheme.shapes(
             self.H, self.Lq, self.Lk, self.D, self.k, self.is_causal
         )
@@ -402,9 +386,9 @@ def _held(s: Sizes, backward: bool) -> int:
 
 
 def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
-    """What Python makes for the kernel: FIRE's tables, rows listed by buckets, edges.
+    """Count bytes that Python makes: FIRE's tables, rows listed by buckets, edges.
 
-    What the forward makes the context keeps, so the backward adds what is its own.
+    The context keeps those of the forward, so the backward adds its own alone.
     """
     made: int = sum(
         array[0].nbytes
@@ -424,16 +408,21 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
 
     The queries have no offset, whose place the window takes.
     """
-    wanted = _names(s)
-    arguments = s.arguments
+    given, arguments = {*s.scheme.operands} - {*_EDGES}, s.arguments
+    if "w1" in given:
+        given = {name for name in _core.operands if "fire" in name}
+    gradients = {f"grad_{name}" for name in given | {"out", "query", "key", "value"}}
     operands: dict[str, Any] = {"scale": 1.0, "num_threads": s.threads}
     for name, (letters, *roles) in _core.operands.items():
         role = roles[backward]
-        if role.startswith("required") or (role and name in wanted):
+        if role.startswith("required") or (role and name in given | gradients):
             shape = (s.B, *(_length(s, letter) for letter in letters))
             of = name.removeprefix("grad_")
             number = np.dtype(np.float64) if "fire" in name else s.dtype
-            operands[name] = _unread(name, shape, number, _shared(of, arguments))
+            shared = int("fire" in name)  # leading axes on which it repeats
+            if of in arguments:
+                shared = 1 + OPERANDS[of].axes - len(arguments[of])
+            operands[name] = _unread(name, shape, number, shared)
     for name, shape in _edges(s).items():
         key = "edge_labels" if name == "labels" else name
         operands[key] = _unread(name, shape, np.dtype(np.int64), 0)
@@ -443,17 +432,8 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
     return operands
 
 
-def _names(s: Sizes) -> set[str]:
-    """Names of optional operands that the call has, and of the gradients of all."""
-    given = {*s.scheme.operands} - {*_EDGES}
-    if "w1" in given:
-        given = {name for name in _core.operands if "fire" in name}
-    gradients = {f"grad_{name}" for name in given | {"out", "query", "key", "value"}}
-    return given | gradients
-
-
 def _length(s: Sizes, letter: str) -> int:
-    """What a letter of csrc/python/operands.c stands for."""
+    """Return the length of a letter of csrc/python/operands.c."""
     if letter.isdigit():
         return int(letter)
     lengths = {"H": s.H, "K": s.H, "q": s.Lq, "k": s.Lk, "D": s.D, "V": s.D}
@@ -461,13 +441,6 @@ def _length(s: Sizes, letter: str) -> int:
     lengths |= dict.fromkeys("ACWB", s.rows)
     ranges = FIRE_WIDTH + 1  # a knot for each unit
     return (lengths | {"o": s.Lq + s.Lk, "F": ranges, "G": ranges + 1})[letter]
-
-
-def _shared(name: str, arguments: dict[str, tuple[int, ...]]) -> int:
-    """Leading axes on which an operand repeats: batch, and heads if they share it."""
-    if name in arguments:
-        return 1 + OPERANDS[name].axes - len(arguments[name])
-    return int("fire" in name)
 
 
 def _unread(

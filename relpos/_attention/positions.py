@@ -56,12 +56,17 @@ def relative_positions(
         Clip to this on both sides, Shaw's k; None does not clip.
     query_offset : int, default 0
         Position of query 0 minus that of key 0, for instance the length of a memory
-        that stands before the queries.
+        before the queries.
 
     Returns
     -------
     ndarray of int64, (Lq, Lk)
         Row i is query i, column j key j.
+
+    Raises
+    ------
+    ValueError
+        The matrix is too large.
 
     References
     ----------
@@ -113,6 +118,11 @@ def grid_labels(shape: int | Sequence[int]) -> Array:
     -------
     ndarray of int64, (N, N)
         N = prod(shape); values from 0 to prod(2n - 1) - 1.
+
+    Raises
+    ------
+    ValueError
+        The labels are too many.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The one place that turns the arguments of `attention` into operands of its kernel.
+"""Arguments of `attention`, checked, as operands of its kernel.
 
 Every array operand becomes a view of shape (*batch, heads, rows, columns) with zero
 strides where it is broadcast, so the kernel only walks strides, and nothing is copied
@@ -19,6 +19,7 @@ from relpos._attention.operands import (
     ROWS,
     TABLES,
     Sizes,
+    check_labels,
     check_shapes,
     join_batches,
     read_sizes,
@@ -33,7 +34,6 @@ from relpos._checks import (
     as_real,
     common_dtype,
     kind_of,
-    stored,
 )
 
 #: All arguments of one call of `attention`, as given, by name.
@@ -53,7 +53,7 @@ _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before 
 
 
 class Placement(NamedTuple):
-    """Where tables lie on the line of relative positions.
+    """Positions of tables on the line of relative positions.
 
     `spans[name]` is the range of relative positions that a table serves. `rows[name]`
     lists, for each table that has to be gathered before the call, the row that serves
@@ -71,7 +71,7 @@ UNPLACED = Placement({}, {}, range(1), range(1))
 
 
 class Part(NamedTuple):
-    """Where a problem lies in a larger one, the whole."""
+    """Position of a problem in a larger one, the whole."""
 
     seed: int  # of the whole's dropout
     query: int  # the place of its first there
@@ -82,7 +82,7 @@ class Part(NamedTuple):
     has_more_keys: bool  # the whole's rows sum over others, too
 
     def operands(self) -> dict[str, Any]:
-        """What the kernel takes."""
+        """Return the operands of the kernel."""
         named = self._asdict() | {"has_more_keys": int(self.has_more_keys)}
         del named["seed"]
         return {f"part_{name}": value for name, value in named.items()}
@@ -91,9 +91,9 @@ class Part(NamedTuple):
 class Problem(NamedTuple):
     """A checked call of `attention`, ready for the kernel.
 
-    `inputs` are the arrays as given, by argument name: an operand's shape beside its
-    input's tells over which axes it was broadcast, and `placement.rows` which rows of a
-    table were gathered.
+    `inputs` are the arrays as given, by argument name: the shapes of an operand and of
+    its input tell over which axes it was broadcast, and `placement.rows` which rows of
+    a table were gathered.
     """
 
     inputs: dict[str, Array]
@@ -329,7 +329,7 @@ def _visible_in_ranges(
 
 
 def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Of computation and result: the mask never promotes, float16 widens."""
+    """Return the dtypes of computation and result."""
     found = []
     for name, array in inputs.items():
         if name not in ROWS or ROWS[name].promotes:  # FIRE's parameters do, too
@@ -342,43 +342,43 @@ def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
+    """Check the scale; None is 1 / sqrt(head_dim)."""
     if scale is None:
         if head_dim == 0:
             raise ValueError("scale: None with head_dim 0; expected a number")
         return 1 / math.sqrt(head_dim)
     number = as_real("scale", scale)
-    none, infinite = _ROUNDED_AWAY[dtype]
-    if number and abs(number) <= none:
-        raise ValueError(
-            f"scale: got {number}, too small for {dtype}, where it is 0; expected 0 or "
-            "a number that is not"
-        )
-    if abs(number) * _LOG2E >= infinite:  # as the kernels fold it in
-        raise ValueError(
-            f"scale: got {number}, too large for {dtype}; expected less than "
-            f"{float(np.finfo(dtype).max) / _LOG2E:.3g}"
-        )
+    if number:
+        _check_range("scale", number, dtype, "0 or a number", "")
     return number
 
 
 def as_softcap(softcap: object, dtype: np.dtype[Any]) -> float:
+    """Check the cap of the scores."""
     number = as_real("softcap", softcap)
-    none, infinite = _ROUNDED_AWAY[dtype]
     if number <= 0:
         raise ValueError(
             f"softcap: got {number}; expected a number above 0 (None: no cap)"
         )
-    if number <= none:
-        raise ValueError(
-            f"softcap: got {number}, too small for {dtype}, where it is 0; expected a "
-            "number that is not"
-        )
-    if number * _LOG2E >= infinite:  # as the kernels take it
-        raise ValueError(
-            f"softcap: got {number}, too large for {dtype}; expected less than "
-            f"{float(np.finfo(dtype).max) / _LOG2E:.3g} (None: no cap)"
-        )
+    _check_range("softcap", number, dtype, "a number", " (None: no cap)")
     return number
+
+
+def _check_range(
+    name: str, number: float, dtype: np.dtype[Any], wanted: str, hint: str
+) -> None:
+    """Raise where a number, times log2(e), is 0 or infinite in the kernel."""
+    none, infinite = _ROUNDED_AWAY[dtype]
+    if abs(number) <= none:
+        raise ValueError(
+            f"{name}: got {number}, too small for {dtype}, where it is 0; expected "
+            f"{wanted} that is not"
+        )
+    if abs(number) * _LOG2E >= infinite:
+        raise ValueError(
+            f"{name}: got {number}, too large for {dtype}; expected less than "
+            f"{float(np.finfo(dtype).max) / _LOG2E:.3g}{hint}"
+        )
 
 
 def _dropout(dropout_p: object) -> float:
@@ -519,20 +519,6 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
         gradient[..., order, :], starts, axis=-2, dtype=np.float64
     )
     return table
-
-
-def check_labels(called: str, labels: Array, tables: dict[str, Array]) -> None:
-    """Raise if a label is outside a table; a caller changing it later does no harm."""
-    array = stored(labels)
-    largest = int(array.max()) if array.size else -1
-    for name, table in tables.items():
-        count = TABLES[name].rows(table)
-        if largest >= count:
-            at = tuple(map(int, np.unravel_index(int(array.argmax()), array.shape)))
-            raise IndexError(
-                f"{called}: {called}{list(at)} is {largest}, outside {name} of {count} "
-                f"rows; expected at most {count - 1} (negative: no position term)"
-            )
 
 
 def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> None:

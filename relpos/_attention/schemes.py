@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Scheme = TypeVar("Scheme", bound=Callable[..., object])
 
-#: What a scheme sets unless it is told otherwise.
+#: Settings of a scheme, unless the caller gives others.
 MUSIC = {"is_causal": True, "beyond": "raise"}
 TRANSFORMER_XL = {"beyond": "raise"}
 
@@ -56,7 +56,7 @@ def keywords_of(function: Callable[..., object]) -> dict[str, Parameter]:
     }
 
 
-#: Those of `attention`.
+#: Parameters of `attention`.
 KEYWORDS = keywords_of(attention)
 
 
@@ -283,7 +283,7 @@ def relative_global_attention(
 def relative_global_settings(
     rel_key: Shaped, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keywords of `attention` that stand for this scheme's."""
+    """Return the keywords of `attention` for those of this scheme."""
     settings: dict[str, Any] = {**MUSIC, **keywords}
     at_least_ndim("rel_key", rel_key, 2, OPERANDS["rel_key"].shown)
     if as_flag("is_causal", settings["is_causal"]) and _origin_open(settings):
@@ -394,7 +394,7 @@ def transformer_xl_attention(
 def transformer_xl_settings(
     query: Shaped, key: Shaped, rel_key: Shaped, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keywords of `attention` that stand for this scheme's."""
+    """Return the keywords of `attention` for those of this scheme."""
     settings: dict[str, Any] = {**TRANSFORMER_XL, **keywords}
     for name, array, ndim in (
         ("query", query, 3),
@@ -412,14 +412,14 @@ def transformer_xl_settings(
 
 
 def _origin_open(settings: dict[str, Any]) -> bool:
-    """Whether the scheme is to place the tables: labels or the caller have not."""
+    """Return True where neither labels nor the caller place the tables."""
     return (
         settings.get("labels") is None and settings.get("min_relative_position") is None
     )
 
 
 def _counted(table: Shaped, settings: dict[str, Any]) -> tuple[str, int]:
-    """What counts the relative positions that `rel_key` serves, and how many."""
+    """Return what counts the relative positions of `rel_key`, and the count."""
     buckets = settings.get("buckets")
     if buckets is None:
         return "rel_key", table.shape[-2]
@@ -488,7 +488,7 @@ def graph_attention(
     default; with a `position_query` e, :math:`e_i A_l` takes the place of
     :math:`scale \, q_i A_l`. This is `attention` with ``labels`` and all absent edges
     masked, in time and memory that grow with the edges instead of Lq Lk. Edges may come
-    in any order. One that stands twice counts twice: as if the key were there twice,
+    in any order. One that is there twice counts twice: as if the key were there twice,
     with the label of each. A query without edges gets out 0 and lse = sink.
 
     Parameters
@@ -518,7 +518,7 @@ def graph_attention(
         are queries: each entry that it stores is an edge, zeros too; its numbers are
         not read (``labels=matrix.data`` makes them labels, if they are integers).
     position_query : array_like, (..., H, Lq, Dp), optional
-        Takes the query's place beside `rel_key`, of Dp columns; not scaled.
+        Replaces the query in the `rel_key` term, of Dp columns; not scaled.
     softcap : float, optional
         A number c > 0: each score x becomes c tanh(x / c).
     sinks : array_like, (H,), optional
@@ -544,7 +544,7 @@ def graph_attention(
     Raises
     ------
     ValueError
-        `indptr` does not rise from 0 to the number of edges, `edges` came beside
+        `indptr` does not rise from 0 to the number of edges, `edges` came with
         `indptr` or `indices`, or a table without `labels`.
     IndexError
         An index is outside the keys or the queries, or a label outside a table.

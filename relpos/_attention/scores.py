@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from relpos._attention.keywords import ScoresKeywords
 
-#: Of the parameters of `attention`, what is nothing to its logits or is another result.
+#: Parameters of `attention` that say nothing of its logits, or are other results.
 _OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
 
 
@@ -116,7 +116,7 @@ def scores(
         (what the cap adds to these), "rel_bias",
         "log_decay" and "mask" that the call has, in this order, each times what it is
         multiplied by: they sum to the logits. "mask" has all that hides, as -inf,
-        beside the numbers of a floating `attn_mask`; where it hides, what is not finite
+        and the numbers of a floating `attn_mask`; where it hides, what is not finite
         in other terms is 0.
 
     See Also
@@ -213,7 +213,7 @@ def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
 
 
 def _gather(by_row: Array, rows: list[Array]) -> Array:
-    """Of (..., H, Lq or 1, R) the sum of what each pair's rows say."""
+    """Sum the entries of (..., H, Lq or 1, R) at the rows of each pair."""
     none = by_row.dtype.type(0)
     parts = (
         np.where(r < 0, none, np.take_along_axis(by_row, np.maximum(r, 0), axis=-1))
@@ -222,7 +222,7 @@ def _gather(by_row: Array, rows: list[Array]) -> Array:
     return reduce(np.add, parts)
 
 
-def _turned(array: Array) -> Array:
+def _transposed(array: Array) -> Array:
     """Rows and columns exchanged."""
     return np.swapaxes(array, -1, -2)
 
@@ -233,11 +233,11 @@ def _products(problem: Problem, relative: Array) -> dict[str, Array]:
     query, key = x["query"], x["key"]
     if problem.sizes.Hk != problem.sizes.H:
         key = np.repeat(key, problem.sizes.H // problem.sizes.Hk, axis=-3)
-    found = {"content": scale * (query @ _turned(key))}
+    found = {"content": scale * (query @ _transposed(key))}
     if "pos_bias_u" in x:
-        found["pos_bias_u"] = scale * (x["pos_bias_u"] @ _turned(key))
+        found["pos_bias_u"] = scale * (x["pos_bias_u"] @ _transposed(key))
     if "rel_key" in x:
-        table, rows = _turned(x["rel_key"]), _rows(problem, "rel_key", relative)
+        table, rows = _transposed(x["rel_key"]), _rows(problem, "rel_key", relative)
         own = "position_query" in x
         factor = 1.0 if own else scale
         if not own:
@@ -248,8 +248,10 @@ def _products(problem: Problem, relative: Array) -> dict[str, Array]:
             found["position_query"] = _gather(x["position_query"] @ table, rows)
     if "rel_query" in x:
         rows = _rows(problem, "rel_query", relative)
-        by_key = _gather(key @ _turned(x["rel_query"]), [_turned(r) for r in rows])
-        found["rel_query"] = scale * _turned(by_key)
+        by_key = _gather(
+            key @ _transposed(x["rel_query"]), [_transposed(r) for r in rows]
+        )
+        found["rel_query"] = scale * _transposed(by_key)
     if (cap := x.get("softcap")) is not None:
         total = reduce(np.add, found.values())
         found["softcap"] = cap * np.tanh(total / cap) - total
@@ -260,10 +262,10 @@ def _added(problem: Problem, relative: Array) -> dict[str, Array]:
     """The terms that are added to these."""
     x, found = problem.operands, {}
     if "rel_bias" in x:
-        bias = _cut(_turned(x["rel_bias"]), problem)
+        bias = _cut(_transposed(x["rel_bias"]), problem)
         found["rel_bias"] = _gather(bias, _rows(problem, "rel_bias", relative))
     if "log_decay" in x:
-        found["log_decay"] = _decay(_turned(x["log_decay"]), problem, relative)
+        found["log_decay"] = _decay(_transposed(x["log_decay"]), problem, relative)
     if "attn_mask" in x and x["attn_mask"].dtype.kind != "b":
         found["mask"] = _cut(x["attn_mask"], problem)
     return found
@@ -279,7 +281,7 @@ def _decay(steps: Array, problem: Problem, relative: Array) -> Array:
 
 
 def _cut(array: Array, problem: Problem) -> Array:
-    """In the dtype of the computation, finite numbers so that their sums are too."""
+    """Cut finite numbers so that their sums are finite, in the dtype of computation."""
     largest = float(np.finfo(problem.dtype).max) / 4
     cut = np.where(np.isinf(array), array, np.clip(array, -largest, largest))
     return cut.astype(problem.dtype)
@@ -299,7 +301,7 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
     if "key_lengths" in x:
         rules.append(np.arange(problem.sizes.Lk) >= _for_items(problem, "key_lengths"))
     if "rel_bias" in x and (bias := np.isneginf(x["rel_bias"])).any():
-        rules.append(_gather(_turned(bias), _rows(problem, "rel_bias", relative)))
+        rules.append(_gather(_transposed(bias), _rows(problem, "rel_bias", relative)))
     if "attn_mask" in x:
         mask = x["attn_mask"]
         rules.append(~mask if mask.dtype.kind == "b" else np.isneginf(mask))
@@ -428,7 +430,7 @@ def skewed_scores(
     .. math:: s_{ij} = scale \; q_i (k_j + e_r), \quad r = j - i - query\_offset
 
     with :math:`e_r = 0` where r lies outside the table. For ``is_causal=True`` and
-    j <= i this is the skewed :math:`Q E_r^T` beside :math:`Q K^T`; the wrapped entries
+    j <= i this is the skewed :math:`Q E_r^T` plus :math:`Q K^T`; the wrapped entries
     of the skew are 0 here.
 
     Parameters

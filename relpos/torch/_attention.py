@@ -18,7 +18,7 @@ _REQUIRED = ("query", "key", "value")
 #: Tensors that count for the dtype of the result.
 _TYPED = {name for name, row in OPERANDS.items() if row.promotes}
 _TYPED.update(fire_network.NAMES)
-#: All that may be tensors, and what may be nothing else.
+#: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH.values(), "buckets"}
 _ONLY_TENSORS = _TENSORS - {"query_offset", "key_lengths"}
 _MOST = len(LABELS)
@@ -125,7 +125,7 @@ def attention(
     num_threads : int, optional
         Default `torch.get_num_threads()`, at each call.
     rng : int, Tensor of one int, or torch.Generator, optional
-        Seed of dropout, or where it is drawn; torch's default generator, which
+        Seed of dropout, or the generator that makes it; by default torch's own, which
         `torch.manual_seed` sets. An integer drops what it drops in `relpos.attention`.
         A Generator is not compiled.
 
@@ -173,9 +173,9 @@ def compute(
     fire: dict[str, Any] | None = None,
     graph: dict[str, Any] | None = None,
 ) -> Tensor | AttentionOutput:
-    """Compute a call of its arguments by name, with FIRE's or a graph's tensors.
+    """Compute a call from its arguments by name, those of FIRE or a graph included.
 
-    `fire` and `graph` are what `Setting` has of them.
+    `fire` and `graph` are the fields of `Setting`.
     """
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}

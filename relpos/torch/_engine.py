@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-from relpos._attention import fire_network, functional
+from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
+from relpos._attention.fire_network import NAMES, as_fire
 from relpos._attention.operands import LABELS
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
-#: What `functional.forward` returns, in the order that tensors are handed on in.
+#: Results of `functional.forward`, in the order of the tensors of `forward`.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
 #: Names of a graph's tensors, by the fields of `Edges`.
 GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
@@ -27,7 +28,7 @@ GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
 
 @dataclass(slots=True)
 class Setting:
-    """What a call has beside its tensors; `names` are theirs."""
+    """Arguments of a call except its tensors, which `names` lists."""
 
     names: tuple[str, ...]
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
@@ -63,7 +64,10 @@ def backward(
     if grad_weights is not None and grad_weights.any():  # nan is not zero
         raise no_gradient_of_weights()
     if grads[0] is None and grads[1] is None:
-        return tuple(map(_zeros_like, itertools.compress(tensors, wanted)))
+        return tuple(
+            torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+            for tensor in itertools.compress(tensors, wanted)
+        )
     call, fire, edges = _call(setting, tensors)
     grad_out = array_of("grad_out", grads[0])
     grad_lse = array_of("grad_lse", grads[1])
@@ -78,10 +82,6 @@ def backward(
     )
 
 
-def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
-
-
 def no_gradient_of_weights() -> NotImplementedError:
     """Return the error of a loss that the weights are part of."""
     return NotImplementedError(
@@ -91,7 +91,7 @@ def no_gradient_of_weights() -> NotImplementedError:
 
 
 def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:
-    """The call as relpos takes it, FIRE's network and the graph."""
+    """Return the call as relpos takes it, FIRE's network and the graph."""
     arrays = {
         name: array_of(shown(name), tensor)
         for name, tensor in zip(setting.names, tensors, strict=True)
@@ -103,7 +103,9 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, 
         arrays["rng"] = int(arrays["rng"])
     fire = edges = None
     if setting.fire is not None:
-        fire = _take_fire(setting.fire, arrays)
+        numbers = setting.fire
+        network = {name: arrays.pop(name, numbers.get(name)) for name in NAMES}
+        fire = as_fire(network, numbers["signed"], numbers["eps"])
     if setting.graph is not None:
         given = {name: arrays.pop(tensor, None) for name, tensor in GRAPH.items()}
         edges = Edges(**{**given, **setting.graph})
@@ -114,11 +116,5 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, 
 
 
 def shown(name: str) -> str:
-    """The name of an argument as its caller knows it."""
+    """Return the name of an argument as its caller knows it."""
     return name.removeprefix("edge_")
-
-
-def _take_fire(setting: dict[str, Any], arrays: dict[str, Any]) -> fire_network.Fire:
-    """FIRE's network of numbers in `setting` and arrays, which are taken out."""
-    given = {name: arrays.pop(name, setting.get(name)) for name in fire_network.NAMES}
-    return fire_network.as_fire(given, setting["signed"], setting["eps"])
