@@ -18,10 +18,6 @@ LAYERS = (
 )
 #: Imports that go up, from a file to a layer, and why.
 UPWARD = {("_settings", "relpos"): "show_config has the version of relpos"}
-#: Cycles that are known, to be removed: files of _attention by one list of operands.
-KNOWN_CYCLES = [
-    {"_attention/context", "_attention/gradients", "_attention/results"},
-]
 
 
 def paths():
@@ -92,7 +88,7 @@ def cycles(graph):
 
 def test_no_cycle_of_files():
     files = {file: others - PACKAGES for file, others in IMPORTS.items()}
-    assert [x for x in cycles(files) if x not in KNOWN_CYCLES] == []
+    assert cycles(files) == []
 
 
 def test_no_cycle_of_folders():
@@ -100,7 +96,7 @@ def test_no_cycle_of_folders():
     for _, layer, other in between_layers():
         folders.setdefault(layer, set()).add(other)
     folders.pop("relpos", None)
-    assert [x for x in cycles(folders) if x not in KNOWN_CYCLES] == []
+    assert cycles(folders) == []
 
 
 def test_imports_go_down():
