@@ -40,6 +40,15 @@ def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -
     return softmax(s, is_causal) @ value
 
 
+def biased(
+    query: Array, key: Array, value: Array, bias: Array, is_causal: bool = False
+) -> Array:
+    """Attend with a bias for each pair."""
+    s = (query @ transposed(key)) * root(query)
+    s += bias
+    return softmax(s, is_causal) @ value
+
+
 def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
     """Add a column of scores, and leave it out after the softmax."""
     s = (query @ transposed(key)) * root(query)
@@ -61,9 +70,8 @@ def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
 def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Array:
     """Take differences of sums over all steps before, in the dtype of the query."""
     sums = np.cumsum(log_decay, axis=-1)
-    s = (query @ transposed(key)) * root(query)
-    s += sums[..., :, None] - sums[..., None, :]
-    return softmax(s, is_causal=True) @ value
+    bias = sums[..., :, None] - sums[..., None, :]
+    return biased(query, key, value, bias, is_causal=True)
 
 
 def rotary(x: Array) -> Array:
@@ -148,9 +156,8 @@ def position_query(
 ) -> Array:
     """Gather the products of the position query and the table for each pair."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
-    s = (query @ transposed(key)) * root(query)
-    s += np.take_along_axis(position_query @ rel_key.T, row[None], axis=-1)
-    return softmax(s, is_causal=False) @ value
+    bias = np.take_along_axis(position_query @ rel_key.T, row[None], axis=-1)
+    return biased(query, key, value, bias)
 
 
 def bert(
@@ -168,9 +175,7 @@ def bert(
 def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
     """Gather a number by head and relative position for each pair."""
     length = query.shape[-2]
-    s = (query @ transposed(key)) * root(query)
-    s += rel_bias[:, distances(length, length - 1)]
-    return softmax(s, is_causal=False) @ value
+    return biased(query, key, value, rel_bias[:, distances(length, length - 1)])
 
 
 def steps_apart(query: Array) -> Array:
@@ -182,16 +187,13 @@ def steps_apart(query: Array) -> Array:
 
 def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
     """Subtract a slope of each head times the distance."""
-    s = (query @ transposed(key)) * root(query)
-    s -= slopes[:, None, None] * steps_apart(query)
-    return softmax(s, is_causal=False) @ value
+    return biased(query, key, value, -slopes[:, None, None] * steps_apart(query))
 
 
 def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Array:
     """Subtract a logarithm of the distance."""
-    s = (query @ transposed(key)) * root(query)
-    s -= r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
-    return softmax(s, is_causal=False) @ value
+    bias = -r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
+    return biased(query, key, value, bias)
 
 
 def fire(
@@ -225,9 +227,7 @@ def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
     steps = np.log(np.maximum(n, exact) / exact) / np.log(128 / exact) * (side - exact)
     far = np.minimum(exact + steps.astype(int), side - 1)
     bucket = np.where(n < exact, n, far) + side * (r > 0)
-    s = (query @ transposed(key)) * root(query)
-    s += np.moveaxis(weight[bucket], -1, 0)
-    return softmax(s, is_causal=False) @ value
+    return biased(query, key, value, np.moveaxis(weight[bucket], -1, 0))
 
 
 def deberta(
