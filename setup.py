@@ -99,7 +99,7 @@ def bundled_license():
 
 
 def component(name, version, licenses, package):
-    """What a bill of materials (CycloneDX 1.6) says of one piece of software."""
+    """Return the entry of a bill of materials (CycloneDX 1.6) for one component."""
     purl = f"pkg:pypi/{package}@{version}"
     return {
         "type": "library",
@@ -112,7 +112,7 @@ def component(name, version, licenses, package):
 
 
 def bill_of_materials(version, library):
-    """What the wheel holds: relpos, and a library of others where one is bundled."""
+    """Return the wheel's components: relpos, and a bundled library if there is one."""
     whole = component("relpos", version, "MIT", "relpos")
     parts = []
     if library is not None:
@@ -134,7 +134,7 @@ def bill_of_materials(version, library):
 
 
 def pkg_config(*options):
-    """What pkg-config says about openblas; stops the build when it knows none."""
+    """Return pkg-config's answer for openblas; stop the build if it knows none."""
     try:
         done = subprocess.run(
             ["pkg-config", *options, "openblas"],

@@ -15,7 +15,7 @@ NOISE = 0.07
 
 
 def fallen(now: Record, before: Record) -> Iterator[str]:
-    """What of a row is worse than it was: the share of the peak, or a ratio."""
+    """Return the figures of a row that became worse: share of the peak, or a ratio."""
     new, old = share_of_ours(now), share_of_ours(before)
     if new is None or old is None:
         yield "relpos was not timed"

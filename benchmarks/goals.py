@@ -1,4 +1,4 @@
-"""What the project set itself beside its peers, and how a row reads."""
+"""Goals of the project compared with its peers, and the reading of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows the report is made of, and which of them the quick comparison repeats."""
+"""Rows of the report, and the rows that the quick comparison repeats."""
 
 from __future__ import annotations
 

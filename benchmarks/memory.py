@@ -51,7 +51,7 @@ def extra(peer: Peer, spec: Spec) -> int | None:
 
 
 def entry(peer: Peer, spec: Spec) -> dict[str, Any]:
-    """What is said of one peer in one row."""
+    """Return the text for one peer in one row."""
     about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
     try:
         return about | {"bytes": extra(peer, spec)}

@@ -187,7 +187,7 @@ def times(sheet: Any, results: Results) -> None:
 
 
 def seconds(row: Record, ready_made: bool) -> float | None:
-    """Of the fastest peer."""
+    """Return the time of the fastest peer."""
     best = fastest(row, ready_made)
     return best.seconds if best else None
 

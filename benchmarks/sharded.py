@@ -72,7 +72,7 @@ def arrays(heads: int, length: int, reach: int) -> dict[str, Any]:
 
 
 def settings(reach: int) -> dict[str, Any]:
-    """What both are told."""
+    """Arguments of both calls."""
     return {"window": (reach - 1, 0), "min_relative_position": 1 - reach}
 
 

@@ -56,7 +56,7 @@ better way. Memory is the peak beyond what was there before the call, results in
 
 
 def work_of(found: Any, direction: str) -> Callable[[], Any]:
-    """What is timed."""
+    """Return the call that is timed."""
     work: Callable[[], Any] = getattr(found, DIRECTIONS[direction])
     return work
 

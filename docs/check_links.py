@@ -1,4 +1,4 @@
-"""Whether links inside a built site lead somewhere, and no page needs another host.
+"""Check that links inside a built site lead somewhere and need no other host.
 
 `python docs/check_links.py build/site` prints what is wrong; the exit status is 1 if
 anything is.
@@ -61,7 +61,7 @@ def faults(root: Path) -> list[str]:
 
 
 def leads(path, parts, pages) -> bool:
-    """Whether there is such a file, and such an anchor where it is a page."""
+    """Return True if the file exists and, for a page, has the anchor."""
     target = path
     if parts.path:
         target = Path(path.parent, unquote(parts.path)).resolve()

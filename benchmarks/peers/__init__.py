@@ -1,4 +1,4 @@
-"""What one could use instead of relpos, each in its fastest honest form."""
+"""Alternatives to relpos, each in its fastest honest form."""
 
 from __future__ import annotations
 

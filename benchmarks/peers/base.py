@@ -1,4 +1,4 @@
-"""What a peer is to the benchmarks."""
+"""Interface of a peer of the benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Prepare = Callable[[Problem, str, int], Work]
 
 
 class Skipped(Exception):
-    """Why a peer does not take part in a row: "no backward on CPU"."""
+    """Reason for which a peer is left out of a row, such as "no backward on CPU"."""
 
 
 @dataclass(frozen=True)

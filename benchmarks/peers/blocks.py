@@ -1,4 +1,4 @@
-"""Where things lie in a block of queries: what every peer computes with.
+"""Positions and offsets in a block of queries, which every peer computes with.
 
 A block of n queries sees the first m keys. The table rows that its pairs use are a band
 of at most n + m - 1 rows in order, and the product of its queries with the band, read
@@ -71,7 +71,7 @@ class Form:
 
 
 def form_of(case: Problem) -> Form:
-    """What a case says of positions; Skipped if it is none that peers know."""
+    """Return the positions of a case; raise Skipped if the peers do not know them."""
     unknown = {*case.options} - {"is_causal", "query_offset"}
     if case.scheme not in SCHEMES or unknown:
         raise Skipped(f"written for {', '.join(SCHEMES)}, without {sorted(unknown)}")

@@ -166,7 +166,7 @@ class Forward:
         return self.skewed(use, *shape, n + m - 1)
 
     def sums(self, pairs: Any, rows: int, block: Block, use: str) -> Any:
-        """Of each row of a clipped table the sum over its pairs: (b, h, n, rows)."""
+        """Sum over the pairs of each row of a clipped table: (b, h, n, rows)."""
         left, right = block.ends
         near = pairs[..., block.near]
         columns = block.n + near.shape[-1] - 1

@@ -89,7 +89,7 @@ class Both(Forward):
     def table_grads(
         self, group: Group, block: Block, position: Any, d: Any, grads: Grads
     ) -> Any:
-        """What the position term sends to the query; adds to the table's gradient."""
+        """Return the term's gradient of the query; add to that of the table."""
         table, rows = self.of_heads("rel_key", group), slice(None)
         if self.is_long:
             table, rows = table[..., block.band, :], block.band

@@ -24,7 +24,7 @@ Tensors = dict[str, Tensor]
 
 
 class Library(Protocol):
-    """What is not written alike in PyTorch and JAX."""
+    """Operations that PyTorch and JAX write differently."""
 
     def array(self, x: Array) -> Tensor:
         """As the library's own."""

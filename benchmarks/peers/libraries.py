@@ -42,7 +42,7 @@ class InNumpy:
         return np.einsum("...j->...", x)[..., None]
 
     def row_products(self, x: Any, y: Any) -> Any:
-        """Of each row with the other's: (..., 1)."""
+        """Return the dot product of each pair of rows: (..., 1)."""
         return np.einsum("...j,...j->...", x, y)[..., None]
 
     def column_sums(self, x: Any) -> Any:

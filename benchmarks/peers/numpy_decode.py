@@ -31,12 +31,12 @@ class Loop:
         self.near, self.inner = block.near, block.inner
 
     def table(self, name: str, head: int) -> Array:
-        """That of a head."""
+        """Return the output of one head."""
         table = self.x[name]
         return table[head] if table.ndim == 3 else table
 
     def scores(self, item: tuple[int, ...]) -> Array:
-        """Of one query with its keys."""
+        """Return the products of one query with its keys."""
         q, head = self.x["query"][item][0] * self.scale, item[-1]
         content = position = q
         if "pos_bias_u" in self.x:

@@ -47,7 +47,7 @@ def modules() -> dict[str, ModuleType]:
 
 @cache
 def public() -> dict[str, Any]:
-    """What every public name stands for, by the name in full."""
+    """Return the object of every public name, by the full name."""
     found = {}
     for name, module in modules().items():
         listed = [*module.__all__, *(LATER if module is relpos else ())]

@@ -1,4 +1,4 @@
-"""What notebooks show: their gallery, and on each function's page those that use it."""
+"""Gallery of notebooks, and the notebooks that use a function, on its page."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def beginning(text: str) -> str:
 
 
 def tagged(cell: dict[str, Any]) -> bool:
-    """Whether the gallery shows what it draws."""
+    """Return True if the gallery shows the picture of this cell first."""
     return "thumbnail" in cell["metadata"].get("tags", ())
 
 

@@ -69,7 +69,7 @@ def known_of(scheme: Scheme) -> str:
 
 
 def own_functions(scheme: Scheme) -> frozenset[str]:
-    """Those that do not serve any scheme."""
+    """Return the functions of a scheme, without `attention`, which serves all."""
     names = {f"relpos.{function}" for function in scheme.functions}
     return frozenset(names - {"relpos.attention"}) & public().keys()
 
@@ -95,7 +95,7 @@ def table() -> str:
 
 
 def add_known(app: Sphinx, docname: str, content: list[str]) -> None:
-    """What the catalogue knows, below what the page says."""
+    """Insert the catalogue's facts below the text of the page."""
     folder, _, name = docname.rpartition("/")
     if folder != "schemes":
         return

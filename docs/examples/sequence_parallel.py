@@ -70,7 +70,7 @@ def step(attend, tokens, tables, settings):
 
 
 def work(rank, ranks, folder, length):
-    """What one process does: its part of a step, stored in a file of its own."""
+    """Compute one process's part of a step and store it in a file."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks
@@ -82,7 +82,7 @@ def work(rank, ranks, folder, length):
 
 
 def run(ranks, length):
-    """What the processes found, with the tokens' parts put together."""
+    """Return the results of the processes, with the parts of the tokens joined."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(work, (ranks, folder, length), nprocs=ranks)
         files = [pathlib.Path(folder, f"{rank}.pt") for rank in range(ranks)]

@@ -43,7 +43,7 @@ def bits(array):
 
 
 def checksums(length, block):
-    """Of the result and the gradients of a call, lazily."""
+    """Return the sums of the result and of the gradients of a call, lazily."""
     query, key, value, grad_out, table = problem(length, block)
     result = relpos.sharded.attention(
         query,

@@ -64,7 +64,7 @@ def pieces(chorales: list[data.Chorale], keys: range = range(1)) -> list[Array]:
 
 
 def split() -> tuple[list[data.Chorale], list[data.Chorale]]:
-    """Those to train on, and the last fifth: versions of one stand side by side."""
+    """Return training pieces and the last fifth; versions of a piece are adjacent."""
     every = data.chorales()
     last = len(every) // 5
     return every[:-last], every[-last:]

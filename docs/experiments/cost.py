@@ -1,4 +1,4 @@
-"""What relative terms cost: Shaw's keys and values beside plain attention.
+"""Cost of relative terms: Shaw's keys and values compared with plain attention.
 
 Two figures: attention alone, forward and backward, and a whole step of training of a
 layer of a Transformer (attention, network, norms, Adam). Both are ratios of processor
@@ -59,7 +59,7 @@ def step(batch: int, length: int, relative: bool, seed: int) -> Callable[[], obj
 
 
 def seconds(call: Callable[[], object], times: int) -> float:
-    """Of processor time, so many calls."""
+    """Return the processor time of so many calls."""
     start = process_time()
     for _ in range(times):
         call()

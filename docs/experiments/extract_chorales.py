@@ -69,7 +69,7 @@ def chosen(folder: Path) -> dict[str, list[Voice]]:
 
 
 def arrays_of(chorales: dict[str, list[Voice]]) -> dict[str, NDArray[Any]]:
-    """What the file holds: names, notes in each voice, and all notes in a row."""
+    """Return the contents of the file: names, notes in each voice, and all notes."""
     voices = [voice for chorale in chorales.values() for voice in chorale]
     notes = np.array([note for voice in voices for note in voice], np.uint8)
     return {

@@ -69,7 +69,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def check(results: dict[str, Any], quick: bool) -> None:
-    """Which positions serve longer sequences, task by task: by every seed."""
+    """Return the positions that serve longer sequences in every seed, by task."""
     right = {
         (task, scheme): np.array(found["right"])
         for task, schemes in results["tasks"].items()

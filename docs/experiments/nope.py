@@ -1,4 +1,4 @@
-"""Where a model without positions keeps them: read out of its hidden states, by layer.
+"""Positions in a model without encodings, read from hidden states by layer.
 
 A linear probe (least squares) is to say where each letter stands, as log(1 + place). R
 squared is 1 if it is always right and 0 if it can but say the mean. The task asks for
@@ -28,7 +28,7 @@ MODELS = {
 
 
 def states(learner: nn.Sequential, tokens: Any) -> list[Any]:
-    """What goes into the first layer and what comes out of each."""
+    """Return the input of the first layer and the output of each layer."""
     found, x = [], tokens
     for part in [*learner][: 1 + LAYERS]:
         x = part(x)
@@ -37,7 +37,7 @@ def states(learner: nn.Sequential, tokens: Any) -> list[Any]:
 
 
 def r_squared(hidden: Any) -> float:
-    """Of a probe that half of the sequences fit, on the other half."""
+    """Fit a probe on half of the sequences; return its R² on the other half."""
     x = np.concatenate([hidden, np.ones_like(hidden[..., :1])], axis=-1, dtype=float)
     places = np.broadcast_to(np.log1p(np.arange(LENGTH)), x.shape[:2])
     half = len(x) // 2

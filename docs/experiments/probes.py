@@ -23,7 +23,7 @@ RIDGE = 1e-3
 
 
 def accuracy(inputs: Any, classes: Any, train: int) -> float:
-    """Of a least-squares probe: how often its largest output is the right class."""
+    """Return how often a least-squares probe's largest output is the right class."""
     x = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
     wanted = np.eye(classes.max() + 1)[classes[:train]]
     square = x[:train].T @ x[:train] + RIDGE * np.eye(x.shape[1])

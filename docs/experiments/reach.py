@@ -1,4 +1,4 @@
-"""How far back layers see beyond k: the letter d back, through one layer to three.
+"""Reach of layers beyond k: the letter d back, through one layer to three.
 
 A table clipped at k has a row of its own for each distance below k; its last row
 stands for k and all that is farther. So one layer tells k - 1 steps exactly, and

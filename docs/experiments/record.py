@@ -1,4 +1,4 @@
-"""What is stored with results: where they come from, and numbers of few digits."""
+"""Records of results: their origin, and numbers of few digits."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Pairs:
         return weights, weights * (grad * (self.of("value", key) - out)).sum(-1)
 
     def row(self, query: int) -> dict[str, Array]:
-        """What a query finds and its gradient, from the inputs alone."""
+        """Compute a query's result and its gradient from the inputs alone."""
         scores, values = self.scores(query, self.everyone), self.parts["value"]
         top = scores.max()
         weights = np.exp(scores - top)

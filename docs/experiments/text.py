@@ -93,7 +93,7 @@ def bits(model: Language, classes: Array, memory: int) -> float:
 
 
 def sample(model: Language, start: str, length: int, seed: int) -> str:
-    """What the model goes on to write, with a memory longer than in training."""
+    """Return the text that the model writes with a memory longer than in training."""
     rng = np.random.default_rng(seed)
     given = characters(start)[None]
     kept, written = None, []

@@ -36,7 +36,7 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def ends_in_asserts(notebook: nbformat.NotebookNode) -> bool:
-    """Whether the last code cell asserts at least twice."""
+    """Return True if the last code cell asserts at least twice."""
     cells = code_cells(notebook)
     if not cells:
         return False
@@ -45,7 +45,7 @@ def ends_in_asserts(notebook: nbformat.NotebookNode) -> bool:
 
 
 def texts(cell: nbformat.NotebookNode) -> list[str]:
-    """What a cell printed or showed, pictures left out."""
+    """Return the texts that a cell printed or showed, without pictures."""
     found = []
     for output in cell.outputs:
         found.append(output.get("text", ""))
@@ -56,7 +56,7 @@ def texts(cell: nbformat.NotebookNode) -> list[str]:
 
 
 def faults(path: Path) -> list[str]:
-    """What is wrong with the notebook as it is stored."""
+    """Return the faults of the notebook as it is stored."""
     notebook = nbformat.read(path, as_version=4)
     found = []
     if path.stat().st_size > LARGEST:

@@ -20,7 +20,7 @@ def as_found(found: Named, case: Case) -> Named:
 
 
 class Core(NamedTuple):
-    """How a case is called, and how gradients of the call become those recorded."""
+    """The call of a case, and the conversion of its gradients to the recorded ones."""
 
     title: str
     call: Callable[[Case], Call]
@@ -28,7 +28,7 @@ class Core(NamedTuple):
 
 
 def inputs(case: Case) -> dict[str, Any]:
-    """What all schemes share."""
+    """Return the arguments that all schemes share."""
     shared = {name: case[name] for name in ("query", "key", "value")}
     return {**shared, "attn_mask": case.get("allowed")}
 

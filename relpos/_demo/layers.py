@@ -80,7 +80,7 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
 
 
 class Layer(NamedTuple):
-    """How a case is run, and the parts that upstream calls otherwise."""
+    """The call of a case, and the parts that have other names upstream."""
 
     title: str
     run: Callable[[Case, dict[str, Array], type], Run]
@@ -106,7 +106,7 @@ LAYERS = {
 
 
 def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Array]:
-    """What starts with `prefix`, under the names of relpos.nn."""
+    """Return the arrays whose names start with `prefix`, by the names of relpos.nn."""
     found = {}
     for name, array in case.items():
         if name.startswith(prefix):

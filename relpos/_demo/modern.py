@@ -180,7 +180,7 @@ def norms(x: Array) -> Any:
 
 
 def gates(case: Case) -> Any:
-    """How far the table, the output of the model's network, opens each bias."""
+    """Return how far the table, the output of the model's network, opens each bias."""
     return 1 / (1 + np.exp(-case["relative_position_bias_table"]))
 
 

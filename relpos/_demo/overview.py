@@ -117,7 +117,7 @@ def directions(report: Report) -> None:
 
 
 def rotary_decay(report: Report) -> None:
-    """How a rotated vector's product with itself falls with the distance."""
+    """Show how a rotated vector's product with itself falls with the distance."""
     rng, reach = np.random.default_rng(6), 2048
     query, other = rng.standard_normal((2, 16, 1, WIDE))
     turned = relpos.apply_rotary(

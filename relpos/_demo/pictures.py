@@ -81,7 +81,7 @@ def matrix(figure: Figure) -> None:
 
 
 def fingerprints(figure: Figure) -> None:
-    """What each scheme says where all words are alike."""
+    """Draw the scores of each scheme for equal words."""
     relpos.plot.fingerprints(figure=figure)
 
 
@@ -112,7 +112,7 @@ def attention(figure: Figure) -> None:
 
 
 def edges(figure: Figure) -> None:
-    """Which row of Shaw's tables a pair of words reads."""
+    """Draw the row of Shaw's tables that each pair of words reads."""
     pairs = [(3, at) for at in range(len(LONG))]
     relpos.plot.edges(len(LONG), k=2, pairs=pairs, tokens=LONG, ax=figure.subplots())
 

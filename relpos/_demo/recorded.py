@@ -148,7 +148,7 @@ def nearness(pair: tuple[float, float]) -> float:
 
 
 def origin(case: Case) -> str:
-    """Who computed a case: the upstream and its commit."""
+    """Return the origin of a case: the upstream and its commit."""
     source = case["source"]
     commit = source["commit"].removesuffix("n/a")[:8]
     return f"{source['upstream']} {commit}".rstrip()

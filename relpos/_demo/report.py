@@ -1,4 +1,4 @@
-"""What a step of the demo writes: text, tables, maps, and checks that are counted."""
+"""Output of a step of the demo: text, tables, maps, and checks that are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CURVE_WIDTH = 40
 
 
 def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
-    """How the checks of a step went."""
+    """The results of the checks of a step."""
     bad = sum(not check["passed"] for check in checks)
     if bad:
         return f"{bad} of {len(checks)} checks FAILED"
@@ -61,12 +61,12 @@ class Report:
 
     @property
     def passed(self) -> int:
-        """How many checks passed."""
+        """Return the number of checks that passed."""
         return sum(check["passed"] for check in self.checks)
 
     @property
     def failed(self) -> int:
-        """How many checks failed."""
+        """Return the number of checks that failed."""
         return len(self.checks) - self.passed
 
     def summary(self) -> str:

@@ -309,7 +309,7 @@ REFUSED = [
 
 
 def concerns_scores(name, changes, pattern):
-    """Whether the fault of a bad call is one of scores, too."""
+    """Return True if the fault of a bad call is a fault of `scores`, too."""
     about_value = "value" in changes and not {"key", "query"} & {*changes}
     columns = name == "rel_value" and "head_dim" in pattern
     results = {name, *changes} & {*NOT_OF_SCORES[1:]}
@@ -357,7 +357,7 @@ def test_what_no_memory_can_hold_is_refused_first():
 
 
 def test_its_keywords_are_those_of_attention():
-    """Those that checkers are told of, and those that help shows."""
+    """Type checkers and help show the same keywords."""
     told = {*tables_of_keywords.ScoresKeywords.__annotations__}
     parameters = inspect.signature(relpos.scores).parameters
     passed = {*inspect.signature(relpos.attention).parameters} - {*NOT_OF_SCORES}

@@ -121,7 +121,7 @@ def test_relpos_needs_the_least(scheme, isa):
 
 @pytest.mark.parametrize("name", OPERANDS)
 def test_a_scheme_has_its_other_names(name):
-    """Those that were its names before, among others."""
+    """Former names of a scheme are among its other names."""
     sizes = dict(batch=2, heads=3, query_length=20, key_length=30, head_dim=8)
     want = relpos.plan(**sizes, scheme=name)
     others = next(scheme.synonyms for scheme in SCHEMES if scheme.name == name)

@@ -79,7 +79,7 @@ def random_gradients(recipe, dtype=None):
 
 @pytest.mark.parametrize("name, changes", [*((name, {}) for name in NAMES), *MORE])
 def test_gradients_equal_differences(name, changes):
-    """Of any sum of the arrays, along any direction of the parameters."""
+    """Differences of any sum of the arrays, along any direction of the parameters."""
     forward, given = getattr(recipes, name), good(name, changes)
     recipe = forward(**given)
     grads = random_gradients(recipe)

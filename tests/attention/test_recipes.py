@@ -154,7 +154,7 @@ def test_xlnet(rng, isa, dtype, kind, batch):
 
 
 def test_xlnet_uni_needs_a_causal_mask(rng):
-    """Where upstream reads wrapped scores of the next query."""
+    """Upstream reads wrapped scores of the next query."""
     keywords = recipes.xlnet(4, 7, normal(rng, H, 8, D), *normal(rng, 2, H, D))
     with pytest.raises(IndexError, match=r"^rel_key: visible .* -6 to 3.*-7 to 0"):
         relpos.attention(*qkv(rng, (B,), H, 4, 7, D), **keywords)

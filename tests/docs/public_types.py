@@ -1,4 +1,4 @@
-"""What type checkers make of relpos: mypy and pyright check every line, a test runs it.
+"""Types of relpos: mypy and pyright check every line, and a test runs it.
 
 mypy tests/docs/public_types.py
 pyright tests/docs/public_types.py

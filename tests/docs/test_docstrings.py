@@ -124,7 +124,7 @@ CHANGES = {
 
 
 def function_of(name):
-    """What is called: the method of a context is that of one."""
+    """Return the function to call; the method of a context is bound to a context."""
     if name != "AttentionContext.backward":
         return FUNCTIONS[name]
     result = relpos.attention(**GOOD["attention"], return_context=True)

@@ -78,7 +78,7 @@ def families_and_schemes_without_each_other(schemes):
 
 
 def functions_of_another_family_in_the_overview(schemes):
-    """What is absolute leaves the attention itself to plain attention."""
+    """An absolute scheme leaves the attention itself to plain attention."""
     pairs = {(family.name, f) for family in data.families() for f in family.functions}
     pairs -= {("absolute", "attention")}
     return pairs - {(s.family, function) for s in schemes for function in s.functions}

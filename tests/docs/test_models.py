@@ -122,7 +122,7 @@ def config_of(model):
 
 
 def names_of(model, stored, call):
-    """What a line may name: heads, parameters beside it, sizes, the page's own."""
+    """Return the names that a line may use: heads, parameters, sizes, the page's."""
     rng = np.random.default_rng(0)
     names = {**SIZES, "np": np}
     for block in blocks(text(PAGE), "python"):

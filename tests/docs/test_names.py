@@ -1,4 +1,4 @@
-"""What docstrings, messages and comments name is there."""
+"""Names in docstrings, messages and comments exist."""
 
 from __future__ import annotations
 

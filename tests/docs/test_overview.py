@@ -41,7 +41,7 @@ def test_families():
 
 @pytest.mark.parametrize("slip", data.slips(), ids=lambda slip: slip.printed)
 def test_slips_are_slips(slip):
-    """What is said to be right is true, wherever it can be computed."""
+    """Statements that are marked as right are true, wherever they can be computed."""
     assert slip.printed != slip.correct
     assert eval(slip.check or "True", {"relpos": relpos, "np": np})
 

@@ -71,7 +71,7 @@ def overloads(name):
 
 
 def passed_on(node):
-    """Of `**keywords: Unpack[Table[flag]]`, the table and the type of its flags."""
+    """Return table and type of flags of `**keywords: Unpack[Table[flag]]`."""
     unpacked = node.args.kwarg.annotation.slice
     return getattr(keywords, unpacked.value.id), ast.unparse(unpacked.slice)
 

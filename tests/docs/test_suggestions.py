@@ -89,7 +89,7 @@ def test_each_name_is_tried_for_one_thing_and_is_nothing_itself():
 
 
 def test_names_of_the_catalogue_are_known_and_not_repeated():
-    """What a name means without `TRIED` is not said there again."""
+    """A name that is found without `TRIED` is not repeated there."""
     called = {name: s for s in SCHEMES for name in (s.name, *s.synonyms)}
     for name in called.keys() - {*NAMES, *dir(relpos)}:
         assert suggestion(name) == f"relpos.{called[name].functions[0]}"

@@ -180,7 +180,7 @@ def test_a_model_without_a_backward_of_its_own_says_so():
 
 
 def test_a_parameter_stays_one():
-    """What is refused changes nothing; another parameter or None may take its place."""
+    """A refused value changes nothing; another parameter or None may replace it."""
     layer = nn.Linear(2, 2, rng=0)
     before = layer.state_dict()
     with pytest.raises(TypeError, match=r"weight: got an array"):

@@ -129,7 +129,7 @@ class Remembering(nn.Module):
 
 @pytest.mark.parametrize("position", SIZES)
 def test_gradients_with_a_memory(position):
-    """Of the tokens and the parameters: the memory has none."""
+    """Gradients of the tokens and of the parameters; the memory has none."""
     layer = nn.MultiheadAttention(
         8, 2, is_causal=True, position=position, **SIZES[position], **F64
     )

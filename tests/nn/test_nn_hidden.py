@@ -133,7 +133,7 @@ def test_hidden_tokens_do_not_reach_the_gradients(name, poison):
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"Shaw, pairs"}))
 def test_a_hidden_token_with_a_gradient_is_not_kept_quiet(name):
-    """What comes of nan is nan; only a query that sees no key has nothing of it."""
+    """A result that depends on nan is nan, except for a query without a visible key."""
     found = gradients(name, hidden=np.nan, poison_grad=1.0)
     assert any(np.isnan(grad).any() for grad in found.values())
 

@@ -9,7 +9,7 @@ from layouts import LAYOUTS
 
 
 def same(one, other):
-    """Whether results are alike but for the order of sums of another layout."""
+    """Return True if results differ only by the order of sums of another layout."""
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
         assert (a is None) == (b is None)

@@ -83,7 +83,7 @@ def found(rows, given, batch=1):
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_a_task_that_is_not_there_changes_no_bit(hidden, sinks, rng):
-    """Of a lazy length or range no block knows, so that all have a task."""
+    """No block knows a lazy length or range, so that all blocks have a task."""
     rows = rng.standard_normal((B, H, L, D))
     given = HIDDEN[hidden][0] | {"rel_key": rng.standard_normal((H, 9, D))}
     given |= {"sinks": rng.standard_normal(H)} if sinks else {}

@@ -84,7 +84,7 @@ def test_chunks_without_a_known_length_are_refused_by_name(x):
 
 
 def test_no_queries():
-    """Which dask refuses to cut by itself."""
+    """Dask refuses to cut an empty axis by itself."""
     query, key = np.ones((1, 1, 1, 6, 0, 29)), np.ones((2, 0, 29))
     result = sharded.attention(query, key, key, enable_gqa=True, return_context=True)
     assert result.context.backward(query).query.compute().shape == query.shape

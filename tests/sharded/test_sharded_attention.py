@@ -103,7 +103,7 @@ def test_narrow_dtypes_are_computed_and_rounded_as_the_whole(dtype, rng):
 
 
 def test_bits_at_lengths_of_many_tiles(rng):
-    """Where keys are cut into chunks by how many heads there are."""
+    """The number of heads decides how keys are cut into chunks."""
     x = rng.standard_normal((1, 16, 700, 8)).astype(np.float32)
     given = {"query": x, "key": x, "value": x, "rel_key": x[0, 0, :31]}
     given["window"] = (40, 0)

@@ -49,7 +49,7 @@ def test_compiled_is_eager(label):
 
 
 def operands_of(label, monkeypatch):
-    """What the operator of a call is given."""
+    """Return the arguments that the operator of a call receives."""
     seen = []
     with monkeypatch.context() as patch:
         patch.setattr(torch.compiler, "is_compiling", lambda: True)

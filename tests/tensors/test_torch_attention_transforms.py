@@ -103,7 +103,7 @@ def test_gradients_by_item(label):
 
 
 def counting(monkeypatch):
-    """How often the kernels are asked, forward and backward."""
+    """Count the calls of the kernels, forward and backward."""
     counts = {"forward": 0, "backward": 0}
 
     def count(name, run):
@@ -249,7 +249,7 @@ def test_seeds():
 
 
 class Threads(torch.utils.data.Dataset):
-    """How many threads a call in a worker is given."""
+    """Return the number of threads of a call in a worker."""
 
     def __len__(self):
         return 2

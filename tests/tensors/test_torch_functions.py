@@ -328,7 +328,7 @@ def _operator(name):
 
 
 def _args(label, tensors):
-    """What the operator of a call is given, in order."""
+    """Return the arguments that the operator of a call receives, in order."""
     function = _operator(CALLS[label].name)
     seen = []
     op, function._op = function._op, lambda *args: seen.append(args) or args[0]

@@ -170,7 +170,7 @@ def _heads(x):
 
 
 def _terms(module, state, q, k):
-    """What each scheme adds, written from its own paper's arguments."""
+    """Terms of each scheme, written from the arguments of its own paper."""
     length = q.shape[-2]
     relative = np.arange(1 - length, length)
     match module.position:

@@ -55,7 +55,7 @@ DECODERS = ("gemma2", "gpt-oss", "inkling")
 
 @pytest.fixture(scope="module")
 def eager():
-    """What a model's own eager code gives, in float64 where that runs, once a case."""
+    """Return the result of a model's own eager code, in float64 if that runs."""
     results = {}
 
     def of(name):
@@ -292,7 +292,7 @@ def operands():
 
 
 class Module(torch.nn.Module):
-    """What a model's attention is to its attention function."""
+    """The attributes of a model's attention that its attention function reads."""
 
     num_key_value_groups = 3
     is_causal = True
