@@ -8,8 +8,6 @@ from benchmarks import grid, text, worker
 from benchmarks.goals import Record, ratio, share_of_ours
 from benchmarks.results import Results, stored_path
 
-__all__ = ["fallen", "run"]
-
 #: What is measured twice differs by less.
 NOISE = 0.07
 

@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-__all__ = [
-    "GOALS",
-    "Fastest",
-    "Goal",
-    "Record",
-    "fastest",
-    "is_long",
-    "ratio",
-    "share_of_ours",
-]
-
 Record = dict[str, Any]
 
 

@@ -8,8 +8,6 @@ from itertools import product
 from benchmarks.peers import PEERS
 from benchmarks.rows import Spec
 
-__all__ = ["SCHEMES", "grid", "memory", "names", "quick"]
-
 SCHEMES = ("plain", "music", "xl", "shaw")
 #: All peers at the first; those that compile for each shape nowhere else.
 LENGTHS = (1024, 512, 256, 2048, 4096)

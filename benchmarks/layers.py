@@ -19,8 +19,6 @@ from transformers.models.inkling.modeling_inkling import InklingTextModel
 
 import relpos.torch
 
-__all__ = ["LAYERS", "Layer", "caught"]
-
 WIDTH, HEADS, DIM = 512, 8, 64
 
 #: Ways of a layer: the model's own code, or relpos by the registry or in its place.

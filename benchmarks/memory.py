@@ -23,8 +23,6 @@ from benchmarks.problems import problem_of
 from benchmarks.rows import Spec
 from benchmarks.timing import forget_peak, resident
 
-__all__ = ["records"]
-
 WARM_LENGTH = 32
 #: Blocks from so many bytes on are mapped, each for itself.
 GIVING = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}

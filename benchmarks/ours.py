@@ -12,8 +12,6 @@ from benchmarks.peers.base import Peer, Work
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["RELPOS", "exact_results", "largest_error"]
-
 
 def prepare(case: Problem, mode: str, threads: int) -> Work:
     """Return calls of the scheme's function; "bwd" is the backward of one forward."""

@@ -10,8 +10,6 @@ from typing import Any
 from benchmarks.goals import Record, fastest, share_of_ours
 from benchmarks.results import Results
 
-__all__ = ["draw"]
-
 #: Colours that people of any eye can tell apart (Okabe and Ito), and a mark for each.
 STYLES = {
     "plain": ("#666666", "s"),

@@ -12,8 +12,6 @@ from benchmarks.goals import Record, fastest, is_long
 from benchmarks.results import MEASURED, Results
 from benchmarks.text import table
 
-__all__ = ["BEGIN", "END", "with_lines"]
-
 BEGIN = "<!-- written by python -m benchmarks --report -->"
 END = "<!-- end -->"
 #: The rows of the table, by their schemes.

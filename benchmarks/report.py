@@ -18,8 +18,6 @@ from benchmarks.readme import with_lines
 from benchmarks.results import Results
 from benchmarks.text import table
 
-__all__ = ["write"]
-
 HERE = Path(__file__).parent
 NAMES = {
     "plain": "plain attention",

@@ -12,8 +12,6 @@ from typing import Any
 import relpos
 from benchmarks.timing import BEST_ISA, CORES, cpu_name
 
-__all__ = ["MEASURED", "Results", "facts", "stored_path"]
-
 #: A file for each model of CPU, and cpus.toml, which readme.py reads.
 MEASURED = Path(__file__).parent / "measured"
 PACKAGES = ("numpy", "torch", "jax")

@@ -15,8 +15,6 @@ from benchmarks.peers import PEERS, Peer, Skipped
 from benchmarks.peers.base import Work
 from benchmarks.problems import SCHEMES, Problem, problem_of
 
-__all__ = ["ROOT", "THREAD_VARIABLES", "Spec", "in_short", "measure", "prepare"]
-
 ROOT = Path(__file__).resolve().parents[1]
 #: What libraries read once, when they are loaded.
 THREAD_VARIABLES = (

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from benchmarks.goals import Record, ratio
 
-__all__ = ["of_memory", "of_price", "of_row", "table"]
-
 
 def of_row(row: Record) -> str:
     """A heading, and a line for each entrant, the fastest first."""

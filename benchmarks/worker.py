@@ -17,8 +17,6 @@ from time import strftime
 from benchmarks.goals import Record
 from benchmarks.rows import ROOT, THREAD_VARIABLES, Spec, measure
 
-__all__ = ["records"]
-
 #: glibc: large temporaries are kept, not given back and faulted in again by each
 #: operation. Nobody is asked to know that, so everybody gets it. glibc does not take a
 #: threshold of more than 32 MiB for what it maps, and gives back what an arena other

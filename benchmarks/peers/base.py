@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["Peer", "Prepare", "Skipped", "Work"]
-
 Work = Callable[[], dict[str, Array]]
 Prepare = Callable[[Problem, str, int], Work]
 

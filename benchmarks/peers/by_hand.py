@@ -21,8 +21,6 @@ from benchmarks.peers.libraries import InNumpy, InTorch
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["Forward", "add_ends", "transposed"]
-
 Group = tuple[slice, slice]  # of batch items, of heads
 
 

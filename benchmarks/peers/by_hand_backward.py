@@ -17,8 +17,6 @@ from benchmarks.peers.libraries import InNumpy, InTorch
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["PEERS"]
-
 Grads = dict[str, Any]
 
 

@@ -17,8 +17,6 @@ from benchmarks.peers.blocks import Block, form_of
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["Expression", "Library", "Tensors"]
-
 Tensor = Any
 Tensors = dict[str, Tensor]
 

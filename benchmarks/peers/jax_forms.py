@@ -17,8 +17,6 @@ from benchmarks.peers.expression import Expression
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["PEERS"]
-
 Tensor = Any
 
 

@@ -16,8 +16,6 @@ from benchmarks.peers.libraries import InNumpy
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["PEERS"]
-
 
 class Loop:
     """A short program: two products with a vector for each item and head."""

@@ -14,8 +14,6 @@ from benchmarks.peers.blocks import form_of
 from benchmarks.peers.torch_forms import InTorch, use_threads
 from benchmarks.problems import Problem
 
-__all__ = ["PEERS"]
-
 
 def prepare(case: Problem, mode: str, threads: int) -> Work:
     import torch

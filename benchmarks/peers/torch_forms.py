@@ -18,8 +18,6 @@ from benchmarks.peers.expression import Expression, Tensors
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
-__all__ = ["PEERS", "InTorch", "use_threads"]
-
 Tensor = Any
 
 
