@@ -110,7 +110,7 @@ import torch
 from relpos import reference
 from relpos._catalogue.row import errors, gradient_errors
 from relpos._catalogue.rows import ROWS
-from relpos._check.check import check_row
+from relpos._opinion.check import check_row
 
 q, k, v = np.random.default_rng(0).standard_normal((3, 2, 7, 4))
 table = np.random.default_rng(1).standard_normal((4, 4))
