@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -33,13 +34,26 @@ MOVED = {
 }
 
 
-class _Moved(ModuleType):
-    """A module with the names of another, which the first use of a name loads."""
+class _Former:
+    """Finder and loader of former names: an import returns the present module.
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # tools ask every module for its file
-            raise AttributeError(name)
-        return getattr(import_module(MOVED[self.__name__]), name)
+    It is the first finder. Others would search the folder of the present package for
+    modules of the former one, and load a file twice. Modules in `sys.modules` instead
+    would be loaded by `pickle`, which asks all of them for a ufunc.
+    """
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        loader: Any = _Former  # a class with the functions of a loader
+        return ModuleSpec(name, loader) if name in MOVED else None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        """Let Python make the module, which `exec_module` replaces."""
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        sys.modules[module.__name__] = import_module(MOVED[module.__name__])
 
 
-sys.modules.update({name: _Moved(name) for name in MOVED})
+sys.meta_path.insert(0, _Former)

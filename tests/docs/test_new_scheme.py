@@ -144,7 +144,8 @@ def files_of(root):
 
 
 def run(root, *command):
-    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    paths = os.pathsep.join([str(root), *sys.path[1:]])  # where torch is installed
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=root,
