@@ -17,9 +17,9 @@ MOVED = {
     "relpos.nn.conv": "relpos.nn.absolute",
     "relpos.nn.shaw": "relpos.nn.attention",
     "relpos.recipes.gemma_audio": "relpos.recipes.speech",
+    "relpos.reference.rotary_config": "relpos.reference.rotary",
     "relpos.torch.nn._conv": "relpos.torch.nn._absolute",
     "relpos.torch.nn._heads": "relpos.torch.nn._attention",
-    "relpos.reference.rotary_config": "relpos.reference.rotary",
     **{
         f"relpos.torch._transformers.{family}": "relpos.torch._transformers.adapters"
         for family in (

@@ -17,6 +17,7 @@ from relpos._checks import (
     as_integers,
     check_memory,
     quiet,
+    rounded,
     widened,
 )
 from relpos.nn._inputs import check_shape
@@ -635,10 +636,12 @@ def xlnet_segments(
             f"different: got shape {other.shape}; expected one that broadcasts to "
             f"{wanted}, the query's axes and Lk"
         ) from None
-    moved = widened(q) + widened(s)[:, None, :]
-    per_query = np.einsum("...hid,nhd->n...hi", moved, widened(g))
+    dtype = np.result_type(*map(widened, (q, g, s)))
+    kind = np.result_type(np.float32, dtype)  # sums in float16 would lose digits
+    moved = q.astype(kind, copy=False) + s.astype(kind, copy=False)[:, None, :]
+    per_query = np.einsum("...hid,nhd->n...hi", moved, g.astype(kind, copy=False))
+    per_query = rounded(per_query * kind.type(q.shape[-1] ** -0.5), dtype)
     mask = np.where(other, per_query[1, ..., None], per_query[0, ..., None])
-    mask = np.asarray(mask * mask.dtype.type(q.shape[-1] ** -0.5))
     if argument is None:
         return mask
     keywords = {as_choice("argument", argument, ("attn_mask",)): mask}
@@ -652,8 +655,9 @@ def _segments_backward(
     other: Array,
     grads: dict[str, Array],
 ) -> dict[str, Array]:
-    q, g, s = widened(query), widened(segment_embed), widened(bias)
-    kind = np.result_type(q, g, s)
+    given = widened(query), widened(segment_embed), widened(bias)
+    kind = np.result_type(np.float32, *given)  # sums in float16 would lose digits
+    q, g, s = (x.astype(kind, copy=False) for x in given)
     grad = grads["attn_mask"].astype(kind) * kind.type(q.shape[-1] ** -0.5)
     # forward: mask = (q + s) . g[different] / sqrt(D)
     chosen = np.where(other, 0, grad), np.where(other, grad, 0)
