@@ -1,0 +1,1 @@
+"""Right implementations in other wordings than those of relpos."""
