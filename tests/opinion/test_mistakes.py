@@ -34,7 +34,7 @@ RIGHT = [*attentions.ROWS, *positions.ROWS, *right_rotations.ROWS]
 def verdict(row):
     """Return the verdict on a mistake, or the message of an error, and whether named.
 
-    Causes that "these inputs cannot tell" are no part of the verdict.
+    The error, and causes that "these inputs cannot tell", are no part of the verdict.
     """
     try:
         found = relpos.diagnose(row.function, **row.call)
@@ -42,6 +42,7 @@ def verdict(row):
         text, named = str(error), True
     else:
         text = found.verdict.split("; these inputs")[0]
+        text = text.replace(f" ({found.error:.1g})", "")
         number = len({*found.differences} - {"heads_last", "heads_joined"})
         named = found.kind in ("convention", "mistake") and number <= row.causes
     return text, named and all(re.search(s, text, re.I) for s in row.says)

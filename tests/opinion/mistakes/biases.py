@@ -57,7 +57,7 @@ def slopes_of_the_local_heads(query, key, value):
 
 
 @mistake(
-    "sign|abs|symmetric|later|future|own position",
+    "sign|absolute|symmetric|later|future|own position",
     "distance|bias|slope|row",
     source="https://github.com/ofirpress/attention_with_linear_biases/issues/5",
     rel_bias=relpos.alibi_bias(H, L),

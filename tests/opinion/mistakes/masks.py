@@ -16,7 +16,7 @@ MASK = (RNG.random((L, L)) < 0.6) | (DISTANCE == 0)
 
 @mistake(
     "mask",
-    "add",
+    r"\badd",
     source="https://github.com/huggingface/transformers/pull/41443",
     attn_mask=MASK,
 )
@@ -27,8 +27,8 @@ def truth_values_added(query, key, value):
 
 
 @mistake(
-    "score of (0|zero)|mask|hid",
-    "0|zero|small|finite|1e-9",
+    "mask|hid|caus",
+    r"\b0\b|zero|small|finite",
     source="https://github.com/awslabs/gluonts/pull/1401",
     is_causal=True,
 )
@@ -39,7 +39,7 @@ def masked_with_a_small_number(query, key, value):
 
 
 @mistake(
-    "own",
+    r"\bown\b|itself|diagonal",
     source="https://github.com/pbloem/former/issues/10",
     causes=2,
     is_causal=True,
@@ -53,7 +53,7 @@ def mask_from_offset_0(query, key, value):
 
 @mistake(
     "mask|caus|past",
-    "invert|past hidden|True|opposite|other way|later keys",
+    "invert|past hidden|opposite|other way|later keys|future",
     source="https://github.com/rasbt/LLMs-from-scratch/pull/1062",
     causes=2,
     is_causal=True,

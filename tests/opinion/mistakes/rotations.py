@@ -132,7 +132,7 @@ def cached_keys_rotated_again(query, key, value):
 
 @mistake(
     "position|offset",
-    "new|0|zero",
+    r"new|\b0\b|zero",
     source="https://github.com/Blaizzy/mlx-vlm/issues/1983",
     scheme="rotary",
     query=Q[..., 6:, :],
@@ -147,7 +147,7 @@ def new_tokens_at_position_0(query, key, value):
 
 @mistake(
     "position",
-    "key",
+    "keys",
     source="https://github.com/MemTensor/MemOS/issues/2315",
     scheme="rotary",
     query=Q[..., 7:, :],

@@ -34,7 +34,7 @@ def softmax_over_the_heads(query, key, value):
 
 @mistake(
     "softmax",
-    "heads|all|flat|joint|axes",
+    "heads|flat|joint|axes",
     source="https://github.com/nntrainer/nntrainer/pull/1602",
 )
 def softmax_over_three_axes(query, key, value):

@@ -24,7 +24,7 @@ def one_key_too_many(query, key, value):
 
 @mistake(
     "window",
-    "past|later|one side|future|own",
+    r"past|later|one side|future|\bown\b",
     source="https://github.com/vllm-project/vllm/pull/31406",
     causes=2,
     window=(3, 3),
