@@ -1,7 +1,7 @@
 """Bad calls, one row each: what is raised, and that the message helps.
 
-A message starts with the argument's name, says what came and what was wanted. Good
-arguments are in `call`; a row names what to change.
+A message starts with the argument's name, says what came and what was wanted. A row
+names what to change in a good call.
 """
 
 from __future__ import annotations
@@ -10,92 +10,72 @@ import sys
 
 import numpy as np
 import pytest
+from bad_attention import (
+    ATTENTION,
+    GOOD as GOOD_SCHEMES,
+    LABELS,
+    LENGTHS,
+    LONGER,
+    POSITION_QUERY,
+    POSITIONED,
+    SCHEMES,
+    TOKENS,
+)
 from bad_biases import BIASES, GOOD as GOOD_BIASES
-from bad_decay import DECAY, NAMED
-from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L, Tensor, ones
-from bad_labels import GOOD as GOOD_LABELS, LABELS
-from bad_shapes import OUTSIDE, SCHEMES, SHAPES
-from bad_softmax import SOFTMAX
+from bad_kinds import DV, D, H, L, Tensor, ones
+from refusals import check, every_row
 
 import relpos
 
-
-def call(changes, function="attention"):
-    """Call `relpos.<function>` with good arguments but for the changes."""
-    good = {
-        "query": np.ones((3, H, L, D)),
-        "key": np.ones((3, H, L, D)),
-        "value": np.ones((3, H, L, DV)),
-    }
-    if function in ("relative_global_attention", "transformer_xl_attention"):
-        good["rel_key"] = np.ones((2 * L - 1, D))
-    if function == "transformer_xl_attention":
-        good |= {"pos_bias_u": np.ones(D), "pos_bias_v": np.ones(D)}
-    if function == "merge_attention":
-        good = {name: np.ones((H, L, DV)) for name in ("out_a", "out_b")}
-        good |= {name: np.ones((H, L)) for name in ("lse_a", "lse_b")}
-    arguments = {k: v for k, v in (good | changes).items() if v is not EMPTY}
-    return getattr(relpos, function)(**arguments)
-
-
-ATTENTION = [
-    *((name, TypeError, {name: value}, pattern) for name, value, pattern in KINDS),
-    *((name, ValueError, {name: value}, pattern) for name, value, pattern in VALUES),
-    *((name, ValueError, changes, pattern) for name, changes, pattern in SHAPES),
-    *((name, IndexError, changes, pattern) for name, changes, pattern in OUTSIDE),
-    *SOFTMAX,
+GOOD = GOOD_SCHEMES | GOOD_BIASES
+#: Good arguments of `attention`, and changes that are refused.
+REFUSED = [
+    *((TOKENS, *row) for row in ATTENTION),
+    *((LONGER, *row) for row in LENGTHS),
+    *((TOKENS | {"rel_bias": ones(3)}, *row) for row in LABELS),
+    *((POSITIONED, *row) for row in POSITION_QUERY),
 ]
 
 
-@pytest.mark.parametrize("name, error, changes, pattern", ATTENTION)
-def test_attention(name, error, changes, pattern):
-    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
-        call(changes)
+def call(changes):
+    """Call `relpos.attention` with good arguments but for the changes."""
+    return relpos.attention(**TOKENS | changes)
 
 
-@pytest.mark.parametrize("error, changes, pattern", DECAY)
-def test_log_decay(error, changes, pattern):
-    with pytest.raises(error, match=rf"^log_decay: .*({pattern})"):
-        call(changes)
-
-
-@pytest.mark.parametrize("error, name, labels, pattern", LABELS)
-def test_a_tuple_of_labels(error, name, labels, pattern):
-    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
-        call({"labels": labels, "rel_bias": ones(3)})
-
-
-@pytest.mark.parametrize("other", [{"buckets": [0]}, {"min_relative_position": 0}])
-def test_a_tuple_of_labels_beside_another_origin(other):
-    with pytest.raises(ValueError, match=r"^labels: given together with .* one of the"):
-        call({"labels": (GOOD_LABELS, GOOD_LABELS), "rel_bias": ones(3), **other})
-
-
-@pytest.mark.parametrize("error, changes, pattern", NAMED)
-def test_others_name_log_decay(error, changes, pattern):
-    with pytest.raises(error, match=rf"^{pattern}"):
-        call(changes)
-
-
-@pytest.mark.parametrize("function, error, changes, pattern", SCHEMES)
-def test_other_functions(function, error, changes, pattern):
+@pytest.mark.parametrize("good, changes, error, pattern", REFUSED)
+def test_attention(good, changes, error, pattern):
     with pytest.raises(error, match=pattern):
-        call(changes, function)
+        relpos.attention(**good | changes)
 
 
-@pytest.mark.parametrize("function, error, changes, pattern", BIASES)
-def test_biases_and_recipes(function, error, changes, pattern):
+OF_SIGNATURES = """
+shaw_attention(**TOKENS, rel_keys=1) -> TypeError: …rel_keys
+relative_global_attention(**TOKENS) -> TypeError: …rel_key
+shaw_attention(**LONGER, rel_key=ones(3, D)) -> ValueError: query_offset: None with 4
+    queries and 6 keys
+"""
+
+
+@every_row(OF_SIGNATURES)
+def test_arguments_of_schemes(row):
+    check(row, vars(relpos) | {"TOKENS": TOKENS, "LONGER": LONGER})
+
+
+def function_of(name):
+    return getattr(relpos, name, None) or getattr(relpos.recipes, name)
+
+
+@pytest.mark.parametrize("function, error, changes, pattern", [*SCHEMES, *BIASES])
+def test_schemes_biases_and_recipes(function, error, changes, pattern):
     """The first argument of the row is the one that the message names."""
-    called = getattr(relpos, function, None) or getattr(relpos.recipes, function)
     name = next(iter(changes))
     with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
-        called(**GOOD_BIASES[function] | changes)
+        function_of(function)(**GOOD[function] | changes)
 
 
-@pytest.mark.parametrize("function", GOOD_BIASES)
-def test_good_arguments_of_biases_are_good(function):
-    called = getattr(relpos, function, None) or getattr(relpos.recipes, function)
-    called(**GOOD_BIASES[function])
+@pytest.mark.parametrize("function", GOOD)
+def test_good_arguments_are_good(function):
+    function_of(function)(**GOOD[function])
 
 
 def test_scale_has_to_fit_the_dtype():

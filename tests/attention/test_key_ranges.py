@@ -7,6 +7,7 @@ import itertools
 import dense_oracle
 import numpy as np
 import pytest
+from refusals import check, every_row
 from tolerances import assert_bitwise
 
 import relpos
@@ -267,28 +268,18 @@ def test_segment_ranges_are_the_count(queries, keys):
     assert_bitwise(as_mask(mine, keys.shape[-1])[..., 0, :, :], same)
 
 
-BAD_SEGMENTS = [
-    (TypeError, "query_segments", ([0.0, 1.0],), r"float64; expected integers"),
-    (TypeError, "query_segments", ("text",), r"expected integers"),
-    (TypeError, "key_segments", ([0], [True]), r"bool; expected integers"),
-    (ValueError, "query_segments", (3,), r"expected \(\.\.\., L\)"),
-    (
-        ValueError,
-        "query_segments",
-        ([0, 2, 1],),
-        r"1 comes after 2 at .*\[2\]; expected asc",
-    ),
-    (
-        ValueError,
-        "key_segments",
-        ([0], [[0, 1], [5, 4]]),
-        r"4 comes after 5 at .*\[1, 1\]",
-    ),
-    (ValueError, "key_segments", ([[0]] * 2, [[0]] * 3), r"\(3, 1\) do not broadcast"),
-]
+BAD_SEGMENTS = """
+segment_ranges([0.0, 1.0]) -> TypeError: query_segments: …float64; expected integers
+segment_ranges("text") -> TypeError: query_segments: …expected integers
+segment_ranges([0], [True]) -> TypeError: key_segments: …bool; expected integers
+segment_ranges(3) -> ValueError: query_segments: …expected (..., L)
+segment_ranges([0, 2, 1]) -> ValueError: query_segments: 1 comes after 2 at …[2]; …asc
+segment_ranges([0], [[0, 1], [5, 4]]) -> ValueError: key_segments: 4 comes after 5 at
+    …[1, 1]
+segment_ranges([[0]] * 2, [[0]] * 3) -> ValueError: key_segments: …(3, 1) do not broad
+"""
 
 
-@pytest.mark.parametrize(("error", "name", "args", "pattern"), BAD_SEGMENTS)
-def test_bad_segments(error, name, args, pattern):
-    with pytest.raises(error, match=rf"^{name}: .*{pattern}"):
-        relpos.segment_ranges(*args)
+@every_row(BAD_SEGMENTS)
+def test_bad_segments(row):
+    check(row, vars(relpos))

@@ -6,8 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
-from bad_kinds import DV, EMPTY, KINDS, VALUES, D, H, L
-from bad_shapes import OUTSIDE, SHAPES
+from bad_attention import KINDS, LENGTHS, LONGER, NUMBERS, OUTSIDE, SHAPES, TOKENS
 from hypothesis import HealthCheck, given, settings
 from layouts import LAYOUTS
 from problems import normal, qkv
@@ -300,16 +299,16 @@ def message_of(call, arguments):
     return caught.type, str(caught.value)
 
 
-#: (name, changes, pattern) of the bad calls of attention.
+#: Good arguments of attention, and changes that it refuses.
 REFUSED = [
-    *((name, {name: value}, pattern) for name, value, pattern in [*KINDS, *VALUES]),
-    *SHAPES,
-    *OUTSIDE,
+    *((TOKENS, *row) for row in [*KINDS, *NUMBERS, *SHAPES, *OUTSIDE]),
+    *((LONGER, *row) for row in LENGTHS),
 ]
 
 
-def concerns_scores(name, changes, pattern):
+def concerns_scores(good, changes, error, pattern):
     """Return True if the fault of a bad call is a fault of `scores`, too."""
+    name = pattern[1:].partition(":")[0]
     about_value = "value" in changes and not {"key", "query"} & {*changes}
     columns = name == "rel_value" and "head_dim" in pattern
     results = {name, *changes} & {*NOT_OF_SCORES[1:]}
@@ -317,15 +316,12 @@ def concerns_scores(name, changes, pattern):
 
 
 @pytest.mark.parametrize(
-    "changes", [row[1] for row in REFUSED if concerns_scores(*row)]
+    "good, changes", [row[:2] for row in REFUSED if concerns_scores(*row)]
 )
-def test_what_attention_refuses_is_refused_in_the_same_words(changes):
-    good = {"query": np.ones((3, H, L, D)), "key": np.ones((3, H, L, D))}
-    values = {"value": np.ones((3, H, L, DV))}
-    here = {n: x for n, x in (good | changes).items() if x is not EMPTY}
-    there = {n: x for n, x in (good | values | changes).items() if x is not EMPTY}
-    here.pop("value", None)
-    assert message_of(relpos.scores, here) == message_of(relpos.attention, there)
+def test_what_attention_refuses_is_refused_in_the_same_words(good, changes):
+    given = good | changes
+    tokens = {n: x for n, x in given.items() if n != "value"}
+    assert message_of(relpos.scores, tokens) == message_of(relpos.attention, given)
 
 
 @pytest.mark.parametrize("name", [*NOT_OF_SCORES, "rel_keys"])

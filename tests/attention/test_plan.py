@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from plan_calls import KINDS
+from refusals import changes
 
 import relpos
 from relpos._schemes import SCHEMES
@@ -188,25 +189,24 @@ def test_sequences_longer_than_any_memory(scheme):
 GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme=XL)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"batch": 0}, ValueError, ["batch", "got 0", "from 1"]),
-        ({"heads": 2.0}, TypeError, ["heads", "float", "integer"]),
-        ({"query_length": -1}, ValueError, ["query_length", "-1"]),
-        ({"key_length": True}, TypeError, ["key_length", "True"]),
-        ({"head_dim": 2**70}, ValueError, ["head_dim", str(2**70)]),
-        ({"scheme": "ropes"}, ValueError, ["scheme", "'ropes'", f"{XL!r}"]),
-        ({"scheme": np.array(["a", "b"])}, TypeError, ["scheme", "array"]),
-        ({"scheme": None}, TypeError, ["scheme", "NoneType"]),
-        ({"is_causal": 1}, TypeError, ["is_causal", "int"]),
-        ({"dtype": "x"}, TypeError, ["dtype", "'x'", "float32"]),
-        ({"dtype": np.float16}, TypeError, ["dtype", "float16", "float32"]),
-        ({"max_relative_position": -1}, ValueError, ["max_relative_position", "-1"]),
-        ({"num_threads": 0}, ValueError, ["num_threads", "0"]),
-    ],
-)
-def test_bad_calls(changes, error, words):
-    with pytest.raises(error) as caught:
+REFUSED = """
+batch=0 -> ValueError: batch: got 0; …from 1
+heads=2.0 -> TypeError: heads: …float…integer
+query_length=-1 -> ValueError: query_length: …-1
+key_length=True -> TypeError: key_length: …True
+head_dim=2**70 -> ValueError: head_dim: …1180591620717411303424
+scheme="ropes" -> ValueError: scheme: …'ropes'…'transformer_xl_attention'
+scheme=np.array(["a", "b"]) -> TypeError: scheme: …array
+scheme=None -> TypeError: scheme: …NoneType
+is_causal=1 -> TypeError: is_causal: …int
+dtype="x" -> TypeError: dtype: …'x'…float32
+dtype=np.float16 -> TypeError: dtype: …float16…float32
+max_relative_position=-1 -> ValueError: max_relative_position: …-1
+num_threads=0 -> ValueError: num_threads: 0
+"""
+
+
+@pytest.mark.parametrize("changes, error, pattern", changes(REFUSED, {}))
+def test_bad_calls(changes, error, pattern):
+    with pytest.raises(error, match=pattern):
         relpos.plan(**GOOD | changes)
-    assert all(word in str(caught.value) for word in words), str(caught.value)

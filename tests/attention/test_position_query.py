@@ -276,3 +276,14 @@ def test_schemes_hand_it_on():
     music = keywords | {"rel_key": np.ones((79, 5))}
     got = relpos.relative_global_attention(*inputs, **music)
     assert_close(got, relpos.attention(*inputs, is_causal=True), "same_formula")
+
+
+def test_wrt_names_it_where_it_was_given():
+    inputs, keywords = problem(5, 5, 6, 9)
+    context = relpos.attention(*inputs, **keywords, return_context=True).context
+    grad = np.ones((2, 2, 5, 17))
+    assert context.backward(grad).position_query.shape == (2, 2, 5, 6)
+    context = relpos.attention(*inputs, return_context=True).context
+    assert context.backward(grad).position_query is None
+    with pytest.raises(ValueError, match=r"'position_query' was not given"):
+        context.backward(grad, wrt=["position_query"])

@@ -28,11 +28,16 @@ def rows(text):
 
 
 def changes(text, names):
-    """Return (arguments, error, pattern) of rows `x=1, y=2 -> Error: message`."""
-    return [
-        (eval(f"dict({call})", KINDS | names), error, pattern)
-        for call, error, pattern in rows(text)
-    ]
+    """Return (arguments, error, pattern) of rows `x=1, y=2 -> Error: message`.
+
+    A message that begins with … follows the name of the first argument.
+    """
+    found = []
+    for call, error, pattern in rows(text):
+        if pattern.startswith("^.*"):
+            pattern = f"^{call.partition('=')[0]}: {pattern.removeprefix('^')}"
+        found.append((eval(f"dict({call})", KINDS | names), error, pattern))
+    return found
 
 
 def calls(text, names):
@@ -46,6 +51,11 @@ def calls(text, names):
         given = eval(f"dict({arguments}", KINDS | names)
         found.append((function, error, given, pattern.removeprefix("^")))
     return found
+
+
+def every_row(text):
+    """Run a test once for each of `rows`, as its argument `row`."""
+    return pytest.mark.parametrize("row", rows(text), ids=lambda row: row[0])
 
 
 def check(row, names):

@@ -19,7 +19,7 @@ from backward_checks import (
     given,
     square,
 )
-from bad_gradients import BACKWARD, GOOD, INPUTS
+from bad_attention import BACKWARD, GRADIENTS as GOOD, INPUTS
 from gradient_problems import assert_gradients_close
 from problems import normal, qkv
 from tolerances import assert_bitwise, assert_close
@@ -284,10 +284,9 @@ def context():
     return relpos.attention(**INPUTS, return_context=True).context
 
 
-@pytest.mark.parametrize("error, changes, pattern", BACKWARD)
-def test_bad_calls(context, error, changes, pattern):
-    name = next(iter(changes))
-    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+@pytest.mark.parametrize("changes, error, pattern", BACKWARD)
+def test_bad_calls(context, changes, error, pattern):
+    with pytest.raises(error, match=pattern):
         context.backward(**GOOD | changes)
     context.backward(**GOOD)
 
