@@ -72,38 +72,6 @@ def test_the_bits_of_arrays(label, dtype):
         assert_bitwise(tensor.grad.numpy(), getattr(found, name))
 
 
-def gathered(q, k, v, rel_key, rel_query, rel_value, rel_bias, mask, u, w, sinks, cap):
-    """The formula with every product gathered, in torch alone."""
-    lq, lk, reach = q.shape[-2], k.shape[-2], rel_key.shape[0] // 2
-    rows = (torch.arange(lk) - torch.arange(lq)[:, None]).clamp(-reach, reach) + reach
-    scores = (q + u) @ k.mT + torch.einsum("hid,ijd->hij", q + w, rel_key[rows])
-    scores = scores + torch.einsum("hjd,ijd->hij", k, rel_query[rows])
-    scores = cap * torch.tanh(scores / q.shape[-1] ** 0.5 / cap)
-    scores = scores + rel_bias[:, rows] + mask
-    sink = sinks[:, None, None].expand(-1, lq, 1)
-    p = torch.softmax(torch.cat([scores, sink], -1), -1)[..., :-1]
-    return p @ v + torch.einsum("hij,ijd->hid", p, rel_value[rows])
-
-
-def test_gradients_beside_autograd_of_the_formula():
-    torch.manual_seed(0)
-    shapes = [(2, 5, 4), (2, 6, 4), (2, 6, 3), (5, 4), (5, 4), (5, 3), (2, 5), (5, 6)]
-    shapes += [(2, 1, 4), (4,), (2,)]
-    values = [
-        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes
-    ]
-    names = ["query", "key", "value", "rel_key", "rel_query", "rel_value", "rel_bias"]
-    names += ["attn_mask", "pos_bias_u", "pos_bias_v", "sinks"]
-    given = dict(zip(names, values, strict=True))
-    given["pos_bias_u"] = given["pos_bias_u"][:, 0]
-    out = relpos.torch.attention(**given, query_offset=0, softcap=1.5)
-    want = gathered(*values, 1.5)
-    torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-12)
-    grads = [torch.autograd.grad((x * x).sum(), values) for x in (out, want)]
-    for name, got, expected in zip(names, *grads, strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12, msg=name)
-
-
 @pytest.mark.parametrize("label", CALLS)
 def test_gradcheck(label):
     inputs = tensors_of(CALLS[label].inputs, grad=True)

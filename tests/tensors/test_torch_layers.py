@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from module_cases import CASES, real
 
-import relpos
 from relpos import nn
 
 torch = pytest.importorskip("torch")
@@ -13,59 +13,8 @@ pytestmark = pytest.mark.torch
 
 import relpos.torch  # noqa: E402
 
-_RNG = np.random.default_rng(0)
 #: Largest relative difference, by dtype.
 NEAR = {"float32": 3e-6, "float64": 1e-12}
-
-
-def _real(*shape):
-    return _RNG.standard_normal(shape)
-
-
-def _encodings(first, last, dim):
-    positions = np.arange(first, last - 1, -1)
-    return relpos.sinusoidal(positions, dim, layout="concat", dtype=np.float64)
-
-
-def _future(length, total):
-    return np.triu(np.ones((length, total), bool), total - length + 1)[:, :, None]
-
-
-_TOKENS = _RNG.random((2, 7)) < 0.7
-_SEEN = _RNG.random((2, 5, 7)) < 0.7
-#: Name, constructor's arguments, inputs that have gradients, others.
-CASES = {
-    "learned": ("LearnedAPE", (9, 4), {}, (), {"x": np.zeros((2, 7))}),
-    "sinusoidal": ("SinusoidalEncoding", (6,), {"layout": "concat"},
-                   (_real(2, 5, 6),), {}),
-    "bias": ("DynamicPositionBias", (5, 3, 2), {}, (), {"length": 6}),
-    "log_bias": ("DynamicPositionBias", (5, 3, 1, True), {}, (), {"length": 1}),
-    "conv": ("ConvPositionEmbedding", (8, 4, 2), {}, (_real(2, 7, 8),), {}),
-    "conv_of_tokens": ("ConvPositionEmbedding", (6, 5, 3), {}, (_real(2, 7, 6),),
-                       {"mask": _TOKENS.astype(int)}),
-    "music": ("RelativeGlobalAttention", (12, 3), {"max_len": 9}, (_real(2, 7, 12),),
-              {}),
-    "shaw": ("ShawAttention", (12, 3, 2), {}, (_real(2, 7, 12),), {"is_causal": True}),
-    "shaw_of_keys": ("ShawAttention", (12, 3, 2), {"per_head": True},
-                     (_real(2, 5, 12), _real(2, 7, 12)),
-                     {"query_offset": 2, "attn_mask": _SEEN[:, None]}),
-    "shaw_of_values": ("ShawAttention", (12, 3, 2), {"use_values": False},
-                       (_real(2, 7, 12), _real(2, 7, 12), _real(2, 7, 12)), {}),
-    "shaw_plain": ("ShawAttention", (12, 3, 0), {"use_keys": False},
-                   (_real(2, 7, 12),), {}),
-    "conformer": ("ConformerRelPositionAttention", (12, 3), {},
-                  (_real(2, 5, 12), *_real(2, 2, 5, 12), _encodings(4, -4, 12)), {}),
-    "conformer_cache": ("ConformerRelPositionAttention", (12, 3), {},
-                        (_real(2, 5, 12), *_real(2, 2, 5, 12), _real(1, 13, 12)),
-                        {"cache": _real(2, 2, 12), "mask": _SEEN}),
-    "xl": ("RelPartialLearnableMultiHeadAttn", (3, 12, 4, 0.1), {},
-           (_real(5, 2, 12), _encodings(6, 0, 12)[:, None]),
-           {"attn_mask": _future(5, 7), "mems": _real(2, 2, 12)}),
-    "xl_pre": ("RelPartialLearnableMultiHeadAttn", (3, 12, 5, 0.1),
-               {"pre_lnorm": True, "r_r_bias": 0, "r_w_bias": 0, "dropatt": 0.2},
-               (_real(5, 2, 12), _encodings(4, -4, 12), *_real(2, 3, 5)),
-               {"attn_mask": np.arange(5)[:, None].repeat(2, 1) == 1}),
-}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)
@@ -75,13 +24,10 @@ def case(request):
 
 def pair(case, dtype, **options):
     """The layer and the module, of the same weights."""
-    name, args, keywords, _, _ = case
-    layer = getattr(nn, name)(*args, **keywords, **options, dtype=dtype, rng=1)
+    layer = case.make(nn, **options, dtype=dtype, rng=1)
     torch.manual_seed(0)
-    module = getattr(relpos.torch.nn, name)(
-        *args, **keywords, **options, dtype=getattr(torch, dtype)
-    )
-    return layer, module
+    kind = getattr(torch, dtype)
+    return layer, case.make(relpos.torch.nn, **options, dtype=kind)
 
 
 def as_tensors(values, dtype):
@@ -110,7 +56,7 @@ def test_numbers_and_gradients(case, dtype):
     layer, module = pair(case, dtype)
     module.load_state_dict(layer.state_dict(), strict=True)
     layer.eval(), module.eval()
-    _, _, _, inputs, others = case
+    inputs, others = case.of(2, 5)
     arrays = [x.astype(dtype) for x in inputs]
     rest = {
         name: x.astype(dtype)
@@ -151,7 +97,7 @@ def test_a_state_goes_both_ways(case):
     whole.load_state_dict({n: torch.tensor(x) for n, x in state.items()}, strict=True)
 
 
-@pytest.mark.parametrize("name", sorted({case[0] for case in CASES.values()}))
+@pytest.mark.parametrize("name", sorted({case.name for case in CASES.values()}))
 def test_initial_values_are_drawn_alike(name):
     sizes = {
         "LearnedAPE": (100, 100),
@@ -180,7 +126,7 @@ def test_training_is_that_of_relpos_nn():
     module.load_state_dict(layer.state_dict())
     ours = torch.optim.Adam(module.parameters(), lr=0.01)
     theirs = nn.Adam(layer.parameters(), lr=0.01)
-    x, target = _real(2, 2, 7, 12)
+    x, target = real(2, 2, 7, 12)
     losses = []
     for _ in range(5):
         out = module(torch.tensor(x))
@@ -256,7 +202,7 @@ def test_memory():
 )
 def test_wrong_calls_are_named(label, change, words):
     _, module = pair(CASES[label], "float32")
-    _, _, _, inputs, others = CASES[label]
+    inputs, others = CASES[label].of(2, 5)
     names = {
         "conformer": ("query", "key", "value", "pos_emb"),
         "xl": ("w", "r"),
@@ -275,7 +221,7 @@ def test_wrong_calls_are_named(label, change, words):
 def test_compiled_whole(label):
     torch.compiler.reset()
     _, module = pair(CASES[label], "float64")
-    _, _, _, inputs, others = CASES[label]
+    inputs, others = CASES[label].of(2, 5)
     others = as_tensors(others, "float64")
     module.eval()
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)

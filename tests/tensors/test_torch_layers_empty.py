@@ -10,6 +10,7 @@ from relpos import nn
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from module_cases import CASES  # noqa: E402
 from multihead import DTYPE, SIZES, E, H, draw, near, seeded  # noqa: E402
 
 import relpos.torch  # noqa: E402
@@ -110,71 +111,16 @@ def test_functions_take_a_number_of_positions_where_their_tensor_is():
 # ---- the other modules --------------------------------------------------------------
 
 
-def _encodings(first, last):
-    return np.zeros((max(first - last + 1, 0), 12))
-
-
-#: Constructor's arguments; inputs that have gradients and others, of batch and length.
-CASES = {
-    "LearnedAPE": ((9, 4), lambda b, n: ([], {"x": np.zeros((b, n))})),
-    "SinusoidalEncoding": ((6,), lambda b, n: ([np.zeros((b, n, 6))], {})),
-    "DynamicPositionBias": ((5, 3, 2), lambda b, n: ([], {"length": n + 1})),
-    "ConvPositionEmbedding": ((8, 4, 2), lambda b, n: ([np.zeros((b, n, 8))], {})),
-    "ConvPositionEmbedding, masked": (
-        (8, 5, 2),
-        lambda b, n: ([np.zeros((b, n, 8))], {"mask": np.ones((b, n), int)}),
-    ),
-    "RelativeGlobalAttention": ((12, 3, 9), lambda b, n: ([np.zeros((b, n, 12))], {})),
-    "ShawAttention": (
-        (12, 3, 2),
-        lambda b, n: ([np.zeros((b, n, 12))], {"is_causal": True}),
-    ),
-    "ShawAttention, other keys": (
-        (12, 3, 2),
-        lambda b, n: (
-            [np.zeros((b, 4, 12)), np.zeros((b, n, 12))],
-            {"query_offset": 2},
-        ),
-    ),
-    "ConformerRelPositionAttention": (
-        (12, 3),
-        lambda b, n: ([*np.zeros((3, b, n, 12)), _encodings(n - 1, 1 - n)], {}),
-    ),
-    "ConformerRelPositionAttention, cache": (
-        (12, 3),
-        lambda b, n: (
-            [*np.zeros((3, b, n, 12)), _encodings(n + 1, -n - 1)],
-            {"cache": np.zeros((b, 2, 12)), "mask": np.ones((b, 1, n + 2), int)},
-        ),
-    ),
-    "RelPartialLearnableMultiHeadAttn": (
-        (3, 12, 4, 0.0),
-        lambda b, n: ([np.zeros((n, b, 12)), _encodings(n - 1, 1 - n)], {}),
-    ),
-    "RelPartialLearnableMultiHeadAttn, mems": (
-        (3, 12, 4, 0.0),
-        lambda b, n: (
-            [np.zeros((n, b, 12)), _encodings(n + 1, 0)],
-            {
-                "attn_mask": np.triu(np.ones((n, n + 2), int), 3)[:, :, None],
-                "mems": np.zeros((2, b, 12)),
-            },
-        ),
-    ),
-}
-
-
 def tensors(case, shape, device):
     """A module, its inputs that have gradients, and the others."""
-    args, inputs = CASES[case]
-    arrays, others = inputs(*shape)
+    arrays, others = case.of(*shape)
     given = [torch.tensor(x, device=device).requires_grad_() for x in arrays]
     rest = {
         name: torch.tensor(x, device=device) if isinstance(x, np.ndarray) else x
         for name, x in others.items()
     }
-    make = getattr(relpos.torch.nn, case.split(",")[0])
-    return make(*args, device=device, dtype=DTYPE), given, rest
+    module = case.make(relpos.torch.nn, device=device, dtype=DTYPE)
+    return module.eval(), given, rest
 
 
 @pytest.mark.parametrize("shape", [(2, 5), *NOTHING])
@@ -182,7 +128,7 @@ def tensors(case, shape, device):
 def test_every_module_on_the_meta_device(case, shape):
     found = []
     for device in ("meta", "cpu"):
-        module, given, rest = tensors(case, shape, device)
+        module, given, rest = tensors(CASES[case], shape, device)
         results = differentiated(module, given, **rest)
         assert results[0].device.type == device
         found.append(kind(results))
@@ -194,12 +140,12 @@ def test_every_module_on_the_meta_device(case, shape):
 @pytest.mark.parametrize("case", CASES)
 def test_every_module_and_its_layer_without_tokens_or_items(case, shape):
     """Outputs and gradients are those of the layer of relpos.nn."""
-    module, given, rest = tensors(case, shape, "cpu")
+    module, given, rest = tensors(CASES[case], shape, "cpu")
     (out,) = differentiated(module, given, **rest)
-    args, inputs = CASES[case]
-    arrays, others = inputs(*shape)
-    layer = getattr(nn, case.split(",")[0])(*args, rng=0, dtype="float64")
+    layer = CASES[case].make(nn, rng=0, dtype="float64").eval()
     layer.load_state_dict(module.state_dict())
+    arrays = [x.detach().numpy() for x in given]
+    others = {n: np.asarray(x) if torch.is_tensor(x) else x for n, x in rest.items()}
     want = layer(*arrays, **others)
     near(out.detach(), torch.tensor(want))
     grads = layer.backward(np.ones_like(want))
@@ -212,8 +158,7 @@ def test_every_module_and_its_layer_without_tokens_or_items(case, shape):
 
 
 def test_what_the_meta_device_can_know_is_still_refused():
-    name = "RelPartialLearnableMultiHeadAttn, mems"
-    module, (w, r), rest = tensors(name, (2, 5), "meta")
+    module, (w, r), rest = tensors(CASES["xl"], (2, 5), "meta")
     with pytest.raises(ValueError, match=r"r: got 6 rows .* expected at least 7"):
         module(w, r[1:], **rest)
     with pytest.raises(ValueError, match=r"attn_mask: got shape \(5, 6, 1\)"):

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from multihead import DTYPE, SIZES, E, H, L, N, draw, near, seeded  # noqa: E402
+from refusals import check, every_row  # noqa: E402
 from torch import nn  # noqa: E402
 
 from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
@@ -132,50 +133,40 @@ def test_compiled_whole(position):
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize(
-    "keywords, words",
-    [
-        ({"add_bias_kv": True}, "add_bias_kv: got True; expected False"),
-        ({"add_zero_attn": True}, "add_zero_attn: got True; expected False"),
-        (
-            {"position": "rotary"},
-            "position: got 'rotary'; expected one of 'shaw', 'mus",
-        ),
-        (
-            {"position": "shaw", "max_len": 5},
-            "max_len: got 5 with position='shaw'; .*mu",
-        ),
-        ({"max_distance": 5}, "max_distance: got 5 with position=None; .*'t5', 'fire'"),
-        ({"position": "rope", "num_heads": 4}, "num_heads: got 4, heads of 3 columns"),
-        ({"position": "deberta", "kdim": 5}, "kdim: got 5 with position='deberta'"),
-        ({"num_heads": 5}, "num_heads: got 5, which does not divide embed_dim = 12"),
-        ({"dropout": 1.5}, "dropout: got 1.5"),
-    ],
-)
-def test_wrong_arguments_are_named(keywords, words):
-    with pytest.raises(ValueError, match=words):
-        RelativeMultiheadAttention(**{"embed_dim": E, "num_heads": H} | keywords)
+REFUSED = """
+made(add_bias_kv=True) -> ValueError: …add_bias_kv: got True; expected False
+made(add_zero_attn=True) -> ValueError: …add_zero_attn: got True; expected False
+made(position="rotary") -> ValueError: …position: got 'rotary'; expected one of 'shaw',
+    'mus
+made(position="shaw", max_len=5) -> ValueError: …max_len: got 5 with position='shaw';
+    …mu
+made(max_distance=5) -> ValueError: …max_distance: got 5 with position=None; …'t5',
+    'fire'
+made(position="rope", num_heads=4) -> ValueError: …num_heads: got 4, heads of 3 columns
+made(position="deberta", kdim=5) -> ValueError: …kdim: got 5 with position='deberta'
+made(num_heads=5) -> ValueError: …num_heads: got 5, which does not divide embed_dim = 12
+made(dropout=1.5) -> ValueError: …dropout: got 1.5
+called(key=ones(4, 11)) -> ValueError: …key: got shape (4, 11); expected (S, 12)
+called(query=ones(4)) -> ValueError: …query: got shape (4,)
+called(attn_mask=ones(4, 4)[:3].bool()) -> ValueError: …attn_mask: got shape (3, 4)
+called(attn_mask=ones(4, 4).int()) -> TypeError: …attn_mask: got torch.int32; expected
+called(key_padding_mask=ones(5).bool()) -> ValueError: …key_padding_mask: got shape
+called(query=ones(3, 12)) -> ValueError: …query_offset: got None for 3 queries and 4 key
+"""
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"key": torch.ones(4, 11)}, r"key: got shape \(4, 11\); expected \(S, 12\)"),
-        ({"query": torch.ones(4)}, r"query: got shape \(4,\)"),
-        ({"attn_mask": torch.ones(4, 4)[:3].bool()}, r"attn_mask: got shape \(3, 4\)"),
-        ({"attn_mask": torch.ones(4, 4).int()}, "attn_mask: got torch.int32; expected"),
-        ({"key_padding_mask": torch.ones(5).bool()}, "key_padding_mask: got shape"),
-        (
-            {"query": torch.ones(3, 12)},
-            "query_offset: got None for 3 queries and 4 key",
-        ),
-    ],
-)
-def test_wrong_calls_are_named(change, words):
-    module = RelativeMultiheadAttention(E, H, position="shaw")
-    x = torch.ones(4, E)
-    with pytest.raises((ValueError, TypeError), match=words):
-        module(**{"query": x, "key": x, "value": x} | change)
+def made(embed_dim=E, num_heads=H, **keywords):
+    return RelativeMultiheadAttention(embed_dim, num_heads, **keywords)
+
+
+def called(**changes):
+    tokens = dict.fromkeys(("query", "key", "value"), torch.ones(4, E))
+    return made(position="shaw")(**tokens | changes)
+
+
+@every_row(REFUSED)
+def test_what_is_refused_is_named(row):
+    check(row, {"made": made, "called": called, "ones": torch.ones})
 
 
 NESTED = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
