@@ -9,7 +9,18 @@ import dense_oracle
 import numpy as np
 import oracle
 import pytest
-from problems import DTYPES, PATHS, TERMS, cast, check, normal, qkv, run, terms
+from problems import (
+    DTYPES,
+    PATHS,
+    TERMS,
+    cast,
+    check,
+    check_all,
+    normal,
+    qkv,
+    run,
+    terms,
+)
 from tolerances import (
     TOLERANCES,
     assert_bitwise,
@@ -86,10 +97,8 @@ def sized_problem(kind, size):
 
 @pytest.mark.parametrize("kind", TERMS)
 def test_sizes_around_tiles(isa, kind):
-    for size, dtype in itertools.product(SIZES, DTYPES):
-        inputs, keywords, want = sized_problem(kind, size)
-        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
-        assert_results_close(got, want)
+    for size in SIZES:
+        check_all(*sized_problem(kind, size))
 
 
 # Where the engine changes its ways: keys that outgrow the second-level cache (blocks of
@@ -119,10 +128,7 @@ def large_problem(kind, size):
 def test_large_sizes(isa, kind, size):
     if kind == "both_tables" and size[3] > 5000:
         pytest.skip("the oracle would store every key times every table row")
-    inputs, keywords, want = large_problem(kind, size)
-    for dtype in DTYPES:
-        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
-        assert_results_close(got, want)
+    check_all(*large_problem(kind, size))
 
 
 @functools.cache

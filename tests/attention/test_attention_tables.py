@@ -165,17 +165,6 @@ def test_one_double_operand_makes_the_call_double(isa, wide):
     assert_results_bitwise(run(**mixed), run(**given))
 
 
-def test_float16_is_computed_in_float32(isa):
-    rng = np.random.default_rng(10)
-    inputs = [x.astype("float16") for x in qkv(rng, (2,), 2, 20, 30, 16)]
-    got = run(*inputs)
-    want = dense_oracle.attention(*inputs)
-    single = run(*(x.astype("float32") for x in inputs))
-    assert_bitwise(got.out, single.out.astype("float16"))
-    assert_bitwise(got.lse, single.lse)
-    assert_close(single.out, want.out, "forward")
-
-
 # ---- the named schemes and their gufuncs --------------------------------------------
 
 
@@ -194,36 +183,39 @@ def table(rng, rows, columns, dtype):
 
 
 @both_dtypes
-@pytest.mark.parametrize("length", [5, 40, 270])
-def test_shaw_attention(isa, dtype, length):
+@pytest.mark.parametrize(
+    "lq, lk, rows", [(5, 5, 9), (40, 40, 9), (270, 270, 9), (3, 7, 1), (40, 9, 61)]
+)
+def test_shaw_attention(isa, dtype, lq, lk, rows):
     rng = np.random.default_rng(11)
-    q, k, v, _, _ = scheme_problem(rng, length, length, dtype)
-    a, w = table(rng, 9, 16, dtype), table(rng, 9, 8, dtype)
-    want = dense_oracle.attention(q, k, v, rel_key=a, rel_value=w)
-    assert_close(relpos.shaw_attention(q, k, v, a, w), want.out, "forward")
+    q, k, v, _, _ = scheme_problem(rng, lq, lk, dtype)
+    a, w = table(rng, rows, 16, dtype)[0], table(rng, rows, 8, dtype)
+    want = dense_oracle.attention(q, k, v, rel_key=a, rel_value=w, query_offset=0)
+    got = relpos.shaw_attention(q, k, v, a, w, query_offset=0)
+    assert_close(got, want.out, "forward")
     kernel = relpos._settings.kernels().shaw_attention
     assert_close(kernel(q, k, v, a, w), want.out, "forward")
 
 
 @both_dtypes
-@pytest.mark.parametrize("length", [5, 40, 270])
-def test_relative_global_attention(isa, dtype, length):
+@pytest.mark.parametrize("lq, lk", [(5, 5), (40, 40), (270, 270), (5, 3)])
+def test_relative_global_attention(isa, dtype, lq, lk):
     rng = np.random.default_rng(12)
-    q, k, v, _, _ = scheme_problem(rng, length, length, dtype)
+    q, k, v, _, _ = scheme_problem(rng, lq, lk, dtype)
+    kernel = relpos._settings.kernels().relative_global_attention
     for spare in (0, 7):
-        a = table(rng, length + spare, 16, dtype)
-        first = 1 - length - spare
-        want = dense_oracle.attention(
-            q, k, v, rel_key=a, is_causal=True, min_relative_position=first
-        )
-        got = relpos.relative_global_attention(q, k, v, a)
+        a = table(rng, lq + spare, 16, dtype)
+        placed = {"min_relative_position": 1 - lq - spare, "query_offset": 0}
+        want = dense_oracle.attention(q, k, v, rel_key=a, is_causal=True, **placed)
+        got = relpos.relative_global_attention(q, k, v, a, query_offset=0)
         assert_close(got, want.out, "forward")
-        kernel = relpos._settings.kernels().relative_global_attention
         assert_close(kernel(q, k, v, a), want.out, "forward")
+    with pytest.raises(ValueError, match="fewer rows than there are queries"):
+        kernel(q, k, v, a[:, : lq - 1])
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, lk", [*PATHS, (40, 40)])
+@pytest.mark.parametrize("lq, lk", [*PATHS, (40, 40), (1, 5), (35, 50)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     rng = np.random.default_rng(13)
@@ -237,6 +229,9 @@ def test_transformer_xl_attention(isa, dtype, lq, lk, causal):
     assert_close(got, want.out, "forward")
     kernel = relpos._settings.kernels().transformer_xl_attention
     assert_close(kernel(q, k, v, r, u, w), want.out, "forward")
+    for rows in {lk - 1, 2 * lk, 2 * lk + 1} - {lk, lk + lq - 1, 2 * lk - 1}:
+        with pytest.raises(ValueError, match="rel_key must have k rows"):
+            kernel(q, k, v, table(rng, rows, 16, dtype), u, w)
 
 
 @both_dtypes

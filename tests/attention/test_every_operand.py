@@ -9,11 +9,12 @@ import functools
 
 import numpy as np
 import pytest
-from gradient_problems import Problem
+from gradient_problems import Problem, assert_gradients_close
 from layouts import LAYOUTS
 from problems import DTYPES, normal
-from tolerances import assert_bitwise
+from tolerances import assert_bitwise, assert_results_close
 
+import relpos
 from relpos._attention import operands
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
@@ -197,6 +198,49 @@ def test_each_gradient_alone_has_the_same_bits(isa, name, engine, dtype):
         alone = context.backward(**grads, wrt=[wanted])._asdict()
         assert_bitwise(alone.pop(wanted), getattr(together, wanted))
         assert not any(x is not None for x in alone.values())
+
+
+# ---- schemes pass every operand on ---------------------------------------------------
+
+NETWORK = {
+    "w1": normal(np.random.default_rng(6), 4),
+    "b1": normal(np.random.default_rng(7), 4),
+    "w2": normal(np.random.default_rng(8), H, 4),
+    "b2": normal(np.random.default_rng(9), H),
+    "c": 0.5,
+    "threshold": 9.0,
+}
+WITH_ALL = {"return_lse": True, "return_weights": True, "return_context": True}
+
+
+@every_operand
+@every_case
+def test_shaw_passes_it_on(name, engine):
+    call = problem(name, engine)
+    got = relpos.shaw_attention(**call.inputs, **call.settings, return_lse=True)
+    want = call.forward(return_lse=True)
+    assert_bitwise(got.out, want.out)
+    assert_bitwise(got.lse, want.lse)
+
+
+@pytest.mark.parametrize("name", [n for n in OPERANDS if n != "attn_mask"])
+@every_case
+def test_fire_is_a_mask_of_its_bias(name, engine):
+    call = problem(name, engine)
+    lq, lk = ENGINES[engine]
+    bias = relpos.fire_bias(**NETWORK, query_length=lk)
+    offsets = np.broadcast_to(call.settings["query_offset"], B)
+    mask = np.stack([bias[:, at : at + lq] for at in offsets])
+    masked = call._replace(inputs=call.inputs | {"attn_mask": mask})
+    got = relpos.fire_attention(**call.inputs, **NETWORK, **call.settings, **WITH_ALL)
+    assert_results_close(got, masked.forward(**WITH_ALL), "same_formula")
+    found = got.context.backward(call.grad_out, grad_lse=call.grad_lse)._asdict()
+    truth = masked.gradients()
+    of_bias = np.zeros_like(bias)
+    for at, gradient in zip(offsets, truth.pop("attn_mask"), strict=True):
+        of_bias[:, at : at + lq] += gradient
+    truth["w2"] = relpos.fire_bias_backward(of_bias, **NETWORK).w2
+    assert_gradients_close({name: found[name] for name in truth}, truth)
 
 
 # ---- the same on tensors and on dask arrays ------------------------------------------

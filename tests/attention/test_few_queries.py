@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gradient_problems import Problem, assert_gradients_close
 from layouts import LAYOUTS
-from problems import DTYPES, cast, normal, qkv, run, terms
+from problems import DTYPES, cast, check_all, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -25,12 +25,6 @@ import relpos
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
-
-
-def check_all(inputs, keywords, want):
-    for dtype in DTYPES:
-        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
-        assert_results_close(got, want)
 
 
 # ---- rows of any width ---------------------------------------------------------------

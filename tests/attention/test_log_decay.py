@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 from gradient_problems import Problem, assert_gradients_close
-from problems import DTYPES, cast, check, normal, qkv, run, terms
+from problems import DTYPES, check, check_all, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -17,8 +17,7 @@ from tolerances import (
 )
 
 import relpos
-from relpos import _core, reference
-from relpos._settings import use_isa
+from relpos import reference
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
@@ -42,12 +41,6 @@ def problem(kind, lq, lk):
     keywords = terms(rng, kind, 2, lq, lk, 16, 24, offset=lk - lq, k=9)
     keywords |= {"log_decay": gates(rng, 2, 2, lk), "is_causal": True}
     return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
-
-
-def check_all(inputs, keywords, want):
-    for dtype in DTYPES:
-        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
-        assert_results_close(got, want)
 
 
 @pytest.mark.sanitized
@@ -194,18 +187,6 @@ def test_shared_by_items_it_is_as_repeated(isa, dtype):
 # ---- what is hidden, and what is extreme ---------------------------------------------
 
 
-def test_used_twice_with_dropout_and_some_names(isa):
-    call = forgetting("float64")
-    settings = call.settings | {"dropout_p": 0.3, "rng": 4}
-    call = call._replace(settings=settings)
-    context = call.forward(return_context=True).context
-    once = context.backward(call.grad_out, grad_lse=call.grad_lse)
-    again = context.backward(call.grad_out, grad_lse=call.grad_lse, wrt=["log_decay"])
-    assert_bitwise(again.log_decay, once.log_decay)
-    assert again.query is None
-    assert_gradients_close(call.gradients(), call.truth())
-
-
 def test_the_first_step_and_those_nobody_passes_get_nothing(isa):
     call = forgetting("float64", batch=(), lq=6, lk=40)
     gradients = call._replace(settings=call.settings | {"query_offset": 10})
@@ -251,28 +232,6 @@ def test_nothing_to_decay(isa):
         assert not result.context.backward(np.ones(q.shape)).log_decay.any()
 
 
-def test_with_fire(isa):
-    """Two biases that are made in the tiles: FIRE's first, then the decay."""
-    rng = np.random.default_rng(10)
-    q, k, v = qkv(rng, (), 2, 60, 60, 8)
-    network = normal(rng, 4), normal(rng, 4), normal(rng, 2, 4), normal(rng, 2)
-    fire = (*network, 0.5, 9.0)
-    steps = gates(rng, 2, 60)
-    keywords = {"is_causal": True, "log_decay": steps}
-    mask = reference.fire_bias(*fire, 60)
-    want = dense_oracle.attention(q, k, v, mask, **keywords)
-    result = relpos.fire_attention(q, k, v, *fire, **keywords, return_context=True)
-    assert_close(result.out, want.out, "forward")
-    grad = normal(rng, *q.shape)
-    got = result.context.backward(grad)
-    plain = relpos.attention(q, k, v, mask, **keywords, return_context=True).context
-    truth = plain.backward(grad, wrt=["attn_mask", "log_decay", "query"])
-    assert_close(got.log_decay, truth.log_decay, "gradient")
-    assert_close(got.query, truth.query, "gradient")
-    of_fire = relpos.fire_bias_backward(truth.attn_mask, *fire)
-    assert_close(got.w2, of_fire.w2, "same_formula")
-
-
 def test_ones_step_is_a_slope():
     """Steps of one size are ALiBi."""
     rng = np.random.default_rng(11)
@@ -289,13 +248,3 @@ def test_the_definition_refuses_a_later_key():
     x = np.ones((1, 3, 2))
     with pytest.raises(ValueError, match="log_decay: a later key is visible"):
         reference.attention(x, x, x, log_decay=np.zeros((1, 3)))
-
-
-def test_every_instruction_set_agrees():
-    call = forgetting("float64")
-    found = []
-    for isa in _core.by_isa:
-        with use_isa(isa):
-            found.append(call.gradients()["log_decay"])
-    for other in found[1:]:
-        assert_close(other, found[0], "gradient")

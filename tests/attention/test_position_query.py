@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dense_oracle
 import numpy as np
 import pytest
 from gradient_problems import Problem, check_everywhere
-from problems import DTYPES, PATHS, cast, check, normal, qkv
-from tolerances import assert_bitwise, assert_close, assert_results_close
+from problems import DTYPES, PATHS, check, normal, qkv
+from tolerances import assert_close
 
 import relpos
-from relpos import _core
-from relpos._settings import use_isa
 
 WIDTHS = [1, 4, 16, 23, 80]
 SHAPES = [*PATHS, (70, 600)]
@@ -157,24 +154,6 @@ def test_query_heads_that_share_a_key_head(isa, dtype):
     check((query, key[:, :2], value[:, :2]), keywords, dtype)
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (2,), (3, 1), (3, 2)])
-def test_batch_axes_broadcast(lead):
-    inputs, keywords = problem(40, 70, 5, 9)
-    rng = np.random.default_rng(2)
-    keywords["position_query"] = normal(rng, *lead, 2, 40, 5)
-    arguments = named(inputs, keywords)
-    got, gradients = with_gradients(arguments, ["position_query", "query"])
-    want = dense_oracle.attention(**arguments)
-    assert_close(got, want.out, "forward")
-    full = np.broadcast_to(keywords["position_query"], (*got.shape[:-1], 5))
-    _, whole = with_gradients(arguments | {"position_query": full}, ["position_query"])
-    total = whole["position_query"].sum(tuple(range(full.ndim - len(lead) - 3)))
-    axes = tuple(n for n, size in enumerate(lead) if size == 1)
-    total = total.sum(axis=axes, keepdims=True) if axes else total
-    assert gradients["position_query"].shape == (*lead, 2, 40, 5)
-    assert_close(gradients["position_query"], total, "same_formula")
-
-
 def test_without_columns_there_is_no_term():
     inputs, keywords = problem(40, 70, 0, 9)
     arguments = named(inputs, keywords)
@@ -199,7 +178,7 @@ def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
         assert_close(got[name], want[name], "same_formula")
 
 
-# ---- hidden pairs, dropout -----------------------------------------------------------
+# ---- hidden pairs --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dp", [3, 16])
@@ -224,58 +203,6 @@ def test_what_is_hidden_may_be_nan(isa, lq, lk, dp):
     for name in ("query", "key", "value", "rel_key", "position_query"):
         assert np.isfinite(getattr(found, name)).all(), name
         assert_close(getattr(found, name), getattr(exact, name), "gradient")
-
-
-@both_dtypes
-def test_dropout_weights_and_a_context_used_twice(isa, dtype):
-    inputs, keywords = problem(40, 300, 16, 9)
-    settings = {"dropout_p": 0.3, "rng": 5, "is_causal": True}
-    arguments = cast(named(inputs, keywords), dtype) | settings
-    flags = {"return_lse": True, "return_weights": True, "return_context": True}
-    got = relpos.attention(**arguments, **flags)
-    assert_results_close(got, dense_oracle.attention(**arguments), "forward")
-    grad = normal(np.random.default_rng(7), *got.out.shape).astype(dtype)
-    first, second = (got.context.backward(grad) for _ in range(2))
-    assert_bitwise(first.position_query, second.position_query)
-    assert_bitwise(first.rel_key, second.rel_key)
-
-
-def test_gradients_equal_differences_of_the_forward():
-    """Along random directions of what the term is made of, at five points."""
-    inputs, keywords = problem(11, 40, 3, 9)
-    arguments = named(inputs, keywords, is_causal=True)
-    rng = np.random.default_rng(8)
-    names = ["position_query", "rel_key", "query"]
-    for isa in _core.by_isa:
-        with use_isa(isa):
-            out, gradients = with_gradients(arguments, names)
-            grad = normal(np.random.default_rng(3), *out.shape)
-            for name in names:
-                step = 1e-3 * rng.standard_normal(arguments[name].shape)
-                at = {
-                    n: np.vdot(
-                        grad,
-                        relpos.attention(
-                            **arguments | {name: arguments[name] + n * step}
-                        ),
-                    )
-                    for n in (-2, -1, 1, 2)
-                }
-                want = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / 12
-                size = np.linalg.norm(gradients[name]) * np.linalg.norm(step)
-                assert abs(np.vdot(gradients[name], step) - want) <= 1e-8 * size
-
-
-def test_schemes_hand_it_on():
-    inputs, keywords = problem(40, 40, 5, 9)
-    offset = keywords.pop("query_offset")
-    want = relpos.attention(*inputs, **keywords, query_offset=offset)
-    assert_bitwise(relpos.shaw_attention(*inputs, **keywords), want)
-    network = [1.0], [0.0], np.zeros((2, 1)), np.zeros(2), 1.0, 1.0
-    assert_bitwise(relpos.fire_attention(*inputs, *network, **keywords), want)
-    music = keywords | {"rel_key": np.ones((79, 5))}
-    got = relpos.relative_global_attention(*inputs, **music)
-    assert_close(got, relpos.attention(*inputs, is_causal=True), "same_formula")
 
 
 def test_wrt_names_it_where_it_was_given():

@@ -210,16 +210,6 @@ def test_the_largest_numbers_of_all_of_them_stay_finite(isa, dtype, lq, sign):
     assert np.isfinite(got.lse).all()
 
 
-def test_the_logits_are_those_of_the_weights():
-    problem = grid(EVERY)
-    arguments = problem.inputs | problem.settings
-    del arguments["value"]
-    logits = relpos.scores(**arguments)
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    want = problem.forward(return_weights=True).weights
-    assert_close(weights / weights.sum(-1, keepdims=True), want, "forward")
-
-
 def test_the_definition():
     problem = grid(EVERY, 3, 4)
     want = dense_oracle.attention(**problem.inputs, **problem.settings)

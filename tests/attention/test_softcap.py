@@ -18,7 +18,6 @@ from problems import DTYPES, cast, normal, qkv
 from tolerances import assert_bitwise, assert_close, assert_results_close
 
 import relpos
-from relpos import reference
 
 WITH_ALL = {"return_lse": True, "return_weights": True, "return_context": True}
 H = 2
@@ -156,44 +155,3 @@ def test_along_the_edges_of_a_graph(isa, dtype):
     truth, _ = with_gradients(want)
     for name, gradient in found.items():
         assert_close(gradient, truth[name], "gradient")
-
-
-def test_fire_comes_after_the_cap():
-    rng = np.random.default_rng(6)
-    q, k, v = qkv(rng, (), H, 40, 40, 6)
-    network = [normal(rng, *shape) for shape in ((4,), (4,), (H, 4), (H,))]
-    keywords = {"softcap": 0.5, "is_causal": True}
-    got = relpos.fire_attention(
-        q, k, v, *network, 1.0, 2.0, **keywords, return_context=True
-    )
-    mask = relpos.fire_bias(*network, 1.0, 2.0, 40)
-    want = relpos.attention(q, k, v, mask, **keywords, return_context=True)
-    assert_close(got.out, want.out, "same_formula")
-    found, truth = (x.context.backward(np.ones_like(x.out)) for x in (got, want))
-    assert_close(found.query, truth.query, "gradient")
-    grad_mask = want.context.backward(np.ones_like(want.out), wrt=["attn_mask"])
-    of_bias = relpos.fire_bias_backward(grad_mask.attn_mask, *network, 1.0, 2.0)
-    assert_close(found.w2, of_bias.w2, "same_formula")
-
-
-def test_the_definition_and_the_scores_are_the_loops():
-    inputs, settings = problem("bands")
-    settings["softcap"] = 0.7
-    want = dense_oracle.attention(**inputs, **settings)
-    keywords = {"return_lse": True, "return_weights": True}
-    got = reference.attention(**inputs, **settings, **keywords)
-    assert_results_close(got, want)
-    grad = normal(np.random.default_rng(7), *got.out.shape)
-    found = reference.attention_backward(grad, **inputs, **settings)._asdict()
-    found = {name: x for name, x in found.items() if x is not None}
-    truth = oracle_gradients.gradients(**inputs, **settings, grad_out=grad)
-    assert_gradients_close(found, truth)
-    of = {n: x for n, x in inputs.items() if n not in ("value", "rel_value")}
-    parts = relpos.scores(**of, **settings, terms=True)
-    logits = relpos.scores(**of, **settings)
-    weights = np.exp(logits - want.lse[..., None])
-    assert_close(weights, want.weights, "same_formula")
-    assert "softcap" in parts
-    assert_close(
-        np.exp(sum(parts.values()) - want.lse[..., None]), weights, "same_formula"
-    )

@@ -10,7 +10,7 @@ import functools
 import dense_oracle
 import numpy as np
 import pytest
-from problems import DTYPES, TERMS, cast, normal, qkv, run, terms
+from problems import DTYPES, TERMS, cast, check_all, normal, qkv, run, terms
 from tolerances import (
     assert_bitwise,
     assert_close,
@@ -20,12 +20,6 @@ from tolerances import (
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
-
-
-def check_all(inputs, keywords, want):
-    for dtype in DTYPES:
-        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
-        assert_results_close(got, want)
 
 
 # ---- ragged ends ---------------------------------------------------------------------

@@ -64,6 +64,15 @@ def differentiate(given):
     return [result.out, result.lse, *(g for g in grads if g is not None)]
 
 
+def assert_same_bits(given, weigh_all):
+    """Compare all results with those of kernels that look at every tile."""
+    mine = differentiate(given)
+    weigh_all()
+    for x, y in zip(mine, differentiate(given), strict=True):
+        assert_bitwise(np.isnan(x), np.isnan(y))
+        assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
+
+
 def decays(dtype):
     """Steps of each head from none to steep, and some upwards."""
     steps = np.random.default_rng(2).standard_normal((4, 1500))
@@ -87,10 +96,7 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_left_out_or_not_the_bits_are_the_same(isa, rng, weigh_all, dtype, rule):
     given = {**problem(rng, dtype), **RULES[rule]}
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(x, y)
+    assert_same_bits(given, weigh_all)
 
 
 @pytest.mark.parametrize("dtype", STEEP)
@@ -99,10 +105,7 @@ def test_nor_by_decay(isa, rng, weigh_all, dtype, with_bias):
     given = problem(rng, dtype) | {"log_decay": decays(dtype), "is_causal": True}
     if not with_bias:
         del given["rel_bias"]
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(x, y)
+    assert_same_bits(given, weigh_all)
 
 
 def network(dtype, steep=400.0, units=9):
@@ -130,10 +133,7 @@ def test_nor_by_fire(isa, rng, weigh_all, dtype, signed, others):
         del given["rel_bias"]
     if others == "decay":
         given |= {"log_decay": decays(dtype), "is_causal": True}
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(x, y)
+    assert_same_bits(given, weigh_all)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
@@ -144,11 +144,7 @@ def test_nor_by_fire_that_is_no_number(rng, weigh_all, name, bad):
         given[name] = np.float32(bad)
     else:
         given[name].reshape(-1)[-3] = bad
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(np.isnan(x), np.isnan(y))
-        assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
+    assert_same_bits(given, weigh_all)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -156,11 +152,7 @@ def test_nor_by_fire_that_is_no_number(rng, weigh_all, name, bad):
 def test_no_number_that_is_none_gets_lost(rng, weigh_all, name, bad):
     given = problem(rng, np.float32)
     given[name].reshape(-1)[[3, -3]] = bad
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(np.isnan(x), np.isnan(y))
-        assert_bitwise(np.where(np.isnan(x), 0, x), np.where(np.isnan(y), 0, y))
+    assert_same_bits(given, weigh_all)
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.5])
@@ -169,10 +161,7 @@ def test_a_mask_hides_before_anything_is_left_out(rng, weigh_all, hidden):
     given = problem(rng, np.float32)
     given["attn_mask"] = rng.random((300, 1500)) >= hidden
     given["attn_mask"][:, 700:] = False
-    mine = differentiate(given)
-    weigh_all()
-    for x, y in zip(mine, differentiate(given), strict=True):
-        assert_bitwise(x, y)
+    assert_same_bits(given, weigh_all)
 
 
 def test_far_tiles_of_fire_are_not_read(rng, weigh_all):

@@ -121,3 +121,10 @@ def check(inputs, keywords, dtype, name="forward"):
     assert got.out.dtype == got.lse.dtype == got.weights.dtype == dtype
     assert_results_close(got, want, name)
     return got
+
+
+def check_all(inputs, keywords, want):
+    """One call in both dtypes against results of float64."""
+    for dtype in DTYPES:
+        got = run(*(x.astype(dtype) for x in inputs), **cast(keywords, dtype))
+        assert_results_close(got, want)
