@@ -101,9 +101,9 @@ def test_sizes_around_tiles(isa, kind):
         check_all(*sized_problem(kind, size))
 
 
-# Where the engine changes its ways: keys that outgrow the second-level cache (blocks of
-# query tiles), slices packed in waves (16 MB), keys of a decode step in chunks of 512
-# and, past 64 of them, several chunks to a span.
+# Sizes at which the engine changes its algorithm: keys that outgrow the second-level
+# cache (blocks of query tiles), slices packed in waves (16 MB), and keys of a decode
+# step in chunks of 512, several of which are a span if there are more than 64.
 LARGE = [
     # batch, heads, Lq, Lk, D, query_offset
     (1, 2, 150, 4200, 16, 4050),
@@ -331,7 +331,7 @@ def test_columns_of_very_different_sizes(isa, dtype, lq, lk):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lq, lk", PATHS)
 def test_sums_that_cancel(isa, dtype, lq, lk):
-    """Values +x and -x under equal logits: an error small beside x, not beside 0."""
+    """Values +x and -x under equal logits: the error is relative to x."""
     rng = np.random.default_rng(21)
     q, k, v = (x.astype(dtype) for x in qkv(rng, (), 2, lq, lk, 16))
     q, v = np.zeros_like(q), v.copy()

@@ -163,7 +163,7 @@ def test_threads(isa, dtype, lq, lk, labels):
 @both_dtypes
 @both_paths
 def test_items_and_heads_alone_and_permuted(isa, dtype, lq, lk):
-    """No item or head notices its neighbours, or where it stands."""
+    """No item or head depends on the others, or on its index."""
     given = problem(lq, lk, dtype, batch=(2, 2))
     given |= {"query_offset": np.array([[3, 0], [7, -2]])}
     want = run(**given)

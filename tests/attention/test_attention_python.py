@@ -88,11 +88,11 @@ def test_dropout_seed(rng):
     generator = np.random.default_rng(3)
     first = relpos.attention(query, key, value, dropout_p=0.4, rng=generator)
     assert_bitwise(first, relpos.attention(query, key, value, dropout_p=0.4, rng=3))
-    drawn = np.random.default_rng(3)
-    drawn.integers(2**64, dtype=np.uint64)
-    assert generator.bit_generator.state == drawn.bit_generator.state
-    relpos.attention(query, key, value, rng=generator)  # drops nothing: draws nothing
-    assert generator.bit_generator.state == drawn.bit_generator.state
+    advanced = np.random.default_rng(3)
+    advanced.integers(2**64, dtype=np.uint64)
+    assert generator.bit_generator.state == advanced.bit_generator.state
+    relpos.attention(query, key, value, rng=generator)  # without dropout, no seed
+    assert generator.bit_generator.state == advanced.bit_generator.state
 
 
 # ---- beyond="raise" ---------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_a_decode_is_one_call(decode):
 
 
 def test_the_bits_are_those_of_arrays_put_together(decode):
-    """The cache's views change nothing, nor does how much room it began with."""
+    """The cache's views change nothing, nor does its first capacity."""
     function, terms, q, k, v = decode
     small, large = relpos.KVCache(), relpos.KVCache(capacity=100)
     for at in steps():
@@ -139,11 +139,11 @@ def test_items_with_lengths_of_their_own(decode):
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_rotary_keys_are_turned_at_their_positions(ragged):
+def test_rotary_keys_are_rotated_at_their_positions(ragged):
     rng = np.random.default_rng(2)
     q, k, v = qkv(rng, (B,), H, L, L, D, DV)
-    turned = relpos.apply_rotary(q), relpos.apply_rotary(k)
-    whole = relpos.attention(*turned, v, is_causal=True)
+    rotated = relpos.apply_rotary(q), relpos.apply_rotary(k)
+    whole = relpos.attention(*rotated, v, is_causal=True)
     cache = relpos.KVCache()
     if ragged:  # item 1 begins with a token that is thrown away
         cache.append(k[:, :, :1], v[:, :, :1], lengths=[0, 1])
@@ -217,7 +217,7 @@ def test_the_dtype_stays(dtype):
 
 
 def test_a_token_is_copied_less_than_twice():
-    """Room doubles: of 1000 appends ten make a new buffer."""
+    """Capacity doubles: of 1000 appends ten make a new buffer."""
     cache, token = relpos.KVCache(), ones(1, 1, 4)
     buffers = []
     for _ in range(1000):
@@ -266,8 +266,8 @@ def test_a_decode_of_tensors(lengths):
     arrays = qkv(rng, (2,), H, L, L, D, DV)
     q, k, v = (torch.tensor(x, dtype=torch.float32) for x in arrays)
     terms = {"is_causal": True, "rel_bias": torch.linspace(-1, 1, 2 * L - 1)}
-    turned = functions.apply_rotary(q), functions.apply_rotary(k)
-    whole = functions.attention(*turned, v, **terms)
+    rotated = functions.apply_rotary(q), functions.apply_rotary(k)
+    whole = functions.attention(*rotated, v, **terms)
     cache = relpos.KVCache()
     for start, stop in ((0, 5), (5, 6), (6, 9)):
         first = [0, 0] if lengths is None or not start else [n - 5 for n in lengths]

@@ -11,7 +11,7 @@ from tolerances import assert_bitwise
 import relpos
 
 H, D = 2, 8
-#: A view of little memory whose copy nothing has room for.
+#: A view of little memory whose copy fits into no memory.
 HUGE = np.broadcast_to(np.zeros((H, 1, D)), (H, 2**46, D))
 
 
@@ -47,7 +47,7 @@ def test_an_empty_cache_recovers_from_a_memory_error():
 @pytest.mark.parametrize("capacity", [0, 100])
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_one_length_of_all_items(batch, capacity, count):
-    """The tokens past it are not added, whether there is room for them or not."""
+    """The tokens past it are not added, whether they fit or not."""
     cache, cut = relpos.KVCache(capacity), relpos.KVCache()
     for step in range(2):
         new = rows(4, *batch, seed=step)

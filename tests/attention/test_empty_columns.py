@@ -1,4 +1,4 @@
-"""Operands of no columns, in every scheme: nothing is read that nobody wrote."""
+"""Operands of no columns, in every scheme: no uninitialised memory is read."""
 
 from __future__ import annotations
 

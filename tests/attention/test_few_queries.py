@@ -167,7 +167,7 @@ def test_rows_that_lie_apart_give_the_same_bits(isa, dtype, layout, d, lq, lk):
 
 # ---- where the table lies ------------------------------------------------------------
 
-# Relative positions of row 0 and of the first query, beside keys 0 to 599.
+# Relative positions of row 0 and of the first query; keys are 0 to 599.
 PLACES = [(-300, 0), (-10, 300), (0, 0), (-700, 0), (200, 0), (-40, 599)]
 EXTREME = 2**60 - 1
 
@@ -218,7 +218,7 @@ def test_tables_as_far_away_as_may_be(isa, first, offset, beyond):
 @both_dtypes
 @pytest.mark.parametrize("where", ["inside", "before", "behind", "spaced"])
 def test_biases_of_a_run_of_keys(isa, dtype, where):
-    """The largest and infinite ones too, and where the table lies beside the keys."""
+    """Include the largest and infinite ones, and tables before and after the keys."""
     rng = np.random.default_rng(1)
     inputs = [x.astype(dtype) for x in qkv(rng, (), 2, 3, 130, 16)]
     rows = {"inside": 150, "spaced": 150}.get(where, 40)

@@ -1,4 +1,4 @@
-"""log_decay: sums along the way from a key to its query, at any length and place."""
+"""log_decay: sums from a key to its query, at any length and position."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_on_top_of_every_term(isa, kind, lq, lk):
 
 
 @pytest.mark.parametrize("offset", [-3, 0, 2, 5, 40, 2**59])
-def test_wherever_the_queries_stand(isa, offset):
+def test_any_position_of_the_queries(isa, offset):
     """Before the first key they see none; past the last one sums end with the keys."""
     rng = np.random.default_rng(3)
     q, k, v = qkv(rng, (), 2, 5, 7, 4)
@@ -60,7 +60,7 @@ def test_wherever_the_queries_stand(isa, offset):
     check_all((q, k, v), keywords, oracle.attention(q, k, v, **keywords))
 
 
-def test_each_item_stands_elsewhere(isa):
+def test_each_item_has_its_own_offset(isa):
     rng = np.random.default_rng(4)
     q, k, v = qkv(rng, (3,), 2, 20, 30, 8)
     keywords = {"log_decay": gates(rng, 3, 2, 30), "query_offset": [-4, 10, 33]}
@@ -187,7 +187,7 @@ def test_shared_by_items_it_is_as_repeated(isa, dtype):
 # ---- what is hidden, and what is extreme ---------------------------------------------
 
 
-def test_the_first_step_and_those_nobody_passes_get_nothing(isa):
+def test_steps_between_no_visible_pair_have_no_gradient(isa):
     call = forgetting("float64", batch=(), lq=6, lk=40)
     gradients = call._replace(settings=call.settings | {"query_offset": 10})
     got = gradients.gradients()["log_decay"]

@@ -27,7 +27,7 @@ TERMS = (
 def softmax(logits, sinks=-np.inf):
     """Weights and lse in float64; nothing where a row is hidden.
 
-    sinks: a logit of each head beside those of the keys, whose weight is not told.
+    sinks: a further logit of each head, whose weight is not returned.
     """
     logits = logits.astype(np.float64)
     sinks = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*logits.shape[:-1], 1))

@@ -182,7 +182,7 @@ def test_8_a_bias_is_a_table_of_one_column(isa, dtype, lq, lk):
 def test_10_one_matrix_moves_every_sinusoid(isa, layout, offset):
     """M(a) P(n) = P(n + a), up to n = 10**6.
 
-    float32: one rounding each of the pair that is turned (together 2**0.5) and of the
+    float32: one rounding each of the pair that is rotated (together 2**0.5) and of the
     result, half an ulp of 1 at most. float64: the same, and the angle's own rounding.
     """
     n = np.append(np.arange(64), 10**6 - np.arange(64))

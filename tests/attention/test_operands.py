@@ -1,4 +1,4 @@
-"""The rows that describe the operands of `attention`, held against C and each other."""
+"""Rows that describe the operands of `attention`, compared with those of C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relpos._attention.fire_network import NAMES as FIRE
 from relpos._attention.operands import LABELS, OPERANDS
 
 ARRAYS = {name: operand for name, operand in OPERANDS.items() if operand.letters}
-#: What C takes beside the inputs: outputs, FIRE's tables, and gradients that come in.
+#: Other arrays that C takes: outputs, FIRE's tables, and gradients that come in.
 MADE = {"out", "lse", "row_max", "row_sum", "weights", "grad_out", "grad_lse"}
 MADE |= {name for name in _core.operands if "fire" in name}
 MADE |= {*LABELS} - {"labels[0]"}

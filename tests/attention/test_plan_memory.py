@@ -1,4 +1,4 @@
-"""relpos.plan beside real calls of every scheme, forward and backward."""
+"""relpos.plan compared with real calls of every scheme, forward and backward."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recorder:
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("lq, lk", [(3, 90), (70, 150), (300, 300), (40, 5)])
 def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
-    """Arrays without memory behind them stand for the operands of a real call."""
+    """Arrays without memory replace the operands of a real call."""
     recorder = Recorder(isa)
     for module in (sys.modules["relpos._attention.attention"], gradients, planning):
         monkeypatch.setattr(module, "kernels", lambda: recorder)

@@ -184,7 +184,7 @@ def test_the_gradient_of_the_query_is_that_of_the_content(lq, lk):
 @pytest.mark.parametrize("dp", [3, 16])
 @pytest.mark.parametrize("lq, lk", SHAPES)
 def test_what_is_hidden_may_be_nan(isa, lq, lk, dp):
-    """A padded query's position query, with no gradient, and rows that nobody uses."""
+    """A padded query's position query, with no gradient, and rows that no pair uses."""
     inputs, keywords = problem(lq, lk, dp, 2 * lk + 1)
     rng = np.random.default_rng(6)
     arguments = named(inputs, keywords, is_causal=True)

@@ -231,7 +231,7 @@ def test_labels_of_another_grid_are_an_error(rng):
 
 
 def test_windows_of_another_shape_have_other_labels():
-    """3 x 5 and 5 x 3 have as many rows; square windows cannot tell them apart."""
+    """3 x 5 and 5 x 3 have as many rows; for square windows they are the same."""
     wide, tall = relpos.grid_labels((3, 5)), relpos.grid_labels((5, 3))
     assert wide.max() == tall.max() == 5 * 9 - 1
     assert not np.array_equal(wide, tall)

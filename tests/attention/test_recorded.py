@@ -76,7 +76,7 @@ def test_what_a_family_waits_for_is_still_missing(family):
 
 def test_subset_covers_every_expressed_family_and_stays_small():
     paths = list(SUBSET.glob("*.npz"))
-    held = {Case(path, "float64").family for path in paths}
-    assert held | LARGE >= set(FAMILIES)
-    assert not held & LARGE
+    known = {Case(path, "float64").family for path in paths}
+    assert known | LARGE >= set(FAMILIES)
+    assert not known & LARGE
     assert sum(path.stat().st_size for path in paths) <= SUBSET_BYTES

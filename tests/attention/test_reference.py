@@ -14,7 +14,7 @@ from relpos._demo.recorded import CORES, load
 
 
 def assert_agrees(query, key, value, *mask, **keywords):
-    """All outputs of reference.attention beside those of the loops."""
+    """Compare all outputs of reference.attention with those of the loops."""
     got = reference.attention(
         query, key, value, *mask, **keywords, return_lse=True, return_weights=True
     )
@@ -179,12 +179,12 @@ def test_skewing_is_the_loops(shape):
     for causal in (True, False):
         if not causal and shape[-1] < shape[-2]:
             continue  # fewer distances than queries: no key has a score
-        turned = reference.skew(x, is_causal=causal)
-        assert_bitwise(turned, oracle_positions.skew(x, is_causal=causal))
-        cotangent = y[..., : turned.shape[-1]]
+        skewed = reference.skew(x, is_causal=causal)
+        assert_bitwise(skewed, oracle_positions.skew(x, is_causal=causal))
+        cotangent = y[..., : skewed.shape[-1]]
         back = reference.unskew(cotangent, is_causal=causal)
         assert_bitwise(back, oracle_positions.unskew(cotangent, is_causal=causal))
-        assert np.isclose((turned * cotangent).sum(), (x * back).sum(), rtol=1e-12)
+        assert np.isclose((skewed * cotangent).sum(), (x * back).sum(), rtol=1e-12)
 
 
 def test_scores_are_the_loops():

@@ -148,9 +148,9 @@ def test_mirrors_of_path_make_rope():
     w = np.stack([np.cos(at), np.sin(at)], -1)
     got = reference.path_attention(q, k, v, w, np.full(9, 2.0), return_weights=True)
     even = [x[..., ::2, :] for x in (q, k, v)]
-    # H_{j+1} .. H_i turns q_i by -angle for each pair, as RoPE turns k against q
-    turned = [reference.apply_rotary(x, inv_freq=[-angle]) for x in even[:2]]
-    want = turned[0] @ np.swapaxes(turned[1], -1, -2) / np.sqrt(2)
+    # H_{j+1} .. H_i rotates q_i by -angle for each pair, as RoPE rotates k against q
+    rotated = [reference.apply_rotary(x, inv_freq=[-angle]) for x in even[:2]]
+    want = rotated[0] @ np.swapaxes(rotated[1], -1, -2) / np.sqrt(2)
     weights = got.weights[..., ::2, ::2]
     seen = np.tril(np.ones((5, 5), bool))
     logs = np.log(np.where(seen, weights, 1.0))

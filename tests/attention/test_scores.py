@@ -1,4 +1,4 @@
-"""Dense scores against loops, and against the skewing they stand for."""
+"""Dense scores compared with loops, and with the skewing that they replace."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def test_labels_that_stay_rise_or_fall(kind):
     check_everywhere(problem)
     want = problem.gradients()
     wide = np.repeat(labels, 2, axis=1)[:, ::2]
-    turned = np.ascontiguousarray(labels.T).T
-    for laid in (wide, turned, labels[:, ::-1].copy()[:, ::-1]):
+    by_columns = np.ascontiguousarray(labels.T).T
+    for laid in (wide, by_columns, labels[:, ::-1].copy()[:, ::-1]):
         other = problem._replace(settings={"labels": laid})
         assert_gradients_close(other.gradients(), want)
 

@@ -1,4 +1,4 @@
-"""Sinks: a logit of each head beside the keys of every row, in every engine."""
+"""Sinks: a further logit of each head in every row, in every engine."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_sinks_up_to_the_largest_number(isa, engine, dtype, part):
 
 @both_dtypes
 @pytest.mark.parametrize("lq, lk", [(3, 1500), (70, 90)])
-def test_large_sinks_beside_large_logits(isa, dtype, lq, lk):
+def test_large_sinks_and_large_logits(isa, dtype, lq, lk):
     """The larger of the two is all of its row."""
     largest = float(np.finfo(dtype).max)
     query, key = np.full((4, lq, 1), largest**0.5), np.zeros((4, lk, 1))

@@ -25,7 +25,7 @@ both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 # ---- ragged ends ---------------------------------------------------------------------
 
 LENGTHS = (511, 512, 513, 1023, 1025)
-SIGHTS = {
+VISIBLE = {
     "causal": {"is_causal": True},
     "window": {"window": (100, 7)},
     "dropout": {"dropout_p": 0.3, "rng": 5},
@@ -33,13 +33,13 @@ SIGHTS = {
 
 
 @functools.cache
-def ragged(kind, lk, sight):
+def ragged(kind, lk, seen):
     """Queries at the last keys; no length is one of whole vectors or tiles."""
     lq, d, dv = 2 * 48 + 5, 13, 11
     rng = np.random.default_rng([lk, TERMS.index(kind)])
     inputs = qkv(rng, (), 2, lq, lk, d, dv)
     keywords = terms(rng, kind, 2, lq, lk, d, dv, offset=lk - lq, scale=0.5)
-    keywords |= SIGHTS[sight]
+    keywords |= VISIBLE[seen]
     return inputs, keywords, dense_oracle.attention(*inputs, **keywords)
 
 
@@ -47,20 +47,20 @@ def ragged(kind, lk, sight):
 @pytest.mark.parametrize("lk", LENGTHS)
 @pytest.mark.parametrize("kind", ["plain", "xl", "everything"])
 def test_keys_around_a_tile(isa, kind, lk):
-    sight = list(SIGHTS)[LENGTHS.index(lk) % 3]
-    check_all(*ragged(kind, lk, sight))
+    seen = list(VISIBLE)[LENGTHS.index(lk) % 3]
+    check_all(*ragged(kind, lk, seen))
 
 
-@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("seen", VISIBLE)
 @pytest.mark.parametrize("kind", ["music", "shaw", "both_tables", "bias"])
-def test_keys_past_a_tile(isa, kind, sight):
-    check_all(*ragged(kind, 513, sight))
-    check_all(*ragged(kind, 1025, sight))
+def test_keys_past_a_tile(isa, kind, seen):
+    check_all(*ragged(kind, 513, seen))
+    check_all(*ragged(kind, 1025, seen))
 
 
 @functools.cache
 def band_of_values(lk):
-    """rel_value by the band, whose last columns a ragged tile has no room for."""
+    """Use rel_value by the band, whose last columns do not fit into a ragged tile."""
     lq, d, dv = 40, 8, 9
     rng = np.random.default_rng(lk)
     inputs = qkv(rng, (), 2, lq, lk, d, dv)
@@ -152,7 +152,7 @@ def test_maxima_that_rise_in_some_rows_only(isa, dtype, kind):
 @pytest.mark.parametrize("lq, lk", [(37, 1100), (3, 1100)])
 @pytest.mark.parametrize("at", [0, 511, 512, 1099])
 def test_a_logit_of_nan_makes_its_row_nan(isa, dtype, lq, lk, at):
-    """Wherever it stands among the keys: no larger logit after it takes it back."""
+    """At any position among the keys; a larger logit after it changes nothing."""
     rng = np.random.default_rng(3)
     q, k, v = three_tiles(rng, dtype, lq=lq, lk=lk)
     k[..., -1, :] *= 8  # the largest logits come last

@@ -121,7 +121,7 @@ def test_3_ahead_is_not_behind(rng):
 @pytest.mark.parametrize("scheme", ["shaw", "music", "xl", "absolute"])
 def test_4_relative_is_not_absolute(rng, scheme):
     """A "relative" encoding was the absolute one: moving the sequence changed it."""
-    before = 5  # words put before the sequence, which nobody looks at
+    before = 5  # words put before the sequence, and hidden
     x = normal(rng, 1, 1, L, D)
     moved = np.concatenate([normal(rng, 1, 1, before, D), x], axis=-2)
     table = normal(rng, 2 * (L + before) - 1, D)
@@ -149,7 +149,7 @@ def test_4_relative_is_not_absolute(rng, scheme):
 
 
 def test_5_what_the_shift_leaves_off_the_causal_part(inputs, rng):
-    """Beside the diagonal the shift holds scores of the next query: only masks help."""
+    """Off the diagonal the shift has scores of the next query: only masks help."""
     q, k, v = inputs
     rows = normal(rng, L, D)
     shifted = relpos.rel_shift(q @ rows.T)

@@ -1,4 +1,4 @@
-"""Waves of slices: which wave a slice lies in, and beside what, changes nothing."""
+"""Waves of slices: results do not depend on the wave that has a slice."""
 
 from __future__ import annotations
 

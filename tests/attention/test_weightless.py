@@ -1,4 +1,4 @@
-"""Tiles in which every weight is 0 are left out, and nobody can tell."""
+"""Tiles in which every weight is 0 are left out, and no bit changes."""
 
 from __future__ import annotations
 

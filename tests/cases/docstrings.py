@@ -9,7 +9,7 @@ import re
 import relpos
 
 #: Where public names are; those of ufuncs have docstrings that NumPy makes.
-ROOMS = (
+MODULES = (
     *(relpos, relpos.nn, relpos.recipes, relpos.reference),
     *(relpos.plot, relpos.data),
     *((relpos.torch, relpos.torch.nn) if importlib.util.find_spec("torch") else ()),
@@ -48,11 +48,11 @@ def methods(thing):
 
 
 def public():
-    """Names as one writes them, the methods of classes too: what they stand for."""
+    """Objects by the names that a reader writes, methods of classes too."""
     found = {
-        f"{room.__name__}.{name}": getattr(room, name)
-        for room in ROOMS
-        for name in room.__all__
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in MODULES
+        for name in module.__all__
         if name != "__version__"
     }
     found |= {f"relpos.{name}": getattr(relpos, name) for name in LATER}

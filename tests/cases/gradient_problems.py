@@ -211,7 +211,7 @@ def decay(rng, shape, inputs, settings):
 
 
 def sinks(rng, shape, inputs, settings):
-    """A sink of each head, beside a row without a key."""
+    """A sink of each head, with a row that sees no key."""
     if shape.lq > 1:
         inputs = masked_row(rng, shape, inputs, settings)
     return inputs | {"sinks": normal(rng, shape.heads)}
@@ -260,7 +260,7 @@ VARIANTS = {
     )
 }
 SCHEMES = TERMS
-#: Schemes whose clipped tables are short beside the lengths: kernels sum them by row.
+#: Schemes whose clipped tables are shorter than the lengths: kernels sum them by row.
 FEW_ROWS = ("shaw", "everything")
 
 

@@ -71,7 +71,7 @@ def settings(kind: Any) -> dict[str, Any]:
 
 
 def build(name: str, way: str) -> Any:
-    """The model in evaluation mode, its weights drawn so that attention matters."""
+    """The model in evaluation mode, with random weights for which attention matters."""
     kind = model_class(name)
     given = settings(kind.config_class)
     if name.endswith("+"):

@@ -1,4 +1,4 @@
-"""The same values laid out in memory in every way that NumPy knows."""
+"""The same values in every memory layout that NumPy has."""
 
 from __future__ import annotations
 

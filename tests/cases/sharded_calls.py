@@ -20,7 +20,7 @@ def tables(draw, rng):
     }
 
 
-def sight(draw, rng):
+def visible(draw, rng):
     return {
         "key_ranges": np.sort(rng.integers(0, LK + 1, (B, LQ, 2)), axis=-1),
         "key_lengths": [0, 4, LK],
@@ -89,11 +89,11 @@ def dropout_and_decay(draw, rng):
     return {"log_decay": numbers, "dropout_p": 0.4, "rng": 2024, "is_causal": True}
 
 
-#: By name: the terms that a call has beside query, key and value.
+#: By name: the terms of a call other than query, key and value.
 CASES = {
     terms.__name__: terms
     for terms in (
-        *(tables, sight, masked, labels, position_query, grouped),
+        *(tables, visible, masked, labels, position_query, grouped),
         *(decay_and_more, decay_in_a_window, dropout_and_decay),
     )
 }

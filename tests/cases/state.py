@@ -42,16 +42,16 @@ def slots(kind):
 
 def visible(cache):
     """Lengths of a cache, and the keys and values that they leave visible."""
-    held = {name: getattr(cache, name) for name in ("_lengths", "_start", "_count")}
+    kept = {name: getattr(cache, name) for name in ("_lengths", "_start", "_count")}
     if cache._buffers is None:
-        return held, None
+        return kept, None
     lengths = np.broadcast_to(cache.lengths, cache.key.shape[:-3])
     rows = [
         x[at][:, : lengths[at]].copy()
         for x in (np.asarray(cache.key), np.asarray(cache.value))
         for at in np.ndindex(lengths.shape)
     ]
-    return held, rows
+    return kept, rows
 
 
 class Fault:

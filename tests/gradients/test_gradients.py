@@ -197,13 +197,13 @@ def test_heads_last_views(isa):
     problem = make("music", "causal", Shape(33, 33, 16, 16, 2, (2,)))
     want = problem.gradients()
 
-    def turned(x):
+    def heads_last(x):
         return np.ascontiguousarray(x.swapaxes(-2, -3)).swapaxes(-2, -3)
 
     inputs = problem.inputs | {
-        name: turned(problem.inputs[name]) for name in ("query", "key", "value")
+        name: heads_last(problem.inputs[name]) for name in ("query", "key", "value")
     }
-    laid = problem._replace(inputs=inputs, grad_out=turned(problem.grad_out))
+    laid = problem._replace(inputs=inputs, grad_out=heads_last(problem.grad_out))
     for name, got in laid.gradients().items():
         assert_bitwise(got, want[name])
 

@@ -67,7 +67,7 @@ def test_gradients_of_keys_and_tables_add_up_to_zero(isa, scheme, variant, dtype
         assert_conserved(rest, got["query"], (0, 1, 2), limit)
 
 
-# ---- the same numbers by another way ------------------------------------------------
+# ---- the same numbers computed otherwise --------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -122,9 +122,9 @@ def test_reversal(isa, scheme):
     problem = make(scheme, "both", Shape(70, 70, 16, 12, 2, (2,)))
     axes = {"query": -2, "key": -2, "value": -2}
     axes |= {name: -1 if name == "rel_bias" else -2 for name in TABLES}
-    turned = {n: np.flip(x, axes[n]) for n, x in problem.inputs.items()}
+    flipped = {n: np.flip(x, axes[n]) for n, x in problem.inputs.items()}
     backwards = problem._replace(
-        inputs=turned,
+        inputs=flipped,
         grad_out=np.flip(problem.grad_out, -2),
         grad_lse=np.flip(problem.grad_lse, -1),
     )
@@ -232,7 +232,7 @@ def test_incoming_gradients_of_hidden_rows_do_not_count(isa, scheme):
 
 
 def hide_keys(how, problem, first):
-    """Keys from `first` on hidden from every query, by one of the ways."""
+    """Keys from `first` on hidden from every query, by one of the rules."""
     lq, lk = problem.inputs["query"].shape[-2], problem.inputs["key"].shape[-2]
     seen = np.broadcast_to(np.arange(lk) < first, (lq, lk))
     ways = {

@@ -97,7 +97,7 @@ PLACES = {
 
 @cache
 def clipped(place, beyond, rows, first):
-    """Shaw's tables: few rows beside the lengths, for the backward to sum by row."""
+    """Shaw's tables: fewer rows than keys, which the backward sums by row."""
     rng = np.random.default_rng([list(PLACES).index(place), rows])
     lq, lk, d, dv = 200, 700, 12, 10
     arrays = qkv(rng, (), 1, lq, lk, d, dv)
@@ -153,7 +153,7 @@ def test_a_table_as_far_away_as_may_be(isa, offset):
 # Windows make tiles narrow, another width for each tile of queries. What a wide one
 # left behind, here of the first head of a group, must not be added to the sums of a
 # narrow one.
-SIGHTS = {
+VISIBLE = {
     "all": {},
     "causal": {"is_causal": True},
     "window": {"window": (130, 20)},
@@ -172,7 +172,7 @@ BIASES = {
 
 
 @cache
-def biased(terms, sight):
+def biased(terms, seen):
     rng = np.random.default_rng(list(BIASES).index(terms))
     lq, lk, d, dv = 101, 300, 12, 10
     arrays = qkv(rng, (2,), 2, lq, lk, d, dv, key_heads=1)
@@ -189,7 +189,7 @@ def biased(terms, sight):
     }
     names = {"few_keys": "rel_key", "few_values": "rel_value"}
     inputs |= {names.get(name, name): tables[name] for name in BIASES[terms]}
-    settings = {"query_offset": 120, "enable_gqa": True} | SIGHTS[sight]
+    settings = {"query_offset": 120, "enable_gqa": True} | VISIBLE[seen]
     grads = normal(rng, 2, 2, lq, dv), normal(rng, 2, 2, lq)
     return Case(Problem(inputs, settings, *grads))
 
@@ -197,11 +197,11 @@ def biased(terms, sight):
 SUMMED = ("rel_bias", "pos_bias_u", "pos_bias_v")
 
 
-@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("seen", VISIBLE)
 @pytest.mark.parametrize("terms", BIASES)
-def test_gradients_of_biases(isa, terms, sight):
-    """All gradients, and those of the biases without the products beside them."""
-    case = biased(terms, sight)
+def test_gradients_of_biases(isa, terms, seen):
+    """All gradients, and those of the biases alone, without the products."""
+    case = biased(terms, seen)
     case.check()
     case.check([name for name in SUMMED if name in case.problem.inputs])
 

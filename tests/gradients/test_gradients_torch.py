@@ -1,4 +1,4 @@
-"""Float32 errors of out and all gradients beside PyTorch's, both against float64.
+"""Float32 errors of out and all gradients compared with PyTorch's.
 
 PyTorch's are in torch_errors.json, for where torch is not installed; with it they are
 computed afresh. As a script (``PYTHONPATH=tests/oracles:tests/cases:tests/recorded``)
@@ -123,7 +123,7 @@ def with_isa(isa):
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_errors_beside_the_stored_ones_of_torch(case):
+def test_errors_compared_with_the_stored_ones_of_torch(case):
     stored = json.loads(STORED.read_text())[name_of(case)]
     found = errors(case, **{isa: with_isa(isa) for isa in _core.by_isa})
     for ours in found.values():
@@ -132,7 +132,7 @@ def test_errors_beside_the_stored_ones_of_torch(case):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_errors_beside_torch(case):
+def test_errors_compared_with_torch(case):
     found = errors(case, relpos=run_relpos, torch=run_torch)
     assert_as_good(found["relpos"], found["torch"])
 

@@ -1,4 +1,4 @@
-"""relpos.sharded: blocks that nobody sees have no task, and no bit depends on that."""
+"""relpos.sharded: hidden blocks have no task, and no bit depends on that."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_far_scores_beside_a_block_without_keys(rng):
 
 
 def test_weights_of_blocks(rng):
-    given = case("sight", rng)
+    given = case("visible", rng)
     given["query"][2, 1] = np.nan  # its hidden pairs keep their 0
     want = relpos.attention(**given, return_weights=True).weights
     assert np.isnan(want).any()

@@ -39,7 +39,7 @@ def test_the_lines_of_the_page(rng):
 
 
 def test_queries_and_keys_of_other_names(rng):
-    """Each batch dimension is found by its name, wherever it stands."""
+    """Each batch dimension is found by its name, at any axis."""
     queries, keys, masks = (
         xarray.DataArray(da.from_array(rng.standard_normal(shape), chunks=2), dims=dims)
         for shape, dims in (

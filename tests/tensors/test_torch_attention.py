@@ -42,7 +42,7 @@ def seeds(like, seed=3):
 @pytest.mark.parametrize("name", sorted({call.function for call in CALLS.values()}))
 def test_arguments_are_those_of_the_same_name(name):
     ours, theirs = (
-        signature(getattr(room, name)).parameters for room in (relpos.torch, relpos)
+        signature(getattr(module, name)).parameters for module in (relpos.torch, relpos)
     )
     wanted = [n for n in theirs if n not in ("out", "return_context")]
     assert sorted(ours) == sorted(wanted)

@@ -28,10 +28,10 @@ MODES = {
 #: Losses whose gradient by the weights is zero or none, and others.
 RIGHT = {
     "out": lambda out, weights: out.square().sum(),
-    "out beside constants": lambda out, weights: (
+    "out and constants": lambda out, weights: (
         out.square().sum() * weights.detach().square().sum()
     ),
-    "out beside zero": lambda out, weights: out.square().sum() + 0 * weights.sum(),
+    "out and zero": lambda out, weights: out.square().sum() + 0 * weights.sum(),
 }
 WRONG = {
     "weights": lambda out, weights: weights.square().sum(),

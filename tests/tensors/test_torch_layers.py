@@ -1,4 +1,4 @@
-"""Modules beside the layers of relpos.nn: the same weights, numbers and training."""
+"""Modules compared with the layers of relpos.nn: weights, numbers and training."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def test_numbers_and_gradients(case, dtype):
 def test_a_state_goes_both_ways(case):
     layer, module = pair(case, "float32")
     assert list(layer.state_dict()) == list(module.state_dict())
-    drawn = {name: x.clone() for name, x in module.state_dict().items()}
-    assert layer.load_state_dict(drawn) == ([], [])
+    initial = {name: x.clone() for name, x in module.state_dict().items()}
+    assert layer.load_state_dict(initial) == ([], [])
     for name, array in layer.state_dict().items():
-        np.testing.assert_array_equal(array, drawn[name].numpy())
+        np.testing.assert_array_equal(array, initial[name].numpy())
     layer, module = pair(case, "float32")
     result = module.load_state_dict(layer.state_dict(), strict=True)
     assert (result.missing_keys, result.unexpected_keys) == ([], [])
@@ -98,7 +98,7 @@ def test_a_state_goes_both_ways(case):
 
 
 @pytest.mark.parametrize("name", sorted({case.name for case in CASES.values()}))
-def test_initial_values_are_drawn_alike(name):
+def test_initial_values_have_the_same_distribution(name):
     sizes = {
         "LearnedAPE": (100, 100),
         "SinusoidalEncoding": (6,),

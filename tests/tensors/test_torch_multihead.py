@@ -1,4 +1,4 @@
-"""RelativeMultiheadAttention beside PyTorch's module, and beside definitions."""
+"""RelativeMultiheadAttention compared with PyTorch's module and with definitions."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ KINDS = ["none", "padding", "pairs", "items", "padding and items", "added",
          "added to keys", "padding and added", "causal", "causal, padding"]  # fmt: skip
 
 
-def beside(mine, theirs, inputs, **call):
-    """Hold outputs, weights and all gradients of two modules against each other."""
+def compare(mine, theirs, inputs, **call):
+    """Compare outputs, weights and all gradients of two modules."""
     found = []
     for module in (mine, theirs):
         tensors = [x.clone().requires_grad_() for x in inputs]
@@ -88,7 +88,7 @@ def test_without_a_position_it_is_pytorch_s(kind, need_weights):
         theirs_call = call
     mine, theirs = pair(batch_first=True)
     inputs = draw(N, L, E), draw(N, 7, E, seed=4), draw(N, 7, E, seed=5)
-    beside(mine, _With(theirs, theirs_call), inputs, **call, need_weights=need_weights)
+    compare(mine, _With(theirs, theirs_call), inputs, **call, need_weights=need_weights)
 
 
 class _With:
@@ -119,7 +119,7 @@ class _With:
 def test_layouts_and_widths(keywords, shapes, average):
     mine, theirs = pair(**keywords)
     inputs = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    beside(mine, theirs, inputs, average_attn_weights=average)
+    compare(mine, theirs, inputs, average_attn_weights=average)
 
 
 def test_unbatched_masks():
@@ -127,7 +127,7 @@ def test_unbatched_masks():
     inputs = draw(L, E), draw(7, E, seed=2), draw(7, E, seed=3)
     padding = torch.tensor([False] * 5 + [True] * 2)
     items = masks("items", L, 7)[1][:H]
-    beside(mine, theirs, inputs, key_padding_mask=padding, attn_mask=items)
+    compare(mine, theirs, inputs, key_padding_mask=padding, attn_mask=items)
 
 
 def test_initial_values_are_pytorch_s():

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(
-        not (ROOT / "README.md").exists(), reason="no README beside tests/"
+        not (ROOT / "README.md").exists(), reason="no README next to tests/"
     ),
 ]
 

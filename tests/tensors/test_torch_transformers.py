@@ -83,7 +83,7 @@ def check(wanted, got):
     """Outputs and gradients within 1e-5 of the largest entry of each.
 
     The true gradient of some parameters is 0 (a bias of keys), and that of others
-    much less than what cancels in it: no entry is held to less than four float32
+    much less than what cancels in it: no entry has to be closer than four float32
     roundings of the largest gradient of all.
     """
     (out, gradients), (mine, my_gradients) = wanted, got
