@@ -83,7 +83,7 @@ def test_writing_into_what_is_handed_out_changes_nothing(lengths):
 
 
 @pytest.mark.torch
-def test_writing_into_integers_beside_tensors_changes_nothing():
+def test_writing_into_integers_with_tensors_changes_nothing():
     torch = pytest.importorskip("torch")
     cache = relpos.KVCache()
     key = torch.from_numpy(rows(4, 2))

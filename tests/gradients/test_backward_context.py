@@ -241,7 +241,7 @@ def test_grad_out_has_to_be_said(context):
         context.backward(GOOD["grad_out"], GOOD["grad_lse"])
 
 
-@pytest.mark.parametrize("name", ["query", "key", "value", "rel_key", "attn_mask"])
+@pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("size", [1, 10**6])
 def test_inputs_resized_in_between(name, size):
     """The memory that the context looked at may be gone."""
@@ -249,16 +249,6 @@ def test_inputs_resized_in_between(name, size):
     context = relpos.attention(**inputs, return_context=True).context
     inputs[name].resize(size, refcheck=False)
     with pytest.raises(ValueError, match=rf"^{name}: resized .*\(shape .* now\); exp"):
-        context.backward(**GOOD)
-
-
-def test_labels_resized_in_between():
-    labels = INPUTS["labels"].copy()
-    context = relpos.attention(**{**INPUTS, "labels": labels}, return_context=True)[3]
-    labels.resize((2, 2), refcheck=False)
-    with pytest.raises(
-        ValueError, match=r"^labels: .*shape \(4, 4\) then, \(2, 2\) now"
-    ):
         context.backward(**GOOD)
 
 

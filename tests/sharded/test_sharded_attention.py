@@ -112,7 +112,7 @@ def test_bits_at_lengths_of_many_tiles(rng):
         assert np.array_equal(got[key], want[key]), key
 
 
-def test_far_scores_beside_a_block_without_keys(rng):
+def test_far_scores_and_a_block_without_keys(rng):
     """The first queries see nothing of the second block, whose maximum is 0."""
     x = rng.standard_normal((1, 2, 8, 4)).astype(np.float32)
     bias = np.full(15, -300, np.float32)  # 2**-300 is 0

@@ -145,7 +145,7 @@ def test_two_axes_take_one_call(monkeypatch):
 
 
 @pytest.mark.parametrize("label", ["biases", "fire", "dropout", "graph"])
-def test_jacobian_beside_a_loop_of_gradients(label):
+def test_a_jacobian_is_a_loop_of_gradients(label):
     tensors, run = given(label)
     floating = {n: x for n, x in tensors.items() if x.is_floating_point()}
     found = jacrev(lambda x: run({**tensors, **x})[0].flatten()[:3])(floating)

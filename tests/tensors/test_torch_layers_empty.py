@@ -165,7 +165,7 @@ def test_what_the_meta_device_can_know_is_still_refused():
         module(w, r, **rest | {"attn_mask": rest["attn_mask"][:, 1:]})
 
 
-def test_numbers_beside_an_empty_item_are_what_they_were():
+def test_an_empty_item_changes_no_gradient():
     """A batch cut to nothing changes no parameter's gradient of another call."""
     module, x = seeded(E, H, position="transformer_xl"), draw(5, 2, E)
     module(x, x, x)[0].sum().backward()

@@ -355,7 +355,7 @@ def test_more_keys_than_queries_without_mask(attend, operands):
 
 
 @pytest.mark.parametrize("kind", ("runs", "gaps", "heads", "float"))
-def test_bias_beside_mask(attend, operands, kind):
+def test_a_bias_and_a_mask(attend, operands, kind):
     """A dense bias shared by the batch, and masks that are runs of keys or not."""
     draw = torch.Generator().manual_seed(1)
     bias = torch.randn(1, 6, 7, 7, generator=draw, requires_grad=True)
