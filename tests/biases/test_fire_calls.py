@@ -10,6 +10,7 @@ import pytest
 from fire_problems import network
 from oracle_fire import NAMES
 from problems import cast, qkv
+from refusals import changes
 from tolerances import assert_bitwise
 
 import relpos
@@ -134,32 +135,27 @@ def test_a_head_that_its_bias_hides(lq, isa):
 
 
 SHORT = np.ones((2, 9, 4))
-BAD = [
-    ("w2", ValueError, {"w2": np.ones((3, 8)), "b2": np.ones(3)}, r"3 heads, but que"),
-    ("b1", ValueError, {"b1": np.ones(7)}, r"does not match w1's; expected \(8,\)"),
-    (
-        "query_offset",
-        ValueError,
-        {"key": SHORT, "value": SHORT},
-        r"12 queries and 9 keys is ambiguous, and FIRE's bias depends on it",
-    ),
-    ("query", ValueError, {"query": np.ones(4)}, r"\(4,\) has 1 axes"),
-    ("signed", TypeError, {"signed": 1}, r"expected True or False"),
-    ("num_threads", ValueError, {"num_threads": 0}, r"not between 1 and"),
-    ("return_lse", TypeError, {"return_lse": 1}, r"expected True or False"),
-    ("scale", TypeError, {"scale": "1"}, r"expected a real number"),
-]
+BAD = changes(
+    """
+w2=np.ones((3, 8)), b2=np.ones(3) -> ValueError: w2: …3 heads, but que
+b1=np.ones(7) -> ValueError: b1: …does not match w1's; expected (8,)
+key=SHORT, value=SHORT -> ValueError: query_offset: …12 queries and 9 keys is
+    ambiguous, and FIRE's bias depends on it
+query=np.ones(4) -> ValueError: query: …(4,) has 1 axes
+signed=1 -> TypeError: signed: …expected True or False
+num_threads=0 -> ValueError: num_threads: …not between 1 and
+return_lse=1 -> TypeError: return_lse: …expected True or False
+scale="1" -> TypeError: scale: …expected a real number
+dropout=0.1 -> TypeError: …unexpected keyword argument 'dropout'
+""",
+    globals(),
+)
 
 
-@pytest.mark.parametrize("name, error, changes, pattern", BAD)
-def test_bad_calls(name, error, changes, pattern):
-    with pytest.raises(error, match=rf"^{name}: .*({pattern})"):
+@pytest.mark.parametrize("changes, error, pattern", BAD)
+def test_bad_calls(changes, error, pattern):
+    with pytest.raises(error, match=pattern):
         relpos.fire_attention(**small(np.random.default_rng(9)) | changes)
-
-
-def test_unknown_keyword():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout'"):
-        relpos.fire_attention(**small(np.random.default_rng(10)), dropout=0.1)
 
 
 def test_a_context_can_be_pickled():
