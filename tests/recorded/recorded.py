@@ -7,6 +7,7 @@ A case is one file: arrays of one upstream call and a JSON string of flags, amon
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,24 @@ def split_heads(y, heads):
 
 def join_heads(y):
     return y.swapaxes(-2, -3).reshape(*y.shape[:-3], y.shape[-2], -1)
+
+
+def module(case, out, layer, name="out"):
+    """The recorded output of the module: heads side by side, through a torch Linear."""
+    y = join_heads(out) @ case.true(f"w_{layer}.weight").T
+    if f"w_{layer}.bias" in case:
+        y = y + case.true(f"w_{layer}.bias")
+    return "module", case.cast(y), case.true(f"out_{name}")
+
+
+def families(names, *parameters):
+    """Return the adapters among a module's names: generators of these parameters."""
+    return {
+        name: function
+        for name, function in names.items()
+        if inspect.isgeneratorfunction(function) and not name.startswith("_")
+        if tuple(inspect.signature(function).parameters) == parameters
+    }
 
 
 def log_sum_exp(logits, allowed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from recorded import families
 
 
 def outputs(case):
@@ -94,15 +95,4 @@ def deb_bucket(lib, case):
         yield f"{upstream} {sizes}", lib.deberta_bucket(relative, **sizes), want
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        alibi_slopes,
-        alibi_neox,
-        alibi_onmt,
-        alibi_bloom,
-        alibi_ft5,
-        t5_bucket,
-        deb_bucket,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

@@ -6,9 +6,11 @@ import numpy as np
 from recorded import (
     WITH_ALL,
     compare,
+    families,
     join_heads,
     linear,
     logits_alone,
+    module,
     split_heads,
     visible_scores,
 )
@@ -252,9 +254,8 @@ def labml_alibi(lib, case):
         *(case.cast(y) for y in (q, k, v)), rel_bias=bias, is_causal=True, **WITH_ALL
     )
     yield "weights", result.weights, case.true("core_probs")
-    y = join_heads(result.out) @ case.true("w_output.weight").T
-    y = (y + case.true("w_output.bias")).swapaxes(0, 1)
-    yield "module", case.cast(y), case.true("out_out")
+    _, y, want = module(case, result.out, "output")
+    yield "module", y.swapaxes(0, 1), want
 
 
 def swin(lib, case):
@@ -270,8 +271,7 @@ def swin(lib, case):
     inputs = (case.cast(y) for y in (q, k, v))
     result = lib.attention(*inputs, **keywords)
     yield from compare(case, result, v)
-    y = join_heads(result.out) @ case.true("w_proj.weight").T + case.true("w_proj.bias")
-    yield "module", case.cast(y), case.true("out_out")
+    yield module(case, result.out, "proj")
 
 
 def linear_packed(case):
@@ -287,22 +287,4 @@ def botnet(lib, case):
     yield from logits_alone(lib, case, case["in_q"], logits, **keywords)
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        onmt,
-        t2t_shaw,
-        luci_conformer,
-        bert_rel,
-        deb2,
-        deb1,
-        t2t_music,
-        seed_rga,
-        gwinn,
-        pno,
-        bloom,
-        labml_alibi,
-        swin,
-        botnet,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import logits_alone
+from recorded import families, logits_alone
 
 
 def sizes(case, prefix):
@@ -145,19 +145,4 @@ def fire(lib, case):
     yield "bias", bias[None], case.true("out_bias")
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        rel_shift_raw,
-        seed_skew,
-        gwinn_skew,
-        rel2abs,
-        t2t_raw,
-        onmt_raw,
-        seed_ape,
-        kimi_posemb,
-        sin_inter,
-        esp_tables,
-        fire,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import recorded_layers_xl
+from recorded import families
 from recorded_parts import make, parameter_gradients, weights
 
 from relpos import nn
@@ -159,15 +160,4 @@ def esp_tables(case):
         yield f"abs {width}", layer(large), case.true(f"out_abs_{width}")
 
 
-FAMILIES = recorded_layers_xl.FAMILIES | {
-    function.__name__: function
-    for function in (
-        seed_rga,
-        gwinn,
-        onmt,
-        conf,
-        seed_ape,
-        dynb,
-        esp_tables,
-    )
-}
+FAMILIES = recorded_layers_xl.FAMILIES | families(vars(), "case")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from recorded import families
 from recorded_parts import make, parameter_gradients, weights
 
 import relpos
@@ -244,9 +245,4 @@ def mem_raw(case):
                 yield f"{kind} {sizes}", got, case.true(f"out_{kind}_{sizes}")
 
 
-FAMILIES = {
-    "xl_partial": xl_partial,
-    "xl_learnable": xl_learnable,
-    "xl_lm": xl_lm,
-    "mem_raw": mem_raw,
-}
+FAMILIES = families(vars(), "case")

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, join_heads, linear
+from recorded import WITH_ALL, compare, families, join_heads, linear, module
 from recorded_xl import layer_norm
 
 from relpos import recipes
-
-
-def module(case, out, layer, name="out"):
-    """The recorded output of the module: heads side by side, through a torch Linear."""
-    y = join_heads(out) @ case.true(f"w_{layer}.weight").T
-    if f"w_{layer}.bias" in case:
-        y = y + case.true(f"w_{layer}.bias")
-    return "module", case.cast(y), case.true(f"out_{name}")
 
 
 def mpnet(lib, case):
@@ -124,17 +116,4 @@ def recgemma(lib, case):
     )
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        mpnet,
-        umt5,
-        beit,
-        swinv2,
-        vits,
-        w2vbert,
-        parakeet,
-        enformer,
-        recgemma,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

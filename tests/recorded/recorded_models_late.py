@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, join_heads, linear, split_heads
-from recorded_models import module
+from recorded import (
+    WITH_ALL,
+    compare,
+    families,
+    join_heads,
+    linear,
+    module,
+    split_heads,
+)
 
 from relpos import recipes, segment_ranges
 
@@ -234,20 +241,4 @@ def packed(lib, case):
     )
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        inkling,
-        gemma3n_audio,
-        gemma4_audio,
-        wavlm,
-        fox,
-        zipformer,
-        zip_table,
-        sam,
-        layoutlmv3,
-        llama4,
-        longt5_local,
-        packed,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, join_heads, linear, split_heads
+from recorded import (
+    WITH_ALL,
+    compare,
+    families,
+    join_heads,
+    linear,
+    module,
+    split_heads,
+)
 
 #: From a file's layout to (B, H, L, D), and back.
 LAYOUTS = {
@@ -76,8 +84,7 @@ def neox_att(lib, case):
     q, k, v = np.split(linear(case, x, "query_key_value", heads), 3, axis=-1)
     result = attend(lib, case, q, k, v, rotary_dim=case.flags["rotary_dim"])
     yield from compare(case, result)
-    y = join_heads(result.out) @ case.true("w_dense.weight").T
-    yield "module", case.cast(y + case.true("w_dense.bias")), case.true("out_out")
+    yield module(case, result.out, "dense")
 
 
 def gptj_att(lib, case):
@@ -86,8 +93,7 @@ def gptj_att(lib, case):
     keywords = {"rotary_dim": case.flags["rotary_dim"], "interleaved": True}
     result = attend(lib, case, q, k, v, **keywords)
     yield from compare(case, result)
-    y = join_heads(result.out) @ case.true("w_out_proj.weight").T
-    yield "module", case.cast(y), case.true("out_out")
+    yield module(case, result.out, "out_proj")
 
 
 def roformer_att(lib, case):
@@ -106,8 +112,7 @@ def rot_before_proj(lib, case):
     v = linear(case, x, "linear_v", heads)
     result = lib.attention(*(case.cast(y) for y in (q, k, v)), **WITH_ALL)
     yield "weights", result.weights, case.true("core_probs")
-    y = join_heads(result.out) @ case.true("w_linear_out.weight").T
-    yield "module", case.cast(y + case.true("w_linear_out.bias")), case.true("out_out")
+    yield module(case, result.out, "linear_out")
 
 
 def onmt_rotary(lib, case):
@@ -226,23 +231,4 @@ def rope_config(lib, case):
         yield f"magnitude {n}", magnitude, case.true(f"out_magnitude_{n}")
 
 
-FAMILIES = {
-    function.__name__: function
-    for function in (
-        rope,
-        rope_learned,
-        tscale_xpos,
-        neox_att,
-        gptj_att,
-        roformer_att,
-        rot_before_proj,
-        onmt_rotary,
-        rope_gemma4_text,
-        rope_qwen2_vl,
-        rope_qwen3_vl,
-        rope_dinov3,
-        rope_vjepa2,
-        rope_gemma4_vision,
-        rope_config,
-    )
-}
+FAMILIES = families(vars(), "lib", "case")

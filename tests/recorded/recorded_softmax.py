@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, log_sum_exp
+from recorded import WITH_ALL, compare, families, log_sum_exp
 
 from relpos import recipes
 
@@ -43,4 +43,4 @@ def gemma2(lib, case):
     yield from compare(case, result)
 
 
-FAMILIES = {function.__name__: function for function in (gpt_oss, gemma2)}
+FAMILIES = families(vars(), "lib", "case")

@@ -6,6 +6,7 @@ import numpy as np
 from recorded import (
     WITH_ALL,
     compare,
+    families,
     join_heads,
     linear,
     split_heads,
@@ -34,7 +35,7 @@ def through_rel_shift(lib, case, scale):
     )
 
 
-def causal_or_wrapped(lib, case):
+def _causal_or_wrapped(lib, case):
     q, k, v, r, u, w = case.core("q", "k", "v", "r", "u", "vb")
     if attends_future(case):
         yield from through_rel_shift(lib, case, q.shape[-1] ** -0.5)
@@ -51,9 +52,9 @@ def causal_or_wrapped(lib, case):
 
 def xl_partial(lib, case):
     if "core_q" in case:
-        yield from causal_or_wrapped(lib, case)
+        yield from _causal_or_wrapped(lib, case)
     else:
-        yield from xl_fully_masked(lib, case)
+        yield from _xl_fully_masked(lib, case)
 
 
 def layer_norm(x, weight, bias, eps):
@@ -62,7 +63,7 @@ def layer_norm(x, weight, bias, eps):
     return scaled * weight + bias
 
 
-def xl_fully_masked(lib, case):
+def _xl_fully_masked(lib, case):
     """Upstream gives NaN where relpos gives 0 and lse -inf; other rows agree."""
     heads, x = case.flags["n_head"], case.true("in_w").swapaxes(0, 1)
     q, k, v = np.split(x @ case.true("w_qkv_net.weight").T, 3, axis=-1)
@@ -140,7 +141,7 @@ def conf(lib, case):
         )
     variant, mask, lk = case.flags["variant"], case.true("core_allowed"), k.shape[-2]
     if variant == "legacy":
-        yield from causal_or_wrapped(lib, case)
+        yield from _causal_or_wrapped(lib, case)
         return
     keywords = {"attn_mask": mask, "pos_bias_u": u, "pos_bias_v": w} | WITH_ALL
     if variant == "noshift":
@@ -258,13 +259,4 @@ def t5_att(lib, case):
     yield "bucket", buckets, case.true("out_bucket")
 
 
-FAMILIES = {
-    "xl_partial": xl_partial,
-    "xl_learnable": xl_learnable,
-    "xlnet": xlnet,
-    "labml_rel": labml_rel,
-    "conf": conf,
-    "sbrain": sbrain,
-    "xl_lm": xl_lm,
-    "t5_att": t5_att,
-}
+FAMILIES = families(vars(), "lib", "case")
