@@ -11,6 +11,8 @@ import relpos
 from relpos import nn
 
 torch = pytest.importorskip("torch")
+import torch_reference  # noqa: E402  (only where torch is)
+
 pytestmark = pytest.mark.torch
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -49,19 +51,11 @@ def test_causal_is_padding_on_the_left(dtype):
     assert_close(got, y[0].T.numpy() + x, "layer", largest)
 
 
-def assert_same(layer, module, x, dtype):
-    """Outputs and all gradients, of the module's own parameters in their order."""
-    tokens = torch.tensor(x, requires_grad=True)
-    want, got = module(tokens), layer(x)
-    assert_close(got, want.detach(), "layer", largest)
-    grad = normal(np.random.default_rng(2), *got.shape).astype(dtype)
-    want.backward(torch.tensor(grad))
-    assert_close(layer.backward(grad), tokens.grad, "layer gradient", largest)
-    theirs = list(module.parameters())
-    ours = list(layer.parameters())
-    assert [p.grad.shape for p in ours] == [tuple(p.grad.shape) for p in theirs]
-    for parameter, other in zip(ours, theirs, strict=True):
-        assert_close(parameter.grad, other.grad, "layer gradient", largest)
+def assert_same_in_order(layer, module, x):
+    """Compare outputs and all gradients; parameters are in the module's order."""
+    own, theirs = ([n for n, _ in each.named_parameters()] for each in (layer, module))
+    names = dict(zip(own, theirs, strict=True))
+    torch_reference.assert_same(layer, module, x, names=names.get)
 
 
 @both_dtypes
@@ -84,7 +78,7 @@ def test_conv_position_embedding(dtype, width, taps, groups):
     layer = nn.ConvPositionEmbedding(width, taps, groups, dtype=dtype)
     layer.load_state_dict(module.state_dict())
     x = normal(np.random.default_rng(3), 2, 30, width).astype(dtype)
-    assert_same(layer, module, x, dtype)
+    assert_same_in_order(layer, module, x)
 
 
 @both_dtypes
@@ -99,4 +93,4 @@ def test_transformers(dtype):
     layer = nn.ConvPositionEmbedding(32, dtype=dtype)
     layer.load_state_dict(module.state_dict())
     x = normal(np.random.default_rng(4), 2, 50, 32).astype(dtype)
-    assert_same(layer, module, x, dtype)
+    assert_same_in_order(layer, module, x)

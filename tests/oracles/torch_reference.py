@@ -1,17 +1,19 @@
-"""PyTorch modules that relpos.nn mirrors, written from the articles and papers.
+"""PyTorch modules that relpos.nn mirrors, and how a layer is compared with one.
 
-Plain and slow: every matrix of the formulas is built. Parameters and constructor
-arguments have the names that checkpoints and callers know. Imported only by tests that
-need torch.
+Written from the articles and papers, plain and slow: every matrix is built. Parameters
+and constructor arguments have the names that checkpoints and callers know. Imported
+only by tests that need torch.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import char_model
+import numpy as np
 import torch
+from tolerances import assert_close, largest
 from torch import nn
 from torch.nn import functional as F
 
@@ -239,3 +241,61 @@ class CharModel(nn.Module):
         for attention, norm in zip(self.attention, self.norm, strict=True):
             x = norm(x + attention(x))
         return self.scores(x)
+
+
+# ---- a layer compared with a module --------------------------------------------------
+
+
+def tensor(x, with_gradient=True):
+    """Return a tensor of an array, with a gradient if its numbers are real."""
+    if not isinstance(x, np.ndarray):
+        return x
+    return torch.tensor(x, requires_grad=with_gradient and x.dtype.kind == "f")
+
+
+def near_largest(got, want, kind):
+    assert_close(got, want.detach(), kind, largest)
+
+
+def assert_same(
+    layer, module, *inputs, named=None, call=None, names=str, near=near_largest, **masks
+):
+    """Compare outputs, and gradients of the inputs and of every parameter.
+
+    named: inputs with a gradient that are given by keyword. masks: other keywords; a
+    module that has none of them is called by `call`. names: from a name of a parameter
+    of the layer to the module's. A bias is compared together with its weight, and a
+    table of one row with the queries': softmax takes away what is the same for all
+    keys, so that nothing but rounding is left in the gradients of the keys' bias and of
+    a^K for k = 0.
+    """
+    named = named or {}
+    out = layer(*inputs, **named, **masks)
+    assert out.dtype == layer.dtype
+    first, last = [tensor(x) for x in inputs], {n: tensor(x) for n, x in named.items()}
+    if call is None:
+        masks = {n: tensor(x, with_gradient=False) for n, x in masks.items()}
+        want = module(*first, **last, **masks)
+    else:
+        want = call(module, *first)
+    near(out, want, "layer")
+    grad_out = np.random.default_rng(3).standard_normal(out.shape).astype(out.dtype)
+    want.backward(torch.tensor(grad_out))
+    grads = layer.backward(grad_out)
+    grads = grads if isinstance(grads, tuple) else (grads,)
+    for got, x in zip_longest(grads, [*first, *last.values()]):
+        if getattr(x, "requires_grad", False):
+            near(got, x.grad, "layer gradient")
+        else:
+            assert got is None
+    ours, theirs = dict(layer.named_parameters()), dict(module.named_parameters())
+    assert {names(name) for name in ours} == {*theirs}
+    for name, parameter in ours.items():
+        assert parameter.grad.shape == theirs[names(name)].shape
+        other = name.removesuffix("bias") + "weight" if name.endswith(".bias") else name
+        if name == "rel_key.weight" and len(parameter.grad) == 1:
+            other = "q_proj.weight"
+        both = [name, *({other} & ours.keys() - {name})]
+        got = np.concatenate([ours[n].grad.ravel() for n in both])
+        want = torch.cat([theirs[names(n)].grad.ravel() for n in both])
+        near(got, want, "layer gradient")
