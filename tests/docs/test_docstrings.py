@@ -1,4 +1,7 @@
-"""Public docstrings: sections, formula, true errors, paper, example."""
+"""Public docstrings: sections, formula, paper, names, example, errors that come.
+
+`.ci/docstrings` has the rules of numpydoc on summaries, parameters and results.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,50 @@ import builtins
 import contextlib
 import inspect
 import re
+from importlib.util import find_spec
+from operator import attrgetter
 
 import numpy as np
 import pytest
 from bad_kinds import Tensor
-from docstrings import LATER, SECTIONS, entries, sections
+from docstrings import LATER, SECTIONS, entries, public, sections
 from good_calls import GOOD, TABLE
 
 import relpos
+from relpos import nn
 
-#: Settings of the process, what draws and what looks up: these compute nothing.
+#: All public names, those of methods included, as one writes them after `relpos.`.
+EVERY = {name.removeprefix("relpos."): thing for name, thing in public().items()}
+#: Definitions have a form of their own.
+PUBLIC = {n: x for n, x in EVERY.items() if not n.startswith("reference.")}
+CLASSES = {name for name, thing in PUBLIC.items() if inspect.isclass(thing)}
+FUNCTIONS = {name: x for name, x in PUBLIC.items() if inspect.isfunction(x)}
+TUPLES = [name for name in CLASSES if issubclass(PUBLIC[name], tuple)]
+#: Names of modules, without methods.
+NAMES = [n for n in PUBLIC if n.rpartition(".")[0] not in CLASSES and n != "demo"]
+WITH_FORMULA = [
+    *(n for n in NAMES if n in FUNCTIONS),
+    *(
+        n
+        for n in NAMES
+        if n.startswith(("nn.", "torch.nn.")) and n in CLASSES - {*TUPLES}
+    ),
+    "AttentionContext.backward",
+]
+#: Settings of the process, pictures and what looks up: these compute nothing.
 NO_FORMULA = {
     *("get_num_threads", "set_num_threads", "show_config", "threads"),
     *(f"plot.{name}" for name in relpos.plot.__all__),
     *("data.chorales", "data.comparison", "data.experiment"),
     *("data.families", "data.reported", "data.shaw_tables", "data.slips"),
+    *("nn.Module", "nn.Parameter", "nn.Position", "nn.load_file"),
+    *("torch.register", "torch.replace_attention"),
 }
 NO_PAPER = NO_FORMULA - {"data.reported", "data.shaw_tables"}
+NO_PAPER |= {"nn.Embedding", "nn.Linear", "nn.ReLU", "nn.Sequential"}
 #: Of papers by their numbers, and of what is not one by its title.
 SOURCE = r'arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|"[^"]+", a (notebook|model card)'
-NO_RESULT = {"set_num_threads", "threads"}
+OF_LAYERS = r'"[^"]+", 20\d\d, (arXiv:\d{4}\.\d{4,5}|ICML)'
 
 #: What a function with the keywords of `attention` has not.
 RETURNED = {"out", "return_lse", "return_weights", "return_context"}
@@ -33,70 +60,137 @@ NOT_PASSED = {
     **{name: {"value", *RETURNED} for name in ("scores", "plot.score_terms")},
     **dict.fromkeys(("attention_forward", "attention_backward"), RETURNED),
 }
+PASSES_ON = [
+    name
+    for name, function in FUNCTIONS.items()
+    if "keywords" in inspect.signature(function).parameters
+    if not name.startswith(("nn.", "torch.", "sharded.")) and name not in LATER
+]
 
 
-def public():
-    """Names as one writes them after `relpos.`, and what they stand for."""
-    found = {name: getattr(relpos, name) for name in relpos.__all__}
-    del found["__version__"]
-    for module in (relpos.data, relpos.plot, relpos.recipes):
-        room = module.__name__.removeprefix("relpos.")
-        found |= {f"{room}.{name}": getattr(module, name) for name in module.__all__}
-    return found
-
-
-PUBLIC = public()
-CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
-TUPLES = {name: thing for name, thing in CLASSES.items() if issubclass(thing, tuple)}
-FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if name not in CLASSES}
-FUNCTIONS["AttentionContext.backward"] = relpos.AttentionContext.backward
-WITH_ERRORS = [name for name in FUNCTIONS if "Raises" in sections(FUNCTIONS[name])]
-
-
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", EVERY)
 def test_sections_are_those_of_numpydoc_in_its_order(name):
-    found = [*sections(PUBLIC[name])][1:]
+    found = [*sections(EVERY[name])][1:]
     assert found == sorted(found, key=SECTIONS.index)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_parameters_are_those_of_the_signature(name):
+@pytest.mark.parametrize("name", PASSES_ON)
+def test_parameters_are_those_of_the_signature_and_of_attention(name):
+    """Keywords that are passed on are described, or are those of attention."""
     parameters = [*inspect.signature(FUNCTIONS[name]).parameters]
     described = entries(sections(FUNCTIONS[name]).get("Parameters", ""))
     if "keywords" in described:  # described where they are passed on to
         described.remove("keywords")
         passed = {*inspect.signature(relpos.attention).parameters}
         described += passed - {*described} - NOT_PASSED.get(name, set())
-    assert sorted(described) == sorted({*parameters} - {"self"})
+    assert sorted(described) == sorted(parameters)
 
 
 @pytest.mark.parametrize("name", TUPLES)
 def test_fields_of_a_result_are_described(name):
-    described = entries(sections(TUPLES[name])["Attributes"])
-    assert described == [*TUPLES[name]._fields]
+    described = entries(sections(PUBLIC[name])["Attributes"])
+    assert described == [*PUBLIC[name]._fields]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"threads"}))
 def test_a_function_says_what_it_returns(name):
-    assert ("Returns" in sections(FUNCTIONS[name])) != (name in NO_RESULT)
+    function = FUNCTIONS[name]
+    nothing = inspect.signature(function).return_annotation in ("None", None)
+    wanted = "Yields" if inspect.isgeneratorfunction(function) else "Returns"
+    assert (wanted in sections(function)) != nothing
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_has_a_formula(name):
-    text = inspect.getdoc(FUNCTIONS[name])
-    assert (".. math::" in text or ":math:`" in text) != (name in NO_FORMULA)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_names_its_paper(name):
-    found = sections(FUNCTIONS[name])
+@pytest.mark.parametrize("name", WITH_FORMULA)
+def test_formula_and_paper(name):
+    found, text = sections(PUBLIC[name]), inspect.getdoc(PUBLIC[name])
+    in_line = not name.startswith("nn.") and ":math:`" in text
+    assert (".. math::" in found[""] or in_line) != (name in NO_FORMULA)
     assert ("References" in found) != (name in NO_PAPER)
-    if name not in NO_PAPER:
-        before, *sources = re.split(r"\n\.\. \[\d+\] ", found["References"])
-        assert not before and sources
-        for source in sources:
-            assert re.search(SOURCE, source)
+    before, *sources = re.split(r"\n?\.\. \[\d+\] ", found.get("References", ""))
+    assert not before and bool(sources) == ("References" in found)
+    kind = OF_LAYERS if name.startswith("nn.") else SOURCE
+    assert all(re.search(kind, " ".join(source.split())) for source in sources)
 
+
+#: Modules that are more than a list of what they hold.
+MODULES = {
+    f"relpos.{name}": getattr(relpos, name)
+    for name in ("nn", "recipes", "reference", "ufuncs")
+}
+REFERRING = {
+    name: thing
+    for name, thing in (public() | MODULES).items()
+    if "See Also" in sections(thing)
+}
+LINE = re.compile(r"^(\S[^\n]*?) : ([A-Z`][^\n]*(?:\n    [^\n]*)*)$", re.M)
+
+
+def module_of(name):
+    """Return relpos, or its module that has this public name."""
+    rest = name.split(".")[1]
+    return relpos if callable(getattr(relpos, rest)) else getattr(relpos, rest)
+
+
+def is_there(module, name):
+    """Return the object that `name` refers to, in a module or from relpos on."""
+    if name == "relpos":
+        return relpos
+    if name.startswith("relpos.torch.") and find_spec("torch") is None:
+        return name  # nothing to look it up in: the tests of relpos.torch do
+    try:
+        if name.startswith("relpos."):
+            return attrgetter(name.removeprefix("relpos."))(relpos)
+        return attrgetter(name)(module)
+    except AttributeError:
+        return None
+
+
+@pytest.mark.parametrize("name", REFERRING)
+def test_names_that_are_there_each_with_a_word_on_it(name):
+    body = sections(REFERRING[name])["See Also"].strip()
+    lines = LINE.findall(body)
+    assert "\n".join(f"{names} : {text}" for names, text in lines) == body
+    assert all(text.endswith(".") and len(text) < 160 for _, text in lines)
+    found = [is_there(module_of(name), other) for other in entries(body)]
+    assert all(thing is not None for thing in found), body
+    assert REFERRING[name] not in found, "a docstring that refers to itself"
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "torch.AttentionOutput"])
+def test_every_name_has_an_example(name):
+    """The doctests run it; here it is about this name."""
+    example = sections(PUBLIC[name])["Examples"]
+    code = " ".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)", example, flags=re.M))
+    own = f"nn.{name[3:]}" if name.startswith("nn.") else f"{name.split('.')[-1]}("
+    assert own in code or (name in CLASSES and (name in TUPLES or "nn." not in name))
+    assert "doctest:" not in code
+
+
+@pytest.mark.parametrize("name", relpos.reference.__all__)
+def test_definitions_have_a_formula_and_an_example(name):
+    definition = getattr(relpos.reference, name)
+    if not inspect.isclass(definition):
+        found = sections(definition)
+        assert re.search("[=·Σ√]", found[""]) and ">>> " in found["Examples"]
+
+
+def test_ufuncs_are_in_the_table_of_their_module():
+    table = re.findall(r"^([a-z][a-z_, ]*?)  ", relpos.ufuncs.__doc__, flags=re.M)
+    described = [name for row in table for name in row.split(", ")]
+    assert sorted({*described} - {"ufunc"}) == sorted(relpos.ufuncs.__all__)
+
+
+def test_the_package_lists_its_names_each_in_one_family():
+    table = relpos.__doc__.split("==\n")[1].split("\n==")[0]
+    edge = relpos.__doc__.splitlines()[2]
+    lines = [line[edge.index(" ") :] for line in table.splitlines()]
+    listed = [name for line in lines for name in re.findall(r"\w+", line)]
+    assert sorted(listed) == sorted({*relpos.__all__, *LATER} - {"__version__"})
+    modules = set(re.findall(r"`relpos\.(\w+)`", relpos.__doc__))
+    assert modules == {*relpos._LATER}
+
+
+# ---- the errors that are named are those that come -----------------------------------
 
 #: What takes the place of each argument in turn: wrong for most of them.
 WRONG = [
@@ -121,6 +215,15 @@ CHANGES = {
     "plot.attention_graph": {"layout": [[0.0, 0.0]]},
     "plot.loss_curves": {"losses": {"a": [[[1.0]]]}},
 }
+
+
+#: Functions of relpos itself, and the backward of a context.
+WITH_ERRORS = [
+    name
+    for name in (*NAMES, "AttentionContext.backward")
+    if name in FUNCTIONS and "Raises" in sections(FUNCTIONS[name])
+    if not name.startswith(("nn.", "torch.", "sharded.")) and name not in LATER
+]
 
 
 def function_of(name):
@@ -178,34 +281,123 @@ def test_errors_that_are_named_are_raised(name):
     assert all(issubclass(getattr(builtins, error), Exception) for error in named)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_name_has_an_example(name):
-    """The doctests run it; here it is held to be about this name."""
-    example = sections(PUBLIC[name])["Examples"]
-    code = " ".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)", example, flags=re.M))
-    assert name in CLASSES or f"{name.split('.')[-1]}(" in code
-    assert "doctest:" not in code
+# ---- errors of layers ----------------------------------------------------------------
+
+X = np.zeros((2, 5, 6), "float32")
+ROWS = np.zeros((9, 6), "float32")
+WEIGHT = nn.Parameter(np.zeros(3))
+QKV = {"query": X, "key": X, "value": X}
+
+#: A small good call of each: arguments of the constructor, arguments of the layer.
+GOOD_LAYERS = {
+    "Linear": ({"in_features": 6, "out_features": 2}, {"x": X}),
+    "LayerNorm": ({"normalized_shape": 6}, {"x": X}),
+    "Dropout": ({}, {"x": X}),
+    "Embedding": ({"num_embeddings": 9, "embedding_dim": 2}, {"indices": [1, 2]}),
+    "LearnedAPE": ({"max_seq_len": 9, "embed_size": 6}, {"x": X}),
+    "SinusoidalEncoding": ({"embed_size": 6}, {"x": X}),
+    "DynamicPositionBias": ({"dim": 4, "heads": 2, "depth": 1}, {"length": 3}),
+    "ConvPositionEmbedding": (
+        {"embed_dim": 6, "kernel_size": 4, "groups": 3},
+        {"x": X, "mask": np.ones((2, 5))},
+    ),
+    "RelativeGlobalAttention": (
+        {"d_model": 6, "num_heads": 2, "max_len": 9},
+        {"x": X},
+    ),
+    "ShawAttention": (
+        {"embed_dim": 6, "num_heads": 2, "max_relative_position": 3},
+        {**QKV, "attn_mask": np.ones((5, 5), bool)},
+    ),
+    "RelPartialLearnableMultiHeadAttn": (
+        {"n_head": 2, "d_model": 6, "d_head": 4, "dropout": 0.1},
+        {"w": X.swapaxes(0, 1), "r": ROWS, "attn_mask": np.zeros((5, 2))},
+    ),
+    "MultiheadAttention": (
+        {"embed_dim": 6, "num_heads": 2, "position": "shaw"},
+        {**QKV, "attn_mask": np.ones((5, 5), bool), "key_lengths": [5, 4]},
+    ),
+    "TransformerLayer": ({"d_model": 6, "num_heads": 2}, {"x": X}),
+    "FeedForward": ({"d_model": 6}, {"x": X}),
+    "ReLU": ({}, {"x": X}),
+    "GELU": ({}, {"x": X}),
+    "Sequential": ({}, {"x": X}),
+    "Residual": ({"layer": nn.Linear(6, 6)}, {"x": X}),
+    "ALiBi": ({"num_heads": 2}, {"length": 3}),
+    "T5Bias": ({"num_heads": 2}, {"length": 3}),
+    "LearnedBias": ({"num_heads": 2, "max_relative_position": 3}, {"length": 3}),
+    "FIRE": ({"num_heads": 2}, {"query_length": 3, "key_length": 4}),
+    "Rotary": ({"head_dim": 6}, {"x": X, "offset": 2}),
+    "ConformerRelPositionAttention": (
+        {"d_model": 6, "num_heads": 2},
+        {**QKV, "pos_emb": ROWS, "mask": np.ones((2, 1, 5))},
+    ),
+    "Parameter": ({"data": np.zeros((2, 2))}, {}),
+    "SGD": ({"parameters": [WEIGHT], "lr": 0.1}, {}),
+    "Adam": ({"parameters": [WEIGHT]}, {}),
+    "cross_entropy": ({"logits": np.zeros((2, 3)), "targets": [0, 1]}, {}),
+    "Memory": ({"length": 3}, {}),
+    "update_memory": ({"memory": X, "hidden": X, "mem_len": 3}, {}),
+    "warmup_rate": ({"step": 1, "d_model": 512}, {}),
+}
+
+#: What takes the place of each argument in turn: wrong for most of them.
+WRONG_FOR_LAYERS = [
+    *(object(), "x", b"x", True, np.ma.zeros(3), {}, 1j, [], [[1], []], [WEIGHT] * 2),
+    *(-1, 0, 7, 2**70, 0.5, float("nan"), float("inf"), [9], [9, 9], [1.5], (1, 2, 3)),
+    *(np.zeros(0), np.zeros((0, 0, 0)), np.ones((2, 3, 4, 5, 6)), np.array(["a"])),
+    *(np.full((2, 5), 7), np.zeros((3, 4)), np.ones((2, 30, 6)), X[..., 1:]),
+]
 
 
-@pytest.mark.parametrize("name", relpos.reference.__all__)
-def test_definitions_have_a_formula_and_an_example(name):
-    definition = getattr(relpos.reference, name)
-    if not inspect.isclass(definition):
-        found = sections(definition)
-        assert re.search("[=·Σ√]", found[""]) and ">>> " in found["Examples"]
+def is_layer(thing):
+    if not inspect.isclass(thing) or thing in (nn.Module, nn.Position):
+        return False
+    return issubclass(thing, nn.Module)
 
 
-def test_ufuncs_are_in_the_table_of_their_module():
-    table = re.findall(r"^([a-z][a-z_, ]*?)  ", relpos.ufuncs.__doc__, flags=re.M)
-    described = [name for row in table for name in row.split(", ")]
-    assert sorted({*described} - {"ufunc"}) == sorted(relpos.ufuncs.__all__)
+def named_parameters(function):
+    """Return names of the arguments that can be given by name."""
+    if isinstance(function, nn.RelPartialLearnableMultiHeadAttn):
+        return ["w", "r", "attn_mask", "mems"]  # of two forms of the call
+    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    kinds = inspect.signature(function).parameters.items()
+    return [name for name, each in kinds if each.kind not in several]
 
 
-def test_the_package_lists_its_names_each_in_one_family():
-    table = relpos.__doc__.split("==\n")[1].split("\n==")[0]
-    edge = relpos.__doc__.splitlines()[2]
-    lines = [line[edge.index(" ") :] for line in table.splitlines()]
-    listed = [name for line in lines for name in re.findall(r"\w+", line)]
-    assert sorted(listed) == sorted({*relpos.__all__, *LATER} - {"__version__"})
-    modules = set(re.findall(r"`relpos\.(\w+)`", relpos.__doc__))
-    assert modules == {*relpos._LATER}
+def errors(function, good):
+    """Return kinds of errors of a call as its arguments become wrong, one at a time."""
+    function(**good)
+    names = named_parameters(function)
+    raised = set()
+    for name in names:
+        for wrong in WRONG_FOR_LAYERS:
+            try:
+                function(**good | {name: wrong})
+            except Exception as error:
+                raised.add(type(error).__name__)
+                assert re.match(r"\w+", str(error)).group() in names, error
+    return raised
+
+
+def check_errors(thing, found):
+    """All that is named is raised; conditions that all layers share may be unnamed."""
+    named = {*entries(sections(thing).get("Raises", ""))} - {"MemoryError"}
+    assert named <= found <= {"TypeError", "ValueError", "IndexError", "RuntimeError"}
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD_LAYERS if name != "Sequential"])
+def test_errors_of_functions_and_constructors(name):
+    check_errors(getattr(nn, name), errors(getattr(nn, name), GOOD_LAYERS[name][0]))
+
+
+@pytest.mark.parametrize("name", [n for n in nn.__all__ if is_layer(getattr(nn, n))])
+def test_errors_of_layers(name):
+    made, good = GOOD_LAYERS[name]
+    layer = getattr(nn, name)(**made)
+    check_errors(type(layer).__call__, errors(layer, good))
+    with pytest.raises(RuntimeError, match=rf"^{name}.backward: .*not been called"):
+        getattr(nn, name)(**made).backward(X)
+    grad_out = np.zeros(layer(**good).shape)
+    found = errors(layer.backward, {"grad_out": grad_out})
+    check_errors(type(layer).backward, found | {"RuntimeError"})
