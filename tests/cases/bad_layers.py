@@ -16,7 +16,10 @@ WEIGHT = nn.Parameter(np.zeros(3))
 LOGITS = np.zeros((1, 2))
 ENDLESS = np.broadcast_to(np.float32(1), (2, 1, 2**46))  # no copy of it fits in memory
 
-Music, Shaw = nn.RelativeGlobalAttention, nn.ShawAttention
+F64 = {"rng": 0, "dtype": "float64"}
+TOKENS = np.zeros((2, 7, 8))
+
+MHA, Music, Shaw = nn.MultiheadAttention, nn.RelativeGlobalAttention, nn.ShawAttention
 XL, Conformer = nn.RelPartialLearnableMultiHeadAttn, nn.ConformerRelPositionAttention
 
 
@@ -38,6 +41,10 @@ def xl(*args):
 
 def shared(*args):
     return XL(2, 6, 4, 0.1, r_r_bias=0, r_w_bias=0)(*args)
+
+
+def mha(*args, position=None, **keywords):
+    return MHA(8, 2, position=position, **F64)(*args, **keywords)
 
 
 def conformer(*args, **keywords):
@@ -158,7 +165,7 @@ nn.Parameter(np.zeros(3, int)) -> TypeError: data: got dtype int64
 nn.Parameter(np.zeros(3)).add_grad(X) -> ValueError: grad: got shape
 nn.load_file(3) -> TypeError: path: got int
 nn.load_file("model.npz", prefix=3) -> TypeError: prefix: got int
-nn.load_file("model.pt") -> ValueError: path: 'model.pt' is not
+nn.load_file("model.pt") -> ValueError: path: 'model.pt' is not…can run any code
 nn.update_memory(W[:, :1], W, 4) -> ValueError: memory: …(M, 2, 6)
 nn.update_memory(None, W, -1) -> ValueError: mem_len: got -1
 nn.update_memory(None, W, 2.0) -> TypeError: mem_len: got float
@@ -193,4 +200,36 @@ conv(X.astype(float)) -> TypeError: x: got dtype float64; …float32
 conv(X, np.ones(5)) -> ValueError: mask: got shape (5,); expected (2, 5)
 conv(X, 2 + X[..., 0]) -> ValueError: mask: has values other than 0 and 1
 conv(X, "mask") -> TypeError: mask: got …expected booleans
+MHA(8, 2, position="x") -> ValueError: position: got 'x'; expected
+MHA(8, 2, position=3) -> TypeError: position: got int; …'t5'
+MHA(8, 2, position="t5", max_len=3) -> TypeError: max_len: got 3 with position='t5';
+    expected one of num_buckets, max_dist
+MHA(8, 2, max_len=3) -> TypeError: max_len: got 3 with position=None
+MHA(6, 2, position="rope") -> ValueError: head_dim: got 3; exp… even
+MHA(8, 2, position=nn.Rotary(2))(np.zeros((2, 7, 8), "f4")) -> ValueError: head_dim: got
+    2 for h
+MHA(8, 2, position=nn.ALiBi(2), **F64) -> TypeError: position: … of float32 for
+MHA(8, 2, position=nn.ALiBi(2, **F64)) -> TypeError: position: … of float64 for
+MHA(8, 2, position="music", max_len=12, is_causal=False, **F64)(np.zeros((1, 13, 8)))
+    -> IndexError: rel_key: visible
+mha(TOKENS[:, 3:], TOKENS, position="t5") -> ValueError: query_offset: got None for 4 q
+mha(TOKENS, None, TOKENS) -> ValueError: key: got None with a value
+mha(TOKENS, memory=3) -> TypeError: memory: got int; expected a nn.Memory
+mha(TOKENS, cache=nn.Memory(2)) -> TypeError: cache: got Memory; … nn.KVCaches
+mha(TOKENS, TOKENS, memory=nn.Memory(2)) -> ValueError: key: got it with a Memory
+mha(TOKENS, cache=nn.KVCaches(), query_offset=2) -> ValueError: query_offset: got it
+    with a KVCaches
+mha(TOKENS, cache=nn.KVCaches(), memory=nn.Memory(2)) -> ValueError: memory: got it with
+    a KVCaches
+nn.LearnedAPE(12, 8)(TOKENS, cache=3) -> TypeError: cache: got int; expected a
+    nn.KVCaches
+nn.Sequential(nn.SinusoidalEncoding(8), MHA(8, 2))(TOKENS, length=3) -> TypeError:
+    length: got it for a Seq…; expected cache
+nn.TransformerLayer(8, 3) -> ValueError: num_heads: got 3, … d_model
+nn.Sequential(nn.ReLU(), 3) -> TypeError: layers: got int
+nn.Residual(nn.ReLU) -> TypeError: layer: got type; expected a layer
+nn.Residual(nn.ReLU())(TOKENS, key=TOKENS) -> TypeError: key: got it for a Residual
+nn.Residual(nn.Linear(8, 4, **F64))(TOKENS) -> ValueError: x: got … keeps
+nn.Rotary(2, base=-1.0) -> ValueError: base: got -1.0; expected a pos
+nn.T5Bias(2, num_buckets=2) -> ValueError: num_buckets: got 2
 """

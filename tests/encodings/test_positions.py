@@ -14,19 +14,17 @@ import relpos
 pytestmark = pytest.mark.devmode
 DTYPES = [np.float32, np.float64]
 MAPS = {
-    "skew": lambda x: relpos.skew(x, is_causal=False),
-    "skew causal": lambda x: relpos.skew(x, is_causal=True),
-    "unskew": lambda x: relpos.unskew(x, is_causal=False),
-    "unskew causal": lambda x: relpos.unskew(x, is_causal=True),
-    "rel_shift": relpos.rel_shift,
+    "skew": ("skew", {"is_causal": False}),
+    "skew causal": ("skew", {"is_causal": True}),
+    "unskew": ("unskew", {"is_causal": False}),
+    "unskew causal": ("unskew", {"is_causal": True}),
+    "rel_shift": ("rel_shift", {}),
 }
-ORACLES = {
-    "skew": lambda x: oracle.skew(x, is_causal=False),
-    "skew causal": lambda x: oracle.skew(x, is_causal=True),
-    "unskew": lambda x: oracle.unskew(x, is_causal=False),
-    "unskew causal": lambda x: oracle.unskew(x, is_causal=True),
-    "rel_shift": oracle.rel_shift,
-}
+
+
+def mapped(name, x, library=relpos):
+    function, keywords = MAPS[name]
+    return getattr(library, function)(x, **keywords)
 
 
 def numbered(*shape, dtype=np.float64):
@@ -67,7 +65,7 @@ def test_maps_of_every_size(name, isa):
             if name == "unskew" and lq + columns == 0:
                 continue  # -1 columns by the loop's formula
             x = numbered(2, lq, columns)
-            assert_bitwise(MAPS[name](x), ORACLES[name](x))
+            assert_bitwise(mapped(name, x), mapped(name, x, oracle))
 
 
 def test_unskew_of_nothing_is_empty():
@@ -79,9 +77,9 @@ def test_unskew_of_nothing_is_empty():
 @pytest.mark.parametrize("name", MAPS)
 def test_maps_of_every_layout(name, layout, dtype):
     x = numbered(2, 4, 6, dtype=dtype)
-    assert_bitwise(MAPS[name](LAYOUTS[layout](x)), ORACLES[name](x))
+    assert_bitwise(mapped(name, LAYOUTS[layout](x)), mapped(name, x, oracle))
     same = repeated(x)
-    assert_bitwise(MAPS[name](same), ORACLES[name](same))
+    assert_bitwise(mapped(name, same), mapped(name, same, oracle))
 
 
 @pytest.mark.parametrize("name", ["skew", "skew causal", "rel_shift"])
@@ -89,7 +87,7 @@ def test_maps_move_bits(name):
     """NaN payloads, infinities and signed zeros arrive as they left."""
     bits = np.random.default_rng(1).integers(0, 2**32, (3, 4, 6), dtype=np.uint32)
     x = bits.view(np.float32)
-    assert_bitwise(MAPS[name](x), ORACLES[name](x))
+    assert_bitwise(mapped(name, x), mapped(name, x, oracle))
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -98,7 +96,7 @@ def test_maps_for_any_number_of_threads(name):
     results = []
     for threads in (1, 2, 5):
         with relpos.threads(threads):
-            results.append(MAPS[name](x))
+            results.append(mapped(name, x))
     assert_bitwise(results[1], results[0])
     assert_bitwise(results[2], results[0])
 

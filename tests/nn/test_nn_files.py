@@ -61,14 +61,22 @@ BROKEN = {
     "a text": npz(data=b"abc"),
     "cut": npz()[:-30],
     "nothing": b"",
+    "the beginning of an archive": b"PK\x03\x04 nothing more",
+    "no beginning of anything": b"\xff" * 64,
+    "an array, no archive": npy("(3,)", data=bytes(12)),
 }
 
 
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_a_value_error_with_its_name(name, tmp_path):
-    path = tmp_path / "weights.npz"
+def test_a_broken_file_is_a_value_error_with_its_name(name, kind, tmp_path):
+    if kind == "safetensors":
+        pytest.importorskip("safetensors")
+    path = tmp_path / f"weights.{kind}"
     path.write_bytes(BROKEN[name])
-    with pytest.raises(ValueError, match=r"^path: 'weights\.npz' cannot be read: ."):
+    with pytest.raises(
+        ValueError, match=rf"^path: 'weights\.{kind}' cannot be read: ."
+    ):
         nn.load_file(path)
 
 
@@ -123,8 +131,13 @@ def test_mutated_files(kind, tmp_path):
 
 
 def test_a_file_that_is_not_there_or_a_folder(tmp_path):
-    with pytest.raises(OSError, match=r"absent\.npz"):
-        nn.load_file(tmp_path / "absent.npz")
+    for kind in ("npz", "safetensors"):
+        if kind == "safetensors":
+            pytest.importorskip("safetensors")
+        with pytest.raises(ValueError, match=r"^path: .* cannot be read"):
+            nn.load_file(f"nul\0.{kind}")
+        with pytest.raises(FileNotFoundError, match=rf"absent\.{kind}"):
+            nn.load_file(tmp_path / f"absent.{kind}")
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(OSError, match=r"folder\.npz"):
         nn.load_file(tmp_path / "folder.npz")

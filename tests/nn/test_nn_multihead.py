@@ -205,7 +205,7 @@ def test_dropout_is_off_after_eval():
     assert np.array_equal(layer.eval()(X), layer(X))
 
 
-# ---- repr and errors ----------------------------------------------------------------
+# ---- repr ---------------------------------------------------------------------------
 
 
 def test_repr_shows_settings_and_parts():
@@ -224,42 +224,3 @@ def test_repr_shows_settings_and_parts():
         "  1: Rotary(head_dim=2, base=10000.0, interleaved=False, dtype=float32)\n"
         ")"
     )
-
-
-MHA, X32 = nn.MultiheadAttention, X.astype("float32")
-
-
-def by(position, **options):
-    return MHA(8, 2, position=position, **options)
-
-
-BAD = [
-    (ValueError, "position: got 'x'; expected", lambda: MHA(8, 2, position="x")),
-    (TypeError, "position: got int; .*'t5'", lambda: MHA(8, 2, position=3)),
-    (
-        TypeError,
-        "max_len: got 3 with position='t5'; expected one of num_buckets, max_dist",
-        lambda: MHA(8, 2, position="t5", max_len=3),
-    ),
-    (TypeError, "max_len: got 3 with position=None", lambda: MHA(8, 2, max_len=3)),
-    (ValueError, "head_dim: got 3; exp.* even", lambda: MHA(6, 2, position="rope")),
-    (ValueError, "num_heads: got 3, .* d_model", lambda: nn.TransformerLayer(8, 3)),
-    (ValueError, "query_offset: got None for 4 q", lambda: named("t5")(X[:, 3:], X)),
-    (ValueError, "key: got None with a value", lambda: named("t5")(X, None, X)),
-    (IndexError, "rel_key: visible", lambda: named("music")(np.zeros((1, 13, 8)))),
-    (TypeError, "layers: got int", lambda: nn.Sequential(nn.ReLU(), 3)),
-    (TypeError, "layer: got type; expected a layer", lambda: nn.Residual(nn.ReLU)),
-    (TypeError, "key: got it for a Residual", lambda: nn.Residual(nn.ReLU())(X, key=X)),
-    (ValueError, "x: got .* keeps", lambda: nn.Residual(nn.Linear(8, 4, **F64))(X)),
-    (ValueError, "base: got -1.0; expected a pos", lambda: nn.Rotary(2, base=-1.0)),
-    (ValueError, "head_dim: got 2 for h", lambda: by(nn.Rotary(2))(X32)),
-    (TypeError, "position: .* of float32 for", lambda: by(nn.ALiBi(2), **F64)),
-    (TypeError, "position: .* of float64 for", lambda: by(nn.ALiBi(2, **F64))),
-    (ValueError, "num_buckets: got 2", lambda: nn.T5Bias(2, num_buckets=2)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("error, pattern, call", BAD)
-def test_errors_name_the_argument(error, pattern, call):
-    with pytest.raises(error, match=rf"^{pattern}"):
-        call()

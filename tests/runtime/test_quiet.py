@@ -55,28 +55,31 @@ pools = pytest.mark.parametrize(
 dtypes = pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 
 
+#: Functions, recipes, losses and optimisers.
+CALLS = {
+    f"{module.__name__}.{name}": (getattr(module, name), call)
+    for module, calls in ((relpos, PUBLIC), (recipes, RECIPES), (nn, NN))
+    for name, call in calls.items()
+}
+
+
 @pools
 @dtypes
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", CALLS)
 def test_functions(name, dtype, pool):
+    function, call = CALLS[name]
     with strict(pool):
-        PUBLIC[name](getattr(relpos, name), lambda *shape: draw(pool, shape, dtype))
+        call(function, lambda *shape: draw(pool, shape, dtype))
 
 
-@pools
-@dtypes
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes(name, dtype, pool):
+def run_quietly(layer, inputs, pool):
+    """Draw the parameters, and call the layer forward and backward."""
+    for parameter in layer.parameters():
+        shape, dtype = parameter.data.shape, parameter.data.dtype
+        parameter.data[...] = draw(pool, shape, dtype)
     with strict(pool):
-        RECIPES[name](getattr(recipes, name), lambda *shape: draw(pool, shape, dtype))
-
-
-@pools
-@dtypes
-@pytest.mark.parametrize("name", NN)
-def test_losses_and_optimisers(name, dtype, pool):
-    with strict(pool):
-        NN[name](getattr(nn, name), lambda *shape: draw(pool, shape, dtype))
+        run(layer, inputs)
+        run(layer, inputs, np.full(layer(*inputs).shape, 1e300))
 
 
 @pools
@@ -86,26 +89,15 @@ def test_layers(name, dtype, pool):
     make, shapes = LAYERS[name]
     inputs = [draw(pool, shape, dtype) for shape in shapes]
     for own in ("float32", "float64"):
-        if np.dtype(own) < dtype:
-            continue  # refused
-        layer = make(dtype=own)
-        for parameter in layer.parameters():
-            parameter.data[...] = draw(pool, parameter.data.shape, own)
-        with strict(pool):
-            run(layer, inputs)
-            run(layer, inputs, np.full(layer(*inputs).shape, 1e300))
+        if np.dtype(own) >= dtype:  # others are refused
+            run_quietly(make(dtype=own), inputs, pool)
 
 
 @pools
 @pytest.mark.parametrize("name", UNFED)
 def test_layers_without_an_input_of_numbers(name, pool):
     make, given = UNFED[name]
-    layer = make(dtype="float32")
-    for parameter in layer.parameters():
-        parameter.data[...] = draw(pool, parameter.data.shape, "float32")
-    with strict(pool):
-        run(layer, [given])
-        run(layer, [given], np.full(layer(given).shape, 1e300))
+    run_quietly(make(dtype="float32"), [given], pool)
 
 
 @pools
