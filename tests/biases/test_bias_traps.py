@@ -157,8 +157,8 @@ def test_a_table_read_the_other_way_round_is_noticed(rng, inputs, recipe):
     x, y, z = (x[..., ::-1, :] for x in inputs)  # and read backwards twice is forwards
     if recipe in ("bert", "swin"):
         mirrored = getattr(recipes, recipe)(table[::-1], **options)
-        turned = relpos.attention(x, y, z, **mirrored)[..., ::-1, :]
-        assert_close(turned, got, "same_formula")
+        mirror = relpos.attention(x, y, z, **mirrored)[..., ::-1, :]
+        assert_close(mirror, got, "same_formula")
 
 
 def test_deberta_clips_by_one_more_behind_than_ahead(rng):

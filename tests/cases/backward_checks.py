@@ -78,3 +78,18 @@ def difference_of(loss, parameters, steps, h=2.5e-4):
         return loss([x + times * h * s for x, s in zip(parameters, steps, strict=True)])
 
     return (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * h)
+
+
+def assert_equals_differences(function, inputs, found, grad, scale=1.0):
+    """Compare gradients with differences along five directions of each input."""
+    for name, gradient in found.items():
+
+        def loss(moved, name=name):
+            return np.vdot(grad, function(**inputs | {name: moved[0]}))
+
+        for seed in range(5):
+            rng = np.random.default_rng(20 + seed)
+            direction = scale * rng.standard_normal(gradient.shape)
+            want = difference_of(loss, [inputs[name]], [direction], h=1e-3)
+            size = np.linalg.norm(gradient) * np.linalg.norm(direction)
+            assert abs(np.vdot(gradient, direction) - want) <= 1e-10 * size, name

@@ -1,4 +1,4 @@
-"""The catalogue: every form of every scheme computes the same, and is measured so."""
+"""The catalogue: every form of a scheme computes the same, and is measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMPY_ROWS = [row for row in rows.ROWS if row.numpy]
 
 @pytest.mark.parametrize("row", NUMPY_ROWS, ids=lambda row: row.name)
 def test_numpy_forms_compute_the_same(row):
-    """Or the times beside relpos's would compare different things."""
+    """The times of both are compared only if the results are the same."""
     inputs = row.inputs(np.float64, heads=2, length=40, dim=8)
     exact = {name: x for name, x in inputs.items() if name != "dtype"}
     assert_close(row.numpy(**inputs), row.reference(**exact), "forward")
@@ -45,7 +45,7 @@ def scaled_backward(factor, grad_out, inputs):
 
 
 @pytest.mark.parametrize("slip", [1.0, 1.0 + 1e-8])
-def test_composed_schemes_are_held_to_differences(slip):
+def test_composed_schemes_are_compared_with_differences(slip):
     """A right backward passes at 1e-10; one that is wrong by 1e-8 does not."""
     row = Row(
         "attention",
@@ -74,7 +74,7 @@ def test_a_missing_gradient_fails():
 
 
 def test_memory_beyond_the_output_is_seen(monkeypatch):
-    """A form that needs 256 MiB must be charged with them, its output must not."""
+    """The 256 MiB that a form needs are counted, its output is not."""
 
     def hungry(table, positions):
         np.ones(1 << 28, dtype=np.uint8)

@@ -38,9 +38,9 @@ BEGINNINGS = {
 
 
 def experiments(name):
-    """A module beside the experiments, where the tests lie in the source tree."""
+    """A module of docs/experiments, which only the source tree has."""
     if not (ROOT / "docs" / "experiments").exists():
-        pytest.skip("no docs beside tests/")
+        pytest.skip("no docs/ in this tree")
     return import_module(f"docs.experiments.{name}")
 
 

@@ -43,7 +43,7 @@ def test_functions_have_plain_names_and_each_its_own():
     assert [path.name for path in SOURCES if glued.search(text[path])] == ["isa.h"]
     defined = [
         name
-        for path in SOURCES  # a name may stand twice in a file, under #if and #else
+        for path in SOURCES  # a name may be twice in a file, under #if and #else
         for name in {*re.findall(r"^(\w+)\([^;]*?\)\n\{", text[path], re.M)}
     ]
     assert len(defined) > 400
@@ -59,7 +59,7 @@ def test_a_file_is_short_and_says_what_it_is(path):
 
 @pytest.mark.parametrize("term", ["fire", "decay"])
 def test_a_bias_is_named_where_it_lives(term):
-    """A term has a room: the problem, the operands, its file, and the biases."""
+    """The problem, the operands, the file of the term, and the biases name it."""
     named = {str(p.relative_to(CSRC)) for p in SOURCES if term in p.read_text()}
     assert named == {
         "problems.h",

@@ -1,7 +1,7 @@
-"""The catalogue lists every scheme, once: whatever else names schemes is held to it.
+"""The catalogue lists every scheme once, and all that names schemes agrees with it.
 
-Each check takes a list of schemes and gives what does not fit. All give nothing for the
-catalogue's own list, and each speaks up for one with a scheme too many or too few.
+Each check takes a list of schemes and returns what does not fit: nothing for the
+catalogue's own list, something for a list with a scheme too many or too few.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_the_page_of_functions_is_the_catalogue_s(monkeypatch):
     """`python docs/_extensions/functions.py` writes its lists."""
     folder = ROOT / "docs" / "_extensions"
     if not folder.exists():
-        pytest.skip("no documents beside tests/")
+        pytest.skip("no docs/ in this tree")
     monkeypatch.syspath_prepend(folder)
     page = importlib.import_module("functions")
     text = page.PAGE.read_text(encoding="utf-8")

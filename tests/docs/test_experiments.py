@@ -13,7 +13,7 @@ FOLDER = Path(data.__file__).with_name("experiments")
 STORED = sorted(path.stem for path in FOLDER.glob("*.json"))
 ROOT = Path(__file__).resolve().parents[2]
 sources = pytest.mark.skipif(
-    not (ROOT / "docs" / "experiments").exists(), reason="no docs beside tests/"
+    not (ROOT / "docs" / "experiments").exists(), reason="no docs/ in this tree"
 )
 
 

@@ -8,7 +8,7 @@ from documents import ROOT, blocks, run_examples, text
 
 PAGE = "docs/jax.md"
 if not (ROOT / PAGE).exists():
-    pytest.skip("no documents beside tests/", allow_module_level=True)
+    pytest.skip("no docs/ in this tree", allow_module_level=True)
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 

@@ -17,7 +17,7 @@ TOKENS = np.random.default_rng(0).integers(11, size=(2, 12))
 @pytest.fixture(autouse=True)
 def from_the_root(monkeypatch):
     if not (ROOT / "docs" / "experiments").exists():
-        pytest.skip("no docs beside tests/")
+        pytest.skip("no docs/ in this tree")
     monkeypatch.syspath_prepend(ROOT)
 
 

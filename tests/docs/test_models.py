@@ -10,7 +10,7 @@ from documents import ROOT, blocks, text
 
 PAGE = "docs/models.md"
 if not (ROOT / PAGE).exists():
-    pytest.skip("no documents beside tests/", allow_module_level=True)
+    pytest.skip("no docs/ in this tree", allow_module_level=True)
 
 LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.M)
 CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]

@@ -50,7 +50,7 @@ def test_functions_and_modules():
     assert [pair for pair in named if not is_there(pair[0])] == []
 
 
-@pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="no sources beside tests/")
+@pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="no csrc/ in this tree")
 def test_files_in_the_comments_of_c():
     named = {
         (file, path.name)

@@ -12,7 +12,7 @@ from documents import ROOT
 
 PAGES = ROOT / "docs" / "schemes"
 pytestmark = [
-    pytest.mark.skipif(not PAGES.exists(), reason="no documents beside tests/"),
+    pytest.mark.skipif(not PAGES.exists(), reason="no docs/ in this tree"),
     pytest.mark.torch,
 ]
 #: What is copied: the package, its documentation, and the tests of the catalogue.

@@ -90,9 +90,9 @@ def test_dots_of_the_wheel_are_turned_ones():
     positions = np.arange(5.0)
     ax = plot.rotary_wheel(6, positions, base=100.0, ax=new())
     ones = np.tile([1.0, 0.0], (5, 3))[None]
-    turned = relpos.apply_rotary(ones, positions, base=100.0, interleaved=True)[0]
+    rotated = relpos.apply_rotary(ones, positions, base=100.0, interleaved=True)[0]
     for pair, dots in enumerate(ax.collections[:3]):
-        wanted = (pair + 1) * turned[:, 2 * pair : 2 * pair + 2]
+        wanted = (pair + 1) * rotated[:, 2 * pair : 2 * pair + 2]
         assert np.allclose(dots.get_offsets(), wanted, rtol=0, atol=1e-12)
         assert np.array_equal(dots.get_array(), positions)
 
@@ -104,15 +104,15 @@ def test_wavelengths_and_the_context():
                           ax=new())  # fmt: skip
     assert names(ax) == ["plain", "x 4", "context"] and ax.get_yscale() == "log"
     assert np.allclose(ax.lines[0].get_ydata() * plain, 2 * np.pi, rtol=1e-15)
-    assert np.isnan(ax.lines[1].get_ydata()[3])  # it never turns
+    assert np.isnan(ax.lines[1].get_ydata()[3])  # its frequency is 0
     assert {*ax.lines[2].get_ydata()} == {99}
 
 
 def test_decay_is_that_of_turned_tokens():
     frequencies = relpos.rotary_frequencies(16)
     ax = plot.decay({"RoPE": frequencies}, 20, ax=new())
-    turned = relpos.apply_rotary(np.ones((1, 21, 16)))[0]
-    wanted = turned @ turned[0] / 16
+    rotated = relpos.apply_rotary(np.ones((1, 21, 16)))[0]
+    wanted = rotated @ rotated[0] / 16
     assert np.allclose(ax.lines[0].get_ydata(), wanted, rtol=0, atol=1e-12)
 
 
@@ -282,14 +282,14 @@ def test_results_of_several_runs():
 def test_encodings_with_tokens_on_either_axis():
     encoding, words = np.arange(6.0).reshape(3, 2), ["a", "b", "c"]
     upright = plot.encoding_map(encoding, tokens=words, ax=new())
-    turned = plot.encoding_map(encoding, tokens=words, positions_on="x", ax=new())
+    across = plot.encoding_map(encoding, tokens=words, positions_on="x", ax=new())
     for ax, axis, shown in (
         (upright, upright.yaxis, encoding),
-        (turned, turned.xaxis, encoding.T),
+        (across, across.xaxis, encoding.T),
     ):
         assert [label.get_text() for label in axis.get_ticklabels()] == words
         assert np.array_equal(ax.images[0].get_array(), shown)
-    assert (turned.get_xlabel(), turned.get_ylabel()) == ("position", "dimension")
+    assert (across.get_xlabel(), across.get_ylabel()) == ("position", "dimension")
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -327,8 +327,8 @@ def test_new_figures_have_room_for_long_tokens():
 
 
 @pytest.mark.parametrize(
-    "word, turned", [("w", 0), ("w_3", 45), ("$w_3$", 0), ("$w_{3}$", 0), ("words", 45)]
+    "word, angle", [("w", 0), ("w_3", 45), ("$w_3$", 0), ("$w_{3}$", 0), ("words", 45)]
 )
-def test_words_that_fit_side_by_side_stand_level(word, turned):
+def test_words_that_fit_side_by_side_stand_level(word, angle):
     ax = plot.edges(3, tokens=[word] * 3, ax=new())
-    assert [label.get_rotation() for label in ax.get_xticklabels()] == [turned] * 3
+    assert [label.get_rotation() for label in ax.get_xticklabels()] == [angle] * 3

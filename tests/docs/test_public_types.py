@@ -62,7 +62,7 @@ def test_a_wrong_type_is_found():
 
 
 def overloads(name):
-    """Return the two overloads that stand before a function in its module."""
+    """Return the two overloads before a function in its module."""
     function = inspect.unwrap(getattr(relpos, name))
     tree = ast.parse(Path(inspect.getsourcefile(function)).read_text())
     nodes = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]

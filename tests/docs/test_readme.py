@@ -8,7 +8,7 @@ from documents import ROOT, run_examples, section, text
 import relpos
 
 pytestmark = pytest.mark.skipif(
-    not (ROOT / "README.md").exists(), reason="no README beside tests/"
+    not (ROOT / "README.md").exists(), reason="no README in this tree"
 )
 
 

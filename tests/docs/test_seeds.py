@@ -16,7 +16,7 @@ pyplot = pytest.importorskip("matplotlib.pyplot")
 
 PAGE = "docs/seeds.md"
 if not (ROOT / PAGE).exists():
-    pytest.skip("no documents beside tests/", allow_module_level=True)
+    pytest.skip("no docs/ in this tree", allow_module_level=True)
 
 INTRODUCTION, *DOCUMENTS = re.split(r"^## ", text(PAGE), flags=re.M)
 LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text(PAGE), re.M))

@@ -13,7 +13,7 @@ from relpos._schemes import SCHEMES
 
 DOCS = ROOT / "docs"
 if not (DOCS / "conf.py").exists():
-    pytest.skip("no documents beside tests/", allow_module_level=True)
+    pytest.skip("no docs/ in this tree", allow_module_level=True)
 
 sys.path.insert(0, str(DOCS))
 check_links = importlib.import_module("check_links")

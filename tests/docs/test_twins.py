@@ -14,18 +14,18 @@ import relpos
 from relpos._twins import sections, twin
 
 ROOT = Path(relpos.__file__).parent
-#: Rooms whose source describes parameters and results, as editors read it.
-ROOMS = ("torch", "torch/nn")
+#: Packages whose source describes parameters and results, as editors read it.
+PACKAGES = ("torch", "torch/nn")
 #: Two forms of a call, described by name.
 EXCEPT = ("torch/nn.RelPartialLearnableMultiHeadAttn.forward",)
 ARGUMENTS = ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg")
 
 
-def public(room):
-    """The definitions of a room's public names, as editors read them."""
+def public(package):
+    """The definitions of a package's public names, as editors read them."""
     imported = [
         (node.module, alias.name)
-        for node in ast.parse((ROOT / room / "__init__.py").read_text()).body
+        for node in ast.parse((ROOT / package / "__init__.py").read_text()).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name == alias.asname
@@ -41,30 +41,30 @@ def named(node):
     return isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
-def functions(room):
+def functions(package):
     """Public functions, constructors and methods: a name, the arguments, the text."""
-    for name, node in public(room):
+    for name, node in public(package):
         if isinstance(node, ast.FunctionDef):
-            yield f"{room}.{name}", node, ast.get_docstring(node)
+            yield f"{package}.{name}", node, ast.get_docstring(node)
             continue
         for method in node.body:
             if not isinstance(method, ast.FunctionDef):
                 continue
             if method.name == "__init__":
-                yield f"{room}.{name}", method, ast.get_docstring(node)
+                yield f"{package}.{name}", method, ast.get_docstring(node)
             elif not method.name.startswith("_") and ast.get_docstring(method):
                 text = ast.get_docstring(method)
-                yield f"{room}.{name}.{method.name}", method, text
+                yield f"{package}.{name}.{method.name}", method, text
 
 
-CASES = [c for room in ROOMS for c in functions(room) if c[0] not in EXCEPT]
+CASES = [c for package in PACKAGES for c in functions(package) if c[0] not in EXCEPT]
 every_function = pytest.mark.parametrize(
     "name, node, text", [pytest.param(*case, id=case[0]) for case in CASES]
 )
 
 
-def test_all_rooms_are_read():
-    assert {name.rpartition(".")[0] for name, *_ in CASES} >= {*ROOMS}
+def test_all_packages_are_read():
+    assert {name.rpartition(".")[0] for name, *_ in CASES} >= {*PACKAGES}
     assert len(CASES) > 40
 
 
@@ -206,17 +206,17 @@ def test_words_and_single_parameters_of_the_original_are_replaced():
 
 
 @pytest.mark.parametrize(
-    "room, needs",
+    "package, needs",
     [
         pytest.param("torch", "torch", marks=pytest.mark.torch),
         pytest.param("torch/nn", "torch", marks=pytest.mark.torch),
         ("sharded", "dask"),
     ],
 )
-def test_help_shows_what_the_source_says(room, needs):
+def test_help_shows_what_the_source_says(package, needs):
     pytest.importorskip(needs)
-    module = importlib.import_module(f"relpos.{room}".replace("/", "."))
-    for name, node in public(room):
+    module = importlib.import_module(f"relpos.{package}".replace("/", "."))
+    for name, node in public(package):
         shown = sections(inspect.getdoc(getattr(module, name)))
         for title, body in sections(ast.get_docstring(node)).items():
             if title == "":
@@ -226,10 +226,10 @@ def test_help_shows_what_the_source_says(room, needs):
 
 
 def test_all_twins_are_of_the_function_of_their_name():
-    for room in (*ROOMS, "sharded"):
-        home = "relpos.nn" if room == "torch/nn" else "relpos"
-        for name, node in public(room):
+    for package in (*PACKAGES, "sharded"):
+        home = "relpos.nn" if package == "torch/nn" else "relpos"
+        for name, node in public(package):
             for decorator in map(ast.unparse, node.decorator_list):
                 if decorator.startswith("twin("):
-                    words = ", LAZY" if room == "sharded" else ""
+                    words = ", LAZY" if package == "sharded" else ""
                     assert decorator == f"twin({home}.{name}{words})"

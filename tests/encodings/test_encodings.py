@@ -78,7 +78,7 @@ def test_float64_is_within_two_ulp(hundred_thousand, isa):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("exponent", [26, 30, 40, 50, 60, 70])
 def test_huge_positions(exponent, dtype, isa):
-    """Beyond the vector reduction: the frequency's 2^-106 decides, and four turns."""
+    """Beyond the vector reduction: the frequency's 2^-106 decides."""
     rng = np.random.default_rng(exponent)
     positions = np.ldexp(rng.uniform(-1, 1, 60), exponent)
     columns = rng.integers(0, 32, 60)

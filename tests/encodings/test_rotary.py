@@ -101,13 +101,13 @@ def test_rotations_form_a_group(interleaved, dtype, isa):
     x = normal(3, 50, 34, dtype=dtype)
     a = np.random.default_rng(3).integers(-(2**20), 2**20, 50)
     limit = 4 * np.finfo(dtype).eps * np.abs(x).max() * 1.5
-    turn = {"interleaved": interleaved}
-    once = relpos.apply_rotary(x, a, **turn)
-    both = relpos.apply_rotary(relpos.apply_rotary(x, a - 7, **turn), 7, **turn)
+    options = {"interleaved": interleaved}
+    once = relpos.apply_rotary(x, a, **options)
+    both = relpos.apply_rotary(relpos.apply_rotary(x, a - 7, **options), 7, **options)
     np.testing.assert_allclose(both, once, rtol=0, atol=limit)
     for back in (
-        relpos.apply_rotary(once, -a, **turn),
-        relpos.apply_rotary(once, a, inverse=True, **turn),
+        relpos.apply_rotary(once, -a, **options),
+        relpos.apply_rotary(once, a, inverse=True, **options),
     ):
         np.testing.assert_allclose(back, x, rtol=0, atol=limit)
     norms = [np.linalg.norm(v.astype(np.float64), axis=-1) for v in (x, once)]

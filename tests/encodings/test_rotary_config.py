@@ -318,7 +318,7 @@ def test_models_of_transformers(module):
 @pytest.mark.torch
 @pytest.mark.parametrize("module", ["llama", "phi3", "cohere", "glm4", "ernie4_5"])
 def test_pairs_of_transformers(module):
-    """Half of the columns apart, or neighbours: by the functions that turn them."""
+    """Half of the columns apart, or neighbours: by the functions that rotate them."""
     transformers()
     import torch
 
@@ -330,12 +330,12 @@ def test_pairs_of_transformers(module):
         angles = np.repeat(angles, 2, axis=-1)
     else:
         angles = np.concatenate([angles, angles], axis=-1)
-    turn = (
+    waves = (
         torch.from_numpy(np.cos(angles)[None]),
         torch.from_numpy(np.sin(angles)[None]),
     )
     want, _ = there.apply_rotary_pos_emb(
-        torch.from_numpy(x), torch.from_numpy(x), *turn
+        torch.from_numpy(x), torch.from_numpy(x), *waves
     )
     got = relpos.apply_rotary(x, **found._asdict())
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)

@@ -119,19 +119,21 @@ def test_dynamic_starts_beyond_the_original_length():
 
 
 def test_yarn_keeps_the_fast_and_slows_the_slow():
-    """Pairs that turn 32 times and more, once and less, within the original length."""
+    """Pairs of 32 rotations and more, of one and less, within the original length."""
     dim, length = 128, YARN[ORIGINAL]
     plain = relpos.rotary_frequencies(dim)
     got = relpos.rotary_frequencies(dim, scaling=("yarn", YARN | {"truncate": False}))
-    turns = length * plain / (2 * math.pi)
-    np.testing.assert_array_equal(got[turns >= 32], plain[turns >= 32])
-    np.testing.assert_allclose(got[turns <= 1], plain[turns <= 1] / 4, rtol=1e-15)
-    between = (turns < 32) & (turns > 1)
+    rotations = length * plain / (2 * math.pi)
+    np.testing.assert_array_equal(got[rotations >= 32], plain[rotations >= 32])
+    np.testing.assert_allclose(
+        got[rotations <= 1], plain[rotations <= 1] / 4, rtol=1e-15
+    )
+    between = (rotations < 32) & (rotations > 1)
     ratio = got[between] / plain[between]
     assert between.sum() > 5 and (np.diff(ratio) < 0).all()
-    # linear in the pair, which is linear in the logarithm of the turns
+    # linear in the pair, which is linear in the logarithm of the rotations
     np.testing.assert_allclose(
-        ratio, 0.25 + 0.75 * np.log(turns[between]) / np.log(32), rtol=1e-12
+        ratio, 0.25 + 0.75 * np.log(rotations[between]) / np.log(32), rtol=1e-12
     )
     assert relpos.rotary_magnitude(("yarn", YARN)) == 0.1 * math.log(4) + 1
 
@@ -163,7 +165,7 @@ def test_longrope_changes_lists_past_the_original_length():
 
 
 def test_proportional_keeps_the_exponents_of_the_whole_width():
-    """The first pairs turn, divided by the factor; the others are still."""
+    """The first pairs rotate, divided by the factor; the others have frequency 0."""
     plain = relpos.rotary_frequencies(32, base=1e6)
     values = {"partial_rotary_factor": 0.3, "factor": 2.0}  # 0.3 * 16 pairs: 4.8
     got = relpos.rotary_frequencies(32, base=1e6, scaling=("proportional", values))

@@ -88,7 +88,7 @@ def test_a_decoded_query_attends_as_in_the_full_run():
         np.testing.assert_allclose(got[:, 0], want[:, at], rtol=0, atol=1e-14)
 
 
-def test_cached_keys_are_turned_by_their_own_positions():
+def test_cached_keys_are_rotated_by_their_own_positions():
     """Left padding: each item of the batch has positions of its own."""
     x = normal(2, 3, 6, 2 * HALF)
     first = np.array([0, 2])
@@ -97,7 +97,7 @@ def test_cached_keys_are_turned_by_their_own_positions():
     np.testing.assert_array_equal(got[1, :, 2:], relpos.apply_rotary(x[1, :, 2:]))
     np.testing.assert_array_equal(got[0], relpos.apply_rotary(x[0]))
     with pytest.raises(ValueError, match=r"^positions: .*positions\[:, None\]"):
-        relpos.apply_rotary(x, positions)  # (batch, length) beside (batch, heads, ..)
+        relpos.apply_rotary(x, positions)  # (batch, length), not (batch, 1, length)
 
 
 def test_ahead_is_not_behind():
@@ -119,9 +119,11 @@ def test_the_encoding_is_relative():
     assert np.abs(near - q @ k.T).max() > 0.1
 
 
-def test_turning_before_the_projection_is_absolute():
-    """fairseq and wav2vec2-conformer turn the layer's input: scores depend on more than
-    the difference of positions, so this is not RoPE, and relpos does not offer it."""
+def test_rotating_before_the_projection_is_absolute():
+    """fairseq and wav2vec2-conformer rotate the layer's input: not RoPE.
+
+    Scores depend on more than the difference of positions. relpos does not offer it.
+    """
     x, w_q, w_k = normal(7, 2 * HALF), *normal(2, 2 * HALF, 2 * HALF, seed=1)
 
     def wrong(offset):
@@ -171,7 +173,7 @@ def test_partial_rotary_has_frequencies_of_its_own_width():
     )
 
 
-def test_partial_halves_pair_inside_the_turned_columns():
+def test_partial_halves_pair_inside_the_rotated_columns():
     """Pairs are (c, rotary_dim / 2 + c), not (c, D / 2 + c)."""
     x = np.zeros((1, 12))
     x[0, 0] = 1
@@ -180,7 +182,7 @@ def test_partial_halves_pair_inside_the_turned_columns():
 
 
 def test_inverse_is_not_an_inverse_of_the_magnitude():
-    """inverse turns back and keeps m, which makes it the gradient."""
+    """inverse rotates back and keeps m, which makes it the gradient."""
     x, grad = normal(2, 4, 2 * HALF)
     m = relpos.xpos_magnitude(4, 2 * HALF, scale_base=3)
     forward = (relpos.apply_rotary(x, magnitude=m) * grad).sum()
@@ -266,9 +268,9 @@ def test_values_are_left_alone():
     """RoFormer's rotary_value rotates values, and outputs depend on the offset."""
     q, k, v = normal(3, 1, 6, 2 * HALF)
 
-    def run(offset, turn_values):
+    def run(offset, rotate_values):
         rotated = [relpos.apply_rotary(x, offset=offset) for x in (q, k, v)]
-        return relpos.attention(*rotated[:2], rotated[2] if turn_values else v)
+        return relpos.attention(*rotated[:2], rotated[2] if rotate_values else v)
 
     np.testing.assert_allclose(run(9, False), run(0, False), rtol=0, atol=1e-14)
     assert np.abs(run(9, True) - run(0, True)).max() > 0.1

@@ -45,9 +45,9 @@ def test_any_layout_gives_the_same_bits(isa, dtype, layout):
 def test_any_integers(kind):
     inputs, edges = problem("none")
     graph = compressed(edges, 9)[:2]
-    turned = [x.tolist() if kind is list else x.astype(kind) for x in graph]
+    made = [x.tolist() if kind is list else x.astype(kind) for x in graph]
     assert_bitwise(
-        relpos.graph_attention(**inputs, indptr=turned[0], indices=turned[1]),
+        relpos.graph_attention(**inputs, indptr=made[0], indices=made[1]),
         run(inputs, edges),
     )
 

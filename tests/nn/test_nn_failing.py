@@ -102,13 +102,13 @@ def cache(change):
     return kept, lambda: change(kept)
 
 
-def drawn(function):
+def random(function):
     rng = np.random.default_rng(8)
     return rng, lambda: function(rng)
 
 
 def made():
-    """A constructor draws initial values."""
+    """A constructor makes random initial values."""
     rng = np.random.default_rng(8)
     return rng, lambda: nn.TransformerLayer(8, 2, position="shaw", rng=rng)
 
@@ -153,10 +153,10 @@ ACTIONS |= {
     "KVCache.crop": (cache, lambda kept: kept.crop([2, 2])),
     "KVCache.reorder": (cache, lambda kept: kept.reorder([1, 1])),
     "attention": (
-        drawn,
+        random,
         lambda rng: relpos.attention(X, X, X, dropout_p=0.5, rng=rng),
     ),
-    "random_encoding": (drawn, lambda rng: relpos.random_encoding(3, 4, rng=rng)),
+    "random_encoding": (random, lambda rng: relpos.random_encoding(3, 4, rng=rng)),
     "AttentionContext.backward": (context,),
     "Module.eval": (method, "eval"),
     "Module.zero_grad": (method, "zero_grad"),

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.torch
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
-def twins(name, *args, dtype="float64", room=torch_reference, **keywords):
+def twins(name, *args, dtype="float64", source=torch_reference, **keywords):
     """(layer, module) of the same weights, both without dropout."""
     torch.manual_seed(0)
-    module = getattr(room, name)(*args, **keywords).to(getattr(torch, dtype)).eval()
+    module = getattr(source, name)(*args, **keywords).to(getattr(torch, dtype)).eval()
     layer = getattr(nn, name)(*args, **keywords, dtype=dtype).eval()
     layer.load_state_dict(module.state_dict())
     return layer, module
@@ -60,8 +60,8 @@ LAYERS = [
 @both_dtypes
 @pytest.mark.parametrize("name, args, keywords, shape", LAYERS)
 def test_layers_of_one_input(dtype, name, args, keywords, shape):
-    room = torch_reference if hasattr(torch_reference, name) else torch.nn
-    layer, module = twins(name, *args, **keywords, dtype=dtype, room=room)
+    source = torch_reference if hasattr(torch_reference, name) else torch.nn
+    layer, module = twins(name, *args, **keywords, dtype=dtype, source=source)
     assert_same(layer, module, *draw(dtype, shape))
 
 
@@ -70,7 +70,7 @@ def test_layers_without_an_input_of_real_numbers(dtype):
     for log_distance in (False, True):
         options = {"log_distance": log_distance, "dtype": dtype}
         assert_same(*twins("DynamicPositionBias", 6, 3, 2, **options), 9)
-    layer, module = twins("Embedding", 9, 4, dtype=dtype, room=torch.nn)
+    layer, module = twins("Embedding", 9, 4, dtype=dtype, source=torch.nn)
     indices = np.random.default_rng(7).integers(9, size=(2, 3, 5))
     assert_same(layer, module, indices)
     assert np.array_equal(layer(indices), module(torch.tensor(indices)).detach())

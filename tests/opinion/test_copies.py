@@ -143,14 +143,14 @@ def test_layers_are_left_as_they_were():
     state, generator = block.state_dict(), np.random.get_state()[1].copy()  # noqa: NPY002
     gradients = {name: p.grad.copy() for name, p in block.named_parameters()}
 
-    def drawn(x):
+    def with_random_numbers(x):
         np.random.random(3)  # noqa: NPY002
         for p in block.parameters():
             p.data[...] = 0.0
         return x
 
     relpos.compare(block, block, x)
-    relpos.compare(block, drawn, x)
+    relpos.compare(block, with_random_numbers, x)
     assert all(part.training for part in (block, *block))
     assert np.array_equal(np.random.get_state()[1], generator)  # noqa: NPY002
     for name, p in block.named_parameters():

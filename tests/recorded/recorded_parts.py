@@ -23,7 +23,7 @@ def weights(case, prefix="w_", **renamed):
 
 
 def parameter_gradients(case, layer, prefix="grad_w_", **renamed):
-    """Every recorded gradient of a parameter beside the layer's own.
+    """Yield every recorded gradient of a parameter with the layer's own.
 
     A bias comes with its weight: that of the keys has a gradient of 0 in theory.
     """

@@ -73,7 +73,7 @@ def tscale_xpos(lib, case):
 
 
 def attend(lib, case, query, key, value, **keywords):
-    """Attention after both are turned; the recorded logits are those of the scores."""
+    """Attention after both are rotated; the recorded logits are those of the scores."""
     query, key = (lib.apply_rotary(case.cast(x), **keywords) for x in (query, key))
     mask = np.broadcast_to(case.true("core_allowed"), case.true("core_logits").shape)
     return lib.attention(query, key, case.cast(value), mask, **WITH_ALL)
@@ -105,10 +105,10 @@ def roformer_att(lib, case):
 
 
 def rot_before_proj(lib, case):
-    """The layer's input is turned, head by head, before it is projected: not RoPE."""
+    """The layer's input is rotated, head by head, before it is projected: not RoPE."""
     heads, x = case.flags["n_head"], case.true("in_x")
-    turned = join_heads(lib.apply_rotary(case.cast(split_heads(x, heads))))
-    q, k = (linear(case, turned, name, heads) for name in ("linear_q", "linear_k"))
+    rotated = join_heads(lib.apply_rotary(case.cast(split_heads(x, heads))))
+    q, k = (linear(case, rotated, name, heads) for name in ("linear_q", "linear_k"))
     v = linear(case, x, "linear_v", heads)
     result = lib.attention(*(case.cast(y) for y in (q, k, v)), **WITH_ALL)
     yield "weights", result.weights, case.true("core_probs")
@@ -116,7 +116,7 @@ def rot_before_proj(lib, case):
 
 
 def onmt_rotary(lib, case):
-    """Queries and keys are recorded before they are turned."""
+    """Queries and keys are recorded before they are rotated."""
     q, k, v = case.core("q_unscaled", "k", "v")
     keywords = {"rotary_dim": case.flags["rotary_dim"]}
     keywords["interleaved"] = case.flags["rotary_interleave"]
@@ -133,7 +133,7 @@ def frequencies(lib, dim, base):
 
 
 def rope_gemma4_text(lib, case):
-    """Wider heads where attention is full, of which a quarter of the pairs turns."""
+    """Wider heads where attention is full, with a quarter of the pairs rotated."""
     config = {name: case.flags[name] for name in ("global_head_dim",)}
     config |= {"head_dim": case.flags["d_head"], "rope_parameters": case.flags["rope"]}
     positions = case.true("in_position_ids")[:, None] + case.flags["offset"]
@@ -152,7 +152,7 @@ def rope_gemma4_text(lib, case):
 
 
 def multimodal(lib, case, **options):
-    """Queries and keys turned by time, height and width."""
+    """Queries and keys rotated by time, height and width."""
     inv_freq = frequencies(lib, case.flags["d_head"], case.flags["theta"])
     yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
     positions, sections = case.true("in_position_ids"), case.flags["sections"]
@@ -179,7 +179,7 @@ def cells(sides):
 
 
 def rope_dinov3(lib, case):
-    """Centres of patches in [-1, 1]; tokens before the patches are not turned."""
+    """Centres of patches in [-1, 1]; tokens before the patches are not rotated."""
     sides, prefix = case.flags["grid"], case.flags["prefix"]
     inv_freq = frequencies(lib, case.flags["d_head"] // 2, case.flags["theta"])
     yield "inv_freq", case.cast(inv_freq), case.true("out_inv_freq")
@@ -205,9 +205,9 @@ def rope_vjepa2(lib, case):
         columns = np.arange(first, width, 2)
         angles = lib.axial_angles(where, inv_freq[columns % (width // 2)])
         options = {"rotary_dim": 3 * width, "interleaved": True}
-        turned = lib.apply_rotary(case["in_x"], angles=angles, **options)
+        rotated = lib.apply_rotary(case["in_x"], angles=angles, **options)
         own = np.arange(case.flags["d_head"]) % 2 == first
-        y = y + turned * case.cast(own.astype(float))
+        y = y + rotated * case.cast(own.astype(float))
     yield "x", y, case.true("out_x")
 
 

@@ -88,11 +88,11 @@ def test_functions(name):
 
 @pytest.mark.parametrize("name", sorted({*PUBLIC, *RECIPES} & OF_POSITIONS))
 def test_positions_are_refused(name):
-    room, calls = (relpos, PUBLIC) if name in PUBLIC else (recipes, RECIPES)
+    module, calls = (relpos, PUBLIC) if name in PUBLIC else (recipes, RECIPES)
     with pytest.raises(
         TypeError, match=r"^(positions|coordinates|offset): got .*bfloat"
     ):
-        calls[name](getattr(room, name), rounded_numbers(bfloat16))
+        calls[name](getattr(module, name), rounded_numbers(bfloat16))
 
 
 @pytest.mark.parametrize("name", sorted({*RECIPES} - OF_POSITIONS))
@@ -158,7 +158,7 @@ def test_a_mask_of_it_does_not_promote():
     "other, common",
     [("float16", "float32"), ("float32", "float32"), ("float64", "float64")],
 )
-def test_beside_other_dtypes(other, common):
+def test_with_other_dtypes(other, common):
     """float16 has the wider numbers of the two, bfloat16 the wider range."""
     brain, wide = np.ones((2, 3, 4), bfloat16), np.ones((2, 3, 4), other)
     assert relpos.attention(brain, wide, wide).dtype == common

@@ -142,7 +142,7 @@ def test_a_bundled_library_is_beside_the_extension():
 def test_import_brings_the_families_and_little_else(child):
     script = """
 import sys
-import numpy.random  # a part that NumPy may load later, and relpos draws from
+import numpy.random  # a part that NumPy may load later, and relpos uses
 before = set(sys.modules)
 import relpos
 print(*sorted(set(sys.modules) - before))

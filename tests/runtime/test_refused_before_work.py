@@ -11,7 +11,7 @@ import pytest
 
 import relpos
 
-#: What each call cannot allocate first, where there is room for little: its result.
+#: What each call cannot allocate first, where little memory is left: its result.
 TOO_LARGE = {
     "alibi_bias(repeated(MANY), 2**20)": (2**28, 2**21 - 1),
     "alibi_bias(MANY, 2**20)": (2**28, 2**21 - 1),

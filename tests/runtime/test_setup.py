@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of what setup.py reads, beside a compiler of no use."""
+    """A copy of what setup.py reads, with a compiler that does nothing."""
     shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
     shutil.copy(ROOT / "setup.py", tmp_path)
     compiler = tmp_path / "cc"
