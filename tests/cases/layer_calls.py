@@ -13,6 +13,18 @@ def xl(**options):
     return nn.RelPartialLearnableMultiHeadAttn(2, 6, 3, 0.0, rng=0, **options)
 
 
+#: position of MultiheadAttention -> its sizes, for up to twelve tokens
+POSITIONS = {
+    None: {},
+    "shaw": {"max_relative_position": 2},
+    "music": {"max_len": 12},
+    "transformer_xl": {},
+    "t5": {"num_buckets": 8, "max_distance": 6},
+    "alibi": {},
+    "rope": {"base": 100.0},
+    "fire": {"width": 4, "max_distance": 3},
+}
+
 # name -> (layer of a dtype, shapes of its inputs)
 LAYERS = {
     "Linear": (lambda **k: nn.Linear(6, 4, rng=0, **k), [X]),

@@ -41,6 +41,17 @@ def report():
     return Report(stream=io.StringIO())
 
 
+@pytest.fixture
+def replaced(monkeypatch):
+    """Let the demo load another case for a name."""
+    load = recorded.load
+
+    def replace(name, case):
+        monkeypatch.setattr(recorded, "load", lambda n: case if n == name else load(n))
+
+    return replace
+
+
 def run_step(step, report):
     """Runs one step; returns its text."""
     step(report)
@@ -158,22 +169,15 @@ def test_recorded_layers_come_with_every_gradient(report):
 
 
 @pytest.mark.parametrize("step, name", [("recorded", "t5_encoder"), ("layers", None)])
-def test_a_wrong_recorded_gradient_fails(monkeypatch, report, step, name):
+def test_a_wrong_recorded_gradient_fails(replaced, report, step, name):
     """One number of one gradient, moved by a millionth of the largest."""
     name = name or "layer_conformer"
     array = "d_value" if step == "recorded" else "grad_w_linear_pos.weight"
 
-    untouched = recorded.load
-
-    def load(asked):
-        case = untouched(asked)
-        if asked == name:
-            moved = case[array].copy()
-            moved.flat[3] += 1e-6 * np.abs(moved).max()
-            case[array] = moved
-        return case
-
-    monkeypatch.setattr(recorded, "load", load)
+    case = recorded.load(name)
+    case[array] = case[array].copy()
+    case[array].flat[3] += 1e-6 * np.abs(case[array]).max()
+    replaced(name, case)
     getattr(programme, step)(report)
     (bad,) = [check for check in report.checks if not check["passed"]]
     assert bad["name"] == "worst of these, gradients in float64"
@@ -197,15 +201,12 @@ def test_the_limit_of_roundings_grows_with_the_scores():
 
 
 @pytest.mark.parametrize("name", ["t5_decoder", "conformer", "dinov3_rotary"])
-def test_an_output_beyond_its_limit_fails(monkeypatch, report, name):
+def test_an_output_beyond_its_limit_fails(replaced, report, name):
     """The case is shown, although gaps of other cases may be larger."""
     case = recorded.load(name)
     allowed = recorded.limit(name, case, np.float32)
     case["context"].flat[3] += 3 * allowed
-    untouched = recorded.load
-    monkeypatch.setattr(
-        recorded, "load", lambda asked: case if asked == name else untouched(asked)
-    )
+    replaced(name, case)
     programme.recorded(report)
     failed = {check["name"]: check for check in report.checks if not check["passed"]}
     assert {*failed} == {f"worst of these, output in float{n}" for n in (32, 64)}
@@ -214,15 +215,10 @@ def test_an_output_beyond_its_limit_fails(monkeypatch, report, name):
     assert shown["value"] == pytest.approx(3 * allowed, rel=0.5)
 
 
-def test_no_number_fails(monkeypatch, report):
+def test_no_number_fails(replaced, report):
     case = recorded.load("conformer")
     case["context"].flat[3] = np.nan
-    untouched = recorded.load
-    monkeypatch.setattr(
-        recorded,
-        "load",
-        lambda asked: case if asked == "conformer" else untouched(asked),
-    )
+    replaced("conformer", case)
     programme.recorded(report)
     assert sum(not check["passed"] for check in report.checks) == 2
 

@@ -291,38 +291,36 @@ def test_bad_frequencies(changes, error, pattern):
         relpos.rotary_frequencies(**({"dim": 8} | changes))
 
 
-@pytest.mark.parametrize(
-    "scaling, error, pattern",
-    [
-        (("su", 1.0), ValueError, r"^scaling: got 'su'; expected one of"),
-        (7, TypeError, r"^scaling: got int; expected None or a pair"),
-        (
-            ("longrope", long_factors(8)),
-            ValueError,
-            r"^scaling: got neither 'factor' nor .*; 'longrope' needs one",
-        ),
-        (
-            ("longrope", long_factors(8) | {"factor": 4.0, ORIGINAL: 1}),
-            ValueError,
-            r"^scaling: original_max_position_embeddings is 1.0; expected more than 1",
-        ),
-    ],
+BAD_MAGNITUDE = changes(
+    """
+scaling=("su", 1.0) -> ValueError: scaling: got 'su'; expected one of
+scaling=7 -> TypeError: scaling: got int; expected None or a pair
+scaling=("longrope", long_factors(8)) -> ValueError: scaling: got neither 'factor' nor
+    …; 'longrope' needs one
+scaling=("longrope", long_factors(8) | {"factor": 4.0, ORIGINAL: 1}) -> ValueError:
+    scaling: original_max_position_embeddings is 1.0; expected more than 1
+""",
+    globals(),
 )
-def test_bad_magnitude(scaling, error, pattern):
+BAD_XPOS = changes(
+    """
+dim=3 -> ValueError: dim: got 3; expected an even number
+positions=[1j] -> TypeError: positions: got dtype complex128; expected
+positions=-1 -> ValueError: positions: got -1; expected an integer
+scale_base=0 -> ValueError: scale_base: got 0.0; expected a positive
+inverse=1 -> TypeError: inverse: got int; expected True or False
+""",
+    globals(),
+)
+
+
+@pytest.mark.parametrize("changes, error, pattern", BAD_MAGNITUDE)
+def test_bad_magnitude(changes, error, pattern):
     with pytest.raises(error, match=pattern):
-        relpos.rotary_magnitude(scaling)
+        relpos.rotary_magnitude(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes, error, pattern",
-    [
-        ({"dim": 3}, ValueError, r"^dim: got 3; expected an even number"),
-        ({"positions": [1j]}, TypeError, r"^positions: got dtype complex128; expected"),
-        ({"positions": -1}, ValueError, r"^positions: got -1; expected an integer"),
-        ({"scale_base": 0}, ValueError, r"^scale_base: got 0.0; expected a positive"),
-        ({"inverse": 1}, TypeError, r"^inverse: got int; expected True or False"),
-    ],
-)
+@pytest.mark.parametrize("changes, error, pattern", BAD_XPOS)
 def test_bad_xpos(changes, error, pattern):
     with pytest.raises(error, match=pattern):
         relpos.xpos_magnitude(**({"positions": 3, "dim": 4} | changes))

@@ -6,22 +6,14 @@ import copy
 
 import numpy as np
 import pytest
+from layer_calls import POSITIONS
 from layer_slopes import check_gradients
 
 from relpos import nn
 
 F64D = {"dtype": "float64"}
 F64 = {"rng": 0, **F64D}
-SIZES = {
-    None: {},
-    "shaw": {"max_relative_position": 3},
-    "music": {"max_len": 12},
-    "transformer_xl": {},
-    "t5": {"num_buckets": 8, "max_distance": 6, "bidirectional": False},
-    "alibi": {},
-    "rope": {"base": 100.0},
-    "fire": {"width": 4, "max_distance": 4},
-}
+SIZES = POSITIONS | {"t5": POSITIONS["t5"] | {"bidirectional": False}}
 X = np.random.default_rng(5).standard_normal((2, 12, 8))
 
 

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layer_calls import POSITIONS
 from layer_slopes import check_gradients
 
 import relpos
 from relpos import nn
 
 F64 = {"rng": 0, "dtype": "float64"}
-#: position -> its arguments
-SIZES = {
-    None: {},
-    "shaw": {"max_relative_position": 2},
-    "music": {"max_len": 12, "is_causal": False},
-    "transformer_xl": {},
-    "t5": {"num_buckets": 8, "max_distance": 6},
-    "alibi": {"learned": True},
-    "rope": {"base": 100.0},
-    "fire": {"width": 4, "max_distance": 3},
-}
+SIZES = POSITIONS | {"alibi": {"learned": True}}
+SIZES["music"] = POSITIONS["music"] | {"is_causal": False}
 OBJECTS = {
     "LearnedBias": lambda: nn.LearnedBias(2, 2, **F64),
     "DynamicPositionBias": lambda: nn.DynamicPositionBias(3, 2, 1, **F64),

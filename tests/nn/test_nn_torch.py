@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layer_calls import POSITIONS
 from tolerances import assert_close, largest
 
 import relpos
@@ -152,16 +153,6 @@ def test_conformer(dtype, cached, mask):
 # ---- layers that compose models ------------------------------------------------------
 
 E, H = 12, 3
-SIZES = {
-    None: {},
-    "shaw": {"max_relative_position": 2},
-    "music": {"max_len": 9},
-    "transformer_xl": {},
-    "t5": {"num_buckets": 8, "max_distance": 6},
-    "alibi": {},
-    "rope": {"base": 100.0},
-    "fire": {"width": 4, "max_distance": 3},
-}
 X, Y = np.random.default_rng(3).standard_normal((2, 2, 7, E))
 
 
@@ -172,7 +163,7 @@ def near(got, want, kind):
 def attentions(position, is_causal):
     """(layer, module of relpos.torch) of the same weights."""
     torch.manual_seed(0)
-    options = {"is_causal": is_causal, "position": position, **SIZES[position]}
+    options = {"is_causal": is_causal, "position": position, **POSITIONS[position]}
     module = RelativeMultiheadAttention(
         E, H, batch_first=True, dtype=torch.float64, **options
     )
@@ -183,7 +174,7 @@ def attentions(position, is_causal):
     return layer, module
 
 
-@pytest.mark.parametrize("position", SIZES)
+@pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_position_by_the_weights_of_the_module(position, causal):
     def call(module, x):
@@ -192,7 +183,7 @@ def test_every_position_by_the_weights_of_the_module(position, causal):
     assert_same(*attentions(position, causal), X, call=call, near=near)
 
 
-@pytest.mark.parametrize("position", SIZES)
+@pytest.mark.parametrize("position", POSITIONS)
 def test_other_keys_with_padding(position):
     hidden = torch.arange(7) >= torch.tensor([[7], [4]])
 
