@@ -128,11 +128,20 @@ def log_sum_exp(logits, allowed):
     return (top + np.log(np.exp(logits - top).sum(-1, keepdims=True)))[..., 0]
 
 
+def attend(lib, case, query=None, **keywords):
+    """Return the attention of the recorded core, under its mask."""
+    query = case["core_q"] if query is None else query
+    key, value = case.core("k", "v")
+    mask = case.true("core_allowed")
+    return lib.attention(query, key, value, mask, **keywords, **WITH_ALL)
+
+
 def compare(case, result, value=None):
     """Compare an AttentionOutput that has lse and weights with the recorded case.
 
-    value: for files without core_ctx, whose output is then the recorded weights times
-    it. lse is compared in rows that see a key: upstreams fill the others in many ways.
+    value: of files without core_ctx, the core's by default; the output is then the
+    recorded weights times it. lse is compared in rows with a visible key: upstreams
+    fill the others in many ways.
     """
     allowed = case.true("core_allowed")
     seen = np.broadcast_to(allowed.any(-1), result.lse.shape)
@@ -141,6 +150,7 @@ def compare(case, result, value=None):
     if "core_ctx" in case:
         yield "out", result.out, case.true("core_ctx")
     else:
+        value = case["core_v"] if value is None else value
         yield "out", result.out, case.true("core_probs") @ value.astype(np.float64)
     with np.errstate(all="ignore"):
         lse = log_sum_exp(case.true("core_logits"), allowed)

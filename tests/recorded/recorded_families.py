@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from recorded import (
     WITH_ALL,
+    attend,
     compare,
     families,
     join_heads,
@@ -92,7 +93,6 @@ def bert_rel(lib, case):
 
 
 def deb2(lib, case):
-    q, k, v = case.core("q", "k", "v")
     flags, kinds = case.flags, case.flags["pos_att_type"]
     farthest, count = flags["max_relative_positions"], flags["position_buckets"]
     keywords = recipes.deberta(
@@ -100,9 +100,8 @@ def deb2(lib, case):
         case["core_pos_query"] if "p2c" in kinds else None,
         max_position=farthest if count > 0 else None,
     )
-    mask = case.true("core_allowed")
-    yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
-    distance = -lib.relative_positions(q.shape[-2])
+    yield from compare(case, attend(lib, case, **keywords))
+    distance = -lib.relative_positions(case.true("core_q").shape[-2])
     if count > 0:
         sizes = {"bucket_size": count, "max_position": farthest}
         distance = lib.deberta_bucket(distance, **sizes)

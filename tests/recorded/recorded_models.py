@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, families, join_heads, linear, module
+from recorded import WITH_ALL, attend, compare, families, join_heads, linear, module
 from recorded_xl import layer_norm
 
 from relpos import recipes
 
 
 def mpnet(lib, case):
-    q, k, v = case.core("q", "k", "v")
     keywords = recipes.mpnet(case["w_relative_attention_bias.weight"])
-    mask = case.true("core_allowed")
-    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
-    yield from compare(case, result, v)
+    result = attend(lib, case, **keywords)
+    yield from compare(case, result)
     _, y, want = module(case, result.out, "attn.o")
     x = case.constant(case.true("in_hidden_states"))
     norm = [case.true(f"w_LayerNorm.{name}") for name in ("weight", "bias")]
@@ -22,14 +20,12 @@ def mpnet(lib, case):
 
 
 def umt5(lib, case):
-    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
     keywords = recipes.umt5(
         case["w_relative_attention_bias.weight"],
-        bidirectional=not flags["decoder"],
-        max_distance=flags["max_distance"],
+        bidirectional=not case.flags["decoder"],
+        max_distance=case.flags["max_distance"],
     )
-    mask = case.true("core_allowed")
-    yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
+    yield from compare(case, attend(lib, case, **keywords))
 
 
 def beit(lib, case):
@@ -65,24 +61,20 @@ def swinv2(lib, case):
 
 
 def vits(lib, case):
-    q, (k, v) = case["core_q_unscaled"], case.core("k", "v")
     keywords = recipes.vits(case["w_emb_rel_k"], case["w_emb_rel_v"])
-    mask = case.true("core_allowed")
-    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
+    result = attend(lib, case, case["core_q_unscaled"], **keywords)
     yield "weights", result.weights, case.true("core_probs")
     yield module(case, result.out, "out_proj")
 
 
 def w2vbert(lib, case):
-    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
     keywords = recipes.wav2vec2_bert(
         case["w_distance_embedding.weight"],
-        left_max_position_embeddings=flags["left"],
-        right_max_position_embeddings=flags["right"],
+        left_max_position_embeddings=case.flags["left"],
+        right_max_position_embeddings=case.flags["right"],
     )
-    mask = case.true("core_allowed")
-    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
-    yield from compare(case, result, v)
+    result = attend(lib, case, **keywords)
+    yield from compare(case, result)
     yield module(case, result.out, "linear_out")
 
 
@@ -90,11 +82,9 @@ def parakeet(lib, case):
     """The query comes before u and v join it."""
     x = case.constant(case.true("in_hidden_states"))
     q = case.cast(linear(case, x, "q_proj", case.flags["n_head"]))
-    k, v = case.core("k", "v")
     names = ("w_bias_u", "w_bias_v", "w_relative_k_proj.weight")
     keywords = lib.recipes.parakeet(*(case[name] for name in names), q.shape[-2])
-    mask = case.true("core_allowed")
-    yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
+    yield from compare(case, attend(lib, case, q, **keywords))
 
 
 def enformer(lib, case):

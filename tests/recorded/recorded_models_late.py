@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from recorded import (
     WITH_ALL,
+    attend,
     compare,
     families,
     join_heads,
@@ -18,7 +19,7 @@ from relpos import recipes, segment_ranges
 
 def inkling(lib, case):
     """Positions meet a projection of the input that has heads of its own width."""
-    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    flags, (q, k) = case.flags, case.core("q", "k")
     x = case.constant(case.true("in_hidden_states"))
     position_query = split_heads(x @ case.true("w_r_proj.weight").T, flags["n_head"])
     keywords = recipes.inkling(
@@ -31,24 +32,19 @@ def inkling(lib, case):
         )[:, None]
         q, position_query = q * tau, position_query * tau
     query = {"position_query": case.cast(position_query)}
-    mask = case.true("core_allowed")
-    result = lib.attention(case.cast(q), k, v, mask, **keywords, **query, **WITH_ALL)
-    yield from compare(case, result)
+    yield from compare(case, attend(lib, case, case.cast(q), **keywords, **query))
 
 
 def gemma3n_audio(lib, case):
-    q, (k, v), flags = case["core_q_unscaled"], case.core("k", "v"), case.flags
+    flags = case.flags
     names = ("w_per_dim_scale", "w_relative_position_embedding.pos_proj.weight")
     keywords = lib.recipes.gemma3n_audio(
-        *(case[name] for name in names),
-        q,
+        *(case[name] for name in (*names, "core_q_unscaled")),
         context_left=flags["left"],
         context_right=flags["right"],
         logit_cap=flags["cap"],
     )
-    mask = case.true("core_allowed")
-    query = keywords.pop("query")
-    result = lib.attention(query, k, v, mask, **keywords, **WITH_ALL)
+    result = attend(lib, case, **keywords)
     yield "weights", result.weights, case.true("core_probs")
     yield "module", result.out.swapaxes(1, 2), case.true("out_out")
 
@@ -162,7 +158,7 @@ def sam(lib, case):
 
 def layoutlmv3(lib, case):
     """Upstream gives the biases no gradient."""
-    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
+    flags = case.flags
     names = ("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias")
     biases = (case.constant(case.get(f"w_{name}.weight")) for name in names)
     keywords = lib.recipes.layoutlmv3(
@@ -173,16 +169,14 @@ def layoutlmv3(lib, case):
         max_rel_pos=flags["bins"][1],
         max_rel_2d_pos=flags["bins2d"][1],
     )
-    mask = case.true("core_allowed")
-    result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
+    result = attend(lib, case, **keywords)
     yield "weights", result.weights, case.true("core_probs")
     yield "module", join_heads(result.out), case.true("out_out")
 
 
 def llama4(lib, case):
     """Chunks on layers with rotary encoding, a temperature on those without."""
-    flags, (q, k, v) = case.flags, case.core("q", "k", "v")
-    mask = case.true("core_allowed")
+    flags, (q, k) = case.flags, case.core("q", "k")
     if flags["mask"] == "chunked":
         keywords = recipes.llama4(
             q.shape[-2], k.shape[-2], attention_chunk_size=flags["chunk"]
@@ -197,7 +191,7 @@ def llama4(lib, case):
         )
         query = linear(case, x, "q_proj", flags["n_head"]) * tau[:, None]
         yield "query", case.cast(case.constant(query)), case.true("core_q")
-    yield from compare(case, lib.attention(q, k, v, mask, **keywords, **WITH_ALL))
+    yield from compare(case, attend(lib, case, **keywords))
 
 
 def longt5_local(lib, case):
@@ -211,9 +205,8 @@ def longt5_local(lib, case):
         max_distance=flags["max_distance"],
     )
     if flags["masked"]:
-        mask = case.true("core_allowed")
-        result = lib.attention(q, k, v, mask, **keywords, **WITH_ALL)
-        yield from compare(case, result, v)
+        result = attend(lib, case, **keywords)
+        yield from compare(case, result)
     else:
         block = radius + 1
         behind = (-length) % block + block

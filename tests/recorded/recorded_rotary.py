@@ -72,7 +72,7 @@ def tscale_xpos(lib, case):
     yield "x", y, case.true("out_x")
 
 
-def attend(lib, case, query, key, value, **keywords):
+def attend_rotated(lib, case, query, key, value, **keywords):
     """Attention after both are rotated; the recorded logits are those of the scores."""
     query, key = (lib.apply_rotary(case.cast(x), **keywords) for x in (query, key))
     mask = np.broadcast_to(case.true("core_allowed"), case.true("core_logits").shape)
@@ -82,7 +82,7 @@ def attend(lib, case, query, key, value, **keywords):
 def neox_att(lib, case):
     heads, x = case.flags["n_head"], case.true("in_hidden_states")
     q, k, v = np.split(linear(case, x, "query_key_value", heads), 3, axis=-1)
-    result = attend(lib, case, q, k, v, rotary_dim=case.flags["rotary_dim"])
+    result = attend_rotated(lib, case, q, k, v, rotary_dim=case.flags["rotary_dim"])
     yield from compare(case, result)
     yield module(case, result.out, "dense")
 
@@ -91,7 +91,7 @@ def gptj_att(lib, case):
     heads, x = case.flags["n_head"], case.true("in_hidden_states")
     q, k, v = (linear(case, x, name, heads) for name in ("q_proj", "k_proj", "v_proj"))
     keywords = {"rotary_dim": case.flags["rotary_dim"], "interleaved": True}
-    result = attend(lib, case, q, k, v, **keywords)
+    result = attend_rotated(lib, case, q, k, v, **keywords)
     yield from compare(case, result)
     yield module(case, result.out, "out_proj")
 
@@ -99,7 +99,7 @@ def gptj_att(lib, case):
 def roformer_att(lib, case):
     heads, x = case.flags["n_head"], case.true("in_hidden_states")
     q, k, v = (linear(case, x, name, heads) for name in ("query", "key", "value"))
-    result = attend(lib, case, q, k, v, interleaved=True)
+    result = attend_rotated(lib, case, q, k, v, interleaved=True)
     yield "weights", result.weights, case.true("core_probs")
     yield "module", join_heads(result.out), case.true("out_context")
 
@@ -120,7 +120,7 @@ def onmt_rotary(lib, case):
     q, k, v = case.core("q_unscaled", "k", "v")
     keywords = {"rotary_dim": case.flags["rotary_dim"]}
     keywords["interleaved"] = case.flags["rotary_interleave"]
-    yield from compare(case, attend(lib, case, q, k, v, **keywords))
+    yield from compare(case, attend_rotated(lib, case, q, k, v, **keywords))
 
 
 # ---- several axes, and frequencies of a configuration -------------------------------

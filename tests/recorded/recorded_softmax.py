@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from recorded import WITH_ALL, compare, families, log_sum_exp
+from recorded import attend, compare, families, log_sum_exp
 
 from relpos import recipes
 
@@ -23,10 +23,8 @@ def with_sinks(case, result):
 
 def gpt_oss(lib, case):
     """Heads as rotary left them; a learned sink of each query head."""
-    mask, window = case.true("core_allowed"), case.flags.get("window")
-    keywords = recipes.gpt_oss(case["w_sinks"], sliding_window=window)
-    result = lib.attention(*case.core("q", "k", "v"), mask, **keywords, **WITH_ALL)
-    yield from with_sinks(case, result)
+    keywords = recipes.gpt_oss(case["w_sinks"], sliding_window=case.flags.get("window"))
+    yield from with_sinks(case, attend(lib, case, **keywords))
 
 
 def gemma2(lib, case):
@@ -38,9 +36,7 @@ def gemma2(lib, case):
         sliding_window=case.flags.get("window"),
     )
     keywords["is_causal"] = case.flags["mask"] != "bi"
-    mask = case.true("core_allowed")
-    result = lib.attention(*case.core("q", "k", "v"), mask, **keywords, **WITH_ALL)
-    yield from compare(case, result)
+    yield from compare(case, attend(lib, case, **keywords))
 
 
 FAMILIES = families(vars(), "lib", "case")
