@@ -161,7 +161,7 @@ def test_7_decode_step_is_the_last_row(isa, dtype, kind, length):
 def test_8_a_bias_is_a_table_of_one_column(isa, dtype, lq, lk):
     """A learned bias as rows of a vector table, met by a column of ones in the query.
 
-    Its other forms, and those of clipped keys, are in test_biases_metamorphic.py.
+    Its other forms, and those of clipped keys, are in test_biases.py.
     """
     rng = np.random.default_rng(8)
     q, k, v = inputs_of(rng, lq, lk, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dense_oracle
 import numpy as np
 import oracle_biases as oracle
 import pytest
@@ -9,7 +10,6 @@ from backward_checks import difference_of
 from layouts import LAYOUTS
 from oracle_gradients import gradients
 from problems import normal, qkv
-from test_buckets import DEBERTA_GRID, T5_GRID
 from tolerances import assert_bitwise, assert_close
 
 import relpos
@@ -17,11 +17,79 @@ from relpos import reference
 
 pytestmark = pytest.mark.usefixtures("strict_floats")
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "float64"])
+FAR = np.arange(-4096, 4097)
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(51)
+
+
+# ---- logarithmic buckets, compared with whole numbers --------------------------------
+
+T5_GRID = [
+    (both, count, last)
+    for both in (True, False)
+    for count in (4, 5, 8, 9, 12, 16, 32, 33, 48, 64, 128)
+    for last in (6, 24, 50, 64, 72, 81, 128, 129, 256, 1000, 4096, 10_000)
+    if last > (count // 2 if both else count) // 2
+]
+
+
+@pytest.mark.parametrize("both, count, last", T5_GRID)
+def test_8_t5_buckets_equal_whole_numbers(both, count, last):
+    settings = {"bidirectional": both, "num_buckets": count, "max_distance": last}
+    got = relpos.t5_bucket(FAR, **settings)
+    assert got.dtype == np.int64
+    assert np.array_equal(got, oracle.t5_bucket(FAR, **settings))
+    assert got.min() == 0 and got.max() < count
+
+
+DEBERTA_GRID = [
+    (size, last)
+    for size in (4, 5, 8, 16, 32, 64, 128, 256)
+    for last in (4, 9, 16, 20, 33, 64, 128, 129, 512, 513, 1025, 5000)
+    if last > size // 2 + 1 and last >= size  # as in every model
+]
+
+
+@pytest.mark.parametrize("size, last", DEBERTA_GRID)
+def test_deberta_buckets_equal_whole_numbers(size, last):
+    settings = {"bucket_size": size, "max_position": last}
+    near = FAR[np.abs(FAR) <= min(2 * last, 1100)]
+    got = relpos.deberta_bucket(near, **settings)
+    assert got.dtype == np.int64
+    assert np.array_equal(got, oracle.deberta_bucket(near, **settings))
+    assert np.array_equal(got, -relpos.deberta_bucket(-near, **settings))
+
+
+def test_buckets_widen_and_end_at_the_last_distance():
+    for count, last in ((32, 128), (4096, 2**40), (4, 2**59)):
+        edges = relpos.t5_bucket(
+            np.array([1 - last, -last, -(2**63)]), num_buckets=count, max_distance=last
+        )
+        assert (edges == count // 2 - 1).all()
+    at_end = relpos.deberta_bucket([511, 512], bucket_size=256, max_position=512)
+    assert at_end.tolist() == [255, 256]
+    far = relpos.deberta_bucket([2**63 - 1], bucket_size=256, max_position=512)
+    assert far == relpos.deberta_bucket([2**60], bucket_size=256, max_position=512)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint64", ">i4"])
+def test_relative_positions_of_any_integer_kind(dtype):
+    relative = np.array([[0, 5], [100, 17]]).astype(dtype)
+    settings = {"bucket_size": 8, "max_position": 33}
+    for x in (relative, relative.T[::-1], relative[..., 0, 1], relative[:0]):
+        x.flags.writeable = False
+        same = np.asarray(x, np.int64)
+        for function, options in (
+            (relpos.t5_bucket, {}),
+            (relpos.deberta_bucket, settings),
+        ):
+            got = function(x, **options)
+            assert isinstance(got, np.ndarray) and got.dtype == np.int64
+            assert np.array_equal(got, function(same, **options))
+            assert got.shape == x.shape and not np.shares_memory(got, x)
 
 
 # ---- values -------------------------------------------------------------------------
@@ -302,3 +370,93 @@ def test_definitions_are_the_loops(rng):
     assert_close(relpos.t5_bias_backward(grad, 8, **settings), want, "gradient")
     want = reference.alibi_bias_backward(grad)
     assert_close(relpos.alibi_bias_backward(grad), want, "gradient")
+
+
+# ---- the same bias in several ways ---------------------------------------------------
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk, offset", [(5, 40, 35), (40, 40, 0), (40, 300, -7)])
+def test_8_each_bias_equals_the_generic_forms(isa, dtype, lq, lk, offset):
+    """As a table by offset, by labels of pairs, by buckets, and as a dense mask."""
+    rng = np.random.default_rng(8)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    length = max(lq + offset, lk - offset)
+    weight = normal(rng, 32, 2).astype(dtype)
+    r1, r2 = np.abs(normal(rng, 2, 2)).astype(dtype)
+    relative = relpos.relative_positions(lq, lk, query_offset=offset)
+    row = relative + length - 1
+    options = {"query_offset": offset, "is_causal": True}
+    for bias in (
+        relpos.alibi_bias(2, length, dtype=dtype),
+        relpos.t5_bias(weight, length),
+        relpos.kerple_bias(r1, r2, length),
+        normal(rng, 2, 2 * length - 1).astype(dtype),
+    ):
+        want = dense_oracle.attention(
+            *(x.astype(np.float64) for x in inputs),
+            bias[:, row].astype(np.float64),
+            **options,
+        ).out
+        for keywords in (
+            {"rel_bias": bias, "beyond": "raise"},
+            {"rel_bias": bias, "labels": row},
+            {"rel_bias": bias, "buckets": np.arange(2 * length - 1)},
+            {"attn_mask": bias[:, row]},
+        ):
+            got = relpos.attention(*inputs, **keywords, **options)
+            assert_close(got, want, "forward")
+    settings = {"rel_bias": weight.T, "buckets": relpos.t5_bucket(FAR)}
+    by_bucket = relpos.attention(*inputs, **settings, **options)
+    whole = relpos.attention(
+        *inputs, rel_bias=relpos.t5_bias(weight, length), **options
+    )
+    assert_close(by_bucket, whole, "same_formula")
+
+
+@both_dtypes
+@pytest.mark.parametrize("lq, lk, offset", [(5, 40, 35), (40, 300, -7)])
+def test_8_shaw_keys_equal_the_generic_forms(isa, dtype, lq, lk, offset):
+    """As clipped rows, by labels of pairs, by buckets, and as a row per offset."""
+    rng = np.random.default_rng(8)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 2, lq, lk, 16)]
+    k, reach = 4, max(lq + offset, lk - offset) - 1
+    table = normal(rng, 2 * k + 1, 16).astype(dtype)
+    row = np.clip(np.arange(-reach, reach + 1), -k, k) + k
+    relative = relpos.relative_positions(
+        lq, lk, max_relative_position=k, query_offset=offset
+    )
+    shaw = relpos.shaw_attention(*inputs, table, query_offset=offset)
+    for keywords in (
+        {"rel_key": table, "labels": relative + k},
+        {"rel_key": table, "buckets": row, "beyond": "raise"},
+        {"rel_key": table[row], "beyond": "raise"},
+    ):
+        got = relpos.attention(*inputs, **keywords, query_offset=offset)
+        assert_close(got, shaw, "same_formula")
+
+
+@both_dtypes
+def test_12_a_constant_added_to_a_bias_changes_nothing(isa, dtype):
+    rng = np.random.default_rng(12)
+    inputs = [x.astype(dtype) for x in qkv(rng, (2,), 3, 40, 40, 16)]
+    bias = relpos.alibi_bias(3, 40, dtype=dtype)
+    moved = bias + np.dtype(dtype).type(3)
+    got, want = (
+        relpos.attention(*inputs, rel_bias=b, return_lse=True) for b in (moved, bias)
+    )
+    assert_close(got.out, want.out, "same_formula")
+    assert_close(got.lse, want.lse + np.dtype(dtype).type(3), "same_formula")
+
+
+def test_13_the_gradient_of_a_bias_sums_to_zero():
+    """So that of T5's weights does, and that of a bias of one slope is what is left."""
+    rng = np.random.default_rng(13)
+    inputs = qkv(rng, (2,), 3, 20, 30, 4)
+    bias = relpos.t5_bias(normal(rng, 32, 3), 30)
+    result = relpos.attention(
+        *inputs, rel_bias=bias, query_offset=10, return_context=True
+    )
+    grad = result.context.backward(normal(rng, 2, 3, 20, 4)).rel_bias
+    weight = relpos.t5_bias_backward(grad, 32)
+    assert np.abs(weight.sum(0)).max() <= 1e-14 * np.abs(grad).sum()
