@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from relpos._attention.attention import as_call
-from relpos._attention.operands import (
-    LABELS,
-    check_shapes,
-    join_batches,
-    read_sizes,
-)
+from relpos._attention.attention import DEFAULTS
+from relpos._attention.operands import LABELS
 from relpos._attention.problem import (
     UNBOUNDED,
     Call,
     Problem,
-    as_scale,
-    check_items,
-    common_dtypes,
-    place_tables,
+    offsets_of,
     prepare,
     transformer_xl_origin,
 )
-from relpos._attention.schemes import KEYWORDS, shaw_attention, shows_keywords
+from relpos._attention.schemes import shaw_attention, shows_keywords
 from relpos._checks import (
     Array,
     as_flag,
     as_floating,
     as_generator,
-    as_integers,
     check_bytes,
     quiet,
 )
@@ -44,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from relpos._attention.keywords import ScoresKeywords
+    from relpos._attention.keywords import Off, ScoresKeywords
 
 #: Parameters of `attention` that say nothing of its logits, or are other results.
 _OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
@@ -55,7 +45,7 @@ def scores(
     query: ArrayLike,
     key: ArrayLike,
     *,
-    terms: Literal[False] = False,
+    terms: Off = False,
     **keywords: Unpack[ScoresKeywords],
 ) -> Array: ...
 @overload
@@ -150,7 +140,10 @@ def scores(
     array([[[ 1. , -inf],
             [-0.5,  1. ]]])
     """
-    call = _as_call(query, key, keywords)
+    for name in keywords.keys() - (DEFAULTS.keys() - {*_OTHERS}):
+        raise TypeError(f"scores() got an unexpected keyword argument {name!r}")
+    call: Call = DEFAULTS | {**keywords} | _checked(query=query, key=key)
+    call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)
     as_generator(call["rng"])
     choose_num_threads(call["num_threads"])
@@ -171,18 +164,14 @@ def scores(
     return {name: np.array(np.broadcast_to(x, shape)) for name, x in found.items()}
 
 
-def _as_call(query: object, key: object, keywords: Mapping[str, Any]) -> Call:
-    """The call of `attention` with values of zeros, in columns as `rel_value` has."""
-    for name in keywords.keys() - (KEYWORDS.keys() - {*_OTHERS}):
-        raise TypeError(f"scores() got an unexpected keyword argument {name!r}")
-    query, key = as_floating("query", query), as_floating("key", key)
+def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
+    """Return values of zeros, in the memory of one, in columns as `rel_value` has."""
     columns: tuple[int, ...] = (0,)
-    if (table := keywords.get("rel_value")) is not None:
-        columns = as_floating("rel_value", table).shape[-1:]
+    if rel_value is not None:
+        columns = as_floating("rel_value", rel_value).shape[-1:]
     shape = (*key.shape[:-1], *columns)
     check_bytes("rel_value", shape, key.dtype)
-    value = np.broadcast_to(key.dtype.type(0), shape)
-    return as_call(query, key, value, keywords)
+    return np.broadcast_to(key.dtype.type(0), shape)
 
 
 def _for_items(problem: Problem, name: str) -> Any:
@@ -320,48 +309,29 @@ def _with_hidden(found: dict[str, Array], hidden: Array, dtype: np.dtype[Any]) -
 # ---- of schemes, by the kernels ----------------------------------------------------
 
 
-def _checked(**arrays: Any) -> dict[str, Array]:
+def _checked(**arrays: object) -> dict[str, Array]:
     return {name: as_floating(name, array) for name, array in arrays.items()}
 
 
-def _first_position(table: Array, minimum: int | None) -> int:
-    """Relative position of row 0, where the table is one; `_dense` says if not."""
-    if table.ndim < 2:
-        return 0
-    return place_tables({"rel_key": table}, minimum, None, "zero").vectors.start
-
-
 @quiet
-def _dense(
-    kernel: str,
-    inputs: dict[str, Array],
-    scale: float | None,
-    query_offset: ArrayLike | None,
-    *extra: int,
-    moved: int = 0,
+def _by_kernel(
+    kernel: str, inputs: dict[str, Array], row_0: int | None, *extra: int, **given: Any
 ) -> Array:
-    """Check the shapes, as `attention` does, and run a kernel on (*batch, H) items.
+    """Check a call as `attention` does, and run a kernel on its (*batch, H) items.
 
-    `moved` is added to the offsets, for a table that begins elsewhere than the kernel's
-    own: only the difference between a pair and row 0 counts.
+    A table that begins elsewhere than at `row_0`, where the kernel takes it to begin,
+    moves the offsets: only the difference between a pair and row 0 counts.
     """
-    given = {**inputs, "value": inputs["key"]}
-    sizes = read_sizes(given, enable_gqa=False)
-    check_shapes(inputs, sizes)
-    offsets = {}
-    if query_offset is not None:
-        offsets["query_offset"] = as_integers("query_offset", query_offset)
-    check_items(offsets, ["rel_key"], sizes)
-    join_batches({**given, **offsets})  # names the argument that does not fit
-    dtype, out_dtype = common_dtypes(inputs)
+    problem = prepare(DEFAULTS | inputs | given | {"value": inputs["key"]})
+    moved = 0 if row_0 is None else problem.placement.vectors.start - row_0
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        as_scale(scale, sizes.D, dtype),
-        offsets.get("query_offset", np.zeros((), np.int64))[..., None] + moved,
+        problem.operands["scale"],
+        offsets_of(problem.inputs)[..., None] + moved,
         *extra,
-        dtype=dtype,
+        dtype=problem.dtype,
     )
-    return scores.astype(out_dtype, copy=False)
+    return scores.astype(problem.out_dtype, copy=False)
 
 
 @twin(shaw_attention)
@@ -411,8 +381,8 @@ def shaw_scores(
             [-1., -1.,  0.]]])
     """
     inputs = _checked(query=query, key=key, rel_key=rel_key)
-    _first_position(inputs["rel_key"], None)  # rejects even numbers of rows
-    return _dense("shaw_scores", inputs, scale, query_offset)
+    given = {"scale": scale, "query_offset": query_offset}
+    return _by_kernel("shaw_scores", inputs, None, **given)
 
 
 def skewed_scores(
@@ -474,12 +444,11 @@ def skewed_scores(
     """
     causal = as_flag("is_causal", is_causal)
     inputs = _checked(query=query, key=key, rel_key=rel_key)
-    table = inputs["rel_key"]
-    minimum = min_relative_position
-    if minimum is None and causal and table.ndim >= 2:
-        minimum = 1 - table.shape[-2]
-    first = _first_position(table, minimum)
-    return _dense("skewed_scores", inputs, scale, query_offset, first)
+    given = {"scale": scale, "query_offset": query_offset}
+    if min_relative_position is None and causal and inputs["rel_key"].ndim > 1:
+        min_relative_position = 1 - inputs["rel_key"].shape[-2]
+    given["min_relative_position"] = min_relative_position
+    return _by_kernel("skewed_scores", inputs, 0, 0, **given)
 
 
 def transformer_xl_scores(
@@ -552,14 +521,14 @@ def transformer_xl_scores(
         pos_bias_u=pos_bias_u,
         pos_bias_v=pos_bias_v,
     )
-    moved = 0
+    origin = None
     if min(inputs[name].ndim for name in ("query", "key", "rel_key")) > 1:
         lq, lk, rows = (inputs[name].shape[-2] for name in ("query", "key", "rel_key"))
+        origin = 1 - lk
         if query_offset is None:
             query_offset = lk - lq
         if min_relative_position is None:
-            transformer_xl_origin("rel_key", rows, lq, lk)
-        else:
-            first = _first_position(inputs["rel_key"], min_relative_position)
-            moved = first - (1 - lk)
-    return _dense("transformer_xl_scores", inputs, scale, query_offset, moved=moved)
+            min_relative_position = transformer_xl_origin("rel_key", rows, lq, lk)
+    given = {"scale": scale, "query_offset": query_offset}
+    given["min_relative_position"] = min_relative_position
+    return _by_kernel("transformer_xl_scores", inputs, origin, **given)
