@@ -274,6 +274,12 @@ def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
         )
 
 
+def check_shape(name: str, array: Any, fits: bool, wanted: str) -> None:
+    """Raise unless the shape of `array` fits."""
+    if not fits:
+        raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
+
+
 def native(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return `array` aligned, in native byte order and of `dtype`.
 

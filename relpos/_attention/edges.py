@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._attention.operands import Sizes, check_labels
-from relpos._checks import Array, as_integers, integers_of
+from relpos._checks import Array, as_integers, check_shape, integers_of
 from relpos._foreign import module_of
 
 if TYPE_CHECKING:
@@ -49,18 +49,20 @@ def as_edges(given: Edges, tables: dict[str, Array], sizes: Sizes) -> dict[str, 
         graph, order = _of_sparse_rows(given.edges, sizes), None
     else:
         graph, order = _of_pairs(given.edges, sizes)
-    labels = None
     if given.labels is not None:
-        labels = _as_labels(given.labels, graph["indices"].shape)
+        labels, shape = integers_of("labels", given.labels), graph["indices"].shape
+        check_shape(
+            "labels", labels, labels.shape == shape, f"{shape}, one label per edge"
+        )
+        labels = as_integers("labels", labels)
+        check_labels("labels", labels, tables)
+        graph["edge_labels"] = labels if order is None else labels[order]
     elif tables:
         name = next(iter(tables))
         raise ValueError(
             f"{name}: given without labels, which say the row of each edge; pass "
             f"labels or leave {name} out"
         )
-    if labels is not None:
-        check_labels("labels", labels, tables)
-        graph["edge_labels"] = labels if order is None else labels[order]
     return graph
 
 
@@ -73,13 +75,9 @@ def _compressed(indptr: object, indices: object, sizes: Sizes) -> dict[str, Arra
                 "indptr and indices)"
             )
     starts, keys = integers_of("indptr", indptr), integers_of("indices", indices)
-    if starts.shape != (sizes.Lq + 1,):
-        raise ValueError(
-            f"indptr: got shape {starts.shape}; expected ({sizes.Lq + 1},), one entry "
-            f"more than there are queries"
-        )
-    if keys.ndim != 1:
-        raise ValueError(f"indices: got shape {keys.shape}; expected (edges,)")
+    wanted = f"({sizes.Lq + 1},), one entry more than there are queries"
+    check_shape("indptr", starts, starts.shape == (sizes.Lq + 1,), wanted)
+    check_shape("indices", keys, keys.ndim == 1, "(edges,)")
     starts = as_integers("indptr", starts)
     if starts[0] != 0 or starts[-1] != keys.size:
         raise ValueError(
@@ -109,32 +107,24 @@ def _of_sparse_rows(matrix: Any, sizes: Sizes) -> dict[str, Array]:
 def _of_pairs(edges: object, sizes: Sizes) -> tuple[dict[str, Array], Array]:
     """The graph of a list of edges, and the order that sorts it by query."""
     pairs = integers_of("edges", edges)
-    if pairs.ndim != 2 or pairs.shape[0] != 2:
-        hint = " (pass edges.T)" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
-        raise ValueError(
-            f"edges: got shape {pairs.shape}; expected (2, edges), keys in row 0 and "
-            f"queries in row 1{hint}"
-        )
+    hint = " (pass edges.T)" if pairs.ndim == 2 and pairs.shape[1] == 2 else ""
+    wanted = f"(2, edges), keys in row 0 and queries in row 1{hint}"
+    check_shape("edges", pairs, pairs.ndim == 2 and pairs.shape[0] == 2, wanted)
     pairs = as_integers("edges", pairs)
     counts = ("keys", sizes.Lk), ("queries", sizes.Lq)
     for row, (what, count) in enumerate(counts):
-        _check_ends(row, pairs[row], what, count)
+        outside = (pairs[row] < 0) | (pairs[row] >= count)
+        if outside.any():
+            at = int(outside.argmax())
+            raise IndexError(
+                f"edges: edges[{row}, {at}] is {pairs[row, at]}, outside the {count} "
+                f"{what}; expected 0 to {count - 1}"
+            )
     keys, queries = pairs
     order = _stable_order(queries, sizes.Lq)
     indptr = np.zeros(sizes.Lq + 1, np.int64)
     np.cumsum(np.bincount(queries, minlength=sizes.Lq), out=indptr[1:])
     return {"indptr": indptr, "indices": keys[order]}, order
-
-
-def _check_ends(row: int, ends: Array, what: str, count: int) -> None:
-    """Raise where an edge begins or ends outside the graph."""
-    outside = (ends < 0) | (ends >= count)
-    if outside.any():
-        at = int(outside.argmax())
-        raise IndexError(
-            f"edges: edges[{row}, {at}] is {ends[at]}, outside the {count} {what}; "
-            f"expected 0 to {count - 1}"
-        )
 
 
 def _stable_order(queries: Array, count: int) -> Array:
@@ -148,12 +138,3 @@ def _stable_order(queries: Array, count: int) -> Array:
         digit = (queries >> shift).astype(np.uint16)
         order = order[np.argsort(digit[order], kind="stable")]
     return order
-
-
-def _as_labels(labels: object, shape: tuple[int, ...]) -> Array:
-    rows = integers_of("labels", labels)
-    if rows.shape != shape:
-        raise ValueError(
-            f"labels: got shape {rows.shape}; expected {shape}, one label per edge"
-        )
-    return as_integers("labels", rows)

@@ -109,15 +109,6 @@ def _check_shapes(inputs: dict[str, Array]) -> None:
         raise ValueError(f"b2: shape {b2} does not match w2's; expected ({w2[0]},)")
 
 
-def check_heads(fire: Fire, heads: int) -> None:
-    """Raise unless the network has an output for each query head."""
-    if len(fire.w2) != heads:
-        raise ValueError(
-            f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
-            f"{heads}; expected ({heads}, W)"
-        )
-
-
 # ---- the scalar x: a factor of the offset and one of the query ----------------------
 
 
@@ -207,9 +198,19 @@ def slope_operands(
 @quiet
 def gradients(fire: Fire, sums: Array) -> dict[str, Array]:
     """Gradients of the parameters from the kernel's grad_fire (H, S + 1, 2)."""
-    found = network_gradients(fire, lines_of(fire), sums[:, :-1])
+    plain, by_x = sums[:, :-1, 0], sums[:, :-1, 1]  # of dS and of dS x, by range
+    active = lines_of(fire).active
+    kept, kept_x = plain @ active, by_x @ active  # (H, W)
     c, threshold = sums[:, -1].sum(axis=0)
-    return like_inputs(fire, {**found, "c": c, "threshold": threshold})
+    found = {
+        "w1": (fire.w2 * kept_x).sum(0),
+        "b1": (fire.w2 * kept).sum(0),
+        "w2": fire.w1 * kept_x + fire.b1 * kept,
+        "b2": plain.sum(1),
+        "c": c,
+        "threshold": threshold,
+    }
+    return like_inputs(fire, found)
 
 
 # ---- the network: lines between knots -----------------------------------------------
@@ -250,18 +251,6 @@ def lines_of(fire: Fire) -> Lines:
     slopes = fire.w2 @ np.where(active, w1, 0.0).T
     intercepts = fire.w2 @ np.where(active, b1, 0.0).T + fire.b2[:, None]
     return Lines(starts, active, slopes, intercepts)
-
-
-def network_gradients(fire: Fire, lines: Lines, sums: Array) -> dict[str, Array]:
-    """Gradients of w1, b1, w2, b2 from sums (H, S, 2) of dS and of dS x by range."""
-    plain, by_x = sums[..., 0], sums[..., 1]
-    kept, kept_x = plain @ lines.active, by_x @ lines.active  # (H, W)
-    return {
-        "w1": (fire.w2 * kept_x).sum(0),
-        "b1": (fire.w2 * kept).sum(0),
-        "w2": fire.w1 * kept_x + fire.b1 * kept,
-        "b2": plain.sum(1),
-    }
 
 
 def like_inputs(fire: Fire, found: dict[str, Array]) -> dict[str, Array]:

@@ -134,8 +134,15 @@ class Table(Shared):
         own = self.axes - 1
         if array.ndim < own:
             at_least_ndim(self.name, array, own, self.shown)
-        if own == 2 and array.shape[-1] != sizes[_PLACES[self.letters[-1]]]:
-            self._refuse_columns(array, sizes)
+        letter = self.letters[-1]
+        if own == 2 and array.shape[-1] != (columns := sizes[_PLACES[letter]]):
+            owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
+            owner, ending = owners[letter]
+            wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
+            raise ValueError(
+                f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
+                f"{columns}; expected {wanted}"
+            )
         if not array.shape[self.row_axis]:
             raise ValueError(
                 f"{self.name}: shape {array.shape} has no rows; expected at least 1"
@@ -146,17 +153,6 @@ class Table(Shared):
                 f"{self.name}: shape {array.shape} has {heads} heads, but query has "
                 f"{sizes.H}; expected {self.shown}"
             )
-
-    def _refuse_columns(self, array: Array, sizes: Sizes) -> None:
-        letter = self.letters[-1]
-        columns = sizes[_PLACES[letter]]
-        owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
-        owner, ending = owners[letter]
-        wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
-        raise ValueError(
-            f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
-            f"{columns}; expected {wanted}"
-        )
 
 
 class Vector(Shared):
@@ -401,28 +397,18 @@ def read_sizes(
             f"(..., {sizes.Hk}, {sizes.Lk}, Dv)"
         )
     if sizes.Hk != sizes.H:
-        _check_heads(sizes, enable_gqa)
+        came = f"key: {sizes.Hk} heads, but query has {sizes.H}"
+        if not enable_gqa:
+            raise ValueError(
+                f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
+                "heads share a key head)"
+            )
+        if not sizes.Hk or sizes.H % sizes.Hk:
+            raise ValueError(
+                f"{came}; with enable_gqa=True query heads must be a multiple of key "
+                "heads"
+            )
     return sizes
-
-
-def _check_heads(sizes: Sizes, enable_gqa: bool) -> None:
-    came = f"key: {sizes.Hk} heads, but query has {sizes.H}"
-    if not enable_gqa:
-        raise ValueError(
-            f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
-            "heads share a key head)"
-        )
-    if not sizes.Hk or sizes.H % sizes.Hk:
-        raise ValueError(
-            f"{came}; with enable_gqa=True query heads must be a multiple of key heads"
-        )
-
-
-def check_shapes(arrays: Mapping[str, Array], sizes: Sizes) -> None:
-    """Check the axes after the batch axes."""
-    for name, array in arrays.items():
-        if not (row := ROWS[name]).is_required:
-            row.check(array, sizes)
 
 
 def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ from relpos._attention.operands import (
     TABLES,
     Sizes,
     check_labels,
-    check_shapes,
     join_batches,
     read_sizes,
 )
@@ -116,7 +115,9 @@ def prepare(
     inputs = _read(call)
     gqa = as_flag("enable_gqa", call["enable_gqa"])
     sizes = read_sizes(inputs, gqa, part is not None)
-    check_shapes(inputs, sizes)
+    for name, array in inputs.items():
+        if not (row := ROWS[name]).is_required:
+            row.check(array, sizes)
     rule = as_choice("beyond", call["beyond"], _BEYOND)
     graph: dict[str, Array] = {}
     if edges is not None:
@@ -127,20 +128,33 @@ def prepare(
         line = call["min_relative_position"], call["buckets"]
         placement = place_tables(inputs, *line, rule)
     window = _window(call["window"], as_flag("is_causal", call["is_causal"]))
-    if fire is not None:
-        fire_network.check_heads(fire, sizes.H)
-    positional = []
-    if sizes.Lq != sizes.Lk:
-        positional = _positional(call, inputs, placement, window, fire)
-    check_items(inputs, positional, sizes)
+    if fire is not None and len(fire.w2) != sizes.H:
+        raise ValueError(
+            f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
+            f"{sizes.H}; expected ({sizes.H}, W)"
+        )
+    if "query_offset" not in inputs and sizes.Lq != sizes.Lk:
+        depending = {
+            **dict.fromkeys(placement.spans, True),
+            "log_decay": "log_decay" in inputs,
+            "is_causal": call["is_causal"],
+            "window": window != (UNBOUNDED, UNBOUNDED),
+            "FIRE's bias": fire is not None,
+        }
+        _refuse_no_offset([name for name in depending if depending[name]], sizes)
+    _check_items(inputs, sizes)
     batch = join_batches(inputs)
-    if rule == "raise":
-        check_reach(placement.spans, _visible(inputs, batch, sizes, window))
-    if "log_decay" in inputs:
-        check_decay(_visible(inputs, batch, sizes, window))
+    if rule == "raise" or "log_decay" in inputs:
+        spans = placement.spans if rule == "raise" else {}
+        _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
     dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
     operands: dict[str, Any] = {}
-    tables = gathered(inputs, placement) if placement.rows else inputs
+    tables = inputs
+    if placement.rows:
+        tables = inputs | {
+            name: _gather_rows(inputs[name], rows, TABLES[name].row_axis)
+            for name, rows in placement.rows.items()
+        }
     for name, array in tables.items():
         taken = ROWS[name].as_kernel_takes(array, batch, sizes, dtype)
         operands[name.removesuffix("[0]")] = taken
@@ -233,45 +247,26 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
     return left, min(right, 0) if is_causal else right
 
 
-def _positional(
-    call: Call,
-    inputs: dict[str, Array],
-    placement: Placement,
-    window: tuple[int, int],
-    fire: fire_network.Fire | None,
-) -> list[str]:
-    """Return the names of the arguments given that depend on relative positions."""
-    names = list(placement.spans)
-    if "log_decay" in inputs:
-        names.append("log_decay")
-    if call["is_causal"]:
-        names.append("is_causal")
-    elif window != (UNBOUNDED, UNBOUNDED):
-        names.append("window")
-    if fire is not None:
-        names.append("FIRE's bias")
-    return names
+def _refuse_no_offset(depending: list[str], sizes: Sizes) -> None:
+    """Raise if an argument depends on where the queries are, which none tells."""
+    if depending:
+        raise ValueError(
+            f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
+            f"ambiguous, and {depending[0]} depends on it; pass 0 (query 0 at key 0) "
+            f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
+        )
 
 
-def check_items(
-    inputs: Mapping[str, Array], positional: list[str], sizes: Sizes
-) -> None:
+def _check_items(inputs: Mapping[str, Array], sizes: Sizes) -> None:
     """Check the integers given per batch item."""
-    offsets, lengths = inputs.get("query_offset"), inputs.get("key_lengths")
-    if offsets is not None:
+    if (offsets := inputs.get("query_offset")) is not None:
         for offset in _extremes(offsets):
             if abs(offset) >= POSITION_LIMIT:
                 raise ValueError(
                     f"query_offset: got {offset}; expected values between -2**60 and "
                     "2**60"
                 )
-    elif positional and sizes.Lq != sizes.Lk:
-        raise ValueError(
-            f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
-            f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
-            f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
-        )
-    if lengths is not None:
+    if (lengths := inputs.get("key_lengths")) is not None:
         for length in _extremes(lengths):
             if not 0 <= length <= sizes.Lk:
                 raise ValueError(
@@ -294,35 +289,21 @@ def _visible(
 ) -> tuple[int, int] | None:
     """Lowest and highest relative position that any query sees; None: none sees any.
 
-    The Lq x Lk pairs need not be looked at: each query sees all those between.
+    The Lq x Lk pairs need not be looked at: each query sees one run of keys.
     """
     if not sizes.Lq or 0 in batch:
         return None
-    if "key_ranges" in inputs:
-        return _visible_in_ranges(inputs, sizes, window)
-    offset: Any = inputs.get("query_offset", _NO_OFFSET)
+    offset: Any = offsets_of(inputs)
     length: Any = inputs.get("key_lengths", np.array(sizes.Lk))
-    one = offset.ndim == length.ndim == 0
-    if one:  # for all items: integers of Python take a tenth of the time
-        offset, length = int(offset), int(length)
-    larger, smaller = (max, min) if one else (np.maximum, np.minimum)
-    low = larger(1 - sizes.Lq - offset, -window[0])
-    high = smaller(length - 1 - offset, window[1])
-    if one:
+    if "key_ranges" not in inputs and offset.ndim == length.ndim == 0:
+        offset, length = int(offset), int(length)  # take a tenth of the time
+        low = max(1 - sizes.Lq - offset, -window[0])
+        high = min(length - 1 - offset, window[1])
         return (low, high) if low <= high and length else None
-    low, high, seen = np.broadcast_arrays(low, high, (low <= high) & (length > 0))
-    return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
-
-
-def _visible_in_ranges(
-    inputs: Mapping[str, Array], sizes: Sizes, window: tuple[int, int]
-) -> tuple[int, int] | None:
-    """`_visible` of the queries one by one, as each has a range of its own."""
-    begin, end = np.moveaxis(inputs["key_ranges"], -1, 0)
-    lengths = inputs.get("key_lengths", np.array(sizes.Lk))[..., None]
-    at = np.arange(sizes.Lq) + offsets_of(inputs)[..., None]
+    begin, end = np.moveaxis(inputs.get("key_ranges", np.array([0, sizes.Lk])), -1, 0)
+    at = np.arange(sizes.Lq) + offset[..., None]
     low = np.maximum(np.maximum(begin, 0) - at, -window[0])
-    high = np.minimum(np.minimum(end, lengths) - 1 - at, window[1])
+    high = np.minimum(np.minimum(end, length[..., None]) - 1 - at, window[1])
     low, high = np.broadcast_arrays(low, high)
     seen = low <= high
     return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
@@ -498,7 +479,7 @@ def _rows_of(span: range, common: range, beyond: str) -> Array:
     return np.where(served == wanted, rows, -1) if beyond == "zero" else rows
 
 
-def gather_rows(table: Array, rows: Array, axis: int) -> Array:
+def _gather_rows(table: Array, rows: Array, axis: int) -> Array:
     """Copy `table` row by row; rows of -1 come out as zeros."""
     gathered = np.take(table, np.maximum(rows, 0), axis=axis)
     if (rows < 0).any():
@@ -507,7 +488,7 @@ def gather_rows(table: Array, rows: Array, axis: int) -> Array:
 
 
 def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
-    """Adjoint of `gather_rows` along axis -2: what `rows` gathered is added up again.
+    """Adjoint of `_gather_rows` along axis -2: what `rows` gathered is added up again.
 
     In float64 and in the order of the positions, so that the result is always the same.
     """
@@ -521,14 +502,17 @@ def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
     return table
 
 
-def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> None:
-    """Raise where a pair that some query sees falls outside a table (beyond="raise").
+def _check_visible(
+    inputs: Mapping[str, Array], spans: dict[str, range], seen: tuple[int, int] | None
+) -> None:
+    """Raise where a query sees a pair outside a table, or without a sum of decay.
 
-    `visible` are the lowest and the highest relative position of such pairs.
+    `seen` are the lowest and the highest relative position of the pairs; `spans` are
+    those of the tables that have to serve all of them.
     """
-    if visible is None:
+    if seen is None:
         return
-    low, high = visible
+    low, high = seen
     for name, span in spans.items():
         if low < span.start or high >= span.stop:
             raise IndexError(
@@ -537,22 +521,9 @@ def check_reach(spans: dict[str, range], visible: tuple[int, int] | None) -> Non
                 "longer table, fewer visible pairs (is_causal, window, key_ranges, "
                 'key_lengths, query_offset), or beyond="clip" or "zero"'
             )
-
-
-def check_decay(visible: tuple[int, int] | None) -> None:
-    """Raise where a query sees a later key: log_decay has no sum for such a pair."""
-    if visible is None or visible[1] <= 0:
-        return
-    raise ValueError(
-        f"log_decay: visible relative positions run up to {visible[1]}, but sums run "
-        "from a key to a later query; expected every key after its query to be hidden "
-        "by is_causal, window, key_ranges or key_lengths"
-    )
-
-
-def gathered(inputs: dict[str, Array], placement: Placement) -> dict[str, Array]:
-    """Gather the rows of the tables that cannot be used as they are."""
-    return inputs | {
-        name: gather_rows(inputs[name], rows, TABLES[name].row_axis)
-        for name, rows in placement.rows.items()
-    }
+    if "log_decay" in inputs and high > 0:
+        raise ValueError(
+            f"log_decay: visible relative positions run up to {high}, but sums run "
+            "from a key to a later query; expected every key after its query to be "
+            "hidden by is_causal, window, key_ranges or key_lengths"
+        )
