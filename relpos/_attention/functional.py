@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
-from relpos._attention.attention import as_call, buffers_of, draw_seed, result_of, run
+from relpos._attention.attention import (
+    DEFAULTS,
+    as_call,
+    buffers_of,
+    draw_seed,
+    result_of,
+    run,
+)
+from relpos._attention.edges import Edges
+from relpos._attention.fire_network import NAMES, Fire, as_fire
 from relpos._attention.gradients import (
     AttentionContext,
     AttentionGradients,
     Saved,
     differentiate,
 )
-from relpos._attention.operands import broadcast_shapes
+from relpos._attention.operands import LABELS, broadcast_shapes
 from relpos._attention.problem import Call, Part, Problem, prepare
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
@@ -34,12 +43,12 @@ from relpos._twins import twin
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from relpos._attention.edges import Edges
-    from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import ScoresKeywords
 
 #: Parameters of `attention` that these two do not have: their results are fixed.
 _WITHOUT = ("return_lse", "return_weights", "return_context", "out")
+#: Fields of `Edges` that have another name beside the arguments of `attention`.
+GRAPH = {"labels": "edge_labels"}
 
 
 @in_short
@@ -253,6 +262,24 @@ def backward(
     )
     saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
     return differentiate(problem, saved, grad_out, grad_lse, wrt, call["num_threads"])
+
+
+def call_of(given: Mapping[str, Any]) -> tuple[Call, Fire | None, Edges | None]:
+    """Return the call, FIRE's network and the graph of arguments in one dictionary.
+
+    Arrays of labels are in it one by one, and those of edges as `edge_labels`.
+    """
+    values, fire, edges = {**given}, None, None
+    if "w1" in values:
+        network = {name: values.pop(name) for name in NAMES}
+        fire = as_fire(network, values.pop("signed"), values.pop("eps"))
+    if "edges" in values:
+        graph = (values.pop(GRAPH.get(name, name)) for name in Edges._fields)
+        edges = Edges(*graph)
+    several = tuple(values.pop(name) for name in LABELS if name in values)
+    if several:
+        values["labels"] = several
+    return DEFAULTS | values, fire, edges
 
 
 def _as_call(query: object, key: object, value: object, keywords: Any) -> Call:

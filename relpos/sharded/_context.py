@@ -13,7 +13,6 @@ from dask.highlevelgraph import HighLevelGraph
 
 import relpos
 from relpos._attention.attention import AttentionOutput
-from relpos._attention.edges import Edges
 from relpos._attention.gradients import (
     AttentionGradients,
     FireAttentionGradients,
@@ -21,12 +20,11 @@ from relpos._attention.gradients import (
     check_gradients,
     names_of,
 )
-from relpos._attention.problem import Call
 from relpos._checks import as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
 from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, key_of, number
-from relpos.sharded._plan import Plan, make_plan, rechunked, stand_in
+from relpos.sharded._plan import Arguments, Plan, make_plan, rechunked, stand_in
 from relpos.sharded._tasks import (
     KEPT,
     WRITTEN,
@@ -49,15 +47,13 @@ Layer = dict[Key, Any]
 LAZY = {"array_like": "dask array or array_like", "ndarray": "dask array"}
 
 
-def attend(
-    call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
-) -> Any:
+def attend(call: Arguments) -> Any:
     """Check a call, build its graph, and return the results that it asks for."""
     flags = [
         as_flag(name, call[name])
         for name in ("return_lse", "return_weights", "return_context")
     ]
-    plan = make_plan(call, fire, edges)
+    plan = make_plan(call)
     blocks = _forward_blocks(plan)
     kept = {name: _result(plan, blocks, name) for name in KEPT}
     out, dtype = kept["out"], plan.problem.out_dtype
@@ -184,41 +180,45 @@ class ShardedContext:
         >>> gradients.query.shape, gradients.query.chunksize
         ((2, 2, 4), (1, 2, 4))
         """
-        plan, given = self._plan, {}
+        plan = self._plan
         fire = plan.problem.fire is not None
         kind: type[Any] = FireAttentionGradients if fire else AttentionGradients
         names = names_of(wrt, plan.problem.inputs, kind._fields)
-        for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse)):
-            if value is not None:
-                is_lazy = isinstance(value, da.Array)
-                given[name] = value if is_lazy else as_floating(name, value)
+        given = [
+            value
+            if value is None or isinstance(value, da.Array)
+            else as_floating(name, value)
+            for name, value in (("grad_out", grad_out), ("grad_lse", grad_lse))
+        ]
         self._check(given)
         if num_threads is not None:
             threads = {"num_threads": choose_num_threads(num_threads)}
-            options = plan.recipe.options | threads
-            plan = plan._replace(recipe=plan.recipe._replace(options=options))
+            values = plan.recipe.values | threads
+            plan = plan._replace(recipe=plan.recipe._replace(values=values))
         blocks, parts = self._blocks(plan, given, tuple(names))
         return kind(**{name: self._gradient(name, blocks, parts) for name in names})
 
-    def _check(self, given: dict[str, Any]) -> None:
+    def _check(self, given: list[Any]) -> None:
         """Raise as a call on arrays in memory would."""
         kept = {name: stand_in(name, self._kept[name]) for name in KEPT}
         saved = Saved(kept["out"], kept["row_max"][..., None], kept["row_sum"], 0)
-        stand_ins = {name: stand_in(name, array) for name, array in given.items()}
-        gradients = (stand_ins.get(name) for name in ("grad_out", "grad_lse"))
+        gradients = [
+            None if array is None else stand_in(name, array)
+            for name, array in zip(("grad_out", "grad_lse"), given, strict=True)
+        ]
         check_gradients(self._plan.problem, saved, *gradients)
 
     def _blocks(
-        self, plan: Plan, given: dict[str, Any], names: tuple[str, ...]
+        self, plan: Plan, given: list[Any], names: tuple[str, ...]
     ) -> tuple[_Tasks, list[tuple[Index, Key | None]]]:
         """Make one task for each block that has one, and list their keys by block."""
         grid, rows = plan.grid, [self._kept[name] for name in KEPT]
         axes: list[tuple[Axis | None, ...]] = [(*grid.rows, None), *[grid.rows] * 3]
-        cut = {
-            name: rechunked(value, rows[name == "grad_lse"].chunks)
-            for name, value in given.items()
-        }
-        token = tokenize(plan.recipe, names, *rows, *plan.arrays, *cut.values())
+        grads = [
+            None if array is None else rechunked(array, row.chunks)
+            for array, row in zip(given, rows, strict=False)
+        ]
+        token = tokenize(plan.recipe, names, *rows, *plan.arrays, *grads)
         name = f"relpos-backward-{token}"
         layer: Layer = {}
         shared = plan.shared
@@ -226,22 +226,18 @@ class ShardedContext:
         for index in grid.blocks():
             key = (name, *index.values()) if plan.sees(index) else None
             if key is not None:
+                pairs = zip(grads, axes, strict=False)
                 layer[key] = (
                     differentiate,
                     shared.key,
                     plan.place(index),
                     _chunk_keys(plan.arrays, plan.axes, index),
                     list(names),
-                    *(
-                        key_of(cut[seed], own, index) if seed in cut else None
-                        for seed, own in zip(
-                            ("grad_out", "grad_lse"), axes, strict=False
-                        )
-                    ),
+                    *(None if x is None else key_of(x, own, index) for x, own in pairs),
                     _chunk_keys(rows, axes, index),
                 )
             parts.append((index, key))
-        needs = [shared, *plan.arrays, *rows, *cut.values()]
+        needs = [shared, *plan.arrays, *rows, *(x for x in grads if x is not None)]
         return _tasks_of(name, layer, needs), parts
 
     def _gradient(

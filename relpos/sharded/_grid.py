@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
+from relpos._attention.fire_network import NAMES
 from relpos._attention.operands import ROWS, Sizes
 from relpos._attention.problem import UNBOUNDED, Problem
 from relpos._checks import Array
@@ -19,14 +20,6 @@ Axis = int | str
 Chunks = tuple[int, ...]
 #: A block of the grid: the number of its chunk on each axis.
 Index = dict[Axis, int]
-
-#: Axes of FIRE's parameters: outputs of the network are heads.
-FIRE_AXES: dict[str, tuple[Axis | None, ...]] = {
-    **{name: (None,) for name in ("w1", "b1")},
-    **{name: () for name in ("c", "threshold")},
-    "w2": ("H", None),
-    "b2": ("H",),
-}
 
 
 class Grid(NamedTuple):
@@ -68,8 +61,8 @@ class Grid(NamedTuple):
 
 def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None, ...]:
     """Return the axis of the grid that cuts each axis of an argument, None for none."""
-    if name in FIRE_AXES:
-        return (*FIRE_AXES[name], None)[: len(shape)]
+    if name in NAMES:  # outputs of FIRE's network are heads
+        return ("H" if name in ("w2", "b2") else None, None)[: len(shape)]
     letters = ROWS[name].letters.replace("1", "")
     if name == "log_decay":  # a block needs the numbers of keys after its own, too
         letters = letters.replace("k", "L")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import dask.array as da
 import numpy as np
@@ -14,9 +14,10 @@ from dask.highlevelgraph import HighLevelGraph
 
 from relpos._attention.attention import draw_seed
 from relpos._attention.edges import Edges
-from relpos._attention.fire_network import NAMES, Fire, as_fire
+from relpos._attention.fire_network import NAMES
+from relpos._attention.functional import GRAPH, call_of
 from relpos._attention.operands import LABELS, OPERANDS, ROWS
-from relpos._attention.problem import Call, Problem, prepare
+from relpos._attention.problem import Part, Problem, prepare
 from relpos._checks import Array, as_flag
 from relpos._settings import choose_num_threads
 from relpos._undo import whole
@@ -33,9 +34,15 @@ from relpos.sharded._grid import (
 )
 from relpos.sharded._tasks import PLACED, Place, Recipe
 
+#: All arguments by name, as `call_of` takes them: any may be a dask array, or None.
+Arguments: TypeAlias = dict[str, Any]
+
+_GRAPH = tuple(GRAPH.get(name, name) for name in Edges._fields)
+#: Arguments that each block has whole; arrays among them may be dask arrays.
+_WHOLE = ("buckets", *NAMES, *_GRAPH)
 _OPTIONS = (
     *("is_causal", "scale", "softcap", "enable_gqa", "min_relative_position"),
-    *("dropout_p", "beyond", "window", "buckets"),
+    *("dropout_p", "beyond", "window", "signed", "eps"),
 )
 
 
@@ -45,8 +52,9 @@ class Plan(NamedTuple):
     token: str
     problem: Problem  # of stand-ins without memory, of the arrays' shapes and dtypes
     recipe: Recipe  # without what is lazy
-    lazy: dict[str, Any]  # small arguments that are dask arrays, in one chunk
-    check: Call  # of what these are checked with: numbers, arrays in memory, or forms
+    seed: int  # of dropout
+    lazy: Arguments  # small arguments that are dask arrays, in one chunk
+    check: Arguments  # arrays that these are checked with, in memory, or their forms
     grid: Grid
     arrays: list[Any]  # dask arrays, cut as the grid is
     axes: list[tuple[Axis | None, ...]]  # theirs
@@ -74,9 +82,6 @@ class Plan(NamedTuple):
 
     def place(self, index: Index) -> Place:
         """Return where a block lies."""
-        query, _ = self.grid.span("q", index["q"])
-        key, _ = self.grid.span("k", index["k"])
-        head, _ = self.grid.span("H", index["H"])
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers
@@ -87,58 +92,50 @@ class Plan(NamedTuple):
             )
             for array, axes in zip(self.arrays, self.axes, strict=True)
         )
-        return Place(head, query, key, self.has_sinks(index), items, shapes)
+        query, key, head = (self.grid.span(axis, index[axis])[0] for axis in "qkH")
+        several = len(self.grid.chunks["k"]) > 1
+        key_heads = self.problem.sizes.Hk
+        part = Part(self.seed, query, key, head, items.ravel(), key_heads, several)
+        return Place(part, items.shape, self.has_sinks(index), shapes)
 
 
 @whole  # a generator that was drawn from
-def make_plan(
-    call: Call, fire: dict[str, Any] | None = None, edges: Edges | None = None
-) -> Plan:
-    """Check a call by what is known of its arrays, and cut them.
-
-    `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
-    """
-    if call["out"] is not None:
+def make_plan(arguments: Arguments) -> Plan:
+    """Check a call by what is known of its arrays, and cut them."""
+    if arguments["out"] is not None:
         raise TypeError(
             "out: not taken here, where results are lazy; expected None (store the "
             "result with dask.array.store)"
         )
-    fire = fire or {}
-    problem = _check_whole(call, fire, edges)
+    labels = arguments["labels"]
+    if isinstance(labels, tuple) and 0 < len(labels) <= len(LABELS):
+        arguments = arguments | dict(zip(LABELS, labels, strict=False))
+        arguments["labels"] = None
+    problem = _check_whole(arguments)
     given = {
         name: x if isinstance(x, da.Array) else ROWS[name].read(x)
-        for name, x in _arrays_of(call).items()
+        for name in ROWS
+        if (x := arguments.get(name)) is not None
     }
-    grid = grid_of(given, problem.batch, problem.sizes, edges is not None)
+    grid = grid_of(given, problem.batch, problem.sizes, "edges" in arguments)
     arrays, axes = [], []
     for name, x in given.items():
         own = axes_of(name, x.shape, len(problem.batch))
         cuts = (grid.chunks_of(*pair) for pair in zip(own, x.shape, strict=True))
         arrays.append(rechunked(x, tuple(cuts)))
         axes.append(own)
-    recipe = Recipe(
-        tuple(given),
-        _options(call),
-        problem.dtype,
-        problem.sizes,
-        len(grid.chunks["k"]) > 1,
-        _without_lazy(fire),
-        edges and Edges(**_without_lazy(edges._asdict())),
-        draw_seed(call["rng"], problem.operands["dropout_p"]),
-    )
-    lazy, check = _later_check(call, given, fire, edges)
-    seen = visibility_of(problem, given, grid, recipe.options["return_weights"])
-    token = tokenize(recipe, seen, *arrays, *lazy.values())
-    return Plan(token, problem, recipe, lazy, check, grid, arrays, axes, *seen)
-
-
-def _options(call: Call) -> dict[str, Any]:
-    """Return the arguments that are no arrays as each block has them, and buckets."""
-    asked = call["num_threads"]
-    threads = 1 if asked is None else choose_num_threads(asked)
-    options = {name: call[name] for name in _OPTIONS}
-    options["return_weights"] = as_flag("return_weights", call["return_weights"])
-    return _without_lazy(options) | {"num_threads": threads}
+    values = {n: arguments[n] for n in (*_OPTIONS, *_WHOLE) if n in arguments}
+    asked = arguments["num_threads"]
+    values["num_threads"] = 1 if asked is None else choose_num_threads(asked)
+    weights = as_flag("return_weights", arguments["return_weights"])
+    values["return_weights"] = weights
+    seed = draw_seed(arguments["rng"], problem.operands["dropout_p"])
+    lazy, check = _later_check(values, given)
+    values |= dict.fromkeys(_lazy_of(values))
+    recipe = Recipe(tuple(given), values, problem.dtype)
+    seen = visibility_of(problem, given, grid, weights)
+    token = tokenize(recipe, seed, seen, *arrays, *lazy.values())
+    return Plan(token, problem, recipe, seed, lazy, check, grid, arrays, axes, *seen)
 
 
 def rechunked(array: Any, chunks: tuple[Chunks, ...]) -> Any:
@@ -164,81 +161,53 @@ class Form:
 
 
 def _completed(
-    recipe: Recipe, call: Call, names: list[str], arrays: list[Any]
+    recipe: Recipe, check: Arguments, names: list[str], arrays: list[Any]
 ) -> Recipe:
     """Check a call with the arrays that were lazy, and complete the recipe by them."""
     if not names:
         return recipe
-    values = {name: np.asarray(x) for name, x in zip(names, arrays, strict=True)}
-    fire = {name: values.get(name, x) for name, x in recipe.fire.items()}
-    buckets = {"buckets": values.get("buckets", recipe.options["buckets"])}
-    edges = recipe.edges
-    if edges is not None:
-        own = {name: x for name, x in values.items() if name in Edges._fields}
-        edges = edges._replace(**own)
-    given = {name: values.get(name, x) for name, x in _arrays_of(call).items()}
-    call = _with_arrays(call, _in_memory(given)) | buckets
-    prepare(call, _network(fire), edges)
-    return recipe._replace(fire=fire, edges=edges, options=recipe.options | buckets)
+    lazy = {name: np.asarray(x) for name, x in zip(names, arrays, strict=True)}
+    prepare(*call_of(_in_memory(recipe.values | check | lazy)))
+    found = {name: lazy.get(name, x) for name, x in recipe.values.items()}
+    return recipe._replace(values=found)
 
 
-def _later_check(
-    call: Call, given: dict[str, Any], fire: dict[str, Any], edges: Edges | None
-) -> tuple[dict[str, Any], Call]:
-    """Return the lazy small arguments of a checked call, and the call to check again.
+def _later_check(values: Arguments, given: Arguments) -> tuple[Arguments, Arguments]:
+    """Return the lazy small arguments of a checked call, and arrays to check them with.
 
-    `given` are its arrays.
+    `given` are its arrays that are cut, `values` its other arguments.
     """
     own = {name: given[name] for name in PLACED if name in given}
-    if call["beyond"] != "raise" and "log_decay" not in given:
+    if values["beyond"] != "raise" and "log_decay" not in given:
         own.pop("key_ranges", None)  # any will do
-    lazy = _lazy_of({**own, "buckets": call["buckets"], **fire})
-    lazy |= {} if edges is None else _lazy_of(edges._asdict())
-    forms = {
+    lazy = {name: x.rechunk(-1) for name, x in _lazy_of(own | values).items()}
+    return lazy, {
         name: x
         if name in own and not isinstance(x, da.Array)
         else Form(x.shape, x.dtype)
         for name, x in given.items()
     }
-    call = _with_arrays(call, forms) | {"rng": None}
-    if "buckets" in lazy:
-        call["buckets"] = None
-    return {name: x.rechunk(-1) for name, x in lazy.items()}, call
 
 
-def _check_whole(call: Call, fire: dict[str, Any], edges: Edges | None) -> Problem:
+def _check_whole(arguments: Arguments) -> Problem:
     """Check the call as far as it can be before anything is computed."""
-    given = _arrays_of(call)
-    graph = {} if edges is None else edges._asdict()
-    may_be_lazy = {"buckets": call["buckets"], **given, **fire, **graph}
-    for name in _lazy_of(call | may_be_lazy):
-        if name not in may_be_lazy or name in ("signed", "eps"):
+    lazy = _lazy_of(arguments)
+    for name in lazy:
+        if name not in ROWS and name not in _WHOLE:
             raise TypeError(
                 f"{name}: got a dask array; expected a plain value (call compute() on "
                 "it), as the tasks are made by it"
             )
-    arrays = _in_memory(given)
-    if _lazy_of({name: given.get(name) for name in PLACED}):
+    arrays = _in_memory(arguments)
+    if lazy.keys() & {*PLACED}:
         # without a visible key, nothing is said of pairs that are not known yet
-        lengths = OPERANDS["key_lengths"].read(arrays.get("key_lengths", 0))
+        lengths = arrays["key_lengths"]
+        lengths = OPERANDS["key_lengths"].read(0 if lengths is None else lengths)
         arrays["key_lengths"] = np.zeros_like(lengths)
-    call = _with_arrays(call, arrays)
-    if isinstance(call["buckets"], da.Array):
-        call["buckets"] = stand_in("buckets", call["buckets"])
-    starts = graph.get("indptr")
-    graph = _in_memory(graph)
-    if isinstance(starts, da.Array) and starts.dtype.kind in "iu":
-        graph["indptr"] = np.zeros(starts.shape, np.int64)
-        graph["indptr"][..., -1:] = np.size(graph["indices"])
-    return prepare(call, _network(_in_memory(fire)), edges and Edges(**graph))
-
-
-def _network(fire: dict[str, Any]) -> Fire | None:
-    """Return FIRE's network of all heads, checked."""
-    if not fire:
-        return None
-    parameters = {name: fire[name] for name in NAMES}
-    return as_fire(parameters, fire["signed"], fire["eps"])
+    if "indptr" in lazy and lazy["indptr"].dtype.kind in "iu":
+        arrays["indptr"] = np.zeros(lazy["indptr"].shape, np.int64)
+        arrays["indptr"][..., -1:] = np.size(arrays["indices"])
+    return prepare(*call_of(arrays))
 
 
 def stand_in(name: str, array: Any) -> Array:
@@ -250,7 +219,9 @@ def stand_in(name: str, array: Any) -> Array:
 def _in_memory(arrays: dict[str, Any]) -> dict[str, Any]:
     """Replace dask arrays and forms by zeros."""
     return {
-        name: stand_in(name, x) if isinstance(x, da.Array | Form) else x
+        name: stand_in(name.removeprefix("edge_"), x)
+        if isinstance(x, da.Array | Form)
+        else x
         for name, x in arrays.items()
     }
 
@@ -258,29 +229,3 @@ def _in_memory(arrays: dict[str, Any]) -> dict[str, Any]:
 def _lazy_of(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that are dask arrays."""
     return {name: x for name, x in arguments.items() if isinstance(x, da.Array)}
-
-
-def _without_lazy(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Replace dask arrays by None."""
-    return arguments | dict.fromkeys(_lazy_of(arguments))
-
-
-def _arrays_of(call: Call) -> dict[str, Any]:
-    """Return the array arguments by name, several labels one by one."""
-    given: dict[str, Any] = {}
-    for name in OPERANDS:
-        value = call[name]
-        if name == "labels" and isinstance(value, tuple):
-            given |= dict(zip(LABELS, value, strict=False))
-        elif value is not None or OPERANDS[name].is_required:
-            given[name] = value
-    return given
-
-
-def _with_arrays(call: Call, arrays: dict[str, Any]) -> Call:
-    """Return the call with other arrays."""
-    several = tuple(value for name, value in arrays.items() if name in LABELS)
-    call = call | {k: v for k, v in arrays.items() if k not in LABELS}
-    if isinstance(call["labels"], tuple) and len(call["labels"]) == len(several):
-        call["labels"] = several
-    return call

@@ -8,7 +8,6 @@ import dask.array as da
 
 import relpos
 from relpos._attention.attention import DEFAULTS, as_call
-from relpos._attention.edges import Edges
 from relpos._attention.schemes import (
     MUSIC,
     TRANSFORMER_XL,
@@ -259,15 +258,12 @@ def fire_attention(
             [1.99],
             [2.95]]])
     """
-    given = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "c": c, "threshold": threshold}
-    fire = {
-        name: x
-        if type(x) in (int, float) or isinstance(x, da.Array)
-        else as_floating(name, x)
-        for name, x in given.items()
-    }
-    fire |= {"signed": signed, "eps": eps}
-    return attend(as_call(query, key, value, keywords), fire=fire)
+    fire = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "c": c, "threshold": threshold}
+    for name, x in fire.items():
+        if type(x) not in (int, float) and not isinstance(x, da.Array):
+            fire[name] = as_floating(name, x)
+    call = as_call(query, key, value, keywords)
+    return attend(call | fire | {"signed": signed, "eps": eps})
 
 
 @twin(relpos.graph_attention, LAZY)
@@ -321,9 +317,8 @@ def graph_attention(
     array([[[2. ],
             [1.5]]])
     """
-    given = {**locals()}
-    graph = Edges(*map(given.pop, Edges._fields))
-    return attend(DEFAULTS | given, edges=graph)
+    given = DEFAULTS | locals()
+    return attend(given | {"edge_labels": labels, "labels": None})
 
 
 def _with_shape(name: str, value: Any) -> Any:

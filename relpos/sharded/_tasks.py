@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
-from relpos._attention.fire_network import Fire, as_fire, part_of_fire
-from relpos._attention.functional import backward, forward, merge_attention
-from relpos._attention.operands import LABELS, ROWS, Sizes
+from relpos._attention.fire_network import NAMES, Fire, part_of_fire
+from relpos._attention.functional import backward, call_of, forward, merge_attention
+from relpos._attention.operands import ROWS
 from relpos._attention.problem import Call, Part
 from relpos._checks import Array, is_floating, native, quiet, rounded
 
@@ -27,31 +26,22 @@ class Recipe(NamedTuple):
     """Everything that all blocks of a call share."""
 
     names: tuple[str, ...]  # of the arrays that a block gets
-    options: dict[str, Any]  # the other arguments of `attention`
+    values: dict[str, Any]  # the other arguments, as `call_of` takes them
     dtype: np.dtype[Any]  # of the computation
-    sizes: Sizes  # of the whole
-    cuts_keys: bool  # True for several blocks of keys
-    fire: dict[str, Any]  # arguments of FIRE's network; empty: none
-    edges: Edges | None
-    seed: int  # of dropout
 
 
 class Place(NamedTuple):
     """Position of a block in the whole."""
 
-    head: int  # its first query head
-    query: int  # its first query
-    key: int  # its first key
+    part: Part
+    batch: tuple[int, ...]  # its batch shape
     with_sinks: bool  # the sinks belong to one block of keys
-    items: Array  # of its batch shape: their numbers in the whole batch
     shapes: tuple[tuple[int, ...], ...]  # of its chunks, as dask knows them
 
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
     """Compute the results of one block, by name."""
-    _check_chunks(recipe, place, arrays)
-    call, fire, part = _call_of(recipe, place, arrays)
-    return forward(call, fire, recipe.edges, part)
+    return forward(*_call_of(recipe, place, arrays))
 
 
 def differentiate(
@@ -64,76 +54,63 @@ def differentiate(
     kept: list[Array],
 ) -> dict[str, Array]:
     """Compute the part of a block in the gradients, from results of whole rows."""
-    _check_chunks(recipe, place, arrays)
-    arrays = [
-        np.broadcast_to(array, (*place.items.shape, *array.shape[-3:]))
-        if name in WRITTEN
-        else array
-        for name, array in zip(recipe.names, arrays, strict=True)
-    ]
     names = [name for name in wrt if name != "sinks" or place.with_sinks]
-    call, fire, part = _call_of(recipe, place, arrays)
     out, _, row_max, row_sum = kept
     rows = (out, row_max, row_sum)
-    found = backward(call, grad_out, grad_lse, rows, names, fire, recipe.edges, part)
+    call, fire, edges, part = _call_of(recipe, place, arrays)
+    for name in WRITTEN:
+        if call[name] is not None:
+            shape = (*place.batch, *call[name].shape[-3:])
+            call[name] = np.broadcast_to(call[name], shape)
+    found = backward(call, grad_out, grad_lse, rows, names, fire, edges, part)
     parts: dict[str, Array] = {name: getattr(found, name) for name in names}
     if "log_decay" in parts:  # that of the numbers before its first key is 0
-        before = [(0, 0)] * (parts["log_decay"].ndim - 1) + [(place.key, 0)]
+        before = [(0, 0)] * (parts["log_decay"].ndim - 1) + [(place.part.key, 0)]
         parts["log_decay"] = np.pad(parts["log_decay"], before)
     return parts
 
 
-def _check_chunks(recipe: Recipe, place: Place, arrays: list[Array]) -> None:
-    """Raise where the shape of a chunk is not the one that dask knows."""
+def _call_of(
+    recipe: Recipe, place: Place, arrays: list[Array]
+) -> tuple[Call, Fire | None, Edges | None, Part | None]:
+    """Return a block as a call of its own, with its place in the whole."""
     for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
         if array.shape != shape:
             raise ValueError(
                 f"{name}: a chunk has shape {array.shape}, where its dask array says "
                 f"{shape}; expected what it says (map_blocks takes chunks=)"
             )
-
-
-def _call_of(
-    recipe: Recipe, place: Place, arrays: list[Array]
-) -> tuple[Call, Fire | None, Part | None]:
-    """Return a block as a call of its own, FIRE's network, and the block's place."""
-    given = {
-        name: _computed(name, array, recipe.dtype)
-        for name, array in zip(recipe.names, arrays, strict=True)
-    }
+    given = recipe.values | dict(zip(recipe.names, arrays, strict=True))
+    for name, value in given.items():
+        if isinstance(value, np.ndarray) and name in (*recipe.names, *NAMES):
+            given[name] = _computed(name, value, recipe.dtype)
     if not place.with_sinks:
         given.pop("sinks", None)
-    part = None
-    if recipe.edges is None:
-        _move_positions(given, place)
-        part = Part(
-            seed=recipe.seed,
-            query=place.query,
-            key=place.key,
-            head=place.head,
-            items=np.array(place.items).ravel(),  # a copy, as sent memory is unaligned
-            key_heads=recipe.sizes.Hk,
-            has_more_keys=recipe.cuts_keys,
-        )
-    several = tuple(given.pop(name) for name in LABELS if name in given)
-    labels = {"labels": several} if several else {}
-    fire = _fire_of(recipe, place, arrays[0].shape[-3]) if recipe.fire else None
-    return DEFAULTS | recipe.options | given | labels, fire, part
+    part = place.part
+    if "edges" in given:
+        return *call_of(given), None
+    _move_positions(given, part)
+    call, fire, _ = call_of(given)
+    if fire is not None:
+        heads = slice(part.head, part.head + given["query"].shape[-3])
+        fire = part_of_fire(fire, heads, part.key)
+    items = np.array(part.items)  # a copy, as sent memory is unaligned
+    return call, fire, None, part._replace(items=items)
 
 
-def _move_positions(given: dict[str, Any], place: Place) -> None:
+def _move_positions(given: dict[str, Any], part: Part) -> None:
     """Count positions of the whole from the first query and key of a block."""
     given |= {name: ROWS[name].read(given[name]) for name in PLACED if name in given}
     offset = given.get("query_offset", np.array(0))
-    given["query_offset"] = offset + (place.query - place.key)
+    given["query_offset"] = offset + (part.query - part.key)
     count = given["key"].shape[-2]
     if "log_decay" in given:
-        given["log_decay"] = given["log_decay"][..., place.key :]
+        given["log_decay"] = given["log_decay"][..., part.key :]
     if "key_lengths" in given:
-        given["key_lengths"] = np.clip(given["key_lengths"] - place.key, 0, count)
+        given["key_lengths"] = np.clip(given["key_lengths"] - part.key, 0, count)
     if "key_ranges" in given:
-        ranges = np.clip(given["key_ranges"], place.key, place.key + count)
-        given["key_ranges"] = ranges - place.key
+        ranges = np.clip(given["key_ranges"], part.key, part.key + count)
+        given["key_ranges"] = ranges - part.key
 
 
 def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
@@ -145,19 +122,6 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     wider = np.result_type(array.dtype, dtype)  # a mask does not count for `dtype`
     return native(array, wider if name == "attn_mask" else dtype)
-
-
-def _fire_of(recipe: Recipe, place: Place, heads: int) -> Fire:
-    """Return FIRE's network for the heads of a block, in the computation's dtype."""
-    own = {
-        name: _computed(name, value, recipe.dtype)
-        if isinstance(value, np.ndarray)
-        else value
-        for name, value in recipe.fire.items()
-    }
-    signed, eps = own.pop("signed"), own.pop("eps")
-    whole = as_fire(own, signed, eps)
-    return part_of_fire(whole, slice(place.head, place.head + heads), place.key)
 
 
 @quiet
