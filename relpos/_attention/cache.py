@@ -14,6 +14,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     at_least_ndim,
+    check_shape,
     native,
 )
 from relpos._foreign import module_of, of_tensor
@@ -206,8 +207,7 @@ class KVCache:
             raise ValueError("items: the cache has no batch axis; expected one")
         order = as_integers("items", self._integers(items))
         size = self._buffers[0].shape[0]
-        if order.ndim != 1:
-            raise ValueError(f"items: got shape {order.shape}; expected (items,)")
+        check_shape("items", order, order.ndim == 1, "(items,)")
         if order.size and not 0 <= order.min() <= order.max() < size:
             raise IndexError(
                 f"items: got {order.min()} to {order.max()}; expected 0 to {size - 1}"
@@ -236,9 +236,9 @@ class KVCache:
             A tensor for tensors; the second where items have lengths of their own.
         """
         count = _rows_of("rows", rows)
-        if not self._lengths.ndim:
-            return _alike(np.arange(count) + int(self._lengths), rows)
-        return _alike(self._lengths[..., None, None] + np.arange(count), rows)
+        of_each = self._lengths.ndim > 0
+        start = self._lengths[..., None, None] if of_each else self._lengths
+        return _alike(start + np.arange(count), rows)
 
     def arguments(self, query: ArrayLike) -> dict[str, Any]:
         """Make keywords of `attention` for the queries of the tokens appended last.
@@ -377,11 +377,8 @@ def _check_like(name: str, new: Any, old: Any) -> None:
 def _as_lengths(name: str, value: object, batch: tuple[int, ...], most: Array) -> Array:
     """An integer of all batch items or of each, from 0 to `most`."""
     lengths = as_integers(name, value)
-    if lengths.shape not in ((), batch):
-        raise ValueError(
-            f"{name}: got shape {lengths.shape}; expected an integer or integers of "
-            f"the batch shape {batch}"
-        )
+    wanted = f"an integer or integers of the batch shape {batch}"
+    check_shape(name, lengths, lengths.shape in ((), batch), wanted)
     if (lengths < 0).any() or (lengths > most).any():
         raise ValueError(
             f"{name}: got {lengths.tolist()}; expected 0 to {most.tolist()}"

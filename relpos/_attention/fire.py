@@ -24,6 +24,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     check_bytes,
+    check_shape,
     common_dtype,
     quiet,
     rounded,
@@ -218,16 +219,12 @@ def fire_bias_backward(
     """
     fire = fire_network.as_fire(_parameters(w1, b1, w2, b2, c, threshold), signed, eps)
     grad = as_floating("grad_bias", grad_bias)
-    if grad.ndim != 3 or grad.shape[0] != len(fire.w2):
-        raise ValueError(
-            f"grad_bias: got shape {grad.shape}; expected ({len(fire.w2)}, Lq, Lk), "
-            "w2's heads first"
-        )
+    heads = len(fire.w2)
+    fits = grad.ndim == 3 and grad.shape[0] == heads
+    check_shape("grad_bias", grad, fits, f"({heads}, Lq, Lk), w2's heads first")
     positions = _positions(grad.shape[1] if grad.size else 0, query_offset)
-    scales, slopes = (
-        f(fire, positions)
-        for f in (fire_network.query_factor, fire_network.query_slopes)
-    )
+    scales = fire_network.query_factor(fire, positions)
+    slopes = fire_network.query_slopes(fire, positions)
     sums = {
         name: np.zeros(getattr(fire, name).shape) for name in fire_network.NAMES[:4]
     }

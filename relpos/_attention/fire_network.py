@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._attention.operands import Sizes
-from relpos._checks import Array, as_flag, as_floating, as_real, quiet, rounded
+from relpos._checks import (
+    Array,
+    as_flag,
+    as_floating,
+    as_real,
+    check_shape,
+    quiet,
+    rounded,
+)
 from relpos._core import broadcast_to
 
 #: FIRE's parameters, in the order of the arguments.
@@ -92,8 +100,7 @@ def _number(name: str, value: object) -> Array:
     if type(value) in (int, float):
         return np.array(as_real(name, value))
     array = as_floating(name, value)
-    if array.ndim:
-        raise ValueError(f"{name}: got shape {array.shape}; expected a number")
+    check_shape(name, array, not array.ndim, "a number")
     return array
 
 
@@ -172,9 +179,8 @@ def operands(
     """Return the operands for the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
-    ranges = np.empty((*lines.slopes.shape, 3))
-    for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
-        ranges[..., column] = values
+    columns = np.broadcast_arrays(lines.starts, lines.slopes, lines.intercepts)
+    ranges = np.stack(columns, axis=-1)
     tables = offset_factor(fire, relative), query_factor(fire, positions)
     return {
         "fire_offsets": _operand(tables[0][..., None], batch),

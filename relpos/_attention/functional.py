@@ -31,6 +31,7 @@ from relpos._checks import (
     as_flag,
     as_floating,
     as_int,
+    check_shape,
     common_dtype,
     kind_of,
     native,
@@ -147,9 +148,7 @@ def attention_forward(
             [0.67, 0.67]]])
     """
     found = forward(_as_call(query, key, value, keywords))
-    return AttentionForward(
-        *(found[name] for name in ("out", "lse", "row_max", "row_sum"))
-    )
+    return AttentionForward(**found)
 
 
 @shows_keywords(_WITHOUT)
@@ -311,11 +310,8 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
 def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) -> Array:
     """Check one of the forward's results, and take it to the kernel's dtype."""
     array = as_floating(name, value)
-    if array.shape != shape:
-        raise ValueError(
-            f"{name}: got shape {array.shape}; expected {shape}, as attention_forward "
-            "returned it for these inputs"
-        )
+    wanted = f"{shape}, as attention_forward returned it for these inputs"
+    check_shape(name, array, array.shape == shape, wanted)
     return native(array, problem.dtype)
 
 

@@ -258,7 +258,14 @@ class AttentionContext(Generic[Gradients]):
         >>> gradients.key is None
         True
         """
-        self._check_layouts()
+        for name, array in self._arrays():  # the kernel reads them where they were
+            before = self._layouts[name]
+            if _layout(array) != before:
+                raise ValueError(
+                    f"{name}: resized or reshaped since the call of attention that "
+                    f"made this context (shape {before[0]} then, {array.shape} now); "
+                    "expected an array left as it was: pass a copy, or call again"
+                )
         gradients: Gradients = differentiate(
             self._problem, self._saved, grad_out, grad_lse, wrt, num_threads
         )
@@ -267,17 +274,6 @@ class AttentionContext(Generic[Gradients]):
     def _arrays(self) -> list[tuple[str, Array]]:
         """Every array that a caller may hold as well."""
         return [*self._problem.inputs.items(), ("out", self._saved.out)]
-
-    def _check_layouts(self) -> None:
-        """Raise where memory that the kernel would read is no longer there."""
-        for name, array in self._arrays():
-            before = self._layouts[name]
-            if _layout(array) != before:
-                raise ValueError(
-                    f"{name}: resized or reshaped since the call of attention that "
-                    f"made this context (shape {before[0]} then, {array.shape} now); "
-                    "expected an array left as it was: pass a copy, or call again"
-                )
 
 
 def _layout(array: Array) -> tuple[Any, ...]:

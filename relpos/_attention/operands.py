@@ -19,6 +19,7 @@ from relpos._checks import (
     as_integers,
     at_least_ndim,
     check_bytes,
+    check_shape,
     is_floating,
     native,
     stored,
@@ -288,8 +289,7 @@ class Labels(Pairs):
             raise TypeError(
                 f"{name}: got dtype {array.dtype}; expected int8, int16, int32 or int64"
             )
-        if array.ndim < 2:
-            raise ValueError(f"{name}: got shape {array.shape}; expected (..., Lq, Lk)")
+        check_shape(name, array, array.ndim > 1, "(..., Lq, Lk)")
         return array
 
 
@@ -301,12 +301,9 @@ class Ranges(Pairs):
 
     def check(self, array: Array, sizes: Sizes) -> None:
         shape = array.shape
-        if len(shape) >= 2 and shape[-1] == 2 and shape[-2] in (1, sizes.Lq):
-            return
-        raise ValueError(
-            f"{self.name}: got shape {shape}; expected (..., {sizes.Lq}, 2), begin and "
-            "end of the keys that each query sees"
-        )
+        fits = len(shape) >= 2 and shape[-1] == 2 and shape[-2] in (1, sizes.Lq)
+        ends = "begin and end of the keys that each query sees"
+        check_shape(self.name, array, fits, f"(..., {sizes.Lq}, 2), {ends}")
 
 
 class Items(Operand):

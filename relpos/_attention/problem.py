@@ -31,6 +31,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     as_real,
+    check_shape,
     common_dtype,
     kind_of,
 )
@@ -419,11 +420,8 @@ def transformer_xl_origin(counted: str, count: int, lq: int, lk: int) -> int:
 def _check_buckets(buckets: object, inputs: Mapping[str, Array]) -> Array:
     counts = {name: TABLES[name].rows(x) for name, x in tables_of(inputs).items()}
     index = as_integers("buckets", buckets)
-    if index.ndim != 1 or not index.size:
-        raise ValueError(
-            f"buckets: got shape {index.shape}; expected (n,), one table row for each "
-            "relative position"
-        )
+    wanted = "(n,), one table row for each relative position"
+    check_shape("buckets", index, index.ndim == 1 and index.size > 0, wanted)
     for name, count in counts.items():
         other, rows = next(iter(counts.items()))
         if count != rows:

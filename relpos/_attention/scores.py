@@ -151,16 +151,20 @@ def scores(
     sizes = problem.sizes
     shape = (*problem.batch, sizes.H, sizes.Lq, sizes.Lk)
     check_bytes("scores", shape, problem.dtype)
-    relative = _relative(problem)
+    offset = _for_items(problem, offsets_of(problem.inputs))
+    relative = np.arange(sizes.Lk) - (np.arange(sizes.Lq)[:, None] + offset)
     found = _products(problem, relative) | _added(problem, relative)
-    total = reduce(np.add, found.values())
     hidden = _hidden(problem, relative)
-    if hidden is not None:
-        total = np.where(hidden, -problem.dtype.type(np.inf), total)
+    none, absent = problem.dtype.type(0), -problem.dtype.type(np.inf)
     if not with_terms:
+        total = reduce(np.add, found.values())
+        total = total if hidden is None else np.where(hidden, absent, total)
         return np.array(np.broadcast_to(total, shape))
-    if hidden is not None:
-        found["mask"] = _with_hidden(found, hidden, problem.dtype)
+    if hidden is not None:  # the mask hides alone: others are finite there
+        for name, term in found.items():
+            if not np.isfinite(term).all():
+                found[name] = np.where(hidden & ~np.isfinite(term), none, term)
+        found["mask"] = np.where(hidden, absent, found.get("mask", none))
     return {name: np.array(np.broadcast_to(x, shape)) for name, x in found.items()}
 
 
@@ -174,19 +178,9 @@ def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
     return np.broadcast_to(key.dtype.type(0), shape)
 
 
-def _for_items(problem: Problem, name: str) -> Any:
-    """Integers of the batch items, to be broadcast with (..., H, Lq, Lk)."""
-    return problem.operands[name].reshape(*problem.batch, 1, 1, 1)
-
-
-def _relative(problem: Problem) -> Array:
-    """Position of each key minus that of each query, (..., 1, Lq, Lk)."""
-    sizes = problem.sizes
-    offset = np.zeros((1,) * (len(problem.batch) + 3), np.int64)
-    if "query_offset" in problem.operands:
-        offset = _for_items(problem, "query_offset")
-    relative: Array = np.arange(sizes.Lk) - (np.arange(sizes.Lq)[:, None] + offset)
-    return relative
+def _for_items(problem: Problem, integers: Array) -> Array:
+    """Return integers of batch items, to be broadcast with (..., H, Lq, Lk)."""
+    return np.broadcast_to(integers, problem.batch)[..., None, None, None]
 
 
 def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
@@ -288,22 +282,14 @@ def _hidden(problem: Problem, relative: Array) -> Array | None:
         at = np.arange(problem.sizes.Lk)
         rules.append((at < begin) | (at >= end))
     if "key_lengths" in x:
-        rules.append(np.arange(problem.sizes.Lk) >= _for_items(problem, "key_lengths"))
+        lengths = _for_items(problem, problem.inputs["key_lengths"])
+        rules.append(np.arange(problem.sizes.Lk) >= lengths)
     if "rel_bias" in x and (bias := np.isneginf(x["rel_bias"])).any():
         rules.append(_gather(_transposed(bias), _rows(problem, "rel_bias", relative)))
     if "attn_mask" in x:
         mask = x["attn_mask"]
         rules.append(~mask if mask.dtype.kind == "b" else np.isneginf(mask))
     return reduce(np.logical_or, rules) if rules else None
-
-
-def _with_hidden(found: dict[str, Array], hidden: Array, dtype: np.dtype[Any]) -> Array:
-    """The term of the mask; what is not finite in others goes from hidden pairs."""
-    for name, term in found.items():
-        if not np.isfinite(term).all():
-            found[name] = np.where(hidden & ~np.isfinite(term), dtype.type(0), term)
-    mask: Array = np.where(hidden, -dtype.type(np.inf), found.get("mask", 0))
-    return mask.astype(dtype)
 
 
 # ---- of schemes, by the kernels ----------------------------------------------------
