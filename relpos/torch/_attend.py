@@ -1,34 +1,106 @@
-"""Attention as a function that torch differentiates: in eager mode, and vmapped."""
+"""Attention as a function that torch differentiates: in eager mode, and as operators.
+
+Eagerly it is the Function `Attend`. For torch.compile and torch.export it is two
+operators of the library "relpos". ``relpos::attention`` and
+``relpos::attention_backward`` take the tensors of a call as a list, their names and
+`_FORM` as one string, and then the rest of it. A program that is traced has to know the
+shapes of results before there are numbers: they are here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from relpos.torch import _batch, _engine, _ops
-from relpos.torch._engine import Setting, shown
-from relpos.torch._functions import no_double_backward, no_forward_mode
-from relpos.torch._tensors import check_padded
-from relpos.torch._tracing import apply, is_differentiated, is_traced, not_compiled
+from relpos._attention.attention import DEFAULTS
+from relpos.torch import _engine
+from relpos.torch._batch import AXES, over_items
+from relpos.torch._engine import TYPED, Setting, shown
+from relpos.torch._functions import Reverse, no_double_backward, no_forward_mode
+from relpos.torch._tensors import check_devices, check_padded
+from relpos.torch._tracing import (
+    apply,
+    is_differentiated,
+    is_dual,
+    is_traced,
+    not_compiled,
+)
 
+#: The rest of a call in the operators' order: of `relpos.attention`, FIRE, the window.
+_CALL = {
+    "dropout_p": "float",
+    "is_causal": "bool",
+    "scale": "float?",
+    "softcap": "float?",
+    "enable_gqa": "bool",
+    "query_offset": "SymInt?",
+    "key_lengths": "SymInt?",
+    "min_relative_position": "SymInt?",
+    "beyond": "str",
+    "return_weights": "bool",
+    "num_threads": "int?",
+}
+_FIRE = {"signed": "bool", "eps": "float", "c": "float?", "threshold": "float?"}
+_FLAGS = {"left": "SymInt?", "right": "SymInt?", "is_fire": "bool", "is_graph": "bool"}
+_REST = ", ".join(f"{kind} {n}" for n, kind in {**_CALL, **_FIRE, **_FLAGS}.items())
+
+#: The form of both operators, raised where the arguments of the backward change. torch
+#: keeps compiled programs on disk and finds them by the call of the forward alone: a
+#: program of an earlier relpos would call the backward as that one did.
+_FORM = ";2"
+
+#: Gradients and results before the operands of a backward: they have all batch axes.
+_OTHERS = 6
 _NAME = "attention"
-_Tensors = tuple[torch.Tensor, ...]
+_Tensors = tuple[Tensor, ...]
 
 
-class Attend(torch.autograd.Function):
+def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """out, lse, row_max and row_sum of a call, and its weights if asked for."""
+    if is_traced(tensors):
+        check_padded(dict(zip(map(shown, setting.names), tensors, strict=True)))
+        if not is_differentiated():
+            names = ",".join(setting.names) + _FORM
+            found = [*_attention([*tensors], names, *_rest(setting))]
+            return found if setting.values.get("return_weights") else found[:4]
+        if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
+            raise not_compiled(_NAME)
+    return apply(Attend, setting, *tensors)
+
+
+def _gradients(
+    call: Callable[[Sequence[Any]], Sequence[Tensor]],
+    wanted: Sequence[bool],
+    grads: Sequence[Any],
+) -> list[Any]:
+    """Return gradients of all operands by `call`, None where none is wanted."""
+    # of all results, those of out, lse and weights may have a gradient
+    given = grads[0], grads[1], grads[4] if len(grads) == len(_engine.RESULTS) else None
+    if all(grad is None for grad in given):
+        return [None] * len(wanted)
+    found = iter(call(given))
+    return [next(found) if want else None for want in wanted]
+
+
+# ---- eagerly -------------------------------------------------------------------------
+
+
+class Attend(Reverse):
     """The forward: (out, lse, row_max, row_sum), and the weights if asked for.
 
     Tensors alone are kept for the backward, which prepares the call again.
     """
 
     @staticmethod
-    def forward(setting: Setting, *tensors: torch.Tensor) -> _Tensors:
+    def forward(setting: Setting, *tensors: Tensor) -> _Tensors:
         return _engine.forward(setting, tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.name = _NAME
         ctx.setting, *tensors = inputs
         out, _, row_max, row_sum, *_ = output
         ctx.mark_non_differentiable(row_max, row_sum)
@@ -38,27 +110,23 @@ class Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         wanted = ctx.needs_input_grad[1:]
-        given = _engine.incoming(grads)
-        if all(grad is None for grad in given):
-            return None, *(None for _ in wanted)
-        args = ctx.setting, wanted, *given, *ctx.saved_tensors
-        found = iter(apply(AttendBackward, *args))
-        return None, *(next(found) if want else None for want in wanted)
+
+        def call(given: Sequence[Any]) -> Any:
+            args = ctx.setting, wanted, *given, *ctx.saved_tensors
+            return apply(AttendBackward, *args)
+
+        return None, *_gradients(call, wanted, grads)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        raise no_forward_mode(_NAME)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: torch.Tensor) -> Any:
-        found = _batch.forward(
+    def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: Tensor) -> Any:
+        found = over_items(
             lambda operands: Attend.apply(setting, *operands),
-            *(setting.names, tensors, in_dims[1:], info.batch_size),
+            *(setting.names, AXES, tensors, in_dims[1:], info.batch_size),
         )
         return tuple(found), (0,) * len(found)
 
 
-class AttendBackward(torch.autograd.Function):
+class AttendBackward(Reverse):
     """Gradients of the tensors that are wanted: a function that has none itself."""
 
     @staticmethod
@@ -67,33 +135,180 @@ class AttendBackward(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> NoReturn:
-        raise no_double_backward(_NAME)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-        raise no_forward_mode(_NAME)
+        ctx.name = _NAME
 
     @staticmethod
     def vmap(
         info: Any, in_dims: Any, setting: Setting, wanted: Any, *tensors: Any
     ) -> Any:
-        found = _batch.backward(
+        found = over_items(
             lambda given: AttendBackward.apply(setting, wanted, *given),
-            *(setting.names, wanted, tensors, in_dims[2:], info.batch_size),
+            *(setting.names, AXES, tensors, in_dims[2:], info.batch_size, wanted),
         )
         return tuple(found), (0,) * len(found)
 
 
-def attend(setting: Setting, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """out, lse, row_max and row_sum of a call, and its weights if asked for."""
-    if is_traced(tensors):
-        check_padded(dict(zip(map(shown, setting.names), tensors, strict=True)))
-        if not is_differentiated():
-            return _ops.attend(setting, tensors)
-        if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
-            raise not_compiled(_NAME)
-    return apply(Attend, setting, *tensors)
+# ---- operators -----------------------------------------------------------------------
+
+
+def _split(names: str) -> list[str]:
+    """Return the names of the tensors, without the form that may follow."""
+    return names.partition(";")[0].split(",")
+
+
+def _rest(setting: Setting) -> list[Any]:
+    values = DEFAULTS | setting.values
+    left, right = values["window"] or (None, None)
+    if setting.graph:
+        raise TypeError(
+            "edges: got a scipy.sparse matrix while compiling; expected a tensor"
+        )
+    fire = setting.fire or {"signed": False, "eps": 0.0}
+    return [
+        *(values[name] for name in _CALL),
+        *(fire.get(name) for name in _FIRE),
+        *(left, right, setting.fire is not None, setting.graph is not None),
+    ]
+
+
+def _setting(names: str, rest: Sequence[Any]) -> Setting:
+    """Return the setting that `_rest` took apart."""
+    count = len(_CALL) + len(_FIRE)
+    values = dict(zip(_CALL, rest, strict=False))
+    left, right, is_fire, is_graph = rest[count:]
+    present = {name: x for name, x in values.items() if x is not None}
+    present["window"] = left, right
+    fire = dict(zip(_FIRE, rest[len(_CALL) : count], strict=True))
+    return Setting(
+        (*_split(names),),
+        present,
+        fire if is_fire else None,
+        {} if is_graph else None,
+    )
+
+
+def _forward(operands: Sequence[Tensor], names: str, *rest: Any) -> tuple[Tensor, ...]:
+    if is_dual(operands):  # the operator is not asked for their tangents
+        raise no_forward_mode("attention")
+    found = _engine.forward(_setting(names, rest), operands)
+    return found if len(found) == 5 else (*found, found[0].new_empty(0))
+
+
+def _backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
+    grads, kept, (operands, names, *rest) = args[:3], args[3:6], args[6:]
+    return [*_engine.backward(_setting(names, rest), wanted, grads, kept, operands)]
+
+
+_attention = torch.library.custom_op(
+    "relpos::attention",
+    _forward,
+    mutates_args=(),
+    schema=f"(Tensor[] operands, str names, {_REST}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+_attention_backward = torch.library.custom_op(
+    "relpos::attention_backward",
+    _backward,
+    mutates_args=(),
+    schema="(bool[] wanted, Tensor? grad_out, Tensor? grad_lse, Tensor? grad_weights, "
+    f"Tensor out, Tensor row_max, Tensor row_sum, Tensor[] operands, str names, {_REST}"
+    ") -> Tensor[]",
+)
+
+
+def _returns_weights(rest: Sequence[Any]) -> bool:
+    return bool(dict(zip(_CALL, rest, strict=False))["return_weights"])
+
+
+# ---- shapes ----------------------------------------------------------------------
+
+
+@_attention.register_fake
+def _like_forward(
+    operands: Sequence[Tensor], names: str, *rest: Any
+) -> tuple[Tensor, ...]:
+    given = dict(zip(_split(names), operands, strict=True))
+    check_devices(given)
+    batch = torch.broadcast_shapes(
+        *(
+            x.shape[: max(x.dim() - AXES[name], 0)]
+            for name, x in given.items()
+            if name in AXES
+        )
+    )
+    query, key, value = given["query"], given["key"], given["value"]
+    rows = (*batch, query.shape[-3], query.shape[-2])
+    wide = any(x.dtype == torch.float64 for n, x in given.items() if n in TYPED)
+    dtype = torch.float64 if wide else torch.float32
+    shapes = (*rows, value.shape[-1]), rows, rows, rows
+    weights = (*rows, key.shape[-2]) if _returns_weights(rest) else (0,)
+    return tuple(query.new_empty(shape, dtype=dtype) for shape in (*shapes, weights))
+
+
+@_attention_backward.register_fake
+def _like_backward(wanted: Sequence[bool], *args: Any) -> list[Tensor]:
+    pairs = zip(args[_OTHERS], wanted, strict=True)
+    return [x.new_empty(x.shape) for x, want in pairs if want]
+
+
+# ---- a leading axis --------------------------------------------------------------
+
+
+@_attention.register_vmap
+def _over_items(
+    info: Any, in_dims: Any, operands: Sequence[Tensor], names: str, *rest: Any
+) -> Any:
+    found = over_items(
+        lambda operands: _attention([*operands], names, *rest),
+        *(_split(names), AXES, operands, in_dims[0], info.batch_size),
+    )
+    no_weights = found[4].dim() == 1 and not _returns_weights(rest)
+    return tuple(found), (0, 0, 0, 0, None if no_weights else 0)
+
+
+@_attention_backward.register_vmap
+def _backward_over_items(
+    info: Any, in_dims: Any, wanted: Sequence[bool], *args: Any
+) -> Any:
+    count = _OTHERS
+    rows, operands, names, *rest = args[:count], *args[count:]
+    dims = [*in_dims[1 : 1 + count], *in_dims[1 + count]]
+    tensors = [*rows, *operands]
+    found = over_items(
+        lambda given: _attention_backward(
+            wanted, *given[:count], [*given[count:]], names, *rest
+        ),
+        *(_split(names), AXES, tensors, dims, info.batch_size, wanted),
+    )
+    return found, [0] * len(found)
+
+
+# ---- derivatives -----------------------------------------------------------------
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    operands, *ctx.rest = inputs
+    out, _, row_max, row_sum, weights = output
+    plain = () if _returns_weights(ctx.rest[1:]) else (weights,)
+    ctx.mark_non_differentiable(row_max, row_sum, *plain)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(out, row_max, row_sum, *operands)
+
+
+def _differentiate(ctx: Any, *grads: Any) -> Any:
+    wanted = [*ctx.needs_input_grad[0]]
+
+    def call(given: Sequence[Any]) -> Any:
+        out, row_max, row_sum, *operands = ctx.saved_tensors
+        kept = *given, out, row_max, row_sum
+        return _attention_backward(wanted, *kept, operands, *ctx.rest)
+
+    return _gradients(call, wanted, grads), *(None for _ in ctx.rest)
+
+
+def _refuse(ctx: Any, *grads: Any) -> None:
+    raise no_double_backward("attention")
+
+
+_attention.register_autograd(_differentiate, setup_context=_keep)
+_attention_backward.register_autograd(_refuse)

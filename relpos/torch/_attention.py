@@ -11,13 +11,10 @@ from relpos._attention import fire_network
 from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
 from relpos.torch._attend import attend
-from relpos.torch._engine import GRAPH, Setting, shown
+from relpos.torch._engine import GRAPH, TYPED, Setting, shown
 from relpos.torch._tensors import result_dtype
 
 _REQUIRED = ("query", "key", "value")
-#: Tensors that count for the dtype of the result.
-_TYPED = {name for name, row in OPERANDS.items() if row.promotes}
-_TYPED.update(fire_network.NAMES)
 #: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH.values(), "buckets"}
 _ONLY_TENSORS = _TENSORS - {"query_offset", "key_lengths"}
@@ -206,7 +203,7 @@ def compute(
         if before is not None:
             before[0].set_state(before[1])
         raise
-    dtype = result_dtype([x for name, x in tensors.items() if name in _TYPED])
+    dtype = result_dtype([x for name, x in tensors.items() if name in TYPED])
     if out.dtype != dtype:
         out = out.to(dtype)
     if not (with_lse or with_weights):

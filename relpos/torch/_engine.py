@@ -17,13 +17,17 @@ from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
-from relpos._attention.operands import LABELS
+from relpos._attention.operands import LABELS, OPERANDS
 from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
 #: Results of `functional.forward`, in the order of the tensors of `forward`.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
 #: Names of a graph's tensors, by the fields of `Edges`.
 GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
+
+
+#: Tensors that count for the dtype of the result.
+TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*NAMES}
 
 
 @dataclass(slots=True)
@@ -43,11 +47,6 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
     return tuple(torch.from_numpy(found[name]) for name in RESULTS if name in found)
 
 
-def incoming(grads: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Gradients of out, lse and weights, of those of all results; None is none."""
-    return grads[0], grads[1], grads[4] if len(grads) == len(RESULTS) else None
-
-
 def backward(
     setting: Setting,
     wanted: Sequence[bool],
@@ -62,7 +61,10 @@ def backward(
     """
     grad_weights = array_of("grad_weights", grads[2])
     if grad_weights is not None and grad_weights.any():  # nan is not zero
-        raise no_gradient_of_weights()
+        raise NotImplementedError(
+            "relpos.torch.attention: its weights have no gradient; expected a loss of "
+            "out and lse alone (weights.detach() is a constant in it)"
+        )
     if grads[0] is None and grads[1] is None:
         return tuple(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
@@ -79,14 +81,6 @@ def backward(
     )
     return tuple(
         tensor_of(getattr(found, name), dtype) for name, dtype in dtypes.items()
-    )
-
-
-def no_gradient_of_weights() -> NotImplementedError:
-    """Return the error of a loss that the weights are part of."""
-    return NotImplementedError(
-        "relpos.torch.attention: its weights have no gradient; expected a loss of out "
-        "and lse alone (weights.detach() is a constant in it)"
     )
 
 

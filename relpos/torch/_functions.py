@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from relpos._checks import POSITION_LIMIT, Array, as_int, kind_of
 from relpos._settings import threads
-from relpos.torch._batch import Batch
+from relpos.torch._batch import over_items
 from relpos.torch._tensors import (
     array_of,
     check_devices,
@@ -242,18 +242,50 @@ class TensorFunction:
         return self.spread(found, wanted)
 
     def _op_batch(self, info: Any, in_dims: Any, *args: Any) -> Any:
-        return Batch(self, info.batch_size, in_dims, args).mapped(self._op), 0
+        found = self.over_items(info, in_dims, args, lambda *a: [self._op(*a)])
+        return found[0], 0
 
-    def _op_batch_back(
-        self, info: Any, in_dims: Any, wanted: Any, grad: Tensor, *args: Any
-    ) -> Any:
-        batch = Batch(self, info.batch_size, in_dims[2:], args)
+    def _op_batch_back(self, info: Any, in_dims: Any, wanted: Any, *args: Any) -> Any:
         call = partial(self._backward_op, wanted)
-        found = batch.mapped_back(call, wanted, grad, in_dims[1])
+        found = self.over_items(info, in_dims[1:], args, call, wanted)
         return found, [0] * len(found)
 
+    def over_items(
+        self,
+        info: Any,
+        in_dims: Any,
+        args: Sequence[Any],
+        call: Callable[..., Sequence[Tensor]],
+        wanted: Sequence[bool] = (),
+    ) -> Sequence[Tensor]:
+        """Return the results of a `call` under `vmap`; with `wanted` it is a backward.
 
-class Apply(torch.autograd.Function):
+        The first of its arguments is the gradient then.
+        """
+        count = len(self.operands) + bool(wanted)
+        settings = args[count:]
+        return over_items(
+            lambda given: call(*given, *settings),
+            self.operands,
+            {name: -lacking for name, lacking in self.leads.items()},
+            *(args[:count], in_dims[:count], info.batch_size, wanted),
+            repeated=True,
+        )
+
+
+class Reverse(torch.autograd.Function):
+    """A Function that has no derivative but its backward; `ctx.name` is its name."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise no_double_backward(ctx.name)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> NoReturn:
+        raise no_forward_mode(ctx.name)
+
+
+class Apply(Reverse):
     """A `TensorFunction`, called eagerly."""
 
     @staticmethod
@@ -264,7 +296,7 @@ class Apply(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         function, *args = inputs
         count = len(function.operands)
-        ctx.function, ctx.settings = function, args[count:]
+        ctx.function, ctx.name, ctx.settings = function, function.name, args[count:]
         wanted = ctx.needs_input_grad[1 : 1 + count]
         ctx.save_for_backward(*function.keep(args, wanted))
 
@@ -277,16 +309,14 @@ class Apply(torch.autograd.Function):
         return None, *function.spread(found, wanted)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode(ctx.function.name)
-
-    @staticmethod
     def vmap(info: Any, in_dims: Any, function: TensorFunction, *args: Any) -> Any:
-        batch = Batch(function, info.batch_size, in_dims[1:], args)
-        return batch.mapped(partial(apply, Apply, function)), 0
+        found = function.over_items(
+            *(info, in_dims[1:], args, lambda *a: [apply(Apply, function, *a)])
+        )
+        return found[0], 0
 
 
-class Gradients(torch.autograd.Function):
+class Gradients(Reverse):
     """The backward of a `TensorFunction`, which has no derivative of its own."""
 
     @staticmethod
@@ -295,23 +325,12 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.function = inputs[0]
+        ctx.name = inputs[0].name
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise no_double_backward(ctx.function.name)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode(ctx.function.name)
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, function: Any, wanted: Any, grad: Tensor, *args: Any
-    ) -> Any:
-        batch = Batch(function, info.batch_size, in_dims[3:], args)
+    def vmap(info: Any, in_dims: Any, function: Any, wanted: Any, *args: Any) -> Any:
         call = partial(apply, Gradients, function, wanted)
-        found = tuple(batch.mapped_back(call, wanted, grad, in_dims[2]))
+        found = tuple(function.over_items(info, in_dims[2:], args, call, wanted))
         return found, (0,) * len(found)
 
 

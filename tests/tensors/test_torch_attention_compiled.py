@@ -14,7 +14,7 @@ from torch.func import grad, jvp, vmap  # noqa: E402
 from torch_attention import CALLS, tensors_of  # noqa: E402
 
 import relpos.torch  # noqa: E402
-from relpos.torch import _ops  # noqa: E402
+from relpos.torch import _attend  # noqa: E402
 
 DOUBLE = torch.float64
 
@@ -54,7 +54,9 @@ def operands_of(label, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
         patch.setattr(
-            _ops, "_attention", lambda *args: seen.append(args) or [torch.empty(0)] * 5
+            _attend,
+            "_attention",
+            lambda *args: seen.append(args) or [torch.empty(0)] * 5,
         )
         function_of(label)(tensors_of(CALLS[label].inputs, grad=True))
     return seen[0]
@@ -67,13 +69,13 @@ CHECKS = "test_schema", "test_autograd_registration", "test_faketensor"
 def test_operators_keep_the_rules(label, monkeypatch):
     args = operands_of(label, monkeypatch)
     dynamic = ("test_aot_dispatch_dynamic",) if label in ("biases", "fire") else ()
-    torch.library.opcheck(_ops._attention, args, test_utils=CHECKS + dynamic)
+    torch.library.opcheck(_attend._attention, args, test_utils=CHECKS + dynamic)
     operands = [x.detach() for x in args[0]]
-    found = _ops._attention(operands, *args[1:])
+    found = _attend._attention(operands, *args[1:])
     kept = (found[0], None, None, found[0], found[2], found[3], operands)
     wanted = [x.is_floating_point() for x in operands]
     torch.library.opcheck(
-        *(_ops._attention_backward, (wanted, *kept, *args[1:])),
+        *(_attend._attention_backward, (wanted, *kept, *args[1:])),
         test_utils=CHECKS + dynamic,
     )
 
@@ -265,7 +267,7 @@ def test_forward_mode_is_refused_when_compiled():
 @pytest.mark.filterwarnings("ignore:Error detected")
 def test_second_derivatives_are_refused_when_traced(monkeypatch):
     operands, *rest = operands_of("plain", monkeypatch)
-    out = _ops._attention(operands, *rest)[0]
+    out = _attend._attention(operands, *rest)[0]
     (first,) = torch.autograd.grad(out.sum(), operands[:1], create_graph=True)
     with pytest.raises(NotImplementedError, match="no gradients of their own"):
         first.sum().backward()
@@ -276,4 +278,4 @@ def test_another_backward_has_another_form():
     schema = torch.ops.relpos.attention_backward.default._schema
     names = ",".join(argument.name for argument in schema.arguments)
     digest = hashlib.sha256(names.encode()).hexdigest()[:12]
-    assert (_ops._FORM, digest) == (";2", "181734d12a75")
+    assert (_attend._FORM, digest) == (";2", "181734d12a75")
