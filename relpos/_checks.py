@@ -233,6 +233,14 @@ def as_real(name: str, value: object) -> float:
     return number
 
 
+def as_positive(name: str, value: object) -> float:
+    """Return `value` as a positive, finite float."""
+    number = as_real(name, value)
+    if number <= 0:
+        raise ValueError(f"{name}: got {number}; expected a positive number")
+    return number
+
+
 def as_flag(name: str, value: object) -> bool:
     """Return a bool; numbers and arrays are not flags."""
     if not isinstance(value, (bool, np.bool_)):

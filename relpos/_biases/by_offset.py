@@ -24,7 +24,7 @@ from relpos._checks import (
     as_float_dtype,
     as_floating,
     as_int,
-    as_real,
+    as_positive,
     at_least_ndim,
     check_bytes,
     check_memory,
@@ -130,9 +130,7 @@ def alibi_slopes(
     array([0.0625    , 0.00390625, 0.25      ], dtype=float32)
     """
     heads = as_int("num_heads", num_heads, 1, POSITION_LIMIT)
-    largest = as_real("max_exponent", max_exponent)
-    if largest <= 0:
-        raise ValueError(f"max_exponent: got {largest}; expected a positive number")
+    largest = as_positive("max_exponent", max_exponent)
     wanted = as_float_dtype(dtype)
     check_bytes("num_heads", (heads,), np.dtype(np.float64))
     count = 1 << (heads.bit_length() - 1)

@@ -21,6 +21,7 @@ from relpos._checks import (
     as_floating,
     as_generator,
     as_int,
+    as_positive,
     as_real,
     at_least_ndim,
     check_bytes,
@@ -130,9 +131,7 @@ def _frequencies(dim: int, base: float, count: int) -> tuple[Array, Array]:
 def frequency_parts(
     dim: int, base: object, inv_freq: ArrayLike | None, count: int
 ) -> tuple[Array, Array]:
-    number = as_real("base", base)
-    if number <= 0:
-        raise ValueError(f"base: got {number}; expected a positive number")
+    number = as_positive("base", base)
     if inv_freq is None:
         return _frequencies(dim, number, count)
     given = as_floating("inv_freq", inv_freq)

@@ -59,15 +59,42 @@ class ConvGradients(NamedTuple):
     bias: Array | None
 
 
-class _Call(NamedTuple):
-    """Hold a checked call: operands of the kernel as grids of two axes."""
+class _Call:
+    """A checked call: operands of the kernel, as grids of two axes."""
 
-    dtype: np.dtype[Any]
-    cells: Array  # x: (..., h, w, E)
-    taps: Array  # weight: (i, j, E)
-    bias: Array
-    mask: Array  # (..., h, w), 0 and 1
-    pads: tuple[int, int]  # taps before a token's own, per axis
+    def __init__(
+        self,
+        x: ArrayLike,
+        weight: ArrayLike,
+        bias: ArrayLike | None,
+        mask: ArrayLike | None,
+        grid: object,
+        is_causal: object,
+    ) -> None:
+        tokens, taps = as_floating("x", x), as_floating("weight", weight)
+        self.given = {"x": tokens, "weight": taps}
+        if bias is not None:
+            self.given["bias"] = as_floating("bias", bias)
+        at_least_ndim("x", tokens, 2, "(..., L, E)")
+        length, channels = tokens.shape[-2:]
+        sizes = _grid(grid, length)
+        shape = _kernel_shape(taps, len(sizes), channels)
+        causal = as_flag("is_causal", is_causal)
+        #: Taps before a token's own, per axis.
+        self.pads = tuple(size - 1 if causal else size // 2 for size in shape)
+        if len(sizes) == 1:  # a sequence is a grid of one row
+            sizes, shape, self.pads = (1, *sizes), (1, *shape), (0, *self.pads)
+        self.dtype = common_dtype(*self.given.values(), np.dtype(np.float32))
+        self.bias = self.given.get("bias", np.zeros(channels, self.dtype))
+        if self.bias.shape != (channels,):
+            raise ValueError(
+                f"bias: got shape {self.bias.shape}; expected ({channels},), as x has "
+                "channels"
+            )
+        self.cells = tokens.reshape(*tokens.shape[:-2], *sizes, channels)
+        taps = np.moveaxis(taps.reshape(channels, *shape), 0, -1)
+        self.taps = np.ascontiguousarray(taps, self.dtype)  # (i, j, E)
+        self.mask = _mask(mask, tokens.shape[:-1], sizes, self.dtype)
 
 
 def conv_encoding(
@@ -140,11 +167,12 @@ def conv_encoding(
     >>> relpos.conv_encoding(np.ones((6, 1)), np.ones((1, 3, 3)), grid=(2, 3))[:, 0]
     array([5., 7., 5., 5., 7., 5.])
     """
-    given = _inputs(x, weight, bias)
-    call = _prepare(given, mask, grid, is_causal)
-    kernel = kernels().conv_encoding
-    y = kernel(*call[1:5], *call.pads, dtype=call.dtype)
-    return rounded(y.reshape(given["x"].shape), common_dtype(*given.values()))
+    call = _Call(x, weight, bias, mask, grid, is_causal)
+    y = kernels().conv_encoding(
+        call.cells, call.taps, call.bias, call.mask, *call.pads, dtype=call.dtype
+    )
+    dtype = common_dtype(*call.given.values())
+    return rounded(y.reshape(call.given["x"].shape), dtype)
 
 
 @twin(conv_encoding)
@@ -193,9 +221,9 @@ def conv_encoding_backward(
     >>> gradients.x[:, 0], gradients.bias
     (array([2.5, 2.5, 2. ]), None)
     """
-    given = _inputs(x, weight, bias)
+    call = _Call(x, weight, bias, mask, grid, is_causal)
+    given = call.given
     grad = as_floating("grad_out", grad_out)
-    call = _prepare(given, mask, grid, is_causal)
     if grad.shape != given["x"].shape:
         raise ValueError(
             f"grad_out: shape {grad.shape} does not match x's; expected "
@@ -225,45 +253,6 @@ def conv_encoding_backward(
         for name, array in given.items()
     }
     return ConvGradients(delivered["x"], delivered["weight"], delivered.get("bias"))
-
-
-def _inputs(
-    x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None
-) -> dict[str, Array]:
-    given = {"x": as_floating("x", x), "weight": as_floating("weight", weight)}
-    if bias is not None:
-        given["bias"] = as_floating("bias", bias)
-    at_least_ndim("x", given["x"], 2, "(..., L, E)")
-    return given
-
-
-def _prepare(
-    given: dict[str, Array], mask: ArrayLike | None, grid: object, is_causal: object
-) -> _Call:
-    """Check the arguments and bring everything to a grid of two axes."""
-    x = given["x"]
-    length, channels = x.shape[-2:]
-    sizes = _grid(grid, length)
-    kernel = _kernel_shape(given["weight"], len(sizes), channels)
-    causal = as_flag("is_causal", is_causal)
-    pads = tuple(size - 1 if causal else size // 2 for size in kernel)
-    if len(sizes) == 1:  # a sequence is a grid of one row
-        sizes, kernel, pads = (1, *sizes), (1, *kernel), (0, *pads)
-    dtype = common_dtype(*given.values(), np.dtype(np.float32))
-    weight = given["weight"].reshape(channels, *kernel)
-    bias = given.get("bias", np.zeros(channels, dtype))
-    if bias.shape != (channels,):
-        raise ValueError(
-            f"bias: got shape {bias.shape}; expected ({channels},), as x has channels"
-        )
-    return _Call(
-        dtype,
-        x.reshape(*x.shape[:-2], *sizes, channels),
-        np.ascontiguousarray(np.moveaxis(weight, 0, -1), dtype),
-        bias,
-        _mask(mask, x.shape[:-1], sizes, dtype),
-        (pads[0], pads[1]),
-    )
 
 
 def _grid(grid: object, length: int) -> tuple[int, ...]:
@@ -311,11 +300,11 @@ def _mask(
         raise TypeError(
             f"mask: got dtype {array.dtype}; expected bool (True = a token)"
         )
-    axes = zip(reversed(array.shape), reversed(tokens), strict=False)
-    if array.ndim > len(tokens) or any(size not in (1, full) for size, full in axes):
+    try:
+        spread = np.broadcast_to(native(array, dtype), tokens)
+    except ValueError:
         raise ValueError(
             f"mask: shape {array.shape} does not broadcast to {tokens}, that of x's "
             "tokens"
-        )
-    spread = np.broadcast_to(native(array, dtype), tokens)
+        ) from None
     return spread.reshape(*tokens[:-1], *sizes)

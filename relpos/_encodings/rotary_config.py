@@ -13,8 +13,7 @@ from relpos._checks import Array, as_flag, as_int, kind_of, reject_foreign
 from relpos._encodings.absolute import MAX_DIM
 from relpos._encodings.rotary_scaling import (
     LENGTH,
-    OPTIONAL,
-    REQUIRED,
+    SCALINGS,
     rotary_frequencies,
     rotary_magnitude,
     share,
@@ -29,7 +28,8 @@ _ROTARY = {
     *("rotary_dim", "rotary_pct", "rotary_emb_base", "partial_rotary_factor"),
 }
 _HEADS = "num_attention_heads", "n_head", "n_heads", "encoder_num_attention_heads"
-_SCALINGS = ("default", "linear", *REQUIRED)
+#: Values of ``rope_type``.
+_TYPES = ("default", *(name for name in SCALINGS if name != "ntk"))
 #: Names of scalings in some models, and their meaning.
 _OTHER_NAMES = {"su": "longrope", "mrope": "default"}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -195,10 +195,10 @@ def _kind_of_scaling(values: Values) -> str:
             "(axial_angles has the angles, of rotary_frequencies(head_dim // 2, "
             "base=rope_theta))"
         )
-    if name not in _SCALINGS:
+    if name not in _TYPES:
         raise ValueError(
             f"config: its rope_type is {name!r}; expected one of "
-            f"{', '.join(map(repr, _SCALINGS))}"
+            f"{', '.join(map(repr, _TYPES))}"
         )
     return str(name)
 
@@ -221,8 +221,8 @@ def _scaling(config: Values, values: Values, seq_len: int | None) -> Any:
         far = seq_len is not None and given[LENGTH] and seq_len > given[LENGTH]
         factor = values.get("long_mscale" if far else "short_mscale")
         given["attention_factor"] = factor or given.get("attention_factor")
-    wanted = REQUIRED[name] + OPTIONAL[name]
-    return name, {key: given[key] for key in wanted if key in given}
+    _, required, optional = SCALINGS[name]
+    return name, {key: given[key] for key in required + optional if key in given}
 
 
 def rotary_from_config(

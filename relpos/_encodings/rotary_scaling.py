@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from relpos._checks import (
     as_choice,
     as_flag,
     as_int,
+    as_positive,
     as_real,
     kind_of,
     quiet,
@@ -37,31 +38,6 @@ from relpos._encodings.absolute import MAX_DIM, frequency_parts
 Settings = dict[str, Any]
 
 LENGTH = "original_max_position_embeddings"
-#: Keys that a dict must and may have, without those of its name.
-REQUIRED = {
-    "dynamic": ("factor", LENGTH),
-    "yarn": (LENGTH,),
-    "llama3": ("factor", "low_freq_factor", "high_freq_factor", LENGTH),
-    "longrope": ("short_factor", "long_factor", LENGTH),
-    "proportional": (),
-}
-OPTIONAL = {
-    "dynamic": ("seq_len",),
-    "yarn": (
-        "factor",
-        "max_position_embeddings",
-        "attention_factor",
-        "beta_fast",
-        "beta_slow",
-        "mscale",
-        "mscale_all_dim",
-        "truncate",
-    ),
-    "llama3": (),
-    "longrope": ("factor", "max_position_embeddings", "attention_factor", "seq_len"),
-    "proportional": ("factor", "partial_rotary_factor"),
-}
-_NUMBERS = ("linear", "ntk")  # scalings that are a factor alone
 
 
 def even_dim(dim: object, low: int = 2) -> int:
@@ -70,13 +46,6 @@ def even_dim(dim: object, low: int = 2) -> int:
     if columns % 2:
         raise ValueError(f"dim: got {columns}; expected an even number, of pairs")
     return columns
-
-
-def positive(name: str, value: object) -> float:
-    number = as_real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name}: got {number}; expected a positive number")
-    return number
 
 
 def share(name: str, value: object) -> float:
@@ -93,13 +62,15 @@ def as_settings(scaling: object) -> tuple[str, Settings]:
             f"scaling: got {kind_of(scaling)}; expected None or a pair of a name and "
             'its values, as in ("linear", 2.0)'
         )
-    name = as_choice("scaling", scaling[0], (*_NUMBERS, *REQUIRED))
-    if name in _NUMBERS:
-        return name, {"factor": positive(f"scaling: factor of {name}", scaling[1])}
+    name = as_choice("scaling", scaling[0], SCALINGS)
+    _, required, optional = SCALINGS[name]
+    known = required + optional
+    if not known:
+        return name, {"factor": as_positive(f"scaling: factor of {name}", scaling[1])}
     if not isinstance(scaling[1], Mapping):
         raise TypeError(
             f"scaling: got {kind_of(scaling[1])} with {name!r}; expected a dict with "
-            f"{', '.join(map(repr, REQUIRED[name] or OPTIONAL[name]))}"
+            f"{', '.join(map(repr, required or optional))}"
         )
     values = {key: value for key, value in scaling[1].items() if value is not None}
     for label in ("rope_type", "type"):
@@ -107,14 +78,13 @@ def as_settings(scaling: object) -> tuple[str, Settings]:
             raise ValueError(
                 f"scaling: its {label} is {scaling[1][label]!r}; expected {name!r}"
             )
-    known = REQUIRED[name] + OPTIONAL[name]
     for key in values:
         if key not in known:
             raise ValueError(
                 f"scaling: {name!r} has no key {key!r}; expected some of "
                 f"{', '.join(map(repr, known))}"
             )
-    for key in REQUIRED[name]:
+    for key in required:
         if key not in values:
             raise ValueError(f"scaling: got no {key!r}; {name!r} needs it")
     return name, {key: _value(key, value) for key, value in values.items()}
@@ -130,7 +100,7 @@ def _value(key: str, value: object) -> Any:
     if key == "partial_rotary_factor":
         return share(name, value)
     if key not in ("short_factor", "long_factor"):
-        return positive(name, value)
+        return as_positive(name, value)
     factors = as_array(name, value)
     if factors.dtype.kind not in "iuf" or not (factors > 0).all():
         raise ValueError(f"{name}: expected positive numbers")
@@ -223,14 +193,36 @@ def _proportional(dim: int, base: float, settings: Settings) -> Array:
     return frequencies
 
 
-_SCALINGS: dict[str, Callable[[int, float, Settings], Array]] = {
-    "linear": lambda dim, base, settings: _frequencies(dim, base) / settings["factor"],
-    "ntk": _ntk,
-    "dynamic": _dynamic,
-    "yarn": _yarn,
-    "llama3": _llama3,
-    "longrope": _longrope,
-    "proportional": _proportional,
+class Scaling(NamedTuple):
+    """Frequencies of (dim, base, settings), and keys of a dict; a factor has none."""
+
+    frequencies: Callable[[int, float, Settings], Array]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+#: Scalings, with the keys that a dict must and may have, without those of its name.
+SCALINGS = {
+    "linear": Scaling(lambda dim, base, by: _frequencies(dim, base) / by["factor"]),
+    "ntk": Scaling(_ntk),
+    "dynamic": Scaling(_dynamic, ("factor", LENGTH), ("seq_len",)),
+    "yarn": Scaling(
+        _yarn,
+        (LENGTH,),
+        (
+            *("factor", "max_position_embeddings", "attention_factor", "beta_fast"),
+            *("beta_slow", "mscale", "mscale_all_dim", "truncate"),
+        ),
+    ),
+    "llama3": Scaling(
+        _llama3, ("factor", "low_freq_factor", "high_freq_factor", LENGTH)
+    ),
+    "longrope": Scaling(
+        _longrope,
+        ("short_factor", "long_factor", LENGTH),
+        ("factor", "max_position_embeddings", "attention_factor", "seq_len"),
+    ),
+    "proportional": Scaling(_proportional, (), ("factor", "partial_rotary_factor")),
 }
 
 
@@ -322,11 +314,11 @@ def rotary_frequencies(
     array([0.5   , 0.05  , 0.005 , 0.0005])
     """
     columns = even_dim(dim)
-    number = positive("base", base)
+    number = as_positive("base", base)
     if scaling is None:
         return _frequencies(columns, number)
     name, settings = as_settings(scaling)
-    return _SCALINGS[name](columns, number, settings)
+    return SCALINGS[name].frequencies(columns, number, settings)
 
 
 def rotary_magnitude(
