@@ -145,10 +145,9 @@ def check_devices(tensors: Mapping[str, object]) -> None:
             )
 
 
-def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Give an array as a tensor, of `dtype` where that is named; else no copy."""
-    tensor = torch.from_numpy(array)
-    return tensor if dtype is None else tensor.to(dtype)
+def tensor_of(array: Array, dtype: torch.dtype) -> torch.Tensor:
+    """Give an array as a tensor of `dtype`, without a copy where it has that."""
+    return torch.from_numpy(array).to(dtype)
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:

@@ -49,26 +49,19 @@ def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def is_watched() -> bool:
-    """Return True where a call has to be made through a whole Function.
+def apply(function: Any, *args: Any) -> Any:
+    """Call a Function with as little of autograd as the call needs.
 
-    torch.func, forward mode, dispatch modes, jit.trace and compilers need it.
+    Where no result can require a gradient, `function.forward` alone is called.
+    torch.func, forward mode, dispatch modes, jit.trace and compilers need all of it.
     """
-    return (
+    if (
         torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._get_tracing_state() is not None
         or torch.compiler.is_compiling()
-    )
-
-
-def apply(function: Any, *args: Any) -> Any:
-    """Call a Function with as little of autograd as the call needs.
-
-    Where no result can require a gradient, `function.forward` alone is called.
-    """
-    if is_watched():
+    ):
         return function.apply(*args)
     if torch.is_grad_enabled():
         for x in args:

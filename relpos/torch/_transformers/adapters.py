@@ -7,7 +7,7 @@ name, so that only models that are there are imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 
-from relpos.torch._transformers.registry import NAME, attend, register, wants_weights
+from relpos.torch._transformers.registry import NAME, attend, register
 from relpos.torch.nn._positions import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
@@ -66,24 +66,20 @@ def replace(model: torch.nn.Module) -> list[str]:
         module.__class__ = globals().get(name) or __getattr__(name)
         module.prepare()
     asking = {id(module) for _, module, adapter in swaps if adapter.asks}
-    for owner in _owners(model, asking):
+    for owner in dict.fromkeys(_owners(model, asking)):
         owner.set_attn_implementation(NAME)
     return [name for name, _, adapter in swaps if adapter.attends]
 
 
-def _owners(model: torch.nn.Module, asking: set[int]) -> list[Any]:
-    """Return the innermost models that have a module of `asking`, by id."""
-    owners: dict[int, Any] = {}
-
-    def walk(module: torch.nn.Module, owner: Any) -> None:
-        owner = module if isinstance(module, PreTrainedModel) else owner
-        if id(module) in asking and owner is not None:
-            owners[id(owner)] = owner
-        for child in module.children():
-            walk(child, owner)
-
-    walk(model, None)
-    return list(owners.values())
+def _owners(
+    module: torch.nn.Module, asking: set[int], owner: Any = None
+) -> Iterator[Any]:
+    """Yield the innermost model around each module of `asking`, by id."""
+    owner = module if isinstance(module, PreTrainedModel) else owner
+    if id(module) in asking and owner is not None:
+        yield owner
+    for child in module.children():
+        yield from _owners(child, asking, owner)
 
 
 def heads(x: torch.Tensor, count: int) -> torch.Tensor:
@@ -195,15 +191,13 @@ class _DisentangledSelfAttention(Swapped):
             return {}
         rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
         prefix = "" if self.share_att_key else "pos_"
-        tables = {}
-        for kind, table, layer in (
-            ("c2p", "rel_key", "key"),
-            ("p2c", "rel_query", "query"),
-        ):
-            if kind in self.pos_att_type:
-                project = getattr(self, f"{prefix}{layer}_proj")
-                tables[table] = heads(project(rows), self.num_attention_heads)
-        return tables
+        return {
+            f"rel_{layer}": heads(
+                getattr(self, f"{prefix}{layer}_proj")(rows), self.num_attention_heads
+            )
+            for kind, layer in (("c2p", "key"), ("p2c", "query"))
+            if kind in self.pos_att_type
+        }
 
     def _rows(self, relative_pos: torch.Tensor | None) -> dict[str, Any]:
         """Return the row of each pair: by bucket, or by `relative_pos` of a caller."""
@@ -417,7 +411,7 @@ class _Wav2Vec2ConformerSelfAttention(Swapped):
             rel_key=heads(self.linear_pos(relative_position_embeddings), count)[0],
             pos_bias_u=self.pos_bias_u,
             pos_bias_v=self.pos_bias_v,
-            weighed=wants_weights(keywords),
+            weighed=bool(keywords.get("output_attentions")),
         )
         return self.linear_out(joined(out)), weights
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ def register() -> None:
     """Add the attention and the mask function, and inspect models from now on."""
     AttentionInterface.register(NAME, attention_function)
     AttentionMaskInterface.register(NAME, visible_pairs)
-    _look_at_models(NAME)
+    _look_at_models()
 
 
 def attention_function(
@@ -99,7 +99,13 @@ def attention_function(
     elif position_bias is not None:
         settings.update(_with_bias(position_bias, attention_mask))
     if sliding_window is not None and attention_mask is None and sliding_window < keys:
-        settings["window"] = _window(sliding_window, hides)
+        if not hides:
+            raise ValueError(
+                f"sliding_window: got {sliding_window} for attention that is not "
+                "causal, and no attention_mask; expected the mask that the model makes "
+                "of it"
+            )
+        settings["window"] = sliding_window - 1, 0
     out, weights = attend(
         query,
         key,
@@ -111,7 +117,7 @@ def attention_function(
         query_offset=query_offset,
         softcap=softcap,
         sinks=s_aux,
-        weighed=wants_weights(keywords),
+        weighed=bool(keywords.get("output_attentions")),
         **settings,
     )
     return out.transpose(1, 2).contiguous(), weights
@@ -131,21 +137,6 @@ def attend(
         query, key, value, attn_mask, return_weights=weighed, **settings
     )
     return (result.out, result.weights) if weighed else (result, None)
-
-
-def wants_weights(keywords: dict[str, Any]) -> bool:
-    """Return True where the call asks for weights, which a configuration cannot."""
-    return bool(keywords.get("output_attentions"))
-
-
-def _window(sliding_window: int, causal: bool) -> tuple[int, int]:
-    """Return the window of a layer that is called without a mask that has it."""
-    if not causal:
-        raise ValueError(
-            f"sliding_window: got {sliding_window} for attention that is not causal, "
-            "and no attention_mask; expected the mask that the model makes of it"
-        )
-    return sliding_window - 1, 0
 
 
 def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
@@ -218,13 +209,18 @@ def _key_ranges(mask: torch.Tensor) -> torch.Tensor | None:
 _LEAVES_OUT: dict[type, bool] = {}
 
 
-def _look_for_causal(
-    model: PreTrainedModel, modules: Iterable[torch.nn.Module]
-) -> None:
-    """Decide for a model by `modules`, those in it that ask for attention."""
+def _look_for_causal(model: PreTrainedModel) -> None:
+    """Decide for a model by the modules in it that ask for attention."""
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
-    said = {getattr(module, "is_causal", None) for module in modules}
+    parts: Any = model.modules()
+    said = {
+        getattr(module, "is_causal", None)
+        for module in parts
+        if not type(module).__module__.startswith("torch.")
+        and not isinstance(module, PreTrainedModel)
+        and _asks(module.__class__)
+    }
     kind = type(model.config)
     # other models of that class keep their masks, if one has to
     _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted
@@ -264,7 +260,7 @@ def _is_causal(module: torch.nn.Module, queries: int, keys: int) -> bool:
 _ASKS = ("ALL_ATTENTION_FUNCTIONS", "AttentionInterface", "attention_interface")
 
 
-def _look_at_models(name: str) -> None:
+def _look_at_models() -> None:
     """Inspect models when they are made, and when they change attention.
 
     transformers takes any registered name for any model, and makes masks for that name,
@@ -274,19 +270,20 @@ def _look_at_models(name: str) -> None:
     for method in ("post_init", "set_attn_implementation"):
         original = getattr(PreTrainedModel, method)
         if not hasattr(original, "relpos_looks"):
-            setattr(PreTrainedModel, method, _looking(original, name))
+            setattr(PreTrainedModel, method, _looking(original))
 
 
-def _looking(method: Any, name: str) -> Any:
+def _looking(method: Any) -> Any:
     @functools.wraps(method)
     def looks(self: Any, *args: Any, **keywords: Any) -> Any:
         result = method(self, *args, **keywords)
         for model in self.modules():
-            if not isinstance(model, PreTrainedModel):
-                continue
-            if model.config._attn_implementation == name:
+            if (
+                isinstance(model, PreTrainedModel)
+                and model.config._attn_implementation == NAME
+            ):
                 _leave_eager(model)
-                _look_for_causal(model, _asking_modules(model))
+                _look_for_causal(model)
         return result
 
     looks.relpos_looks = True  # type: ignore[attr-defined]
@@ -307,35 +304,19 @@ def _leave_eager(model: Any) -> None:
         )
 
 
-def _eager_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+def _eager_modules(model: Any) -> Iterator[torch.nn.Module]:
     """Yield the attention modules of a model that do not ask the registry.
 
     Those of models inside it are left out.
     """
-    for module in _own_modules(model):
-        inner = [part for part in module.modules() if part is not module]
-        kind: Any = type(module)
-        leaf = not any("Attention" in type(part).__name__ for part in inner)
-        if "Attention" in kind.__name__ and leaf and not _asks(kind):
+    for module in model.children():
+        if isinstance(module, PreTrainedModel):
+            continue
+        parts = sum("Attention" in type(part).__name__ for part in module.modules())
+        is_leaf = "Attention" in type(module).__name__ and parts == 1
+        if is_leaf and not _asks(module.__class__):
             yield module
-
-
-def _asking_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yield the modules that ask the registry, those of models inside it too."""
-    for module in model.modules():
-        kind: Any = type(module)
-        other = kind.__module__.startswith("torch.") or issubclass(
-            kind, PreTrainedModel
-        )
-        if not other and _asks(kind):
-            yield module
-
-
-def _own_modules(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for child in model.children():
-        if not isinstance(child, PreTrainedModel):
-            yield child
-            yield from _own_modules(child)
+        yield from _eager_modules(module)
 
 
 @functools.cache
