@@ -29,6 +29,7 @@ from relpos._checks import (
     as_integers,
     rounded,
 )
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -165,6 +166,7 @@ def t5_rows(shape: tuple[int, ...], num_buckets: object) -> int:
     return rows
 
 
+@twin(t5_bucket, titles=("References",))
 def t5_bias(
     weight: ArrayLike,
     length: int,
@@ -207,11 +209,6 @@ def t5_bias(
     --------
     t5_bucket : The same without a copy, as ``attention(buckets=...)``.
 
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
-
     Examples
     --------
     Four buckets, two for each direction:
@@ -231,6 +228,7 @@ def t5_bias(
     return rounded(np.take(table.T, buckets, axis=1), table.dtype.newbyteorder("="))
 
 
+@twin(t5_bucket, titles=("References",))
 def t5_bias_backward(
     grad_bias: ArrayLike,
     num_buckets: int,
@@ -261,11 +259,6 @@ def t5_bias_backward(
     ValueError
         If `grad_bias` has an even number of columns, or the buckets leave no
         logarithmic range.
-
-    References
-    ----------
-    .. [1] Raffel et al., "Exploring the Limits of Transfer Learning with a Unified
-       Text-to-Text Transformer", 2019, arXiv:1910.10683, section 2.1.
 
     Examples
     --------
@@ -313,6 +306,7 @@ def _deberta_edges(middle: int, last: int, farthest: int) -> Array:
     return result
 
 
+@twin(t5_bucket, titles=("Notes",))
 def deberta_bucket(
     relative_position: ArrayLike, *, bucket_size: int, max_position: int
 ) -> Array:
@@ -354,10 +348,6 @@ def deberta_bucket(
     See Also
     --------
     relpos.recipes.deberta : Rows of DeBERTa's tables from these buckets.
-
-    Notes
-    -----
-    Exact for every parameter set: edges are found by comparing integers.
 
     References
     ----------

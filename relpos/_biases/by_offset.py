@@ -1,10 +1,4 @@
-r"""ALiBi and KERPLE: biases of one value per head and relative position.
-
-.. math::
-
-    b_{h, r} = -m_h |r| \quad \text{(ALiBi)}, \qquad
-    b_{h, r} = -r_{1, h} \log(1 + r_{2, h} |r|) \;\text{or}\; -r_{1, h} |r|^{r_{2, h}}
-    \quad \text{(KERPLE)}
+"""ALiBi and KERPLE: biases of one value per head and relative position.
 
 Such a bias has 2 length - 1 columns, relative positions -(length - 1) to length - 1,
 the default of a `rel_bias`. It serves a call of `attention` whole where
@@ -36,6 +30,7 @@ from relpos._checks import (
     stored,
 )
 from relpos._text import in_short
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -139,6 +134,7 @@ def alibi_slopes(
     return rounded(np.exp2(-largest / count * steps), wanted)
 
 
+@twin(alibi_slopes, titles=("References",))
 @quiet
 def alibi_bias(
     num_heads_or_slopes: int | ArrayLike, length: int, *, dtype: DTypeLike | None = None
@@ -174,10 +170,6 @@ def alibi_bias(
     A shorter bias may be given to a longer call: with ``beyond="clip"`` the penalty
     then stops growing, and ``beyond="raise"`` makes that an error.
 
-    References
-    ----------
-    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
-
     Examples
     --------
     >>> import numpy as np
@@ -203,6 +195,7 @@ def alibi_bias(
     return rounded(bias, wanted or slopes.dtype.newbyteorder("="))
 
 
+@twin(alibi_slopes, titles=("References",))
 @quiet
 def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
     r"""Gradient of the slopes of `alibi_bias`.
@@ -223,10 +216,6 @@ def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
     ------
     ValueError
         If it has an even number of columns.
-
-    References
-    ----------
-    .. [1] Press, Smith, Lewis, "Train Short, Test Long", 2021, arXiv:2108.12409.
 
     Examples
     --------
@@ -334,6 +323,7 @@ def _shape_of(distance: Array, r2: Array, kind: str) -> Array:
     return result
 
 
+@twin(kerple_bias, titles=("References",))
 @quiet
 def kerple_bias_backward(
     grad_bias: ArrayLike, r1: ArrayLike, r2: ArrayLike, *, kind: str = "log"
@@ -363,11 +353,6 @@ def kerple_bias_backward(
     ------
     ValueError
         If `grad_bias` has an even number of columns, or `r2` is out of its range.
-
-    References
-    ----------
-    .. [1] Chi, Fan, Ramadge, Rudnicky, "KERPLE: Kernelized Relative Positional
-       Embedding for Length Extrapolation", 2022, arXiv:2205.09921, section 4.
 
     Examples
     --------

@@ -1,9 +1,7 @@
-r"""Encodings of positions by a convolution of the tokens with their neighbours.
+"""Encodings of positions by a convolution of the tokens with their neighbours.
 
 A depthwise convolution over a grid of tokens with zeros around it is added to the
 tokens. Near the edge its sums have zeros, which tell the position.
-
-    y_n = x_n + b + sum_t w_t * x_{n + t - k // 2}        (one axis; * by channel)
 """
 
 from __future__ import annotations

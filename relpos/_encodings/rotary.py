@@ -1,9 +1,7 @@
 """Rotary encodings: pairs of columns are rotated by an angle that grows with position.
 
-    y_a = m (a cos θ - b sin θ),   y_b = m (b cos θ + a sin θ),   θ = position · ω
-
-x is (..., L, D). Its first rotary_dim columns are rotary_dim / 2 pairs (a, b), each
-with its frequency ω and, where there is one, its magnitude m; the rest is copied.
+The first rotary_dim columns are rotary_dim / 2 pairs, each with its frequency and,
+where there is one, its magnitude. The rest is copied.
 """
 
 from __future__ import annotations
@@ -43,6 +41,7 @@ from relpos._encodings.absolute import (
 from relpos._encodings.rotary_scaling import even_dim
 from relpos._settings import get_num_threads, kernels
 from relpos._text import in_short
+from relpos._twins import twin
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -294,13 +293,6 @@ def apply_rotary(
     >>> relpos.apply_rotary(x, offset=1, inverse=True).round(4)
     array([[ 0.5403, -0.8415],
            [-0.4161, -0.9093]])
-
-    Cells of a 2 x 3 grid, half of the pairs rotated by the row and half by the column:
-
-    >>> cells = np.argwhere(np.ones((2, 3)))
-    >>> angles = relpos.axial_angles(cells, relpos.rotary_frequencies(4))
-    >>> relpos.apply_rotary(np.ones((6, 8)), angles=angles).shape
-    (6, 8)
     """
     how = interleaved, rotary_dim, offset, inverse
     rotation = Rotation(x, positions, base, inv_freq, angles, magnitude, *how)
@@ -348,6 +340,7 @@ def _sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     return total.reshape(shape)
 
 
+@twin(apply_rotary, titles=("References",))
 @quiet
 def apply_rotary_backward(
     grad_out: ArrayLike,
@@ -392,11 +385,6 @@ def apply_rotary_backward(
     ValueError
         If `base` or `rotary_dim` is wrong, `angles` come with positions, frequencies or
         an offset, or `grad_out` has not x's shape.
-
-    References
-    ----------
-    .. [1] Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-       2021, arXiv:2104.09864.
 
     Examples
     --------
@@ -581,10 +569,6 @@ def mrope_angles(
     ValueError
         If `positions` has not three positions of each token, or `sections` do not fit
         `inv_freq`.
-
-    See Also
-    --------
-    rotary_from_config : The frequencies of a model.
 
     References
     ----------

@@ -1,16 +1,5 @@
 """Frequencies and magnitudes for `apply_rotary`, and scalings for longer sequences.
 
-With ω_c = base^(-2c/dim) and h = dim/2, c < h:
-
-    linear    ω_c / s                                         (position interpolation)
-    ntk       ω_c with base · s^(dim/(dim-2))
-    dynamic   ntk with s·n/n₀ - (s - 1), n the length, n₀ the original one, n ≥ n₀
-    yarn      ω_c (1 - r_c) + (ω_c / s) r_c,  r_c a ramp from 0 to 1 between the pairs
-              that make beta_fast and beta_slow rotations within n₀
-    llama3    the same, the ramp being linear in the number of rotations
-    longrope  ω_c / f_c,  f one list of factors up to n₀ and another past it
-    proportional  ω_c / s for c < f·h, 0 for the others      (Gemma 4's full attention)
-
 A scaling is a name and its values, with the keys of Hugging Face's ``rope_scaling``.
 """
 
