@@ -17,6 +17,7 @@ MOVED = {
     "relpos.nn.conv": "relpos.nn.absolute",
     "relpos.nn.shaw": "relpos.nn.attention",
     "relpos.recipes.gemma_audio": "relpos.recipes.speech",
+    "relpos.reference.pairs": "relpos.reference.formula",
     "relpos.reference.rotary_config": "relpos.reference.rotary",
     "relpos.torch.nn._conv": "relpos.torch.nn._absolute",
     "relpos.torch.nn._heads": "relpos.torch.nn._attention",

@@ -25,8 +25,7 @@ from relpos._checks import Array, as_floating, kind_of, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._opinion.arrays import as_numpy, is_tensor
 from relpos._schemes import scheme_called
-from relpos.reference.formula import moved_values, terms
-from relpos.reference.pairs import softmax
+from relpos.reference.formula import moved_values, softmax, terms
 from relpos.reference.positions import rel_shift
 
 P = ParamSpec("P")

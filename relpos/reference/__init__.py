@@ -28,12 +28,10 @@ relpos.demo : Compares the two.
 import relpos as _relpos
 from relpos._twins import twin as _twin
 from relpos.reference.biases import *
-from relpos.reference.dropout import *
 from relpos.reference.encodings import *
 from relpos.reference.formula import *
 from relpos.reference.gradients import *
 from relpos.reference.later import *
-from relpos.reference.pairs import *
 from relpos.reference.positions import *
 from relpos.reference.rotary import *
 from relpos.reference.schemes import *

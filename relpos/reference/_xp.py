@@ -1,4 +1,4 @@
-"""The functions of NumPy that definitions use, for arrays and for tensors of torch.
+"""Types of arrays, and functions of NumPy for arrays and for tensors of torch.
 
 A definition takes its arguments by `as_float64` and calls functions as ``xp.exp``. If
 no argument is a tensor, `xp` is NumPy itself. Else it is `Torch`, whose functions have
@@ -8,14 +8,35 @@ more than once. torch is not imported here: the caller of a tensor has imported 
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from relpos.reference._typing import Floats
+ArrayLike = npt.ArrayLike
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Rng = int | np.random.Generator | None
 
-__all__ = ["as_float64", "constant", "expm_times", "namespace"]
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def names_alone(function: Function) -> Function:
+    """Let `help` show names and defaults: with types they are too many to read."""
+    signature = inspect.signature(function)
+    names = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=names, return_annotation=inspect.Signature.empty
+    )
+    return function
 
 
 def namespace(*arrays: Any) -> Any:

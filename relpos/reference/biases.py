@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats, Ints
-from relpos.reference._xp import as_float64, constant, namespace
-from relpos.reference.formula import attention
-from relpos.reference.pairs import Result, offset_of
+from relpos.reference._xp import (
+    ArrayLike,
+    Floats,
+    Ints,
+    as_float64,
+    constant,
+    namespace,
+)
+from relpos.reference.formula import Result, attention, offset_of
 
 __all__ = [
     "alibi_bias",

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import as_generator
-from relpos.reference._typing import ArrayLike, Floats, Rng
-from relpos.reference._xp import as_float64, namespace
+from relpos.reference._xp import ArrayLike, Floats, Rng, as_float64, namespace
 
 __all__ = [
     "conv_encoding",

@@ -29,9 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Bools, Floats, Rng, names_alone
-from relpos.reference.formula import Terms, logits, moved_values, products, terms
-from relpos.reference.pairs import weigh
+from relpos.reference._xp import ArrayLike, Bools, Floats, Rng, names_alone
+from relpos.reference.formula import Terms, logits, moved_values, products, terms, weigh
 
 __all__ = ["AttentionGradients", "attention_backward"]
 

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Bools, Floats
-from relpos.reference._xp import as_float64, expm_times, namespace
-from relpos.reference.pairs import (
+from relpos.reference._xp import (
+    ArrayLike,
+    Bools,
+    Floats,
+    as_float64,
+    expm_times,
+    namespace,
+)
+from relpos.reference.formula import (
     AttentionOutput,
     Result,
     allowed,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats, Ints
-from relpos.reference._xp import as_float64
+from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64
 
 __all__ = [
     "grid_labels",

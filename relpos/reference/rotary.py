@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats, Ints
-from relpos.reference._xp import as_float64
+from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64
 from relpos.reference.encodings import counted, frequencies
 from relpos.reference.gradients import sum_to
 
@@ -45,12 +44,8 @@ class Rotation(NamedTuple):
     def of(self, x: Floats) -> Floats:
         """y_a = m·(x_a·cos θ - x_b·sin θ), y_b = m·(x_b·cos θ + x_a·sin θ)."""
         xp, x, theta, m = as_float64(x, self.theta, self.m)
-        x_a, x_b, cos, sin = (
-            x[..., self.a],
-            x[..., self.b],
-            xp.cos(theta),
-            xp.sin(theta),
-        )
+        x_a, x_b = x[..., self.a], x[..., self.b]
+        cos, sin = xp.cos(theta), xp.sin(theta)
         y = [m * (x_a * cos - x_b * sin), m * (x_b * cos + x_a * sin)]
         columns = np.argsort([*self.a, *self.b])
         both = xp.concatenate(y, axis=-1)[..., columns]

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relpos.reference._typing import ArrayLike, Floats, Ints
-from relpos.reference._xp import as_float64, namespace
-from relpos.reference.pairs import (
+from relpos.reference._xp import ArrayLike, Floats, Ints, as_float64, namespace
+from relpos.reference.formula import (
     AttentionOutput,
     Result,
     allowed,
@@ -97,14 +96,8 @@ def shaw_attention(
     values = v[..., None, :, :]
     if a_value is not None:
         values = values + gather(a_value, *table_rows(r, a_value.shape[-2]))
-    return attend(
-        e,
-        values,
-        allowed(r, is_causal),
-        attn_mask,
-        return_lse=return_lse,
-        return_weights=return_weights,
-    )
+    asked = {"return_lse": return_lse, "return_weights": return_weights}
+    return attend(e, values, allowed(r, is_causal), attn_mask, **asked)
 
 
 def shaw_attention_split(
@@ -215,23 +208,10 @@ def relative_global_attention(
     see = allowed(r, is_causal)
     first = music_origin(e, is_causal, min_relative_position)
     table_rows(r, e.shape[-2], first, beyond="raise", see=see)
-    s = skewed_scores(
-        q,
-        k,
-        e,
-        is_causal=is_causal,
-        scale=scale,
-        query_offset=query_offset,
-        min_relative_position=first,
-    )
-    return attend(
-        s,
-        v[..., None, :, :],
-        see,
-        attn_mask,
-        return_lse=return_lse,
-        return_weights=return_weights,
-    )
+    own: Any = dict(scale=scale, query_offset=query_offset, min_relative_position=first)
+    s = skewed_scores(q, k, e, is_causal=is_causal, **own)
+    asked = {"return_lse": return_lse, "return_weights": return_weights}
+    return attend(s, v[..., None, :, :], see, attn_mask, **asked)
 
 
 def transformer_xl_scores(
@@ -317,31 +297,17 @@ def transformer_xl_attention(
             [0.33, 0.67]]])
     """
     given = query, key, value, rel_key, pos_bias_u, pos_bias_v
-    _, q, k, v, rel, pos_bias_u, pos_bias_v = as_float64(*given)
+    _, q, k, v, rel, *biases = as_float64(*given)
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(q, k, offset)
     see = allowed(r, is_causal)
     first = xl_origin(rel, query_length, key_length, min_relative_position)
     table_rows(r, rel.shape[-2], first, beyond="raise", see=see)
-    s = transformer_xl_scores(
-        q,
-        k,
-        rel,
-        pos_bias_u,
-        pos_bias_v,
-        scale=scale,
-        query_offset=offset,
-        min_relative_position=first,
-    )
-    return attend(
-        s,
-        v[..., None, :, :],
-        see,
-        attn_mask,
-        return_lse=return_lse,
-        return_weights=return_weights,
-    )
+    own: Any = dict(scale=scale, query_offset=offset, min_relative_position=first)
+    s = transformer_xl_scores(q, k, rel, *biases, **own)
+    asked = {"return_lse": return_lse, "return_weights": return_weights}
+    return attend(s, v[..., None, :, :], see, attn_mask, **asked)
 
 
 def graph_attention(
