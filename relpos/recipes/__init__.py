@@ -40,6 +40,7 @@ from relpos.recipes.decoders import (
     inkling_temperature as inkling_temperature,
     llama4 as llama4,
     llama4_temperature as llama4_temperature,
+    pope as pope,
     recurrent_gemma as recurrent_gemma,
 )
 from relpos.recipes.genomes import (
@@ -49,13 +50,10 @@ from relpos.recipes.genomes import (
 from relpos.recipes.images import (
     beit as beit,
     botnet as botnet,
+    rope_vit as rope_vit,
     sam as sam,
     swin as swin,
     swin_v2 as swin_v2,
-)
-from relpos.recipes.rotary import (
-    pope as pope,
-    rope_vit as rope_vit,
 )
 from relpos.recipes.speech import (
     gemma3n_audio as gemma3n_audio,
@@ -83,22 +81,7 @@ __all__ = _publish(globals())
 
 # Deprecated functions are found by their names and are listed nowhere.
 if TYPE_CHECKING:
-    from relpos.recipes._former import (
-        beit_backward as beit_backward,
-        enformer_backward as enformer_backward,
-        forgetting_transformer_backward as forgetting_transformer_backward,
-        gemma3n_audio_backward as gemma3n_audio_backward,
-        gemma4_audio_backward as gemma4_audio_backward,
-        layoutlmv3_backward as layoutlmv3_backward,
-        parakeet_backward as parakeet_backward,
-        pope_backward as pope_backward,
-        rope_vit_backward as rope_vit_backward,
-        sam_backward as sam_backward,
-        swin_v2_backward as swin_v2_backward,
-        wavlm_backward as wavlm_backward,
-        xlnet_segments_backward as xlnet_segments_backward,
-        zipformer_backward as zipformer_backward,
-    )
+    from relpos.recipes._former import *  # noqa: F403
 else:
 
     def __getattr__(name):

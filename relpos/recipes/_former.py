@@ -12,10 +12,9 @@ import numpy as np
 
 from relpos._checks import Array, as_floating
 from relpos._text import in_short
-from relpos.recipes.decoders import forgetting_transformer
+from relpos.recipes.decoders import forgetting_transformer, pope
 from relpos.recipes.genomes import enformer
-from relpos.recipes.images import beit, sam, swin_v2
-from relpos.recipes.rotary import pope, rope_vit
+from relpos.recipes.images import beit, rope_vit, sam, swin_v2
 from relpos.recipes.speech import (
     gemma3n_audio,
     gemma4_audio,

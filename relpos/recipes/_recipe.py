@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,32 @@ def projected_backward(grad: Array, positions: Array, weight: Array) -> Array:
     return like(
         product(join_heads(grad.astype(kind)).T, positions.astype(kind)), weight
     )
+
+
+def transformer_xl(
+    parameters: dict[str, Array], rows: Array, factor: float = 1.0
+) -> Recipe:
+    """Return the recipe of biases u and v and of the projection of `rows`, by name.
+
+    The biases of a model that adds them after the scale are given times `factor`.
+    """
+    u, v, weight = parameters.values()
+    dim = u.shape[-1]
+    keywords = {
+        "rel_key": projected(weight, rows, u.size // dim),
+        "pos_bias_u": like(factor * u, u).reshape(-1, dim),
+        "pos_bias_v": like(factor * v, v).reshape(-1, dim),
+    }
+    return Recipe(keywords, partial(_xl_backward, parameters, rows, factor))
+
+
+def _xl_backward(
+    parameters: dict[str, Array], rows: Array, factor: float, grads: dict[str, Array]
+) -> dict[str, Array]:
+    names, (u, v, weight) = [*parameters], parameters.values()
+    found = (
+        like(factor * grads["pos_bias_u"].reshape(u.shape), u),
+        like(factor * grads["pos_bias_v"].reshape(v.shape), v),
+        projected_backward(grads["rel_key"], rows, weight),
+    )
+    return dict(zip(names, found, strict=True))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relpos._checks import Array, as_float_dtype, check_memory, quiet
+from relpos._twins import twin
 from relpos.recipes._recipe import (
     Recipe,
     as_length,
     as_shaped,
     check_rows,
-    like,
-    projected,
-    projected_backward,
+    transformer_xl,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +103,7 @@ def _gamma(x: Array, mean: Array, deviation: float) -> Array:
     return np.asarray(np.exp(power - rate * x - norm) + 1e-8)
 
 
+@twin(enformer_positions, titles=("References",))
 @quiet
 def enformer(
     rel_content_bias: ArrayLike,
@@ -136,11 +135,6 @@ def enformer(
     Recipe
         `rel_key`, of 2 length - 1 rows, `pos_bias_u` and `pos_bias_v`.
 
-    References
-    ----------
-    .. [1] Avsec et al., "Effective gene expression prediction from sequence by
-       integrating long-range interactions", 2021, doi:10.1038/s41592-021-01252-x.
-
     Examples
     --------
     >>> import numpy as np
@@ -159,21 +153,5 @@ def enformer(
     count = as_length("length", length)
     check_rows("length", 2 * count - 1, weight)
     rows = _features(count, weight.shape[1])
-    root = u.shape[-1] ** 0.5
-    keywords = {
-        "rel_key": projected(weight, rows, u.shape[1]),
-        "pos_bias_u": like(root * u[0, :, 0], u),
-        "pos_bias_v": like(root * v[0, :, 0], v),
-    }
-    return Recipe(keywords, partial(_enformer_backward, u, v, weight, rows))
-
-
-def _enformer_backward(
-    u: Array, v: Array, weight: Array, rows: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
-    root = u.shape[-1] ** 0.5
-    return {
-        "rel_content_bias": like(root * grads["pos_bias_u"].reshape(u.shape), u),
-        "rel_pos_bias": like(root * grads["pos_bias_v"].reshape(v.shape), v),
-        "to_rel_k": projected_backward(grads["rel_key"], rows, weight),
-    }
+    parameters = {"rel_content_bias": u, "rel_pos_bias": v, "to_rel_k": weight}
+    return transformer_xl(parameters, rows, u.shape[-1] ** 0.5)

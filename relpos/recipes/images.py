@@ -1,4 +1,4 @@
-"""Models of images: Swin Transformer 1 and 2, BEiT, BoTNet and Segment Anything."""
+"""Models of images: Swin Transformer, BEiT, BoTNet, Segment Anything and RoPE-ViT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relpos._attention.positions import grid_labels
-from relpos._checks import POSITION_LIMIT, Array, as_ints, check_memory, quiet
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_floating,
+    as_ints,
+    at_least_ndim,
+    check_memory,
+    quiet,
+)
+from relpos._encodings.absolute import as_positions
 from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
 
 if TYPE_CHECKING:
@@ -284,11 +293,11 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     check_memory("grid", (math.prod(sides),) * 2, np.dtype(np.int64))
     down = _shares(len(height), 2 * sides[0] - 1)
     right = _shares(len(width), 2 * sides[1] - 1)
-    axes = (down, height), (right, width)
-    parts = [_resized(shares, x.astype(np.float64), 0) for shares, x in axes]
+    axes = {"rel_pos_h": (down, height), "rel_pos_w": (right, width)}
+    parts = [_resized(shares, x.astype(np.float64), 0) for shares, x in axes.values()]
     joined = like(math.sqrt(dim) * np.concatenate(parts), height)
     keywords = {"rel_key": joined, "labels": _axis_labels(*sides)}
-    return Recipe(keywords, partial(_sam_backward, *axes))
+    return Recipe(keywords, partial(_sam_backward, axes))
 
 
 def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
@@ -300,15 +309,14 @@ def _axis_labels(height: int, width: int) -> tuple[Array, Array]:
 
 
 def _sam_backward(
-    rows: tuple[Array, Array], columns: tuple[Array, Array], grads: dict[str, Array]
+    axes: dict[str, tuple[Array, Array]], grads: dict[str, Array]
 ) -> dict[str, Array]:
-    (down, height), (right, width) = rows, columns
-    grad = math.sqrt(height.shape[1]) * grads["rel_key"]
-    first, second = grad[: len(down)], grad[len(down) :]
-    return {
-        "rel_pos_h": like(_resized(down.T, first, 0), height),
-        "rel_pos_w": like(_resized(right.T, second, 0), width),
-    }
+    grad, found = grads["rel_key"], {}
+    for name, (shares, table) in axes.items():
+        own, grad = np.split(grad, [len(shares)])
+        own = math.sqrt(table.shape[1]) * own
+        found[name] = like(_resized(shares.T, own, 0), table)
+    return found
 
 
 # ---- a network of offsets ------------------------------------------------------------
@@ -440,3 +448,73 @@ def _swin_v2_backward(
         "b1": like(at_hidden.sum(axis=0), b1),
         "w2": like(grad.T @ hidden, w2),
     }
+
+
+# ---- angles ------------------------------------------------------------------------
+
+
+@quiet
+def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
+    r"""RoPE-ViT's mixed encoding: learned frequencies for each axis, head and pair.
+
+    .. math:: \theta_{h,n,c} = \sum_a x_{n,a} \, \omega_{a,h,c}, \quad
+        \bar\omega_{a,h,c} = \sum_{..., n} x_{n,a} \, \bar\theta_{h,n,c}
+
+    so that a pair can rotate along a diagonal. Queries and keys are both rotated:
+
+    ``apply_rotary(q, **rope_vit(freqs, coordinates))``
+
+    Its gradient is ``recipe.backward({"angles": g})["freqs"]``, with g the sum of the
+    gradients that `relpos.apply_rotary_backward` returns for the queries and the keys.
+
+    Parameters
+    ----------
+    freqs : array_like of float, (A, H, D/2)
+        ``freqs`` of the model, (2, depth, H D/2), for one of its layers: the first axis
+        is x, the column.
+    coordinates : array_like of int or float, (..., L, A)
+        The position of each token on each axis.
+
+    Returns
+    -------
+    Recipe
+        `angles` (..., H, L, D/2) in float64, and `interleaved`, for
+        `relpos.apply_rotary`. A class token in front is not rotated: its coordinates
+        are 0.
+
+    References
+    ----------
+    .. [1] Heo et al., "Rotary Position Embedding for Vision Transformer", 2024,
+       arXiv:2403.13298, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from relpos import recipes
+    >>> freqs = np.random.default_rng(0).standard_normal((2, 3, 4))
+    >>> cells = np.argwhere(np.ones((2, 5)))[:, ::-1]  # column, then row
+    >>> keywords = recipes.rope_vit(freqs, cells)
+    >>> relpos.apply_rotary(np.ones((3, 10, 8)), **keywords).shape
+    (3, 10, 8)
+    """
+    where = as_positions(coordinates, name="coordinates")
+    at_least_ndim("coordinates", where, 2, "(..., L, A)")
+    omega = as_floating("freqs", freqs)
+    if omega.ndim != 3 or len(omega) != where.shape[-1]:
+        raise ValueError(
+            f"freqs: got shape {omega.shape}; expected (A, H, D/2), with the "
+            f"A = {where.shape[-1]} of coordinates"
+        )
+    shape = *where.shape[:-2], omega.shape[1], where.shape[-2], omega.shape[2]
+    check_memory("coordinates", shape, np.dtype(np.float64))
+    angles = np.einsum("...la,ahc->...hlc", where, omega.astype(np.float64))
+    keywords = {"angles": angles, "interleaved": True}
+    return Recipe(keywords, partial(_rope_vit_backward, omega, where))
+
+
+def _rope_vit_backward(
+    omega: Array, where: Array, grads: dict[str, Array]
+) -> dict[str, Array]:
+    each = np.einsum("...la,...hlc->...ahc", where, grads["angles"])
+    return {"freqs": like(each.sum(axis=tuple(range(each.ndim - 3))), omega)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,16 @@ from relpos._checks import (
     as_float_dtype,
     as_floating,
     check_memory,
-    kind_of,
     quiet,
 )
 from relpos._encodings.absolute import sinusoidal
+from relpos._twins import twin
 from relpos.nn._inputs import join_heads, split_heads
 from relpos.recipes._recipe import (
     Keywords,
     Recipe,
     as_length,
+    as_positions,
     as_positive,
     as_projection,
     as_query,
@@ -33,6 +34,7 @@ from relpos.recipes._recipe import (
     like,
     projected,
     projected_backward,
+    transformer_xl,
 )
 
 if TYPE_CHECKING:
@@ -185,19 +187,7 @@ def parakeet(
     check_rows("length", 2 * reach + 1, weight)
     distances = np.arange(reach, -reach - 1, -1)
     rows = sinusoidal(distances, weight.shape[1], dtype=np.float64)
-    table = projected(weight, rows, len(u))
-    keywords = {"rel_key": table, "pos_bias_u": u, "pos_bias_v": v}
-    return Recipe(keywords, partial(_parakeet_backward, u, v, weight, rows))
-
-
-def _parakeet_backward(
-    u: Array, v: Array, weight: Array, rows: Array, grads: dict[str, Array]
-) -> dict[str, Array]:
-    return {
-        "bias_u": like(grads["pos_bias_u"], u),
-        "bias_v": like(grads["pos_bias_v"], v),
-        "relative_k_proj": projected_backward(grads["rel_key"], rows, weight),
-    }
+    return transformer_xl({"bias_u": u, "bias_v": v, "relative_k_proj": weight}, rows)
 
 
 # ---- WavLM ---------------------------------------------------------------------------
@@ -390,15 +380,12 @@ def zipformer_positions(
         raise ValueError(f"dim: got {columns}; expected an even number")
     factor = as_positive("length_factor", length_factor)
     kind = as_float_dtype(dtype)
-    places = as_array("positions", positions)
-    if places.dtype.kind not in "iuf":
-        raise TypeError(f"positions: got {kind_of(positions)}; expected real numbers")
-    if places.dtype.kind in "iu" and not places.ndim:
+    n, root = as_positions(positions), math.sqrt(columns)
+    if not n.ndim and as_array("positions", positions).dtype.kind in "iu":
         reach = as_length("positions", positions)
         check_memory("positions", (2 * reach - 1, columns), np.dtype(np.float64))
-        places = np.arange(1 - reach, reach)
-    check_memory("positions", (*places.shape, columns), np.dtype(np.float64))
-    n, root = places.astype(np.float64), math.sqrt(columns)
+        n = np.arange(1.0 - reach, reach)
+    check_memory("positions", (*n.shape, columns), np.dtype(np.float64))
     x = root * np.sign(n) * (np.log(np.abs(n) + root) - math.log(root))
     angle = np.arctan(x * (2 * math.pi / (factor * columns)))
     waves = angle[..., None] * np.arange(1, columns // 2 + 1)
@@ -408,6 +395,7 @@ def zipformer_positions(
     return table.astype(kind)
 
 
+@twin(zipformer_positions, titles=("References",))
 @quiet
 def zipformer(
     linear_pos: ArrayLike,
@@ -442,11 +430,6 @@ def zipformer(
     Recipe
         `rel_key`, `min_relative_position`, `query_offset` and `scale`. Pass in addition
         ``position_query=p``, the third part of ``in_proj`` in heads (B, H, Lq, P).
-
-    References
-    ----------
-    .. [1] Yao et al., "Zipformer: A faster and better encoder for automatic speech
-       recognition", 2023, arXiv:2310.11230.
 
     Examples
     --------
@@ -568,16 +551,11 @@ def gemma3n_audio(
     past = as_length("context_left", context_left) - 1
     future = as_length("context_right", context_right, 0)
     given = per_dim_scale, "pos_proj", pos_proj, query
-    layer = _checked(*given, past, -future, 1.0)
-    keywords = {
-        "query": layer.scaled(),
-        "rel_key": layer.table(),
-        "min_relative_position": -past,
-        "softcap": as_positive("logit_cap", logit_cap),
-        "window": (past, future),
-        "scale": layer.query.shape[-1] ** -0.5 / math.log(2),
-    }
-    return Recipe(keywords, layer.backward)
+    return _checked(*given, past, -future, 1.0).recipe(
+        min_relative_position=-past,
+        softcap=as_positive("logit_cap", logit_cap),
+        window=(past, future),
+    )
 
 
 @quiet
@@ -644,17 +622,12 @@ def gemma4_audio(
     future = as_length("context_right", context_right, 0)
     last = (as_length("chunk_size", chunk_size) + past + future) // 2
     given = per_dim_scale, "relative_k_proj", relative_k_proj, query
-    layer = _checked(*given, last, 0, _KEY_SCALE)
-    keywords = {
-        "query": layer.scaled(),
-        "rel_key": layer.table(),
-        "min_relative_position": -past,
-        "beyond": "zero",
-        "softcap": as_positive("logit_cap", logit_cap),
-        "window": (past - 1, max(future - 1, 0)),
-        "scale": layer.query.shape[-1] ** -0.5 / math.log(2) * _KEY_SCALE,
-    }
-    return Recipe(keywords, layer.backward)
+    return _checked(*given, last, 0, _KEY_SCALE).recipe(
+        min_relative_position=-past,
+        beyond="zero",
+        softcap=as_positive("logit_cap", logit_cap),
+        window=(past - 1, max(future - 1, 0)),
+    )
 
 
 class _Layer(NamedTuple):
@@ -668,17 +641,20 @@ class _Layer(NamedTuple):
     weight: Array
     query: Array
     rows: Array
-    divisor: float  # of the projected rows
+    divisor: float  # of the projected rows, and the factor of the scale
 
-    def scaled(self) -> Array:
-        """Return the query times softplus of the scale of each column."""
+    def recipe(self, **own: Any) -> Recipe:
+        """Return the scaled query, the table of each head, `own` and the scale."""
+        heads, _, dim = self.query.shape[-3:]
         factor = np.logaddexp(0, self.scale.astype(np.float64))
-        return like(self.query * factor, self.query)
-
-    def table(self) -> Array:
-        """Return the projected rows of each head."""
-        rows = projected(self.weight, self.rows, self.query.shape[-3])
-        return like(rows / self.divisor, self.weight)
+        rows = projected(self.weight, self.rows, heads)
+        keywords = {
+            "query": like(self.query * factor, self.query),
+            "rel_key": like(rows / self.divisor, self.weight),
+            **own,
+            "scale": dim**-0.5 / math.log(2) * self.divisor,
+        }
+        return Recipe(keywords, self.backward)
 
     def backward(self, grads: dict[str, Array]) -> dict[str, Array]:
         """Return the gradients of the parameters and of the query."""

@@ -20,6 +20,7 @@ from relpos._checks import (
     rounded,
     widened,
 )
+from relpos._twins import twin
 from relpos.nn._inputs import check_shape
 from relpos.recipes._recipe import (
     Keywords,
@@ -136,6 +137,7 @@ def mpnet(
     return keywords
 
 
+@twin(t5)
 def umt5(
     weight: ArrayLike,
     *,
@@ -143,26 +145,7 @@ def umt5(
     bidirectional: bool = True,
     max_distance: int = 128,
 ) -> Keywords:
-    r"""UMT5's bias by bucket: T5's, with a weight in every layer.
-
-    .. math:: s_{ij} = q_i k_j + weight_{bucket(j - i), h}
-
-    Parameters
-    ----------
-    weight : array_like, (num_buckets, H)
-        ``relative_attention_bias.weight`` of this layer; its gradient is that of
-        rel_bias, transposed.
-    num_buckets : int, optional
-        Rows that `weight` must have; None takes those that it has.
-    bidirectional : bool, default True
-        True in the encoder, False in the decoder, which is causal as well.
-    max_distance : int, default 128
-        As in `relpos.t5_bucket`.
-
-    Returns
-    -------
-    dict
-        `rel_bias`, `buckets` and `scale`, right for any lengths and query_offset.
+    """UMT5's bias by bucket: T5's, with a weight in every layer.
 
     References
     ----------
@@ -645,17 +628,14 @@ def xlnet_segments(
     if argument is None:
         return mask
     keywords = {as_choice("argument", argument, ("attn_mask",)): mask}
-    return Recipe(keywords, partial(_segments_backward, q, g, s, other))
+    return Recipe(keywords, partial(_segments_backward, (q, g, s), other))
 
 
 def _segments_backward(
-    query: Array,
-    segment_embed: Array,
-    bias: Array,
-    other: Array,
-    grads: dict[str, Array],
+    parameters: tuple[Array, Array, Array], other: Array, grads: dict[str, Array]
 ) -> dict[str, Array]:
-    given = widened(query), widened(segment_embed), widened(bias)
+    query, segment_embed, bias = parameters
+    given = [*map(widened, parameters)]
     kind = np.result_type(np.float32, *given)  # sums in float16 would lose digits
     q, g, s = (x.astype(kind, copy=False) for x in given)
     grad = grads["attn_mask"].astype(kind) * kind.type(q.shape[-1] ** -0.5)
