@@ -52,7 +52,7 @@ def over_numpy_row(
         read = [problem.arrays["key"], problem.arrays["value"]]
         yardstick = timing.read_yardstick(read)
         timed = timing.interleave([loop, call], yardstick, repeats)
-    return Row.of_ratios(label, "NumPy / relpos", timed, error, target)
+    return Row.of_ratios(label, "NumPy / relpos", timed, error, target=target)
 
 
 def read_row(
@@ -87,7 +87,9 @@ def queries_row(
         beside, _ = one.prepared("forward", 1, label)
         yardstick = timing.fma_yardstick(isa, "float32")
         timed = timing.interleave([call, beside], yardstick, repeats)
-    return Row.of_ratios(label, "x one query", timed, error, target, at_most=True)
+    return Row.of_ratios(
+        label, "x one query", timed, error, target=target, at_most=True
+    )
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:

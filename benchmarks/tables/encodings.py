@@ -59,7 +59,7 @@ def ratio_row(
     error = timing.check_error(ours(), expected(), label)
     yardstick = timing.fma_yardstick(BEST_ISA, "float32")
     timed = timing.interleave([usual, ours], yardstick, repeats)
-    return Row.of_ratios(label, "x faster", timed, error, target)
+    return Row.of_ratios(label, "x faster", timed, error, target=target)
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
@@ -168,7 +168,7 @@ def copy_row(
     copied = np.empty_like(x)
     copy = partial(np.copyto, copied, x)
     timed = timing.interleave([copy, ours], timing.read_yardstick([x]), repeats)
-    return Row.of_ratios(label, "of copying", timed, error, target)
+    return Row.of_ratios(label, "of copying", timed, error, target=target)
 
 
 def numpy_row(label: str, x: Array, repeats: int) -> Row:

@@ -280,7 +280,9 @@ class Price:
             calls = [call for call, _ in works]
             timed = timing.interleave(calls, yardstick, repeats)
         error, unit = works[0][1], f"x {self.over}"
-        return Row.of_ratios(self.label, unit, timed, error, self.target, at_most=True)
+        return Row.of_ratios(
+            self.label, unit, timed, error, target=self.target, at_most=True
+        )
 
 
 def prices(full: bool) -> list[Price]:

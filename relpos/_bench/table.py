@@ -37,25 +37,11 @@ class Row:
 
     @classmethod
     def of_ratios(
-        cls,
-        label: str,
-        unit: str,
-        timing: harness.Timing,
-        error: float,
-        target: float | None = None,
-        at_most: bool = False,
+        cls, label: str, unit: str, timing: harness.Timing, error: float, **goal: Any
     ) -> Row:
         """Make a row of the times of the first work over those of the second."""
-        return cls(
-            label,
-            unit,
-            timing.ratios(),
-            timing.tried,
-            target,
-            at_most,
-            seconds=timing.seconds(),
-            error=error,
-        )
+        goal |= {"seconds": timing.seconds(), "error": error}
+        return cls(label, unit, timing.ratios(), timing.tried, **goal)
 
     @property
     def figure(self) -> float | None:
@@ -67,31 +53,24 @@ class Row:
             return "noisy"
         if self.target is None:
             return ""
-        reached = (
-            self.figure <= self.target if self.at_most else self.figure >= self.target
-        )
-        return "PASS" if reached else "short"
+        above = self.figure - self.target
+        return "PASS" if (above <= 0 if self.at_most else above >= 0) else "short"
 
     def line(self) -> str:
-        spread = (
-            f"{min(self.figures):.3f} - {max(self.figures):.3f}" if self.figures else ""
-        )
-        bound = "<=" if self.at_most else ">="
-        cells = (
-            f"{self.label:<58}",
-            f"{self.figure:7.3f}" if self.figure is not None else f"{'':7}",
-            f"{self.unit:<24}",
-            f"{spread:<15}",
-            f"{len(self.figures):>2}/{self.tried:<2}",
-            f"{self.seconds * 1e3:9.3f}" if self.seconds else f"{'':9}",
-            f"{self.flops / self.seconds / 1e9:7.1f}"
-            if self.seconds and self.flops
-            else f"{'':7}",
-            f"{self.error:7.0e}" if self.error is not None else f"{'':7}",
-            f"{bound} {self.target:.2f}" if self.target is not None else f"{'':7}",
-            self.verdict,
-        )
-        return " ".join(cells).rstrip()
+        spread = rate = target = ""
+        if self.figures:
+            spread = f"{min(self.figures):.3f} - {max(self.figures):.3f}"
+        if self.seconds and self.flops:
+            rate = f"{self.flops / self.seconds / 1e9:.1f}"
+        if self.target is not None:
+            target = f"{'<=' if self.at_most else '>='} {self.target:.2f}"
+        figure = "" if self.figure is None else f"{self.figure:.3f}"
+        time = f"{self.seconds * 1e3:.3f}" if self.seconds else ""
+        error = "" if self.error is None else f"{self.error:.0e}"
+        kept = f"{len(self.figures):>2}/{self.tried:<2}"
+        cells = f"{self.label:<58} {figure:>7} {self.unit:<24} {spread:<15} {kept} "
+        cells += f"{time:>9} {rate:>7} {error:>7} {target:<7} {self.verdict}"
+        return cells.rstrip()
 
     def record(self) -> dict[str, Any]:
         """Return the row as the JSON file has it."""
