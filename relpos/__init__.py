@@ -52,9 +52,7 @@ from relpos._attention.attention import (
     AttentionOutput as AttentionOutput,
     attention as attention,
 )
-from relpos._attention.cache import (
-    KVCache as KVCache,
-)
+from relpos._attention.cache import KVCache as KVCache
 from relpos._attention.fire import (
     FireGradients as FireGradients,
     fire_attention as fire_attention,
@@ -72,10 +70,7 @@ from relpos._attention.gradients import (
     AttentionGradients as AttentionGradients,
     FireAttentionGradients as FireAttentionGradients,
 )
-from relpos._attention.plan import (
-    Plan as Plan,
-    plan as plan,
-)
+from relpos._attention.plan import Plan as Plan, plan as plan
 from relpos._attention.positions import (
     grid_labels as grid_labels,
     rel_shift as rel_shift,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from relpos._core import broadcast_to
-from relpos._foreign import refusal, view_on_cpu
+from relpos._foreign import module_of, refusal, view_on_cpu
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import DTypeLike, NDArray
@@ -70,13 +70,13 @@ def reject_foreign(name: str, value: object) -> None:
     if type(value) in _PLAIN:  # in a tenth of the time
         return
     # By name, because no call loads a module: that of torch would take seconds.
-    packages = [f"{base.__module__}." for base in type(value).__mro__]
-    if any(package.startswith("numpy.ma.") for package in packages):
+    package = module_of(value, "numpy.ma", "torch")
+    if package == "numpy.ma":
         raise TypeError(
             f"{name}: got a MaskedArray; expected a plain array (its mask would be "
             "dropped: fill it, and hide keys with attn_mask or key_lengths)"
         )
-    if any(package.startswith("torch.") for package in packages):
+    if package == "torch":
         raise TypeError(
             f"{name}: got a torch {type(value).__name__}; expected a NumPy array "
             "(relpos.torch has these functions for tensors, with autograd; for arrays "

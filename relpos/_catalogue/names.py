@@ -90,38 +90,29 @@ TRIED = {
         positional_encoding_generator""",
     "audit_encoding": "audit evaluate_encoding",
     # ---- models, layers and the rest
-    "recipes.beit": "beit_attention",
-    "recipes.bert": "bert_attention relative_key",
-    "recipes.botnet": "botnet_attention",
-    "recipes.deberta": "deberta_v3 deberta_attention deberta_bias",
-    "recipes.enformer": "enformer_attention borzoi",
+    "recipes.bert": "relative_key",
+    "recipes.deberta": "deberta_v3 deberta_bias",
+    "recipes.enformer": "borzoi",
     "recipes.enformer_positions": "get_positional_embed",
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
     "recipes.from_config": "from_pretrained",
-    "recipes.gemma2": "gemma2_attention",
     "recipes.gemma3n_audio": "gemma3n",
     "recipes.gpt_oss": "softmax_off_by_one streaming_llm",
-    "recipes.inkling": "inkling_attention",
     "recipes.layoutlmv3": "layoutlm",
     "recipes.llama4": "chunked_attention irope",
     "recipes.llama4_temperature": "attn_temperature_tuning",
     "recipes.longt5_local": "local_attention",
-    "recipes.mpnet": "mpnet_attention",
-    "recipes.parakeet": "parakeet_attention fast_conformer",
+    "recipes.parakeet": "fast_conformer",
     "recipes.pope": "polar_embedding apply_polar_pos_emb",
     "recipes.recurrent_gemma": "griffin",
     "recipes.rope_vit": "rope_mixed mixed_rope compute_mixed_cis",
     "recipes.sam": "segment_anything decomposed_rel_pos vitdet mvit",
-    "recipes.swin": "swin_attention swin_transformer swin_bias window_attention",
-    "recipes.swin_v2": "swin_v2_attention continuous_position_bias",
-    "recipes.t5": "t5_attention t5_recipe",
-    "recipes.umt5": "umt5_attention",
-    "recipes.vits": "vits_attention",
+    "recipes.swin": "swin_transformer swin_bias window_attention",
+    "recipes.swin_v2": "continuous_position_bias",
+    "recipes.t5": "t5_recipe",
     "recipes.wav2vec2_bert": "w2v_bert",
-    "recipes.wavlm": "wavlm_attention gated_relative_position_bias",
-    "recipes.xlnet": "xlnet_attention",
+    "recipes.wavlm": "gated_relative_position_bias",
     "recipes.xlnet_segments": "segments",
-    "recipes.zipformer": "zipformer_attention",
     "recipes.zipformer_positions": "compact_relpos",
     "recipes": "models",
     "nn.ConformerRelPositionAttention": """
@@ -143,13 +134,11 @@ TRIED = {
     "plot.score_terms": "plot_terms",
     "plot.skew_steps": "plot_skew",
     "plot.bias_by_distance": "plot_bias",
-    "plot.buckets": "plot_buckets",
     "plot.grid_bias": "plot_grid",
     "plot.decay": "long_term_decay",
-    "plot.edges": "arcs plot_edges",
+    "plot.edges": "arcs",
     "plot.plan_bars": "plot_plan",
     "plot.costs_over_length": "plot_costs",
-    "plot.audit": "plot_audit",
     "plot.attention_graph": "plot_graph draw_graph",
     "plot.encoding_maps": "plot_encodings",
     "plot.length_generalisation": "length_generalization",
@@ -168,7 +157,8 @@ _WIDTH = 88  # of a line of the table
 ALONE = """
     recipes.Recipe nn.Sequential nn.Residual nn.ReLU nn.GELU nn.Position nn.Linear
     nn.LayerNorm nn.Dropout nn.Embedding nn.Memory plot.rotary_wheel plot.wavelengths
-    plot.fingerprint plot.fingerprints plot.relative_position_map"""
+    plot.fingerprint plot.fingerprints plot.relative_position_map plot.buckets
+    plot.audit"""
 
 
 def _plain(name: str) -> str:
@@ -182,10 +172,11 @@ def _by_name() -> dict[str, str]:
     called = [(name, s.functions[0]) for s in SCHEMES for name in (s.name, *s.synonyms)]
     functions = [name for scheme in SCHEMES for name in scheme.functions]
     dotted = [name for name in (*ALONE.split(), *functions, *TRIED) if "." in name]
-    own = [(name.rpartition(".")[2], name) for name in dotted]
-    models = [
-        (name, scheme.functions[0]) for scheme in SCHEMES for name in scheme.models
-    ]
+    parts = [(*name.rpartition(".")[::2], name) for name in dotted]
+    own = [(last, name) for _, last, name in parts]
+    forms = {"plot": "plot_{}", "recipes": "{}_attention"}
+    own += [(forms[of].format(x), name) for of, x, name in parts if of in forms]
+    models = [(name, s.functions[0]) for s in SCHEMES for name in s.models]
     first = reversed([*tried, *called, *own, *models])
     return {_plain(name): there for name, there in first}
 

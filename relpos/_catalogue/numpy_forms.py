@@ -196,7 +196,7 @@ def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Arra
     return biased(query, key, value, bias)
 
 
-def fire(
+def fire_attention(
     query: Array,
     key: Array,
     value: Array,
@@ -296,7 +296,7 @@ def two_axes(
     return softmax(s, is_causal=False) @ value
 
 
-def graph(
+def graph_attention(
     query: Array,
     key: Array,
     value: Array,
@@ -321,7 +321,7 @@ def graph(
     return out
 
 
-def convolution(x: Array, weight: Array, bias: Array, grid: tuple[int, int]) -> Array:
+def conv_encoding(x: Array, weight: Array, bias: Array, grid: tuple[int, int]) -> Array:
     """Pad the grid, and move it once for each tap."""
     around = weight.shape[-1] // 2
     cells = x.reshape(*grid, -1)

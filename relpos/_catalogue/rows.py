@@ -51,9 +51,9 @@ FEW_TERMS: Limits = {np.float32: 2e-7, np.float64: 4e-16}
 # ---- one call with the operands of the scheme ----------------------------------------
 
 
-def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None) -> Row:
+def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None, **more: Any) -> Row:
     """Make the row of a scheme that is one call with its operands."""
-    settings = dict(scheme.settings)
+    settings = {**dict(scheme.settings), **more}
     ours, theirs = (
         partial(getattr(module, scheme.call), **settings)
         if settings
@@ -63,34 +63,21 @@ def one_call(scheme: Scheme, title: str = "", in_numpy: Any = None) -> Row:
     gradients = of_attention(ours, lambda inputs: settings)
     if hasattr(ours, "settings"):  # which the gradients by definition do not know
         gradients = by_differences(gradients.relpos, theirs)
-    return Row(
-        scheme.name,
-        title or scheme.title,
-        arguments_of(scheme.name),
-        ours,
-        in_numpy or getattr(numpy_forms, scheme.name, None),
-        theirs,
-        gradients=gradients,
-    )
+    form = in_numpy or getattr(numpy_forms, scheme.name, None)
+    arguments = arguments_of(scheme.name)
+    given = scheme.name, title or scheme.title, arguments, ours, form, theirs
+    return Row(*given, gradients=gradients)
+
+
+def called(function: str, title: str, inputs: Callable[..., Inputs], **own: Any) -> Row:
+    """Make the row of a function with inputs of its own."""
+    scheme = next(each.name for each in SCHEMES if function in each.functions)
+    ours, theirs = getattr(relpos, function), getattr(reference, function)
+    in_numpy = getattr(numpy_forms, function)
+    return Row(scheme, title, inputs, ours, in_numpy, theirs, **own)
 
 
 # ---- encodings, attention without positions, rotary ----------------------------------
-
-
-def encoding(
-    name: str,
-    title: str,
-    count: str = "length",
-    limits: Limits = ROUNDING,
-    **options: Any,
-) -> Row:
-    """Make the row of an encoding that is a function of the sizes alone."""
-    scheme = next(each.name for each in SCHEMES if name in each.functions)
-    ours, in_numpy, theirs = (
-        getattr(module, name) for module in (relpos, numpy_forms, reference)
-    )
-    inputs = encoding_of(count, **options)
-    return Row(scheme, title, inputs, ours, in_numpy, theirs, limits)
 
 
 def learned_backward(
@@ -147,39 +134,39 @@ def composed(
     return Row(scheme, title, inputs, ours, in_numpy, theirs, gradients=gradients)
 
 
-CAUSAL = partial(relpos.attention, is_causal=True)
+PLAIN = scheme_called("attention")
+CAUSAL = partial(numpy_forms.attention, is_causal=True)
 FIRST: dict[str, list[Row]] = {
     "sinusoidal": [
-        encoding("sinusoidal", f"sinusoidal, {layout}", "positions", layout=layout)
+        called(
+            "sinusoidal",
+            f"sinusoidal, {layout}",
+            encoding_of("positions", layout=layout),
+            limits=ROUNDING,
+        )
         for layout in ("interleaved", "concat")
     ],
     "naive": [
-        encoding("index_encoding", "naive: index", limits=EXACT),
-        encoding("normalized_index_encoding", "naive: normalized index"),
+        called("index_encoding", "naive: index", encoding_of(), limits=EXACT),
+        called(
+            "normalized_index_encoding",
+            "naive: normalized index",
+            encoding_of(),
+            limits=ROUNDING,
+        ),
     ],
     "learned": [
-        Row(
+        called(
             "learned",
             "learned table",
             rows_of,
-            relpos.learned,
-            numpy_forms.learned,
-            reference.learned,
-            EXACT,
-            Gradients(*both(learned_backward), EXACT),
+            limits=EXACT,
+            gradients=Gradients(*both(learned_backward), EXACT),
         )
     ],
     "attention": [
-        one_call(scheme_called("attention"), "NoPE (no positions)"),
-        Row(
-            "attention",
-            "NoPE, causal",
-            heads_of(),
-            CAUSAL,
-            partial(numpy_forms.attention, is_causal=True),
-            partial(reference.attention, is_causal=True),
-            gradients=of_attention(CAUSAL, lambda inputs: {"is_causal": True}),
-        ),
+        one_call(PLAIN, "NoPE (no positions)"),
+        one_call(PLAIN, "NoPE, causal", CAUSAL, is_causal=True),
     ],
     "rotary": [
         composed(
@@ -192,13 +179,10 @@ FIRST: dict[str, list[Row]] = {
         )
     ],
     "relative_global_attention": [
-        Row(
+        called(
             "relative_global_attention",
             "Music Transformer, causal",
             arguments_of("relative_global_attention", is_causal=True),
-            relpos.relative_global_attention,
-            numpy_forms.relative_global_attention,
-            reference.relative_global_attention,
             gradients=of_attention(relpos.relative_global_attention, music_settings),
         )
     ],
@@ -394,32 +378,23 @@ LAST = [
         deberta,
         deberta_backward,
     ),
-    Row(
+    called(
         "graph_attention",
         "labelled graph, 16 edges a query",
         graph_of,
-        relpos.graph_attention,
-        numpy_forms.graph,
-        reference.graph_attention,
         gradients=replace(of_attention(relpos.graph_attention), reference=dense_graph),
     ),
-    Row(
+    called(
         "conv_encoding",
         "convolutional, 3 x 3",
         cells_of,
-        relpos.conv_encoding,
-        numpy_forms.convolution,
-        reference.conv_encoding,
-        FEW_TERMS,
-        Gradients(*both(conv_backward)),
+        limits=FEW_TERMS,
+        gradients=Gradients(*both(conv_backward)),
     ),
-    Row(
+    called(
         "fire_attention",
         f"FIRE, width {FIRE_WIDTH}",
         fire_inputs,
-        relpos.fire_attention,
-        numpy_forms.fire,
-        reference.fire_attention,
         gradients=Gradients(*both(fire_backward)),
     ),
 ]
