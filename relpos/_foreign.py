@@ -64,7 +64,7 @@ def refusal(value: object) -> str | None:
 
 
 def view_on_cpu(name: str, value: Any) -> Any:
-    """View a value with DLPack as an array, without a copy; hand others on."""
+    """View a value with DLPack as an array, without a copy; return others as is."""
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return value
     try:
@@ -83,7 +83,7 @@ def view_on_cpu(name: str, value: Any) -> Any:
 
 
 def of_tensor(value: Any) -> Any:
-    """Return a tensor of PyTorch, on any device, as an array; hand others on.
+    """Return a tensor of PyTorch, on any device, as an array; return others as given.
 
     Numbers of a dtype that NumPy does not have, such as bfloat16, become float32.
     """

@@ -58,15 +58,15 @@ class Scheme(NamedTuple):
     models : tuple of str
         Some that use it.
     synonyms : tuple of str
-        What else it is called.
+        Other names of it.
     operands : tuple of str
-        Arguments of `call` beside query, key and value; none where positions are in the
-        tokens before it.
+        Arguments of `call` besides query, key and value; none where positions are in
+        the tokens before it.
     rows : callable
         (Lq, Lk, k, is_causal) to the rows of the tables among them.
     listed : callable, optional
-        The same to the relative positions for which buckets list those rows; None where
-        there are no buckets.
+        The same arguments to the relative positions for which buckets list those rows;
+        None where there are no buckets.
     settings : tuple of (str, object)
         Plain arguments of `call` that make it this scheme, by name.
     title : str

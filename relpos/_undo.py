@@ -37,19 +37,19 @@ _numbers = itertools.count(1)
 
 
 def note(owner: Any, name: str, value: object) -> None:
-    """Let an attribute have this value, its old one, where the call around raises."""
+    """Record a value that an attribute gets again if the call around raises."""
     if _here.changes is not None:
         _here.changes.append((owner, name, value))
 
 
 def put(owner: Any, name: str, value: object) -> None:
-    """Set an attribute, which has its old value again where the call around raises."""
+    """Set an attribute, which gets its old value again if the call around raises."""
     note(owner, name, getattr(owner, name))
     setattr(owner, name, value)
 
 
 def keep(generator: Generator) -> None:
-    """Draw from a generator after this, and it is as before where the call raises."""
+    """Record the state of a generator, which it gets again if the call raises."""
     if _here.changes is not None:
         source = generator.bit_generator
         note(source, "state", source.state)
@@ -61,7 +61,7 @@ def call_number() -> int:
 
 
 def whole(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function take back, where it raises, what it and its callees put.
+    """Make a function that raises take back what it and its callees put.
 
     An interrupt may come between any two lines: no line after the last change of a call
     that returns lies outside of the try, and stores come before the calls that undo.

@@ -1,9 +1,9 @@
-"""Names: those that people try in relpos, and the table of the public ones.
+"""Names that users try in relpos, and the table of the public names.
 
 Names of functions elsewhere are here; schemes, their synonyms and models are those of
 _schemes.py. `relpos` asks where an attribute is missing, so this file is loaded with
 it, and is little more than text. What is in a module of relpos is found by its own
-name, too: one who forgets the module is told which.
+name, too: the error says which module has it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 
 from relpos._schemes import GENERAL, SCHEMES
 
-#: What there is, as one writes it after `relpos.`: the names that people try for it, in
+#: Public names, as written after `relpos.`, and the names that users try for them, in
 #: any case and with or without underscores.
 TRIED = {
     # ---- attention
@@ -153,7 +153,7 @@ TRIED = {
     "show_config": "config info show_versions",
 }
 _WIDTH = 88  # of a line of the table
-#: What has no other names than its own, in a module of relpos.
+#: Names in a module of relpos for which no other name is tried.
 ALONE = """
     recipes.Recipe nn.Sequential nn.Residual nn.ReLU nn.GELU nn.Position nn.Linear
     nn.LayerNorm nn.Dropout nn.Embedding nn.Memory plot.rotary_wheel plot.wavelengths
@@ -182,7 +182,7 @@ def _by_name() -> dict[str, str]:
 
 
 def suggestion(name: str) -> str | None:
-    """Return what `name` stands for, from `relpos.` on; None where nobody knows."""
+    """Return the public name, from `relpos.` on, that `name` means; None if unknown."""
     there = _by_name().get(_plain(name))
     return there and f"relpos.{there}"
 

@@ -252,7 +252,7 @@ def llama4_temperature(
     floor_scale : float, default 8192.0
         The length of a step, positive.
     attn_scale : float, default 0.1
-        Its strength, a.
+        The strength of the factor, a.
 
     Returns
     -------
@@ -357,7 +357,7 @@ def inkling_temperature(
     log_scaling_n_floor : float
         The length from which on it counts, positive; a model without has no factor.
     log_scaling_alpha : float, default 0.1
-        Its strength.
+        The strength of the factor.
 
     Returns
     -------
@@ -584,7 +584,7 @@ def pope(
     inv_freq : array_like of float, (D,), optional
         The frequencies, instead of those of `base`: one for each column.
     base : float, default 10000
-        Of the frequencies.
+        Base of the frequencies.
     offset : float, default 0
         Added to the positions.
     argument : {"query", "key"}, optional

@@ -49,7 +49,7 @@ def enformer_positions(
     dim : int
         Columns, a multiple of 6.
     dtype : {float32, float64}
-        Of the result; the features are computed in float64.
+        Dtype of the result; the features are computed in float64.
 
     Returns
     -------

@@ -169,7 +169,7 @@ def beit(
     Parameters
     ----------
     relative_position_bias_table : array_like, ((2h-1)(2w-1) + 3, H)
-        Of query minus key; the last three rows are class to patch, patch to class and
+        Rows of query minus key; the last three are class to patch, patch to class and
         class to class.
     window : (int, int)
         Rows and columns of patches, (h', w').
@@ -356,7 +356,7 @@ def swin_v2(
     window : int or (int, int)
         Rows and columns of the window; an int for a square.
     pretrained_window : int or (int, int), optional
-        Those of the window that the network was trained with; None, or 0 in a model's
+        Sides of the window that the network was trained with; None, or 0 in a model's
         configuration, takes `window`.
 
     Returns
@@ -403,10 +403,8 @@ def swin_v2(
     gates = 1 / (1 + np.exp(-(hidden @ outer.T)))
     labels = len(offsets) - 1 - grid_labels(sides)
     keywords = {"rel_bias": like(16 * gates.T, second), "labels": labels}
-    return Recipe(
-        keywords,
-        partial(_swin_v2_backward, (first, bias, second), offsets, hidden, gates),
-    )
+    network = first, bias, second
+    return Recipe(keywords, partial(_swin_v2_backward, network, offsets, hidden, gates))
 
 
 def _window(name: str, value: object, low: int) -> list[int]:

@@ -107,7 +107,7 @@ def wav2vec2_bert(
         ``distance_embedding.weight``. Row 0 is relative position -left; its gradient is
         that of rel_key.
     left_max_position_embeddings, right_max_position_embeddings : int
-        Of the configuration: left and right in the formula, 0 or more.
+        Values of the configuration: left and right in the formula, 0 or more.
 
     Returns
     -------
@@ -355,7 +355,7 @@ def zipformer_positions(
     length_factor : float, default 1
         The factor f, positive: a larger one stretches the positions.
     dtype : {float32, float64}
-        Of the result; the encoding is computed in float64.
+        Dtype of the result; the encoding is computed in float64.
 
     Returns
     -------
@@ -454,12 +454,9 @@ def zipformer(
             "keys, those of the queries and what was cached before"
         )
     check_rows("key_length", keys + queries - 1, weight)
-    rows = zipformer_positions(
-        np.arange(1 - keys, queries),
-        weight.shape[1],
-        length_factor=length_factor,
-        dtype=np.float64,
-    )
+    distances, columns = np.arange(1 - keys, queries), weight.shape[1]
+    own: Keywords = {"length_factor": length_factor, "dtype": np.float64}
+    rows = zipformer_positions(distances, columns, **own)
     keywords = {
         "rel_key": projected(weight, rows, heads),
         "min_relative_position": 1 - keys,

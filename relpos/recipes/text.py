@@ -89,12 +89,9 @@ def t5(
     table = as_table("weight", weight, "(num_buckets, H)")
     rows = t5_rows(table.shape, num_buckets)
     reach = as_length("max_distance", max_distance)
-    buckets = t5_bucket(
-        np.arange(-reach, reach + 1),
-        bidirectional=bidirectional,
-        num_buckets=rows,
-        max_distance=reach,
-    )
+    offsets = np.arange(-reach, reach + 1)
+    sizes = {"num_buckets": rows, "max_distance": reach}
+    buckets = t5_bucket(offsets, bidirectional=bidirectional, **sizes)
     return {"rel_bias": table.T, "buckets": buckets, "scale": 1.0}
 
 

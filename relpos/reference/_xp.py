@@ -79,7 +79,7 @@ def expm_times(skew: Floats, x: Floats) -> Floats:
 class Torch:
     """Functions of torch by the names and arguments that they have in NumPy.
 
-    Those that agree are torch's own: exp, einsum, sum, cumsum, stack and others.
+    Functions that agree are torch's own: exp, einsum, sum, cumsum, stack and others.
     """
 
     def __init__(self, device: Any) -> None:
@@ -120,7 +120,7 @@ class Torch:
 
     def max(self, x: Any, axis: int, keepdims: bool, initial: float) -> Any:
         shape = list(x.shape)
-        shape[axis] = 1  # beside x, since an axis may be empty
+        shape[axis] = 1  # next to x, since an axis may be empty
         whole = self.torch.cat([x, x.new_full(shape, initial)], axis)
         return whole.amax(axis, keepdims)
 

@@ -149,13 +149,8 @@ def t5_bias(
     array([[0.1, 0.1, 0. , 0.3, 0.3]])
     """
     _, table = as_float64(weight)
-    row = t5_bucket(
-        offsets(length),
-        bidirectional=bidirectional,
-        num_buckets=len(table),
-        max_distance=max_distance,
-    )
-    return table[row].T
+    own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
+    return table[t5_bucket(offsets(length), num_buckets=len(table), **own)].T
 
 
 def t5_bias_backward(
@@ -173,12 +168,8 @@ def t5_bias_backward(
     array([[3., 3., 0., 9.]])
     """
     grad = np.asarray(grad_bias, dtype=np.float64)
-    row = t5_bucket(
-        offsets_of(grad),
-        bidirectional=bidirectional,
-        num_buckets=num_buckets,
-        max_distance=max_distance,
-    )
+    own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
+    row = t5_bucket(offsets_of(grad), num_buckets=num_buckets, **own)
     is_row = row == np.arange(num_buckets)[:, None]
     return is_row.astype(np.float64) @ np.swapaxes(grad, -1, -2)
 
@@ -318,11 +309,8 @@ def scalar(
     slope_m, slope_n = (xp.sign(c) * d / (xp.abs(c) * d + 1) for d in (m, n))  # ∂ψ/∂c
     of_max = xp.where(p < limit, 1.0, xp.where(p == limit, 0.5, 0.0))
     by_m = -x / over * xp.abs(c) / (xp.abs(c) * m + 1)
-    return (
-        x,
-        s * slope_n / over - x * slope_m / over,
-        by_m * of_max * xp.sign(threshold),
-    )
+    by_c = s * slope_n / over - x * slope_m / over
+    return x, by_c, by_m * of_max * xp.sign(threshold)
 
 
 def fire_bias_backward(
@@ -396,12 +384,6 @@ def fire_attention(
     """
     _, q, k = as_float64(query, key)
     offset = int(np.asarray(offset_of(query_offset, q, k)))
-    bias = fire_bias(
-        *(w1, b1, w2, b2, c, threshold),
-        q.shape[-2],
-        k.shape[-2],
-        query_offset=offset,
-        signed=signed,
-        eps=eps,
-    )
+    network, lengths = (w1, b1, w2, b2, c, threshold), (q.shape[-2], k.shape[-2])
+    bias = fire_bias(*network, *lengths, query_offset=offset, signed=signed, eps=eps)
     return attention(query, key, value, bias, query_offset=offset, **options)

@@ -33,9 +33,7 @@ def counted(positions: Any) -> Any:
     """Positions as an array; the int n stands for 0..n-1."""
     positions = namespace(positions).asarray(positions)
     try:
-        return (
-            np.arange(operator.index(positions)) if positions.ndim == 0 else positions
-        )
+        return positions if positions.ndim else np.arange(operator.index(positions))
     except TypeError:  # one number that is no integer
         return positions
 

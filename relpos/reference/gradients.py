@@ -111,13 +111,12 @@ def attention_backward(
     if sinks is not None:
         sink = np.asarray(sinks, dtype=np.float64)[:, None]
         share = np.where(lse == -np.inf, 0.0, np.exp(sink - lse))
-        found["sinks"] = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))[
-            :, 0, 0
-        ]
+        of_heads = sum_to(share[..., None] * row, (*np.shape(sinks), 1, 1))
+        found["sinks"] = of_heads[:, 0, 0]
     if x.g is not None:
         before = np.cumsum(dS, axis=-1) - dS  # Σ_{j < t} dS_ij
-        found["log_decay"] = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
-        found["log_decay"] = sum_to(found["log_decay"], np.shape(options["log_decay"]))
+        dg = np.sum(np.where(x.r <= 0, before, 0.0), axis=-2)
+        found["log_decay"] = sum_to(dg, np.shape(options["log_decay"]))
     if "rel_key" in x.tables and options.get("position_query") is None:
         dq = dq + found["position_query"]
     for name in ("pos_bias_u", "pos_bias_v", "position_query"):

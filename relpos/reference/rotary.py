@@ -80,12 +80,9 @@ def as_rotation(
     m = 1.0 if magnitude is None else magnitude
     xp, _, theta, m = as_float64(x, angles, m)
     shape = *x.shape[:-1], columns // 2
-    return Rotation(
-        2 * c if interleaved else c,
-        2 * c + 1 if interleaved else columns // 2 + c,
-        xp.broadcast_to((-1.0 if inverse else 1.0) * theta, shape),
-        xp.broadcast_to(m, shape),
-    )
+    a, b = (2 * c, 2 * c + 1) if interleaved else (c, columns // 2 + c)
+    theta = xp.broadcast_to((-1.0 if inverse else 1.0) * theta, shape)
+    return Rotation(a, b, theta, xp.broadcast_to(m, shape))
 
 
 def apply_rotary(
@@ -165,10 +162,9 @@ def rotary_frequencies(
             return stretched(omega, values, np.ones(dim // 2))
         return frequencies(dim, base * values ** (dim / (dim - 2)), "concat")
     if name == "proportional":
-        rotated = (
-            np.arange(dim // 2) < values.get("partial_rotary_factor", 1) * dim // 2
-        )
-        return np.where(rotated, omega / values.get("factor", 1), 0.0)
+        count = values.get("partial_rotary_factor", 1) * dim // 2
+        of_rotated = omega / values.get("factor", 1)
+        return np.where(np.arange(dim // 2) < count, of_rotated, 0.0)
     n = values["original_max_position_embeddings"]
     s = values.get("factor") or values.get("max_position_embeddings", n) / n
     if name == "dynamic":

@@ -348,11 +348,8 @@ def graph_attention(
     xp, q, k, v, a, w, e, sink = as_float64(*given)
     keys: Any = np.asarray(indices)
     label = np.full(keys.shape, -1) if labels is None else np.asarray(labels)
-    factor = e_factor = q.shape[-1] ** -0.5 if scale is None else scale
-    if e is None:
-        e = q
-    else:
-        e_factor = 1.0
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    e, e_factor = (q, factor) if e is None else (e, 1.0)
     k_e = k[..., keys, :]  # (..., H, edges, D)
     a_e = with_rows(xp.zeros((keys.size, e.shape[-1])), a, label)
     v_e = with_rows(v[..., keys, :], w, label)
@@ -361,10 +358,11 @@ def graph_attention(
     lse = [xp.zeros((*batch, 0))]
     for i, (first, end) in enumerate(pairwise(np.asarray(indptr))):
         edges = slice(first, end)
-        s = factor * xp.einsum("...d,...ed->...e", q[..., i, :], k_e[..., edges, :])
-        s = s + e_factor * xp.einsum(
-            "...d,...ed->...e", e[..., i, :], a_e[..., edges, :]
+        content, position = (
+            xp.einsum("...d,...ed->...e", x[..., i, :], x_e[..., edges, :])
+            for x, x_e in ((q, k_e), (e, a_e))
         )
+        s = factor * content + e_factor * position
         if softcap is not None:
             s = softcap * xp.tanh(s / softcap)
         total = reduce(xp.logaddexp, xp.moveaxis(s, -1, 0), -np.inf)
