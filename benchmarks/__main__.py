@@ -15,7 +15,7 @@ from benchmarks.problems import MODES, SCHEMES
 from benchmarks.results import Results, stored_path
 from benchmarks.rows import Spec
 from benchmarks.tables import TABLES, price
-from relpos._bench import table
+from relpos import _bench as table
 
 DESCRIPTION = """\
 Time relpos and what one could use instead. Each result is compared with float64 before

@@ -15,28 +15,26 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from relpos import _core
-from relpos._bench.harness import (
+from relpos._bench import (
     BLAS_THREAD_VARIABLES as BLAS_THREAD_VARIABLES,
     FEWEST_KEPT,
     YARDSTICK_SECONDS,
     YARDSTICK_SPREAD,
     Array as Array,
     Clock as Clock,
+    Plan as Plan,
+    Row as Row,
     Sample,
+    Table as Table,
     Timing as Timing,
     Work as Work,
     Yardstick as Yardstick,
     check_error as check_error,
+    cpu_name as cpu_name,
     fma_yardstick as fma_yardstick,
     interleave as interleave,
     rounds,
     seconds_of as seconds_of,
-)
-from relpos._bench.table import (
-    Plan as Plan,
-    Row as Row,
-    Table as Table,
-    cpu_name as cpu_name,
 )
 from relpos._catalogue.measure import forget_peak as forget_peak, resident as resident
 from relpos._settings import use_isa as use_isa

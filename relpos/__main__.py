@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import relpos
-from relpos._bench import schemes, table
+from relpos import _bench
 from relpos._demo import page
 from relpos._opinion import check
 
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         description="Time every scheme, each result checked before it is timed.",
         epilog="More tables: python -m benchmarks, in a source tree.",
     )
-    table.add_options(bench, schemes.TABLES)
+    _bench.add_options(bench, _bench.TABLES)
     bench.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the rows here"
     )
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "check":
         return check.run()
     if options.command == "bench":
-        table.run(schemes.TABLES, options)
+        _bench.run(_bench.TABLES, options)
         return 0
     report = relpos.demo(as_json=options.json, plots=not options.no_plots)
     if options.open:

@@ -11,7 +11,7 @@ from benchmarks.tables import (
     small_calls,
 )
 from benchmarks.timing import Table
-from relpos._bench import schemes
+from relpos import _bench as schemes
 
 TABLES = {
     "attention": Table("fraction of one core's multiply-add peak", attention.make_plan),

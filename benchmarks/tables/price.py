@@ -21,7 +21,7 @@ import relpos
 from benchmarks import timing
 from benchmarks.problems import DIM, DIRECTIONS, ROWS, SCHEMES, Problem
 from benchmarks.timing import Array, Plan, Row
-from relpos._bench.schemes import check
+from relpos._bench import check
 
 WAYS = ("forward", "forward+backward")
 #: Heads at each length.

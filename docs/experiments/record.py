@@ -14,7 +14,7 @@ import numpy as np
 
 import relpos
 from relpos import data
-from relpos._bench.table import cpu_name
+from relpos._bench import cpu_name
 
 FOLDER = Path(data.__file__).with_name("experiments")
 _DIGITS = 4

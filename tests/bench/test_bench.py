@@ -7,14 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from relpos import __main__, _core
-from relpos._bench import harness, table
+from relpos import __main__, _bench, _core
 
 
 @pytest.fixture
 def bench(monkeypatch, capsys):
     """Runs the command in this process; returns what it prints."""
-    for name in harness.BLAS_THREAD_VARIABLES:
+    for name in _bench.BLAS_THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")
 
     def bench(*arguments):
@@ -25,7 +24,7 @@ def bench(monkeypatch, capsys):
 
 
 def row(figures, **fields):
-    return table.Row("a row", "of peak", figures, 5, **fields)
+    return _bench.Row("a row", "of peak", figures, 5, **fields)
 
 
 def test_a_row_says_whether_it_reached_its_target():
@@ -43,15 +42,15 @@ def test_a_row_says_whether_it_reached_its_target():
 def test_a_wrong_result_is_never_timed():
     with pytest.raises(SystemExit, match="a row: wrong result, error 1"):
         wrong = np.full(4, 1.001, np.float32)
-        harness.check_error(wrong, np.ones(4), "a row")
+        _bench.check_error(wrong, np.ones(4), "a row")
     with pytest.raises(SystemExit, match="nan"):
-        harness.check_error(np.full(4, np.nan, np.float32), np.ones(4), "a row")
+        _bench.check_error(np.full(4, np.nan, np.float32), np.ones(4), "a row")
 
 
 def test_works_of_one_repeat_are_compared_at_one_clock():
     calls = []
     works = [lambda: calls.append("a"), lambda: calls.append("b")]
-    timing = harness.interleave(works, lambda: 1e9, 3)
+    timing = _bench.interleave(works, lambda: 1e9, 3)
     assert len(timing.repeats) == timing.tried == 3
     assert len(timing.ratios()) == 3
     assert {"a", "b"} == {*calls}
@@ -59,7 +58,7 @@ def test_works_of_one_repeat_are_compared_at_one_clock():
 
 def test_repeats_whose_clock_moved_are_dropped():
     rates = iter(range(1, 100))
-    timing = harness.interleave([lambda: None], lambda: float(next(rates)), 3)
+    timing = _bench.interleave([lambda: None], lambda: float(next(rates)), 3)
     assert timing.repeats == []
     assert timing.tried == 12
     assert timing.seconds() is None

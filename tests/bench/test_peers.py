@@ -12,7 +12,7 @@ from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
 from benchmarks.problems import problem_of
 from benchmarks.results import Results
-from relpos._bench.harness import Sample
+from relpos._bench import Sample
 
 SHAPE = (1, 2, 24, 64)
 

@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks import __main__, problems, tables
 from benchmarks.tables import price
-from relpos import _core
-from relpos._bench import harness
+from relpos import _bench, _core
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -120,7 +119,7 @@ def test_help_names_every_table(capsys):
 def test_the_command_prints_and_writes_the_rows_asked_for(
     monkeypatch, capsys, tmp_path
 ):
-    for name in harness.BLAS_THREAD_VARIABLES:
+    for name in _bench.BLAS_THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")
     file = tmp_path / "rows.json"
     rows = "^naive|rel_shift"

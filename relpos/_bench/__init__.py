@@ -1,1 +1,0 @@
-"""``python -m relpos bench``, and the harness that `benchmarks/` times with."""
