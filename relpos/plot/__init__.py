@@ -7,39 +7,35 @@ matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
 from relpos._names import publish as _publish
-from relpos.plot.encodings import (
-    audit as audit,
+from relpos.plot.lines import (
+    bias_by_distance as bias_by_distance,
+    buckets as buckets,
+    compare as compare,
+    costs_over_length as costs_over_length,
     decay as decay,
-    encoding_map as encoding_map,
-    encoding_maps as encoding_maps,
-    rotary_wheel as rotary_wheel,
+    length_generalisation as length_generalisation,
+    loss_curves as loss_curves,
+    plan_bars as plan_bars,
     wavelengths as wavelengths,
 )
-from relpos.plot.graphs import (
-    attention_graph as attention_graph,
-    edges as edges,
-)
 from relpos.plot.pairs import (
+    attention_graph as attention_graph,
     attention_heads as attention_heads,
     attention_map as attention_map,
+    edges as edges,
     relative_position_map as relative_position_map,
     score_map as score_map,
     score_terms as score_terms,
     skew_steps as skew_steps,
 )
-from relpos.plot.results import (
-    compare as compare,
-    costs_over_length as costs_over_length,
-    length_generalisation as length_generalisation,
-    loss_curves as loss_curves,
-    plan_bars as plan_bars,
-)
 from relpos.plot.schemes import (
-    bias_by_distance as bias_by_distance,
-    buckets as buckets,
+    audit as audit,
+    encoding_map as encoding_map,
+    encoding_maps as encoding_maps,
     fingerprint as fingerprint,
     fingerprints as fingerprints,
     grid_bias as grid_bias,
+    rotary_wheel as rotary_wheel,
 )
 
 __all__ = _publish(globals())

@@ -1,49 +1,78 @@
-"""Matrices of pairs: scores, their terms, weights, relative positions, the skew."""
+"""Pairs of queries and keys: as cells of a matrix, and as arcs and arrows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from relpos._attention.edges import Edges, as_edges
+from relpos._attention.operands import Sizes
+from relpos._attention.positions import relative_positions
 from relpos._attention.schemes import KEYWORDS, shows_keywords
 from relpos._attention.scores import scores as scores_of
-from relpos._checks import as_array, as_flag, as_int, as_integers, as_real, kind_of
+from relpos._checks import (
+    as_array,
+    as_flag,
+    as_int,
+    as_integers,
+    as_real,
+    integers_of,
+    kind_of,
+)
+from relpos._foreign import module_of
 from relpos.plot.panel import (
     MOST_NUMBERS,
     SIGNED,
+    SMALL,
     WEIGHTS,
     Array,
+    GridOptions,
     Look,
     Options,
+    PairOptions,
+    Panel,
     Tokens,
     as_pairs,
+    as_reals,
     as_shaped,
+    as_tokens,
+    axes_of,
     between,
+    check_shape,
+    colormap_of,
     frame,
     heat_map,
     look_of,
     name_pairs,
+    name_places,
     panels_of,
     picture,
     places_of,
     reach,
+    share_bar,
     write_numbers,
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
+    from relpos._attention.edges import SparseRows
+
 _HEADS = "three axes, (H, Lq, Lk)"
 _MOST = 1024  # queries of skew steps: beyond, a cell is less than a dot
 _READABLE = 8  # queries whose cells have room for two lines
+_MOST_NODES, _MOST_EDGES = 256, 4096  # tokens or nodes, and edges
+_DIVERGING = "PuOr"
+_DARK = "viridis_r"  # thick lines are the dark ones: pale ones are invisible on white
+_BEND = 0.15  # of an arrow, so that those of the two directions do not overlap
+_LOOP = 3.0  # the bend of one from a node to itself
 #: Parameters of `attention` that `scores` does not take.
 _OTHERS = (*(KEYWORDS.keys() - signature(scores_of).parameters.keys()),)
 #: Titles of the terms, with the letters of `attention`.
@@ -61,18 +90,14 @@ _TITLES = {
 }
 
 
-@picture()
+@picture(PairOptions)
 def score_map(
     scores: npt.ArrayLike,
     *,
     mask: npt.ArrayLike | None = None,
-    tokens: Tokens | None = None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
     center: float = 0.0,
     annotate: str | bool = "auto",
-    ax: Axes | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[PairOptions],
 ) -> Axes:
     """Scores of one head, one row per query; hidden pairs are grey.
 
@@ -111,11 +136,15 @@ def score_map(
     array = as_shaped("scores", scores, 2, wanted)
     if mask is not None:
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
-    places = places_of(array.shape, tokens, query_tokens, key_tokens)
-    middle, look = as_real("center", center), look_of(**options)
-    numbers = _annotated(annotate, array)
+    look, middle = look_of(**options), as_real("center", center)
+    places = places_of(array.shape, look)
+    numbers = annotate == "auto" and max(array.shape) <= MOST_NUMBERS
+    if not isinstance(annotate, str):
+        numbers = as_flag("annotate", annotate)
+    elif annotate != "auto":
+        raise ValueError(f"annotate: got {annotate!r}; expected 'auto' or a bool")
     kind = f"scores about {middle}" if middle else "scores"
-    ax = heat_map(kind, array, ax, look, center=middle)
+    ax = heat_map(array, look, kind, center=middle)
     if numbers:
         digits = 1 if reach(array) >= 1 else 2
         near = np.round(array, digits) + 0.0  # no -0.0
@@ -129,30 +158,16 @@ def _as_mask(mask: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
     array = as_array("mask", mask)
     if array.dtype != np.bool_:
         raise TypeError(f"mask: got {kind_of(array)}; expected an array of bool")
-    if array.shape != shape:
-        raise ValueError(f"mask: got shape {array.shape}; expected {shape}")
+    check_shape("mask", array, array.shape == shape, shape)
     return array
 
 
-def _annotated(annotate: str | bool, array: Array) -> bool:
-    """Return True where cells have their numbers."""
-    if not isinstance(annotate, str):
-        return as_flag("annotate", annotate)
-    if annotate != "auto":
-        raise ValueError(f"annotate: got {annotate!r}; expected 'auto' or a bool")
-    return bool(max(array.shape) <= MOST_NUMBERS)
-
-
-@picture()
+@picture(PairOptions)
 def attention_map(
     weights: npt.ArrayLike,
     *,
     head: int | None = None,
-    tokens: Tokens | None = None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
-    ax: Axes | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[PairOptions],
 ) -> Axes:
     """Attention weights or scores of one head, one row per query.
 
@@ -187,10 +202,10 @@ def attention_map(
     else:
         heads = as_shaped("weights", weights, 3, _HEADS)
         array = heads[as_int("head", head, 0, len(heads) - 1)]
-    places = places_of(array.shape, tokens, query_tokens, key_tokens)
     look = look_of(**options)
+    places = places_of(array.shape, look)
     kind, center = ("scores", 0.0) if _signed(array, look) else ("weights", None)
-    return name_pairs(heat_map(kind, array, ax, look, center=center), places)
+    return name_pairs(heat_map(array, look, kind, center=center), places)
 
 
 def _signed(array: Array, look: Look) -> bool:
@@ -198,7 +213,7 @@ def _signed(array: Array, look: Look) -> bool:
     return bool((array[np.isfinite(array)] < 0).any()) or (look.limits[0] or 0.0) < 0
 
 
-@picture()
+@picture(GridOptions)
 def attention_heads(
     weights: npt.ArrayLike,
     *,
@@ -206,8 +221,7 @@ def attention_heads(
     tokens: Tokens | None = None,
     query_tokens: Tokens | None = None,
     key_tokens: Tokens | None = None,
-    figure: Figure | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[GridOptions],
 ) -> npt.NDArray[np.object_]:
     """Attention weights or scores of all heads as a grid, on one scale.
 
@@ -234,17 +248,28 @@ def attention_heads(
     ['head 0', 'head 1']
     """
     array = as_shaped("weights", weights, 3, _HEADS)
-    places = places_of(array.shape[1:], tokens, query_tokens, key_tokens)
-    look, across = look_of(**options), as_int("columns", columns, 1)
+    look = look_of(tokens, query_tokens, key_tokens, **options)
+    maps = {f"head {n}": head for n, head in enumerate(array)}
     center = 0.0 if _signed(array, look) else None
-    one = Look(between(look.limits, reach(array), center), look.cmap)
-    panels = panels_of(figure, len(array), across, look, below=places[1])
-    for n, ax in enumerate(panels):
-        heat_map("heads", array[n], ax, one, center=center, bar=False)
-        ax.set_title(f"head {n}")
-        name_pairs(ax, places).label_outer()
-    panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
-    return panels
+    return _draw_maps(maps, look, as_int("columns", columns, 1), center=center)
+
+
+def _draw_maps(
+    maps: Mapping[str, Array],
+    look: Look,
+    columns: int,
+    side: float = 3.0,
+    center: float | None = 0.0,
+) -> npt.NDArray[np.object_]:
+    """Draw maps of the same pairs by title, on one scale."""
+    farthest = max(map(reach, maps.values()))
+    limits = between(look.limits, farthest, center)
+    places = places_of(next(iter(maps.values())).shape, look)
+    panels = panels_of(look, len(maps), columns, side, places[1])
+    for ax, (title, array) in zip(panels, maps.items(), strict=True):
+        own = Look(limits, look.cmap, title, ax)
+        name_pairs(heat_map(array, own, center=center, bar=False), places).label_outer()
+    return share_bar(panels)
 
 
 @picture()
@@ -303,18 +328,11 @@ def score_terms(
     """
     terms = _of_one_head(scores_of(query, key, terms=True, **keywords), head)
     total: Array = np.sum([*terms.values()], axis=0)
-    places = places_of(total.shape, tokens, query_tokens, key_tokens)
-    look = look_of(vmin, vmax, cmap, title)
-    shown = {_TITLES[name]: term for name, term in terms.items()} | {"sum": total}
-    farthest = max(map(reach, shown.values()))
-    one = Look(between(look.limits, farthest, 0.0), look.cmap)
-    panels = panels_of(figure, len(shown), 5, look, 2.6, places[1])
-    for ax, (name, term) in zip(panels, shown.items(), strict=True):
-        heat_map("terms", term, ax, one, bar=False)
-        ax.set_title(name)
-        name_pairs(ax, places).label_outer()
-    panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
-    return panels
+    look = look_of(
+        tokens, query_tokens, key_tokens, vmin, vmax, cmap, title, figure=figure
+    )
+    maps = {_TITLES[name]: term for name, term in terms.items()} | {"sum": total}
+    return _draw_maps(maps, look, 5, side=2.6)
 
 
 def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
@@ -332,17 +350,13 @@ def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
     return {n: t.reshape(heads, rows, columns)[chosen] for n, t in terms.items()}
 
 
-@picture()
+@picture(PairOptions)
 def relative_position_map(
     relative: npt.ArrayLike,
     *,
     highlight: Sequence[tuple[int, int]] = (),
     clip_marks: bool = True,
-    tokens: Tokens | None = None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
-    ax: Axes | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[PairOptions],
 ) -> Axes:
     """Matrix of relative positions, key minus query, with its numbers where they fit.
 
@@ -372,10 +386,10 @@ def relative_position_map(
     numbers = as_integers("relative", relative)
     array = as_shaped("relative", numbers, 2, "two axes, (Lq, Lk)")
     framed = as_pairs("highlight", highlight, array.shape)
-    places = places_of(array.shape, tokens, query_tokens, key_tokens)
     look, marked = look_of(**options), as_flag("clip_marks", clip_marks)
+    places = places_of(array.shape, look)
     own = look._replace(limits=between(look.limits, reach(array), 0.0))
-    ax = heat_map("relative", array, ax, own, cmap="PuOr")
+    ax = heat_map(array, own, cmap="PuOr")
     for i, j in np.argwhere(_clipped(numbers)).tolist() if marked else ():
         frame(ax, i, j, hatch="..", fill=False, edgecolor=(0.5, 0.5, 0.5, 0.6))
     texts = numbers.astype(str).astype(object)
@@ -405,12 +419,10 @@ def _clipped(numbers: Array) -> Array:
     return found
 
 
-@picture()
+@picture(GridOptions)
 def skew_steps(
     scores: npt.ArrayLike | int,
-    *,
-    figure: Figure | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[GridOptions],
 ) -> npt.NDArray[np.object_]:
     """Pad, reshape and slice: how scores per distance become scores per key.
 
@@ -445,17 +457,16 @@ def skew_steps(
     else:
         wanted, usual = "a number of queries or two axes, (L, L)", SIGNED
         array = as_shaped("scores", scores, 2, wanted)
-        if array.shape[0] != array.shape[1]:
-            raise ValueError(f"scores: got shape {array.shape}; expected (L, L)")
+        is_square = array.shape[0] == array.shape[1]
+        check_shape("scores", array, is_square, "(L, L)")
     limits = between(look.limits, reach(array), 0.0)
     if usual == WEIGHTS and look.limits == (None, None):
         limits = (min(array[0, 0], -1.0), 0.0)
-    one = Look(limits, look.cmap)
     steps = _steps(array)
-    panels = panels_of(figure, len(steps), len(steps), look)
+    panels = panels_of(look, len(steps), len(steps))
     for ax, (name, cells, texts) in zip(panels, steps, strict=True):
-        heat_map("skew", cells, ax, one, cmap=usual, bar=False)
-        ax.set(title=name, xticks=[], yticks=[])
+        heat_map(cells, Look(limits, look.cmap, name, ax), cmap=usual, bar=False)
+        ax.set(xticks=[], yticks=[])
         if len(array) <= _READABLE:
             write_numbers(ax, texts)
     for i, j in np.argwhere(np.triu(np.ones(array.shape), 1)).tolist():
@@ -480,3 +491,279 @@ def _steps(array: Array) -> list[tuple[str, Array, Array]]:
     array, named = (x.reshape(count + 1, count) for x in (array, named))
     found.append((f"3. same memory, {count + 1} rows of {count}", array, named))
     return [*found, ("4. first row cut off: relpos.skew", array[1:], named[1:])]
+
+
+# ---- arcs and arrows -----------------------------------------------------------------
+
+
+@picture(Panel)
+def edges(
+    labels: npt.ArrayLike | int,
+    *,
+    k: int | None = None,
+    pairs: Sequence[tuple[int, int]] | None = None,
+    tokens: Tokens | None = None,
+    **options: Unpack[Panel],
+) -> Axes:
+    """Labelled arcs from queries to keys: figure 1 of Shaw et al.
+
+    Arcs to later keys are above the tokens, arcs to earlier ones below. Equal labels
+    have one colour.
+
+    Parameters
+    ----------
+    labels : int or array_like of int, (L, L)
+        The number of tokens, for labels that are relative positions; or the label of
+        each pair.
+    k : int, optional
+        Clip the labels to -k and k.
+    pairs : sequence of (int, int), optional
+        The arcs, each from a query to a key; by default those of the query in the
+        middle to all others.
+    tokens : sequence of str, optional
+        Names of the tokens, in a row.
+
+    Raises
+    ------
+    IndexError
+        If `pairs` has one outside the matrix.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.edges(
+    ...     9, k=4, pairs=[(6, 1), (6, 8)], ax=Figure().subplots()
+    ... )
+    >>> [text.get_text() for text in ax.texts]
+    ['-4', '2']
+    """
+    numbers = _labels(labels)
+    if k is not None:
+        limit = as_int("k", k, 0)
+        numbers = np.clip(numbers, -limit, limit)
+    count = len(numbers)
+    if pairs is None:
+        chosen = [(count // 2, j) for j in range(count) if j != count // 2]
+    else:
+        chosen = as_pairs("pairs", pairs, numbers.shape)
+    look, named = look_of(**options), as_tokens("tokens", tokens, count)
+    ax = axes_of(look)
+    colours = look.cmap or colormap_of(_DIVERGING)
+    farthest = reach(numbers.astype(float)) or 1.0
+    ax.plot(np.arange(count), np.zeros(count), "o", color="black", zorder=3)
+    for i, j in chosen:
+        share = numbers[i, j] / farthest
+        ink = colours(0.5 + 0.2 * np.sign(share) + 0.3 * share)  # no pale arcs
+        _draw_arc(ax, i, j, ink if share else "grey", numbers[i, j])
+    name_places(ax.xaxis, named or [str(n) for n in range(count)])
+    ax.set(yticks=[], xlabel="key j > i above, j < i below")
+    ax.margins(y=0.15)
+    return ax
+
+
+def _labels(given: npt.ArrayLike | int) -> Array:
+    """Return (L, L) labels of a number of tokens, or as they are."""
+    if isinstance(given, int | np.integer):
+        return relative_positions(as_int("labels", given, 1, _MOST_NODES))
+    numbers = as_integers("labels", given)
+    as_shaped("labels", numbers, 2, "a number of tokens or two axes, (L, L)")
+    fits = numbers.shape[0] == numbers.shape[1] <= _MOST_NODES
+    check_shape("labels", numbers, fits, f"(L, L), L up to {_MOST_NODES}")
+    return numbers
+
+
+def _draw_arc(ax: Axes, i: int, j: int, colour: Any, label: int) -> None:
+    """Draw half an ellipse from token i to token j, its label at the top."""
+    turn = np.linspace(0.0, np.pi, 50)
+    height = (j - i) / 2  # negative, below the line, for an earlier key
+    x = (i + j) / 2 - (j - i) / 2 * np.cos(turn)
+    ax.plot(x, height * np.sin(turn), color=colour, linewidth=2)
+    box = {"facecolor": "white", "edgecolor": colour, "boxstyle": "round,pad=0.2"}
+    ax.text((i + j) / 2, height, str(label), bbox=box, **SMALL)
+
+
+@picture()
+def attention_graph(
+    indptr: npt.ArrayLike | None = None,
+    indices: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    labels: npt.ArrayLike | None = None,
+    layout: npt.ArrayLike | None = None,
+    *,
+    edges: npt.ArrayLike | SparseRows | None = None,
+    tokens: Tokens | None = None,
+    **options: Unpack[Options],
+) -> Axes:
+    """Graph along which queries attend: an arrow from each query to each of its keys.
+
+    Queries and keys are the same nodes. A large weight is a thick and dark arrow. An
+    edge that is given twice has two arrows.
+
+    Parameters
+    ----------
+    indptr : array_like of int, (Lq + 1,), optional
+        Start of each query's edges, as in ``relpos.graph_attention``.
+    indices : array_like of int, (edges,), optional
+        Key of each edge. `indptr` and `indices` come together, or `edges` in their
+        place.
+    weights : array_like of real, (edges,), optional
+        Of one head; an edge whose weight is not finite is left out.
+    labels : array_like of int, (edges,), optional
+        Written on the arrows; negative ones are left out.
+    layout : array_like of real, (n, 2), optional
+        Coordinates of each node, x and y; a circle by default, clockwise from the top.
+    edges : array_like of int, (2, edges), or CSR matrix of scipy.sparse, optional
+        Key of each edge in row 0 and its query in row 1; or a matrix, whose rows are
+        queries. At most 256 nodes and 4096 edges.
+    tokens : sequence of str, optional
+        In the nodes; their numbers by default.
+    vmin, vmax : float, optional
+        The weights at the ends of the colours.
+
+    Raises
+    ------
+    IndexError
+        If an edge has an end that is no node.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.attention_graph(
+    ...     [0, 2, 2, 3], [0, 2, 1], labels=[5, 6, 7], ax=Figure().subplots()
+    ... )
+    >>> [text.get_text() for text in ax.texts if text.get_text()]
+    ['5', '6', '7', '0', '1', '2']
+    """
+    queries, keys, count = _ends(indptr, indices, edges)
+    sizes = None if weights is None else as_reals("weights", weights)
+    marks = None if labels is None else as_integers("labels", labels)
+    for name, given in (("weights", sizes), ("labels", marks)):
+        if given is not None:
+            fits, wanted = given.shape == keys.shape, f"{keys.shape}, one per edge"
+            check_shape(name, given, fits, wanted)
+    nodes = _layout(layout, tokens, count)
+    for ends in (queries, keys):
+        if ends.max(initial=-1) >= len(nodes):
+            raise IndexError(
+                f"edges: got one at node {ends.max()}; expected nodes up to "
+                f"{len(nodes) - 1}"
+            )
+    names = as_tokens("tokens", tokens, len(nodes)) or [*map(str, range(len(nodes)))]
+    look = look_of(**options)
+    chosen = np.arange(len(keys))
+    if sizes is not None:
+        chosen = chosen[np.isfinite(sizes)]
+        sizes = sizes[chosen]
+    arrows = _arrows(nodes, queries[chosen], keys[chosen])
+    ax = axes_of(look)
+    colours, widths = _draw_bar(ax, arrows, sizes, look)
+    for e, arrow, colour, width in zip(chosen, arrows, colours, widths, strict=True):
+        mark = "" if marks is None or marks[e] < 0 else str(marks[e])
+        _draw_arrow(ax, arrow, mark, color=colour, linewidth=width)
+    box = {"facecolor": "white", "boxstyle": "round,pad=0.4"}
+    for (x, y), name in zip(nodes, names, strict=True):
+        ax.text(x, y, name, ha="center", va="center", bbox=box, zorder=4)
+    ax.plot(*nodes.T, linestyle="")  # so that the axes reach all nodes
+    ax.margins(0.25)
+    ax.set(aspect="equal", xticks=[], yticks=[], xlabel="from queries to their keys")
+    return ax
+
+
+def _ends(indptr: object, indices: object, edges: Any) -> tuple[Array, Array, int]:
+    """Return query and key of each edge, in the order given, and the count of nodes."""
+    rows = columns = _MOST_NODES
+    if module_of(edges, "scipy.sparse") and len(edges.shape) == 2:
+        rows, columns = edges.shape
+    elif edges is None and indptr is not None:
+        rows = max(integers_of("indptr", indptr).size - 1, 0)
+    sizes = Sizes(1, 1, rows, columns, 1, 1, 1, own=False)
+    graph = as_edges(Edges(indptr, indices, None, edges), {}, sizes)
+    starts, keys = graph["indptr"], graph["indices"]
+    if keys.size > _MOST_EDGES or rows > _MOST_NODES:
+        raise ValueError(
+            f"edges: got {keys.size} of {rows} queries; expected at most {_MOST_EDGES} "
+            f"of {_MOST_NODES}"
+        )
+    if (np.diff(starts) < 0).any():
+        raise ValueError("indptr: falls; expected it to rise")
+    if keys.min(initial=0) < 0 or keys.max(initial=0) >= _MOST_NODES:
+        raise IndexError(f"indices: got some outside 0 to {_MOST_NODES - 1}")
+    queries = np.repeat(np.arange(rows), np.diff(starts))
+    listed = edges is not None and not module_of(edges, "scipy.sparse")
+    if listed:
+        keys, queries = as_integers("edges", edges)
+    found = max(keys.max(initial=-1), queries.max(initial=-1)) + 1
+    return queries, keys, int(found if listed else max(rows, found))
+
+
+def _layout(layout: object, tokens: object, count: int) -> Array:
+    """Return (n, 2) coordinates of the nodes: of a circle, if none are given."""
+    if layout is not None:
+        places = as_shaped("layout", layout, 2, "two axes, (n, 2)")
+        fits = places.shape[1] == 2 and np.isfinite(places).all()
+        check_shape("layout", places, fits, "(n, 2), finite numbers")
+        return places
+    if isinstance(tokens, Sequence | np.ndarray) and 0 < len(tokens) <= _MOST_NODES:
+        count = max(count, len(tokens))
+    if not count:
+        raise ValueError("edges: got a graph of no nodes; expected something to draw")
+    angles = np.pi / 2 - 2 * np.pi * np.arange(count) / count
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+class _Arrow(NamedTuple):
+    """Both ends of an arrow, its bend, and its middle."""
+
+    start: Array
+    end: Array
+    bend: float
+    middle: Array
+
+
+def _arrows(nodes: Array, queries: Array, keys: Array) -> list[_Arrow]:
+    """Return arrows that do not overlap; one from a node to itself is a loop."""
+    unit = float(np.ptp(nodes, axis=0).max()) / 2 or 1.0
+    center, seen, found = nodes.mean(axis=0), Counter[tuple[int, int]](), []
+    for i, j in zip(queries.tolist(), keys.tolist(), strict=True):
+        seen[i, j] += 1
+        start, end, bend = nodes[i], nodes[j], _BEND * seen[i, j]
+        if i == j:
+            away = nodes[i] - center
+            away = away / np.hypot(*away) if away.any() else np.array([0.0, 1.0])
+            aside = 0.12 * unit * np.array([-away[1], away[0]])
+            start, end, bend = nodes[i] - aside, nodes[i] + aside, _LOOP + 5 * bend
+        dx, dy = end - start
+        middle = (start + end) / 2 + bend / 2 * np.array([dy, -dx])
+        found.append(_Arrow(start, end, bend, middle))
+    return found
+
+
+def _draw_bar(
+    ax: Axes, arrows: list[_Arrow], sizes: Array | None, look: Look
+) -> tuple[Sequence[Any], Array]:
+    """Draw a colour bar of the weights; return colours and widths of the arrows."""
+    x, y = np.array([arrow.middle for arrow in arrows]).reshape(-1, 2).T
+    if sizes is None:
+        ax.plot(x, y, linestyle="")  # so that the axes reach all arrows
+        return ["dimgrey"] * len(arrows), np.full(len(arrows), 1.5)
+    signed = bool((sizes < 0).any())
+    low, high = between(look.limits, reach(sizes), 0.0 if signed else None)
+    colours = look.cmap or (SIGNED if signed else _DARK)
+    dots = ax.scatter(x, y, s=0, c=sizes, cmap=colours, vmin=low, vmax=high)
+    ax.figure.colorbar(dots, ax=ax, label="weight")
+    widths = 1 + 4 * np.abs(sizes) / (reach(sizes) or 1.0)
+    return [*dots.to_rgba(sizes)], widths
+
+
+def _draw_arrow(ax: Axes, arrow: _Arrow, mark: str, **style: Any) -> None:
+    """Draw the arrow and, on it, its label."""
+    bent = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={arrow.bend}"}
+    shrink = {"shrinkA": 4, "shrinkB": 14 if arrow.bend < _LOOP else 4}
+    start, end = tuple(arrow.start), tuple(arrow.end)
+    ax.annotate("", end, start, arrowprops=bent | shrink | style)
+    if mark:
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        x, y = arrow.middle
+        ax.text(x, y, mark, bbox=box, zorder=3, **SMALL)

@@ -1,4 +1,4 @@
-"""Parts of all pictures: shared arguments, axes, heat maps on one scale, and lines."""
+"""Parts of all pictures: shared arguments, axes, heat maps on one scale."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Formatter
 
 Array = npt.NDArray[Any]
 Limits = tuple[float | None, float | None]
@@ -28,23 +27,53 @@ Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 #: Colours from 0 on, and colours with zero in the middle.
 WEIGHTS, SIGNED = "viridis", "RdBu_r"
+#: Texts in cells and on arcs.
+SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
+FREQUENCIES = "one axis, (dim / 2,)"
+#: Names of the tokens of one axis.
+_OF_ONE = ("query_tokens", "key_tokens")
 #: Maps of more rows or columns than this have no numbers: they could not be read.
 MOST_NUMBERS = 12
 #: Marks of a formula, which take no space.
 _MARKS = str.maketrans("", "", "$_^{}")
 #: Colours that the colour-blind distinguish too: Okabe and Ito's but yellow.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-#: A legend of more names would hide the lines.
-_MOST_NAMES = 16
 
 
-class Options(TypedDict, total=False):
-    """Keywords that most pictures share."""
+class Colours(TypedDict, total=False):
+    """Keywords of all pictures."""
+
+    cmap: str | Colormap | None
+    title: str | None
+
+
+class Panel(Colours, total=False):
+    """Keywords of pictures in axes."""
+
+    ax: Axes | None
+
+
+class Options(Panel, total=False):
+    """Keywords of pictures in axes whose numbers have a scale."""
 
     vmin: float | None
     vmax: float | None
-    cmap: str | Colormap | None
-    title: str | None
+
+
+class PairOptions(Options, total=False):
+    """Keywords of maps of pairs."""
+
+    tokens: Tokens | None
+    query_tokens: Tokens | None
+    key_tokens: Tokens | None
+
+
+class GridOptions(Colours, total=False):
+    """Keywords of several maps in a figure."""
+
+    vmin: float | None
+    vmax: float | None
+    figure: Figure | None
 
 
 class Look(NamedTuple):
@@ -53,20 +82,30 @@ class Look(NamedTuple):
     limits: Limits = (None, None)
     cmap: Colormap | None = None
     title: str | None = None
+    ax: Axes | None = None
+    figure: Figure | None = None
+    tokens: tuple[Tokens | None, ...] = (None, None, None)  # of both, queries, keys
 
 
 def look_of(
+    tokens: Tokens | None = None,
+    query_tokens: Tokens | None = None,
+    key_tokens: Tokens | None = None,
     vmin: float | None = None,
     vmax: float | None = None,
     cmap: str | Colormap | None = None,
     title: str | None = None,
+    ax: Axes | None = None,
+    figure: Figure | None = None,
 ) -> Look:
     """Check the options that pictures share."""
     low = None if vmin is None else as_real("vmin", vmin)
     high = None if vmax is None else as_real("vmax", vmax)
     if title is not None and not isinstance(title, str):
         raise TypeError(f"title: got {kind_of(title)}; expected a string")
-    return Look((low, high), None if cmap is None else colormap_of(cmap), title)
+    colours = None if cmap is None else colormap_of(cmap)
+    every = tokens, query_tokens, key_tokens
+    return Look((low, high), colours, title, ax, figure, every)
 
 
 #: Parameters that pictures share, as a docstring has them.
@@ -86,7 +125,7 @@ _SHARED = {
     "    The figure where new axes are made; a new figure by default.",
 }
 #: The same of lines.
-_OF_LINES = {
+OF_LINES = {
     "vmin, vmax": "float, optional\n    The ends of the vertical axis.",
     "cmap": "str or Colormap, optional\n"
     "    Colours of the lines, from the first to the last.",
@@ -98,32 +137,37 @@ _RAISES = (
 )
 
 
-def picture(of: Literal["maps", "lines"] = "maps") -> Callable[[Drawing], Drawing]:
+def picture(
+    kind: type[Any] = Options, texts: Mapping[str, str] | None = None
+) -> Callable[[Drawing], Drawing]:
     """Complete a picture's signature and docstring by what all pictures share.
 
-    `Options` of its last parameter are listed one by one, before the axes or figure. A
-    parameter, result or error that the docstring describes itself is left as it is.
+    The last parameter, `options` of a kind, becomes one parameter for each. A
+    parameter, result or error that the docstring describes itself is left as it is;
+    `texts` go before those that all pictures share.
     """
-    shared = _SHARED | (_OF_LINES if of == "lines" else {})
 
     def complete(function: Drawing) -> Drawing:
         own = signature(function)
         taken = [p for name, p in own.parameters.items() if name != "options"]
-        if "options" in own.parameters:
-            options = signature(look_of).parameters.values()
-            taken[-1:-1] = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in options]
+        has_options = "options" in own.parameters
+        for name, parameter in signature(look_of).parameters.items():
+            if has_options and name in kind.__annotations__:
+                taken.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
         names = [parameter.name for parameter in taken]
 
         @wraps(function)
         def draw(*args: Any, **given: Any) -> Any:
-            for name in given.keys() - {*names} if "options" in own.parameters else ():
+            for name in given.keys() - {*names} if has_options else ():
                 what = f"an unexpected keyword argument {name!r}"
                 raise TypeError(f"{function.__name__}() got {what}")
             return function(*args, **given)
 
         draw.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
         if function.__doc__ is not None:  # python -OO
-            draw.__doc__ = _completed(function.__doc__, names, shared)
+            draw.__doc__ = _completed(
+                function.__doc__, names, _SHARED | {**(texts or {})}
+            )
         return draw  # type: ignore[return-value]
 
     return complete
@@ -163,38 +207,24 @@ def colormap_of(cmap: str | Colormap) -> Colormap:
     return colormaps[cmap]
 
 
-def colormap_from(colours: Sequence[Any]) -> Colormap:
-    """Return a colormap of these colours alone."""
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([*colours])
-
-
-def with_prefix(unit: str) -> Formatter:
-    """Return a formatter of numbers as 3.2 k, 3.2 M, with the unit after it."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(unit, sep=" ")
-
-
-def axes_of(ax: Axes | None, title: str | None = None) -> Axes:
-    """Return `ax`, or the axes of a new figure, with the title if there is one."""
+def axes_of(look: Look) -> Axes:
+    """Return the axes of a look, or those of a new figure, with the title."""
+    ax = look.ax
     if ax is None:
         from matplotlib import pyplot
 
         ax = pyplot.subplots(layout="constrained")[1]
     if not hasattr(ax, "imshow"):  # such as the array that subplots(1, 2) gives
         raise TypeError(f"ax: got {kind_of(ax)}; expected one matplotlib Axes")
-    if title is not None:
-        ax.set_title(title)
+    if look.title is not None:
+        ax.set_title(look.title)
     return ax
 
 
 def panels_of(
-    figure: Figure | None,
+    look: Look,
     count: int,
     columns: int,
-    look: Look,
     side: float = 3.0,
     below: list[str] | None = None,
 ) -> Array:
@@ -202,7 +232,7 @@ def panels_of(
 
     A new figure has room for the tokens below the last row, which are slanted.
     """
-    columns = min(columns, count)
+    columns, figure = min(columns, count), look.figure
     rows = -(-count // columns)
     if figure is None:
         from matplotlib import pyplot
@@ -220,6 +250,12 @@ def panels_of(
     return panels
 
 
+def share_bar(panels: Array) -> Array:
+    """Draw one colour bar for the images of several axes."""
+    panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
+    return panels
+
+
 def as_reals(name: str, value: object) -> Array:
     """Return `value` in float64: no picture needs more."""
     array = as_array(name, value)
@@ -232,11 +268,15 @@ def as_reals(name: str, value: object) -> Array:
 def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
     """Return `value` in float64, of `ndim` axes that are not empty."""
     array = as_reals(name, value)
-    if array.ndim != ndim:
-        raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
-    if not array.size:
-        raise ValueError(f"{name}: got shape {array.shape}; expected something to draw")
+    check_shape(name, array, array.ndim == ndim, wanted)
+    check_shape(name, array, array.size, "something to draw")
     return array
+
+
+def check_shape(name: str, array: Array, fits: object, wanted: object) -> None:
+    """Refuse an array, unless its shape fits."""
+    if not fits:
+        raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 
 
 def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
@@ -273,11 +313,8 @@ def as_pairs(
     if not as_array(name, pairs).size:
         return []
     array = as_integers(name, pairs)
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(
-            f"{name}: got shape {array.shape}; expected (n, 2), pairs of a query and a "
-            "key"
-        )
+    is_list = array.ndim == 2 and array.shape[1] == 2
+    check_shape(name, array, is_list, "(n, 2), pairs of a query and a key")
     found = [(int(i), int(j)) for i, j in array]
     for i, j in found:
         if not (0 <= i < shape[0] and 0 <= j < shape[1]):
@@ -299,19 +336,13 @@ def name_places(axis: Any, tokens: list[str] | None) -> None:
     axis.set_ticks(range(len(tokens)), tokens, **slant)
 
 
-def places_of(
-    shape: tuple[int, ...],
-    tokens: Tokens | None,
-    query_tokens: Tokens | None = None,
-    key_tokens: Tokens | None = None,
-) -> Places:
+def places_of(shape: tuple[int, ...], look: Look) -> Places:
     """Return labels of the queries and of the keys of a (Lq, Lk) map."""
-    found = []
-    own = (("query_tokens", query_tokens), ("key_tokens", key_tokens))
-    for (name, given), count in zip(own, shape, strict=True):
-        chosen = (name, given) if given is not None else ("tokens", tokens)
-        found.append(as_tokens(*chosen, count))
-    return found[0], found[1]
+    shared, *own = look.tokens
+    names = ["tokens" if x is None else n for n, x in zip(_OF_ONE, own, strict=True)]
+    given = (shared if x is None else x for x in own)
+    rows, columns = map(as_tokens, names, given, shape)
+    return rows, columns
 
 
 def name_pairs(ax: Axes, places: Places = (None, None)) -> Axes:
@@ -345,10 +376,9 @@ def between(limits: Limits, reach: float, center: float | None) -> tuple[float, 
 
 
 def heat_map(
-    kind: str,
     array: Array,
-    ax: Axes | None,
     look: Look,
+    kind: str = "",
     *,
     cmap: str | None = None,
     center: float | None = 0.0,
@@ -360,15 +390,15 @@ def heat_map(
     Without limits, it shares a scale with the images of its kind in the figure, which
     get the new scale, too. Without a center the colours begin at 0.
     """
-    shared, alike = look.limits == (None, None), []
-    if ax is not None and shared:
-        images = [image for other in axes_of(ax).figure.axes for image in other.images]
+    shared, alike = look.limits == (None, None), list[Any]()
+    if look.ax is not None and shared:
+        others = axes_of(look).figure.axes
+        images = [image for other in others for image in other.images]
         alike = [image for image in images if image.get_label() == kind]
-    others: list[Any] = [image.get_array() for image in alike]
-    seen = [array, *(one.compressed() for one in others)]
+    seen = [array, *(image.get_array().compressed() for image in alike)]
     farthest = max(reach(one, center or 0.0) for one in seen)
     low, high = between(look.limits, farthest, center)
-    ax = axes_of(ax, look.title)
+    ax = axes_of(look)
     colours = look.cmap or cmap or (WEIGHTS if center is None else SIGNED)
     image = ax.imshow(array, interpolation="nearest", cmap=colours, aspect=aspect)
     if shared:
@@ -386,12 +416,11 @@ def write_numbers(ax: Axes, texts: Array) -> None:
     """Write texts into cells of the image, black or white by the colour below."""
     image: Any = ax.images[-1]
     colours = image.to_rgba(image.get_array())
-    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
     for i, j in zip(*np.nonzero(texts != ""), strict=True):
         red, green, blue, alpha = colours[i, j]
         light = 0.3 * red + 0.59 * green + 0.11 * blue
         ink = "black" if light > 0.5 or not alpha else "white"
-        ax.text(j, i, texts[i, j], color=ink, **style)
+        ax.text(j, i, texts[i, j], color=ink, **SMALL)
 
 
 def frame(ax: Axes, row: int, column: int, **style: Any) -> None:
@@ -407,41 +436,3 @@ def colours_of(count: int, look: Look) -> list[Any]:
         return [*_COLOURS[:count]]
     cmap = look.cmap or colormap_of("viridis")
     return [cmap(n / max(count - 1, 1) * 0.9) for n in range(count)]
-
-
-def check_limits(limits: Limits, above: float | None = None) -> None:
-    """Refuse ends of an axis that are not in order, or not above a number."""
-    low, high = limits
-    if low is not None and high is not None and low >= high:
-        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
-    for name, end in (("vmin", low), ("vmax", high)):
-        if above is not None and end is not None and end <= above:
-            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
-
-
-def draw_lines(
-    lines: Mapping[str, tuple[Array, Array]],
-    look: Look,
-    ax: Axes | None,
-    drawstyle: str = "default",
-) -> Axes:
-    """Draw lines (x, y), with gaps where y is not finite; limits are those of y."""
-    low, high = look.limits
-    check_limits(look.limits)
-    ax = axes_of(ax, look.title)
-    inks = colours_of(len(lines), look)
-    for (name, (x, y)), ink in zip(lines.items(), inks, strict=True):
-        seen = np.where(np.isfinite(y), y, np.nan)
-        ax.plot(x, seen, label=name, color=ink, drawstyle=drawstyle)
-    if low is not None or high is not None:
-        ax.set_ylim(low, high)
-    if 0 < len(lines) <= _MOST_NAMES and any(lines):
-        ax.legend()
-    return ax
-
-
-def draw_band(ax: Axes, line: Any, runs: Array) -> None:
-    """Fill between the least and the largest of several runs (runs, n) of a line."""
-    if len(runs) > 1:
-        ends = runs.min(axis=0), runs.max(axis=0)
-        ax.fill_between(line.get_xdata(), *ends, color=line.get_color(), alpha=0.2)

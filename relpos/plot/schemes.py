@@ -1,41 +1,61 @@
-"""Schemes on their own: scores of equal tokens, biases by distance and on a grid."""
+"""Encodings and schemes on their own: maps of columns, of scores, of grids, audits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 import relpos
-from relpos._checks import Array, as_floating, as_int, as_integers, kind_of
+from relpos._checks import (
+    as_choice,
+    as_flag,
+    as_floating,
+    as_int,
+    as_integers,
+    kind_of,
+    reject_foreign,
+)
+from relpos._encodings.audit import EncodingAudit, Finding
+from relpos._encodings.rotary_scaling import rotary_frequencies
 from relpos.plot.panel import (
+    FREQUENCIES,
+    Array,
+    Colours,
+    GridOptions,
+    Look,
     Options,
+    Panel,
+    Tokens,
     as_mapping,
     as_reals,
     as_shaped,
-    draw_lines,
+    as_tokens,
+    axes_of,
+    between,
+    check_shape,
+    colours_of,
     frame,
     heat_map,
     look_of,
     name_pairs,
+    name_places,
     panels_of,
     picture,
-    reach as reach_of,
+    reach,
+    share_bar,
+    write_numbers,
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
     Scheme = str | Mapping[str, Any] | Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 _MOST = 4096  # queries of a fingerprint
-_FARTHEST = 2**20  # positions on one axis
 _WIDTH = 64  # columns of the tokens that functions get
 _COLUMNS = 16  # columns of random tables
 #: Terms of tokens alone.
@@ -46,6 +66,262 @@ _HEADS_AT = {
     **dict.fromkeys(("rel_bias", "pos_bias_u", "pos_bias_v", "log_decay"), -2),
 }
 _WIDE = ("rel_query", "pos_bias_u", "rel_key", "pos_bias_v")
+_TABLE = "two axes, (L, dim)"
+
+
+@picture()
+def encoding_map(
+    encoding: npt.ArrayLike,
+    *,
+    tokens: Tokens | None = None,
+    positions_on: str = "y",
+    **options: Unpack[Options],
+) -> Axes:
+    """Heat map of an encoding: one row per position, one column per dimension.
+
+    Zero is white, negative numbers are blue and positive ones red. All encodings in a
+    figure have one scale, that of the largest number, so that indices up to 9 do not
+    look like the same indices normalised to 1.
+
+    Parameters
+    ----------
+    encoding : array_like of real, (L, dim)
+        For instance ``relpos.sinusoidal(L, dim)``. Numbers that are not finite are
+        grey.
+    tokens : sequence of str, optional
+        At the positions, one for each.
+    positions_on : {"y", "x"}, default "y"
+        The axis of the positions; "x" transposes the map.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> left, right = Figure().subplots(1, 2)
+    >>> _ = relpos.plot.encoding_map(relpos.index_encoding(10, 4), ax=left)
+    >>> _ = relpos.plot.encoding_map(relpos.normalized_index_encoding(10, 4), ax=right)
+    >>> [tuple(map(float, ax.images[0].get_clim())) for ax in (left, right)]
+    [(-9.0, 9.0), (-9.0, 9.0)]
+    """
+    array = as_shaped("encoding", encoding, 2, _TABLE)
+    places = as_tokens("tokens", tokens, len(array))
+    look = look_of(**options)
+    upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
+    return _draw(array, places, upright, look)
+
+
+def _draw(
+    array: Array,
+    places: list[str] | None,
+    upright: bool,
+    look: Look,
+    bar: bool = True,
+) -> Axes:
+    """Draw one encoding."""
+    shown = array if upright else array.T
+    ax = heat_map(shown, look, "encoding", bar=bar, aspect="auto")
+    names = ("dimension", "position") if upright else ("position", "dimension")
+    ax.set(xlabel=names[0], ylabel=names[1])
+    name_places(ax.yaxis if upright else ax.xaxis, places)
+    return ax
+
+
+@picture(GridOptions)
+def encoding_maps(
+    encodings: Mapping[str, npt.ArrayLike],
+    *,
+    share_scale: bool = True,
+    tokens: Tokens | Mapping[str, Tokens] | None = None,
+    positions_on: str = "y",
+    columns: int = 4,
+    **options: Unpack[GridOptions],
+) -> npt.NDArray[np.object_]:
+    """Heat map of each of several encodings, on one scale or each on its own.
+
+    Maps with one scale have one colour bar.
+
+    Parameters
+    ----------
+    encodings : mapping of str to array_like of real, (L, dim)
+        Each as of `encoding_map`, by the title of its map.
+    share_scale : bool, default True
+        Let a colour be the same number in all maps.
+    tokens : sequence of str or mapping of str to such, optional
+        At the positions of every map, or of each by its title.
+    positions_on : {"y", "x"}, default "y"
+        The axis of the positions.
+    columns : int, default 4
+        Maps in a row.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, (n,)
+        The axes drawn into, in the order of `encodings`.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> panels = relpos.plot.encoding_maps(
+    ...     {"index": [[0.0], [9.0]], "to 1": [[0.0], [1.0]]}, figure=Figure()
+    ... )
+    >>> [tuple(map(float, ax.images[0].get_clim())) for ax in panels]
+    [(-9.0, 9.0), (-9.0, 9.0)]
+    """
+    given = as_mapping("encodings", encodings, "of titles to encodings")
+    arrays = {n: as_shaped(f"encodings[{n!r}]", x, 2, _TABLE) for n, x in given.items()}
+    places = _places_by_title(tokens, arrays)
+    upright = as_choice("positions_on", positions_on, ("y", "x")) == "y"
+    look, across = look_of(**options), as_int("columns", columns, 1)
+    shared = as_flag("share_scale", share_scale) or None not in look.limits
+    farthest = {name: reach(array) for name, array in arrays.items()}
+    most = max(farthest.values())
+    panels = panels_of(look, len(arrays), across)
+    for ax, (name, array) in zip(panels, arrays.items(), strict=True):
+        limits = between(look.limits, most if shared else farthest[name], 0.0)
+        own = Look(limits, look.cmap, str(name), ax)
+        _draw(array, places[name], upright, own, bar=not shared)
+    return share_bar(panels) if shared else panels
+
+
+def _places_by_title(
+    tokens: Tokens | Mapping[str, Tokens] | None, arrays: Mapping[str, Array]
+) -> dict[str, list[str] | None]:
+    """Return labels of the positions of each map; a mapping may leave some out."""
+    if not isinstance(tokens, Mapping):
+        return {n: as_tokens("tokens", tokens, len(x)) for n, x in arrays.items()}
+    unknown = [name for name in tokens if name not in arrays]
+    if unknown:
+        raise ValueError(f"tokens: got {unknown[0]!r}; expected titles of encodings")
+    return {
+        n: as_tokens(f"tokens[{n!r}]", tokens.get(n), len(x)) for n, x in arrays.items()
+    }
+
+
+@picture(Panel)
+def audit(
+    audits: EncodingAudit | Mapping[str, EncodingAudit],
+    **options: Unpack[Panel],
+) -> Axes:
+    """Table of the requirements that encodings meet (blue) and do not meet (red).
+
+    Each cell has the verdict, the number measured and its limit. A requirement that
+    could not be measured is grey.
+
+    Parameters
+    ----------
+    audits : EncodingAudit or mapping of str to EncodingAudit
+        Results of ``relpos.audit_encoding``, of one encoding or of several by name.
+    cmap : str or Colormap, optional
+        Its first colour is that of requirements not met, its last that of others.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> found = relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=4)
+    >>> ax = relpos.plot.audit({"indices": found}, ax=Figure().subplots())
+    >>> ax.texts[4].get_text().splitlines()  # are its numbers small?
+    ['no', '15 <= 1']
+    """
+    rows = _audits(audits)
+    look = look_of(**options)._replace(limits=(0.0, 1.0))
+    cells = [[_cell(finding) for finding in row] for row in rows.values()]
+    met = [
+        [np.nan if np.isnan(finding.value) else finding.met for finding in row]
+        for row in rows.values()
+    ]
+    if look.cmap is None:
+        from matplotlib.colors import ListedColormap
+
+        look = look._replace(cmap=ListedColormap(colours_of(2, look)[::-1]))
+    ax = heat_map(np.array(met, float), look, bar=False, aspect="auto")
+    write_numbers(ax, np.array(cells))
+    ax.set_xticks(range(len(EncodingAudit._fields)), EncodingAudit._fields)
+    ax.set_yticks(range(len(rows)), [*rows])
+    ax.tick_params(length=0, labeltop=True, labelbottom=False)
+    for edge in np.arange(0.5, len(rows) - 1):
+        ax.axhline(edge, color="white", linewidth=2)
+    for edge in np.arange(0.5, len(EncodingAudit._fields) - 1):
+        ax.axvline(edge, color="white", linewidth=2)
+    return ax
+
+
+def _audits(given: object) -> dict[str, EncodingAudit]:
+    """Return one audit without a name, or several by their names."""
+    if isinstance(given, EncodingAudit):
+        return {"": given}
+    found = as_mapping("audits", given, "of names to audits, or one")
+    for name, one in found.items():
+        if not isinstance(one, EncodingAudit):
+            reject_foreign(f"audits[{name!r}]", one)
+            raise TypeError(
+                f"audits[{name!r}]: got {kind_of(one)}; expected what "
+                "relpos.audit_encoding returns"
+            )
+    return {str(name): one for name, one in found.items()}
+
+
+def _cell(finding: Finding) -> str:
+    """Return the verdict and the numbers that it depends on."""
+    if np.isnan(finding.value):
+        return "not\nmeasured"
+    verdict = "yes" if finding.met else "no"
+    return f"{verdict}\n{finding.value:.3g} {finding.relation} {finding.limit:.2g}"
+
+
+@picture(Panel)
+def rotary_wheel(
+    dim: int,
+    positions: npt.ArrayLike,
+    *,
+    base: float = 10000.0,
+    inv_freq: npt.ArrayLike | None = None,
+    **options: Unpack[Panel],
+) -> Axes:
+    """Angles by which positions rotate the pairs of columns, a ring for each pair.
+
+    The first pair, which rotates fastest, is the innermost ring.
+
+    Parameters
+    ----------
+    dim : int
+        Columns that are rotated, even.
+    positions : array_like of real, (L,)
+        The positions, a dot on each ring.
+    base : float, default 10000.0
+        As of ``relpos.apply_rotary``.
+    inv_freq : array_like of real, (dim / 2,), optional
+        Frequencies in place of those of `base`.
+    cmap : str or Colormap, optional
+        Colours of the positions; viridis by default.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.rotary_wheel(4, [0, 1, 2], ax=Figure().subplots())
+    >>> ax.collections[1].get_offsets()[0].tolist()  # position 0 in the second ring
+    [2.0, 0.0]
+    """
+    places = as_shaped("positions", positions, 1, "one axis, (L,)")
+    look = look_of(**options)
+    frequencies = rotary_frequencies(dim, base=base)
+    if inv_freq is not None:
+        wanted = frequencies.shape
+        frequencies = as_shaped("inv_freq", inv_freq, 1, FREQUENCIES)
+        check_shape("inv_freq", frequencies, frequencies.shape == wanted, wanted)
+    ax = axes_of(look)
+    circle = np.linspace(0.0, 2 * np.pi, 200)
+    for radius, frequency in enumerate(frequencies, 1):
+        ax.plot(radius * np.cos(circle), radius * np.sin(circle), color="lightgrey")
+        angles = places * frequency
+        x, y = radius * np.cos(angles), radius * np.sin(angles)
+        dots = ax.scatter(x, y, c=places, cmap=look.cmap or "viridis", zorder=3)
+    ax.figure.colorbar(dots, ax=ax, label="position")
+    ring = "a ring for each pair of columns"
+    ax.set(aspect="equal", xticks=[], yticks=[], xlabel=ring)
+    return ax
 
 
 def _random(*shape: int) -> Any:
@@ -104,9 +380,7 @@ EXAMPLES = {
 
 
 @picture()
-def fingerprint(
-    scheme: Scheme, length: int, *, ax: Axes | None = None, **options: Unpack[Options]
-) -> Axes:
+def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes:
     """Scores of a scheme alone, where all tokens are equal.
 
     Parameters
@@ -133,20 +407,19 @@ def fingerprint(
     look = look_of(**options)
     scores = _scores("scheme", scheme, as_int("length", length, 1, _MOST))
     if look.limits == (None, None):  # a scale of its own: schemes are not compared
-        farthest = reach_of(scores) or 1.0
+        farthest = reach(scores) or 1.0
         look = look._replace(limits=(-farthest, farthest))
-    return name_pairs(heat_map("fingerprint", scores, ax, look))
+    return name_pairs(heat_map(scores, look))
 
 
-@picture()
+@picture(Colours)
 def fingerprints(
     schemes: Mapping[str, Scheme] | None = None,
     length: int = 48,
     *,
     columns: int = 5,
-    cmap: str | Colormap | None = None,
-    title: str | None = None,
     figure: Figure | None = None,
+    **options: Unpack[Colours],
 ) -> npt.NDArray[np.object_]:
     """Draw the fingerprints of several schemes, each with a scale of its own.
 
@@ -175,11 +448,11 @@ def fingerprints(
     if schemes is None:
         schemes = {made.title: name for name, made in EXAMPLES.items()}
     schemes = as_mapping("schemes", schemes, "of titles to schemes")
-    look, across = look_of(cmap=cmap, title=title), as_int("columns", columns, 1)
+    look, across = look_of(figure=figure, **options), as_int("columns", columns, 1)
     count = as_int("length", length, 1, _MOST)
     for name, scheme in schemes.items():
         _scores(f"schemes[{name!r}]", scheme, count)  # refused before any is drawn
-    panels = panels_of(figure, len(schemes), across, look, side=2.6)
+    panels = panels_of(look, len(schemes), across, side=2.6)
     for ax, (name, scheme) in zip(panels, schemes.items(), strict=True):
         fingerprint(scheme, count, cmap=look.cmap, title=name, ax=ax).label_outer()
     return panels
@@ -197,17 +470,13 @@ def _scores(name: str, scheme: Scheme, length: int) -> Array:
     if callable(scheme):
         tokens = np.ones((1, length, _WIDTH))
         rows = as_reals(f"{name}'s result", scheme(tokens))
-        if rows.shape != tokens.shape:
-            raise ValueError(
-                f"{name}'s result: got shape {rows.shape}; expected {tokens.shape}"
-            )
+        wanted = tokens.shape
+        check_shape(f"{name}'s result", rows, rows.shape == wanted, wanted)
         found: Array = (rows @ np.swapaxes(rows, 1, 2))[0] / _WIDTH
         return found
     encoding = as_reals(name, scheme)
-    if encoding.ndim != 2 or len(encoding) < length or not encoding.size:
-        raise ValueError(
-            f"{name}: got shape {encoding.shape}; expected an encoding, ({length}, dim)"
-        )
+    fits = encoding.ndim == 2 and len(encoding) >= length and encoding.size
+    check_shape(name, encoding, fits, f"an encoding, ({length}, dim)")
     return encoding[:length] @ encoding[:length].T
 
 
@@ -230,149 +499,6 @@ def _of_keywords(name: str, keywords: Mapping[str, Any], length: int) -> Array:
     return first
 
 
-@picture("lines")
-def bias_by_distance(
-    bias: npt.ArrayLike,
-    *,
-    heads: Sequence[int] | None = None,
-    queries: Sequence[int] | None = None,
-    buckets: npt.ArrayLike | None = None,
-    min_relative_position: int | None = None,
-    ax: Axes | None = None,
-    **options: Unpack[Options],
-) -> Axes:
-    """Bias by relative position, a line for each head or for several queries.
-
-    Parameters
-    ----------
-    bias : array_like of real, (H, R) or (H, Lq, Lk)
-        A row for each head, as ``relpos.t5_bias`` makes it; or the bias of every pair,
-        as ``relpos.fire_bias``. Numbers that are not finite are left out.
-    heads : sequence of int, optional
-        Those to draw; all by default, of the bias of pairs the first alone.
-    queries : sequence of int, optional
-        Of the bias of pairs, the queries to draw; by default the first, middle, last.
-    buckets : array_like of int, (N,), optional
-        The column of `bias` for each relative position, as in ``relpos.attention``.
-    min_relative_position : int, optional
-        Relative position of the first column, or of the first of `buckets`; by default
-        0 is in the middle.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> from matplotlib.figure import Figure
-    >>> bias = relpos.alibi_bias(2, 3)
-    >>> ax = relpos.plot.bias_by_distance(bias, ax=Figure().subplots())
-    >>> ax.lines[0].get_xdata().tolist()
-    [-2, -1, 0, 1, 2]
-    """
-    array = as_reals("bias", bias)
-    look = look_of(**options)
-    if array.ndim not in (2, 3) or not array.size:
-        raise ValueError(
-            f"bias: got shape {array.shape}; expected (H, R) or (H, Lq, Lk)"
-        )
-    chosen = _chosen("heads", heads, len(array))
-    if array.ndim == 3:
-        lines = _of_queries(array, [0] if heads is None else chosen, queries)
-    else:
-        if buckets is not None:
-            rows = as_integers("buckets", buckets)
-            if rows.ndim != 1 or not rows.size or not _within(rows, array.shape[1]):
-                raise ValueError(
-                    f"buckets: got shape {rows.shape}; expected (N,), each below "
-                    f"{array.shape[1]}"
-                )
-            array = array[:, rows]
-        count = array.shape[1]
-        low = -(count // 2)
-        if min_relative_position is not None:
-            name, given = "min_relative_position", min_relative_position
-            low = as_int(name, given, -_FARTHEST, _FARTHEST)
-        places = np.arange(low, low + count)
-        lines = {f"head {h}": (places, array[h]) for h in chosen}
-    ax = draw_lines(lines, look, ax, "steps-mid" if buckets is not None else "default")
-    ax.set(xlabel="relative position j - i", ylabel="bias")
-    return ax
-
-
-def _within(rows: Array, count: int) -> bool:
-    return bool(((rows >= 0) & (rows < count)).all())
-
-
-def _chosen(name: str, given: Sequence[int] | None, count: int) -> list[int]:
-    """Return the heads or queries to draw, of `count`."""
-    if given is None:
-        return [*range(count)]
-    array = as_integers(name, given)
-    if array.ndim != 1 or not array.size or not _within(array, count):
-        raise ValueError(
-            f"{name}: got {array.tolist()}; expected some from 0 to {count - 1}"
-        )
-    return [int(n) for n in array]
-
-
-def _of_queries(
-    array: Array, heads: list[int], queries: Sequence[int] | None
-) -> dict[str, tuple[Array, Array]]:
-    """Return a line for each of the heads and queries of the bias of pairs."""
-    _, rows, columns = array.shape
-    usual = sorted({0, rows // 2, rows - 1})
-    chosen = usual if queries is None else _chosen("queries", queries, rows)
-    found: dict[str, tuple[Any, Array]] = {}
-    for h in heads:
-        for i in chosen:
-            name = f"query {i}" if len(heads) == 1 else f"head {h}, query {i}"
-            found[name] = (np.arange(columns) - i, array[h, i])
-    return found
-
-
-@picture("lines")
-def buckets(
-    bucket: Callable[[Array], npt.ArrayLike],
-    reach: int,
-    *,
-    cmap: str | Colormap | None = None,
-    title: str | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Bucket of each relative position, as steps.
-
-    Parameters
-    ----------
-    bucket : callable
-        ``bucket(relative_positions)`` returns integers, as ``relpos.t5_bucket`` does.
-    reach : int
-        Distances go from -reach to reach.
-    cmap : str or Colormap, optional
-        Its first colour is that of the line.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> from matplotlib.figure import Figure
-    >>> ax = relpos.plot.buckets(relpos.t5_bucket, 200, ax=Figure().subplots())
-    >>> ax.get_title()
-    '31 buckets'
-    """
-    if not callable(bucket):
-        raise TypeError(f"bucket: got {kind_of(bucket)}; expected a callable")
-    farthest = as_int("reach", reach, 1, _FARTHEST)
-    look = look_of(cmap=cmap, title=title)
-    places = np.arange(-farthest, farthest + 1)
-    found = as_integers("bucket's result", bucket(places))
-    if found.shape != places.shape:
-        raise ValueError(
-            f"bucket's result: got shape {found.shape}; expected {places.shape}"
-        )
-    if title is None:
-        look = look._replace(title=f"{len(np.unique(found))} buckets")
-    ax = draw_lines({"": (places, found)}, look, ax, "steps-mid")
-    ax.set(xlabel="relative position j - i", ylabel="bucket")
-    return ax
-
-
 @picture()
 def grid_bias(
     bias: npt.ArrayLike,
@@ -380,7 +506,6 @@ def grid_bias(
     *,
     query: tuple[int, int] | None = None,
     labels: npt.ArrayLike | None = None,
-    ax: Axes | None = None,
     **options: Unpack[Options],
 ) -> Axes:
     """Bias of one head between a cell of a grid and all cells, as Swin has it.
@@ -411,8 +536,7 @@ def grid_bias(
     rows, columns = _two("shape", shape)
     count = (2 * rows - 1) * (2 * columns - 1)
     array = as_shaped("bias", bias, 1, f"one axis, ({count},): one head")
-    if len(array) != count:
-        raise ValueError(f"bias: got shape {array.shape}; expected ({count},)")
+    check_shape("bias", array, len(array) == count, f"({count},)")
     i, j = (rows // 2, columns // 2) if query is None else _two("query", query, 0)
     if i >= rows or j >= columns:
         raise ValueError(f"query: got {(i, j)}; expected a cell of {(rows, columns)}")
@@ -421,7 +545,7 @@ def grid_bias(
     if labels is not None:
         pairs = _labels_of(labels, pairs.shape, count)
     of_query = array[pairs[i * columns + j]]
-    ax = heat_map("grid", of_query.reshape(rows, columns), ax, look)
+    ax = heat_map(of_query.reshape(rows, columns), look, "grid")
     frame(ax, i, j, fill=False, edgecolor="black", linewidth=2.5)
     ax.set(xlabel="column", ylabel="row")
     return ax
@@ -430,8 +554,7 @@ def grid_bias(
 def _two(name: str, value: object, low: int = 1) -> tuple[int, int]:
     """Return two integers, such as the sides of a grid of at most 256 by 256."""
     array = as_integers(name, value)
-    if array.shape != (2,):
-        raise ValueError(f"{name}: got shape {array.shape}; expected two integers")
+    check_shape(name, array, array.shape == (2,), "two integers")
     first, second = (as_int(name, int(x), low, 256) for x in array)
     return first, second
 
@@ -439,8 +562,7 @@ def _two(name: str, value: object, low: int = 1) -> tuple[int, int]:
 def _labels_of(labels: npt.ArrayLike, shape: tuple[int, ...], count: int) -> Array:
     """Return labels of all pairs of cells, below `count`."""
     array = as_integers("labels", labels)
-    if array.shape != shape:
-        raise ValueError(f"labels: got shape {array.shape}; expected {shape}")
+    check_shape("labels", array, array.shape == shape, shape)
     if array.min() < 0 or array.max() >= count:
         raise ValueError(
             f"labels: got {array.min()} to {array.max()}; expected 0 to {count - 1}"

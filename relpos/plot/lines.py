@@ -1,9 +1,9 @@
-"""Results: comparisons, costs of formulations, trainings."""
+"""Lines and bars: biases and scores by distance, costs, errors, trainings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,39 +19,327 @@ from relpos._checks import (
     reject_foreign,
 )
 from relpos.plot.panel import (
+    FREQUENCIES,
+    OF_LINES,
     Array,
+    Limits,
+    Look,
     Options,
+    Panel,
     as_mapping,
     as_reals,
     as_shaped,
     axes_of,
-    check_limits,
+    check_shape,
     colours_of,
-    draw_band,
-    draw_lines,
     look_of,
     picture,
-    with_prefix,
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from matplotlib.axes import Axes
+    from matplotlib.ticker import Formatter
 
     from relpos._opinion.compare import Comparison
 
+    Encoding = npt.ArrayLike | Callable[[int, int], npt.ArrayLike]
+
+#: A legend of more names would hide the lines.
+_MOST_NAMES = 16
 _QUANTITIES = {"bytes": "bytes beyond inputs and output", "flops": "flops"}
 _UNITS = {"bytes": "B", "flops": ""}
 #: Lines of the formulations; that of relpos is solid.
 _STYLES = {"L x L x d": ":", "L x L": "--", "L x R": "-.", "relpos": "-"}
-_MOST = 2**16  # steps of a mean
+_MOST = 2**16  # distances in one picture, and steps of a mean
+_FARTHEST = 2**20  # positions on one axis
+_WIDTH = 64  # columns of encodings that are made
+
+
+def check_limits(limits: Limits, above: float | None = None) -> None:
+    """Refuse ends of an axis that are not in order, or not above a number."""
+    low, high = limits
+    if low is not None and high is not None and low >= high:
+        raise ValueError(f"vmin: got {low}; expected less than vmax, {high}")
+    for name, end in (("vmin", low), ("vmax", high)):
+        if above is not None and end is not None and end <= above:
+            raise ValueError(f"{name}: got {end}; expected more than {above:g}")
+
+
+def draw_lines(
+    lines: Mapping[str, tuple[Array, Array]],
+    look: Look,
+    drawstyle: str = "default",
+) -> Axes:
+    """Draw lines (x, y), with gaps where y is not finite; limits are those of y."""
+    low, high = look.limits
+    check_limits(look.limits)
+    ax = axes_of(look)
+    inks = colours_of(len(lines), look)
+    for (name, (x, y)), ink in zip(lines.items(), inks, strict=True):
+        seen = np.where(np.isfinite(y), y, np.nan)
+        ax.plot(x, seen, label=name, color=ink, drawstyle=drawstyle)
+    if low is not None or high is not None:
+        ax.set_ylim(low, high)
+    if 0 < len(lines) <= _MOST_NAMES and any(lines):
+        ax.legend()
+    return ax
+
+
+def draw_band(ax: Axes, line: Any, runs: Array) -> None:
+    """Fill between the least and the largest of several runs (runs, n) of a line."""
+    if len(runs) > 1:
+        ends = runs.min(axis=0), runs.max(axis=0)
+        ax.fill_between(line.get_xdata(), *ends, color=line.get_color(), alpha=0.2)
+
+
+@picture(Options, OF_LINES)
+def wavelengths(
+    inv_freq: Mapping[str, npt.ArrayLike],
+    *,
+    context: int | None = None,
+    **options: Unpack[Options],
+) -> Axes:
+    """Length of a full rotation of each pair of columns, in positions, by name.
+
+    Parameters
+    ----------
+    inv_freq : mapping of str to array_like of real, (dim / 2,)
+        Frequencies, as of ``relpos.rotary_frequencies``, by the name in the legend. One
+        that is not positive has no wavelength and is left out.
+    context : int, optional
+        The length of the context, dashed: pairs above it do not rotate once.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.wavelengths(
+    ...     {"RoPE": relpos.rotary_frequencies(4)}, ax=Figure().subplots()
+    ... )
+    >>> [round(x, 2) for x in ax.lines[0].get_ydata().tolist()]
+    [6.28, 628.32]
+    """
+    look = look_of(**options)
+    given = as_mapping("inv_freq", inv_freq, "of names to frequencies")
+    lines = {}
+    for name, values in given.items():
+        frequencies = as_shaped(f"inv_freq[{name!r}]", values, 1, FREQUENCIES)
+        turning = np.where(frequencies > 0, frequencies, np.nan)
+        lines[name] = np.arange(len(turning)), 2 * np.pi / turning
+    length = None if context is None else as_int("context", context, 1, 2**60)
+    ax = draw_lines(lines, look)
+    if length is not None:
+        ax.axhline(length, color="black", linestyle="--", label="context")
+        ax.legend()
+    ax.set(xlabel="pair of columns", ylabel="positions in a turn", yscale="log")
+    return ax
+
+
+@picture(Options, OF_LINES)
+def decay(
+    encodings: Mapping[str, Encoding],
+    reach: int,
+    **options: Unpack[Options],
+) -> Axes:
+    """Score of two positions of equal tokens by their distance, 1 at 0.
+
+    Parameters
+    ----------
+    encodings : mapping of str to array_like of real, (dim / 2,), or callable
+        By the name in the legend. Frequencies, as of ``relpos.rotary_frequencies``,
+        rotate tokens whose pairs of columns are all of one length: the score is the
+        mean over the pairs of the cosine of the angle between two tokens. Or
+        ``encode(length, dim)`` returns an encoding (length, dim), as
+        ``relpos.sinusoidal`` does, of 64 columns: the score is the product of the last
+        row and an earlier one, over that of the last row with itself.
+    reach : int
+        The largest distance.
+
+    Raises
+    ------
+    ValueError
+        If the last row of an encoding is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.decay({"half turns": [np.pi]}, 2, ax=Figure().subplots())
+    >>> ax.lines[0].get_ydata().tolist()
+    [1.0, -1.0, 1.0]
+    """
+    look = look_of(**options)
+    given = as_mapping("encodings", encodings, "of names to encodings")
+    farthest = as_int("reach", reach, 1, _MOST)
+    distances = np.arange(farthest + 1)
+    lines = {
+        name: (distances, _score(f"encodings[{name!r}]", one, distances))
+        for name, one in given.items()
+    }
+    ax = draw_lines(lines, look)
+    ax.set(xlabel="distance", ylabel="score of equal tokens")
+    return ax
+
+
+def _score(name: str, encoding: Encoding, distances: Array) -> Array:
+    """Return the score at each of the distances."""
+    if not callable(encoding):
+        frequencies = as_shaped(name, encoding, 1, FREQUENCIES)
+        return np.asarray(np.cos(np.outer(distances, frequencies)).mean(axis=1))
+    shape = len(distances), _WIDTH
+    wanted = f"an encoding, {shape}"
+    rows = as_shaped(f"{name}'s result", encoding(*shape), 2, wanted)
+    check_shape(f"{name}'s result", rows, rows.shape == shape, wanted)
+    products = rows[::-1] @ rows[-1]
+    if not products[0]:
+        raise ValueError(f"{name}'s result: got a last row of 0; expected any other")
+    return np.asarray(products / products[0])
+
+
+@picture(Options, OF_LINES)
+def bias_by_distance(
+    bias: npt.ArrayLike,
+    *,
+    heads: Sequence[int] | None = None,
+    queries: Sequence[int] | None = None,
+    buckets: npt.ArrayLike | None = None,
+    min_relative_position: int | None = None,
+    **options: Unpack[Options],
+) -> Axes:
+    """Bias by relative position, a line for each head or for several queries.
+
+    Parameters
+    ----------
+    bias : array_like of real, (H, R) or (H, Lq, Lk)
+        A row for each head, as ``relpos.t5_bias`` makes it; or the bias of every pair,
+        as ``relpos.fire_bias``. Numbers that are not finite are left out.
+    heads : sequence of int, optional
+        Those to draw; all by default, of the bias of pairs the first alone.
+    queries : sequence of int, optional
+        Of the bias of pairs, the queries to draw; by default the first, middle, last.
+    buckets : array_like of int, (N,), optional
+        The column of `bias` for each relative position, as in ``relpos.attention``.
+    min_relative_position : int, optional
+        Relative position of the first column, or of the first of `buckets`; by default
+        0 is in the middle.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> bias = relpos.alibi_bias(2, 3)
+    >>> ax = relpos.plot.bias_by_distance(bias, ax=Figure().subplots())
+    >>> ax.lines[0].get_xdata().tolist()
+    [-2, -1, 0, 1, 2]
+    """
+    array = as_reals("bias", bias)
+    look = look_of(**options)
+    fits = array.ndim in (2, 3) and array.size
+    check_shape("bias", array, fits, "(H, R) or (H, Lq, Lk)")
+    chosen = _chosen("heads", heads, len(array))
+    if array.ndim == 3:
+        lines = _of_queries(array, [0] if heads is None else chosen, queries)
+    else:
+        if buckets is not None:
+            rows = as_integers("buckets", buckets)
+            wanted = f"(N,), each below {array.shape[1]}"
+            check_shape("buckets", rows, _within(rows, array.shape[1]), wanted)
+            array = array[:, rows]
+        count = array.shape[1]
+        low = -(count // 2)
+        if min_relative_position is not None:
+            name, given = "min_relative_position", min_relative_position
+            low = as_int(name, given, -_FARTHEST, _FARTHEST)
+        places = np.arange(low, low + count)
+        lines = {f"head {h}": (places, array[h]) for h in chosen}
+    ax = draw_lines(lines, look, "steps-mid" if buckets is not None else "default")
+    ax.set(xlabel="relative position j - i", ylabel="bias")
+    return ax
+
+
+def _within(numbers: Array, count: int) -> bool:
+    """Return True for a list of numbers from 0 on, below `count`."""
+    some = numbers.ndim == 1 and numbers.size
+    return bool(some and numbers.min() >= 0 and numbers.max() < count)
+
+
+def _chosen(name: str, given: Sequence[int] | None, count: int) -> list[int]:
+    """Return the heads or queries to draw, of `count`."""
+    if given is None:
+        return [*range(count)]
+    array = as_integers(name, given)
+    if not _within(array, count):
+        raise ValueError(
+            f"{name}: got {array.tolist()}; expected some from 0 to {count - 1}"
+        )
+    return [int(n) for n in array]
+
+
+def _of_queries(
+    array: Array, heads: list[int], queries: Sequence[int] | None
+) -> dict[str, tuple[Array, Array]]:
+    """Return a line for each of the heads and queries of the bias of pairs."""
+    _, rows, columns = array.shape
+    usual = sorted({0, rows // 2, rows - 1})
+    chosen = usual if queries is None else _chosen("queries", queries, rows)
+    found: dict[str, tuple[Any, Array]] = {}
+    for h in heads:
+        for i in chosen:
+            name = f"query {i}" if len(heads) == 1 else f"head {h}, query {i}"
+            found[name] = (np.arange(columns) - i, array[h, i])
+    return found
+
+
+@picture(Panel, OF_LINES)
+def buckets(
+    bucket: Callable[[Array], npt.ArrayLike],
+    reach: int,
+    **options: Unpack[Panel],
+) -> Axes:
+    """Bucket of each relative position, as steps.
+
+    Parameters
+    ----------
+    bucket : callable
+        ``bucket(relative_positions)`` returns integers, as ``relpos.t5_bucket`` does.
+    reach : int
+        Distances go from -reach to reach.
+    cmap : str or Colormap, optional
+        Its first colour is that of the line.
+
+    Examples
+    --------
+    >>> import relpos
+    >>> from matplotlib.figure import Figure
+    >>> ax = relpos.plot.buckets(relpos.t5_bucket, 200, ax=Figure().subplots())
+    >>> ax.get_title()
+    '31 buckets'
+    """
+    if not callable(bucket):
+        raise TypeError(f"bucket: got {kind_of(bucket)}; expected a callable")
+    farthest = as_int("reach", reach, 1, _FARTHEST)
+    look = look_of(**options)
+    places = np.arange(-farthest, farthest + 1)
+    found = as_integers("bucket's result", bucket(places))
+    wanted = places.shape
+    check_shape("bucket's result", found, found.shape == wanted, wanted)
+    if look.title is None:
+        look = look._replace(title=f"{len(np.unique(found))} buckets")
+    ax = draw_lines({"": (places, found)}, look, "steps-mid")
+    ax.set(xlabel="relative position j - i", ylabel="bucket")
+    return ax
+
+
+def with_prefix(unit: str) -> Formatter:
+    """Return a formatter of numbers as 3.2 k, 3.2 M, with the unit after it."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit, sep=" ")
 
 
 @picture()
-def compare(
-    comparison: Comparison, *, ax: Axes | None = None, **options: Unpack[Options]
-) -> Axes:
+def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     """Relative errors of a comparison: red ones differ, dashed is the rounding limit.
 
     Noise, nan, and errors that its dtype cannot show are grey.
@@ -83,7 +371,7 @@ def compare(
     check_limits(look.limits, above=0.0)
     inks = dict(zip(("same", "differs"), colours_of(2, look), strict=True))
     colors = [inks.get(row.verdict, "lightgrey") for row in rows]
-    ax = axes_of(ax, look.title)
+    ax = axes_of(look)
     sizes = [max(least, row.relative) for row in rows]  # an exact result has a bar too
     ax.barh([row.name for row in rows], sizes, color=colors, log=True)
     ax.axvline(comparison.limit, color="black", linestyle="--")
@@ -98,7 +386,6 @@ def plan_bars(
     plan: Plan,
     *,
     quantity: str = "bytes",
-    ax: Axes | None = None,
     **options: Unpack[Options],
 ) -> Axes:
     """Cost of each formulation of a plan, as bars on a logarithmic scale.
@@ -133,7 +420,7 @@ def plan_bars(
     names = [form.name for form in plan.formulations]
     sizes = [getattr(form, chosen) for form in plan.formulations]
     other, own = colours_of(2, look)
-    ax = axes_of(ax, look.title)
+    ax = axes_of(look)
     colours = [*[other] * (len(names) - 1), own]
     # A logarithmic scale has no 0.
     bars = ax.barh(names, [max(size, 1) for size in sizes], color=colours, log=True)
@@ -148,7 +435,7 @@ def plan_bars(
     return ax
 
 
-@picture("lines")
+@picture(Options, OF_LINES)
 def costs_over_length(
     schemes: str | Sequence[str],
     lengths: npt.ArrayLike,
@@ -162,7 +449,6 @@ def costs_over_length(
     dtype: npt.DTypeLike = np.float32,
     max_relative_position: int = 16,
     num_threads: int | None = None,
-    ax: Axes | None = None,
     **options: Unpack[Options],
 ) -> Axes:
     """Cost of schemes by the length of the sequence, both axes logarithmic.
@@ -230,7 +516,7 @@ def costs_over_length(
         }
     if not found:
         raise ValueError(f"formulations: got {forms}; expected some that {names} have")
-    ax = draw_lines({", ".join(key): line for key, line in found.items()}, look, ax)
+    ax = draw_lines({", ".join(key): line for key, line in found.items()}, look)
     inks = dict(zip(names, colours_of(len(names), look), strict=True))
     widths = {n: 1.5 + min(left, 4) for left, n in enumerate(reversed(names))}
     for (name, form), line in zip(found, ax.lines[-len(found) :], strict=True):
@@ -259,8 +545,7 @@ def _names(name: str, given: object) -> list[str]:
 def _lengths(given: npt.ArrayLike) -> Array:
     """Return (n,) lengths, each at least 1."""
     array = as_integers("lengths", given)
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"lengths: got shape {array.shape}; expected (n,)")
+    check_shape("lengths", array, array.ndim == 1 and array.size, "(n,)")
     for n, length in enumerate(array.tolist()):
         as_int(f"lengths[{n}]", length, 1, POSITION_LIMIT)
     return array
@@ -277,13 +562,12 @@ def _costs(plans: list[Plan], form: str, quantity: str) -> Array:
     return np.array([cost or np.nan for cost in costs], float)
 
 
-@picture("lines")
+@picture(Options, OF_LINES)
 def loss_curves(
     losses: Mapping[str, npt.ArrayLike],
     *,
     smooth: int = 1,
     log: bool = False,
-    ax: Axes | None = None,
     **options: Unpack[Options],
 ) -> Axes:
     """Losses of several trainings, one line each, by the step.
@@ -313,11 +597,8 @@ def loss_curves(
     given = as_mapping("losses", losses, "of names to losses")
     curves = {name: as_reals(f"losses[{name!r}]", given[name]) for name in given}
     for name, values in curves.items():
-        if values.ndim not in (1, 2) or not len(np.atleast_2d(values)):
-            raise ValueError(
-                f"losses[{name!r}]: got shape {values.shape}; expected (steps,) or "
-                "(runs, steps)"
-            )
+        fits = values.ndim in (1, 2) and len(np.atleast_2d(values))
+        check_shape(f"losses[{name!r}]", values, fits, "(steps,) or (runs, steps)")
     steps, logarithmic = as_int("smooth", smooth, 1, _MOST), as_flag("log", log)
     look = look_of(**options)
     check_limits(look.limits, above=0.0 if logarithmic else None)
@@ -335,7 +616,7 @@ def loss_curves(
         name: (np.arange(1, each.shape[1] + 1), each.mean(axis=0))
         for name, each in smoothed.items()
     }
-    ax = draw_lines(lines, look, ax)
+    ax = draw_lines(lines, look)
     for line, name in zip(ax.lines[-len(runs) :], runs, strict=True):
         draw_band(ax, line, smoothed[name])
         if len(runs[name]) == 1 and steps > 1:
@@ -360,12 +641,11 @@ def _smoothed(values: Array, steps: int) -> Array:
     return means
 
 
-@picture("lines")
+@picture(Options, OF_LINES)
 def length_generalisation(
     results: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]],
     *,
     trained_at: int | None = None,
-    ax: Axes | None = None,
     **options: Unpack[Options],
 ) -> Axes:
     """Outcome by the length of the test, a line each: train short, test long.
@@ -394,7 +674,7 @@ def length_generalisation(
     look = look_of(**options)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
     lines = {name: (x, runs.mean(axis=0)) for name, (x, runs) in found.items()}
-    ax = draw_lines(lines, look, ax)
+    ax = draw_lines(lines, look)
     for (_, runs), line in zip(found.values(), ax.lines[-len(found) :], strict=True):
         line.set_marker("o")
         draw_band(ax, line, runs)
