@@ -179,120 +179,100 @@ def table(rows, columns=4):
     return normal(RNG, rows, columns)
 
 
-#: Functions, inputs with a gradient, other arguments.
+def call(name, **given):
+    """A function, its inputs that have a gradient, and the other arguments."""
+    has_gradient = {
+        n for n, x in given.items() if getattr(x, "dtype", None) == np.float64
+    }
+    inputs = {n: x for n, x in given.items() if n in has_gradient}
+    return name, inputs, {n: x for n, x in given.items() if n not in has_gradient}
+
+
+QK = {"query": Q, "key": K}
+SHAW, XL = "shaw_attention", "transformer_xl_attention"
 CALLS = [
-    ("scores", {"query": Q, "key": K, "rel_key": table(5)}, {"softcap": 0.7}),
-    ("shaw_scores", {"query": Q, "key": K, "rel_key": table(3)}, {}),
-    (
-        "shaw_attention",
-        {**QKV, "rel_key": table(3), "rel_value": table(5), "attn_mask": MASK},
-        {},
-    ),
-    ("shaw_attention", {**QKV, "rel_value": table(5)}, {"is_causal": True}),
-    (
-        "shaw_attention_split",
-        {**QKV, "rel_key": table(3), "rel_value": table(5)},
-        {"is_causal": True},
-    ),
-    ("skewed_scores", {"query": Q, "key": K, "rel_key": table(3)}, {"is_causal": True}),
-    ("relative_global_attention", {**QKV, "rel_key": table(5), "attn_mask": MASK}, {}),
-    (
-        "transformer_xl_scores",
-        {"query": Q, "key": K, "rel_key": table(9), **VECTORS},
-        {},
-    ),
-    (
-        "transformer_xl_attention",
-        {**QKV, "rel_key": table(9), **VECTORS, "attn_mask": MASK},
-        {},
-    ),
-    (
-        "transformer_xl_attention",
-        {**QKV, "rel_key": table(5), **VECTORS},
-        {"is_causal": True},
-    ),
-    ("graph_attention", {**QKV, "rel_key": table(3), "rel_value": table(3)}, GRAPH),
-    (
+    call("scores", **QK, rel_key=table(5), softcap=0.7),
+    call("shaw_scores", **QK, rel_key=table(3)),
+    call(SHAW, **QKV, rel_key=table(3), rel_value=table(5), attn_mask=MASK),
+    call(SHAW, **QKV, rel_value=table(5), is_causal=True),
+    call(f"{SHAW}_split", **QKV, rel_key=table(3), rel_value=table(5), is_causal=True),
+    call("skewed_scores", **QK, rel_key=table(3), is_causal=True),
+    call("relative_global_attention", **QKV, rel_key=table(5), attn_mask=MASK),
+    call("transformer_xl_scores", **QK, rel_key=table(9), **VECTORS),
+    call(XL, **QKV, rel_key=table(9), **VECTORS, attn_mask=MASK),
+    call(XL, **QKV, rel_key=table(5), **VECTORS, is_causal=True),
+    call("graph_attention", **QKV, rel_key=table(3), rel_value=table(3), **GRAPH),
+    call(
         "graph_attention",
-        {
-            **QKV,
-            "sinks": np.array([0.2, -np.inf]),
-            "position_query": normal(RNG, 2, 5, 2),
-        }
-        | {"rel_key": table(3, 2)},
-        {**GRAPH, "softcap": 0.8},
+        **QKV,
+        sinks=np.array([0.2, -np.inf]),
+        position_query=normal(RNG, 2, 5, 2),
+        rel_key=table(3, 2),
+        **GRAPH,
+        softcap=0.8,
     ),
-    ("brute_force_attention", {"x": table(3), "encodings": table(5)}, {}),
-    (
+    call("brute_force_attention", x=table(3), encodings=table(5)),
+    call(
         "merge_attention",
-        {"out_a": table(4), "lse_a": LSE, "out_b": table(4), "lse_b": LSE[::-1].copy()},
-        {},
+        out_a=table(4),
+        lse_a=LSE,
+        out_b=table(4),
+        lse_b=LSE[::-1].copy(),
     ),
-    ("fire_bias", NETWORK, {"query_length": 4, "key_length": 5}),
-    ("fire_bias", NETWORK, {"query_length": 4, "query_offset": 1, "signed": True}),
-    ("fire_attention", {**QKV, **NETWORK}, {"is_causal": True}),
-    ("alibi_bias", {"num_heads_or_slopes": normal(RNG, 3)}, {"length": 4}),
-    ("t5_bias", {"weight": table(8, 2)}, {"length": 6, "max_distance": 5}),
+    call("fire_bias", **NETWORK, query_length=4, key_length=5),
+    call("fire_bias", **NETWORK, query_length=4, query_offset=1, signed=True),
+    call("fire_attention", **QKV, **NETWORK, is_causal=True),
+    call("alibi_bias", num_heads_or_slopes=normal(RNG, 3), length=4),
+    call("t5_bias", weight=table(8, 2), length=6, max_distance=5),
     *(
-        (
-            "kerple_bias",
-            {"r1": RNG.random(2), "r2": RNG.random(2) + 0.1},
-            {"length": 4, "kind": kind},
-        )
-        for kind in ("log", "power")
+        call("kerple_bias", r1=RNG.random(2), r2=RNG.random(2) + 0.1, length=4, kind=x)
+        for x in ("log", "power")
     ),
     *(
-        ("sinusoidal", {"positions": table(3, 2), "inv_freq": RNG.random(3)}, settings)
+        call("sinusoidal", positions=table(3, 2), inv_freq=RNG.random(3), **settings)
         for settings in ({"dim": 6}, {"dim": 5}, {"dim": 7, "layout": "concat"})
     ),
-    ("learned", {"table": table(6)}, {"positions": [[0, 5], [2, 2]]}),
-    (
+    call("learned", table=table(6), positions=[[0, 5], [2, 2]]),
+    call(
         "conv_encoding",
-        {
-            "x": normal(RNG, 2, 6, 3),
-            "weight": normal(RNG, 3, 3, 2),
-            "bias": table(3, 1)[:, 0],
-        },
-        {"grid": (2, 3), "mask": RNG.random((2, 6)) < 0.7},
+        x=normal(RNG, 2, 6, 3),
+        weight=normal(RNG, 3, 3, 2),
+        bias=table(3, 1)[:, 0],
+        grid=(2, 3),
+        mask=RNG.random((2, 6)) < 0.7,
     ),
-    (
-        "conv_encoding",
-        {"x": table(6), "weight": normal(RNG, 4, 3)},
-        {"is_causal": True},
-    ),
-    ("apply_rotary", {"x": Q}, {"rotary_dim": 2, "positions": [3, 1, 0, 2, 9]}),
-    ("apply_rotary", {"x": Q, "inv_freq": RNG.random(2)}, {"interleaved": True}),
-    (
+    call("conv_encoding", x=table(6), weight=normal(RNG, 4, 3), is_causal=True),
+    call("apply_rotary", x=Q, rotary_dim=2, positions=[3, 1, 0, 2, 9]),
+    call("apply_rotary", x=Q, inv_freq=RNG.random(2), interleaved=True),
+    call(
         "apply_rotary",
-        {"x": Q, "angles": table(5, 2), "magnitude": RNG.random((5, 2))},
-        {"inverse": True},
+        x=Q,
+        angles=table(5, 2),
+        magnitude=RNG.random((5, 2)),
+        inverse=True,
     ),
-    ("xpos_magnitude", {"positions": table(3)}, {"dim": 6}),
-    (
+    call("xpos_magnitude", positions=table(3), dim=6),
+    call(
         "mrope_angles",
-        {"positions": normal(RNG, 3, 4), "inv_freq": RNG.random(3)},
-        {"sections": (1, 1, 1), "interleaved": True},
+        positions=normal(RNG, 3, 4),
+        inv_freq=RNG.random(3),
+        sections=(1, 1, 1),
+        interleaved=True,
     ),
-    ("axial_angles", {"coordinates": table(4, 2), "inv_freq": RNG.random(3)}, {}),
-    ("rel_shift", {"x": table(4, 5)}, {}),
+    call("axial_angles", coordinates=table(4, 2), inv_freq=RNG.random(3)),
+    call("rel_shift", x=table(4, 5)),
     *(
-        (name, {"x": normal(RNG, 2, 3, 5)}, {"is_causal": is_causal})
+        call(name, x=normal(RNG, 2, 3, 5), is_causal=is_causal)
         for name in ("skew", "unskew")
         for is_causal in (False, True)
     ),
-    ("cope_attention", {**QKV, "rel_key": table(3)}, {}),
-    ("stick_breaking_attention", QKV, {}),
-    ("path_attention", {**QKV, "direction": table(5), "beta": RNG.random(5)}, {}),
-    ("dape_attention", {**QKV, **OF_DAPE}, {}),
-    (
-        "selective_rotary",
-        {"x": Q, "increments": table(5, 2), "inv_freq": RNG.random(2)},
-        {},
-    ),
-    (
-        "lie_rotary",
-        {"x": Q, "positions": np.eye(5)[:, :2], "generators": normal(RNG, 2, 4, 4)},
-        {},
+    call("cope_attention", **QKV, rel_key=table(3)),
+    call("stick_breaking_attention", **QKV),
+    call("path_attention", **QKV, direction=table(5), beta=RNG.random(5)),
+    call("dape_attention", **QKV, **OF_DAPE),
+    call("selective_rotary", x=Q, increments=table(5, 2), inv_freq=RNG.random(2)),
+    call(
+        "lie_rotary", x=Q, positions=np.eye(5)[:, :2], generators=normal(RNG, 2, 4, 4)
     ),
 ]
 #: Definitions whose results are integers, or do not depend on a floating argument.
@@ -303,7 +283,7 @@ WITHOUT_GRADIENTS = {
     *("rotary_magnitude", "segment_ranges", "sinusoidal_shift_matrix"),
 }
 each_call = pytest.mark.parametrize(
-    ("name", "inputs", "settings"), CALLS, ids=[call[0] for call in CALLS]
+    ("name", "inputs", "settings"), CALLS, ids=[each[0] for each in CALLS]
 )
 
 
@@ -332,12 +312,12 @@ def test_other_definitions_have_two_derivatives(name, inputs, settings):
     for tensor, array in zip(results(name, given, settings), arrays, strict=True):
         assert np.allclose(tensor.detach().numpy(), array, 1e-13, 1e-13)
 
-    def call(*arrays):
+    def run(*arrays):
         found = results(name, dict(zip(inputs, arrays, strict=True)), settings)
         return tuple(torch.where(torch.isinf(x), 0.0, x) for x in found)
 
-    assert torch.autograd.gradcheck(call, [*given.values()], fast_mode=True)
-    assert torch.autograd.gradgradcheck(call, [*given.values()], fast_mode=True)
+    assert torch.autograd.gradcheck(run, [*given.values()], fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, [*given.values()], fast_mode=True)
 
 
 #: The written gradients of definitions, of an incoming gradient and a call of CALLS.
@@ -367,7 +347,7 @@ WRITTEN = {
     ],
 }
 #: At distance 0 the units of FIRE are where they switch: relu's derivative is 0 there.
-SWITCHING = ("fire_bias", {**NETWORK, "b1": np.zeros(3)}, {"query_length": 4})
+SWITCHING = call("fire_bias", **NETWORK | {"b1": np.zeros(3)}, query_length=4)
 
 
 def of_fire(settings):
@@ -376,7 +356,7 @@ def of_fire(settings):
 
 @pytest.mark.parametrize(
     ("name", "inputs", "settings"),
-    [call for call in [*CALLS, SWITCHING] if call[0] in WRITTEN],
+    [each for each in [*CALLS, SWITCHING] if each[0] in WRITTEN],
 )
 def test_first_derivatives_are_the_written_ones(name, inputs, settings):
     given = tensors(inputs)
