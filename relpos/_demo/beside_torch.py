@@ -23,11 +23,9 @@ def beside_torch(report: Report) -> None:
     for row in ROWS:
         report.progress(f"checking {row.name} beside PyTorch")
         found = check_row(row)
-        limits = [*found.output_limits, *found.gradient_limits]
-        errors = [*found.outputs, *found.gradients]
-        for error, limit in zip(errors, limits, strict=True):
+        for error, limit in zip(found.errors, found.limits, strict=True):
             report.check(f"{row.name} beside PyTorch", error, limit, in_table=True)
-        worst = max(worst, errors[1], *found.gradients[1:])
+        worst = max(worst, *found.errors[1::2])
     report.say(
         f"PyTorch {version}: {len(ROWS)} schemes, outputs and gradients, beside eager"
     )

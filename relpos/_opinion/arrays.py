@@ -97,6 +97,12 @@ def leaves(value: Any) -> list[Any]:
     return [value]
 
 
+def largest(array: Array, where: Any = True) -> float:
+    """Return the largest size of a finite entry; 0 where there is none."""
+    counts = np.isfinite(array) & where
+    return float(np.abs(array).max(initial=0.0, where=counts))
+
+
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
     """Call a function with copies of inputs; with others where it refuses these."""
     tensors = "torch" in sys.modules and [*map(as_tensor, inputs)]

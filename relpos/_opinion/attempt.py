@@ -23,7 +23,7 @@ from relpos._attention.schemes import (
 from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, kind_of, quiet
 from relpos._encodings.rotary import apply_rotary
-from relpos._opinion.arrays import as_numpy, is_tensor
+from relpos._opinion.arrays import as_numpy, is_tensor, largest
 from relpos._schemes import scheme_called
 from relpos.reference.formula import moved_values, softmax, terms
 from relpos.reference.positions import rel_shift
@@ -148,22 +148,15 @@ def evaluate(attempt: Attempt) -> Given:
         hidden = hidden | (total <= HIDDEN)
         if attempt.centred:
             total = without_constants(total, hidden)
-        return Given(total, hidden, 4.0 * size / largest(total, ~hidden))
-    weights = weights_of(attempt, total, hidden)
+        return Given(total, hidden, 4.0 * size / (largest(total, ~hidden) or 1.0))
+    result = weights = weights_of(attempt, total, hidden)
     noise = 16.0 + 4.0 * size
     nothing = hidden.all(axis=-1, keepdims=True) & (attempt.empty == "nan")
-    if attempt.view == "weights":
-        return Given(weights, np.broadcast_to(nothing, weights.shape), noise)
-    values = values_of(attempt)
-    out = summed(weights, values)
-    noise *= largest(values, np.True_) / largest(out, np.True_)
-    return Given(out, np.broadcast_to(nothing, out.shape), noise)
-
-
-def largest(array: Array, where: Any) -> float:
-    """Return the largest size of a finite entry; 1 where all are 0, or none is."""
-    found = np.abs(array[np.isfinite(array) & where])
-    return float(found.max()) if found.size and found.max() else 1.0
+    if attempt.view == "outputs":
+        values = values_of(attempt)
+        result = summed(weights, values)
+        noise *= (largest(values) or 1.0) / (largest(result) or 1.0)
+    return Given(result, np.broadcast_to(nothing, result.shape), noise)
 
 
 def without_constants(total: Array, hidden: Array) -> Array:
@@ -193,27 +186,21 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
     mask = parts.pop("mask", np.zeros(1))
     if attempt.shifted and "rel_key" in parts:
         parts |= _by_shift(attempt)
-    for name in attempt.transposed:
-        if name in parts:
-            parts[name] = np.swapaxes(parts[name], -1, -2)
+    for name in parts.keys() & {*attempt.transposed}:
+        parts[name] = np.swapaxes(parts[name], -1, -2)
     hidden = np.isneginf(mask)
     if mask.ndim > 1:
         parts["attn_mask"] = np.where(hidden, 0.0, mask)
-    for name, power in attempt.powers.items():
-        if name in parts:
-            parts[name] = attempt.get("scale") ** power * parts[name]
-    for name in attempt.negated:
-        if name in parts:
-            parts[name] = -parts[name]
+    for name in parts.keys() & attempt.powers.keys():
+        parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
+    for name in parts.keys() & {*attempt.negated}:
+        parts[name] = -parts[name]
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
     total, cap = reduce(np.add, products), attempt.get("softcap")
-    if attempt.cap_last:
-        total = reduce(np.add, added, total)
-    if cap is not None:
-        total = cap * np.tanh(total / cap)
-    if not attempt.cap_last:
-        total = reduce(np.add, added, total)
+    total = reduce(np.add, added, total) if attempt.cap_last else total
+    total = total if cap is None else cap * np.tanh(total / cap)
+    total = total if attempt.cap_last else reduce(np.add, added, total)
     total = attempt.logit_factor * total
     return total, np.broadcast_to(hidden, total.shape), [*products, *added]
 
@@ -302,11 +289,10 @@ def begin(
         _add_fire(x)
     if function in ("relative_global_attention", "transformer_xl_attention"):
         x |= _settings(function, x)
-    if value is not None:
-        x["value"] = as_floating("value", _plain("value", value))
     if value is None:  # either refuses what relpos refuses
         scores(**x)
     else:
+        x["value"] = as_floating("value", _plain("value", value))
         attention(**x)
     return _exact(x, view, rotary)
 

@@ -34,28 +34,22 @@ _HEADER = ("scheme", "output f32", "f64", "gradients f32", "f64", "")
 
 
 class Checked(NamedTuple):
-    """Errors of a row and their limits by dtype; of gradients the largest, or none."""
+    """Errors of a row and their limits: of outputs, then of gradients, by dtype."""
 
     name: str
-    outputs: list[float]
-    gradients: list[float]
-    output_limits: list[float]
-    gradient_limits: list[float]
+    errors: list[float]
+    limits: list[float]
 
     @property
     def passed(self) -> bool:
         """True if no error is beyond its limit; nan is beyond it."""
-        pairs = [
-            *zip(self.outputs, self.output_limits, strict=True),
-            *zip(self.gradients, self.gradient_limits, strict=False),
-        ]
+        pairs = zip(self.errors, self.limits, strict=True)
         return all(error <= limit for error, limit in pairs)
 
     def cells(self) -> list[str]:
         """The row as texts."""
-        gradients = [f"{error:.1e}" for error in self.gradients] or ["", ""]
-        errors = [f"{error:.1e}" for error in self.outputs]
-        return [self.name, *errors, *gradients, "ok" if self.passed else "DIFFERS"]
+        errors = [f"{error:.1e}" for error in self.errors] + ["", ""]
+        return [self.name, *errors[:4], "ok" if self.passed else "DIFFERS"]
 
 
 def run() -> int:
@@ -91,28 +85,24 @@ def check_row(row: Row) -> Checked:
     grad_out = draw(np.random.default_rng(1), np.float32, *shape)
     forms = row.reference, form_of(row)
     wanted = [by_torch(form, inputs, grad_out) for form in forms if form]
-    outputs, worst = [], []
+    outputs, gradients = [], []
     for dtype in DTYPES:
         own = cast({n: x for n, x in inputs.items() if n != "dtype"}, dtype)
         own |= {"dtype": dtype} if "dtype" in inputs else {}
-        out = row.relpos(**own)
-        outputs.append(float(np.max([relative_error(out, w.out) for w in wanted])))
+        found = row.relpos(**own)
+        outputs.append(float(np.max([relative_error(found, out) for out, _ in wanted])))
         if row.gradients is not None:
             got = row.gradients.relpos(grad_out.astype(dtype), **own)
-            worst.append(float(np.max([_worst(got, w.gradients) for w in wanted])))
-    limits = None if row.gradients is None else row.gradients.limits
-    return Checked(row.name, outputs, worst, _limits(row.limits), _limits(limits))
+            gradients.append(float(np.max([_worst(got, true) for _, true in wanted])))
+    limits = [row.limits, row.gradients.limits] if row.gradients else [row.limits]
+    wide = [(of[np.float32], max(of[np.float64], FLOAT64)) for of in limits]
+    return Checked(row.name, outputs + gradients, [x for pair in wide for x in pair])
 
 
-class Wanted(NamedTuple):
-    """An output and the gradients of the inputs by name."""
-
-    out: Array
-    gradients: dict[str, Array]
-
-
-def by_torch(form: Callable[..., Any], inputs: Any, grad_out: Array) -> Wanted:
-    """Return the results of a form on float64 tensors; without any, on no tensors."""
+def by_torch(
+    form: Callable[..., Any], inputs: Any, grad_out: Array
+) -> tuple[Array, dict[str, Array]]:
+    """Return the output of a form on float64 tensors, and the gradients by name."""
     torch = sys.modules["torch"]
     given = {name: x for name, x in inputs.items() if name != "dtype"}
     tensors = {
@@ -124,7 +114,7 @@ def by_torch(form: Callable[..., Any], inputs: Any, grad_out: Array) -> Wanted:
     grad = torch.from_numpy(grad_out.astype(np.float64))
     found = torch.autograd.grad(out, [*tensors.values()], grad) if tensors else ()
     gradients = {n: x.numpy() for n, x in zip(tensors, found, strict=True)}
-    return Wanted(out.detach().numpy(), gradients)
+    return out.detach().numpy(), gradients
 
 
 def _worst(got: Any, wanted: dict[str, Array]) -> float:
@@ -132,10 +122,3 @@ def _worst(got: Any, wanted: dict[str, Array]) -> float:
     if got.keys() | NO_GRADIENT != wanted.keys() | NO_GRADIENT:
         return np.inf
     return float(np.max([relative_error(got[name], wanted[name]) for name in got]))
-
-
-def _limits(limits: Any) -> list[float]:
-    """Return the limits of both dtypes."""
-    if limits is None:
-        return []
-    return [limits[np.float32], max(limits[np.float64], FLOAT64)]

@@ -19,6 +19,7 @@ from relpos._opinion.arrays import (
     first_accepted,
     is_module,
     is_tensor,
+    largest,
     leaves,
     unchanged,
 )
@@ -446,8 +447,3 @@ def names_of_inputs(thing: Any, count: int) -> list[str]:
     names = [n for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL]
     names += [f"input[{at}]" for at in range(len(names), count)]
     return names[:count]
-
-
-def largest(array: Array) -> float:
-    """Return the largest size of a finite entry; 0 where there is none."""
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))

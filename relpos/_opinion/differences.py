@@ -49,6 +49,14 @@ def has_numbers(attempt: Attempt, *names: str) -> bool:
 
 
 @variant
+def where(
+    attempt: Attempt, holds: Callable[[Attempt], Any], /, **fields: Any
+) -> Attempt | None:
+    """Change fields of an attempt for which a condition holds."""
+    return replace(attempt, **fields) if holds(attempt) else None
+
+
+@variant
 def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
     """Multiply some terms by a power of the scale."""
     if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
@@ -78,30 +86,6 @@ def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Chang
         return {"pos_bias_u": u, "pos_bias_v": v}
 
     return of_arguments(rule)
-
-
-def not_transposed(attempt: Attempt) -> Attempt | None:
-    """Leave the products of keys with their table as (key, query)."""
-    lq, lk = attempt.lengths
-    if "rel_query" not in attempt.keywords or lq != lk:
-        return None
-    return replace(attempt, transposed=("rel_query",))
-
-
-def cap_after_bias(attempt: Attempt) -> Attempt | None:
-    if attempt.get("softcap") is None:
-        return None
-    added = has_numbers(attempt, "rel_bias", "attn_mask", "log_decay")
-    return replace(attempt, cap_last=True) if added else None
-
-
-def base_two(attempt: Attempt) -> Attempt:
-    return replace(attempt, logit_factor=attempt.logit_factor * math.log2(math.e))
-
-
-def constant_in_rows(attempt: Attempt) -> Attempt | None:
-    """Ignore constants in rows, except where sinks take part in the softmax."""
-    return None if "sinks" in attempt.keywords else replace(attempt, centred=True)
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:
@@ -136,12 +120,6 @@ def hides(attempt: Attempt) -> bool:
     return bool(masks or attempt.get("is_causal")) or any(x is not None for x in others)
 
 
-@variant
-def where_hidden(attempt: Attempt, /, **fields: Any) -> Attempt | None:
-    """Change fields of an attempt in which something may be hidden."""
-    return replace(attempt, **fields) if hides(attempt) else None
-
-
 def kept_bias(attempt: Attempt) -> Any:
     """Return the finite part of a floating mask, or None."""
     mask = attempt.get("attn_mask")
@@ -157,12 +135,6 @@ def all_seen(attempt: Attempt) -> Attempt | None:
     return attempt.with_keywords(**changed)
 
 
-def all_seen_by_shift(attempt: Attempt) -> Attempt | None:
-    """Hide nothing, and compute the position term by the causal shift."""
-    found = shifted(attempt)
-    return None if found is None else all_seen(found)
-
-
 def shifted(attempt: Attempt) -> Attempt | None:
     """Use the causal shift for rows looked up: for later keys it has no row."""
     own = {"position_query", "labels", "buckets", "rel_query"} & attempt.keywords.keys()
@@ -170,10 +142,6 @@ def shifted(attempt: Attempt) -> Attempt | None:
         return None
     lq, lk = attempt.lengths
     return replace(attempt, shifted=True) if (attempt.offset == lk - lq).all() else None
-
-
-def shift_in_encoder(attempt: Attempt) -> Attempt | None:
-    return None if attempt.get("is_causal") else shifted(attempt)
 
 
 @variant
@@ -421,25 +389,27 @@ CONVENTIONS: dict[str, Row] = {
     "unmasked_wrapped": in_scores(
         "the wrapped entries of the shift left where the mask hides; beside the "
         "diagonal they are those of the next query, so hide them before the softmax",
-        all_seen_by_shift,
+        lambda x: (y := shifted(x)) and all_seen(y),
     ),
     "hidden_differs": in_scores(
         "other numbers where the mask hides, which are nothing if it is applied later",
-        where_hidden(hiding="visible"),
+        where(hides, hiding="visible"),
     ),
     "constant_in_rows": in_scores(
-        "a constant added to each row, which the softmax takes away", constant_in_rows
+        "a constant added to each row, which the softmax takes away",
+        where(lambda x: "sinks" not in x.keywords, centred=True),
     ),
     "base_two": in_scores(
-        "scores in base 2, times log2(e), for a softmax by powers of 2", base_two
+        "scores in base 2, times log2(e), for a softmax by powers of 2",
+        lambda x: replace(x, logit_factor=x.logit_factor * math.log2(math.e)),
     ),
     "nothing_is_nan": in_weights(
-        "nan where a query sees no key; relpos gives 0", where_hidden(empty="nan")
+        "nan where a query sees no key; relpos gives 0", where(hides, empty="nan")
     ),
     "nothing_is_mean": in_weights(
         "the mean of all keys where a query sees none, as of a finite mask; relpos "
         "gives 0",
-        where_hidden(empty="mean"),
+        where(hides, empty="mean"),
     ),
     # tables
     "table_reversed": everywhere(
@@ -497,7 +467,14 @@ CONVENTIONS: dict[str, Row] = {
     "bias_scaled": everywhere(
         "the bias inside the scale, as Falcon", rescaled(("rel_bias", "attn_mask"), 1)
     ),
-    "cap_after_bias": everywhere("the cap after the bias, not before", cap_after_bias),
+    "cap_after_bias": everywhere(
+        "the cap after the bias, not before",
+        where(
+            lambda x: "softcap" in x.keywords
+            and has_numbers(x, "rel_bias", "attn_mask", "log_decay"),
+            cap_last=True,
+        ),
+    ),
     "heads_tiled": everywhere(
         "query head h at key head h modulo their number, not h divided by the group",
         heads_tiled,
@@ -532,10 +509,11 @@ MISTAKES: dict[str, Row] = {
     "shift_in_encoder": everywhere(
         "the causal shift where later keys are seen: their position scores are those "
         "of the next query",
-        shift_in_encoder,
+        lambda x: None if x.get("is_causal") else shifted(x),
     ),
     "wrapped_attended": in_weights(
-        "no mask over the wrapped entries of the causal shift", all_seen_by_shift
+        "no mask over the wrapped entries of the causal shift",
+        lambda x: (y := shifted(x)) and all_seen(y),
     ),
     "future_is_past": everywhere(
         "the distance without its sign: a later key has the row of an earlier one",
@@ -563,7 +541,11 @@ MISTAKES: dict[str, Row] = {
         "the table of the values reversed", tables.one_reversed("rel_value")
     ),
     "not_transposed": everywhere(
-        "the key's position scores not transposed", not_transposed
+        "the key's position scores not transposed",
+        where(
+            lambda x: "rel_query" in x.keywords and len({*x.lengths}) == 1,
+            transposed=("rel_query",),
+        ),
     ),
     "bucket_rounding": everywhere(
         "T5's buckets rounded otherwise than downwards",
@@ -638,11 +620,11 @@ MISTAKES: dict[str, Row] = {
     ),
     "masked_after_softmax": in_weights(
         "the mask after the softmax: the rest does not sum to 1",
-        where_hidden(hiding="after"),
+        where(hides, hiding="after"),
     ),
     "hidden_score_0": in_weights(
         "a score of 0 where the mask hides, which a softmax sees",
-        where_hidden(hiding="zero"),
+        where(hides, hiding="zero"),
     ),
     # rotary
     "rotary_one_side": everywhere(

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, quiet
+from relpos._opinion.arrays import largest
 from relpos._opinion.attempt import (
     HIDDEN,
     Attempt,
-    largest,
     logits,
     rotated,
     summed,
@@ -138,7 +138,7 @@ def reach(attempt: Attempt, unit: float) -> float:
     seen = ~hidden & (total > HIDDEN)
     moved = np.where(seen, _moved_scores(attempt, parts, unit), 0.0)
     if attempt.view == "scores":
-        return float(moved.max(initial=0.0)) / largest(total, seen)
+        return float(moved.max(initial=0.0)) / (largest(total, seen) or 1.0)
     weights = weights_of(attempt, total, hidden)
     change = np.expm1(np.minimum(moved, _LARGEST_EXPONENT))
     change = np.minimum(weights * change, 1.0)
@@ -148,7 +148,8 @@ def reach(attempt: Attempt, unit: float) -> float:
     else:
         error, exact = _moved_outputs(weights, change, values_of(attempt), unit)
     counts = ~np.isnan(error)  # not the rows of a query that sees no key
-    return float(error.max(initial=0.0, where=counts)) / largest(exact, np.True_) + unit
+    error_of = float(error.max(initial=0.0, where=counts))
+    return error_of / (largest(exact) or 1.0) + unit
 
 
 def _moved_scores(attempt: Attempt, parts: list[Array], unit: float) -> Array:

@@ -360,7 +360,7 @@ def test_beside_torch(monkeypatch, report):
     assert f"{len(ROWS)} schemes, outputs and gradients" in text
     assert report.failed == 0 and report.passed > 80
     worse = beside_torch.check_row(ROWS[-1])
-    worse.gradients[0] = 1.0
+    worse.errors[2] = 1.0
     monkeypatch.setattr(beside_torch, "check_row", lambda row: worse)
     failing = Report(stream=io.StringIO())
     programme.beside_torch(failing)

@@ -35,8 +35,8 @@ def test_without_torch_it_says_so(monkeypatch, capsys):
 )
 def test_what_passes(error, passed):
     limits = [1e-6, 1e-14]
-    assert check.Checked("a", [error, 0.0], [], limits, []).passed is passed
-    gradients = check.Checked("a", [0.0, 0.0], [error, 0.0], limits, limits)
+    assert check.Checked("a", [error, 0.0], limits).passed is passed
+    gradients = check.Checked("a", [0.0, 0.0, error, 0.0], [*limits, *limits])
     assert gradients.passed is passed
     assert gradients.cells()[-1] == ("ok" if passed else "DIFFERS")
 
@@ -56,7 +56,7 @@ def test_what_differs_is_found(monkeypatch, capsys):
     row = BY_NAME["Shaw, keys"]
     good = check.check_row(row)
     assert good.passed
-    assert 0 < good.outputs[1] < 1e-14 and 1e-8 < good.outputs[0] < 1e-6
+    assert 0 < good.errors[1] < 1e-14 and 1e-8 < good.errors[0] < 1e-6
 
     def reversed_table(rel_key, **tokens):
         return row.relpos(**tokens, rel_key=rel_key[::-1])
