@@ -90,14 +90,17 @@ _TITLES = {
 }
 
 
-@picture(PairOptions)
+@picture()
 def score_map(
     scores: npt.ArrayLike,
     *,
     mask: npt.ArrayLike | None = None,
+    tokens: Tokens | None = None,
+    query_tokens: Tokens | None = None,
+    key_tokens: Tokens | None = None,
     center: float = 0.0,
     annotate: str | bool = "auto",
-    **options: Unpack[PairOptions],
+    **options: Unpack[Options],
 ) -> Axes:
     """Scores of one head, one row per query; hidden pairs are grey.
 
@@ -136,7 +139,8 @@ def score_map(
     array = as_shaped("scores", scores, 2, wanted)
     if mask is not None:
         array = np.where(_as_mask(mask, array.shape), array, np.nan)
-    look, middle = look_of(**options), as_real("center", center)
+    look = look_of(tokens, query_tokens, key_tokens, **options)
+    middle = as_real("center", center)
     places = places_of(array.shape, look)
     numbers = annotate == "auto" and max(array.shape) <= MOST_NUMBERS
     if not isinstance(annotate, str):

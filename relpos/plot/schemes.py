@@ -23,7 +23,6 @@ from relpos._encodings.rotary_scaling import rotary_frequencies
 from relpos.plot.panel import (
     FREQUENCIES,
     Array,
-    Colours,
     GridOptions,
     Look,
     Options,
@@ -51,6 +50,7 @@ from relpos.plot.panel import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
     Scheme = str | Mapping[str, Any] | Callable[[Array], npt.ArrayLike] | npt.ArrayLike
@@ -412,14 +412,15 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
     return name_pairs(heat_map(scores, look))
 
 
-@picture(Colours)
+@picture()
 def fingerprints(
     schemes: Mapping[str, Scheme] | None = None,
     length: int = 48,
     *,
     columns: int = 5,
+    cmap: str | Colormap | None = None,
+    title: str | None = None,
     figure: Figure | None = None,
-    **options: Unpack[Colours],
 ) -> npt.NDArray[np.object_]:
     """Draw the fingerprints of several schemes, each with a scale of its own.
 
@@ -448,7 +449,8 @@ def fingerprints(
     if schemes is None:
         schemes = {made.title: name for name, made in EXAMPLES.items()}
     schemes = as_mapping("schemes", schemes, "of titles to schemes")
-    look, across = look_of(figure=figure, **options), as_int("columns", columns, 1)
+    look = look_of(cmap=cmap, title=title, figure=figure)
+    across = as_int("columns", columns, 1)
     count = as_int("length", length, 1, _MOST)
     for name, scheme in schemes.items():
         _scores(f"schemes[{name!r}]", scheme, count)  # refused before any is drawn
