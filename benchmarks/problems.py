@@ -14,14 +14,14 @@ import relpos
 from benchmarks.timing import Array, check_error
 from relpos import reference
 from relpos._attention.operands import OPERANDS
-from relpos._catalogue.row import (
+from relpos._catalogue.rows import (
     CLIP,
+    ROWS as ROWS,
     Inputs as Inputs,
     arguments_of,
     cast as cast,
     draw as draw,
 )
-from relpos._catalogue.rows import ROWS as ROWS
 from relpos._schemes import scheme_called
 
 HEADS, DIM = 8, 64

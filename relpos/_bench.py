@@ -50,14 +50,14 @@ import numpy as np
 import relpos
 from relpos import _core
 from relpos._catalogue.measure import bound
-from relpos._catalogue.row import (
+from relpos._catalogue.rows import (
     LARGE,
+    ROWS,
     Array,
     Row as SchemeRow,
     errors,
     gradient_errors,
 )
-from relpos._catalogue.rows import ROWS
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03

@@ -23,8 +23,7 @@ import numpy as np
 import relpos
 from benchmarks import timing
 from benchmarks.problems import GRADIENT_LIMIT
-from relpos._catalogue.row import Inputs, Row, cast, draw
-from relpos._catalogue.rows import ROWS
+from relpos._catalogue.rows import ROWS, Inputs, Row, cast, draw
 
 SIZE = {"heads": 1, "length": 4, "dim": 16}
 #: Microseconds at most.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from relpos._catalogue import rows
-from relpos._catalogue.row import LARGE, PAIRS, Row
+from relpos._catalogue.rows import LARGE, PAIRS, Row
 
 REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
 

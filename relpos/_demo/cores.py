@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import relpos
-from relpos._catalogue.row import Named
+from relpos._catalogue.rows import Named
 
 __all__ = ["CORES", "Call", "Case", "Core", "inputs"]
 

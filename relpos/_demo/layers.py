@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos import nn
-from relpos._catalogue.row import Array, Limits, Named, cast
+from relpos._catalogue.rows import Array, Limits, Named, cast
 from relpos._demo.recorded import Case, beside, largest
 from relpos._demo.report import Report
 

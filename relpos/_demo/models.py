@@ -9,7 +9,7 @@ import numpy as np
 
 import relpos
 from relpos import recipes
-from relpos._catalogue.row import Array, Named
+from relpos._catalogue.rows import Array, Named
 from relpos._demo.cores import Call, Case, Core, inputs
 
 __all__ = ["CORES"]

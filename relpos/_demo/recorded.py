@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._catalogue.row import Array, Limits, cast, present
+from relpos._catalogue.rows import Array, Limits, cast, present
 from relpos._demo import models, modern
 from relpos._demo.cores import CORES, Case
 from relpos._demo.report import Report

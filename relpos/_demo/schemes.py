@@ -6,18 +6,19 @@ import numpy as np
 
 from relpos._catalogue import numpy_forms
 from relpos._catalogue.measure import Measurement, measure
-from relpos._catalogue.row import (
+from relpos._catalogue.rows import (
     ATTENTION,
     GRADIENT_SIZE,
     LARGE,
     PAIRS,
+    PAIRS_ROW,
+    ROWS,
     SMALL,
     Row,
     errors,
     gradient_errors,
     relative_error,
 )
-from relpos._catalogue.rows import PAIRS_ROW, ROWS
 from relpos._demo.report import Report
 
 __all__ = ["schemes"]

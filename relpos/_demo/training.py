@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relpos import nn
-from relpos._catalogue.row import Array
+from relpos._catalogue.rows import Array
 from relpos._demo.report import Report
 
 __all__ = ["K_CURVES", "TABLE_3", "training"]

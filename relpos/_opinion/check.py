@@ -18,8 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import relpos
-from relpos._catalogue.row import GRADIENT_SIZE, Array, Row, cast, draw, relative_error
-from relpos._catalogue.rows import ROWS
+from relpos._catalogue.rows import (
+    GRADIENT_SIZE,
+    ROWS,
+    Array,
+    Row,
+    cast,
+    draw,
+    relative_error,
+)
 from relpos._opinion.eager import form_of
 from relpos._text import table_lines
 

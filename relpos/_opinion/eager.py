@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from relpos import reference
-from relpos._catalogue.row import Row
+from relpos._catalogue.rows import Row
 from relpos._checks import Array
 
 Tensor = Any

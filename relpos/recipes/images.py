@@ -169,8 +169,8 @@ def beit(
     Parameters
     ----------
     relative_position_bias_table : array_like, ((2h-1)(2w-1) + 3, H)
-        Rows of query minus key; the last three are class to patch, patch to class and
-        class to class.
+        Rows of query minus key; the last three rows are class to patch, patch to class
+        and class to class.
     window : (int, int)
         Rows and columns of patches, (h', w').
     table_window : (int, int), optional

@@ -10,7 +10,7 @@ from tolerances import assert_close
 
 import relpos
 from relpos._catalogue import measure, rows
-from relpos._catalogue.row import (
+from relpos._catalogue.rows import (
     EXACT,
     Gradients,
     Row,

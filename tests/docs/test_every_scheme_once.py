@@ -17,8 +17,7 @@ from oracle_gradients import NAMES
 
 import relpos
 from relpos import data, nn, recipes, reference
-from relpos._catalogue.row import NO_TABLES
-from relpos._catalogue.rows import PAIRS_ROW, ROWS
+from relpos._catalogue.rows import NO_TABLES, PAIRS_ROW, ROWS
 from relpos._schemes import GENERAL, SCHEMES, Scheme, scheme_called
 
 #: Public functions and layers that serve every scheme, or none.

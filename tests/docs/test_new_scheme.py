@@ -108,7 +108,7 @@ import relpos
 import relpos.torch
 import torch
 from relpos import reference
-from relpos._catalogue.row import errors, gradient_errors
+from relpos._catalogue.rows import errors, gradient_errors
 from relpos._catalogue.rows import ROWS
 from relpos._opinion.check import check_row
 
