@@ -179,8 +179,9 @@ def operands(
     """Return the operands for the bias; offsets (...) are of the batch's shape."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
-    columns = np.broadcast_arrays(lines.starts, lines.slopes, lines.intercepts)
-    ranges = np.stack(columns, axis=-1)
+    ranges = np.empty((*lines.slopes.shape, 3))
+    for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
+        ranges[..., column] = values
     tables = offset_factor(fire, relative), query_factor(fire, positions)
     return {
         "fire_offsets": _operand(tables[0][..., None], batch),

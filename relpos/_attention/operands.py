@@ -135,10 +135,10 @@ class Table(Shared):
         own = self.axes - 1
         if array.ndim < own:
             at_least_ndim(self.name, array, own, self.shown)
-        letter = self.letters[-1]
-        if own == 2 and array.shape[-1] != (columns := sizes[_PLACES[letter]]):
+        if own == 2 and array.shape[-1] != sizes[_PLACES[self.letters[-1]]]:
+            columns = sizes[_PLACES[self.letters[-1]]]
             owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
-            owner, ending = owners[letter]
+            owner, ending = owners[self.letters[-1]]
             wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
             raise ValueError(
                 f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "

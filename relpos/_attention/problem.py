@@ -134,7 +134,8 @@ def prepare(
             f"w2: shape {fire.w2.shape} has {len(fire.w2)} heads, but query has "
             f"{sizes.H}; expected ({sizes.H}, W)"
         )
-    if "query_offset" not in inputs and sizes.Lq != sizes.Lk:
+    positional: list[str] = []
+    if sizes.Lq != sizes.Lk:
         depending = {
             **dict.fromkeys(placement.spans, True),
             "log_decay": "log_decay" in inputs,
@@ -142,8 +143,8 @@ def prepare(
             "window": window != (UNBOUNDED, UNBOUNDED),
             "FIRE's bias": fire is not None,
         }
-        _refuse_no_offset([name for name in depending if depending[name]], sizes)
-    _check_items(inputs, sizes)
+        positional = [name for name in depending if depending[name]]
+    check_items(inputs, positional, sizes)
     batch = join_batches(inputs)
     if rule == "raise" or "log_decay" in inputs:
         spans = placement.spans if rule == "raise" else {}
@@ -248,18 +249,10 @@ def _window(window: object, is_causal: bool) -> tuple[int, int]:
     return left, min(right, 0) if is_causal else right
 
 
-def _refuse_no_offset(depending: list[str], sizes: Sizes) -> None:
-    """Raise if an argument depends on where the queries are, which none tells."""
-    if depending:
-        raise ValueError(
-            f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
-            f"ambiguous, and {depending[0]} depends on it; pass 0 (query 0 at key 0) "
-            f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
-        )
-
-
-def _check_items(inputs: Mapping[str, Array], sizes: Sizes) -> None:
-    """Check the integers given per batch item."""
+def check_items(
+    inputs: Mapping[str, Array], positional: list[str], sizes: Sizes
+) -> None:
+    """Check the integers given per batch item; `positional` depends on the offset."""
     if (offsets := inputs.get("query_offset")) is not None:
         for offset in _extremes(offsets):
             if abs(offset) >= POSITION_LIMIT:
@@ -267,6 +260,12 @@ def _check_items(inputs: Mapping[str, Array], sizes: Sizes) -> None:
                     f"query_offset: got {offset}; expected values between -2**60 and "
                     "2**60"
                 )
+    elif positional and sizes.Lq != sizes.Lk:
+        raise ValueError(
+            f"query_offset: None with {sizes.Lq} queries and {sizes.Lk} keys is "
+            f"ambiguous, and {positional[0]} depends on it; pass 0 (query 0 at key 0) "
+            f"or Lk - Lq = {sizes.Lk - sizes.Lq} (last query at the last key)"
+        )
     if (lengths := inputs.get("key_lengths")) is not None:
         for length in _extremes(lengths):
             if not 0 <= length <= sizes.Lk:

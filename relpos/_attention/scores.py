@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.operands import LABELS
+from relpos._attention.operands import LABELS, ROWS, join_batches, read_sizes
 from relpos._attention.problem import (
     UNBOUNDED,
     Call,
     Problem,
+    as_scale,
+    check_items,
+    common_dtypes,
     offsets_of,
+    place_tables,
     prepare,
     transformer_xl_origin,
 )
@@ -301,23 +305,38 @@ def _checked(**arrays: object) -> dict[str, Array]:
 
 @quiet
 def _by_kernel(
-    kernel: str, inputs: dict[str, Array], row_0: int | None, *extra: int, **given: Any
+    kernel: str,
+    inputs: dict[str, Array],
+    row_0: int | None,
+    *extra: int,
+    scale: float | None,
+    query_offset: ArrayLike | None,
+    min_relative_position: int | None = None,
 ) -> Array:
-    """Check a call as `attention` does, and run a kernel on its (*batch, H) items.
+    """Check the arguments as `attention` does, and run a kernel on (*batch, H) items.
 
     A table that begins elsewhere than at `row_0`, where the kernel takes it to begin,
     moves the offsets: only the difference between a pair and row 0 counts.
     """
-    problem = prepare(DEFAULTS | inputs | given | {"value": inputs["key"]})
-    moved = 0 if row_0 is None else problem.placement.vectors.start - row_0
+    given = {**inputs, "value": inputs["key"]}
+    sizes = read_sizes(given, enable_gqa=False)
+    for name, array in inputs.items():
+        ROWS[name].check(array, sizes)
+    table = {"rel_key": inputs["rel_key"]}
+    first = place_tables(table, min_relative_position, None, "zero").vectors.start
+    if query_offset is not None:
+        given["query_offset"] = ROWS["query_offset"].read(query_offset)
+    check_items(given, ["rel_key"], sizes)
+    join_batches(given)  # names the argument that does not fit
+    dtype, out_dtype = common_dtypes(inputs)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
-        problem.operands["scale"],
-        offsets_of(problem.inputs)[..., None] + moved,
+        as_scale(scale, sizes.D, dtype),
+        offsets_of(given)[..., None] + (0 if row_0 is None else first - row_0),
         *extra,
-        dtype=problem.dtype,
+        dtype=dtype,
     )
-    return scores.astype(problem.out_dtype, copy=False)
+    return scores.astype(out_dtype, copy=False)
 
 
 @twin(shaw_attention)
@@ -367,8 +386,9 @@ def shaw_scores(
             [-1., -1.,  0.]]])
     """
     inputs = _checked(query=query, key=key, rel_key=rel_key)
-    given = {"scale": scale, "query_offset": query_offset}
-    return _by_kernel("shaw_scores", inputs, None, **given)
+    return _by_kernel(
+        "shaw_scores", inputs, None, scale=scale, query_offset=query_offset
+    )
 
 
 def skewed_scores(
@@ -430,11 +450,14 @@ def skewed_scores(
     """
     causal = as_flag("is_causal", is_causal)
     inputs = _checked(query=query, key=key, rel_key=rel_key)
-    given = {"scale": scale, "query_offset": query_offset}
     if min_relative_position is None and causal and inputs["rel_key"].ndim > 1:
         min_relative_position = 1 - inputs["rel_key"].shape[-2]
-    given["min_relative_position"] = min_relative_position
-    return _by_kernel("skewed_scores", inputs, 0, 0, **given)
+    return _by_kernel(
+        *("skewed_scores", inputs, 0, 0),
+        scale=scale,
+        query_offset=query_offset,
+        min_relative_position=min_relative_position,
+    )
 
 
 def transformer_xl_scores(
@@ -515,6 +538,9 @@ def transformer_xl_scores(
             query_offset = lk - lq
         if min_relative_position is None:
             min_relative_position = transformer_xl_origin("rel_key", rows, lq, lk)
-    given = {"scale": scale, "query_offset": query_offset}
-    given["min_relative_position"] = min_relative_position
-    return _by_kernel("transformer_xl_scores", inputs, origin, **given)
+    return _by_kernel(
+        *("transformer_xl_scores", inputs, origin),
+        scale=scale,
+        query_offset=query_offset,
+        min_relative_position=min_relative_position,
+    )
