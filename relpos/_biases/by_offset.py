@@ -148,8 +148,8 @@ def alibi_bias(
     Parameters
     ----------
     num_heads_or_slopes : int, or array_like of float, (..., H)
-        A number of heads stands for ``alibi_slopes(num_heads)``. Slopes may be learned:
-        a negative one makes a head prefer what is far away.
+        A number of heads means ``alibi_slopes(num_heads)``. Slopes may be learned:
+        a negative one makes a head prefer distant keys.
     length : int
         Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
     dtype : {float32, float64}, optional
@@ -280,7 +280,7 @@ def kerple_bias(
     Parameters
     ----------
     r1 : array_like of float, (..., H)
-        Positive in the paper; a negative one makes a head prefer what is far away.
+        Positive in the paper; a negative one makes a head prefer distant keys.
     r2 : array_like of float, shape of `r1`
         At least 0 for "log", more than 0 for "power", where the paper has at most 2.
     length : int

@@ -1,6 +1,6 @@
 """Encodings that are added to tokens: sinusoids, learned tables, and the naive ones.
 
-Positions are a count, which stands for 0, 1, ..., n - 1, or numbers that float64 holds
+Positions are a count n, which means 0, 1, ..., n - 1, or numbers that float64 holds
 exactly.
 """
 
@@ -96,7 +96,7 @@ def as_offset(offset: object) -> float:
 def real_positions(positions: ArrayLike, columns: int, dtype: np.dtype[Any]) -> Array:
     """Return positions S as float64, where a result S + (columns,) fits memory.
 
-    The int n stands for 0..n-1.
+    An int n means 0..n-1.
     """
     count = count_of(positions)
     if count is not None:
@@ -163,7 +163,7 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or array_like of any shape S
-        The int n stands for 0, 1, ..., n - 1. Negative and fractional positions are
+        An int n means 0, 1, ..., n - 1. Negative and fractional positions are
         legal; integers of less than 2**53 in size, which float64 holds exactly.
     dim : int
         Columns, from 1 to 2**20.
@@ -300,7 +300,7 @@ def sinusoidal_shift_matrix(
 def int64_positions(positions: ArrayLike, rows: int, name: str = "positions") -> Array:
     """Return the positions as int64; the kernels refuse those outside the table.
 
-    The int n stands for 0..n-1, and has to fit `rows`.
+    An int n means 0..n-1, and has to fit `rows`.
     """
     if type(positions) is np.ndarray and positions.dtype == _INT64:  # most are
         return positions
@@ -333,7 +333,7 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Array:
     table : array_like of float, (..., R, E)
         One encoding per position.
     positions : int or array_like of int, any shape S
-        The int n stands for 0, 1, ..., n - 1.
+        An int n means 0, 1, ..., n - 1.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Encodings of positions by a convolution of the tokens with their neighbours.
 
 A depthwise convolution over a grid of tokens with zeros around it is added to the
-tokens. Near the edge its sums have zeros, which tell the position.
+tokens. Near the edge its sums have zeros, which encode the position.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ def conv_encoding(
     x : array_like, (..., L, E)
         Tokens; of a grid in row-major order.
     weight : array_like, (E, k), or (E, i, j) with a grid of two axes
-        One kernel per channel. PyTorch's shapes (E, 1, k) and (E, 1, i, j) will do.
+        One kernel per channel. PyTorch's shapes (E, 1, k) and (E, 1, i, j) are taken.
     bias : array_like, (E,), optional
         Added to each channel of the convolution.
     mask : array_like of bool, broadcasts to (..., L), optional
-        True: a token. False: padding, which the convolution takes for zeros and which
+        True: a token. False: padding, which the convolution reads as zeros and which
         is returned unchanged.
     grid : (L,) or (int, int), optional
         Rows and columns, which multiply to L. None: a sequence.

@@ -240,7 +240,7 @@ def apply_rotary(
         The m that multiplies rotated pairs; broadcasts to (..., L, rotary_dim / 2):
         `rotary_magnitude`, or `xpos_magnitude`.
     interleaved : bool, default False
-        Which columns are a pair. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
+        Pairs of columns. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
         as Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, and Llama as
         Meta stores it). The two differ by a permutation of the columns.
     rotary_dim : int, optional
@@ -456,7 +456,7 @@ def xpos_magnitude(
     Parameters
     ----------
     positions : int or array_like of any shape S
-        The int n stands for 0, 1, ..., n - 1. Public implementations subtract half of
+        An int n means 0, 1, ..., n - 1. Public implementations subtract half of
         the length, the same for queries and keys: it cancels in the products and keeps
         the magnitudes near 1.
     dim : int

@@ -192,7 +192,7 @@ def compute(
     with_weights = as_flag("return_weights", values.get("return_weights", False))
     before = None
     if rng is not None or values.get("dropout_p"):
-        before = _before_drawing(rng)
+        before = _state_before(rng)
         seed = _as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
@@ -219,7 +219,7 @@ def _as_labels(labels: object) -> Tensor:
     return labels
 
 
-def _before_drawing(rng: object) -> tuple[torch.Generator, Tensor] | None:
+def _state_before(rng: object) -> tuple[torch.Generator, Tensor] | None:
     """Return the generator of a seed and its state, which it has again after errors."""
     if torch.compiler.is_compiling() or not isinstance(rng, torch.Generator | None):
         return None
@@ -228,7 +228,7 @@ def _before_drawing(rng: object) -> tuple[torch.Generator, Tensor] | None:
 
 
 def _as_seed(rng: object, device: torch.device) -> Tensor:
-    """Make the seed of dropout, or draw it as `torch.manual_seed` says."""
+    """Return the seed of dropout, by default from torch's own generator."""
     if rng is None or isinstance(rng, torch.Generator):
         return torch.randint(_SEEDS, (), generator=rng, device=device)
     if isinstance(rng, Tensor):
