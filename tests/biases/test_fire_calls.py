@@ -146,7 +146,7 @@ signed=1 -> TypeError: signed: …expected True or False
 num_threads=0 -> ValueError: num_threads: …not between 1 and
 return_lse=1 -> TypeError: return_lse: …expected True or False
 scale="1" -> TypeError: scale: …expected a real number
-dropout=0.1 -> TypeError: …unexpected keyword argument 'dropout'
+dropout=0.1 -> TypeError: dropout: got an unexpected keyword argument 'dropout'
 """,
     globals(),
 )

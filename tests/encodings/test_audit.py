@@ -149,8 +149,8 @@ encode=lambda n, d: np.zeros(n) -> ValueError: encode…(8,)…(8, 4)
 encode=lambda n, d: np.zeros((n, d), int) -> TypeError: encode…int64
 encode=lambda n, d: None -> TypeError: encode…NoneType
 encode=lambda n, d: np.full((n, d), np.nan) -> ValueError: encode: encode(8, 4)…finite
-encode=looked_up(np.zeros((5, 4))) -> IndexError: …position 7…R = 5
-encode=looked_up(np.zeros((8, 4))) -> IndexError: …position 15…R = 8
+encode=looked_up(np.zeros((5, 4))) -> IndexError: positions: position 7…R = 5
+encode=looked_up(np.zeros((8, 4))) -> IndexError: positions: position 15…R = 8
 """,
     globals(),
 )

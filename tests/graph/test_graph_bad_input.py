@@ -83,7 +83,7 @@ scale=np.inf -> ValueError: scale: got inf
 return_lse=1 -> TypeError: return_lse: got int; expected True or False
 return_context=None -> TypeError: return_context: got NoneType
 num_threads=0 -> ValueError: num_threads: 0 is not between
-labels=ABSENT, attn_mask=None -> TypeError: …attn_mask
+labels=ABSENT, attn_mask=None -> TypeError: graph_attention() got an…attn_mask
 position_query=ones(2, H, LQ, 3) -> ValueError: rel_key: …position_query's head_dim 3
 position_query=ones(2, H, LQ, 3), rel_key=None -> ValueError: position_query: given
     without rel_key
