@@ -14,6 +14,7 @@ MOVED = {
     "relpos._diagnose": "relpos._opinion",
     "relpos._diagnose.diagnose": "relpos._opinion.diagnose",
     "relpos.nn._projection": "relpos.nn.multihead",
+    "relpos.nn._schemes": "relpos.nn.position",
     "relpos.nn.conv": "relpos.nn.absolute",
     "relpos.nn.shaw": "relpos.nn.attention",
     "relpos.recipes.gemma_audio": "relpos.recipes.speech",

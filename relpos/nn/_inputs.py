@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from relpos import _core
 from relpos._checks import (
     Array,
     as_array,
+    as_flag,
     as_floating,
     as_int,
     as_real,
@@ -28,7 +32,7 @@ RANDOM = np.dtype(np.float64)
 
 
 def as_input(
-    name: str, value: ArrayLike, dtype: np.dtype[Any], shape: tuple[int | str, ...]
+    name: str, value: ArrayLike, dtype: np.dtype[Any], *shape: int | str
 ) -> Array:
     """Return `value` in `dtype`; in `shape` an int is fixed and a word free.
 
@@ -45,8 +49,8 @@ def as_input(
     return array.astype(dtype, copy=False)
 
 
-def check_shape(name: str, array: Array, shape: tuple[int | str, ...]) -> None:
-    """Raise unless the axes are those of `shape`."""
+def check_shape(name: str, array: Any, shape: tuple[int | str, ...]) -> None:
+    """Raise unless the axes of an array or a tensor are those of `shape`."""
     core = shape[1:] if shape and shape[0] == "..." else shape
     have = array.shape[max(array.ndim - len(core), 0) :]
     fits = (len(core) < len(shape) or array.ndim == len(core)) and all(
@@ -56,7 +60,18 @@ def check_shape(name: str, array: Array, shape: tuple[int | str, ...]) -> None:
     fits = fits and len(have) == len(core)
     if not fits:
         wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise ValueError(f"{name}: got shape {array.shape}; expected ({wanted})")
+        raise ValueError(f"{name}: got shape {(*array.shape,)}; expected ({wanted})")
+
+
+def check_length(
+    length: int,
+    most: int | None,
+    name: str = "max_len",
+    kind: type[Exception] = ValueError,
+) -> None:
+    """Raise for a sequence of more positions than a layer has."""
+    if most is not None and length > most:
+        raise kind(f"x: got a sequence of {length}; expected at most {name} = {most}")
 
 
 def as_size(name: str, value: object, low: int = 1) -> int:
@@ -78,6 +93,44 @@ def as_not_negative(name: str, value: object) -> float:
     if number < 0:
         raise ValueError(f"{name}: got {number}; expected 0 or more")
     return number
+
+
+#: Checks of the arguments of constructors by name; another name is that of a size.
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "base": as_real,
+    "max_relative_position": partial(as_size, low=0),
+    **dict.fromkeys(("dropatt", "dropout", "p"), as_probability),
+    **dict.fromkeys(("eps", "layer_norm_epsilon"), as_not_negative),
+    **dict.fromkeys(("batch_first", "bias", "bidirectional", "interleaved"), as_flag),
+    **dict.fromkeys(("learned", "log_distance", "per_head", "pre_lnorm"), as_flag),
+    **dict.fromkeys(("pre_norm", "use_keys", "use_values"), as_flag),
+    **dict.fromkeys(("is_causal", "owns_biases"), as_flag),
+}
+#: Arguments of constructors that are no settings, and "__class__".
+_NO_SETTINGS = "self", "__class__", "rng", "dtype", "device", "sizes"
+
+
+def as_settings(given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
+    """Return the settings of a layer: the arguments of its constructor, checked.
+
+    given: all arguments, as ``locals()`` of the constructor has them. checked: those
+    that it has checked itself.
+    """
+    found = {
+        name: checked[name]
+        if name in checked
+        else _CHECKS.get(name, as_size)(name, value)
+        for name, value in given.items()
+        if name not in _NO_SETTINGS
+    }
+    for wide in ("embed_dim", "d_model"):
+        for many in ("num_heads", "groups"):
+            if wide in found and found[wide] % found.get(many, 1):
+                raise ValueError(
+                    f"{many}: got {found[many]}, which does not divide {wide} = "
+                    f"{found[wide]}"
+                )
+    return SimpleNamespace(**found)
 
 
 def as_mask(name: str, value: ArrayLike) -> Array:
@@ -105,14 +158,6 @@ def product(a: Array, b: Array) -> Array:
     """Return a @ b for matrices of one dtype, in memory of any layout."""
     x, y = (native(each, each.dtype) for each in (a, b))
     return _core.gemm(x, y, get_num_threads())
-
-
-def as_heads(**sizes: object) -> tuple[int, int, int]:
-    """Return width and number of heads, given by their names, and columns of a head."""
-    (wide, width), (many, heads) = ((n, as_size(n, size)) for n, size in sizes.items())
-    if width % heads:
-        raise ValueError(f"{many}: got {heads}, which does not divide {wide} = {width}")
-    return width, heads, width // heads
 
 
 def some_rows(table: Array) -> Array:

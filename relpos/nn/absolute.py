@@ -27,6 +27,7 @@ from relpos.nn._inputs import (
     as_mask,
     as_size,
     as_zero_one,
+    check_length,
     check_shape,
     product,
 )
@@ -61,9 +62,8 @@ class LearnedAPE(Module):
         Number of positions.
     embed_size : int
         Width of the vectors.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, standard normal.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are standard normal.
 
     Attributes
     ----------
@@ -92,10 +92,8 @@ class LearnedAPE(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        rows = as_size("max_seq_len", max_seq_len)
-        width = as_size("embed_size", embed_size)
-        self._set_up(rng, dtype, max_seq_len=rows, embed_size=width)
-        self.embedding = Embedding(rows, width, rng=self._rng, dtype=dtype)
+        self._set_up(locals())
+        self.embedding = Embedding(max_seq_len, embed_size, rng=self._rng, dtype=dtype)
 
     @quiet
     def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
@@ -125,11 +123,8 @@ class LearnedAPE(Module):
         if len(shape) < 2:
             raise ValueError(f"x: got shape {shape}; expected (batch, seq[, ...])")
         rows, positions = len(self.embedding.weight.data), _positions(shape[1], cache)
-        if positions.max(initial=-1) >= rows:
-            raise IndexError(
-                f"x: got a sequence of {positions.max() + 1}; expected at most "
-                f"max_seq_len = {rows}"
-            )
+        length = positions.max(initial=-1) + 1
+        check_length(length, rows, "max_seq_len", IndexError)
         return self._remember(self.embedding(positions))
 
     def _backward(self, grad: Array) -> None:
@@ -157,9 +152,7 @@ class SinusoidalEncoding(Module):
     layout : {"interleaved", "concat"}
         Sines and cosines by turns, as above, or all sines before all cosines; as in
         `relpos.sinusoidal`.
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Examples
     --------
@@ -185,8 +178,7 @@ class SinusoidalEncoding(Module):
         self.embed_size = as_int("embed_size", embed_size, 1, MAX_DIM)
         self.max_len = None if max_len is None else as_size("max_len", max_len)
         self.layout = as_choice("layout", layout, ("interleaved", "concat"))
-        settings = {"embed_size": self.embed_size, "max_len": self.max_len}
-        self._set_up(rng, dtype, **settings, layout=self.layout)
+        self._set_up(locals(), **vars(self))
 
     @quiet
     def __call__(self, x: ArrayLike, *, cache: KVCaches | None = None) -> Array:
@@ -209,14 +201,9 @@ class SinusoidalEncoding(Module):
         ValueError
             The sequence is longer than `max_len`.
         """
-        array = as_input("x", x, self.dtype, ("batch", "seq", self.embed_size))
+        array = as_input("x", x, self.dtype, "batch", "seq", self.embed_size)
         positions = _positions(array.shape[1], cache)
-        length = positions.max(initial=-1) + 1
-        if self.max_len is not None and length > self.max_len:
-            raise ValueError(
-                f"x: got a sequence of {length}; expected at most max_len = "
-                f"{self.max_len}"
-            )
+        check_length(positions.max(initial=-1) + 1, self.max_len)
         table = sinusoidal(
             positions, self.embed_size, layout=self.layout, dtype=self.dtype
         )
@@ -274,9 +261,8 @@ class ConvPositionEmbedding(Module):
         Taps k. Where it is even, a token sees one more before it than behind it.
     groups : int, default 16
         Divides embed_dim.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, normal of variance 4 / (k embed_dim).
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are normal of variance 4 / (k embed_dim).
 
     Attributes
     ----------
@@ -321,17 +307,11 @@ class ConvPositionEmbedding(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        width = as_size("embed_dim", embed_dim)
-        taps = as_size("kernel_size", kernel_size)
-        self.groups = as_size("groups", groups)
-        if width % self.groups:
-            raise ValueError(
-                f"groups: got {self.groups}, which does not divide embed_dim = {width}"
-            )
-        shape = (width, width // self.groups, taps)
+        given = self._set_up(locals())
+        self.groups: int = given.groups
+        width, taps = given.embed_dim, given.kernel_size
+        shape = width, width // self.groups, taps
         check_bytes("kernel_size", shape, RANDOM)
-        sizes = {"embed_dim": width, "kernel_size": taps, "groups": self.groups}
-        self._set_up(rng, dtype, **sizes)
         start = math.sqrt(4 / (taps * width)) * self._rng.standard_normal(shape)
         self.conv = _Convolution(start, self.dtype)
 
@@ -357,7 +337,7 @@ class ConvPositionEmbedding(Module):
             `mask` holds something else than 0 and 1.
         """
         bias, weight = self.conv.bias.data, self._weight()
-        array = as_input("x", x, self.dtype, ("batch", "seq", bias.size))
+        array = as_input("x", x, self.dtype, "batch", "seq", bias.size)
         tokens = None
         if mask is not None:
             given = as_mask("mask", mask)
@@ -427,20 +407,15 @@ def _padded(x: Array, groups: int, taps: int, before: int) -> Array:
     return padded
 
 
-def _windows(rows: Array) -> Array:
-    """Copy contiguous (n, c) to (n - _BLOCK + 1, _BLOCK * c), the taps' windows."""
-    count, width = rows.shape
-    shape = (count - _BLOCK + 1, _BLOCK * width)
-    return np.ascontiguousarray(as_strided(rows, shape, rows.strides, writeable=False))
-
-
 def _blocks(
     padded: Array, taps: int, length: int
 ) -> Iterator[tuple[int, int, slice, Array]]:
     """Yield (b, g, columns, windows of these taps), with (t, in) flattened."""
-    inputs = padded.shape[-1]
-    for b, g in np.ndindex(padded.shape[:2]):
-        windows = _windows(padded[b, g])
+    *outer, count, inputs = padded.shape
+    shape = count - _BLOCK + 1, _BLOCK * inputs
+    for b, g in np.ndindex(*outer):
+        rows = padded[b, g]
+        windows = np.ascontiguousarray(as_strided(rows, shape, rows.strides))
         for first in range(0, taps, _BLOCK):
             end = min(first + _BLOCK, taps)
             seen = windows[first : first + length, : (end - first) * inputs]

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from relpos._attention.schemes import relative_global_attention, shaw_attention
-from relpos._checks import Array, as_flag, quiet
+from relpos._checks import Array, quiet
 from relpos._text import in_short
 from relpos._twins import twin
 from relpos.nn._inputs import (
-    as_heads,
     as_input,
-    as_probability,
-    as_size,
+    check_length,
     join_heads,
     split_heads,
     xavier_uniform,
@@ -47,14 +45,12 @@ class AttentionLayer(Module):
         """Check the inputs: without `value` the key is it, without `key` the query."""
         if key is None and value is not None:
             raise ValueError("key: got None with a value; expected both, or neither")
-        shape: tuple[int | str, ...] = ("batch", "Lq", width)
-        queries = keys = as_input("query", query, self.dtype, shape)
+        queries = keys = as_input("query", query, self.dtype, "batch", "Lq", width)
         if key is not None:
-            shape = (len(queries), "Lk", width)
-            keys = as_input("key", key, self.dtype, shape)
+            keys = as_input("key", key, self.dtype, len(queries), "Lk", width)
         if value is None:
             return queries, keys, keys
-        return queries, keys, as_input("value", value, self.dtype, keys.shape)
+        return queries, keys, as_input("value", value, self.dtype, *keys.shape)
 
     def _project(self, inputs: Any) -> list[Array]:
         """Return query, key and value in heads."""
@@ -123,8 +119,7 @@ class MultiheadGradients(NamedTuple):
 
 
 @twin(MultiheadGradients)
-@in_short
-class ShawGradients(NamedTuple):
+class ShawGradients(MultiheadGradients):
     """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
 
     Examples
@@ -137,9 +132,7 @@ class ShawGradients(NamedTuple):
     ((1, 3, 4), None)
     """
 
-    query: Array
-    key: Array
-    value: Array | None
+    __slots__ = ()
 
 
 class _Table(Module):
@@ -170,9 +163,7 @@ class ShawAttention(AttentionLayer):
         One table per head instead of one for all.
     use_keys, use_values : bool, default True
         Whether a^K and a^V are there (Table 3 of the paper).
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -208,26 +199,18 @@ class ShawAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        sizes = {"embed_dim": embed_dim, "num_heads": num_heads}
-        self.embed_dim, self.num_heads, columns = as_heads(**sizes)
-        reach = as_size("max_relative_position", max_relative_position, 0)
-        self.dropout = as_probability("dropout", dropout)
-        self._set_up(
-            rng,
-            dtype,
-            embed_dim=self.embed_dim,
-            num_heads=self.num_heads,
-            max_relative_position=reach,
-            dropout=self.dropout,
-            per_head=as_flag("per_head", per_head),
-            use_keys=as_flag("use_keys", use_keys),
-            use_values=as_flag("use_values", use_values),
+        given = self._set_up(locals())
+        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
+        self.dropout: float = given.dropout
+        rows, columns = (
+            2 * given.max_relative_position + 1,
+            self.embed_dim // self.num_heads,
         )
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             Linear(self.embed_dim, self.embed_dim, rng=self._rng, dtype=self.dtype)
             for _ in range(4)
         )
-        shape = ((self.num_heads,) if per_head else ()) + (2 * reach + 1, columns)
+        shape = ((self.num_heads,) if per_head else ()) + (rows, columns)
         self.rel_key, self.rel_value = (
             _Table(self._start(xavier_uniform(self._rng, shape))) if use else None
             for use in (use_keys, use_values)
@@ -318,9 +301,8 @@ class RelativeGlobalAttention(AttentionLayer):
         Rows of `Er`, and longest sequence.
     dropout : float, default 0.1
         On the output.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values (`Er` standard normal) and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        `Er` starts standard normal.
 
     Attributes
     ----------
@@ -360,18 +342,15 @@ class RelativeGlobalAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        sizes = {"d_model": d_model, "num_heads": num_heads}
-        self.d_model, self.num_heads, columns = as_heads(**sizes)
-        self.max_len = as_size("max_len", max_len)
-        rate = as_probability("dropout", dropout)
-        sizes = {"d_model": self.d_model, "num_heads": self.num_heads}
-        self._set_up(rng, dtype, **sizes, max_len=self.max_len, dropout=rate)
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        given = self._set_up(locals())
+        self.d_model, self.num_heads = given.d_model, given.num_heads
+        self.max_len: int = given.max_len
         self.query, self.key, self.value = (
-            Linear(self.d_model, self.d_model, **options) for _ in range(3)
+            Linear(self.d_model, self.d_model, **self._options) for _ in range(3)
         )
-        self.dropout = Dropout(rate, **options)
-        self.Er = self._start(self._rng.standard_normal((self.max_len, columns)))
+        self.dropout = Dropout(dropout, **self._options)
+        shape = self.max_len, self.d_model // self.num_heads
+        self.Er = self._start(self._rng.standard_normal(shape))
 
     def _computed(self) -> dict[str, Array]:
         return {"mask": np.tri(self.max_len, dtype=self.dtype)[None, None]}
@@ -395,12 +374,8 @@ class RelativeGlobalAttention(AttentionLayer):
         ValueError
             The sequence is longer than `max_len`.
         """
-        array = as_input("x", x, self.dtype, ("batch", "seq", self.d_model))
-        if array.shape[1] > self.max_len:
-            raise ValueError(
-                f"x: got a sequence of {array.shape[1]}; expected at most max_len = "
-                f"{self.max_len}"
-            )
+        array = as_input("x", x, self.dtype, "batch", "seq", self.d_model)
+        check_length(array.shape[1], self.max_len)
         heads = self._project((array,) * 3)
         out, context = self._attend(
             relative_global_attention, heads, rel_key=self.Er.data

@@ -23,7 +23,6 @@ from relpos._undo import keep
 from relpos.nn._inputs import (
     RANDOM,
     as_input,
-    as_not_negative,
     as_probability,
     as_size,
     product,
@@ -40,7 +39,7 @@ class Plain(Module):
     """Base of the layers that map one array."""
 
     def __init__(self, *, rng: Seed = None, dtype: DTypeLike = np.float32) -> None:
-        self._set_up(rng, dtype)
+        self._set_up(locals())
 
     @quiet
     def __call__(self, x: ArrayLike) -> Array:
@@ -56,7 +55,7 @@ class Plain(Module):
         ndarray
             The output y, in the layer's dtype.
         """
-        array = as_input("x", x, self.dtype, self._shape())
+        array = as_input("x", x, self.dtype, *self._shape())
         return self._remember(*self._map(array))
 
     def _shape(self) -> tuple[int | str, ...]:
@@ -135,10 +134,8 @@ class Linear(Plain):
         Lengths of the last axis of x and of y.
     bias : bool, default True
         Whether b is there.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, uniform within 1 / sqrt(in_features).
-    dtype : {float32, float64}
-        Of the parameters and the results.
+    rng, dtype : as every layer
+        Initial values are uniform within 1 / sqrt(in_features).
 
     Attributes
     ----------
@@ -170,16 +167,14 @@ class Linear(Plain):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        rows = as_size("out_features", out_features)
-        columns = as_size("in_features", in_features)
-        check_bytes("in_features", (rows, columns), RANDOM)
-        sizes = {"in_features": columns, "out_features": rows}
-        self._set_up(rng, dtype, **sizes, bias=as_flag("bias", bias))
-        bound = 1 / math.sqrt(columns)
-        self.weight = self._start(self._rng.uniform(-bound, bound, (rows, columns)))
+        given = self._set_up(locals())
+        shape = given.out_features, given.in_features
+        check_bytes("in_features", shape, RANDOM)
+        bound = 1 / math.sqrt(given.in_features)
+        self.weight = self._start(self._rng.uniform(-bound, bound, shape))
         self.bias: Parameter | None = None
         if bias:
-            self.bias = self._start(self._rng.uniform(-bound, bound, rows))
+            self.bias = self._start(self._rng.uniform(-bound, bound, shape[0]))
 
     def _shape(self) -> tuple[int | str, ...]:
         return "...", self.weight.data.shape[1]
@@ -210,9 +205,7 @@ class LayerNorm(Plain):
         Length of the last axis.
     eps : float, default 1e-5
         Added to the variance, at least 0.
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -239,11 +232,10 @@ class LayerNorm(Plain):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        size = as_size("normalized_shape", normalized_shape)
-        self.eps = as_not_negative("eps", eps)
-        self._set_up(rng, dtype, normalized_shape=size, eps=self.eps)
-        self.weight = Parameter(np.ones(size, self.dtype))
-        self.bias = Parameter(np.zeros(size, self.dtype))
+        given = self._set_up(locals())
+        self.eps: float = given.eps
+        self.weight = Parameter(np.ones(given.normalized_shape, self.dtype))
+        self.bias = Parameter(np.zeros(given.normalized_shape, self.dtype))
 
     def _shape(self) -> tuple[int | str, ...]:
         return "...", self.weight.data.size
@@ -284,9 +276,7 @@ class ReLU(Plain):
 
     Parameters
     ----------
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Examples
     --------
@@ -316,9 +306,7 @@ class GELU(Plain):
 
     Parameters
     ----------
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Notes
     -----
@@ -381,9 +369,7 @@ class Dropout(Plain):
     ----------
     p : float, default 0.5
         Probability in [0, 1) that an entry becomes 0; the others grow by 1 / (1 - p).
-    rng : int, numpy.random.Generator or None, optional
-        Source of the zeros.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     References
     ----------
@@ -404,8 +390,7 @@ class Dropout(Plain):
     def __init__(
         self, p: float = 0.5, *, rng: Seed = None, dtype: DTypeLike = np.float32
     ) -> None:
-        self.p = as_probability("p", p)
-        self._set_up(rng, dtype, p=self.p)
+        self.p: float = self._set_up(locals()).p
 
     def _map(self, x: Array) -> tuple[Any, ...]:
         if not self.training or not self.p:
@@ -430,9 +415,8 @@ class Embedding(Module):
     ----------
     num_embeddings, embedding_dim : int
         Rows of the weight, and the length of each.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, standard normal.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are standard normal.
 
     Attributes
     ----------
@@ -457,11 +441,10 @@ class Embedding(Module):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        rows = as_size("num_embeddings", num_embeddings)
-        width = as_size("embedding_dim", embedding_dim)
-        check_bytes("embedding_dim", (rows, width), RANDOM)
-        self._set_up(rng, dtype, num_embeddings=rows, embedding_dim=width)
-        self.weight = self._start(self._rng.standard_normal((rows, width)))
+        given = self._set_up(locals())
+        shape = given.num_embeddings, given.embedding_dim
+        check_bytes("embedding_dim", shape, RANDOM)
+        self.weight = self._start(self._rng.standard_normal(shape))
 
     @quiet
     def __call__(self, indices: ArrayLike) -> Array:
@@ -514,9 +497,7 @@ class FeedForward(Plain):
         On what is between.
     activation : {"relu", "gelu"}
         The f: `ReLU` or `GELU`.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -550,19 +531,14 @@ class FeedForward(Plain):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        width = as_size("d_model", d_model)
-        inner = 4 * width
-        if dim_feedforward is not None:
-            inner = as_size("dim_feedforward", dim_feedforward)
-        rate = as_probability("dropout", dropout)
-        name = as_choice("activation", activation, _ACTIVATIONS)
-        sizes = {"d_model": width, "dim_feedforward": inner}
-        self._set_up(rng, dtype, **sizes, dropout=rate, activation=name)
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
-        self.linear1 = Linear(width, inner, **options)
-        self.activation = _ACTIVATIONS[name](**options)
-        self.dropout = Dropout(rate, **options)
-        self.linear2 = Linear(inner, width, **options)
+        if dim_feedforward is None:
+            dim_feedforward = 4 * as_size("d_model", d_model)
+        as_choice("activation", activation, _ACTIVATIONS)
+        self._set_up(locals(), activation=activation)
+        self.linear1 = Linear(d_model, dim_feedforward, **self._options)
+        self.activation = _ACTIVATIONS[activation](**self._options)
+        self.dropout = Dropout(dropout, **self._options)
+        self.linear2 = Linear(dim_feedforward, d_model, **self._options)
 
     def _shape(self) -> tuple[int | str, ...]:
         return self.linear1._shape()

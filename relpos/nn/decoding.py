@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from relpos._attention.cache import KVCache
 from relpos._checks import Array, as_floating, as_int, kind_of
+from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import check_shape
 
@@ -21,20 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Span(NamedTuple):
-    """Amount that a layer was given before its last call and after it, in each item."""
-
-    batch: tuple[int, ...]
-    start: Any
-    end: Any
-
-    def equals(self, other: Span) -> bool:
-        """Tell whether another layer was given as much, and in one call."""
-        return (
-            self.batch == other.batch
-            and not _any(other.start)
-            and not _any(self.end != other.end)
-        )
+#: The batch, and how much a layer was given before its last call and after it.
+Span: TypeAlias = tuple[tuple[int, ...], Any, Any]
 
 
 class Kept:
@@ -71,9 +60,9 @@ class Kept:
                 "each use (they may share Parameters), and a call for each step"
             )
         if not used:
-            ends = [self._span(other).end for other in self._layers()]
+            ends = [self._span(other)[2] for other in self._layers()]
             put(self, "_before", functools.reduce(np.minimum, ends) if ends else 0)
-        end = self._span(layer).end if layer in self._layers() else 0
+        end = self._span(layer)[2] if layer in self._layers() else 0
         if _any(end > self._before):
             raise ValueError(
                 f"{self._name}: got one in which a {type(layer).__name__} has "
@@ -85,15 +74,16 @@ class Kept:
 
     def _check_start(self, layer: Any) -> None:
         """Raise where a layer has begun and others have more or less than it."""
-        mine = self._span(layer)
-        if _any(mine.start):
+        batch, start, end = self._span(layer)
+        if _any(start):
             return
         for other in self._layers():
-            span = self._span(other)
-            if _any(span.end) and not mine.equals(span):
+            sizes, begun, given = self._span(other)
+            as_much = batch == sizes and not _any(begun) and not _any(given != end)
+            if _any(given) and not as_much:
                 raise ValueError(
                     f"{self._name}: got one in which a {type(other).__name__} has "
-                    f"{_plain(span.end)} {self._unit}, for a {type(layer).__name__} "
+                    f"{_plain(given)} {self._unit}, for a {type(layer).__name__} "
                     "that has none in it; expected that of this very model (a copy of "
                     f"a model is another one), or a new nn.{type(self).__name__}"
                 )
@@ -121,17 +111,13 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         for value in (*args, *keywords.values()):
             if isinstance(value, Kept) and value._used is None:
-                return _use(value, call, *args, **keywords)
+                put(value, "_used", frozenset())
+                result = call(*args, **keywords)  # which looks for the next one
+                put(value, "_used", None)
+                return result
         return function(*args, **keywords)
 
     return call
-
-
-def _use(kept: Kept, call: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> R:
-    put(kept, "_used", frozenset())
-    result = call(*args, **keywords)
-    put(kept, "_used", None)
-    return result
 
 
 def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> Array:
@@ -179,13 +165,6 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     (4, 16) (4, 1, 16) (4, 1, 16)
     (8, 16) (4, 1, 16) (6, 1, 16)
     (10, 16) (4, 1, 16) (6, 1, 16)
-
-    The last segment sees what it would see in one call over ten positions:
-
-    >>> whole = np.concatenate(segments)[-10:]
-    >>> future = np.triu(np.ones((10, 10), bool), 1)[:, :, None]
-    >>> bool(np.allclose(layer(whole, r, future)[-4:], out, atol=1e-6))
-    True
     """
     now = as_floating("hidden", hidden)
     check_shape("hidden", now, ("L", "B", "d_model"))
@@ -196,6 +175,7 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
     return both[max(len(both) - keep, 0) :].copy()
 
 
+@twin(update_memory, titles=("References",))
 class Memory(Kept):
     r"""Inputs of every attention of a model so far: the memory of Transformer-XL.
 
@@ -219,11 +199,6 @@ class Memory(Kept):
     length : int
         May be changed between calls: a model may be given a longer memory than it was
         trained with.
-
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860, section 3.2.
 
     Examples
     --------
@@ -272,7 +247,7 @@ class Memory(Kept):
 
     def _span(self, layer: Any) -> Span:
         updates = self._updates[layer]
-        return Span((), updates - 1, updates)
+        return (), updates - 1, updates
 
     def _back(self, least: Any) -> str:
         return "a new nn.Memory, with the segments so far again"
@@ -303,6 +278,7 @@ class Memory(Kept):
         put(self, "_updates", {**self._updates, layer: updates})
 
 
+@twin(update_memory, titles=("References",))
 class KVCaches(Kept):
     r"""Keys and values of the tokens so far, of every attention of a model.
 
@@ -328,11 +304,6 @@ class KVCaches(Kept):
     - An attention that holds more tokens than another one. An interrupt may leave them
       out of step where a function calls the layers; the error says to what length to
       `crop` the cache.
-
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860, section 3.2.
 
     Examples
     --------
@@ -379,7 +350,7 @@ class KVCaches(Kept):
 
     def _span(self, layer: Any) -> Span:
         cache = self._caches[layer]
-        return Span(cache._batch(), cache._start, cache.lengths)
+        return cache._batch(), cache._start, cache.lengths
 
     def _so_far(self) -> int | Array:
         """Tokens before the call that is going on, also after its first attention."""

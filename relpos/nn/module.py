@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from inspect import cleandoc
 from textwrap import indent
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -22,10 +24,11 @@ from relpos._checks import (
 )
 from relpos._foreign import of_tensor
 from relpos._undo import keep, note, put, whole
+from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import ArrayLike
 
     Seed = int | np.random.Generator | None
 
@@ -141,6 +144,14 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
+#: Entries of a docstring that are the same for every layer, and what stands for them.
+_ENTRIES = r"""rng : int, numpy.random.Generator or None, optional
+    Source of random numbers, such as initial values and dropout.\1
+dtype : {float32, float64}
+    Of the parameters and the results."""
+_FOR_ALL = re.compile(r"^rng, dtype : as every layer((?:\n .*)*)", re.MULTILINE)
+
+
 class Module:
     """Base of the layers, and of models made of them.
 
@@ -178,7 +189,8 @@ class Module:
     divide the width, for a probability outside [0, 1) and for any other argument out of
     its range. A call raises TypeError for an array that is not floating or of a wider
     dtype than the layer, ValueError for a shape that does not fit, and MemoryError. The
-    docstrings of the layers list only further conditions.
+    docstrings of the layers list only further conditions. Every layer takes `rng`, a
+    source of random numbers, and `dtype`, float32 or float64.
 
     Examples
     --------
@@ -216,6 +228,9 @@ class Module:
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a layer's calls change all that they change, or nothing."""
         super().__init_subclass__(**keywords)
+        text = cleandoc(cls.__doc__ or "")
+        if _FOR_ALL.search(text):
+            cls.__doc__ = _FOR_ALL.sub(_ENTRIES, text)
         for name in ("__init__", "__call__", "backward"):
             function = vars(cls).get(name)
             if isinstance(function, FunctionType):
@@ -416,12 +431,22 @@ class Module:
 
     # ---- for the layers -------------------------------------------------------------
 
-    def _set_up(self, rng: Seed, dtype: DTypeLike, **settings: object) -> None:
-        """Keep dtype and generator, and the `settings` that the repr shows."""
-        self.dtype = as_float_dtype(dtype)
-        self._rng = as_generator(rng)
+    def _set_up(self, given: Mapping[str, Any], /, **checked: Any) -> SimpleNamespace:
+        """Keep dtype, generator and settings, which the repr shows; return these.
+
+        The arguments are those of `as_settings`.
+        """
+        settings = as_settings(given, **checked)
+        self.dtype = as_float_dtype(given["dtype"])
+        self._rng = as_generator(given["rng"])
         keep(self._rng)  # initial values come from it next
-        self._settings = settings
+        self._settings = vars(settings)
+        return settings
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Keywords of the layers that this one is made of."""
+        return {"rng": self._rng, "dtype": self.dtype}
 
     def _start(self, values: Array) -> Parameter:
         """Return a parameter with these initial values, in the layer's dtype."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, quiet
+from relpos._checks import Array, as_choice, as_flag, kind_of, quiet
+from relpos._twins import twin
 from relpos._undo import put
-from relpos.nn._inputs import as_heads, as_probability, xavier_uniform
-from relpos.nn._schemes import Music, as_causal, as_position
+from relpos.nn._inputs import xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients
 from relpos.nn.basic import (
     FeedForward,
@@ -22,12 +25,122 @@ from relpos.nn.basic import (
 )
 from relpos.nn.decoding import KVCaches, Memory, as_kept
 from relpos.nn.module import Module, Parameter
-from relpos.nn.position import Position
+from relpos.nn.position import (
+    FIRE,
+    ALiBi,
+    Music,
+    Position,
+    Rotary,
+    Shaw,
+    T5Bias,
+    TransformerXL,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from relpos.nn.module import Seed
+
+
+# ---- positions by name -------------------------------------------------------------
+
+#: name -> (layer, which sizes of an attention it takes first). Its other arguments are
+#: those of `position` by this name, here and in relpos.torch.nn.
+SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
+    "shaw": (Shaw, ("num_heads", "head_dim")),
+    "music": (Music, ("num_heads", "head_dim", "is_causal")),
+    "transformer_xl": (TransformerXL, ("num_heads", "head_dim")),
+    "t5": (T5Bias, ("num_heads",)),
+    "alibi": (ALiBi, ("num_heads",)),
+    "rope": (Rotary, ("head_dim",)),
+    "fire": (FIRE, ("num_heads",)),
+}
+
+#: Arguments and defaults of what relpos.torch.nn alone has.
+TORCH_ONLY = {"deberta": {"max_relative_position": 512, "num_buckets": 256}}
+
+
+def default_sizes(position: str) -> dict[str, Any]:
+    """Return the arguments that belong to a scheme by name, with their defaults."""
+    if position not in SCHEMES:
+        return dict(TORCH_ONLY[position])
+    make, first = SCHEMES[position]
+    parameters = [*signature(make).parameters.values()][len(first) : -2]
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+def as_position(
+    position: str | Position | None,
+    sizes: Mapping[str, Any],
+    attention: Mapping[str, int],
+    options: Mapping[str, Any],
+) -> Position:
+    """Return the layer of a name, or of None; a layer is returned as it is.
+
+    sizes: further arguments of the name's layer. attention: num_heads, head_dim and
+    is_causal.
+    """
+    if isinstance(position, str):
+        as_choice("position", position, SCHEMES)
+    elif position is not None and not isinstance(position, Position):
+        raise TypeError(
+            f"position: got {kind_of(position)}; expected None, a layer that is a "
+            f"Position, or one of {', '.join(map(repr, SCHEMES))}"
+        )
+    known = [*default_sizes(position)] if isinstance(position, str) else []
+    for name, value in sizes.items():
+        if name not in known:
+            wanted = f"one of {', '.join(known)}" if known else "no further argument"
+            raise TypeError(
+                f"{name}: got {value!r} with position={position!r}; expected {wanted}"
+            )
+    if position is None:
+        return Position()
+    if isinstance(position, str):
+        make, first = SCHEMES[position]
+        return make(*(attention[name] for name in first), **sizes, **options)
+    kinds = {parameter.data.dtype for parameter in position.parameters()}
+    if position._settings is not None:
+        kinds.add(position.dtype)
+    for kind in kinds - {options["dtype"]}:
+        raise TypeError(
+            f"position: got a {type(position).__name__} of {kind} for a layer of "
+            f"{options['dtype']}; expected the same dtype"
+        )
+    if _knows_the_past_alone(position) and not attention["is_causal"]:
+        raise ValueError(
+            "is_causal: got False with a position whose table has rows for the past "
+            "alone; expected True, or the position of a layer with is_causal=False"
+        )
+    return position
+
+
+def _knows_the_past_alone(position: object) -> bool:
+    return isinstance(position, Music) and position.is_causal
+
+
+def as_causal(is_causal: bool | None, position: object, frames: int = 2) -> bool:
+    """Return whether a layer hides the future, where None leaves that open.
+
+    A warning is of the line that called the constructor, `frames` above this function.
+    """
+    if is_causal is not None:
+        return as_flag("is_causal", is_causal)
+    is_music = isinstance(position, str) and position == "music"
+    if not is_music and not _knows_the_past_alone(position):
+        return False
+    warnings.warn(
+        'is_causal: got None with position="music", which hides the future in this '
+        'release and will not in the next; expected position="music", is_causal=True '
+        'to hide it, or position="music", is_causal=False to attend in both directions '
+        "(a table of 2 * max_len - 1 rows)",
+        FutureWarning,
+        stacklevel=1 + frames,
+    )
+    return True
+
+
+# ---- the layers ---------------------------------------------------------------------
 
 
 class Part(NamedTuple):
@@ -88,9 +201,7 @@ class MultiheadAttention(AttentionLayer):
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional
         The scheme, of the table above, or a layer.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
     **sizes
         Arguments of the layer, where `position` is a name.
 
@@ -155,34 +266,24 @@ class MultiheadAttention(AttentionLayer):
         dtype: DTypeLike = np.float32,
         **sizes: Any,
     ) -> None:
-        width, heads, columns = as_heads(embed_dim=embed_dim, num_heads=num_heads)
-        self.embed_dim, self.num_heads = width, heads
-        self.dropout = as_probability("dropout", dropout)
-        self.is_causal = as_causal(is_causal, position, frames=3)
+        self.is_causal = is_causal = as_causal(is_causal, position, frames=3)
         self.window = window
-        self._set_up(
-            rng,
-            dtype,
-            embed_dim=width,
-            num_heads=heads,
-            dropout=self.dropout,
-            bias=as_flag("bias", bias),
-            is_causal=self.is_causal,
-            window=window,
-            position=position,
-            **sizes,
+        given = self._set_up(
+            locals() | sizes, window=window, position=position, **sizes
         )
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
+        self.dropout: float = given.dropout
+        width, columns = self.embed_dim, self.embed_dim // self.num_heads
         shape = 3 * width, width
         self.in_proj_weight = self._start(xavier_uniform(self._rng, shape))
         self.in_proj_bias: Parameter | None = None
-        self.out_proj = Linear(width, width, bias, **options)
+        self.out_proj = Linear(width, width, bias, **self._options)
         if self.out_proj.bias is not None:
             self.in_proj_bias = Parameter(np.zeros(3 * width, self.dtype))
             self.out_proj.bias.data[...] = 0
-        attention = {"num_heads": heads, "head_dim": columns}
+        attention = {"num_heads": self.num_heads, "head_dim": columns}
         attention["is_causal"] = self.is_causal
-        self.position = as_position(position, sizes, attention, options)
+        self.position = as_position(position, sizes, attention, self._options)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what was pickled, also before "music" asked for `is_causal`."""
@@ -371,6 +472,7 @@ def _hides_the_future(*, is_causal: bool, window: object, **_: object) -> bool:
     )
 
 
+@twin(MultiheadAttention, titles=("Raises",))
 class TransformerLayer(Module):
     r"""Block of a Transformer: attention, then a network, each added to its input.
 
@@ -395,9 +497,7 @@ class TransformerLayer(Module):
         Normalise what goes into attention and network, not the sums.
     is_causal, window, position : as in `MultiheadAttention`
         Of the attention.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
     **sizes
         Arguments of the layer, where `position` is a name.
 
@@ -407,11 +507,6 @@ class TransformerLayer(Module):
         Of a `MultiheadAttention` and a `LayerNorm`.
     feed_forward : Residual
         Of a `FeedForward` and a `LayerNorm`.
-
-    Raises
-    ------
-    TypeError
-        One of `sizes` is no argument of the layer of `position`.
 
     Notes
     -----
@@ -452,8 +547,8 @@ class TransformerLayer(Module):
         dtype: DTypeLike = np.float32,
         **sizes: Any,
     ) -> None:
-        as_heads(d_model=d_model, num_heads=num_heads)
-        self._set_up(rng, dtype)
+        own = {"d_model": d_model, "num_heads": num_heads}
+        self._set_up(own | {"rng": rng, "dtype": dtype})
         self._settings = None  # the parts say it all
         options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
         attention = MultiheadAttention(

@@ -20,6 +20,7 @@ from relpos._checks import (
     quiet,
 )
 from relpos._text import in_short
+from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import as_not_negative
 from relpos.nn.module import Parameter
@@ -280,6 +281,7 @@ class SGD(_Optimizer):
         parameter.data -= self.lr * grad
 
 
+@twin(SGD, titles=("Raises",))
 class Adam(_Optimizer):
     r"""Adam, as `torch.optim.Adam`.
 
@@ -301,11 +303,6 @@ class Adam(_Optimizer):
         Each in [0, 1). Shaw et al. use (0.9, 0.98).
     eps : float, default 1e-8
         Shaw et al. use 1e-9.
-
-    Raises
-    ------
-    ValueError
-        A Parameter is given more than once.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Layers that tell attention the positions of tokens: biases, and rotations."""
+"""Layers that tell attention the positions of tokens: biases, rotations, tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import numpy as np
 from relpos._attention.attention import attention
 from relpos._attention.fire import fire_attention, fire_bias, fire_bias_backward
 from relpos._attention.problem import fold_rows
+from relpos._attention.schemes import (
+    relative_global_attention,
+    transformer_xl_attention,
+)
 from relpos._biases.buckets import t5_bias, t5_bias_backward, t5_bucket
 from relpos._biases.by_offset import (
     alibi_bias,
@@ -18,10 +22,23 @@ from relpos._biases.by_offset import (
     alibi_slopes,
     offsets,
 )
-from relpos._checks import POSITION_LIMIT, Array, as_flag, as_int, as_real, quiet
+from relpos._checks import (
+    POSITION_LIMIT,
+    Array,
+    as_int,
+    quiet,
+)
+from relpos._encodings.absolute import sinusoidal
 from relpos._encodings.rotary import apply_rotary
 from relpos._twins import twin
-from relpos.nn._inputs import as_input, as_size
+from relpos.nn._inputs import (
+    as_input,
+    as_size,
+    join_heads,
+    product,
+    split_heads,
+    xavier_uniform,
+)
 from relpos.nn.basic import Linear
 from relpos.nn.module import Module, Parameter
 
@@ -163,7 +180,6 @@ class DistanceBias(Position):
     def arguments(
         self, query_length: int, key_length: int, query_offset: Any = 0
     ) -> dict[str, Any]:
-        """Return the bias of every distance of the call."""
         reach = max(placed(query_length, key_length, query_offset))
         return {"rel_bias": self(max(reach, 0) + 1)}
 
@@ -174,11 +190,11 @@ class DistanceBias(Position):
         key_length: int,
         query_offset: Any = 0,
     ) -> None:
-        """Add the gradients of what the bias is made of."""
         self.arguments(query_length, key_length, query_offset)
         self.backward(gradients.rel_bias)
 
 
+@twin(alibi_bias, titles=("References",))
 class ALiBi(DistanceBias):
     r"""Penalty of each head for each step of distance; its slopes may be learned.
 
@@ -190,19 +206,12 @@ class ALiBi(DistanceBias):
         H; the slopes m are those of `relpos.alibi_slopes`.
     learned : bool, default False
         Whether they are a parameter, which training changes.
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
     slopes : Parameter, (num_heads,), or None
         None unless learned.
-
-    References
-    ----------
-    .. [1] Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases
-       Enables Input Length Extrapolation", 2021, arXiv:2108.12409.
 
     Examples
     --------
@@ -220,9 +229,8 @@ class ALiBi(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        heads = as_size("num_heads", num_heads)
-        self._set_up(rng, dtype, num_heads=heads, learned=as_flag("learned", learned))
-        self._fixed = alibi_slopes(heads, dtype=self.dtype)
+        given = self._set_up(locals())
+        self._fixed = alibi_slopes(given.num_heads, dtype=self.dtype)
         self.slopes = Parameter(self._fixed.copy()) if learned else None
 
     def _bias(self, length: int) -> tuple[Any, ...]:
@@ -250,9 +258,8 @@ class T5Bias(DistanceBias):
         Farther positions share the last bucket.
     bidirectional : bool, default True
         Whether the future has buckets of its own; False for a causal model.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, normal of deviation 0.02.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are normal of deviation 0.02.
 
     Attributes
     ----------
@@ -289,15 +296,15 @@ class T5Bias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        heads = as_size("num_heads", num_heads)
         self._buckets: dict[str, Any] = {
             "num_buckets": num_buckets,
             "max_distance": max_distance,
             "bidirectional": bidirectional,
         }
         t5_bucket(0, **self._buckets)  # says what is wrong with them
-        self._set_up(rng, dtype, num_heads=heads, **self._buckets)
-        self.rel_bias = self._start(self._rng.normal(0.0, 0.02, (num_buckets, heads)))
+        self._set_up(locals(), **self._buckets)
+        shape = num_buckets, num_heads
+        self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
         return (t5_bias(self.rel_bias.data, length, **self._buckets),)
@@ -318,9 +325,8 @@ class LearnedBias(DistanceBias):
         H.
     max_relative_position : int
         The k from which on distances share a number; 0 is legal.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, normal of deviation 0.02.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are normal of deviation 0.02.
 
     Attributes
     ----------
@@ -344,10 +350,9 @@ class LearnedBias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        heads = as_size("num_heads", num_heads)
-        self._reach = as_size("max_relative_position", max_relative_position, 0)
-        self._set_up(rng, dtype, num_heads=heads, max_relative_position=self._reach)
-        shape = heads, 2 * self._reach + 1
+        given = self._set_up(locals())
+        self._reach: int = given.max_relative_position
+        shape = given.num_heads, 2 * self._reach + 1
         self.rel_bias = self._start(self._rng.normal(0.0, 0.02, shape))
 
     def _bias(self, length: int) -> tuple[Any, ...]:
@@ -377,9 +382,7 @@ class DynamicPositionBias(DistanceBias):
         Width of the hidden layers, outputs, and number of hidden layers.
     log_distance : bool, default False
         Whether the logarithm of the distance goes in.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -395,16 +398,9 @@ class DynamicPositionBias(DistanceBias):
     --------
     The result is a `rel_bias` for every pair of lengths up to `length`:
 
-    >>> import numpy as np
-    >>> import relpos
     >>> from relpos import nn
-    >>> layer = nn.DynamicPositionBias(dim=8, heads=2, depth=2, rng=0)
-    >>> bias = layer(5)
-    >>> bias.shape
+    >>> nn.DynamicPositionBias(dim=8, heads=2, depth=2, rng=0)(5).shape
     (2, 9)
-    >>> q, k, v = np.random.default_rng(1).standard_normal((3, 2, 5, 4), np.float32)
-    >>> relpos.attention(q, k, v, rel_bias=bias).shape
-    (2, 5, 4)
     """
 
     def __init__(
@@ -417,17 +413,14 @@ class DynamicPositionBias(DistanceBias):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        width, outputs = as_size("dim", dim), as_size("heads", heads)
-        self.depth = as_size("depth", depth)
-        self.log_distance = as_flag("log_distance", log_distance)
-        sizes = {"dim": width, "heads": outputs, "depth": self.depth}
-        self._set_up(rng, dtype, **sizes, log_distance=self.log_distance)
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        given = self._set_up(locals())
+        self.depth: int = given.depth
+        self.log_distance: bool = given.log_distance
         hidden = [
-            [Linear(width if layer else 1, width, **options)]
+            [Linear(dim if layer else 1, dim, **self._options)]
             for layer in range(self.depth)
         ]
-        self.mlp: list[Any] = [*hidden, Linear(width, outputs, **options)]
+        self.mlp: list[Any] = [*hidden, Linear(dim, heads, **self._options)]
 
     def _bias(self, length: int) -> tuple[Any, ...]:
         distance = np.arange(length - 1, -length, -1).astype(self.dtype)
@@ -473,9 +466,8 @@ class FIRE(Position):
     max_distance : int, default 512
         Where the threshold starts; queries before it are normalised as if they stood
         there.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values, those of two layers `Linear`; c starts at 0.1.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
+        Initial values are those of two layers `Linear`; c starts at 0.1.
 
     Attributes
     ----------
@@ -508,9 +500,8 @@ class FIRE(Position):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        heads, units = as_size("num_heads", num_heads), as_size("width", width)
-        start = as_size("max_distance", max_distance)
-        self._set_up(rng, dtype, num_heads=heads, width=units, max_distance=start)
+        given = self._set_up(locals())
+        heads, units = given.num_heads, given.width
         bound = 1 / math.sqrt(units)
         self.w1, self.b1, self.w2, self.b2 = (
             self._start(self._rng.uniform(-limit, limit, shape))
@@ -520,7 +511,7 @@ class FIRE(Position):
             )
         )
         self.c = Parameter(np.array(0.1, self.dtype))
-        self.threshold = Parameter(np.array(start, self.dtype))
+        self.threshold = Parameter(np.array(given.max_distance, self.dtype))
 
     @quiet
     def __call__(
@@ -575,9 +566,7 @@ class Rotary(Position):
         Wavelengths run from 2 pi to about 2 pi base positions.
     interleaved : bool, default False
         Which columns are a pair, as in `relpos.apply_rotary`.
-    rng : optional
-        Not used; every layer takes it.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Raises
     ------
@@ -603,20 +592,16 @@ class Rotary(Position):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self.head_dim = as_size("head_dim", head_dim)
+        given = self._set_up(locals())
+        self.head_dim: int = given.head_dim
         if self.head_dim % 2:
             raise ValueError(
                 f"head_dim: got {head_dim}; expected an even number, as columns are "
                 "turned in pairs"
             )
-        base = as_real("base", base)
-        if not 0.0 < base < np.inf:
-            raise ValueError(f"base: got {base}; expected a positive number")
-        self._pairs: dict[str, Any] = {
-            "base": base,
-            "interleaved": as_flag("interleaved", interleaved),
-        }
-        self._set_up(rng, dtype, head_dim=self.head_dim, **self._pairs)
+        if not given.base > 0.0:
+            raise ValueError(f"base: got {given.base}; expected a positive number")
+        self._pairs = {"base": given.base, "interleaved": given.interleaved}
 
     @quiet
     def __call__(self, x: ArrayLike, offset: int = 0) -> Array:
@@ -634,7 +619,7 @@ class Rotary(Position):
         ndarray, shape of `x`
             The rows rotated.
         """
-        array = as_input("x", x, self.dtype, ("...", "L", self.head_dim))
+        array = as_input("x", x, self.dtype, "...", "L", self.head_dim)
         first = as_int("offset", offset, -POSITION_LIMIT, POSITION_LIMIT)
         return self._remember(self.rotate(array, first), first)
 
@@ -651,3 +636,122 @@ class Rotary(Position):
         if positions.size == x.shape[-2]:
             positions = positions.ravel()
         return apply_rotary(x, positions, inverse=inverse, **self._pairs)
+
+
+# ---- schemes that `MultiheadAttention` knows by name ---------------------------------
+
+
+class Shaw(Position):
+    """Tables of Shaw et al.: rel_key and rel_value (2k+1, D), or one for each head."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        max_relative_position: int = 16,
+        per_head: bool = False,
+        use_keys: bool = True,
+        use_values: bool = True,
+        *,
+        rng: Any,
+        dtype: Any,
+    ) -> None:
+        rows = 2 * self._set_up(locals()).max_relative_position + 1
+        shape = ((num_heads,) if per_head else ()) + (rows, head_dim)
+        for name, use in {"rel_key": use_keys, "rel_value": use_values}.items():
+            if use:
+                setattr(self, name, self._start(xavier_uniform(self._rng, shape)))
+
+
+#: End of the error for a table of the Music Transformer whose shape does not fit.
+MUSIC_ROWS = (
+    "A layer with is_causal=True has max_len rows, one with is_causal=False "
+    "2 * max_len - 1."
+)
+
+
+def music_rows(max_len: int, is_causal: bool) -> int:
+    """Return the rows of the table: a distance each, of the past or of both sides."""
+    return max_len if is_causal else 2 * max_len - 1
+
+
+class MusicTable(Parameter):
+    """Table of the Music Transformer; `is_causal` decides its number of rows."""
+
+    __slots__ = ()
+    _hint = MUSIC_ROWS
+
+
+class Music(Position):
+    """Table of the Music Transformer: rel_key (max_len, D), or (2 max_len - 1, D)."""
+
+    _function = staticmethod(relative_global_attention)
+    is_causal: bool = True  # of layers pickled before they said so
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        is_causal: bool,
+        max_len: int = 1024,
+        per_head: bool = False,
+        *,
+        rng: Any,
+        dtype: Any,
+    ) -> None:
+        self.is_causal = is_causal
+        rows = music_rows(self._set_up(locals()).max_len, is_causal)
+        shape = ((num_heads,) if per_head else ()) + (rows, head_dim)
+        start = self._rng.standard_normal(shape)
+        self.rel_key = MusicTable(start.astype(self.dtype))
+
+    def arguments(
+        self, query_length: int, key_length: int, query_offset: Any = 0
+    ) -> dict[str, Any]:
+        table = self.rel_key.data
+        rows = table.shape[-2]
+        reach = rows - 1 if self.is_causal else rows // 2
+        return {"rel_key": table, "min_relative_position": -reach}
+
+
+class TransformerXL(Position):
+    """Projected sinusoids of Transformer-XL, and its two biases u and v."""
+
+    _function = staticmethod(transformer_xl_attention)
+
+    def __init__(self, num_heads: int, head_dim: int, *, rng: Any, dtype: Any) -> None:
+        self._set_up(locals())
+        u, v = self._rng.normal(0.0, 0.02, (2, num_heads, head_dim))
+        self.pos_bias_u, self.pos_bias_v = self._start(u), self._start(v)
+        width = num_heads * head_dim
+        self.pos_proj = Linear(width, width, bias=False, **self._options)
+
+    def _encodings(self, farthest: int, last: int) -> Array:
+        """Encode the distances farthest, .., -last, as those of the paper."""
+        width = self.pos_proj.weight.data.shape[1]
+        distances = farthest - np.arange(max(farthest + last + 1, 1))
+        return sinusoidal(distances, width, layout="concat", dtype=self.dtype)
+
+    def arguments(
+        self, query_length: int, key_length: int, query_offset: Any = 0
+    ) -> dict[str, Any]:
+        farthest, last = placed(query_length, key_length, query_offset)
+        rows = self.pos_proj(self._encodings(farthest, last))
+        return {
+            "rel_key": split_heads(rows, len(self.pos_bias_u.data)),
+            "pos_bias_u": self.pos_bias_u.data,
+            "pos_bias_v": self.pos_bias_v.data,
+            "min_relative_position": -farthest,
+        }
+
+    def add_gradients(
+        self,
+        gradients: Any,
+        query_length: int,
+        key_length: int,
+        query_offset: Any = 0,
+    ) -> None:
+        super().add_gradients(gradients, query_length, key_length, query_offset)
+        encodings = self._encodings(*placed(query_length, key_length, query_offset))
+        rows = join_heads(gradients.rel_key)
+        self.pos_proj.weight.add_grad(product(rows.T, encodings))

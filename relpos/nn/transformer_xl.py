@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._attention.schemes import transformer_xl_attention
-from relpos._checks import Array, as_flag, quiet
+from relpos._checks import Array, quiet
 from relpos._text import in_short
+from relpos._twins import twin
 from relpos.nn._inputs import (
-    as_heads,
     as_input,
     as_mask,
-    as_not_negative,
-    as_probability,
-    as_size,
     as_zero_one,
     check_shape,
     join_heads,
@@ -94,6 +91,7 @@ class SharedBiasGradients(NamedTuple):
     mems: Array | None
 
 
+@twin(transformer_xl_attention, titles=("References",))
 class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     r"""Attention of Transformer-XL over a memory and a segment, with residual and norm.
 
@@ -124,9 +122,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
         Not used; the original has them.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -149,11 +145,6 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     needs rows for the future, which the original does not have: it reads scores of the
     next query there.
 
-    References
-    ----------
-    .. [1] Dai et al., "Transformer-XL: Attentive Language Models Beyond a Fixed-Length
-       Context", 2019, arXiv:1901.02860.
-
     Examples
     --------
     >>> import numpy as np
@@ -163,12 +154,8 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
     >>> w, mems = np.random.default_rng(1).standard_normal((2, 5, 3, 16), np.float32)
     >>> r = relpos.sinusoidal(np.arange(10)[::-1], 16, layout="concat")[:, None]
     >>> future = np.triu(np.ones((5, 10), bool), 6)[:, :, None]  # True = hidden
-    >>> out = layer(w, r, future, mems)
-    >>> out.shape
+    >>> layer(w, r, future, mems).shape
     (5, 3, 16)
-    >>> grads = layer.backward(np.ones_like(out))
-    >>> grads.w.shape, grads.r.shape, grads.mems.shape
-    ((5, 3, 16), (10, 1, 16), (5, 3, 16))
     """
 
     _output = "o_net"
@@ -191,31 +178,16 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        self.n_head, self.d_head = as_size("n_head", n_head), as_size("d_head", d_head)
-        self.d_model = as_size("d_model", d_model)
-        self.dropatt = as_probability("dropatt", dropatt)
-        self.pre_lnorm = as_flag("pre_lnorm", pre_lnorm)
-        self.owns_biases = owns_biases(r_r_bias, r_w_bias)
-        epsilon = as_not_negative("layer_norm_epsilon", layer_norm_epsilon)
-        self._set_up(
-            rng,
-            dtype,
-            n_head=self.n_head,
-            d_model=self.d_model,
-            d_head=self.d_head,
-            dropout=as_probability("dropout", dropout),
-            dropatt=self.dropatt,
-            pre_lnorm=self.pre_lnorm,
-            owns_biases=self.owns_biases,
-            layer_norm_epsilon=epsilon,
-        )
+        given = self._set_up(settings_of(locals()))
+        self.n_head, self.d_head = given.n_head, given.d_head
+        self.d_model, self.dropatt = given.d_model, given.dropatt
+        self.pre_lnorm, self.owns_biases = given.pre_lnorm, given.owns_biases
         inner = self.n_head * self.d_head
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
-        self.qkv_net = Linear(self.d_model, 3 * inner, bias=False, **options)
-        self.r_net = Linear(self.d_model, inner, bias=False, **options)
-        self.o_net = Linear(inner, self.d_model, bias=False, **options)
-        self.layer_norm = LayerNorm(self.d_model, eps=epsilon, **options)
-        self.drop = Dropout(dropout, **options)
+        self.qkv_net = Linear(self.d_model, 3 * inner, bias=False, **self._options)
+        self.r_net = Linear(self.d_model, inner, bias=False, **self._options)
+        self.o_net = Linear(inner, self.d_model, bias=False, **self._options)
+        self.layer_norm = LayerNorm(self.d_model, layer_norm_epsilon, **self._options)
+        self.drop = Dropout(dropout, **self._options)
         if self.owns_biases:
             shape = (2, self.n_head, self.d_head)  # small, as Hugging Face starts them
             u, v = self._rng.normal(0.0, 0.02, shape)
@@ -258,12 +230,11 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
             what the mask leaves visible.
         """
         u, v, mask, mems = self._read_call(*args, **keywords)
-        segment = as_input("w", w, self.dtype, ("Lq", "B", self.d_model))
+        segment = as_input("w", w, self.dtype, "Lq", "B", self.d_model)
         length, batch, _ = segment.shape
         both = segment
         if mems is not None:
-            shape = ("M", batch, self.d_model)
-            memory = as_input("mems", mems, self.dtype, shape)
+            memory = as_input("mems", mems, self.dtype, "M", batch, self.d_model)
             both = np.concatenate([memory, segment])
         total = len(both)
         allowed, causal = read_mask(mask, length, total, batch)
@@ -304,7 +275,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
 
     def _read_rows(self, r: Any, length: int, total: int, causal: bool) -> Array:
         """Check r and return it as (R, d_model)."""
-        rows = as_input("r", r, self.dtype, ("...", self.d_model))
+        rows = as_input("r", r, self.dtype, "...", self.d_model)
         if rows.ndim == 3 and rows.shape[1] == 1:
             rows = rows[:, 0]
         check_shape("r", rows, ("R", self.d_model))
@@ -313,7 +284,7 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
 
     def _bias(self, name: str, bias: Any) -> Array:
         data = bias.data if isinstance(bias, Parameter) else bias
-        return as_input(name, data, self.dtype, (self.n_head, self.d_head))
+        return as_input(name, data, self.dtype, self.n_head, self.d_head)
 
     def _split(self, x: Array) -> Array:
         """(L, B, H * D) -> (B, H, L, D)"""
@@ -351,15 +322,18 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
         return TransformerXLGradients(grad_w, grad_r, grad_mems)
 
 
-def owns_biases(r_r_bias: object, r_w_bias: object) -> bool:
-    """Return whether a layer with these arguments has u and v as parameters."""
-    if (r_r_bias is None) != (r_w_bias is None):
-        name = "r_r_bias" if r_r_bias is None else "r_w_bias"
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are settings; one says who owns the biases."""
+    missing = [name for name in ("r_r_bias", "r_w_bias") if given[name] is None]
+    if len(missing) == 1:
         raise ValueError(
-            f"{name}: got None while the other bias is given; expected both (the "
+            f"{missing[0]}: got None while the other bias is given; expected both (the "
             "model passes them at each call) or neither (the layer owns them)"
         )
-    return r_r_bias is None
+    named = {"owns_biases" if n == "r_r_bias" else n: x for n, x in given.items()}
+    unused = "r_w_bias", "tgt_len", "ext_len", "mem_len"
+    kept = {name: x for name, x in named.items() if name not in unused}
+    return kept | {"owns_biases": bool(missing)}
 
 
 def check_rows(rows: int, length: int, total: int, causal: bool) -> None:
@@ -464,9 +438,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         Width of the input, and number of heads, which divides it.
     dropout : float, default 0
         On the attention weights.
-    rng : int, numpy.random.Generator or None, optional
-        Source of the initial values and of dropout.
-    dtype : {float32, float64}
+    rng, dtype : as every layer
 
     Attributes
     ----------
@@ -494,12 +466,8 @@ class ConformerRelPositionAttention(AttentionLayer):
     >>> layer = nn.ConformerRelPositionAttention(16, 2, rng=0)
     >>> x = np.random.default_rng(1).standard_normal((3, 5, 16), dtype=np.float32)
     >>> pos_emb = relpos.sinusoidal(np.arange(4, -5, -1), 16)[None]  # past first
-    >>> out = layer(x, x, x, pos_emb)
-    >>> out.shape
+    >>> layer(x, x, x, pos_emb).shape
     (3, 5, 16)
-    >>> grads = layer.backward(np.ones_like(out))
-    >>> (grads.query + grads.key + grads.value).shape, grads.pos_emb.shape
-    ((3, 5, 16), (1, 9, 16))
     """
 
     _projections, _output = ("linear_q", "linear_k", "linear_v"), "linear_out"
@@ -513,19 +481,18 @@ class ConformerRelPositionAttention(AttentionLayer):
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        sizes = {"d_model": d_model, "num_heads": num_heads}
-        self.d_model, self.num_heads, columns = as_heads(**sizes)
-        self.dropout = as_probability("dropout", dropout)
-        sizes = {"d_model": self.d_model, "num_heads": self.num_heads}
-        self._set_up(rng, dtype, **sizes, dropout=self.dropout)
-        options: dict[str, Any] = {"rng": self._rng, "dtype": self.dtype}
+        given = self._set_up(locals())
+        self.d_model, self.num_heads = given.d_model, given.num_heads
+        self.dropout: float = given.dropout
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
-            Linear(self.d_model, self.d_model, **options) for _ in range(4)
+            Linear(self.d_model, self.d_model, **self._options) for _ in range(4)
         )
-        self.linear_pos = Linear(self.d_model, self.d_model, bias=False, **options)
+        self.linear_pos = Linear(
+            self.d_model, self.d_model, bias=False, **self._options
+        )
+        shape = self.num_heads, self.d_model // self.num_heads
         self.pos_bias_u, self.pos_bias_v = (
-            self._start(xavier_uniform(self._rng, (self.num_heads, columns)))
-            for _ in range(2)
+            self._start(xavier_uniform(self._rng, shape)) for _ in range(2)
         )
 
     @quiet
@@ -563,15 +530,13 @@ class ConformerRelPositionAttention(AttentionLayer):
         ValueError
             `mask` holds something else than 0 and 1.
         """
-        shape: tuple[int | str, ...] = ("B", "Lq", self.d_model)
-        queries = as_input("query", query, self.dtype, shape)
-        shape = (len(queries), "Lk - M", self.d_model)
-        keys = as_input("key", key, self.dtype, shape)
-        values = as_input("value", value, self.dtype, keys.shape)
+        width = self.d_model
+        queries = as_input("query", query, self.dtype, "B", "Lq", width)
+        keys = as_input("key", key, self.dtype, len(queries), "Lk - M", width)
+        values = as_input("value", value, self.dtype, *keys.shape)
         new = keys.shape[1]
         if cache is not None:
-            shape = (len(queries), "M", self.d_model)
-            before = as_input("cache", cache, self.dtype, shape)
+            before = as_input("cache", cache, self.dtype, len(queries), "M", width)
             keys, values = (np.concatenate([before, x], axis=1) for x in (keys, values))
         total = keys.shape[1]
         allowed = None
@@ -594,7 +559,7 @@ class ConformerRelPositionAttention(AttentionLayer):
 
     def _rows(self, pos_emb: ArrayLike, total: int) -> Array:
         """Check `pos_emb` and return its rows, projected."""
-        rows = as_input("pos_emb", pos_emb, self.dtype, ("...", self.d_model))
+        rows = as_input("pos_emb", pos_emb, self.dtype, "...", self.d_model)
         if rows.ndim == 3 and len(rows) == 1:
             rows = rows[0]
         # no keys need no rows

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import relpos.torch  # noqa: E402
 from relpos.torch.nn import RelativeMultiheadAttention  # noqa: E402
-from relpos.torch.nn._positions import deberta_buckets, t5_buckets  # noqa: E402
+from relpos.torch.nn._multihead import deberta_buckets, t5_buckets  # noqa: E402
 
 #: What each cached function is called with, by the position of the layer that calls it.
 SIZES = {
@@ -137,7 +137,7 @@ def gradients(position):
 
 
 def test_every_cached_function_is_tried():
-    own = {f"relpos.torch.nn._positions._from_{name}" for name in SIZES}
+    own = {f"relpos.torch.nn._multihead._from_{name}" for name in SIZES}
     others = {  # of classes: True or False, and another form of the class
         "relpos.torch._transformers.registry._asks",
         "relpos.torch._tracing._without_setup_context",

@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 
 from relpos.torch._transformers.registry import NAME, attend, register
-from relpos.torch.nn._positions import deberta_buckets, t5_buckets
+from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
 

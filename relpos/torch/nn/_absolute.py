@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import relpos.nn
 import relpos.torch
-from relpos._checks import as_choice, as_flag, as_int
+from relpos._checks import as_choice, as_int
 from relpos._encodings.absolute import MAX_DIM
 from relpos._twins import twin
-from relpos.nn._inputs import as_size
+from relpos.nn._inputs import as_settings, as_size, check_length
 from relpos.nn.absolute import OTHER_NAMES
 from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
 
@@ -52,9 +52,9 @@ class LearnedAPE(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        rows = as_size("max_seq_len", max_seq_len)
-        width = as_size("embed_size", embed_size)
-        self.embedding = nn.Embedding(rows, width, device=device, dtype=dtype)
+        as_settings(locals())
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.embedding = nn.Embedding(max_seq_len, embed_size, **options)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the vectors of the positions of a sequence.
@@ -79,11 +79,7 @@ class LearnedAPE(Layer):
                 f"x: got shape {(*x.shape,)}; expected (batch, seq[, ...])"
             )
         rows = self.embedding.num_embeddings
-        if x.shape[1] > rows:
-            raise IndexError(
-                f"x: got a sequence of {x.shape[1]}; expected at most max_seq_len = "
-                f"{rows}"
-            )
+        check_length(x.shape[1], rows, "max_seq_len", IndexError)
         return relpos.torch.learned(self.embedding.weight, x.shape[1])
 
 
@@ -145,11 +141,7 @@ class SinusoidalEncoding(Layer):
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
         length = x.shape[1]
-        if self.max_len is not None and length > self.max_len:
-            raise ValueError(
-                f"x: got a sequence of {length}; expected at most max_len = "
-                f"{self.max_len}"
-            )
+        check_length(length, self.max_len)
         positions = torch.arange(length, device=x.device)
         return x + relpos.torch.sinusoidal(
             positions, self.embed_size, layout=self.layout, dtype=x.dtype
@@ -192,14 +184,13 @@ class DynamicPositionBias(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        width, outputs = as_size("dim", dim), as_size("heads", heads)
-        self.log_distance = as_flag("log_distance", log_distance)
-        options = {"device": device, "dtype": dtype}
+        self.log_distance = as_settings(locals()).log_distance
+        options: dict[str, Any] = {"device": device, "dtype": dtype}
         hidden = [
-            nn.Sequential(nn.Linear(width if layer else 1, width, **options), nn.SiLU())
-            for layer in range(as_size("depth", depth))
+            nn.Sequential(nn.Linear(dim if layer else 1, dim, **options), nn.SiLU())
+            for layer in range(depth)
         ]
-        self.mlp = nn.ModuleList([*hidden, nn.Linear(width, outputs, **options)])
+        self.mlp = nn.ModuleList([*hidden, nn.Linear(dim, heads, **options)])
 
     def forward(self, length: int) -> Tensor:
         """Return the bias of every relative position.
@@ -283,14 +274,10 @@ class ConvPositionEmbedding(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        width = as_size("embed_dim", embed_dim)
-        taps = as_size("kernel_size", kernel_size)
-        self.groups = as_size("groups", groups)
-        if width % self.groups:
-            raise ValueError(
-                f"groups: got {self.groups}, which does not divide embed_dim = {width}"
-            )
-        self.conv = _Convolution((width, width // self.groups, taps), device, dtype)
+        given = as_settings(locals())
+        self.groups: int = given.groups
+        shape = given.embed_dim, given.embed_dim // self.groups, given.kernel_size
+        self.conv = _Convolution(shape, device, dtype)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the embeddings of x.

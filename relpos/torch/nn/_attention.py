@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 import relpos.nn
 import relpos.torch
-from relpos._checks import as_flag, as_int
+from relpos._checks import as_int
 from relpos._twins import twin
-from relpos.nn._inputs import as_heads, as_not_negative, as_probability, as_size
+from relpos.nn._inputs import as_settings, check_length
 from relpos.nn.transformer_xl import (
     check_pairs,
     check_rows,
     own_form,
-    owns_biases,
+    settings_of,
     shared_form,
 )
 from relpos.torch.nn._layer import (
@@ -27,6 +27,7 @@ from relpos.torch.nn._layer import (
     drawn,
     has_values,
     join_heads,
+    layer_twin,
     some_rows,
     split_heads,
 )
@@ -40,7 +41,7 @@ class _Table(nn.Module):
         self.weight = drawn(shape, device, dtype)
 
 
-@twin(relpos.nn.ShawAttention)
+@layer_twin(relpos.nn.ShawAttention)
 class ShawAttention(AttentionLayer):
     """Multi-head attention with clipped relative positions in keys and values.
 
@@ -58,12 +59,6 @@ class ShawAttention(AttentionLayer):
         Whether a^K and a^V are there (Table 3 of the paper).
     device, dtype : optional
         As those of any module.
-
-    Attributes
-    ----------
-    q_proj, k_proj, v_proj, out_proj : torch.nn.Linear
-    rel_key, rel_value : with a `weight`, or None
-        (2k+1, D), with `per_head` (num_heads, 2k+1, D); row t is position t - k.
 
     Examples
     --------
@@ -89,18 +84,15 @@ class ShawAttention(AttentionLayer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        sizes = {"embed_dim": embed_dim, "num_heads": num_heads}
-        self.embed_dim, self.num_heads, columns = as_heads(**sizes)
-        reach = as_size("max_relative_position", max_relative_position, 0)
-        self.dropout = as_probability("dropout", dropout)
+        given = as_settings(locals())
+        self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
+        self.dropout: float = given.dropout
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, **options) for _ in range(4)
         )
-        heads = (self.num_heads,) if as_flag("per_head", per_head) else ()
-        shape = (*heads, 2 * reach + 1, columns)
-        use_keys = as_flag("use_keys", use_keys)
-        use_values = as_flag("use_values", use_values)
+        rows = 2 * given.max_relative_position + 1
+        shape = ((num_heads,) if per_head else ()) + (rows, embed_dim // num_heads)
         self.rel_key = _Table(shape, **options) if use_keys else None
         self.rel_value = _Table(shape, **options) if use_values else None
 
@@ -149,7 +141,7 @@ class ShawAttention(AttentionLayer):
         return self.out_proj(join_heads(out))
 
 
-@twin(relpos.nn.RelativeGlobalAttention)
+@layer_twin(relpos.nn.RelativeGlobalAttention)
 class RelativeGlobalAttention(AttentionLayer):
     """Causal self-attention with relative positions in the keys (Music Transformer).
 
@@ -163,12 +155,6 @@ class RelativeGlobalAttention(AttentionLayer):
         On the output.
     device, dtype : optional
         As those of any module.
-
-    Attributes
-    ----------
-    query, key, value : torch.nn.Linear
-    Er : torch.nn.Parameter, (max_len, d_model // num_heads)
-        The last row is distance 0, the first distance max_len - 1.
 
     Examples
     --------
@@ -192,15 +178,15 @@ class RelativeGlobalAttention(AttentionLayer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "num_heads": num_heads}
-        self.d_model, self.num_heads, columns = as_heads(**sizes)
-        self.max_len = as_size("max_len", max_len)
+        given = as_settings(locals())
+        self.d_model, self.num_heads = given.d_model, given.num_heads
+        self.max_len: int = given.max_len
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.query, self.key, self.value = (
             nn.Linear(d_model, d_model, **options) for _ in range(3)
         )
-        self.dropout = nn.Dropout(as_probability("dropout", dropout))
-        start = torch.empty(self.max_len, columns, **options)
+        self.dropout = nn.Dropout(dropout)
+        start = torch.empty(max_len, d_model // num_heads, **options)
         self.Er = nn.Parameter(start.normal_())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -222,11 +208,7 @@ class RelativeGlobalAttention(AttentionLayer):
             The sequence is longer than max_len.
         """
         check_shape("x", x, ("batch", "seq", self.d_model))
-        if x.shape[1] > self.max_len:
-            raise ValueError(
-                f"x: got a sequence of {x.shape[1]}; expected at most max_len = "
-                f"{self.max_len}"
-            )
+        check_length(x.shape[1], self.max_len)
         out: Any = relpos.torch.relative_global_attention(
             *self._project(x, x, x), self.Er
         )
@@ -255,7 +237,7 @@ class RelativeGlobalAttention(AttentionLayer):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-@twin(relpos.nn.RelPartialLearnableMultiHeadAttn)
+@layer_twin(relpos.nn.RelPartialLearnableMultiHeadAttn)
 class RelPartialLearnableMultiHeadAttn(Layer):
     """Attention of Transformer-XL over a memory and a segment, with residual and norm.
 
@@ -279,14 +261,6 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         Accepted for the original's sake, not used.
     device, dtype : optional
         As those of any module.
-
-    Attributes
-    ----------
-    qkv_net, r_net, o_net : torch.nn.Linear
-        Without bias; qkv_net packs queries, keys and values.
-    layer_norm : torch.nn.LayerNorm
-    r_w_bias, r_r_bias : torch.nn.Parameter, (n_head, d_head)
-        u and v, where the module owns them.
 
     Notes
     -----
@@ -327,19 +301,17 @@ class RelPartialLearnableMultiHeadAttn(Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.n_head, self.d_head = as_size("n_head", n_head), as_size("d_head", d_head)
-        self.d_model = as_size("d_model", d_model)
-        self.dropatt = as_probability("dropatt", dropatt)
-        self.pre_lnorm = as_flag("pre_lnorm", pre_lnorm)
-        self.owns_biases = owns_biases(r_r_bias, r_w_bias)
+        given = as_settings(settings_of(locals()))
+        self.n_head, self.d_head = given.n_head, given.d_head
+        self.d_model, self.dropatt = given.d_model, given.dropatt
+        self.pre_lnorm, self.owns_biases = given.pre_lnorm, given.owns_biases
         inner = self.n_head * self.d_head
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.qkv_net = nn.Linear(d_model, 3 * inner, bias=False, **options)
         self.r_net = nn.Linear(d_model, inner, bias=False, **options)
         self.o_net = nn.Linear(inner, d_model, bias=False, **options)
-        epsilon = as_not_negative("layer_norm_epsilon", layer_norm_epsilon)
-        self.layer_norm = nn.LayerNorm(d_model, eps=epsilon, **options)
-        self.drop = nn.Dropout(as_probability("dropout", dropout))
+        self.layer_norm = nn.LayerNorm(d_model, layer_norm_epsilon, **options)
+        self.drop = nn.Dropout(dropout)
         if self.owns_biases:
             shape = self.n_head, self.d_head  # small, as Hugging Face starts them
             u, v = (torch.empty(shape, **options).normal_(0.0, 0.02) for _ in range(2))
@@ -472,7 +444,7 @@ def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor
     return both[max(len(both) - keep, 0) :].clone()
 
 
-@twin(relpos.nn.ConformerRelPositionAttention)
+@layer_twin(relpos.nn.ConformerRelPositionAttention)
 class ConformerRelPositionAttention(AttentionLayer):
     """Multi-head attention of the Conformer, with relative positions on both sides.
 
@@ -484,12 +456,6 @@ class ConformerRelPositionAttention(AttentionLayer):
         On the attention weights.
     device, dtype : optional
         As those of any module.
-
-    Attributes
-    ----------
-    linear_q, linear_k, linear_v, linear_out, linear_pos : torch.nn.Linear
-        `linear_pos` has no bias.
-    pos_bias_u, pos_bias_v : torch.nn.Parameter, (num_heads, d_model // num_heads)
 
     Examples
     --------
@@ -514,16 +480,17 @@ class ConformerRelPositionAttention(AttentionLayer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "num_heads": num_heads}
-        self.d_model, self.num_heads, columns = as_heads(**sizes)
-        self.dropout = as_probability("dropout", dropout)
+        given = as_settings(locals())
+        self.d_model, self.num_heads = given.d_model, given.num_heads
+        self.dropout: float = given.dropout
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
             nn.Linear(d_model, d_model, **options) for _ in range(4)
         )
         self.linear_pos = nn.Linear(d_model, d_model, bias=False, **options)
-        self.pos_bias_u = drawn((self.num_heads, columns), **options)
-        self.pos_bias_v = drawn((self.num_heads, columns), **options)
+        shape = num_heads, d_model // num_heads
+        self.pos_bias_u = drawn(shape, **options)
+        self.pos_bias_v = drawn(shape, **options)
 
     def forward(
         self,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from relpos._checks import kind_of
+from relpos._twins import twin
+from relpos.nn._inputs import check_shape as check_axes
 from relpos.torch._tensors import check_padded
+
+Module = TypeVar("Module", bound=type[torch.nn.Module])
 
 
 class Layer(torch.nn.Module):
@@ -50,13 +55,7 @@ def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: got {kind_of(tensor)}; expected a tensor")
     check_padded({name: tensor})
-    fits = tensor.dim() == len(shape) and all(
-        isinstance(want, str) or size == want
-        for size, want in zip(tensor.shape, shape, strict=True)
-    )
-    if not fits:
-        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise ValueError(f"{name}: got shape {(*tensor.shape,)}; expected ({wanted})")
+    check_axes(name, tensor, shape)
 
 
 def as_zero_one(name: str, mask: Tensor) -> Tensor:
@@ -99,3 +98,10 @@ def drawn(shape: tuple[int, ...], device: Any, dtype: Any) -> torch.nn.Parameter
     start = torch.empty(shape, device=device, dtype=dtype)
     bound = (6.0 / (shape[-1] + shape[-2])) ** 0.5
     return torch.nn.Parameter(start.uniform_(-bound, bound))
+
+
+def layer_twin(original: type) -> Callable[[Module], Module]:
+    """Complete the docstring of a module by that of the layer of `relpos.nn`."""
+    words = {"Linear": "torch.nn.Linear", "LayerNorm": "torch.nn.LayerNorm"}
+    words["Parameter"] = "torch.nn.Parameter"
+    return twin(original, words, ("", "Attributes", "Raises", "Notes", "References"))
