@@ -150,7 +150,7 @@ class SinusoidalEncoding(Module):
     max_len : int, optional
         Longest sequence to accept; by default any.
     layout : {"interleaved", "concat"}
-        Sines and cosines by turns, as above, or all sines before all cosines; as in
+        Sines and cosines alternate, as above, or all sines come first; as in
         `relpos.sinusoidal`.
     rng, dtype : as every layer
 

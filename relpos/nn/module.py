@@ -144,7 +144,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-#: Entries of a docstring that are the same for every layer, and what stands for them.
+#: Entries that are the same in the docstrings of all layers, and their one line there.
 _ENTRIES = r"""rng : int, numpy.random.Generator or None, optional
     Source of random numbers, such as initial values and dropout.\1
 dtype : {float32, float64}

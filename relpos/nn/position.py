@@ -464,8 +464,7 @@ class FIRE(Position):
     width : int, default 32
         Units of the network.
     max_distance : int, default 512
-        Where the threshold starts; queries before it are normalised as if they stood
-        there.
+        The threshold's first value; queries before it are normalised as one at it.
     rng, dtype : as every layer
         Initial values are those of two layers `Linear`; c starts at 0.1.
 

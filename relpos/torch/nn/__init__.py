@@ -1,7 +1,7 @@
 """Modules for PyTorch: those of `relpos.nn`, by the names of their weights.
 
 A module takes the constructor arguments of its twin in `relpos.nn`, with ``device`` and
-``dtype`` as those of torch in the place of ``rng`` and ``dtype``, and has the entries
+``dtype`` as those of torch instead of ``rng`` and ``dtype``, and has the entries
 of its state: either loads what the other has saved, strictly. Initial values are
 from the same distributions. Where torch has the layer itself there is no second one:
 

@@ -56,6 +56,7 @@ class LearnedAPE(Layer):
         options: dict[str, Any] = {"device": device, "dtype": dtype}
         self.embedding = nn.Embedding(max_seq_len, embed_size, **options)
 
+    @twin(relpos.nn.LearnedAPE.__call__, titles=("Raises",))
     def forward(self, x: Tensor) -> Tensor:
         """Return the vectors of the positions of a sequence.
 
@@ -68,11 +69,6 @@ class LearnedAPE(Layer):
         -------
         Tensor, (seq, embed_size)
             The first rows of the weight.
-
-        Raises
-        ------
-        IndexError
-            The sequence is longer than max_seq_len.
         """
         if x.dim() < 2:
             raise ValueError(
@@ -121,6 +117,7 @@ class SinusoidalEncoding(Layer):
         self.max_len = None if max_len is None else as_size("max_len", max_len)
         self.layout = as_choice("layout", layout, ("interleaved", "concat"))
 
+    @twin(relpos.nn.SinusoidalEncoding.__call__, titles=("Raises",))
     def forward(self, x: Tensor) -> Tensor:
         """Add the encoding of the positions.
 
@@ -133,11 +130,6 @@ class SinusoidalEncoding(Layer):
         -------
         Tensor, shape and dtype of `x`
             The sum.
-
-        Raises
-        ------
-        ValueError
-            The sequence is longer than max_len.
         """
         check_shape("x", x, ("batch", "seq", self.embed_size))
         length = x.shape[1]
@@ -279,6 +271,7 @@ class ConvPositionEmbedding(Layer):
         shape = given.embed_dim, given.embed_dim // self.groups, given.kernel_size
         self.conv = _Convolution(shape, device, dtype)
 
+    @twin(relpos.nn.ConvPositionEmbedding.__call__, titles=("Raises",))
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the embeddings of x.
 
@@ -293,11 +286,6 @@ class ConvPositionEmbedding(Layer):
         -------
         Tensor, (batch, seq, embed_dim)
             To be added to x.
-
-        Raises
-        ------
-        ValueError
-            `mask` holds something else than 0 and 1.
         """
         conv = self.conv
         check_shape("x", x, ("batch", "seq", conv.bias.shape[0]))

@@ -24,12 +24,12 @@ from relpos.torch.nn._layer import (
     Layer,
     as_zero_one,
     check_shape,
-    drawn,
     has_values,
     join_heads,
     layer_twin,
     some_rows,
     split_heads,
+    xavier_parameter,
 )
 
 
@@ -38,7 +38,7 @@ class _Table(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], device: Any, dtype: Any) -> None:
         super().__init__()
-        self.weight = drawn(shape, device, dtype)
+        self.weight = xavier_parameter(shape, device, dtype)
 
 
 @layer_twin(relpos.nn.ShawAttention)
@@ -189,6 +189,7 @@ class RelativeGlobalAttention(AttentionLayer):
         start = torch.empty(max_len, d_model // num_heads, **options)
         self.Er = nn.Parameter(start.normal_())
 
+    @twin(relpos.nn.RelativeGlobalAttention.__call__, titles=("Raises",))
     def forward(self, x: Tensor) -> Tensor:
         """Attend from each position to those before it.
 
@@ -201,11 +202,6 @@ class RelativeGlobalAttention(AttentionLayer):
         -------
         Tensor, (batch, seq, d_model)
             The heads' outputs, without a projection.
-
-        Raises
-        ------
-        ValueError
-            The sequence is longer than max_len.
         """
         check_shape("x", x, ("batch", "seq", self.d_model))
         check_length(x.shape[1], self.max_len)
@@ -489,8 +485,8 @@ class ConformerRelPositionAttention(AttentionLayer):
         )
         self.linear_pos = nn.Linear(d_model, d_model, bias=False, **options)
         shape = num_heads, d_model // num_heads
-        self.pos_bias_u = drawn(shape, **options)
-        self.pos_bias_v = drawn(shape, **options)
+        self.pos_bias_u = xavier_parameter(shape, **options)
+        self.pos_bias_v = xavier_parameter(shape, **options)
 
     def forward(
         self,
@@ -506,7 +502,7 @@ class ConformerRelPositionAttention(AttentionLayer):
         Parameters
         ----------
         query : Tensor, (B, Lq, d_model)
-            Stands at the last Lq of the Lk positions.
+            The last Lq of the Lk positions.
         key, value : Tensor, (B, Lk - M, d_model)
             What is attended to, behind the cache.
         pos_emb : Tensor, (2 Lk - 1, d_model) or (1, 2 Lk - 1, d_model)

@@ -93,7 +93,9 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-2, -3).flatten(-2)
 
 
-def drawn(shape: tuple[int, ...], device: Any, dtype: Any) -> torch.nn.Parameter:
+def xavier_parameter(
+    shape: tuple[int, ...], device: Any, dtype: Any
+) -> torch.nn.Parameter:
     """Return a parameter from the uniform distribution of Glorot and Bengio."""
     start = torch.empty(shape, device=device, dtype=dtype)
     bound = (6.0 / (shape[-1] + shape[-2])) ** 0.5

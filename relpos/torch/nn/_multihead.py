@@ -21,9 +21,9 @@ from relpos.torch._tracing import constant_result
 from relpos.torch.nn._layer import (
     Layer,
     check_shape,
-    drawn,
     join_heads,
     split_heads,
+    xavier_parameter,
 )
 
 Options = Mapping[str, Any]  # device and dtype
@@ -482,8 +482,8 @@ class Shaw(Position):
 
     def start(self, module: Any, options: Options) -> None:
         shape = 2 * module.sizes["max_relative_position"] + 1, module.head_dim
-        module.rel_key = drawn(shape, **options)
-        module.rel_value = drawn(shape, **options)
+        module.rel_key = xavier_parameter(shape, **options)
+        module.rel_value = xavier_parameter(shape, **options)
 
 
 class Music(Position):
