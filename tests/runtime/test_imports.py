@@ -93,10 +93,9 @@ def test_no_call_loads_a_module(child):
 
 # Functions that need what the package can do without.
 OPTIONAL = {
-    "panel.py": {
-        *("axes_of", "colormap_from", "colormap_of", "frame", "panels_of"),
-        "with_prefix",
-    },
+    "lines.py": {"with_prefix"},
+    "panel.py": {"axes_of", "colormap_of", "frame", "panels_of"},
+    "schemes.py": {"audit"},
     "pictures.py": {"pictures", "put"},
     "models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
