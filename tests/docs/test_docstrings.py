@@ -27,7 +27,7 @@ EVERY = {name.removeprefix("relpos."): thing for name, thing in public().items()
 PUBLIC = {n: x for n, x in EVERY.items() if not n.startswith("reference.")}
 CLASSES = {name for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 FUNCTIONS = {name: x for name, x in PUBLIC.items() if inspect.isfunction(x)}
-TUPLES = [name for name in CLASSES if issubclass(PUBLIC[name], tuple)]
+TUPLES = [name for name in sorted(CLASSES) if issubclass(PUBLIC[name], tuple)]
 #: Names of modules, without methods.
 NAMES = [n for n in PUBLIC if n.rpartition(".")[0] not in CLASSES and n != "demo"]
 WITH_FORMULA = [
