@@ -1,7 +1,8 @@
 """Known differences: a row each, in the order in which they are tried and preferred.
 
-To add one, write a function of an `Attempt` (None: the attempt cannot have it) here, or
-in tables.py if it changes tables, and a row below. Conventions come before mistakes.
+To add one, write a function of an `Attempt` (None: the attempt cannot have it) in the
+file of its subject (operands.py, visibility.py, tables.py), and a row here. Conventions
+come before mistakes.
 """
 
 from __future__ import annotations
@@ -15,230 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion import tables
-from relpos._opinion.attempt import (
-    Attempt,
-    Change,
-    of_arguments,
-    relative_to,
-    variant,
-)
-from relpos._opinion.tables import tables_of
+from relpos._opinion import operands, tables, visibility
+from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
 
 Options = Mapping[str, Any]
-
-# ---- scales, caps and terms ----------------------------------------------------------
-
-
-def scaled(wanted: Callable[[int, int], float]) -> Change:
-    """Make the scale of the number of heads and of their width."""
-
-    def rule(query: Array, scale: float) -> dict[str, Any] | None:
-        heads, _, dim = query.shape[-3:]
-        if not heads * dim or math.isclose(wanted(heads, dim), scale):
-            return None
-        return {"scale": wanted(heads, dim)}
-
-    return of_arguments(rule)
-
-
-def has_numbers(attempt: Attempt, *names: str) -> bool:
-    """Return True if one of these arguments has numbers, not only truth values."""
-    arrays = (attempt.get(name) for name in names)
-    return any(x is not None and x.dtype.kind == "f" for x in arrays)
-
-
-@variant
-def where(
-    attempt: Attempt, holds: Callable[[Attempt], Any], /, **fields: Any
-) -> Attempt | None:
-    """Change fields of an attempt for which a condition holds."""
-    return replace(attempt, **fields) if holds(attempt) else None
-
-
-@variant
-def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | None:
-    """Multiply some terms by a power of the scale."""
-    if not has_numbers(attempt, *names) or attempt.get("scale") in (0, 1):
-        return None
-    powers = {**attempt.powers, **dict.fromkeys(names, power)}
-    return replace(attempt, powers=powers)
-
-
-@variant
-def negated(attempt: Attempt, *names: str) -> Attempt | None:
-    here = attempt.keywords.keys() & {*names}
-    return replace(attempt, negated=names) if here else None
-
-
-@variant
-def without(attempt: Attempt, name: str) -> Attempt | None:
-    """Leave a term out, with those that cannot be without it."""
-    if name not in attempt.keywords:
-        return None
-    others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
-    return attempt.with_keywords(**dict.fromkeys((name, *others)))
-
-
-def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Change:
-    def rule(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
-        u, v = change(pos_bias_u, pos_bias_v)
-        return {"pos_bias_u": u, "pos_bias_v": v}
-
-    return of_arguments(rule)
-
-
-def heads_tiled(attempt: Attempt) -> Attempt | None:
-    """Repeat key heads as a whole: query head h takes h modulo their number."""
-    group, heads = attempt.group, attempt.get("query").shape[-3]
-    if group in (1, heads):
-        return None
-    order = np.arange(heads) % (heads // group) * group
-    names = [name for name in ("key", "value") if name in attempt.keywords]
-    return attempt.with_keywords(
-        **{name: np.take(attempt.get(name), order, axis=-3) for name in names}
-    )
-
-
-# ---- masks, offsets and the softmax --------------------------------------------------
-
-#: Arguments that hide, and words for them.
-HIDING = {
-    "is_causal": "causality",
-    "window": "the window",
-    "key_lengths": "the lengths of the keys",
-    "key_ranges": "the ranges of the keys",
-    "attn_mask": "the mask",
-}
-
-
-def hides(attempt: Attempt) -> bool:
-    """Return True if an argument may hide something."""
-    mask = attempt.get("attn_mask")
-    masks = mask is not None and (mask.dtype == bool or np.isneginf(mask).any())
-    others = (attempt.get(n) for n in ("window", "key_lengths", "key_ranges"))
-    return bool(masks or attempt.get("is_causal")) or any(x is not None for x in others)
-
-
-def kept_bias(attempt: Attempt) -> Any:
-    """Return the finite part of a floating mask, or None."""
-    mask = attempt.get("attn_mask")
-    if mask is None or mask.dtype == bool:
-        return None
-    return np.where(np.isneginf(mask), 0.0, mask)
-
-
-def all_seen(attempt: Attempt) -> Attempt | None:
-    if not hides(attempt):
-        return None
-    changed = {**dict.fromkeys(HIDING), "attn_mask": kept_bias(attempt)}
-    return attempt.with_keywords(**changed)
-
-
-def shifted(attempt: Attempt) -> Attempt | None:
-    """Use the causal shift for rows looked up: for later keys it has no row."""
-    own = {"position_query", "labels", "buckets", "rel_query"} & attempt.keywords.keys()
-    if "rel_key" not in attempt.keywords or own:
-        return None
-    lq, lk = attempt.lengths
-    return replace(attempt, shifted=True) if (attempt.offset == lk - lq).all() else None
-
-
-@variant
-def ignored(attempt: Attempt, name: str) -> Attempt | None:
-    if attempt.get(name) is None or attempt.get(name) is False:
-        return None
-    kept = kept_bias(attempt) if name == "attn_mask" else None
-    return attempt.with_keywords(**{name: kept})
-
-
-@of_arguments
-def mask_inverted(attn_mask: Array) -> dict[str, Any] | None:
-    return {"attn_mask": ~attn_mask} if attn_mask.dtype == bool else None
-
-
-@of_arguments
-def mask_transposed(attn_mask: Array) -> dict[str, Any] | None:
-    if attn_mask.ndim < 2 or attn_mask.shape[-1] != attn_mask.shape[-2]:
-        return None
-    return {"attn_mask": np.swapaxes(attn_mask, -1, -2)}
-
-
-@variant
-def causal_where(
-    attempt: Attempt, see: Callable[[Array], Array], offset: Any = None
-) -> Attempt | None:
-    """Change which relative positions causality shows; tables keep their rows."""
-    if not attempt.get("is_causal") or "log_decay" in attempt.keywords:
-        return None
-    mask, shown = attempt.get("attn_mask"), see(relative_to(attempt, offset))
-    shown = shown[..., None, :, :] if shown.ndim > 2 else shown
-    if mask is None or mask.dtype == bool:
-        shown = shown if mask is None else shown & mask
-    else:
-        shown = np.where(shown, mask, -np.inf)
-    return attempt.with_keywords(is_causal=None, attn_mask=shown)
-
-
-def other_corner(attempt: Attempt, end: bool) -> int | None:
-    """Return the offset with query 0 at key 0, or the last two together, if new."""
-    lq, lk = attempt.lengths
-    wanted = lk - lq if end else 0
-    return None if (attempt.offset == wanted).all() else wanted
-
-
-@variant
-def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
-    """Hide by the triangle from the other corner, where that is another one."""
-    if (offset := other_corner(attempt, end)) is None:
-        return None
-    return causal_where(lambda r: r <= 0, np.asarray(offset))(attempt)
-
-
-def causal_untold(attempt: Attempt) -> Attempt | None:
-    """Add causality that the call does not have."""
-    if attempt.get("is_causal"):
-        return None
-    lq, lk = attempt.lengths
-    offset = attempt.keywords.get("query_offset", lk - lq)
-    return attempt.with_keywords(is_causal=True, query_offset=offset)
-
-
-@variant
-def offset_at(attempt: Attempt, end: bool) -> Attempt | None:
-    """Move the queries to key 0, or to the last of the keys."""
-    offset, rotary = other_corner(attempt, end), attempt.rotary
-    if offset is None:
-        return None
-    if rotary is not None:  # causality stays as it is
-        positions = np.arange(attempt.lengths[0]) + offset
-        return replace(attempt, rotary=rotary._replace(query_positions=positions))
-    if tables_of(attempt) or attempt.get("is_causal") or attempt.get("window"):
-        return attempt.with_keywords(query_offset=offset)
-    return None
-
-
-@variant
-def tables_at(attempt: Attempt, end: bool) -> Attempt | None:
-    """Move the queries for the tables alone, where `offset_at` moves causality too."""
-    if not tables_of(attempt) or attempt.get("window"):
-        return None
-    moved = offset_at(end)(attempt)
-    own = causal_where(lambda r: r <= 0)(attempt)
-    if moved is None or own is None:
-        return None
-    return own.with_keywords(query_offset=moved.get("query_offset"))
-
-
-def wider_window(step: int) -> Change:
-    """Change a window by one key on each side that is bounded."""
-
-    def rule(window: Any) -> dict[str, Any] | None:
-        sides = tuple(side if not side else side + step for side in window)
-        return None if sides == tuple(window) else {"window": sides}
-
-    return of_arguments(rule)
-
 
 # ---- rotary --------------------------------------------------------------------------
 
@@ -383,33 +164,34 @@ CONVENTIONS: dict[str, Row] = {
     # results
     "unmasked": in_scores(
         "what the mask hides left in the scores",
-        all_seen,
-        lambda x: (y := all_seen(x)) and y.with_keywords(beyond="zero"),
+        visibility.all_seen,
+        lambda x: (y := visibility.all_seen(x)) and y.with_keywords(beyond="zero"),
     ),
     "unmasked_wrapped": in_scores(
         "the wrapped entries of the shift left where the mask hides; beside the "
         "diagonal they are those of the next query, so hide them before the softmax",
-        lambda x: (y := shifted(x)) and all_seen(y),
+        lambda x: (y := visibility.shifted(x)) and visibility.all_seen(y),
     ),
     "hidden_differs": in_scores(
         "other numbers where the mask hides, which are nothing if it is applied later",
-        where(hides, hiding="visible"),
+        operands.where(visibility.hides, hiding="visible"),
     ),
     "constant_in_rows": in_scores(
         "a constant added to each row, which the softmax takes away",
-        where(lambda x: "sinks" not in x.keywords, centred=True),
+        operands.where(lambda x: "sinks" not in x.keywords, centred=True),
     ),
     "base_two": in_scores(
         "scores in base 2, times log2(e), for a softmax by powers of 2",
         lambda x: replace(x, logit_factor=x.logit_factor * math.log2(math.e)),
     ),
     "nothing_is_nan": in_weights(
-        "nan where a query sees no key; relpos gives 0", where(hides, empty="nan")
+        "nan where a query sees no key; relpos gives 0",
+        operands.where(visibility.hides, empty="nan"),
     ),
     "nothing_is_mean": in_weights(
         "the mean of all keys where a query sees none, as of a finite mask; relpos "
         "gives 0",
-        where(hides, empty="mean"),
+        operands.where(visibility.hides, empty="mean"),
     ),
     # tables
     "table_reversed": everywhere(
@@ -446,50 +228,55 @@ CONVENTIONS: dict[str, Row] = {
         "one table for the terms of keys and queries", tables.shared_by_queries
     ),
     # sizes
-    "no_scale": everywhere("no scale, as T5", scaled(lambda heads, dim: 1.0)),
+    "no_scale": everywhere("no scale, as T5", operands.scaled(lambda heads, dim: 1.0)),
     "scale_head_dim": everywhere(
-        "a scale of 1 / sqrt(D)", scaled(lambda heads, dim: 1 / math.sqrt(dim))
+        "a scale of 1 / sqrt(D)", operands.scaled(lambda heads, dim: 1 / math.sqrt(dim))
     ),
     "scale_by_dim": everywhere(
-        "a scale of 1 / D, as muP", scaled(lambda heads, dim: 1 / dim)
+        "a scale of 1 / D, as muP", operands.scaled(lambda heads, dim: 1 / dim)
     ),
     "scale_three": everywhere(
         "a scale of 1 / sqrt(3 D), as DeBERTa",
-        scaled(lambda heads, dim: 1 / math.sqrt(3 * dim)),
+        operands.scaled(lambda heads, dim: 1 / math.sqrt(3 * dim)),
     ),
     "position_unscaled": everywhere(
         "the position terms outside the scale",
-        rescaled(("rel_key", "pos_bias_v", "rel_query"), -1),
+        operands.rescaled(("rel_key", "pos_bias_v", "rel_query"), -1),
     ),
     "position_scaled": everywhere(
-        "the position query inside the scale", rescaled(("position_query",), 1)
+        "the position query inside the scale", operands.rescaled(("position_query",), 1)
     ),
     "bias_scaled": everywhere(
-        "the bias inside the scale, as Falcon", rescaled(("rel_bias", "attn_mask"), 1)
+        "the bias inside the scale, as Falcon",
+        operands.rescaled(("rel_bias", "attn_mask"), 1),
     ),
     "cap_after_bias": everywhere(
         "the cap after the bias, not before",
-        where(
+        operands.where(
             lambda x: "softcap" in x.keywords
-            and has_numbers(x, "rel_bias", "attn_mask", "log_decay"),
+            and operands.has_numbers(x, "rel_bias", "attn_mask", "log_decay"),
             cap_last=True,
         ),
     ),
     "heads_tiled": everywhere(
         "query head h at key head h modulo their number, not h divided by the group",
-        heads_tiled,
+        operands.heads_tiled,
     ),
     # what is seen
-    "mask_inverted": everywhere("the mask inverted: True hides", mask_inverted),
+    "mask_inverted": everywhere(
+        "the mask inverted: True hides", visibility.mask_inverted
+    ),
     "causal_top_left": everywhere(
-        "the causal triangle from the first query and key", causal_at(end=False)
+        "the causal triangle from the first query and key",
+        visibility.causal_at(end=False),
     ),
     "causal_bottom_right": everywhere(
-        "the causal triangle from the last query and key", causal_at(end=True)
+        "the causal triangle from the last query and key",
+        visibility.causal_at(end=True),
     ),
     "window_counts_itself": everywhere(
         "a window of one key fewer on each side, as where it counts the query's own",
-        wider_window(-1),
+        visibility.wider_window(-1),
     ),
     # rotary
     "rotary_pairs": everywhere(
@@ -509,11 +296,11 @@ MISTAKES: dict[str, Row] = {
     "shift_in_encoder": everywhere(
         "the causal shift where later keys are seen: their position scores are those "
         "of the next query",
-        lambda x: None if x.get("is_causal") else shifted(x),
+        lambda x: None if x.get("is_causal") else visibility.shifted(x),
     ),
     "wrapped_attended": in_weights(
         "no mask over the wrapped entries of the causal shift",
-        lambda x: (y := shifted(x)) and all_seen(y),
+        lambda x: (y := visibility.shifted(x)) and visibility.all_seen(y),
     ),
     "future_is_past": everywhere(
         "the distance without its sign: a later key has the row of an earlier one",
@@ -542,7 +329,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "not_transposed": everywhere(
         "the key's position scores not transposed",
-        where(
+        operands.where(
             lambda x: "rel_query" in x.keywords and len({*x.lengths}) == 1,
             transposed=("rel_query",),
         ),
@@ -561,7 +348,7 @@ MISTAKES: dict[str, Row] = {
     # sizes
     "scale_d_model": everywhere(
         "a scale of 1 / sqrt(d_model)",
-        scaled(lambda heads, dim: 1 / math.sqrt(heads * dim)),
+        operands.scaled(lambda heads, dim: 1 / math.sqrt(heads * dim)),
     ),
     "scaled_twice": everywhere(
         "the scale twice",
@@ -571,60 +358,65 @@ MISTAKES: dict[str, Row] = {
         "sqrt(D) for 1 / sqrt(D)",
         of_arguments(lambda scale: None if scale in (0, 1) else {"scale": 1 / scale}),
     ),
-    "u_v_exchanged": everywhere("u and v exchanged", query_biases(lambda u, v: (v, u))),
+    "u_v_exchanged": everywhere(
+        "u and v exchanged", operands.query_biases(lambda u, v: (v, u))
+    ),
     "u_is_v": everywhere(
         "one of u and v in both places",
-        query_biases(lambda u, v: (u, u)),
-        query_biases(lambda u, v: (v, v)),
+        operands.query_biases(lambda u, v: (u, u)),
+        operands.query_biases(lambda u, v: (v, v)),
     ),
     "u_v_unscaled": everywhere(
-        "u and v outside the scale", rescaled(("pos_bias_u", "pos_bias_v"), -1)
+        "u and v outside the scale", operands.rescaled(("pos_bias_u", "pos_bias_v"), -1)
     ),
-    "bias_negated": everywhere("the bias negated", negated("rel_bias")),
+    "bias_negated": everywhere("the bias negated", operands.negated("rel_bias")),
     "position_negated": everywhere(
-        "the position term negated", negated("rel_key", "pos_bias_v")
+        "the position term negated", operands.negated("rel_key", "pos_bias_v")
     ),
     **{
-        f"no_{name}": everywhere(f"{words} left out", without(name))
+        f"no_{name}": everywhere(f"{words} left out", operands.without(name))
         for name, words in _WITHOUT.items()
     },
     # what is seen
     **{
-        f"no_{name}": in_weights(f"{words} ignored", ignored(name))
-        for name, words in HIDING.items()
+        f"no_{name}": in_weights(f"{words} ignored", visibility.ignored(name))
+        for name, words in visibility.HIDING.items()
     },
-    "mask_transposed": everywhere("the mask transposed", mask_transposed),
+    "mask_transposed": everywhere("the mask transposed", visibility.mask_transposed),
     "offset_0": everywhere(
         "query 0 beside key 0, as if no keys came before",
-        offset_at(end=False),
-        tables_at(end=False),
+        visibility.offset_at(end=False),
+        visibility.tables_at(end=False),
     ),
     "offset_end": everywhere(
-        "the last query beside the last key", offset_at(end=True), tables_at(end=True)
+        "the last query beside the last key",
+        visibility.offset_at(end=True),
+        visibility.tables_at(end=True),
     ),
     "causal_untold": everywhere(
-        "the future hidden, which no argument says (is_causal=True)", causal_untold
+        "the future hidden, which no argument says (is_causal=True)",
+        visibility.causal_untold,
     ),
     "causal_strict": everywhere(
-        "each query's own key hidden too", causal_where(lambda r: r < 0)
+        "each query's own key hidden too", visibility.causal_where(lambda r: r < 0)
     ),
     "causal_sees_next": everywhere(
-        "the key after each query seen", causal_where(lambda r: r <= 1)
+        "the key after each query seen", visibility.causal_where(lambda r: r <= 1)
     ),
     "causal_backwards": everywhere(
-        "the past hidden, not the future", causal_where(lambda r: r >= 0)
+        "the past hidden, not the future", visibility.causal_where(lambda r: r >= 0)
     ),
-    "window_wider": everywhere("one key more on each side", wider_window(1)),
+    "window_wider": everywhere("one key more on each side", visibility.wider_window(1)),
     "softmax_over_queries": in_weights(
         "the softmax over queries, not over keys", lambda x: replace(x, axis=-2)
     ),
     "masked_after_softmax": in_weights(
         "the mask after the softmax: the rest does not sum to 1",
-        where(hides, hiding="after"),
+        operands.where(visibility.hides, hiding="after"),
     ),
     "hidden_score_0": in_weights(
         "a score of 0 where the mask hides, which a softmax sees",
-        where(hides, hiding="zero"),
+        operands.where(visibility.hides, hiding="zero"),
     ),
     # rotary
     "rotary_one_side": everywhere(
