@@ -103,6 +103,23 @@ def largest(array: Array, where: Any = True) -> float:
     return float(np.abs(array).max(initial=0.0, where=counts))
 
 
+def added_mask(name: str, value: Any) -> str | None:
+    """Return a sentence about a floating mask of zeros and ones; None for others.
+
+    A mask of zeros alone, or of ones alone, changes no weights and is none of these.
+    """
+    mask = as_numpy(name, value)
+    zeros = mask == 0
+    if mask.dtype.kind != "f" or not (zeros | (mask == 1)).all():
+        return None
+    if zeros.all() or not zeros.any():
+        return None
+    return (
+        f"{name}: got a floating mask of zeros and ones, which is added to the scores "
+        f"and hides nothing; if 1 means visible, pass {name} != 0, a bool mask"
+    )
+
+
 def called(function: Any, inputs: tuple[Any, ...]) -> Any:
     """Call a function with copies of inputs; with others where it refuses these."""
     tensors = "torch" in sys.modules and [*map(as_tensor, inputs)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from relpos._checks import Array, kind_of, quiet
 from relpos._opinion.arrays import (
+    added_mask,
     as_arrays,
     as_numpy,
     as_tensor,
@@ -23,12 +24,12 @@ from relpos._opinion.arrays import (
     leaves,
     unchanged,
 )
+from relpos._opinion.padding import PADDING, Padding, padding_of
 from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
+from relpos._opinion.weights import Gradients, load, renamed, unpaired
 from relpos._text import html_table, table_lines
 
 __all__ = ["Compared", "Comparison", "compare"]
-
-Gradients = dict[str, Array]
 
 #: Verdicts that leave two implementations the same.
 _SAME = ("same", "noise", "no gradient")
@@ -53,6 +54,7 @@ class Compared(NamedTuple):
     verdict : str
         "same": `relative` is at most the limit, which a right implementation keeps.
         "differs": rounding does not explain the error.
+        "differs only in rows that are padding": the output is the same in all others.
         "cannot tell in this dtype: compare in float32": the error is above the limit,
         but it could come from scores rounded to 16 bits, up to .1 of the largest entry
         in bfloat16 and .02 in float16. A gradient in 16 bits that differs, and that is
@@ -110,6 +112,7 @@ class Comparison(NamedTuple):
     def _below(self) -> list[str]:
         said = {
             "differs": "differ",
+            PADDING: PADDING,
             CANNOT_TELL: CANNOT_TELL,
             "nan": "nan on both sides",
         }
@@ -154,8 +157,13 @@ def compare(
     *inputs : array_like or tensor
         The arguments of both, by position. Each call gets its own copies, also of the
         items of lists, tuples and dictionaries, so that a function may work in place.
-    weights : mapping of str to array_like or tensor, optional
-        Loaded into both before, by the names of a state_dict, and left there.
+    weights : mapping of str to array_like or tensor, or of str to str, optional
+        Arrays are loaded into both before, by the names of a state_dict, and left
+        there. Names pair the parameters of two sides that call them differently: the
+        keys are names in the reference, the values names in `mine`. The numbers of the
+        reference are copied into `mine` before, and left there, also those of each name
+        that both sides have and that is not in the mapping. The rows have the names of
+        the reference.
 
     Returns
     -------
@@ -165,10 +173,11 @@ def compare(
     Raises
     ------
     TypeError
-        If a side cannot be called, or has no `load_state_dict` for `weights`, or if no
-        copy can be made of an input.
+        If a side cannot be called, or has no `load_state_dict` for `weights`, if no
+        copy can be made of an input, or if `weights` has names and arrays.
     ValueError
-        If the results of the two differ in shape.
+        If the results of the two differ in shape. If `weights` has a name that a side
+        does not have, the same name of `mine` twice, or names of two shapes.
 
     See Also
     --------
@@ -180,6 +189,29 @@ def compare(
     Where a true gradient is 0, as that of a key's bias, both sides have rounding errors
     alone and their relative difference is of order 1. A gradient is called noise if it
     is smaller, on both sides, than the limit times the largest entry of any gradient.
+
+    If both sides have parameters that the other side does not have, these have no
+    rows. A note shows `weights` with their names, paired by shape and order: check each
+    pair before you pass it.
+
+    Arguments say which rows of the first output are padding. They are known by their
+    names in the signature of the reference, or of `mine` if the reference has none:
+
+    - `key_lengths`, `key_padding_mask`, `src_key_padding_mask` and an `attention_mask`
+      (B, L), as transformers has it, hide keys. If the first input has the keys, as in
+      self-attention, its rows of hidden keys are padding. If queries and keys differ
+      and there are as many of both, those rows are padding that have only 0 or nan on
+      one side; the note says that this holds if queries and keys are one sequence. If
+      all keys of an item are hidden, its rows of only 0 or nan are padding.
+    - `attn_mask` hides pairs. Rows that see no key, and have only 0 or nan on one side,
+      are padding. True hides if a signature has a `key_padding_mask` too, as in
+      PyTorch's layers. Otherwise True means visible.
+
+    If the output differs in rows of padding alone, the gradients are those of the other
+    rows. `same` is then False, as the results are not the same.
+
+    If an input is a floating mask of zeros and ones, a note says that it is added to
+    the scores and hides nothing.
 
     The limit follows from the dtype of the outputs, the coarser of both sides. It is
     that of bfloat16 or float16 also where an input, a parameter or a buffer has one of
@@ -209,19 +241,38 @@ def compare(
     [('output', 'differs')]
     >>> found.notes
     ('mine has no gradients: it is a function of arrays alone',)
+
+    Another layer, whose parameters have other names:
+
+    >>> class Named(relpos.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.proj = relpos.nn.Linear(4, 3, rng=1, dtype=np.float64)
+    ...     def __call__(self, x):
+    ...         return self.proj(x)
+    ...     def backward(self, grad_out):
+    ...         return self.proj.backward(grad_out)
+    >>> names = {"weight": "proj.weight", "bias": "proj.bias"}
+    >>> relpos.compare(layer, Named(), x, weights=names).same
+    True
     """
     if not inputs:
         raise TypeError(
             "compare() needs what both are called with after reference, mine"
         )
     sides = {"reference": reference, "mine": mine}
-    for name, thing in sides.items():
-        load(name, thing, weights)
+    _check_sides(sides)
+    paired = load(sides, weights)
+    names = _names_of_both(reference, mine, len(inputs))
+    notes = _added_masks(names, inputs)
     with unchanged(reference, mine, evaluated=True):
-        theirs, own = (side_of(name, thing, inputs) for name, thing in sides.items())
+        theirs, own = (side_of(side, thing, inputs) for side, thing in sides.items())
         rounding = _rounding(theirs, own, (reference, mine), inputs)
-        rows, notes = _outputs(theirs, own, rounding), []
+        rows = _outputs(theirs, own, rounding)
         grad_out = np.random.default_rng(0).standard_normal(rows[0].shape)
+        padding = _padding(reference, mine, dict(zip(names, inputs, strict=True)))
+        if padding is not None and rows[0].verdict == "differs":
+            notes += _set_apart(rows, padding, (theirs, own), rounding, grad_out)
         gradients, own_gradients = theirs.backward(grad_out), own.backward(grad_out)
     if len(theirs.outputs) != len(own.outputs):
         counts = f"{len(own.outputs)} results and the reference {len(theirs.outputs)}"
@@ -230,9 +281,74 @@ def compare(
         if found is None:
             notes.append(f"{name} has no gradients: it is a function of arrays alone")
     if gradients is not None and own_gradients is not None:
-        names = names_of_inputs(reference, len(inputs))
-        rows += _gradients(gradients, own_gradients, names, rounding)
+        own_gradients = renamed(own_gradients, paired)
+        alone, note = unpaired(gradients, own_gradients, paired)
+        notes += [note] if note else []
+        rows += _gradients(gradients, own_gradients, names, alone, rounding)
     return Comparison((*rows,), rounding.limit(), (*notes,))
+
+
+def _check_sides(sides: Mapping[str, Any]) -> None:
+    for name, thing in sides.items():
+        if not callable(thing):
+            raise TypeError(
+                f"{name}: got {kind_of(thing)}; expected a torch module, a layer of "
+                "relpos.nn or a function"
+            )
+
+
+#: Masks that PyTorch and relpos add where they are floating.
+_ADDED = ("attn_mask", "key_padding_mask", "src_mask", "tgt_mask", "memory_mask")
+
+
+def _added_masks(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
+    """Return a note of each floating mask of zeros and ones among the inputs.
+
+    An input counts if it has such a name, or an entry for each query and key. An entry
+    for each token is none for each query and key.
+    """
+    shapes = [tuple(getattr(x, "shape", ())) for x in inputs]
+    lengths = [shape[-2] for shape in shapes[:2] if len(shape) > 1]
+    of_tokens = shapes[0], shapes[0][:-1]
+    found = []
+    for name, x, shape in zip(names[1:], inputs[1:], shapes[1:], strict=True):
+        pairs = len(shape) > 1 and shape[-2] in lengths[:1] and shape[-1] in lengths
+        if shape and (name.endswith(_ADDED) or (pairs and shape not in of_tokens)):
+            found.append(added_mask(name, x))
+    return [note for note in found if note]
+
+
+def _padding(reference: Any, mine: Any, inputs: Mapping[str, Any]) -> Padding | None:
+    """Return the rows that the arguments hide, by the conventions of both sides."""
+    things = [getattr(thing, "forward", thing) for thing in (reference, mine)]
+    true_hides = any("key_padding_mask" in _parameters(thing) for thing in things)
+    modules = filter(is_module, (reference, mine))
+    parts = [part for module in modules for part in module.modules()]
+    batch_first = all(getattr(part, "batch_first", True) for part in parts)
+    return padding_of(inputs, true_hides, batch_first)
+
+
+def _set_apart(
+    rows: list[Compared],
+    padding: Padding,
+    sides: tuple[Side, Side],
+    rounding: Rounding,
+    grad_out: Array,
+) -> list[str]:
+    """Judge the first output without padding, and leave that out of the gradients.
+
+    A note is returned if that changes the verdict, else nothing.
+    """
+    theirs, own = (side.results[0] for side in sides)
+    padded = padding.rows(theirs, own)
+    if padded is None:
+        return []
+    verdict = _row("output", theirs[~padded], own[~padded], rounding, 0.0).verdict
+    if verdict not in ("same", CANNOT_TELL):
+        return []
+    rows[0] = rows[0]._replace(verdict=PADDING if verdict == "same" else verdict)
+    grad_out[padded] = 0.0
+    return [f"{rows[0].name}: {padding.note(padded)}; gradients are of the other rows"]
 
 
 def _rounding(
@@ -257,12 +373,16 @@ def _outputs(reference: Side, mine: Side, rounding: Rounding) -> list[Compared]:
 
 
 def _gradients(
-    reference: Gradients, mine: Gradients, names: list[str], rounding: Rounding
+    reference: Gradients,
+    mine: Gradients,
+    names: list[str],
+    alone: set[str],
+    rounding: Rounding,
 ) -> list[Compared]:
-    """Return a row for each input and parameter that has a gradient on a side."""
+    """Return a row for each gradient of a side, but for those of parameters alone."""
     floor = rounding.limit() * max(map(largest, reference.values()), default=0.0)
     found = []
-    for key in {**reference, **mine}:
+    for key in (key for key in {**reference, **mine} if key not in alone):
         name = f"grad {names[int(key)]}" if key.isdigit() else f"grad {key}"
         pair = [side[key] for side in (reference, mine) if key in side]
         if len(pair) == 2:
@@ -325,28 +445,6 @@ def side_of(name: str, thing: Any, inputs: Sequence[Any]) -> Side:
         raise TypeError(f"{name}: returned no array; expected an array or a tensor")
     side.results = [np.array(as_numpy(name, x)) for x in side.outputs]
     return side
-
-
-def load(name: str, thing: Any, weights: Mapping[str, Any] | None) -> None:
-    """Load the weights, if there are any, by the names of a state_dict."""
-    if not callable(thing):
-        raise TypeError(
-            f"{name}: got {kind_of(thing)}; expected a torch module, a layer of "
-            "relpos.nn or a function"
-        )
-    if weights is None:
-        return
-    if not isinstance(weights, Mapping):
-        raise TypeError(
-            f"weights: got {kind_of(weights)}; expected a mapping of names to arrays"
-        )
-    if not hasattr(thing, "load_state_dict"):
-        raise TypeError(
-            f"weights: given, but {name} has no load_state_dict; expected two that do"
-        )
-    own = as_tensor if is_module(thing) else np.copy
-    arrays = {key: as_numpy(f"weights[{key!r}]", x) for key, x in weights.items()}
-    thing.load_state_dict({key: own(x) for key, x in arrays.items()})
 
 
 def _results(results: Any) -> list[Any]:
@@ -439,6 +537,12 @@ def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
+
+
+def _names_of_both(reference: Any, mine: Any, count: int) -> list[str]:
+    """Return the names of the reference's inputs, or of mine where it has none."""
+    pairs = zip(*(names_of_inputs(x, count) for x in (reference, mine)), strict=True)
+    return [own if name.startswith("input[") else name for name, own in pairs]
 
 
 def names_of_inputs(thing: Any, count: int) -> list[str]:

@@ -342,7 +342,7 @@ def with_prefix(unit: str) -> Formatter:
 def compare(comparison: Comparison, **options: Unpack[Options]) -> Axes:
     """Relative errors of a comparison: red ones differ, dashed is the rounding limit.
 
-    Noise, nan, and errors that its dtype cannot show are grey.
+    Noise, nan, padding, and errors that its dtype cannot show are grey.
 
     Parameters
     ----------

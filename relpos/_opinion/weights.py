@@ -1,0 +1,134 @@
+"""Weights of two implementations: numbers loaded into both, and parameters paired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import Array, kind_of
+from relpos._opinion.arrays import as_numpy, as_tensor, is_module
+
+Gradients = dict[str, Array]
+
+
+def load(sides: Mapping[str, Any], weights: Mapping[str, Any] | None) -> dict[str, str]:
+    """Load arrays into both sides, or copy the weights of the reference into mine.
+
+    The result has the names of mine by those of the reference, if `weights` has names.
+    """
+    if weights is None:
+        return {}
+    if not isinstance(weights, Mapping):
+        raise TypeError(
+            f"weights: got {kind_of(weights)}; expected a mapping of names to arrays, "
+            "or of names in the reference to names in mine"
+        )
+    for name, thing in sides.items():
+        if not hasattr(thing, "load_state_dict"):
+            raise TypeError(
+                f"weights: given, but {name} has no load_state_dict; expected two that "
+                "do"
+            )
+    of_names = [isinstance(x, str) for x in weights.values()]
+    if not any(of_names):
+        for thing in sides.values():
+            _fill(thing, weights)
+        return {}
+    if not all(of_names):
+        raise TypeError(
+            "weights: got names and arrays in one mapping; expected all values to be "
+            "arrays, or all of them names in mine"
+        )
+    theirs, own = (thing.state_dict() for thing in sides.values())
+    names = _pairs(theirs, own, weights)
+    _fill(sides["mine"], {new: theirs[old] for old, new in names.items()}, own)
+    return names
+
+
+def _fill(
+    thing: Any, weights: Mapping[str, Any], state: Mapping[str, Any] | None = None
+) -> None:
+    """Load copies of arrays or tensors by the names of a state_dict, into a state."""
+    copied = as_tensor if is_module(thing) else np.copy
+    arrays = {key: as_numpy(f"weights[{key!r}]", x) for key, x in weights.items()}
+    copies = {key: copied(x) for key, x in arrays.items()}
+    thing.load_state_dict({**(state or {}), **copies})
+
+
+def _pairs(
+    theirs: Mapping[str, Any], own: Mapping[str, Any], weights: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the pairs of `weights`, and of names that both sides have besides."""
+    for side, asked, state in (
+        ("the reference", weights, theirs),
+        ("mine", weights.values(), own),
+    ):
+        if unknown := [name for name in asked if name not in state]:
+            raise ValueError(
+                f"weights: got {_listed(unknown)}, which {side} does not have; "
+                f"expected names in its state_dict: {_listed(state)}"
+            )
+    given = [*weights.values()]
+    if twice := {name for name in given if given.count(name) > 1}:
+        raise ValueError(
+            f"weights: got {_listed(sorted(twice))} of mine for several names of the "
+            "reference; expected each name once"
+        )
+    alone = {name for name in theirs if name not in weights and name not in given}
+    pairs = {**weights, **{name: name for name in own if name in alone}}
+    for old, new in pairs.items():
+        shapes = tuple(theirs[old].shape), tuple(own[new].shape)
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"weights: got {old!r} of shape {shapes[0]} for {new!r} of shape "
+                f"{shapes[1]}; expected two of one shape"
+            )
+    return pairs
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def renamed(gradients: Gradients, names: Mapping[str, str]) -> Gradients:
+    """Give the gradients of mine the names of the reference."""
+    old_names = {new: old for old, new in names.items()}
+    found = {}
+    for name, gradient in gradients.items():
+        clash = f"{name} of mine" if name in names else name
+        found[old_names.get(name, clash)] = gradient
+    return found
+
+
+def unpaired(
+    reference: Gradients, mine: Gradients, names: Mapping[str, str]
+) -> tuple[set[str], str | None]:
+    """Return names of parameters that only one side has, and a note of what to pass.
+
+    There are none of both where one side has all parameters of the other.
+    """
+    theirs = {n: x.shape for n, x in reference.items() if n not in mine}
+    own = {n: x.shape for n, x in mine.items() if n not in reference}
+    lone = {n for n in (*theirs, *own) if not n.isdigit()}
+    theirs, own = ({n: x[n] for n in x if n in lone} for x in (theirs, own))
+    if not theirs or not own:
+        return set(), None
+    pairs = {old: new for old, new in names.items() if old != new}
+    for old, shape in theirs.items():
+        if (new := next((n for n in own if own[n] == shape), None)) is not None:
+            pairs[old] = new.removesuffix(" of mine")
+            del own[new]
+    left = [*(n for n in theirs if n not in pairs), *own]
+    rest = f"of a shape that the other side does not have: {', '.join(left)}"
+    lines = [
+        "the parameters of mine have other names, so that numbers and gradients of "
+        "these are not compared. Pass the names in the reference and in mine, which "
+        "are paired here by shape and order alone:",
+        "weights={",
+        *(f"    {old!r}: {new!r}," for old, new in pairs.items()),
+        "}",
+        *([rest] if left else ()),
+    ]
+    return lone, "\n".join(lines)
