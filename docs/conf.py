@@ -29,7 +29,8 @@ extensions = [
     "myst_parser",
     "nbsphinx",
     "sphinx_design",
-    *("api", "links", "notebooks", "pictures", "schemes", "shown"),  # _extensions/
+    # files of _extensions/
+    *("api", "differences", "links", "notebooks", "pictures", "schemes", "shown"),
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 

@@ -9,6 +9,8 @@ import sys
 import pytest
 from documents import ROOT, run_examples
 
+from relpos._opinion.diagnose import LAYOUTS
+from relpos._opinion.differences import DIFFERENCES
 from relpos._schemes import SCHEMES
 
 DOCS = ROOT / "docs"
@@ -19,7 +21,7 @@ sys.path.insert(0, str(DOCS))
 check_links = importlib.import_module("check_links")
 
 PAGES = {
-    "check-your-implementation.md": 30,
+    "check-your-implementation.md": 48,
     "from-transformers.md": 10,
     "functions.md": 6,
     "threads.md": 7,
@@ -35,6 +37,26 @@ def test_examples_give_the_output_they_show(page):
 def test_the_layer_s_examples_give_the_output_they_show(monkeypatch):
     monkeypatch.chdir(ROOT)  # a recorded file is named from there
     run_examples("docs/pytorch-layers.md", 11)
+
+
+def test_the_page_of_diagnose_lists_all_differences(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_extensions")
+    page = importlib.import_module("differences")
+    content = [(DOCS / f"{page.PAGE}.md").read_text(encoding="utf-8")]
+    assert content[0].count(page.MARK) == 1
+    page.add_tables(None, page.PAGE, content)
+    lines = content[0].splitlines()
+    for row in DIFFERENCES:
+        title = lines.index(f"### {row.kind.title()}s")
+        (at,) = (
+            i for i, line in enumerate(lines) if line.startswith(f"| `{row.name}` |")
+        )
+        assert at > title and row.words.replace("|", r"\|") in lines[at]
+    assert all(f"| `{name}` |" in content[0] for name in LAYOUTS)
+    others = [page.MARK]
+    page.add_tables(None, "guide", others)
+    assert others == [page.MARK]
+    assert '"differences"' in (DOCS / "conf.py").read_text(encoding="utf-8")
 
 
 def test_every_scheme_has_a_page_and_every_page_a_scheme():
