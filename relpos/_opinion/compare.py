@@ -52,7 +52,7 @@ class Compared(NamedTuple):
     relative : float
         `error` over `largest`; nan where one of the two has no such gradient.
     verdict : str
-        "same": `relative` is at most the limit, which a right implementation keeps.
+        "same": `relative` is at most the limit, as that of a right implementation is.
         "differs": rounding does not explain the error.
         "differs only in rows that are padding": the output is the same in all others.
         "cannot tell in this dtype: compare in float32": the error is above the limit,
@@ -60,8 +60,8 @@ class Compared(NamedTuple):
         in bfloat16 and .02 in float16. A gradient in 16 bits that differs, and that is
         below the limit relative to the largest gradient, has this verdict too.
         "nan": both are nan at some entries, and the same at the others.
-        "noise": both are rounding errors of float32 or float64 alone, as the gradient
-        of a key's bias, which is 0.
+        "noise": both are rounding errors of float32 or float64 alone, as for the
+        gradient of a key's bias, which is 0.
         "no gradient": one of the two has none.
     """
 
@@ -304,8 +304,8 @@ _ADDED = ("attn_mask", "key_padding_mask", "src_mask", "tgt_mask", "memory_mask"
 def _added_masks(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
     """Return a note of each floating mask of zeros and ones among the inputs.
 
-    An input counts if it has such a name, or an entry for each query and key. An entry
-    for each token is none for each query and key.
+    An input is a mask by its name, or if it has an entry for each query and key and is
+    no mask of tokens.
     """
     shapes = [tuple(getattr(x, "shape", ())) for x in inputs]
     lengths = [shape[-2] for shape in shapes[:2] if len(shape) > 1]
@@ -335,9 +335,9 @@ def _set_apart(
     rounding: Rounding,
     grad_out: Array,
 ) -> list[str]:
-    """Judge the first output without padding, and leave that out of the gradients.
+    """Give the first output the verdict of its other rows if these do not differ.
 
-    A note is returned if that changes the verdict, else nothing.
+    Then `grad_out` becomes 0 in padding, and a note says so; else there is no note.
     """
     theirs, own = (side.results[0] for side in sides)
     padded = padding.rows(theirs, own)
@@ -354,7 +354,7 @@ def _set_apart(
 def _rounding(
     theirs: Side, own: Side, things: Sequence[Any], inputs: Sequence[Any]
 ) -> Rounding:
-    """Return the coarser of both outputs, or 16 bits where anything else has them."""
+    """Return the coarser of both outputs, or 16 bits if anything else has them."""
     modules = filter(is_module, things)
     stored = [
         x for module in modules for x in (*module.parameters(), *module.buffers())
@@ -379,7 +379,7 @@ def _gradients(
     alone: set[str],
     rounding: Rounding,
 ) -> list[Compared]:
-    """Return a row for each gradient of a side, but for those of parameters alone."""
+    """Return a row for each gradient of a side, except parameters without a partner."""
     floor = rounding.limit() * max(map(largest, reference.values()), default=0.0)
     found = []
     for key in (key for key in {**reference, **mine} if key not in alone):
@@ -396,7 +396,7 @@ def _gradients(
 def _row(
     name: str, reference: Array, mine: Array, rounding: Rounding, floor: float
 ) -> Compared:
-    """Return the errors of one result; sizes up to `floor` are noise."""
+    """Return the errors of one result, in which sizes up to `floor` are noise."""
     if reference.shape != mine.shape:
         raise ValueError(
             f"mine: {name} has shape {mine.shape}; expected {reference.shape}, that of "
@@ -419,10 +419,10 @@ def _row(
 
 
 class Side:
-    """A call of one implementation: forward when made, then backward at most once."""
+    """A call of one implementation, whose backward runs at most once."""
 
-    outputs: list[Any]  # as they came
-    results: list[Array]  # copies of them, made at once: one may be written again
+    outputs: list[Any]  # as returned
+    results: list[Array]  # copies, as a later call may overwrite an output
 
     def backward(self, grad_out: Array) -> Gradients | None:
         """Return gradients by name, that of input n as "n"; None if there are none."""

@@ -43,18 +43,17 @@ def load(sides: Mapping[str, Any], weights: Mapping[str, Any] | None) -> dict[st
         )
     theirs, own = (thing.state_dict() for thing in sides.values())
     names = _pairs(theirs, own, weights)
-    _fill(sides["mine"], {new: theirs[old] for old, new in names.items()}, own)
+    numbers = {new: theirs[old] for old, new in names.items()}
+    _fill(sides["mine"], numbers, strict=False)
     return names
 
 
-def _fill(
-    thing: Any, weights: Mapping[str, Any], state: Mapping[str, Any] | None = None
-) -> None:
-    """Load copies of arrays or tensors by the names of a state_dict, into a state."""
+def _fill(thing: Any, weights: Mapping[str, Any], **options: bool) -> None:
+    """Load copies of arrays or tensors by the names of a state_dict."""
     copied = as_tensor if is_module(thing) else np.copy
     arrays = {key: as_numpy(f"weights[{key!r}]", x) for key, x in weights.items()}
     copies = {key: copied(x) for key, x in arrays.items()}
-    thing.load_state_dict({**(state or {}), **copies})
+    thing.load_state_dict(copies, **options)
 
 
 def _pairs(
@@ -107,7 +106,7 @@ def unpaired(
 ) -> tuple[set[str], str | None]:
     """Return names of parameters that only one side has, and a note of what to pass.
 
-    There are none of both where one side has all parameters of the other.
+    Both are empty if one side has all parameters of the other.
     """
     theirs = {n: x.shape for n, x in reference.items() if n not in mine}
     own = {n: x.shape for n, x in mine.items() if n not in reference}
@@ -121,7 +120,7 @@ def unpaired(
             pairs[old] = new.removesuffix(" of mine")
             del own[new]
     left = [*(n for n in theirs if n not in pairs), *own]
-    rest = f"of a shape that the other side does not have: {', '.join(left)}"
+    rest = f"without a partner of the same shape: {', '.join(left)}"
     lines = [
         "the parameters of mine have other names, so that numbers and gradients of "
         "these are not compared. Pass the names in the reference and in mine, which "

@@ -115,8 +115,8 @@ def test_parameters_without_a_partner_are_named():
     sides = Two("first", "last", 0, width=3), Two("a", "b", 5)
     (note,) = relpos.compare(*sides, tokens()).notes
     assert note.endswith(
-        "of a shape that the other side does not have: first.weight, first.bias, "
-        "last.weight, a.weight, a.bias, b.weight"
+        "without a partner of the same shape: first.weight, first.bias, last.weight, "
+        "a.weight, a.bias, b.weight"
     )
 
 
