@@ -116,7 +116,8 @@ def added_mask(name: str, value: Any) -> str | None:
         return None
     return (
         f"{name}: got a floating mask of zeros and ones, which is added to the scores "
-        f"and hides nothing; if 1 means visible, pass {name} != 0, a bool mask"
+        "and hides nothing; expected a boolean mask, or a mask of 0 and -inf, to hide "
+        "keys"
     )
 
 

@@ -217,11 +217,13 @@ def test_the_mask_of_a_model_of_tokens():
 ZEROS_AND_ONES = np.tril(np.ones((L, L)))
 
 
+@pytest.mark.filterwarnings("ignore:attn_mask:UserWarning")
 def test_a_mask_of_zeros_and_ones_is_added():
     inputs = arrays()
     sentence = (
         "attn_mask: got a floating mask of zeros and ones, which is added to the "
-        "scores and hides nothing; if 1 means visible, pass attn_mask != 0, a bool mask"
+        "scores and hides nothing; expected a boolean mask, or a mask of 0 and -inf, "
+        "to hide keys"
     )
     found = relpos.compare(masked, masked, *inputs, ZEROS_AND_ONES)
     assert found.same and found.notes == (sentence,)
@@ -270,7 +272,7 @@ def test_inputs_that_are_no_masks():
 def test_masks_that_are_tensors(dtype):
     torch = pytest.importorskip("torch")
     mask = torch.from_numpy(ZEROS_AND_ONES).to(getattr(torch, dtype))
-    assert "!= 0" in (added_mask("attn_mask", mask) or "")
+    assert "expected a boolean mask" in (added_mask("attn_mask", mask) or "")
     assert added_mask("attn_mask", torch.ones_like(mask)) is None
     inputs = [torch.from_numpy(x).to(mask.dtype) for x in arrays()]
     sdpa = torch.nn.functional.scaled_dot_product_attention
