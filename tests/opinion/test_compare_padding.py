@@ -116,6 +116,39 @@ def test_rows_of_a_mask_that_see_nothing(floating, axes):
     assert verdict(masked, eager, *arrays(), np.where(visible, 0.0, -1e9)) == "same"
 
 
+def other_in_row_2(x, attn_mask):
+    """Return 0 for the queries that see no key in the tests below."""
+    return np.where(np.arange(L)[:, None] == 2, 0.0, x)
+
+
+@pytest.mark.parametrize("shape", [(L, L), (B, H, L, L)])
+def test_masks_of_heads_and_results_of_joined_heads(shape):
+    visible = np.ones(shape, bool)
+    visible[..., 2, :] = False
+    x = arrays()[0][:, 0]
+    assert verdict(lambda x, attn_mask: x, other_in_row_2, x, visible) == PADDING
+    if len(shape) > 2:
+        visible[:, 1, 2, 0] = True  # the second head sees a key
+        assert verdict(lambda x, attn_mask: x, other_in_row_2, x, visible) == "differs"
+
+
+@pytest.mark.parametrize("shape", [(L,), (3, 3), (7, 1, L, L)])
+def test_masks_that_fit_no_rows_hide_none(shape):
+    hidden = np.zeros(shape, bool)
+    x = arrays()[0][:, 0]
+    assert verdict(lambda x, attn_mask: x, other_in_row_2, x, hidden) == "differs"
+
+
+def test_a_result_of_other_rows_has_no_padding():
+    def pooled(query, key, value, key_lengths):
+        return query.sum(axis=-1)
+
+    def mine(query, key, value, key_lengths):
+        return np.where(AFTER[:, None], 0.0, pooled(query, key, value, key_lengths))
+
+    assert verdict(pooled, mine, *arrays(), LENGTHS) == "differs"
+
+
 def test_gradients_leave_padding_out():
     """If one side has numbers in padding and the other 0, all gradients agree."""
 
