@@ -40,6 +40,12 @@ PRODUCTS = (
 PLACING = ("query_offset", "min_relative_position", "buckets", "beyond", "labels")
 
 
+def past_shifted(products: Array, keys: int) -> Array:
+    """Shift products with rows 1 - Lk to Lq - 1, of which those of the past count."""
+    found: Array = rel_shift(products[..., :keys])
+    return found
+
+
 class Rotary(NamedTuple):
     """Rotation of queries and keys; the options are those of `apply_rotary`."""
 
@@ -66,6 +72,7 @@ class Attempt:
     powers: Mapping[str, int] = field(default_factory=dict)  # of the scale, on terms
     transposed: tuple[str, ...] = ()  # terms whose queries and keys are exchanged
     shifted: bool = False  # the position term by Transformer-XL's shift, not looked up
+    skew: Callable[[Array, int], Array] = past_shifted  # that shift
     cap_last: bool = False  # on the biases too
     logit_factor: float = 1.0  # of the finished scores
     hiding: str = "before"  # the softmax; "after" it, as "zero" scores, "visible" only
@@ -206,18 +213,20 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
 
 
 def _by_shift(attempt: Attempt) -> dict[str, Array]:
-    """Compute the position terms by the shift of products with a table of the past."""
+    """Compute the position terms by the shift of products with a table."""
     x, (lq, lk) = attempt.keywords, attempt.lengths
     table = x["rel_key"]
     first = x.get("min_relative_position")
     first = -(table.shape[-2] // 2) if first is None else first
-    rows = np.clip(np.arange(1 - lk, 1) - first, 0, table.shape[-2] - 1)
-    past = np.swapaxes(np.take(table, rows, axis=-2), -1, -2)
-    found = {"rel_key": x["scale"] * rel_shift(x["query"] @ past)}
+    rows = np.clip(np.arange(1 - lk, lq) - first, 0, table.shape[-2] - 1)
+    reach = np.swapaxes(np.take(table, rows, axis=-2), -1, -2)
+    found = {"rel_key": x["scale"] * attempt.skew(x["query"] @ reach, lk)}
     if "pos_bias_v" in x:
-        rows_of_v = x["pos_bias_v"][..., None, :] @ past
-        wide = np.broadcast_to(rows_of_v, (*found["rel_key"].shape[:-2], lq, lk))
-        found["pos_bias_v"] = x["scale"] * rel_shift(wide)
+        rows_of_v = x["pos_bias_v"][..., None, :] @ reach
+        shape = *found["rel_key"].shape[:-1], lq + lk - 1
+        found["pos_bias_v"] = x["scale"] * attempt.skew(
+            np.broadcast_to(rows_of_v, shape), lk
+        )
     return found
 
 

@@ -1,124 +1,37 @@
 """Known differences: a row each, in the order in which they are tried and preferred.
 
-To add one, write a function of an `Attempt` (None: the attempt cannot have it) in the
-file of its subject (operands.py, visibility.py, tables.py), and a row here. Conventions
-come before mistakes.
+To add one, write a function of an `Attempt` that returns another (None: the attempt
+cannot have it), or yields several, in the file of its subject, and a row here.
+Conventions come before mistakes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import combinations, permutations
+from typing import NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array
-from relpos._opinion import operands, tables, visibility
-from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
-
-Options = Mapping[str, Any]
-
-# ---- rotary --------------------------------------------------------------------------
-
-
-@variant
-def with_options(
-    attempt: Attempt,
-    change: Callable[[Options, int], Options | None],
-    of_base: bool = False,
-) -> Attempt | None:
-    """Change options of `apply_rotary`; `of_base`: if frequencies follow from it."""
-    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
-    if rotary is None or (of_base and rotary.options.get("inv_freq") is not None):
-        return None
-    found = change(rotary.options, dim)
-    if found is None:
-        return None
-    return replace(attempt, rotary=rotary._replace(options=found))
-
-
-def less(options: Options, dim: int = 0, *, name: str) -> Options | None:
-    if options.get(name) is None:
-        return None
-    return {other: x for other, x in options.items() if other != name}
-
-
-def frequencies(options: Options, dim: int) -> Array:
-    """Return the radians per position of these options."""
-    given = options.get("inv_freq")
-    if given is not None:
-        return np.asarray(given, np.float64)
-    width = options.get("rotary_dim") or dim
-    found: Array = options.get("base", 10000.0) ** (-np.arange(0, width, 2) / width)
-    return found
-
-
-def replaced(options: Options, inv_freq: Array) -> Options:
-    kept = {name: x for name, x in options.items() if name != "base"}
-    return {**kept, "inv_freq": inv_freq}
-
-
-def other_pairs(options: Options, dim: int) -> Options:
-    return {**options, "interleaved": not options.get("interleaved", False)}
-
-
-def partial_ignored(options: Options, dim: int) -> Options | None:
-    return (
-        None if options.get("rotary_dim") == dim else less(options, name="rotary_dim")
-    )
-
-
-def of_whole_head(options: Options, dim: int) -> Options | None:
-    """Rotate a part of the columns by exponents that count over the whole head."""
-    width = options.get("rotary_dim") or dim
-    base = options.get("base", 10000.0)
-    wanted = base ** (-np.arange(0, width, 2) / dim)
-    return None if width == dim else replaced(options, wanted)
-
-
-def half_exponents(options: Options, dim: int) -> Options:
-    """Use base^(-c / width) where the exponent is twice that."""
-    return replaced(options, np.sqrt(frequencies(options, dim)))
-
-
-def other_base(options: Options, dim: int, *, base: float) -> Options | None:
-    return None if options.get("base", 1e4) == base else {**options, "base": base}
-
-
-def in_bfloat16(options: Options, dim: int) -> Options:
-    exact = frequencies(options, dim).astype(np.float32)
-    bits = exact.view(np.uint32)
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
-    return replaced(options, bits.astype(np.uint32).view(np.float32).astype(np.float64))
-
-
-@variant
-def rotating(attempt: Attempt, *names: str) -> Attempt | None:
-    """Rotate these and no others."""
-    if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
-        return None
-    return replace(attempt, rotary=attempt.rotary._replace(rotated=names))
-
-
-def backwards(options: Options, dim: int) -> Options:
-    return {**options, "inverse": True}
-
-
-def keys_from_query_0(attempt: Attempt) -> Attempt | None:
-    """Begin the keys' positions where the queries' begin."""
-    if (rotary := attempt.rotary) is None:
-        return None
-    start = rotary.query_positions[..., :1]
-    if (start == rotary.key_positions[:1]).all():
-        return None
-    positions = start + np.arange(attempt.lengths[1])
-    return replace(attempt, rotary=rotary._replace(key_positions=positions))
-
+from relpos._opinion import (
+    biases,
+    operands,
+    positions,
+    rotations,
+    shifts,
+    tables,
+    visibility,
+)
+from relpos._opinion.attempt import Attempt, of_arguments
 
 # ---- the table -----------------------------------------------------------------------
+
+
+#: A change, or several of a kind.
+Form = Callable[[Attempt], Attempt | Iterator[Attempt] | None]
 
 
 class Difference(NamedTuple):
@@ -127,23 +40,36 @@ class Difference(NamedTuple):
     name: str
     kind: str  # "convention" or "mistake"
     words: str  # to follow "relpos with"
-    forms: tuple[Change, ...]  # ways to write it
+    forms: tuple[Form, ...]  # ways to write it
     views: tuple[str, ...]  # the results in which it is of this kind
+    alone: bool = False  # or beside a convention, and beside no mistake
+
+    def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
+        """Yield the attempt with each form of the difference that it can have."""
+        for form in self.forms if attempt.view in self.views else ():
+            found = form(attempt)
+            if isinstance(found, Attempt):
+                yield found
+            elif found is not None:
+                yield from found
 
 
-Row = tuple[str, tuple[Change, ...], tuple[str, ...]]
+Row = tuple[str, tuple[Form, ...], tuple[str, ...], bool]
 
 
-def _rows_of(*views: str) -> Callable[..., Row]:
+def _rows_of(*views: str, alone: bool = False) -> Callable[..., Row]:
     """Return a function that makes a row of words and forms, for these results."""
-    return lambda words, *forms: (words, forms, views)
+    return lambda words, *forms: (words, forms, views, alone)
 
 
 in_scores, in_outputs = _rows_of("scores"), _rows_of("outputs")
 in_weights = _rows_of("weights", "outputs")
 everywhere = _rows_of("scores", "weights", "outputs")
+alone = _rows_of("scores", "weights", "outputs", alone=True)
 
 
+#: Operands that a table may be added to.
+_OPERANDS = {"key": "keys", "query": "queries", "value": "values"}
 #: Ways to move every row of a table.
 _WAYS = ("later", "clip", "zero", "wrap")
 #: Other arguments that may be left out, and words for them.
@@ -282,12 +208,25 @@ CONVENTIONS: dict[str, Row] = {
     "rotary_pairs": everywhere(
         "the other pairs of columns: neighbours (interleaved), not halves, or the "
         "other way round",
-        with_options(other_pairs),
+        rotations.with_options(rotations.other_pairs),
     ),
-    "rotary_inverse": everywhere("angles of the other sign", with_options(backwards)),
+    "rotary_inverse": everywhere(
+        "angles of the other sign", rotations.with_options(rotations.backwards)
+    ),
 }
 
 MISTAKES: dict[str, Row] = {
+    # biases by a rule, whose sign could be taken for another row
+    "bias_negated": everywhere(
+        "the bias negated: the sign of the distance or of the slopes is the other one",
+        operands.negated("rel_bias"),
+    ),
+    "alibi_distance_signed": everywhere(
+        "ALiBi's slopes times the distance with its sign, or on one side only: take "
+        "the absolute value, -slope * |key - query|, for earlier and later keys",
+        biases.by_slopes(biases.signed_distance),
+    ),
+    **{name: alone(*row) for name, row in biases.ROWS.items()},
     # rows
     "off_by_one": everywhere(
         "each pair at the row beside its own",
@@ -317,7 +256,7 @@ MISTAKES: dict[str, Row] = {
         tables.index_wraps,
     ),
     "absolute_rows": everywhere(
-        "the row of the key's own position, whatever the query's",
+        "the row of the key's own position, whatever the query's, as without a shift",
         tables.at_key(middle=True),
         tables.at_key(middle=False),
     ),
@@ -333,17 +272,6 @@ MISTAKES: dict[str, Row] = {
             lambda x: "rel_query" in x.keywords and len({*x.lengths}) == 1,
             transposed=("rel_query",),
         ),
-    ),
-    "bucket_rounding": everywhere(
-        "T5's buckets rounded otherwise than downwards",
-        tables.rounded_buckets(np.round),
-        tables.rounded_buckets(np.ceil),
-    ),
-    "bucket_sides": everywhere(
-        "T5's buckets of one direction for both, or of both for one", tables.other_sides
-    ),
-    "alibi_slopes": everywhere(
-        "ALiBi's slopes by the rule for 2^n heads", tables.plain_slopes
     ),
     # sizes
     "scale_d_model": everywhere(
@@ -369,7 +297,6 @@ MISTAKES: dict[str, Row] = {
     "u_v_unscaled": everywhere(
         "u and v outside the scale", operands.rescaled(("pos_bias_u", "pos_bias_v"), -1)
     ),
-    "bias_negated": everywhere("the bias negated", operands.negated("rel_bias")),
     "position_negated": everywhere(
         "the position term negated", operands.negated("rel_key", "pos_bias_v")
     ),
@@ -420,40 +347,82 @@ MISTAKES: dict[str, Row] = {
     ),
     # rotary
     "rotary_one_side": everywhere(
-        "queries or keys turned, not both", rotating("query"), rotating("key")
+        "queries or keys rotated, not both",
+        rotations.rotating("query"),
+        rotations.rotating("key"),
     ),
-    "rotary_values": in_outputs("values turned too", rotating("query", "key", "value")),
+    "rotary_values": in_outputs(
+        "values rotated too", rotations.rotating("query", "key", "value")
+    ),
     "no_rotary": everywhere(
-        "nothing turned, or by the number of the head, which cancels", rotating()
+        "nothing rotated, or by the number of the head, which cancels",
+        rotations.rotating(),
     ),
     "rotary_partial": everywhere(
-        "all columns turned where a part is to be",
-        with_options(partial_ignored, of_base=True),
+        "all columns rotated where a part is to be",
+        rotations.with_options(rotations.partial_ignored, of_base=True),
     ),
     "rotary_exponent": everywhere(
         "frequencies whose exponents count over another width",
-        with_options(half_exponents, of_base=True),
-        with_options(of_whole_head, of_base=True),
+        rotations.with_options(rotations.half_exponents, of_base=True),
+        rotations.with_options(rotations.of_whole_head, of_base=True),
     ),
     "rotary_base": everywhere(
         "the base of another model: 10,000, 500,000 or 1,000,000",
         *(
-            with_options(partial(other_base, base=base), of_base=True)
+            rotations.with_options(
+                partial(rotations.other_base, base=base), of_base=True
+            )
             for base in (1e4, 5e5, 1e6)
         ),
     ),
     "rotary_unscaled": everywhere(
         "the frequencies of the base, not those that are given",
-        with_options(partial(less, name="inv_freq")),
+        rotations.with_options(partial(rotations.less, name="inv_freq")),
     ),
     "no_magnitude": everywhere(
-        "the magnitude left out", with_options(partial(less, name="magnitude"))
+        "the magnitude left out",
+        rotations.with_options(partial(rotations.less, name="magnitude")),
     ),
     "rotary_bfloat16": everywhere(
-        "frequencies rounded to bfloat16", with_options(in_bfloat16)
+        "frequencies rounded to bfloat16", rotations.with_options(rotations.in_bfloat16)
     ),
     "rotary_keys_moved": everywhere(
-        "keys counted from the first query's position", keys_from_query_0
+        "keys counted from the first query's position", positions.keys_from_query_0
+    ),
+    **{
+        name: alone(*row)
+        for rows in (rotations.ROWS, positions.ROWS, shifts.ROWS)
+        for name, row in rows.items()
+    },
+    "shift_padding": alone(
+        "the shift (skew) with its column of padding, or the row that it drops, on "
+        "the other side: pad in front of the first column and drop the first row",
+        lambda x: shifts.other_skews(visibility.shifted(x)),
+        lambda x: shifts.transposed_skews(visibility.shifted(x)),
+    ),
+    **{
+        f"{source}_table_for_{target}": alone(
+            f"the table of the {_OPERANDS[source]} added to the {_OPERANDS[target]}",
+            tables.used_for(f"rel_{source}", f"rel_{target}"),
+            tables.added_to(f"rel_{source}", f"rel_{target}"),
+        )
+        for source, target in permutations(_OPERANDS, 2)
+    },
+    "table_twice": alone(
+        "the position term twice, or its half", *map(tables.multiplied, (2.0, 0.5))
+    ),
+    "table_heads": alone(
+        "the heads of a table mixed up: in another order, one for all, or its heads "
+        "and rows reshaped where they are to be transposed",
+        tables.heads_of_table,
+    ),
+    "tables_exchanged": alone(
+        "the tables of keys, queries and values in each other's place: exchange them",
+        *(
+            tables.exchanged(f"rel_{one}", f"rel_{other}")
+            for one, other in combinations(_OPERANDS, 2)
+        ),
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +106,9 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
     plain = [*_plain(start, mine, coarse)]
-    singles = [*_vary(start, mine)] if mine.size else []
+    known = any(t.fits(coarse) for t in plain)
+    rows = [row for row in DIFFERENCES if mine.size and not (known and row.alone)]
+    singles = [*_vary(start, mine, rows)]
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
@@ -114,8 +116,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if same := [t for t in fitting if not t.differences]:
             return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
         if not fitting:
-            firsts = [(t.attempt, mine, t.differences) for t in singles]
-            pairs = pairs or [x for first in firsts for x in _vary(*first)]
+            pairs = pairs or [*_pairs(singles, mine)]
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
@@ -152,7 +153,13 @@ def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
 
 
 def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
-    """Name the differences, or pairs of them, that fit as well."""
+    """Name the differences, or pairs of them, that fit as well.
+
+    Rows that are tried alone hold many others in other words: beside one that is not,
+    they say nothing more.
+    """
+    if not any(row.alone for row in best.differences):
+        fitting = [t for t in fitting if not any(row.alone for row in t.differences)]
     names = (" and ".join(t.names) for t in fitting if t.names != best.names)
     allowed = [n for n in dict.fromkeys(names) if not ALLOWING & {*n.split(" and ")}]
     return tuple(allowed)
@@ -167,16 +174,25 @@ def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
 
 
 def _vary(
-    start: Attempt, mine: Array, before: tuple[Difference, ...] = ()
+    start: Attempt,
+    mine: Array,
+    rows: Iterable[Difference],
+    before: tuple[Difference, ...] = (),
 ) -> Iterator[Tried]:
-    """Try each difference after those before that the attempt can have."""
-    after = DIFFERENCES.index(before[-1]) + 1 if before else 0
-    for row in DIFFERENCES[after:]:
-        for form in row.forms if start.view in row.views else ():
-            changed = form(start)
-            tried = None if changed is None else _try((*before, row), changed, mine)
-            if tried is not None:
+    """Try each of these differences that the attempt can have."""
+    for row in rows:
+        for changed in row.attempts(start):
+            if (tried := _try((*before, row), changed, mine)) is not None:
                 yield tried
+
+
+def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
+    """Try two differences at once: beside one that is alone only a convention."""
+    for first in singles:
+        (row,) = first.differences
+        after = DIFFERENCES[DIFFERENCES.index(row) + 1 :] if not row.alone else ()
+        rows = [x for x in after if not x.alone or row.kind == "convention"]
+        yield from _vary(first.attempt, mine, rows, first.differences)
 
 
 def _try(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from relpos._biases.buckets import t5_bucket
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, of_arguments, relative_to, variant
 
@@ -122,8 +121,10 @@ def has_2n_rows(attempt: Attempt) -> bool:
 
 @variant
 def read_as(attempt: Attempt, wanted: str) -> Attempt | None:
-    """Read the keys' table of a causal call as "two-sided", or as one of the "past"."""
-    if tables_of(attempt) != ["rel_key"] or not attempt.get("is_causal"):
+    """Read the keys' table as "two-sided" in a causal call, or as one of the "past"."""
+    if tables_of(attempt) != ["rel_key"]:
+        return None
+    if wanted == "two-sided" and not attempt.get("is_causal"):
         return None
     rows = rows_of(attempt, "rel_key")
     firsts = [1 - rows, -(rows // 2)]
@@ -246,67 +247,54 @@ def shared_by_queries(rel_key: Array, rel_query: Array) -> dict[str, Any] | None
     return {"rel_query": rel_key} if rel_key.shape == rel_query.shape else None
 
 
-# ---- buckets and slopes --------------------------------------------------------------
-
-
-def t5_settings(attempt: Attempt) -> dict[str, Any] | None:
-    """Return the arguments of `t5_bucket` that make these buckets, or None."""
-    buckets = attempt.get("buckets")
-    if buckets is None or not tables_of(attempt):
+@variant
+def used_for(attempt: Attempt, source: str, target: str) -> Attempt | None:
+    """Use the table of the source for the target, and none for the source."""
+    here = source in attempt.keywords and target not in attempt.keywords
+    if not here or (target == "rel_value" and "value" not in attempt.keywords):
         return None
-    name = tables_of(attempt)[0]
-    rows = attempt.get(name).shape[axis_of(name)]
-    if rows < 4:
+    others = ("pos_bias_v", "position_query") if source == "rel_key" else ()
+    if {*others} & attempt.keywords.keys():
         return None
-    r = np.arange(len(buckets)) + first_of(attempt, name)
-    for bidirectional in (True, False):
-        for reach in (128, 64, 256, 32, 20, 16, 512, 1024, 800):
-            if reach <= rows // (4 if bidirectional else 2):
-                continue
-            settings: dict[str, Any] = {"num_buckets": rows, "max_distance": reach}
-            settings |= {"relative_position": r, "bidirectional": bidirectional}
-            if np.array_equal(t5_bucket(**settings), buckets):
-                return settings
-    return None
+    return attempt.with_keywords(**{source: None, target: attempt.get(source)})
 
 
 @variant
-def rounded_buckets(
-    attempt: Attempt, rounding: Callable[[Array], Array]
-) -> Attempt | None:
-    """Make the logarithm's buckets by another rounding than downwards."""
-    if (settings := t5_settings(attempt)) is None:
-        return None
-    r, rows = settings["relative_position"], settings["num_buckets"]
-    n, side = np.maximum(-r, 0), np.zeros_like(r)
-    if settings["bidirectional"]:
-        rows //= 2
-        n, side = np.abs(r), np.where(r > 0, rows, 0)
-    exact = rows // 2
-    reach = np.log(settings["max_distance"] / exact)
-    share = np.log(np.maximum(n, 1) / exact) / reach
-    far = exact + rounding(share * (rows - exact)).astype(int)
-    buckets = side + np.where(n < exact, n, np.minimum(far, rows - 1))
-    return attempt.with_keywords(buckets=buckets)
+def added_to(attempt: Attempt, source: str, target: str) -> Attempt | None:
+    """Use the table of the source for the target too, which has none."""
+    found = used_for(source, target)(attempt)
+    return found and found.with_keywords(**{source: attempt.get(source)})
 
 
-def other_sides(attempt: Attempt) -> Attempt | None:
-    """Make the decoder's buckets for the encoder, or the other way round."""
-    if (settings := t5_settings(attempt)) is None:
+@variant
+def exchanged(attempt: Attempt, one: str, other: str) -> Attempt | None:
+    """Use each of two tables for the other."""
+    a, b = attempt.get(one), attempt.get(other)
+    if a is None or b is None or a.shape != b.shape:
         return None
-    settings["bidirectional"] = not settings["bidirectional"]
-    return attempt.with_keywords(buckets=t5_bucket(**settings))
+    return attempt.with_keywords(**{one: b, other: a})
 
 
-def plain_slopes(attempt: Attempt) -> Attempt | None:
-    """Use ALiBi's slopes by the rule for 2^n heads where there are others."""
-    bias = attempt.get("rel_bias")
-    if bias is None or not tables_of(attempt) or attempt.get("buckets") is not None:
-        return None
-    heads, rows = bias.shape[-2:] if bias.ndim > 1 else (1, len(bias))
-    distance = np.abs(np.arange(rows) + first_of(attempt, "rel_bias"))
-    own = -bias[..., :1] / max(float(distance[0]), 1.0)
-    if not distance[0] or not np.allclose(bias, -own * distance, rtol=1e-5):
-        return None
-    slopes = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
-    return attempt.with_keywords(rel_bias=-slopes[:, None] * distance)
+@variant
+def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
+    """Multiply the tables of scores by a factor."""
+    names = [n for n in ("rel_key", "rel_query", "rel_bias") if n in attempt.keywords]
+    found = {name: factor * attempt.get(name) for name in names}
+    return attempt.with_keywords(**found) if found else None
+
+
+def heads_of_table(attempt: Attempt) -> Iterator[Attempt]:
+    """Give heads the rows of other heads, or rows and heads of a flat table."""
+    for name in TABLES:
+        table, axis = attempt.get(name), axis_of(name) - 1
+        if table is None or table.ndim < -axis or table.shape[axis] == 1:
+            continue
+        heads = np.arange(table.shape[axis])
+        orders = [heads[::-1], *(0 * heads + h for h in heads[:16])]
+        orders += [np.roll(heads, step) for step in heads[1:16]]
+        for order in orders:
+            yield attempt.with_keywords(**{name: np.take(table, order, axis=axis)})
+        flat = np.moveaxis(table, axis, axis + 1)
+        yield attempt.with_keywords(**{name: flat.reshape(table.shape)})
+        flat = table.reshape(flat.shape)
+        yield attempt.with_keywords(**{name: np.moveaxis(flat, axis + 1, axis)})

@@ -1,0 +1,349 @@
+"""Known changes of biases by a rule: buckets of T5 and DeBERTa, slopes of ALiBi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos._biases.buckets import deberta_bucket, t5_bucket
+from relpos._biases.by_offset import alibi_slopes
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.tables import axis_of, first_of, tables_of
+
+#: Distances that published models end at, besides those of the call.
+_REACHES = (128, 64, 256, 32, 20, 16, 512, 1024, 800, 2048, 4096)
+
+# ---- buckets -------------------------------------------------------------------------
+
+
+class Buckets(NamedTuple):
+    """Settings of buckets: T5's, or DeBERTa's where `centre` is a row."""
+
+    rows: int  # of the table; of DeBERTa the bucket_size
+    reach: int  # max_distance or max_position
+    both: bool = True  # directions
+    centre: int | None = None
+
+
+def _tried(length: int) -> list[int]:
+    """List the last distances that buckets may have."""
+    near = (length, length - 1, length + 1, 2 * length)
+    return [*dict.fromkeys((*_REACHES, *near, *range(2, 128)))]
+
+
+@lru_cache(maxsize=16)
+def _made(buckets: tuple[int, ...], first: int, rows: int) -> tuple[Buckets, ...]:
+    """Return settings that make these buckets, one of each number of rows."""
+    r, wanted = np.arange(len(buckets)) + first, np.array(buckets)
+    kinds = [Buckets(rows, 0, both) for both in (True, False)]
+    if first <= 0 < len(buckets) + first:
+        centre = buckets[-first]
+        sizes = ((rows + 1) // 2, centre, centre + 1)
+        kinds += [Buckets(size, 0, centre=centre) for size in dict.fromkeys(sizes)]
+    found = []
+    for kind in kinds if rows >= 4 else ():
+        for reach in _tried(len(buckets) // 2):
+            settings = kind._replace(reach=reach)
+            made = buckets_of(settings, r)
+            if made is not None and np.array_equal(made, wanted):
+                found.append(settings)
+                break
+    return tuple(found)
+
+
+def buckets_of(settings: Buckets, r: Array) -> Array | None:
+    """Return the buckets of relative positions; None where there are none."""
+    rows, reach, both, centre = settings
+    how = {"num_buckets": rows, "max_distance": reach}
+    with suppress(ValueError):
+        if centre is None:
+            return t5_bucket(r, bidirectional=both, **how)
+        return centre + deberta_bucket(r, bucket_size=rows, max_position=reach)
+    return None
+
+
+def by_buckets(
+    rule: Callable[[Buckets, Array], Iterator[Array | None]],
+) -> Callable[[Attempt], Iterator[Attempt]]:
+    """Make changes of a rule that yields other buckets of relative positions."""
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        buckets, names = attempt.get("buckets"), tables_of(attempt)
+        if buckets is None or not names:
+            return
+        rows = attempt.get(names[0]).shape[axis_of(names[0])]
+        first = first_of(attempt, names[0])
+        seen = {np.asarray(buckets, np.int64).tobytes()}
+        for settings in _made(tuple(map(int, buckets)), first, rows):
+            for found in rule(settings, np.arange(len(buckets)) + first):
+                if found is None:
+                    continue
+                other = np.clip(found, 0, rows - 1).astype(np.int64)
+                if other.tobytes() not in seen:
+                    seen.add(other.tobytes())
+                    yield attempt.with_keywords(buckets=other)
+
+    return changes
+
+
+def other_reach(settings: Buckets, r: Array) -> Iterator[Array | None]:
+    """End the buckets at other distances, those that models have as defaults first."""
+    for reach in _tried(len(r) // 2 + 1):
+        yield buckets_of(settings._replace(reach=reach), r)
+
+
+def by_logarithm(
+    settings: Buckets,
+    r: Array,
+    rounding: Callable[[Array], Array],
+    exact: int | None = None,
+    later: Callable[[Array, int], Array] = np.greater,
+) -> Array:
+    """Return buckets by a logarithm, with another rounding or exact part."""
+    n, sign = np.abs(r), np.sign(r)
+    if settings.centre is not None:
+        middle = exact or settings.rows // 2
+        width, last = settings.rows // 2 - 1, settings.reach - 1
+        share = np.log(np.maximum(n, 1) / middle) / np.log(last / middle)
+        far = middle + rounding(share * width)
+        return settings.centre + sign * np.where(n <= middle, n, far)
+    rows, side = settings.rows, np.zeros_like(r)
+    if settings.both:
+        rows //= 2
+        side = np.where(later(r, 0), rows, 0)
+    else:
+        n = np.maximum(-r, 0)
+    exact = exact or rows // 2
+    share = np.log(np.maximum(n, 1) / exact) / np.log(settings.reach / exact)
+    far = np.minimum(exact + rounding(share * (rows - exact)), rows - 1)
+    found: Array = side + np.where(n < exact, n, far)
+    return found
+
+
+def other_rounding(settings: Buckets, r: Array) -> Iterator[Array]:
+    for rounding in (np.round, np.ceil, np.floor):
+        yield by_logarithm(settings, r, rounding)
+
+
+def other_sides(settings: Buckets, r: Array) -> Iterator[Array | None]:
+    """Make the decoder's buckets for the encoder, or the other way round."""
+    if settings.centre is None:
+        yield buckets_of(settings._replace(both=not settings.both), r)
+
+
+def own_side(settings: Buckets, r: Array) -> Iterator[Array]:
+    """Count the own position to the later keys."""
+    if settings.centre is None and settings.both:
+        yield by_logarithm(settings, r, np.floor, later=np.greater_equal)
+
+
+def other_exact(settings: Buckets, r: Array) -> Iterator[Array | None]:
+    """Count another number of distances exactly, or use fewer buckets."""
+    rows = settings.rows // (2 if settings.both else 1)
+    rounding = np.ceil if settings.centre is not None else np.floor
+    for exact in dict.fromkeys((rows // 4, rows // 2 + 1, rows // 2 - 1, rows)):
+        if 0 < exact < settings.reach - 1:
+            yield by_logarithm(settings, r, rounding, exact)
+    for fewer in (settings.rows // 2, settings.rows // 4):
+        yield buckets_of(settings._replace(rows=fewer), r)
+
+
+# ---- slopes --------------------------------------------------------------------------
+
+
+class Slopes(NamedTuple):
+    """Slopes (H, 1) of a bias that falls with the distance, and relative positions."""
+
+    slopes: Array
+    r: Array
+
+
+def slopes_of(attempt: Attempt) -> Slopes | None:
+    """Return the slopes of a bias by relative position, or None for another bias."""
+    bias = attempt.get("rel_bias")
+    if bias is None or not tables_of(attempt) or attempt.get("buckets") is not None:
+        return None
+    r = np.arange(bias.shape[-1]) + first_of(attempt, "rel_bias")
+    distance = np.abs(r)
+    own = -bias[..., :1] / max(float(distance[0]), 1.0)
+    if bias.ndim > 2 or not distance[0]:
+        return None
+    if not own.any() or not np.allclose(bias, -own * distance, rtol=1e-5):
+        return None
+    return Slopes(np.atleast_2d(own), r)
+
+
+def by_slopes(
+    rule: Callable[[Slopes], Iterator[Array]],
+) -> Callable[[Attempt], Iterator[Attempt]]:
+    """Make changes of a rule that yields other biases, (H or 1, R)."""
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        if (found := slopes_of(attempt)) is None:
+            return
+        own = attempt.get("rel_bias")
+        for bias in rule(found):
+            other = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
+            if not np.allclose(other, own, rtol=1e-9, atol=0):
+                yield attempt.with_keywords(rel_bias=other)
+
+    return changes
+
+
+def _biases(found: Slopes, slopes: Array) -> Array:
+    return -np.reshape(slopes, (-1, 1)) * np.abs(found.r)
+
+
+def _power(heads: int) -> Array:
+    """Return the slopes by the rule for 2^n heads."""
+    slopes: Array = 2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)
+    return slopes
+
+
+def plain_slopes(found: Slopes) -> Iterator[Array]:
+    """Use the rule for 2^n heads where the own slopes are those of other numbers."""
+    heads = len(found.slopes)
+    if np.allclose(found.slopes[:, 0], alibi_slopes(heads)):
+        yield _biases(found, _power(heads))
+
+
+def slopes_of_other_heads(found: Slopes) -> Iterator[Array]:
+    """Use the slopes of this number of heads, or a part of those of another number."""
+    heads = len(found.slopes)
+    if not np.allclose(found.slopes[:, 0], alibi_slopes(heads)):
+        yield _biases(found, alibi_slopes(heads))
+        yield _biases(found, _power(heads))
+    for count in dict.fromkeys((2 * heads, 4 * heads, 8 * heads, 3 * heads)):
+        for slopes in (alibi_slopes(count), _power(count)):
+            for start in range(0, count, heads):
+                yield _biases(found, slopes[start : start + heads])
+            yield _biases(found, slopes[:: count // heads])
+            yield _biases(found, slopes[count // heads - 1 :: count // heads])
+    for count in range(1, heads):
+        for slopes in (alibi_slopes(count), _power(count)):
+            yield _biases(found, np.resize(slopes, heads))
+            if heads % count == 0:
+                yield _biases(found, np.repeat(slopes, heads // count))
+
+
+def slopes_from_one(found: Slopes) -> Iterator[Array]:
+    """Count the heads from 0."""
+    heads = len(found.slopes)
+    for count in dict.fromkeys((heads, 2 * heads, max(heads - 1, 1))):
+        yield _biases(found, 2.0 ** (-8.0 * np.arange(heads) / count))
+
+
+def slopes_in_other_order(found: Slopes) -> Iterator[Array]:
+    """Give the slopes to the heads in another order."""
+    own = found.slopes[:, 0]
+    yield _biases(found, own[::-1])
+    yield _biases(found, np.sort(own)[::-1])
+    yield _biases(found, np.sort(own))
+    for step in range(1, min(len(own), 16)):
+        yield _biases(found, np.roll(own, step))
+
+
+def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
+    """Use slopes by other rules than powers of 2^(-8 / H)."""
+    own, heads = found.slopes[:, 0], len(found.slopes)
+    h = np.arange(1.0, heads + 1)
+    for count in (h, h - 1):
+        yield _biases(found, count / heads)
+        yield _biases(found, 1.0 - count / heads)
+        for base in (2.0, np.e, 10.0):
+            for most in (8.0, 4.0, 16.0, 1.0, heads):
+                yield _biases(found, base ** (-most * count / heads))
+    yield _biases(found, 1.0 / h)
+    for slopes in (own**2, np.sqrt(own), 1.0 / own, -np.log2(own), own / 2, 2 * own):
+        yield _biases(found, slopes)
+    for one in (1.0, 1.0 / heads, own[0], own[-1], own.mean()):
+        yield _biases(found, np.full(heads, one))
+    yield from _interpolated(found, heads)
+
+
+def _interpolated(found: Slopes, heads: int) -> Iterator[Array]:
+    """Fill a number of heads that is no power of 2 with slopes in other ways."""
+    closest = 2 ** int(np.log2(heads))
+    first, more = _power(closest), _power(2 * closest)
+    rest = heads - closest
+    for others in (more[1::2], more, first, more[::-1], more[::2][::-1]):
+        yield _biases(found, np.concatenate([first, others[:rest]])[:heads])
+        yield _biases(found, np.concatenate([others[:rest], first])[:heads])
+    yield _biases(found, more[:heads])
+
+
+def signed_distance(found: Slopes) -> Iterator[Array]:
+    """Take the distance with a sign, or leave later or earlier keys without bias."""
+    for r in (found.r, -found.r):
+        yield found.slopes * r
+    for r in (found.r, -found.r):
+        yield found.slopes * np.minimum(r, 0)
+
+
+def other_distance(found: Slopes) -> Iterator[Array]:
+    """Take another function of the distance."""
+    n = np.abs(found.r)
+    farthest = max(int(n.max()), 1)
+    for distance in (n**2, np.sqrt(n), np.log1p(n), n / farthest, n / (farthest + 1)):
+        yield -found.slopes * distance
+    for last in range(1, min(farthest, 64)):
+        yield -found.slopes * np.minimum(n, last)
+    yield -found.slopes * (n > 0)
+
+
+#: Differences in words, and the changes that make them.
+ROWS = {
+    "alibi_slopes": (
+        "ALiBi's slopes by the rule for 2^n heads, where the number of heads is none",
+        by_slopes(plain_slopes),
+    ),
+    "alibi_heads": (
+        "ALiBi's slopes of another number of heads: those of all heads of the model, "
+        "of which a rank takes its part, have other values",
+        by_slopes(slopes_of_other_heads),
+    ),
+    "alibi_slopes_from_one": (
+        "ALiBi's slopes from 1: head h of H, counted from 1, has the slope "
+        "2^(-8 h / H), not 2^(-8 (h - 1) / H)",
+        by_slopes(slopes_from_one),
+    ),
+    "alibi_slopes_order": (
+        "ALiBi's slopes in another order of the heads",
+        by_slopes(slopes_in_other_order),
+    ),
+    "alibi_slopes_rule": (
+        "ALiBi's slopes by another rule than 2^(-8 h / H) for head h of H, from 1",
+        by_slopes(slopes_by_other_rules),
+    ),
+    "alibi_distance_other": (
+        "ALiBi's slopes times another function of the distance than |key - query|",
+        by_slopes(other_distance),
+    ),
+    "bucket_sides": (
+        "the buckets of one direction for both, or of both for one (bidirectional)",
+        by_buckets(other_sides),
+    ),
+    "bucket_rounding": (
+        "the buckets' logarithm rounded otherwise: T5 rounds it downwards, DeBERTa "
+        "upwards",
+        by_buckets(other_rounding),
+    ),
+    "bucket_distance": (
+        "buckets that end at another distance: another max_distance (max_position), "
+        "such as the default 128 or the length, or no logarithm",
+        by_buckets(other_reach),
+    ),
+    "bucket_own_side": (
+        "the own position in the bucket of later keys, whose first distance is 1",
+        by_buckets(own_side),
+    ),
+    "bucket_numbers": (
+        "buckets of which another number is exact, or that are fewer (num_buckets)",
+        by_buckets(other_exact),
+    ),
+}

@@ -1,0 +1,234 @@
+"""Known changes of the positions by which rotary rotates queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.rotations import Changes
+
+#: The most keys of which each is tried as the first of another sequence.
+EACH = 64
+
+#: Rules of positions, in words to follow "rotated".
+RULES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "at_0": ("at position 0, not at their own positions", np.zeros_like),
+    "from_0": (
+        "at positions that begin at 0: add the offset",
+        lambda t: t - t[..., :1],
+    ),
+    "doubled": (
+        "twice, at doubled positions: rotate them once, not again",
+        lambda t: 2 * t,
+    ),
+    "one_later": ("one position later than the others", lambda t: t + 1),
+    "one_earlier": ("one position earlier than the others", lambda t: t - 1),
+    "from_1": (
+        "at positions that begin at 1: add the offset, less 1",
+        lambda t: t - t[..., :1] + 1,
+    ),
+    "at_first": (
+        "at one position, that of the first",
+        lambda t: np.broadcast_to(t[..., :1], t.shape),
+    ),
+    "at_last": (
+        "at one position, that of the last",
+        lambda t: np.broadcast_to(t[..., -1:], t.shape),
+    ),
+    "backwards": ("at positions in the reverse order", lambda t: t[..., ::-1]),
+}
+#: Queries or keys that a rule may hold for, in words: queries, cached and new keys.
+WHOSE = {
+    "cached_keys": ("the cached keys", (False, True, False)),
+    "new": ("new queries and keys", (True, False, True)),
+    "new_keys": ("the new keys", (False, False, True)),
+    "queries": ("the queries", (True, False, False)),
+    "keys": ("the keys", (False, True, True)),
+    "all": ("queries and keys", (True, True, True)),
+}
+
+
+def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
+    """Use other positions, where they change any distance."""
+    rotary = attempt.rotary
+    if rotary is None:
+        return None
+    own = rotary.key_positions[..., None, :] - rotary.query_positions[..., :, None]
+    new = key[..., None, :] - query[..., :, None]
+    if own.shape == new.shape and (own == new).all():
+        return None
+    return replace(
+        attempt, rotary=rotary._replace(query_positions=query, key_positions=key)
+    )
+
+
+def cached(attempt: Attempt) -> int:
+    """Return the number of keys before the first query, or 0."""
+    offset = attempt.offset
+    count = (
+        int(offset.flat[0]) if offset.size and (offset == offset.flat[0]).all() else 0
+    )
+    return count if 0 < count < attempt.lengths[1] else 0
+
+
+def by_rule(whose: str, rule: str) -> Callable[[Attempt], Attempt | None]:
+    """Make a change of the positions of some by a rule."""
+    _, (of_query, of_cached, of_new) = WHOSE[whose]
+    apply = RULES[rule][1]
+
+    def change(attempt: Attempt) -> Attempt | None:
+        split, rotary = cached(attempt), attempt.rotary
+        if rotary is None or (of_cached != of_new and not split):
+            return None
+        query, key = rotary.query_positions, rotary.key_positions
+        old, new = key[..., :split], key[..., split:]
+        if of_cached and of_new:
+            key = apply(key)
+        else:
+            parts = [apply(old) if of_cached else old, apply(new) if of_new else new]
+            key = np.concatenate(parts, axis=-1)
+        return moved(attempt, apply(query) if of_query else query, key)
+
+    return change
+
+
+def keys_from_query_0(attempt: Attempt) -> Attempt | None:
+    """Begin the keys' positions where the queries' begin."""
+    if (rotary := attempt.rotary) is None:
+        return None
+    query = rotary.query_positions
+    return moved(attempt, query, query[..., :1] + np.arange(attempt.lengths[1]))
+
+
+def changes(rule: Callable[[Array, Array], Iterator[tuple[Array, Array]]]) -> Changes:
+    """Make changes of a rule that yields positions of queries and keys."""
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        if (rotary := attempt.rotary) is None:
+            return
+        for query, key in rule(rotary.query_positions, rotary.key_positions):
+            if (found := moved(attempt, query, key)) is not None:
+                yield found
+
+    return tried
+
+
+def some(count: int) -> list[int]:
+    """List the numbers from 1 to count - 1, or `EACH` of them."""
+    chosen = np.linspace(1, count - 1, min(EACH, max(count - 1, 0)))
+    return [*map(int, dict.fromkeys(np.rint(chosen)))]
+
+
+def restarted(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+    """Count the keys from some key on again, the queries with them or not."""
+    begin = key[..., :1]
+    for first in some(key.shape[-1]):
+        for again in (0, 1):
+            late = key >= begin + first
+            own = np.where(late, key - first - begin + again, key)
+            yield query, own
+            late = query >= begin + first
+            yield np.where(late, query - first - begin + again, query), own
+
+
+def ended(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+    """Begin positions again at some length, or stop them there."""
+    for length in some(int(max(query.max(initial=0), key.max(initial=0))) + 1):
+        for rule in (np.mod, np.minimum, np.floor_divide):
+            last = length if rule is not np.minimum else length - 1
+            found = [rule(x, last) for x in (query, key)]
+            yield query, found[1]
+            yield found[0], found[1]
+
+
+def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
+    """Multiply all positions by a factor, or divide them by the length."""
+    keys, turn = key.shape[-1], 2.0 * np.pi
+    lengths = [1 / keys, 1 / max(keys - 1, 1), turn / keys]
+    for factor in (2, 0.5, 4, 0.25, 8, 0.125, 16, 0.0625, *lengths):
+        yield query * factor, key * factor
+    for factor in (turn, turn / 2, turn / 360, 360 / turn):  # of angles
+        yield query * factor, key * factor
+
+
+def moved_by(whose: str) -> Changes:
+    """Make changes that add each number to the positions of some."""
+    _, (of_query, of_cached, of_new) = WHOSE[whose]
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        split, rotary = cached(attempt), attempt.rotary
+        if rotary is None or (of_cached != of_new and not split):
+            return
+        query, key = rotary.query_positions, rotary.key_positions
+        moves = np.where(np.arange(key.shape[-1]) < split, of_cached, of_new)
+        for step in some(attempt.lengths[1] + 2):
+            for d in (step, -step):
+                found = moved(attempt, query + d * of_query, key + d * moves)
+                if found is not None:
+                    yield found
+
+    return tried
+
+
+def mixed(attempt: Attempt) -> Iterator[Attempt]:
+    """Try rules for the queries, the cached keys and the new keys, one for each."""
+    split, rotary = cached(attempt), attempt.rotary
+    if rotary is None or not split:
+        return
+    whole: Callable[[Array], Array] = np.asarray
+    own, old, new = (
+        [whole, *(RULES[name][1] for name in names)]
+        for names in (
+            ("at_0", "from_0", "one_later", "one_earlier", "doubled"),
+            ("from_1", "one_earlier", "doubled"),
+            ("at_0", "from_0", "from_1", "one_earlier", "doubled"),
+        )
+    )
+    query, key = rotary.query_positions, rotary.key_positions
+    for of_query, of_cached, of_new in product(own, old, new):
+        parts = [of_cached(key[..., :split]), of_new(key[..., split:])]
+        found = moved(attempt, of_query(query), np.concatenate(parts, axis=-1))
+        if found is not None:
+            yield found
+
+
+#: Differences in words, and the changes that make them.
+ROWS = {
+    **{
+        f"rotary_{whose}_{rule}": (f"{who} rotated {how}", by_rule(whose, rule))
+        for whose, (who, _) in WHOSE.items()
+        for rule, (how, _) in RULES.items()
+    },
+    "rotary_keys_restarted": (
+        "the positions of the keys counted from 0 again at some key, as of a second "
+        "cache or chunk: add the number of keys before it",
+        changes(restarted),
+    ),
+    "rotary_positions_end": (
+        "positions that begin again, or stay the same, from some length on",
+        changes(ended),
+    ),
+    "rotary_positions_scaled": (
+        "all positions multiplied by a factor, as by interpolation, degrees or turns, "
+        "or divided by the length",
+        changes(stretched),
+    ),
+    **{
+        f"rotary_{whose}_moved": (
+            f"{WHOSE[whose][0]} rotated some positions later or earlier than the "
+            "others, as by another offset",
+            moved_by(whose),
+        )
+        for whose in ("queries", "new", "new_keys")
+    },
+    "rotary_positions_mixed": (
+        "queries, cached keys and new keys rotated by positions of different rules: "
+        "count all of them from the first key",
+        mixed,
+    ),
+}

@@ -1,0 +1,485 @@
+"""Known changes of rotary: pairs, frequencies, columns, magnitude, precision, heads.
+
+`relpos._opinion.positions` changes the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt, variant
+from relpos._opinion.rounding import stored
+
+Options = Mapping[str, Any]
+#: Changes of a kind, one after the other; none where the attempt cannot have them.
+Changes = Callable[[Attempt], Iterator[Attempt]]
+
+# ---- options of `apply_rotary` -------------------------------------------------------
+
+
+@variant
+def with_options(
+    attempt: Attempt,
+    change: Callable[[Options, int], Options | None],
+    of_base: bool = False,
+) -> Attempt | None:
+    """Change options of `apply_rotary`; `of_base`: if frequencies follow from it."""
+    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
+    if rotary is None or (of_base and rotary.options.get("inv_freq") is not None):
+        return None
+    found = change(rotary.options, dim)
+    if found is None:
+        return None
+    return replace(attempt, rotary=rotary._replace(options=found))
+
+
+def less(options: Options, dim: int = 0, *, name: str) -> Options | None:
+    if options.get(name) is None:
+        return None
+    return {other: x for other, x in options.items() if other != name}
+
+
+def frequencies(options: Options, dim: int) -> Array:
+    """Return the radians per position of these options."""
+    given = options.get("inv_freq")
+    if given is not None:
+        return np.asarray(given, np.float64)
+    width = options.get("rotary_dim") or dim
+    found: Array = options.get("base", 10000.0) ** (-np.arange(0, width, 2) / width)
+    return found
+
+
+def replaced(options: Options, inv_freq: Array) -> Options:
+    kept = {name: x for name, x in options.items() if name != "base"}
+    return {**kept, "inv_freq": inv_freq}
+
+
+def other_pairs(options: Options, dim: int) -> Options:
+    return {**options, "interleaved": not options.get("interleaved", False)}
+
+
+def partial_ignored(options: Options, dim: int) -> Options | None:
+    return (
+        None if options.get("rotary_dim") == dim else less(options, name="rotary_dim")
+    )
+
+
+def of_whole_head(options: Options, dim: int) -> Options | None:
+    """Rotate a part of the columns by exponents that count over the whole head."""
+    width = options.get("rotary_dim") or dim
+    base = options.get("base", 10000.0)
+    wanted = base ** (-np.arange(0, width, 2) / dim)
+    return None if width == dim else replaced(options, wanted)
+
+
+def half_exponents(options: Options, dim: int) -> Options:
+    """Use base^(-c / width) where the exponent is twice that."""
+    return replaced(options, np.sqrt(frequencies(options, dim)))
+
+
+def other_base(options: Options, dim: int, *, base: float) -> Options | None:
+    return None if options.get("base", 1e4) == base else {**options, "base": base}
+
+
+def in_bfloat16(options: Options, dim: int) -> Options:
+    return replaced(options, in_16_bits["bfloat16"](frequencies(options, dim)))
+
+
+def backwards(options: Options, dim: int) -> Options:
+    return {**options, "inverse": True}
+
+
+@variant
+def rotating(attempt: Attempt, *names: str) -> Attempt | None:
+    """Rotate these and no others."""
+    if attempt.rotary is None or not {*names} <= attempt.keywords.keys():
+        return None
+    return replace(attempt, rotary=attempt.rotary._replace(rotated=names))
+
+
+# ---- rotations that `apply_rotary` does not have -------------------------------------
+
+in_16_bits: dict[str, Callable[[Array], Array]] = {
+    "bfloat16": lambda x: stored(x, 2.0**-8),
+    "float16": lambda x: x.astype(np.float16).astype(np.float64),
+}
+#: Numbers of a rotation in the order in which they are computed.
+STAGES = ("frequency", "position", "angle", "cosine")
+
+
+class Plan(NamedTuple):
+    """Rotation of pairs (a, b) of columns to (a cos - b sin, b cos + a sin)."""
+
+    columns: Array  # (2, pairs)
+    inv_freq: Array  # (2, pairs) or (pairs,), in radians per position
+    magnitude: Any = 1.0
+    signs: tuple[float, float] = (-1.0, 1.0)  # of the sines
+    overwritten: bool = False  # a, before b is computed of it
+    dtype: str = "bfloat16"
+    rounded: tuple[str, ...] = ()  # the stages that are stored in this dtype
+
+
+def rotate(x: Array, positions: Array, plan: Plan) -> Array:
+    """Rotate columns of x, (..., L, columns), by a plan."""
+
+    def kept(stage: str, array: Array) -> Array:
+        return in_16_bits[plan.dtype](array) if stage in plan.rounded else array
+
+    inv_freq = np.broadcast_to(plan.inv_freq, plan.columns.shape)
+    at = kept("position", np.asarray(positions, np.float64))
+    angles = kept("angle", at[..., None, None] * kept("frequency", inv_freq))
+    cos, sin = (kept("cosine", f(angles)) for f in (np.cos, np.sin))
+    (first, second), out = plan.columns, x.copy()
+    a, b = x[..., first], x[..., second]
+    a = plan.magnitude * (a * cos[..., 0, :] + plan.signs[0] * b * sin[..., 0, :])
+    out[..., first] = a
+    a = a if plan.overwritten else x[..., first]
+    b = b * cos[..., 1, :] + plan.signs[1] * a * sin[..., 1, :]
+    out[..., second] = plan.magnitude * b
+    return out
+
+
+def pairs(width: int, interleaved: bool, start: int = 0) -> Array:
+    """Return the columns of each pair, (2, width / 2)."""
+    columns = start + np.arange(width - width % 2)
+    return columns.reshape(-1, 2).T if interleaved else columns.reshape(2, -1)
+
+
+class Sizes(NamedTuple):
+    """Numbers from which frequencies and columns follow."""
+
+    dim: int  # of a head
+    width: int  # columns that are rotated
+    heads: int
+    base: float
+    interleaved: bool
+    free: bool  # the frequencies follow from the base
+
+    def powers(self, exponents: Array) -> Array:
+        found: Array = self.base**-exponents
+        return found
+
+
+def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
+    """Return the right plan of an attempt, and its sizes."""
+    options: Options = attempt.rotary.options if attempt.rotary else {}
+    heads, dim = (attempt.get("query").shape[axis] for axis in (-3, -1))
+    width, interleaved = options.get("rotary_dim") or dim, options.get("interleaved")
+    sign = -1.0 if options.get("inverse") else 1.0
+    magnitude = options.get("magnitude")
+    plan = Plan(
+        pairs(width, bool(interleaved)),
+        frequencies(options, dim),
+        1.0 if magnitude is None else magnitude,
+        (-sign, sign),
+    )
+    base, free = options.get("base", 10000.0), options.get("inv_freq") is None
+    return plan, Sizes(dim, width, heads, base, bool(interleaved), free)
+
+
+def _same(plan: Plan, other: Plan) -> bool:
+    """Return True if two plans rotate alike."""
+    if plan.columns.shape != other.columns.shape or plan[3:] != other[3:]:
+        return False
+    numbers = zip(plan[:3], other[:3], strict=True)
+    return all(bool(np.isclose(x, y, rtol=1e-12).all()) for x, y in numbers)
+
+
+def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Changes:
+    """Make changes of a rule that yields the plans of queries and of keys."""
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        if (rotary := attempt.rotary) is None:
+            return
+        query, key = attempt.get("query"), attempt.get("key")
+        right, sizes = _plan(attempt)
+        for of_query, of_key in rule(right, sizes):
+            if _same(of_query, right) and _same(of_key, right):
+                continue
+            yield replace(attempt, rotary=None).with_keywords(
+                query=rotate(query, rotary.query_positions, of_query),
+                key=rotate(key, rotary.key_positions, of_key),
+            )
+
+    return changes
+
+
+def by_plan(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+    """Make changes of a rule that yields plans of queries and keys alike."""
+    return by_plans(lambda plan, sizes: ((x, x) for x in rule(plan, sizes)))
+
+
+def one_side(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+    """Make changes of a rule, of queries alone and of keys alone."""
+
+    def sides(plan: Plan, sizes: Sizes) -> Iterator[tuple[Plan, Plan]]:
+        for x in rule(plan, sizes):
+            yield x, plan
+            yield plan, x
+
+    return by_plans(sides)
+
+
+def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Lay the angles out for some pairs and rotate others."""
+    width = plan.columns.size
+    grids = [pairs(width, x) for x in (sizes.interleaved, not sizes.interleaved)]
+    for grid, laid_out in (grids, grids[::-1]):
+        of_column = np.empty(width)
+        of_column[laid_out] = plan.inv_freq
+        yield plan._replace(columns=grid, inv_freq=of_column[grid])
+
+
+def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Give the two columns of a pair exponents of their own."""
+    for interleaved in (False, True) if sizes.free else ():
+        grid = pairs(sizes.width, interleaved)
+        for exponents in (grid / sizes.width, 2 * grid / sizes.width):
+            yield plan._replace(columns=grid, inv_freq=sizes.powers(exponents))
+
+
+def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    for sign in (1.0, -1.0):
+        yield plan._replace(signs=(sign, sign))
+
+
+def overwritten(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    yield plan._replace(overwritten=True)
+
+
+def inverse(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    yield plan._replace(signs=(plan.signs[1], plan.signs[0]))
+
+
+def exchanged_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    yield plan._replace(columns=pairs(sizes.width, not sizes.interleaved))
+
+
+# ---- frequencies ---------------------------------------------------------------------
+
+
+def exponents(
+    numerators: Callable[[Array], Iterable[Array]],
+    widths: Callable[[Sizes], Iterable[float]],
+) -> Changes:
+    """Make frequencies of the numbers of pairs, and of widths to divide by."""
+
+    def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+        count = np.arange(plan.columns.shape[-1])
+        for width in widths(sizes) if sizes.free else ():
+            for numerator in numerators(count) if width > 0 else ():
+                yield plan._replace(inv_freq=sizes.powers(numerator / width))
+
+    return by_plan(rule)
+
+
+def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Take the frequencies backwards, inverted, or one for all pairs."""
+    yield plan._replace(inv_freq=plan.inv_freq[::-1])
+    yield plan._replace(inv_freq=1.0 / plan.inv_freq)
+    for one in plan.inv_freq[:1], plan.inv_freq[-1:]:
+        yield plan._replace(inv_freq=one)
+
+
+def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Multiply the base, as where a context is extended."""
+    if not sizes.free or sizes.width < 4:
+        return
+    for factor in (2.0, 4.0, 8.0, 16.0, 32.0):
+        for power in (1.0, sizes.width / (sizes.width - 2)):
+            other = sizes._replace(base=sizes.base * factor**power)
+            count = np.arange(0, sizes.width, 2)
+            yield plan._replace(inv_freq=other.powers(count / sizes.width))
+
+
+def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Rotate another part of the columns, by exponents over this or another width."""
+    dim = sizes.dim
+    for width in dict.fromkeys((sizes.width, dim // 2, dim // 4, dim)):
+        count = width // 2
+        if not count:
+            continue
+        apart = np.arange(count) + np.array([[0], [dim // 2]])
+        starts = dict.fromkeys((0, dim - width))
+        grids = [pairs(width, sizes.interleaved, start) for start in starts]
+        for columns in [*grids, *([apart] if width < dim else [])]:
+            counts = 2 * np.arange(columns.shape[-1])
+            found = [sizes.powers(counts / x) for x in {width, dim, sizes.width}]
+            if not sizes.free:
+                found = [plan.inv_freq[:count]] if count <= len(plan.inv_freq) else []
+            for inv_freq in found:
+                if columns.shape != plan.columns.shape or (
+                    not np.array_equal(columns, plan.columns)
+                ):
+                    yield plan._replace(columns=columns, inv_freq=inv_freq)
+
+
+# ---- magnitude, precision, heads -----------------------------------------------------
+
+
+def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
+    """Take powers of the magnitude, where it is not 1."""
+
+    def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+        if np.all(np.asarray(plan.magnitude) == 1.0):
+            return
+        for power in powers:
+            yield plan._replace(magnitude=np.asarray(plan.magnitude) ** power)
+
+    return rule
+
+
+def magnitude_of_all(attempt: Attempt) -> Attempt | None:
+    """Multiply the columns that are not rotated by the magnitude too."""
+    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
+    magnitude = None if rotary is None else rotary.options.get("magnitude")
+    if rotary is None or magnitude is None or np.ndim(magnitude):
+        return None
+    if rotary.options.get("rotary_dim", dim) == dim or magnitude == 1.0:
+        return None
+    found = replace(attempt, rotary=rotary._replace(options=_without(rotary.options)))
+    scale = attempt.get("scale") * float(magnitude) ** 2
+    return found.with_keywords(scale=scale)
+
+
+def _without(options: Options) -> Options:
+    return {name: x for name, x in options.items() if name != "magnitude"}
+
+
+def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Store some of the numbers of a rotation in 16 bits."""
+    for dtype in in_16_bits:
+        for count in range(1, len(STAGES) + 1):
+            for rounded in combinations(STAGES, count):
+                yield plan._replace(dtype=dtype, rounded=rounded)
+
+
+def joined_heads(attempt: Attempt) -> Iterator[Attempt]:
+    """Rotate before the heads are split: pairs and exponents of all columns."""
+    heads = attempt.get("query").shape[-3]
+    if (rotary := attempt.rotary) is None or heads == 1 or attempt.group > 1:
+        return
+    plan, sizes = _plan(attempt)
+    width = heads * sizes.dim
+    count = np.arange(width // 2)
+    found = [sizes.powers(2 * count / width)]
+    found += [np.resize(frequencies({"base": sizes.base}, sizes.dim), len(count))]
+    apart = [pairs(sizes.dim, False, h * sizes.dim) for h in range(heads)]
+    grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
+    for grid in grids if sizes.dim % 2 == 0 else ():
+        for inv_freq in found:
+            whole = plan._replace(columns=grid, inv_freq=inv_freq)
+            at = {"query": rotary.query_positions, "key": rotary.key_positions}
+            new = {
+                name: _of_joined(attempt.get(name), x, whole) for name, x in at.items()
+            }
+            yield replace(attempt, rotary=None).with_keywords(**new)
+
+
+def _of_joined(x: Array, positions: Array, plan: Plan) -> Array:
+    """Rotate x, (..., H, L, D), as (..., L, H * D)."""
+    moved = np.moveaxis(x, -3, -2)
+    at = positions[..., 0, :] if np.ndim(positions) > 1 else positions
+    whole = rotate(moved.reshape(*moved.shape[:-2], -1), at, plan)
+    found: Array = np.moveaxis(whole.reshape(moved.shape), -2, -3)
+    return found
+
+
+#: Differences in words, and the changes that make them.
+ROWS = {
+    "rotary_mixed_pairs": (
+        "the angles laid out for other pairs than those that are rotated: repeat each "
+        "for neighbours, or the whole for halves",
+        by_plan(mixed_pairs),
+    ),
+    "rotary_own_angles": (
+        "another frequency for each column of a pair: both columns have one",
+        by_plan(own_angles),
+    ),
+    "rotary_sides_differ": (
+        "queries and keys rotated by other pairs or signs than each other",
+        one_side(exchanged_pairs),
+        one_side(inverse),
+    ),
+    "rotary_sign": (
+        "the sign missing in the rotation of a pair (a, b), which is a cos - b sin and "
+        "b cos + a sin",
+        by_plan(other_signs),
+        one_side(other_signs),
+    ),
+    "rotary_overwritten": (
+        "the first column of a pair overwritten before the second is computed of it",
+        by_plan(overwritten),
+        one_side(overwritten),
+    ),
+    "rotary_joined_heads": (
+        "rotation before the heads are split: frequencies and pairs of all columns "
+        "joined, not of each head's",
+        joined_heads,
+    ),
+    "rotary_d_model": (
+        "frequencies whose exponents count over d_model, the width of all heads, not "
+        "over the width of a head",
+        exponents(
+            lambda c: (2 * c, c, 2 * c + 1),
+            lambda x: (x.heads * x.dim, x.heads * x.width),
+        ),
+    ),
+    "rotary_exponent_start": (
+        "frequencies whose exponents begin elsewhere than at 0: 2 c / width, c from 0",
+        exponents(
+            lambda c: (2 * c - 2, 2 * c + 2, 2 * c + 1, 2 * c - 1),
+            lambda x: (x.width, x.dim),
+        ),
+        exponents(lambda c: (c + 1, c - 1), lambda x: (x.width, x.width // 2)),
+    ),
+    "rotary_exponent_width": (
+        "frequencies whose exponents are divided by another number than the width of "
+        "the rotated columns",
+        exponents(
+            lambda c: (2 * c, c, 4 * c, 2 * (c // 2)),
+            lambda x: (
+                *(x.width, x.dim, x.width // 2, 2 * x.width, x.width - 2),
+                *(x.width - 1, x.heads),
+            ),
+        ),
+    ),
+    "rotary_frequencies": (
+        "the frequencies in the reverse order, inverted (the minus of the exponent is "
+        "missing), or one for all pairs",
+        by_plan(reordered),
+    ),
+    "rotary_base_scaled": (
+        "frequencies of a base that is multiplied, as for a longer context",
+        by_plan(scaled_base),
+    ),
+    "rotary_columns": (
+        "other columns rotated than the first rotary_dim: pairs across the width of "
+        "the head, the last columns, or another number of them",
+        by_plan(other_columns),
+    ),
+    "rotary_magnitude_again": (
+        "the magnitude twice (squared), or to a higher power: multiply once",
+        by_plan(magnitudes(2.0, 4.0, 3.0)),
+    ),
+    "rotary_magnitude_part": (
+        "the magnitude on queries or keys alone, inverted, or its root",
+        by_plan(magnitudes(0.5, -1.0)),
+        one_side(magnitudes(0.0, 2.0, -1.0)),
+    ),
+    "rotary_magnitude_of_all": (
+        "the magnitude on the columns that are not rotated too",
+        magnitude_of_all,
+    ),
+    "rotary_16_bits": (
+        "positions, frequencies, angles or their cosines in 16 bits (bfloat16 or "
+        "float16): compute the angles in float32",
+        by_plan(in_few_bits),
+    ),
+}

@@ -1,0 +1,152 @@
+"""Known changes of Transformer-XL's shift, and of the order of keys in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt
+from relpos._opinion.positions import cached, some
+from relpos._opinion.tables import tables_of
+
+
+def skewed(
+    x: Array,
+    keys: int,
+    *,
+    past: bool,
+    flipped: bool,
+    behind: bool,
+    last: bool,
+    end: bool,
+) -> Array:
+    """Shift rows of products by a column of padding and a row that is dropped.
+
+    `behind`: pad behind the last column, not in front of the first. `last`: drop the
+    last row, not the first. `end`: keep the last columns, not the first.
+    """
+    x = x[..., :keys] if past else x
+    x = x[..., ::-1] if flipped else x
+    queries, columns = x.shape[-2:]
+    parts = [np.zeros((*x.shape[:-1], 1)), x]
+    flat = np.concatenate(parts[::-1] if behind else parts, axis=-1)
+    flat = flat.reshape(*x.shape[:-2], columns + 1, queries)
+    kept = flat[..., :-1, :] if last else flat[..., 1:, :]
+    kept = kept.reshape(*x.shape[:-2], queries, columns)
+    return kept[..., -keys:] if end else kept[..., :keys]
+
+
+def other_skews(attempt: Attempt | None) -> Iterator[Attempt]:
+    """Vary the padding, the row and the columns that a shift drops."""
+    for past, *flags in product((True, False), repeat=5):
+        flipped, behind, last, end = flags
+        if attempt is None or not any(flags) or (past and end):
+            continue
+        skew = partial(
+            skewed, past=past, flipped=flipped, behind=behind, last=last, end=end
+        )
+        yield replace(attempt, skew=skew)
+
+
+def transposed_skews(attempt: Attempt | None) -> Iterator[Attempt]:
+    """Shift the other axis of the products."""
+    if attempt is None or len({*attempt.lengths}) != 1:
+        return
+    for flipped, behind, last in product((False, True), repeat=3):
+        skew = partial(
+            skewed, past=True, flipped=flipped, behind=behind, last=last, end=False
+        )
+
+        def across(x: Array, keys: int, skew: Any = skew) -> Array:
+            found: Array = np.swapaxes(
+                skew(np.swapaxes(x[..., :keys], -1, -2), keys), -1, -2
+            )
+            return found
+
+        yield replace(attempt, skew=across)
+
+
+# ---- the order of the keys -----------------------------------------------------------
+
+
+def ordered(attempt: Attempt, order: Array, *names: str) -> Attempt | None:
+    """Take keys, values or both in another order; positions and masks stay."""
+    if not {*names} <= attempt.keywords.keys():
+        return None
+    found = {name: np.take(attempt.get(name), order, axis=-2) for name in names}
+    return attempt.with_keywords(**found)
+
+
+def operands(attempt: Attempt) -> list[str]:
+    """List keys, and values where they are given."""
+    return [name for name in ("key", "value") if name in attempt.keywords]
+
+
+def is_ordered(attempt: Attempt) -> bool:
+    """Return True if keys have positions, not only a mask that could be another."""
+    known = attempt.get("is_causal") or attempt.get("window") is not None
+    return bool(known or attempt.rotary is not None or tables_of(attempt))
+
+
+def memory_behind(attempt: Attempt) -> Attempt | None:
+    """Put the cached keys and values behind the new ones."""
+    split = cached(attempt)
+    if not split or not is_ordered(attempt):
+        return None
+    order = np.roll(np.arange(attempt.lengths[1]), -split)
+    return ordered(attempt, order, *operands(attempt))
+
+
+def rolled(attempt: Attempt) -> Iterator[Attempt]:
+    """Roll keys and values by each number but that of the cached keys."""
+    keys = attempt.lengths[1]
+    for step in some(keys) if is_ordered(attempt) else ():
+        if step != keys - cached(attempt):
+            order = np.roll(np.arange(keys), step)
+            yield from filter(None, [ordered(attempt, order, *operands(attempt))])
+
+
+def one_reordered(attempt: Attempt) -> Iterator[Attempt]:
+    """Roll or reverse the keys or the values alone."""
+    keys = np.arange(attempt.lengths[1])
+    orders = [keys[::-1], *(np.roll(keys, step) for step in some(len(keys)))]
+    for name, order in product(operands(attempt), orders if len(keys) > 1 else ()):
+        yield from filter(None, [ordered(attempt, order, name)])
+
+
+def both_reversed(attempt: Attempt) -> Attempt | None:
+    """Take keys and values from the last to the first."""
+    keys = attempt.lengths[1]
+    if keys < 2 or not is_ordered(attempt):
+        return None
+    return ordered(attempt, np.arange(keys)[::-1], *operands(attempt))
+
+
+#: Differences in words, and the changes that make them.
+ROWS = {
+    "memory_behind": (
+        "the memory (cached keys and values) behind the new keys, not before them: its "
+        "order is not that of the positions",
+        memory_behind,
+    ),
+    "keys_rolled": (
+        "keys and values in another order than their positions: rolled, as in a ring "
+        "buffer (cache) that is not put in order",
+        rolled,
+    ),
+    "keys_reversed": (
+        "keys and values in the reverse order of their positions",
+        both_reversed,
+    ),
+    "keys_beside_values": (
+        "keys in another order than the values: only one of the two is rolled or "
+        "reversed",
+        one_reordered,
+    ),
+}
