@@ -74,12 +74,25 @@ class Attempt:
     shifted: bool = False  # the position term by Transformer-XL's shift, not looked up
     skew: Callable[[Array, int], Array] = past_shifted  # that shift
     cap_last: bool = False  # on the biases too
+    cap: str = ""  # a rule of `CAPS`
     logit_factor: float = 1.0  # of the finished scores
-    hiding: str = "before"  # the softmax; "after" it, as "zero" scores, "visible" only
-    empty: str = "zero"  # the output of a query that sees no key; or "nan", or "mean"
-    axis: int = -1  # of the softmax: keys
+    hiding: str = "before"  # the softmax; "after" it, or compared where "visible" only
+    filled: float | None = None  # the score of what is hidden, where it has one
+    lowered: float | None = None  # added to the scores of what is hidden
+    empty: str = "zero"  # weights where nothing is visible; "nan", "mean" or "all"
+    late: tuple[str, ...] = ()  # terms that are added to the weights
+    normal: str = "softmax"  # or another of `NORMAL`
+    axes: tuple[int, ...] = (-1,)  # of the softmax: keys
+    again: str = ""  # a second softmax, over "all" weights, or over "visible" ones
+    sink: str = ""  # a rule of `SINKS` for the sinks
+    factor: float = 1.0  # of the weights
+    crossed: bool = False  # the weights multiply values with their axes exchanged
+    unweighted: str = ""  # relative values as a "sum" or a "mean" over keys
+    arrangement: Callable[[Array], Array] | None = None  # of the finished results
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
+    aim: Array | None = None  # the results to explain, for changes that are solved
+    detail: str = ""  # words for the last change, in place of those of its row
 
     def with_keywords(self, **keywords: Any) -> Attempt:
         """Return an attempt with some arguments changed; None removes one."""
@@ -161,9 +174,12 @@ def evaluate(attempt: Attempt) -> Given:
     nothing = hidden.all(axis=-1, keepdims=True) & (attempt.empty == "nan")
     if attempt.view == "outputs":
         values = values_of(attempt)
-        result = summed(weights, values)
+        result = outputs_of(attempt, weights, values)
         noise *= (largest(values) or 1.0) / (largest(result) or 1.0)
-    return Given(result, np.broadcast_to(nothing, result.shape), noise)
+    nothing = np.broadcast_to(nothing, result.shape)
+    if attempt.arrangement is not None:
+        result, nothing = map(attempt.arrangement, (result, nothing))
+    return Given(result, nothing, noise)
 
 
 def without_constants(total: Array, hidden: Array) -> Array:
@@ -187,6 +203,36 @@ def rotated(attempt: Attempt) -> Attempt:
 
 def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
     """Return scores, the hidden ones among them, and the terms of their sum."""
+    parts, hidden = parts_of(attempt)
+    for name in attempt.late:
+        parts.pop(name, None)
+    added = [x for name, x in parts.items() if name not in PRODUCTS]
+    products = [x for name, x in parts.items() if name in PRODUCTS]
+    total, cap = reduce(np.add, products), attempt.get("softcap")
+    total = reduce(np.add, added, total) if attempt.cap_last else total
+    if cap is not None:
+        total = CAPS[attempt.cap](total, cap, attempt.get("scale"))
+    total = total if attempt.cap_last else reduce(np.add, added, total)
+    total = attempt.logit_factor * total
+    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
+
+
+#: Rules of the cap: scores, the cap and the scale.
+CAPS: dict[str, Callable[[Array, Any, float], Array]] = {
+    "": lambda x, cap, scale: cap * np.tanh(x / cap),
+    "by clipping, without a tangent": lambda x, cap, scale: np.clip(x, -cap, cap),
+    "before the scale": lambda x, cap, scale: scale * cap * np.tanh(x / scale / cap),
+    "without the factor behind the tangent": lambda x, cap, scale: np.tanh(x / cap),
+    "without the division before the tangent": lambda x, cap, scale: cap * np.tanh(x),
+    "with multiplication and division exchanged": lambda x, cap, scale: (
+        np.tanh(x * cap) / cap
+    ),
+    "twice": lambda x, cap, scale: cap * np.tanh(np.tanh(x / cap)),
+}
+
+
+def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
+    """Return the terms of the scores by name, and the mask of what is hidden."""
     keywords = {n: x for n, x in attempt.keywords.items() if n != "value"}
     parts = scores(**keywords, terms=True)
     parts.pop("softcap", None)
@@ -202,14 +248,7 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
         parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
     for name in parts.keys() & {*attempt.negated}:
         parts[name] = -parts[name]
-    added = [x for name, x in parts.items() if name not in PRODUCTS]
-    products = [x for name, x in parts.items() if name in PRODUCTS]
-    total, cap = reduce(np.add, products), attempt.get("softcap")
-    total = reduce(np.add, added, total) if attempt.cap_last else total
-    total = total if cap is None else cap * np.tanh(total / cap)
-    total = total if attempt.cap_last else reduce(np.add, added, total)
-    total = attempt.logit_factor * total
-    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
+    return parts, hidden
 
 
 def _by_shift(attempt: Attempt) -> dict[str, Array]:
@@ -231,20 +270,130 @@ def _by_shift(attempt: Attempt) -> dict[str, Array]:
 
 
 def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
-    """Compute the softmax, with hidden scores left out before or after it."""
-    sinks = attempt.get("sinks")
-    if attempt.hiding == "zero":
-        return softmax(np.where(hidden, 0.0, total), sinks)[0]
-    if attempt.axis == -2:
-        total, hidden = (np.swapaxes(x, -1, -2) for x in (total, hidden))
-    seen = total if attempt.hiding == "after" else np.where(hidden, -np.inf, total)
-    weights = np.where(hidden, 0.0, softmax(seen, sinks)[0])
+    """Compute the weights: the softmax, and what happens to scores before and after."""
+    weights = normalized(attempt, _seen_scores(attempt, total, hidden), hidden)
+    if attempt.again:
+        left_out = hidden & (attempt.again == "visible")
+        weights = softmax(np.where(left_out, -np.inf, weights))[0]
+    if attempt.filled is None and attempt.lowered is None and attempt.again != "all":
+        weights = np.where(hidden, 0.0, weights)
     nothing = hidden.all(axis=-1, keepdims=True)
-    if attempt.empty == "nan":
-        weights = np.where(nothing, np.nan, weights)
-    if attempt.empty == "mean":
-        weights = np.where(nothing, 1.0 / max(hidden.shape[-1], 1), weights)
-    return np.swapaxes(weights, -1, -2) if attempt.axis == -2 else weights
+    if attempt.empty != "zero":
+        weights = np.where(nothing, _empty_weights(attempt, total), weights)
+    weights = attempt.factor * weights
+    if attempt.late:
+        parts, _ = parts_of(attempt)
+        weights = reduce(np.add, (parts[n] for n in attempt.late), weights)
+    return np.swapaxes(weights, -1, -2) if attempt.crossed else weights
+
+
+def _seen_scores(attempt: Attempt, total: Array, hidden: Array) -> Array:
+    """Return the scores of the softmax, by which what is hidden has no weight."""
+    if attempt.filled is not None:
+        return np.where(hidden, attempt.filled, total)
+    if attempt.lowered is not None:
+        return np.where(hidden, total + attempt.lowered, total)
+    return total if attempt.hiding == "after" else np.where(hidden, -np.inf, total)
+
+
+def _empty_weights(attempt: Attempt, total: Array) -> Any:
+    """Return the weights of queries that see nothing."""
+    if attempt.empty == "all":
+        return softmax(total)[0]
+    return np.nan if attempt.empty == "nan" else 1.0 / max(total.shape[-1], 1)
+
+
+def _exponentials(x: Array) -> Array:
+    found: Array = np.exp(np.minimum(x, 700.0))
+    return found
+
+
+#: Functions that may be in place of the softmax; a score of -inf is hidden.
+NORMAL: dict[str, Callable[[Array], Array]] = {
+    "scores": lambda x: np.where(np.isneginf(x), 0.0, x),
+    "exponentials": _exponentials,
+    "logarithms": lambda x: np.log(softmax(x)[0]),
+    "sigmoids": lambda x: 1.0 / (1.0 + _exponentials(-x)),
+    "shares": lambda x: NORMAL["scores"](x) / NORMAL["scores"](x).sum(-1)[..., None],
+    "rectified": lambda x: np.maximum(x, 0.0),
+    "mean": lambda x: NORMAL["scores"](x) / x.shape[-1],
+    "maxima": lambda x: _exponentials(x - x.max(axis=-1, keepdims=True)),
+    "norms": lambda x: (
+        NORMAL["scores"](x) / np.sqrt((NORMAL["scores"](x) ** 2).sum(-1)[..., None])
+    ),
+}
+
+
+def normalized(attempt: Attempt, scores: Array, hidden: Array) -> Array:
+    """Return the softmax of scores over its axes, or what is in its place."""
+    if attempt.normal != "softmax":
+        return NORMAL[attempt.normal](scores)
+    if attempt.sink:
+        return _with_other_sinks(attempt, scores)
+    sinks = attempt.get("sinks")
+    if attempt.axes == (-1,):
+        return softmax(scores, sinks)[0]
+    last = tuple(range(-len(attempt.axes), 0))
+    moved = np.moveaxis(scores, attempt.axes, last)
+    flat = moved.reshape(*moved.shape[: -len(last)], -1)
+    if len(last) > 1 and sinks is not None:
+        raise ValueError("sinks: of one axis")
+    weights = softmax(flat, sinks)[0].reshape(moved.shape)
+    found: Array = np.moveaxis(weights, last, attempt.axes)
+    return found
+
+
+def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
+    """Return the softmax with other sinks, of numbers for each head or each row."""
+    top = scores.max(axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    sinks = np.asarray(attempt.keywords.get("sinks", 0.0))[..., None, None]
+    sinks = SINKS[attempt.sink](attempt, sinks, top)
+    shared = np.maximum(top, sinks)
+    p = np.exp(scores - shared)
+    found: Array = p / (p.sum(axis=-1, keepdims=True) + np.exp(sinks - shared))
+    return found
+
+
+def _logarithm(x: Array) -> Array:
+    if (x <= 0).any():
+        raise ValueError("sinks: not positive")
+    found: Array = np.log(x)
+    return found
+
+
+def _capped(attempt: Attempt, x: Array) -> Array:
+    cap = attempt.get("softcap")
+    if cap is None:
+        raise ValueError("softcap: not given")
+    found: Array = cap * np.tanh(x / cap)
+    return found
+
+
+#: Rules of sinks: an attempt, the sinks and the largest score of each row.
+SINKS: dict[str, Callable[[Attempt, Array, Array], Array]] = {
+    "without the maximum of the scores subtracted": lambda a, x, top: x + top,
+    "without the scores' maximum, which is subtracted twice": lambda a, x, top: x - top,
+    "twice, as where each part of the keys has it again": lambda a, x, top: (
+        x + np.log(2.0)
+    ),
+    "three times, as where each part of the keys has it again": lambda a, x, top: (
+        x + np.log(3.0)
+    ),
+    "four times, as where each part of the keys has it again": lambda a, x, top: (
+        x + np.log(4.0)
+    ),
+    "once for each key": lambda a, x, top: x + np.log(a.lengths[1]),
+    "with the other sign": lambda a, x, top: -x,
+    "as weights, not as scores": lambda a, x, top: _logarithm(x),
+    "inside the scale": lambda a, x, top: a.get("scale") * x,
+    "inside the cap": lambda a, x, top: _capped(a, x),
+    "as scores of 0": lambda a, x, top: np.zeros_like(x),
+    "in base 2": lambda a, x, top: x * np.log(2.0),
+    "times log2(e)": lambda a, x, top: x / np.log(2.0),
+    "of the maximum of the scores": lambda a, x, top: top,
+    "exponentiated twice": lambda a, x, top: np.exp(x),
+}
 
 
 def values_of(attempt: Attempt) -> Array:
@@ -256,6 +405,17 @@ def values_of(attempt: Attempt) -> Array:
     return moved_values(
         terms(x["query"], x["key"], x["value"], rel_value=x["rel_value"], **placing)
     )
+
+
+def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
+    """Sum values by weights; relative values may be without weights."""
+    if not attempt.unweighted:
+        return summed(weights, values)
+    own = np.asarray(attempt.get("value"))
+    moved = values - own[..., None, :, :]
+    reduced = moved.mean if attempt.unweighted == "mean" else moved.sum
+    found: Array = weights @ own + reduced(axis=-2)
+    return found
 
 
 def summed(weights: Array, values: Array) -> Array:

@@ -18,12 +18,15 @@ import numpy as np
 
 from relpos._opinion import (
     biases,
+    layouts,
     operands,
     positions,
     rotations,
     shifts,
+    softmaxes,
     tables,
     visibility,
+    visible,
 )
 from relpos._opinion.attempt import Attempt, of_arguments
 
@@ -43,6 +46,7 @@ class Difference(NamedTuple):
     forms: tuple[Form, ...]  # ways to write it
     views: tuple[str, ...]  # the results in which it is of this kind
     alone: bool = False  # or beside a convention, and beside no mistake
+    single: bool = False  # beside no convention either
 
     def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
         """Yield the attempt with each form of the difference that it can have."""
@@ -54,18 +58,23 @@ class Difference(NamedTuple):
                 yield from found
 
 
-Row = tuple[str, tuple[Form, ...], tuple[str, ...], bool]
+Row = tuple[str, tuple[Form, ...], tuple[str, ...], bool, bool]
 
 
-def _rows_of(*views: str, alone: bool = False) -> Callable[..., Row]:
+def _rows_of(
+    *views: str, alone: bool = False, single: bool = False
+) -> Callable[..., Row]:
     """Return a function that makes a row of words and forms, for these results."""
-    return lambda words, *forms: (words, forms, views, alone)
+    return lambda words, *forms: (words, forms, views, alone or single, single)
 
 
 in_scores, in_outputs = _rows_of("scores"), _rows_of("outputs")
 in_weights = _rows_of("weights", "outputs")
 everywhere = _rows_of("scores", "weights", "outputs")
+alone_in_outputs = _rows_of("outputs", alone=True)
+alone_in_weights = _rows_of("weights", "outputs", alone=True)
 alone = _rows_of("scores", "weights", "outputs", alone=True)
+single = _rows_of("scores", "weights", "outputs", single=True)
 
 
 #: Operands that a table may be added to.
@@ -335,7 +344,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "window_wider": everywhere("one key more on each side", visibility.wider_window(1)),
     "softmax_over_queries": in_weights(
-        "the softmax over queries, not over keys", lambda x: replace(x, axis=-2)
+        "the softmax over queries, not over keys", lambda x: replace(x, axes=(-2,))
     ),
     "masked_after_softmax": in_weights(
         "the mask after the softmax: the rest does not sum to 1",
@@ -343,7 +352,109 @@ MISTAKES: dict[str, Row] = {
     ),
     "hidden_score_0": in_weights(
         "a score of 0 where the mask hides, which a softmax sees",
-        operands.where(visibility.hides, hiding="zero"),
+        operands.where(visibility.hides, filled=0.0),
+    ),
+    # the softmax, and what happens before and after it
+    "softmax_axes": alone_in_weights(
+        "the softmax over other axes, not over keys alone", *softmaxes.all_axes()
+    ),
+    "softmax_twice": alone_in_weights(
+        "the softmax twice: the weights have a second one",
+        softmaxes.again("all"),
+        softmaxes.again("visible"),
+    ),
+    "no_softmax": alone_in_weights(
+        "the softmax left out, or another function in its place",
+        *map(softmaxes.replaced, softmaxes.FUNCTIONS),
+    ),
+    "scaled_after_softmax": alone_in_weights(
+        "the scale after the softmax",
+        softmaxes.scaled_late(before=False),
+        softmaxes.scaled_late(before=True),
+    ),
+    "added_after_softmax": alone_in_weights(
+        "a bias or position term added after the softmax",
+        *map(softmaxes.added_late, softmaxes.LATE),
+    ),
+    "cap_after_mask": alone_in_weights(
+        "the cap after the mask: what is hidden has a score of minus the cap, and a "
+        "weight",
+        softmaxes.capped_after_mask,
+    ),
+    "cap_rule": alone("another rule of the cap", *softmaxes.other_caps()),
+    "sink_rule": alone_in_weights(
+        "another rule of the sinks", *softmaxes.other_sinks()
+    ),
+    "sink_untold": alone_in_weights(
+        "a sink of score 0, one more in the sum, which no argument says",
+        softmaxes.untold_sink,
+    ),
+    # visible pairs
+    "mask_as_truth": alone(
+        "the mask of zeros and ones as truth values (1 shows a key); relpos adds its "
+        "numbers to the scores: give it attn_mask.astype(bool)",
+        softmaxes.as_truth(inverted=False),
+    ),
+    "mask_as_truth_inverted": alone(
+        "the mask of zeros and ones as truth values, inverted (1 hides a key); relpos "
+        "adds its numbers to the scores: give it attn_mask == 0",
+        softmaxes.as_truth(inverted=True),
+    ),
+    "mask_added": alone(
+        "truth values of a mask added to the scores, as 1 and 0",
+        *visible.numbers_added(),
+    ),
+    **{
+        name: alone(words.format("what hides"), *visible.of_each(reset, words))
+        for name, (reset, words) in visible.RESETS.items()
+    },
+    "window_bounds": alone(
+        "a window with other bounds, or for another query", *visible.windows()
+    ),
+    "hidden_by_both": alone(
+        "two arguments that hide combined in another way",
+        *visible.combinations_of_two(),
+    ),
+    "hidden_is_finite": alone_in_weights(
+        "a finite score where the mask hides, which a softmax sees",
+        softmaxes.finite(lowered=False),
+        softmaxes.finite(lowered=True),
+    ),
+    # operands
+    "operands_exchanged": alone(
+        "queries, keys or values in each other's place", *operands.all_roles()
+    ),
+    "weights_transposed": alone_in_outputs(
+        "the weights transposed before they multiply the values",
+        operands.crossed(of_queries=False),
+        operands.crossed(of_queries=True),
+    ),
+    "values_unweighted": alone_in_outputs(
+        "relative values without weights",
+        operands.unweighted("sum"),
+        operands.unweighted("mean"),
+    ),
+    "table_of_keys_for_values": alone_in_outputs(
+        "the table of the keys added to the values",
+        operands.table_of_keys(instead=True, exchanged=False),
+        operands.table_of_keys(instead=False, exchanged=False),
+        operands.table_of_keys(instead=True, exchanged=True),
+    ),
+    "heads_split": alone(
+        "heads split without a transpose, or another layout", *layouts.splits()
+    ),
+    "heads_merged": alone_in_outputs(
+        "heads merged without a transpose", *layouts.merges()
+    ),
+    "axes_reordered": single(
+        "heads split or merged in another order of axes", *layouts.other_orders()
+    ),
+    "fused_split": single(
+        "the columns of a fused projection split in another order",
+        *layouts.fusions(),
+    ),
+    "heads_mapped": single(
+        "the arguments of other heads or items of the batch", *layouts.maps()
     ),
     # rotary
     "rotary_one_side": everywhere(

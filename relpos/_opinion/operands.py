@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,92 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     return attempt.with_keywords(
         **{name: np.take(attempt.get(name), order, axis=-3) for name in names}
     )
+
+
+# ---- queries, keys and values in each other's place ----------------------------------
+
+OPERANDS = ("query", "key", "value")
+_PLURALS = {"query": "queries", "key": "keys", "value": "values"}
+
+
+def _words_of(roles: tuple[str, ...]) -> str:
+    """Say which operands are in each other's place."""
+    changed = [i for i in range(3) if roles[i] != OPERANDS[i]]
+    if len(changed) == 2 and {roles[i] for i in changed} == {
+        OPERANDS[i] for i in changed
+    }:
+        first, second = (_PLURALS[OPERANDS[i]] for i in changed)
+        return f"{first} and {second} exchanged"
+    parts = [
+        f"the {_PLURALS[roles[i]]} for the {_PLURALS[OPERANDS[i]]}" for i in changed
+    ]
+    return " and ".join(parts)
+
+
+@variant
+def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
+    """Use operands in place of others; of several lengths not all fit."""
+    if not {*roles} <= attempt.keywords.keys():
+        return None
+    used = zip(OPERANDS[: len(roles)], roles, strict=True)
+    changed = attempt.with_keywords(**{name: attempt.get(x) for name, x in used})
+    if changed.get("query").shape != attempt.get("query").shape:
+        return None
+    return replace(changed, detail=_words_of((*roles, *OPERANDS[len(roles) :])))
+
+
+def all_roles() -> list[Change]:
+    """List each use of operands in place of others, exchanges of two first."""
+    every = [x for x in product(OPERANDS, repeat=3) if x != OPERANDS]
+
+    def contrived(roles: tuple[str, ...]) -> tuple[bool, int]:
+        different = sum(a != b for a, b in zip(roles, OPERANDS, strict=True))
+        return len({*roles}) < 3, different
+
+    return [in_roles(roles) for roles in sorted(every, key=contrived)]
+
+
+@variant
+def crossed(attempt: Attempt, of_queries: bool) -> Attempt | None:
+    """Multiply values by transposed weights, of a softmax over keys or queries."""
+    if len({*attempt.lengths}) > 1 or attempt.lengths[0] < 2:
+        return None
+    axes = (-2,) if of_queries else (-1,)
+    more = ", after a softmax over the queries" if of_queries else ""
+    detail = f"the weights transposed: of each key over the queries{more}"
+    return replace(attempt, crossed=True, axes=axes, detail=detail)
+
+
+# ---- relative values -----------------------------------------------------------------
+
+
+@variant
+def unweighted(attempt: Attempt, reduction: str) -> Attempt | None:
+    """Add relative values of all keys, without weights."""
+    if attempt.get("rel_value") is None:
+        return None
+    detail = f"the relative values without weights, as their {reduction} over all keys"
+    return replace(attempt, unweighted=reduction, detail=detail)
+
+
+@variant
+def table_of_keys(attempt: Attempt, instead: bool, exchanged: bool) -> Attempt | None:
+    """Add the table of the keys to the values, as well as to keys or instead."""
+    keys, values = attempt.get("rel_key"), attempt.get("rel_value")
+    if keys is None or attempt.get("value") is None or attempt.shifted:
+        return None
+    if keys.shape[-1] != attempt.get("value").shape[-1]:
+        return None
+    if exchanged != (values is not None):
+        return None
+    words = "too"
+    if instead or exchanged:
+        attempt = without("rel_key")(attempt) or attempt
+        words = "and not to the keys"
+    detail = f"the table of the keys added to the values {words}"
+    if exchanged:
+        if values.shape != keys.shape:
+            return None
+        attempt = attempt.with_keywords(rel_key=values)
+        detail = "the tables of keys and values exchanged"
+    return replace(attempt.with_keywords(rel_value=keys), detail=detail)

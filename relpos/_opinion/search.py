@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,9 @@ from relpos._opinion.rounding import CANNOT_TELL, DTYPES, Rounding, reach, store
 LARGEST = 0.05
 #: An attempt fits no more where another has an error so many times smaller.
 WORSE = 8.0
+ALONE = [row for row in DIFFERENCES if row.alone]
+PAIRED = [row for row in DIFFERENCES if not row.alone]
+_ORDER = {row.name: i for i, row in enumerate(DIFFERENCES)}
 #: Differences that allow more: an attempt that fits does so with them too.
 ALLOWING = {
     *("hidden_differs", "constant_in_rows", "nothing_is_nan", "nothing_is_mean"),
@@ -105,10 +109,15 @@ class Finding(NamedTuple):
 def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
     """Find an explanation of `mine`, in the finest of the roundings that have one."""
     coarse = max(roundings)
+    start = replace(start, aim=mine)
     plain = [*_plain(start, mine, coarse)]
-    known = any(t.fits(coarse) for t in plain)
-    rows = [row for row in DIFFERENCES if mine.size and not (known and row.alone)]
-    singles = [*_vary(start, mine, rows)]
+    singles: list[Tried] = []
+    if mine.size:
+        singles += _vary(start, mine, PAIRED)
+    explained = any(t.fits(min(roundings)) for t in singles)
+    unknown = not any(t.fits(coarse) for t in plain) and not explained
+    if unknown and mine.size:
+        singles += _vary(start, mine, ALONE)
     pairs: list[Tried] = []
     doubt = [t for t in plain if t.verdict(coarse) == CANNOT_TELL]
     for rounding in sorted({*roundings}):
@@ -116,7 +125,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if same := [t for t in fitting if not t.differences]:
             return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
         if not fitting:
-            pairs = pairs or [*_pairs(singles, mine)]
+            pairs = pairs or [*_pairs(singles, mine, unknown)]
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
@@ -176,22 +185,30 @@ def _unseen(singles: list[Tried], fitting: list[Tried]) -> tuple[str, ...]:
 def _vary(
     start: Attempt,
     mine: Array,
-    rows: Iterable[Difference],
+    rows: Sequence[Difference],
     before: tuple[Difference, ...] = (),
 ) -> Iterator[Tried]:
     """Try each of these differences that the attempt can have."""
+    start = replace(start, detail="") if start.detail else start
     for row in rows:
         for changed in row.attempts(start):
-            if (tried := _try((*before, row), changed, mine)) is not None:
+            known = row._replace(words=changed.detail or row.words)
+            if tried := _try((*before, known), changed, mine):
                 yield tried
 
 
-def _pairs(singles: list[Tried], mine: Array) -> Iterator[Tried]:
-    """Try two differences at once: beside one that is alone only a convention."""
+def _pairs(singles: list[Tried], mine: Array, with_alone: bool) -> Iterator[Tried]:
+    """Try two differences at once; one that is sought alone only with a convention."""
     for first in singles:
         (row,) = first.differences
-        after = DIFFERENCES[DIFFERENCES.index(row) + 1 :] if not row.alone else ()
-        rows = [x for x in after if not x.alone or row.kind == "convention"]
+        if row.alone:
+            continue
+        after = _ORDER[row.name] + 1
+        rows = [
+            x
+            for x in DIFFERENCES[after:]
+            if not x.alone or (with_alone and row.kind == "convention" and not x.single)
+        ]
         yield from _vary(first.attempt, mine, rows, first.differences)
 
 

@@ -1,0 +1,340 @@
+"""Known changes of the order of heads, items and columns, of operands and of results.
+
+Arrays have axes B, H, L and D: items of the batch, heads, positions and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from relpos._checks import Array
+from relpos._opinion.attempt import Attempt, Change, evaluate, variant
+
+#: Sets of operands that are in another order together.
+TOGETHER = (
+    *(("query", "key", "value"), ("key", "value"), ("query", "key")),
+    *(("query",), ("key",), ("value",)),
+)
+NAMES = {0: "B", 1: "H", 2: "L", 3: "D"}
+Axes = tuple[int, ...]
+#: Layouts as which joined columns or heads are usual, the first being relpos's own.
+HEADS_FIRST, HEADS_JOINED = (0, 1, 2, 3), (0, 2, 1, 3)
+
+
+class Order(NamedTuple):
+    """An array of axes (B, H, L, D), put in order `stored` and read as if in `read`.
+
+    `read` is None if nothing is reshaped: the axes are taken for (B, H, L, D).
+    """
+
+    stored: Axes
+    read: Axes | None
+
+    def of(self, x: Array) -> Array:
+        """Return an array in this order."""
+        x4 = x.reshape((1,) * (4 - x.ndim) + x.shape)
+        moved = x4.transpose(self.stored)
+        if self.read is None:
+            return moved
+        shape = [x4.shape[axis] for axis in self.read]
+        found = moved.reshape(shape).transpose(np.argsort(self.read))
+        return found.reshape(x.shape)
+
+    @property
+    def inverse(self) -> Order:
+        if self.read is None:
+            return Order(tuple(np.argsort(self.stored)), None)
+        return Order(self.read, self.stored)
+
+    def __str__(self) -> str:
+        read = HEADS_FIRST if self.read is None else self.read
+        return f"{_axes(self.stored)} taken for {_axes(read)}"
+
+
+def _axes(order: Axes) -> str:
+    return f"({', '.join(NAMES[axis] for axis in order)})"
+
+
+#: Heads split by a view, without a transpose, and layouts (B, L, H, D) not transposed.
+_VIEWED = (Order((0, 2, 1, 3), HEADS_FIRST), Order((0, 2, 1, 3), None))
+
+
+def _orders() -> list[Order]:
+    """List orders by reshaping, simple ones first, then by exchanged axes."""
+    every = [(0, 2, 1, 3), *permutations(range(4))]
+    found = [Order(x, y) for y in (HEADS_FIRST, HEADS_JOINED) for x in every if x != y]
+    found.sort(key=lambda order: order.stored not in (HEADS_FIRST, HEADS_JOINED))
+    kept = [Order(x, None) for x in every if x[3] == 3 and x != HEADS_FIRST]
+    return [*dict.fromkeys((*kept, *found))]
+
+
+def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
+    """Return True if an order moves axes of length 1, as another one does not."""
+    sizes = (1,) * (4 - len(shape)) + shape
+    single = [axis for axis in range(4) if sizes[axis] == 1]
+    first = [axis for axis in order.stored if axis in single]
+    begins = order.stored[: len(single)] == tuple(single)
+    return bool(first) and not begins
+
+
+def _plurals(names: tuple[str, ...]) -> str:
+    words = {"query": "queries", "key": "keys", "value": "values"}
+    *first, last = (words[name] for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+@variant
+def inputs(
+    attempt: Attempt, names: tuple[str, ...], order: Order, back: bool
+) -> Attempt | None:
+    """Read operands in another order; `back`: results are put back in the same way."""
+    here = tuple(name for name in names if name in attempt.keywords)
+    shapes = {attempt.get(name).shape for name in here}
+    rotary = attempt.rotary is not None and order.read is None
+    if any(_repeats(order, shape) for shape in shapes):
+        return None
+    if len(here) < len(names) or any(len(x) not in (3, 4) for x in shapes) or rotary:
+        return None
+    if order.read is None and (len(shapes) > 1 or len(names) < 3 or not back):
+        return None
+    arrays = {name: order.of(attempt.get(name)) for name in here}
+    if all(_equal(x, attempt.get(name)) for name, x in arrays.items()):
+        return None
+    made = attempt.with_keywords(**arrays)
+    if back:
+        made = replace(made, arrangement=order.inverse.of)
+    if order.read is None:
+        over = {0: "items of the batch", 1: "heads", 2: "positions"}[order.stored[2]]
+        detail = f"the layout {order}, so that attention is over the {over}"
+    else:
+        detail = (
+            f"heads of {_plurals(here)} split without a transpose, by a reshape: axes "
+            f"{order}"
+        )
+    return replace(made, detail=detail)
+
+
+def _equal(x: Array, y: Array) -> bool:
+    return x.shape == y.shape and bool((x == y).all())
+
+
+@variant
+def outputs(attempt: Attempt, order: Order) -> Attempt | None:
+    """Put results in another order, where they have the entries of the right ones."""
+    shape = attempt.get("query").shape
+    if len(shape) not in (3, 4) or attempt.aim is None or order.read is None:
+        return None
+    detail = f"heads merged without a transpose, by a reshape: axes {order}"
+    return replace(attempt, arrangement=order.of, detail=detail)
+
+
+def splits() -> list[Change]:
+    """List the orders of heads that are split by a view, or not transposed."""
+    every = TOGETHER[0]
+    return [inputs(every, order, back) for order in _VIEWED for back in (True, False)]
+
+
+def merges() -> list[Change]:
+    return [outputs(Order(HEADS_FIRST, HEADS_JOINED))]
+
+
+def other_orders() -> list[Change]:
+    """List other orders of operands and of results."""
+    split = [
+        inputs(names, order, back)
+        for names in TOGETHER
+        for order in _orders()
+        for back in ((True, False) if names == TOGETHER[0] else (False,))
+        if names != TOGETHER[0] or order not in _VIEWED
+    ]
+    return [*map(outputs, _orders()), *split]
+
+
+# ---- fused projections ---------------------------------------------------------------
+
+#: Axes of the columns of a fused projection: operands, heads, and columns of a head.
+_FUSED = ((0, 1, 2), (1, 0, 2), (1, 2, 0), (0, 2, 1))
+_LETTERS = ("operands", "heads", "columns of a head")
+
+
+@variant
+def fused(
+    attempt: Attempt, names: tuple[str, ...], stored: Axes, read: Axes
+) -> Attempt | None:
+    """Split the columns of several operands in another order than they are in."""
+    arrays = [attempt.get(name) for name in names if name in attempt.keywords]
+    if len(arrays) < len(names) or len({x.shape for x in arrays}) > 1:
+        return None
+    x = np.moveaxis(np.stack(arrays), (0, -3), (-3, -2))  # (..., L, operands, H, D)
+    shape = x.shape[-3:]
+    lead = x.ndim - 3
+    moved = x.transpose(*range(lead), *(lead + axis for axis in stored))
+    back = [lead + int(axis) for axis in np.argsort(read)]
+    split = moved.reshape(*x.shape[:-3], *(shape[axis] for axis in read))
+    split = np.moveaxis(split.transpose(*range(lead), *back), (-3, -2), (0, -3))
+    if _equal(split, np.stack(arrays)):
+        return None
+    words = [", ".join(_LETTERS[axis] for axis in order) for order in (stored, read)]
+    detail = (
+        f"the columns of a fused projection of {_plurals(names)}, in order of "
+        f"{words[0]}, split in order of {words[1]}"
+    )
+    new = dict(zip(names, split, strict=True))
+    return replace(attempt.with_keywords(**new), detail=detail)
+
+
+def fusions() -> list[Change]:
+    return [
+        fused(names, stored, read)
+        for names in TOGETHER[:3]
+        for stored in _FUSED
+        for read in _FUSED
+        if stored != read
+    ]
+
+
+# ---- items and heads of others -------------------------------------------------------
+
+#: More items and heads than these are not looked at.
+_MOST = 64
+#: What is looked up for each item and head, in words.
+MAPPED = {
+    ("key", "value"): "keys and values",
+    ("key",): "keys",
+    ("value",): "values",
+    ("query",): "queries",
+    ("attn_mask",): "the mask",
+    ("rel_bias",): "the bias",
+    ("rel_bias", "attn_mask"): "the bias and the mask",
+    ("sinks",): "the sinks",
+    ("log_decay",): "the decay",
+    ("position_query",): "the position queries",
+    ("pos_bias_u", "pos_bias_v"): "u and v",
+    ("key_lengths",): "the lengths of the keys",
+    ("key_ranges",): "the ranges of the keys",
+    ("query_offset",): "the offsets",
+    (): "the results",
+}
+#: Axes of items and heads in arrays of fewer axes, counted from the last.
+_HEAD_AXIS = {"rel_bias": -2, "sinks": -1, "pos_bias_u": -2, "pos_bias_v": -2}
+_ITEM_AXIS = {"key_lengths": -1, "key_ranges": -3, "query_offset": -1}
+
+
+@variant
+def mapped(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Give each item and head the arguments of another, which the results show.
+
+    The arguments are rolled by each number of items and heads, and of each result the
+    number that fits best is taken.
+    """
+    aim, shape = (
+        attempt.aim,
+        np.broadcast_shapes(
+            attempt.get("query").shape[:-2], attempt.get("key").shape[:-2]
+        ),
+    )
+    count, heads = int(np.prod(shape)), shape[-1] if shape else 1
+    if aim is None or aim.shape[:-2] != shape or not 1 < count <= _MOST:
+        return None
+    if any(attempt.get(name) is None for name in names):
+        return None
+    own = np.arange(count)
+    errors = []
+    for step in range(count):
+        rolled = _taken(attempt, names, (own + step) % count, shape)
+        if rolled is None:
+            return None
+        gap = np.abs(evaluate(rolled).result - aim).reshape(count, -1)
+        errors.append(np.where(np.isnan(gap), np.inf, gap).max(axis=-1, initial=0.0))
+    best = np.argmin(errors, axis=0)
+    least = np.min(errors, axis=0)
+    best = np.where(errors[0] <= 2.0 * least + 1e-9, 0, best)
+    index = (own + best) % count
+    if not best.any() or (least > 0.1 * np.abs(aim).max()).any():
+        return None
+    found = _taken(attempt, names, index, shape)
+    for plain in (
+        own // heads * heads + index % heads,
+        index // heads * heads + own % heads,
+    ):
+        if found and _same(found, _taken(attempt, names, plain, shape), names):
+            index = plain
+    detail = f"{MAPPED[names]} {_words_of(index.reshape(shape))}"
+    return found and replace(found, detail=detail)
+
+
+def _same(one: Attempt, other: Attempt | None, names: tuple[str, ...]) -> bool:
+    """Return True if two attempts have equal arguments of these names."""
+    pairs = other and [(one.get(name), other.get(name)) for name in names]
+    return bool(pairs) and all(np.array_equal(x, y) for x, y in pairs or ())
+
+
+def _taken(
+    attempt: Attempt, names: tuple[str, ...], index: Array, shape: tuple[int, ...]
+) -> Attempt | None:
+    """Take arguments, or results if none is named, by index of item and head."""
+    if not names:
+        return replace(
+            attempt,
+            arrangement=lambda x: x.reshape(-1, *x.shape[-2:])[index].reshape(x.shape),
+        )
+    heads, new = shape[-1], {}
+    for name in names:
+        array = np.asarray(attempt.get(name))
+        if name in _HEAD_AXIS or name in _ITEM_AXIS:
+            of_heads = name in _HEAD_AXIS
+            axis = _HEAD_AXIS[name] if of_heads else _ITEM_AXIS[name]
+            own = index[:heads] % heads if of_heads else index[::heads] // heads
+            if array.ndim < -axis or array.shape[axis] != len(own):
+                return None
+            new[name] = np.take(array, own, axis=axis)
+            continue
+        rows = array.shape[-1:] if name == "log_decay" else array.shape[-2:]
+        wide = np.broadcast_to(array, (*shape, *rows)).reshape(-1, *rows)
+        new[name] = wide[index].reshape(*shape, *rows)
+    return attempt.with_keywords(**new)
+
+
+def _words_of(index: Array) -> str:
+    """Say which items and heads others have, from their numbers (..., H)."""
+    heads = index.shape[-1]
+    item, head = index.reshape(-1, heads) // heads, index.reshape(-1, heads) % heads
+    own_item, own_head = np.indices(item.shape)
+    if (item == own_item).all() and (head == head[0]).all():
+        return _line_of("head", head[0], "heads")
+    if (head == own_head).all() and (item == item[:, :1]).all():
+        return _line_of("item", item[:, 0], "items of the batch")
+    flat, count = index.ravel(), index.size
+    tiles = np.arange(count) % len(item)
+    if (item.ravel() == tiles).all():
+        return (
+            "of other items of the batch: repeated for the heads as a whole (tile), "
+            "not one by one (repeat)"
+        )
+    return f"of other items of the batch and heads: of numbers {[*map(int, flat)]}"
+
+
+def _line_of(one: str, index: Array, many: str) -> str:
+    """Say which one of several each has."""
+    count, numbers = len(index), np.arange(len(index))
+    if (index == index[0]).all():
+        return f"of {one} {index[0]} for all {many}"
+    if (index == numbers[::-1]).all():
+        return f"of the {many} in reverse order"
+    for step in range(1, count):
+        if (index == (numbers + step) % count).all():
+            return f"of the {many} rolled by {step}"
+    for size in range(2, count):
+        if (index == numbers % size).all():
+            return f"of {one} h modulo {size} for {one} h"
+        if (index == numbers // size).all():
+            return f"of {one} h // {size} for {one} h"
+    return f"of other {many}: of {one}s {[*map(int, index)]}"
+
+
+def maps() -> list[Change]:
+    return [mapped(names) for names in MAPPED]

@@ -1,0 +1,222 @@
+"""Known changes of the softmax, and of what is done to scores before and after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from relpos._checks import Array, quiet
+from relpos._opinion.attempt import (
+    CAPS,
+    SINKS,
+    Attempt,
+    Change,
+    logits,
+    rotated,
+    summed,
+    values_of,
+    variant,
+)
+from relpos._opinion.visibility import hides
+
+#: Axes of the weights, in words, from the first.
+AXES = ("items of the batch", "heads", "queries", "keys")
+#: Other functions of the scores, by their names in `NORMAL`, in words.
+FUNCTIONS = {
+    "scores": "left out: the values are multiplied by the scores",
+    "exponentials": "without its division: the exponentials are the weights",
+    "maxima": "without its division: the exponentials, less the largest score, are the "
+    "weights",
+    "mean": "left out: the scores are divided by the number of keys",
+    "shares": "without exponentials: the scores are divided by their sum",
+    "norms": "left out: the scores are divided by their norm",
+    "rectified": "replaced by max(score, 0)",
+    "sigmoids": "replaced by a sigmoid",
+    "logarithms": "replaced by its logarithm",
+}
+#: Terms that may be added to the weights, in words.
+LATE = {
+    ("rel_bias",): "the bias",
+    ("attn_mask",): "the numbers of the mask",
+    ("rel_key",): "the position term",
+    ("rel_key", "pos_bias_v"): "the position terms",
+    ("position_query",): "the position term",
+    ("rel_query",): "the position term of the queries",
+    ("rel_key", "rel_query"): "the position terms",
+    ("rel_key", "rel_query", "pos_bias_v"): "the position terms",
+}
+
+
+@variant
+def of_axes(attempt: Attempt, axes: tuple[int, ...]) -> Attempt | None:
+    """Sum the softmax over other axes, counted from the last."""
+    shape = attempt.get("query").shape[:-2]
+    if len(shape) + 2 < -min(axes):
+        return None
+    sizes = (*shape, *attempt.lengths)
+    if all(sizes[axis] == 1 for axis in {*axes} ^ {-1}):
+        return None
+    words = " and ".join(AXES[axis] for axis in axes)
+    return replace(
+        attempt, axes=axes, detail=f"the softmax over {words}, not over keys alone"
+    )
+
+
+def all_axes() -> list[Change]:
+    """List the softmax over each set of axes, but over keys and over queries."""
+    sets = [x for n in range(1, 5) for x in combinations(range(-4, 0), n)]
+    return [of_axes(axes) for axes in sets if axes not in ((-1,), (-2,))]
+
+
+@variant
+def replaced(attempt: Attempt, function: str) -> Attempt:
+    """Compute the weights by another function."""
+    return replace(
+        attempt, normal=function, detail=f"the softmax {FUNCTIONS[function]}"
+    )
+
+
+@variant
+def again(attempt: Attempt, over: str) -> Attempt | None:
+    """Take the softmax of the weights again."""
+    if over == "visible" and not hides(attempt):
+        return None
+    return replace(attempt, again=over)
+
+
+@variant
+def scaled_late(attempt: Attempt, before: bool) -> Attempt | None:
+    """Scale the weights, as well as the scores or in place of them."""
+    scale = attempt.get("scale")
+    if scale == 1:
+        return None
+    words = "the scale again after the softmax"
+    if not before:
+        attempt = attempt.with_keywords(scale=1.0)
+        words = "the scale after the softmax, not before it"
+    return replace(attempt, factor=scale, detail=words)
+
+
+@variant
+def added_late(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Add terms to the weights, not to the scores."""
+    mask = attempt.get("attn_mask")
+    if not {*names} <= attempt.keywords.keys():
+        return None
+    if "attn_mask" in names and mask.dtype == bool:
+        return None
+    words = f"{LATE[names]} added after the softmax, to the weights, not to the scores"
+    return replace(attempt, late=names, detail=words)
+
+
+def capped_after_mask(attempt: Attempt) -> Attempt | None:
+    """Give what is hidden a score of minus the cap, as the cap of -inf is."""
+    cap = attempt.get("softcap")
+    return replace(attempt, filled=-cap) if cap and hides(attempt) else None
+
+
+@variant
+def with_cap(attempt: Attempt, rule: str) -> Attempt | None:
+    if attempt.get("softcap") is None:
+        return None
+    return replace(attempt, cap=rule, detail=f"the cap {rule}")
+
+
+@variant
+def with_sink(attempt: Attempt, rule: str) -> Attempt | None:
+    if attempt.get("sinks") is None:
+        return None
+    return replace(attempt, sink=rule, detail=f"the sinks {rule}")
+
+
+def other_caps() -> list[Change]:
+    return [with_cap(rule) for rule in CAPS if rule]
+
+
+def other_sinks() -> list[Change]:
+    return [with_sink(rule) for rule in SINKS]
+
+
+def untold_sink(attempt: Attempt) -> Attempt | None:
+    """Add a sink of score 0 to a call without sinks."""
+    heads = attempt.get("query").shape[-3]
+    if attempt.get("sinks") is not None:
+        return None
+    return attempt.with_keywords(sinks=np.zeros(heads))
+
+
+# ---- finite scores of what is hidden -------------------------------------------------
+
+#: Logarithms of weights so small that they are nothing.
+_NOTHING = -25.0
+
+
+@variant
+@quiet
+def finite(attempt: Attempt, lowered: bool) -> Attempt | None:
+    """Give what is hidden a finite score, which follows from the results.
+
+    With weight exp(c) of hidden pairs, out = (A + exp(c) B) / (a + exp(c) b), where A
+    and a are sums over visible pairs. `lowered`: c is added to the hidden scores.
+    """
+    aim = attempt.aim
+    if aim is None or attempt.view == "scores" or not hides(attempt):
+        return None
+    at = rotated(attempt)
+    total, hidden, _ = logits(at)
+    if not hidden.any() or aim.shape[:-1] != total.shape[:-1]:
+        return None
+    top = total.max(axis=-1, keepdims=True)
+    seen = np.exp(total - top) * ~hidden
+    other = np.exp(total - top if lowered else -top) * hidden
+    sums = seen.sum(axis=-1, keepdims=True)
+    if (sinks := at.get("sinks")) is not None:
+        sums = sums + np.exp(sinks[..., None, None] - top)
+    products = seen, other
+    if attempt.view == "outputs":
+        values = values_of(at)
+        products = summed(seen, values), summed(other, values)
+    y = aim * sums - products[0]
+    z = products[1] - aim * other.sum(axis=-1, keepdims=True)
+    score = _rounded(float(np.log((y * z).sum() / (z * z).sum())))
+    if not np.isfinite(score) or score < _NOTHING or (lowered and score == 0):
+        return None
+    words = "added to the scores" if lowered else "as the score"
+    detail = (
+        f"a finite number, {score:.3g}, {words} where the mask hides: the softmax "
+        "leaves out -inf alone"
+    )
+    fields = {"lowered": score} if lowered else {"filled": score}
+    return replace(attempt, detail=detail, **fields)  # type: ignore[arg-type]
+
+
+def _rounded(score: float) -> float:
+    """Return the short number that someone may have written, if it is as near."""
+    short = float(f"{score:.4g}")
+    return short if abs(score - short) <= 1e-9 * max(1.0, abs(score)) else score
+
+
+def with_mask(attempt: Attempt) -> Array | None:
+    """Return a floating mask of zeros and ones alone, as truth values."""
+    mask = attempt.get("attn_mask")
+    if mask is None or mask.dtype == bool or not has_both(mask):
+        return None
+    found: Array = mask == 1
+    return found
+
+
+def has_both(mask: Array) -> bool:
+    """Return True if an array holds zeros and ones and no other numbers."""
+    ones = mask == 1
+    return bool(ones.any() and not ones.all() and (ones | (mask == 0)).all())
+
+
+@variant
+def as_truth(attempt: Attempt, inverted: bool) -> Attempt | None:
+    """Take a mask of zeros and ones for truth values."""
+    mask = with_mask(attempt)
+    if mask is None:
+        return None
+    return attempt.with_keywords(attn_mask=~mask if inverted else mask)
