@@ -173,7 +173,7 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
     own = -bias[..., :1] / max(float(distance[0]), 1.0)
     if bias.ndim > 2 or not distance[0]:
         return None
-    if not own.any() or not np.allclose(bias, -own * distance, rtol=1e-5):
+    if not (own > 0).all() or not np.allclose(bias, -own * distance, rtol=1e-5):
         return None
     return Slopes(np.atleast_2d(own), r)
 

@@ -45,8 +45,8 @@ class Difference(NamedTuple):
     words: str  # to follow "relpos with"
     forms: tuple[Form, ...]  # ways to write it
     views: tuple[str, ...]  # the results in which it is of this kind
-    alone: bool = False  # or beside a convention, and beside no mistake
-    single: bool = False  # beside no convention either
+    alone: bool = False  # or with a convention, and with no other mistake
+    single: bool = False  # with no convention either
 
     def attempts(self, attempt: Attempt) -> Iterator[Attempt]:
         """Yield the attempt with each form of the difference that it can have."""

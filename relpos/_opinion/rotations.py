@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array
+from relpos._checks import Array, quiet
 from relpos._opinion.attempt import Attempt, variant
 from relpos._opinion.rounding import stored
 
@@ -125,6 +125,7 @@ class Plan(NamedTuple):
     rounded: tuple[str, ...] = ()  # the stages that are stored in this dtype
 
 
+@quiet
 def rotate(x: Array, positions: Array, plan: Plan) -> Array:
     """Rotate columns of x, (..., L, columns), by a plan."""
 
@@ -282,7 +283,8 @@ def exponents(
 def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Take the frequencies backwards, inverted, or one for all pairs."""
     yield plan._replace(inv_freq=plan.inv_freq[::-1])
-    yield plan._replace(inv_freq=1.0 / plan.inv_freq)
+    if plan.inv_freq.all():
+        yield plan._replace(inv_freq=1.0 / plan.inv_freq)
     for one in plan.inv_freq[:1], plan.inv_freq[-1:]:
         yield plan._replace(inv_freq=one)
 
@@ -327,10 +329,11 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
     """Take powers of the magnitude, where it is not 1."""
 
     def rule(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-        if np.all(np.asarray(plan.magnitude) == 1.0):
+        magnitude = np.asarray(plan.magnitude)
+        if (magnitude == 1.0).all() or not (magnitude > 0).all():
             return
         for power in powers:
-            yield plan._replace(magnitude=np.asarray(plan.magnitude) ** power)
+            yield plan._replace(magnitude=magnitude**power)
 
     return rule
 

@@ -164,8 +164,8 @@ def _fitting(tried: list[Tried], rounding: Rounding) -> list[Tried]:
 def _others(best: Tried, fitting: list[Tried]) -> tuple[str, ...]:
     """Name the differences, or pairs of them, that fit as well.
 
-    Rows that are tried alone hold many others in other words: beside one that is not,
-    they say nothing more.
+    Rows that are tried alone contain many others in other words. Where another row
+    explains the results, they say nothing more.
     """
     if not any(row.alone for row in best.differences):
         fitting = [t for t in fitting if not any(row.alone for row in t.differences)]

@@ -144,7 +144,7 @@ ROWS = {
         "keys and values in the reverse order of their positions",
         both_reversed,
     ),
-    "keys_beside_values": (
+    "keys_unlike_values": (
         "keys in another order than the values: only one of the two is rolled or "
         "reversed",
         one_reordered,

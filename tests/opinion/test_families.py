@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from mistakes.biases import BIAS, BUCKETS, FEW, KEYS, SPAN, VALUES, WEIGHT
@@ -340,7 +342,7 @@ SHIFTS = {
     ),
     "rolled": ("keys_rolled", ordered(np.roll(AT, 2), np.roll(AT, 2)), CACHED),
     "from_the_last": ("keys_reversed", ordered(AT[::-1], AT[::-1]), CACHED),
-    "values_rolled": ("keys_beside_values", ordered(AT, np.roll(AT, 1)), CACHED),
+    "values_rolled": ("keys_unlike_values", ordered(AT, np.roll(AT, 1)), CACHED),
 }
 CASES = {**ROTATIONS, **BIASES, **SHIFTS}
 
@@ -353,3 +355,47 @@ def test_named_alone_and_first(name):
     assert found.differences == (difference,), found.verdict
     assert found.kind == "mistake"
     assert found.error < 1e-12
+
+
+UNKNOWN = {
+    "rotary": ROTARY,
+    "a_part_of_the_columns": {**PART, "magnitude": 1.2, "is_causal": True},
+    "cached_keys": NEW,
+    "slopes": CAUSAL,
+    "buckets": DEBERTA,
+    "tables": {**TWO, "is_causal": True},
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_few_attempts_where_nothing_fits(name, monkeypatch):
+    """An attempt takes 0.2 to 0.5 ms, and two seconds are the most for a call."""
+    search, attempts = import_module("relpos._opinion.search"), []
+
+    def counted(attempt):
+        attempts.append(attempt)
+        return evaluate(attempt)
+
+    evaluate = search.evaluate
+    monkeypatch.setattr(search, "evaluate", counted)
+    call = {"query": Q, "key": K, "value": V, **UNKNOWN[name]}
+    found = relpos.diagnose(RNG.standard_normal(call["query"].shape), **call)
+    assert found.kind == "unknown"
+    assert len(attempts) <= 4000
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"scheme": "rotary", "offset": 70000},
+        {"scheme": "rotary", "inv_freq": np.array([1.0, 0.1, 0.01, 0.0])},
+        {"scheme": "rotary", "magnitude": -1.5},
+        {"rel_bias": -relpos.alibi_bias(H, L)},
+        {"rel_bias": relpos.alibi_bias(H, L) * np.array([[1], [0], [1], [1]])},
+    ],
+)
+def test_numbers_at_the_edge_warn_of_nothing(call):
+    mine = RNG.standard_normal(Q.shape)
+    found = relpos.diagnose(mine, Q, K, V, **call)
+    assert found.kind == "unknown"
