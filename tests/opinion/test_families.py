@@ -283,8 +283,8 @@ BIASES = {
     ),
     "tables_exchanged": (
         "tables_exchanged",
-        lambda q, k, v: relpos.attention(q, k, v, rel_key=VALUES, rel_value=KEYS),
-        TWO,
+        lambda q, k, v: relpos.attention(q, k, v, rel_key=VALUES, rel_query=KEYS),
+        {"rel_key": KEYS, "rel_query": VALUES},
     ),
     "added_to_the_queries": (
         "key_table_for_query",
