@@ -429,6 +429,13 @@ def summed(weights: Array, values: Array) -> Array:
 # ---- the call of relpos --------------------------------------------------------------
 
 _FIRE = ("w1", "b1", "w2", "b2", "c", "threshold")
+#: Arguments that schemes want, and those that they take besides.
+_WANTED = {
+    "fire_attention": _FIRE,
+    "transformer_xl_attention": ("rel_key", "pos_bias_u", "pos_bias_v"),
+    "relative_global_attention": ("rel_key",),
+}
+_FURTHER = {**dict.fromkeys(_WANTED, ()), "fire_attention": ("signed", "eps")}
 _ROTARY = [*inspect.signature(apply_rotary).parameters][1:-1]  # without x and out
 #: Arguments of `attention` that do not change its scores, or change them at random.
 _OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")
@@ -453,6 +460,7 @@ def begin(
         **given,
     }
     function = _function(scheme)
+    _check_names(function, x)
     rotary = _take_rotary(x) if function == "apply_rotary" else None
     if function == "fire_attention":
         _add_fire(x)
@@ -464,6 +472,27 @@ def begin(
         x["value"] = as_floating("value", _plain("value", value))
         attention(**x)
     return _exact(x, view, rotary)
+
+
+def _check_names(function: str, x: Mapping[str, Any]) -> None:
+    """Refuse what a scheme does not take or misses, and list all that it wants."""
+    if (wants := _WANTED.get(function)) is None:
+        return  # attention refuses it
+    takes = {*_FURTHER[function], *inspect.signature(attention).parameters} - {"value"}
+    unknown = [name for name in x if name not in {*wants, *takes}]
+    needed = wants if function == "fire_attention" else ("rel_key",)
+    missing = [name for name in needed if x.get(name) is None]
+    listed = ", ".join(wants)
+    if unknown:
+        raise TypeError(
+            f"diagnose() got an unexpected keyword argument {unknown[0]!r}; {function} "
+            f"wants {listed}, and takes the other arguments of attention"
+        )
+    if missing:
+        raise TypeError(
+            f"diagnose() misses the argument {missing[0]!r} of {function}, which wants "
+            f"{listed}"
+        )
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -523,9 +552,6 @@ def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
 
 def _add_fire(x: dict[str, Any]) -> None:
     """Replace FIRE's parameters by a floating mask, with the mask that is given."""
-    missing = [name for name in _FIRE if name not in x]
-    if missing:
-        raise TypeError(f"diagnose() misses the argument {missing[0]!r} of FIRE")
     parameters = {name: x.pop(name) for name in (*_FIRE, "signed", "eps") if name in x}
     lq, lk, offset = _placed(x)
     bias = fire_bias(**parameters, query_length=lq, key_length=lk, query_offset=offset)
@@ -540,8 +566,6 @@ def _add_fire(x: dict[str, Any]) -> None:
 
 def _settings(function: str, x: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `attention` that stand for those of a scheme."""
-    if x.get("rel_key") is None:
-        raise TypeError("diagnose() misses the argument 'rel_key' of this scheme")
     table = as_floating("rel_key", x["rel_key"])
     if function == "transformer_xl_attention":
         return transformer_xl_settings(x["query"], x["key"], table, x)

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
-from relpos._opinion.arrays import as_numpy, called, copied, is_module, unchanged
+from relpos._opinion.arrays import (
+    added_mask,
+    as_numpy,
+    called,
+    copied,
+    is_module,
+    unchanged,
+)
 from relpos._opinion.attempt import Attempt, begin, evaluate
 from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
@@ -179,14 +186,23 @@ def diagnose(
     coarse = min(roundings) < DTYPES["float32"]
     if coarse:
         roundings.append(DTYPES["float32"])
+    mask = keywords.get("attn_mask")
+    note = None if mask is None else added_mask("attn_mask", mask)
     found = []
     for attempt in _views(start, results):
         for layout, array in _laid_out(results, attempt):
             found.append((layout, search(array, attempt, roundings)))
             if _rank(found[-1][1])[:3] == (False, False, 0):  # there is nothing simpler
-                return _diagnosis(scheme, *found[-1], coarse)
+                return _noted(_diagnosis(scheme, *found[-1], coarse), note)
     best = min(found, key=lambda pair: _rank(pair[1]))
-    return _diagnosis(scheme, *best, coarse)
+    return _noted(_diagnosis(scheme, *best, coarse), note)
+
+
+def _noted(diagnosis: Diagnosis, note: str | None) -> Diagnosis:
+    """Add a sentence about a mask of zeros and ones to the verdict."""
+    if note is None:
+        return diagnosis
+    return diagnosis._replace(verdict=f"{diagnosis.verdict}; {note}")
 
 
 def _names(kind: str) -> str:

@@ -434,12 +434,6 @@ MISTAKES: dict[str, Row] = {
         operands.unweighted("sum"),
         operands.unweighted("mean"),
     ),
-    "table_of_keys_for_values": alone_in_outputs(
-        "the table of the keys added to the values",
-        operands.table_of_keys(instead=True, exchanged=False),
-        operands.table_of_keys(instead=False, exchanged=False),
-        operands.table_of_keys(instead=True, exchanged=True),
-    ),
     "heads_split": alone(
         "heads split without a transpose, or another layout", *layouts.splits()
     ),

@@ -148,26 +148,3 @@ def unweighted(attempt: Attempt, reduction: str) -> Attempt | None:
         return None
     detail = f"the relative values without weights, as their {reduction} over all keys"
     return replace(attempt, unweighted=reduction, detail=detail)
-
-
-@variant
-def table_of_keys(attempt: Attempt, instead: bool, exchanged: bool) -> Attempt | None:
-    """Add the table of the keys to the values, as well as to keys or instead."""
-    keys, values = attempt.get("rel_key"), attempt.get("rel_value")
-    if keys is None or attempt.get("value") is None or attempt.shifted:
-        return None
-    if keys.shape[-1] != attempt.get("value").shape[-1]:
-        return None
-    if exchanged != (values is not None):
-        return None
-    words = "too"
-    if instead or exchanged:
-        attempt = without("rel_key")(attempt) or attempt
-        words = "and not to the keys"
-    detail = f"the table of the keys added to the values {words}"
-    if exchanged:
-        if values.shape != keys.shape:
-            return None
-        attempt = attempt.with_keywords(rel_key=values)
-        detail = "the tables of keys and values exchanged"
-    return replace(attempt.with_keywords(rel_value=keys), detail=detail)

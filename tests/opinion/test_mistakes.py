@@ -25,7 +25,7 @@ import relpos
 FAMILIES = [softmaxes, masks, windows, heads, projections, biases, rotations, shifts]
 MISTAKES = [row for family in (*FAMILIES, arguments) for row in family.ROWS]
 #: Mistakes that are named with all of their words.
-NAMED = 59
+NAMED = 60
 #: Mistakes of which the verdict begins with another cause.
 MISLED: set[str] = set()
 RIGHT = [*attentions.ROWS, *positions.ROWS, *right_rotations.ROWS]

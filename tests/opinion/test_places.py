@@ -1,0 +1,91 @@
+"""relpos.diagnose: differences of the softmax, of masks and of operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mistakes.row import DISTANCE, B, D, H, K, L, Q, V, softmax
+
+import relpos
+
+LENGTHS = np.array([7, 4])
+SEEN = np.arange(L) < LENGTHS[:, None]
+S = Q @ K.swapaxes(-1, -2) / np.sqrt(D)
+CAUSAL = DISTANCE <= 0
+VALID = SEEN[:, None, None]
+
+ORDER = np.array([2, 0, 3, 1])
+
+
+def hide(see, weight=softmax):
+    return weight(np.where(see, S, -np.inf)) @ V
+
+
+CASES = {
+    "softmax_axes": (softmax(S.swapaxes(0, -1)).swapaxes(0, -1) @ V, {}),
+    "no_softmax": (1 / (1 + np.exp(-S)) @ V, {}),
+    "scaled_after_softmax": (softmax(S) @ V / np.sqrt(D), {}),
+    "cap_rule": (softmax(np.clip(S, -1, 1)) @ V, {"softcap": 1.0}),
+    "hidden_is_finite": (
+        softmax(np.where(CAUSAL, S, S - 2.5)) @ V,
+        {"is_causal": True},
+    ),
+    "visible_reversed": (hide(VALID[..., ::-1]), {"key_lengths": LENGTHS}),
+    "visible_of_shortest": (hide(VALID[1:]), {"key_lengths": LENGTHS}),
+    "visible_as_equal": (
+        hide(np.swapaxes(VALID, -1, -2) == VALID),
+        {"key_lengths": LENGTHS},
+    ),
+    "window_bounds": (hide((DISTANCE >= -3) & (DISTANCE <= 1)), {"window": (2, 1)}),
+    "hidden_by_both": (
+        hide(CAUSAL | VALID),
+        {"is_causal": True, "key_lengths": LENGTHS},
+    ),
+    "mask_as_truth_inverted": (
+        hide(~CAUSAL | (DISTANCE == 0)),
+        {"attn_mask": 1.0 * (DISTANCE < 0)},
+    ),
+    "operands_exchanged": (softmax(Q @ V.swapaxes(-1, -2) / np.sqrt(D)) @ K, {}),
+    "heads_mapped": (softmax(S) @ V[:, ORDER], {}),
+    "heads_merged": (
+        (softmax(S) @ V).reshape(B, L, H, D).swapaxes(1, 2),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_is_named(name):
+    mine, call = CASES[name]
+    found = relpos.diagnose(mine, Q, K, V, **call)
+    assert found.differences == (name,), found.verdict
+    assert found.kind == "mistake"
+
+
+def test_heads_of_others_are_told():
+    mine = softmax(S[:, [0, 0, 0, 0]]) @ V
+    verdict = relpos.diagnose(mine, Q, K[:, [0] * H], V[:, [1] * H]).verdict
+    assert "fits none" in verdict
+    mine = softmax(S) @ V[::-1]
+    assert "values of the items of the batch" in relpos.diagnose(mine, Q, K, V).verdict
+
+
+def test_two_negated_terms_are_both_negated():
+    rng = np.random.default_rng(1)
+    table, bias = (
+        rng.standard_normal((2, 2 * L - 1, D))[0],
+        rng.standard_normal((H, 2 * L - 1)),
+    )
+    mine = relpos.attention(Q, K, V, rel_key=-table, rel_bias=-bias)
+    found = relpos.diagnose(mine, Q, K, V, rel_key=table, rel_bias=bias)
+    assert {*found.differences} == {"bias_negated", "position_negated"}
+
+
+def test_a_mask_of_zeros_and_ones_is_always_told():
+    mask = np.tri(L)
+    mine = relpos.attention(Q, K, V, attn_mask=mask)
+    found = relpos.diagnose(mine, Q, K, V, attn_mask=mask)
+    assert found.kind == "same"
+    assert "zeros and ones, which is added to the scores" in found.verdict
+    ones = relpos.diagnose(mine, Q, K, V, attn_mask=np.ones((L, L)))
+    assert "zeros and ones" not in ones.verdict
