@@ -51,6 +51,40 @@ _ROWS = "x's axes but for the last (those of each batch item: positions[:, None]
 _AXES = ("time", "height", "width")
 
 
+class Rotation(NamedTuple):
+    """Checked arguments: angles are positions * (high + low), before `inverse`."""
+
+    x: Array  # as given
+    positions: Array  # (..., L) of float64
+    high: Array  # (..., L, rotary_dim / 2) of float64, as are the next two
+    low: Array
+    magnitude: Array
+    interleaved: bool
+    inverse: bool
+    given: dict[str, Array]  # by name, as given
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Number type of the computation: float16 is computed in float32."""
+        return np.result_type(self.x.dtype, np.float32)
+
+    def run(self, source: Array, target: Array, *, inverse: bool) -> None:
+        """Rotate `source` into `target`, which may be the same array."""
+        where = self.positions
+        if inverse:  # a broadcast view stays one: its angles are computed once
+            where = broadcast_to(-stored(where), where.shape)
+        kernels().apply_rotary(
+            source,
+            target,
+            where[..., np.newaxis],
+            self.high,
+            self.low,
+            self.magnitude,
+            self.interleaved,
+            get_num_threads(),
+        )
+
+
 def _spread(name: str, array: Array, shape: tuple[int, ...], wanted: str) -> Array:
     try:
         return broadcast_to(array, shape)
@@ -109,66 +143,49 @@ def _angle_parts(
     return np.array(1.0), (given, np.array(0.0))
 
 
-class Rotation:
-    """Checked arguments of `apply_rotary`, spread over the rows of x.
-
-    Angles are positions * (high + low), before `inverse`.
-    """
-
-    def __init__(
-        self,
-        x: ArrayLike,
-        positions: ArrayLike | None,
-        base: object,
-        inv_freq: ArrayLike | None,
-        angles: ArrayLike | None,
-        magnitude: float | ArrayLike | None,
-        interleaved: object,
-        rotary_dim: object,
-        offset: object,
-        inverse: object,
-    ) -> None:
-        self.x = as_floating("x", x)
-        at_least_ndim("x", self.x, 2, "(..., L, D)")
-        # float16 is computed in float32
-        self.dtype: np.dtype[Any] = np.result_type(self.x.dtype, np.float32)
-        columns = _as_rotary_dim(rotary_dim, self.x.shape[-1])
-        shape = (*self.x.shape[:-1], columns // 2)
-        where, (high, low) = _angle_parts(
-            positions, base, inv_freq, angles, offset, shape[-2], columns
-        )
-        if magnitude is None:
-            scale = np.array(1.0)
-        elif isinstance(magnitude, Real):
-            scale = np.array(as_real("magnitude", magnitude))
-        else:
-            scale = native(as_floating("magnitude", magnitude), _DOUBLE)
-        wanted = f"(..., L, {columns // 2}), one per pair of the rotated columns"
-        self.positions = _spread("positions", where, shape[:-1], _ROWS)
-        self.high = _spread("angles", high, shape, wanted)
-        self.low = broadcast_to(low, shape)
-        self.magnitude = _spread("magnitude", scale, shape, wanted)
-        self.interleaved = as_flag("interleaved", interleaved)
-        self.inverse = as_flag("inverse", inverse)
-        inputs = {"positions": positions, "inv_freq": inv_freq, "angles": angles}
-        inputs["magnitude"] = magnitude
-        self.given = {n: np.asarray(a) for n, a in inputs.items() if a is not None}
-
-    def run(self, source: Array, target: Array, *, inverse: bool) -> None:
-        """Rotate `source` into `target`, which may be the same array."""
-        where = self.positions
-        if inverse:  # a broadcast view stays one: its angles are computed once
-            where = broadcast_to(-stored(where), where.shape)
-        kernels().apply_rotary(
-            source,
-            target,
-            where[..., np.newaxis],
-            self.high,
-            self.low,
-            self.magnitude,
-            self.interleaved,
-            get_num_threads(),
-        )
+def _as_rotation(
+    x: ArrayLike,
+    positions: ArrayLike | None,
+    base: object,
+    inv_freq: ArrayLike | None,
+    angles: ArrayLike | None,
+    magnitude: float | ArrayLike | None,
+    interleaved: object,
+    rotary_dim: object,
+    offset: object,
+    inverse: object,
+) -> Rotation:
+    """Check the arguments of `apply_rotary` and spread them over the rows of x."""
+    rows = as_floating("x", x)
+    at_least_ndim("x", rows, 2, "(..., L, D)")
+    columns = _as_rotary_dim(rotary_dim, rows.shape[-1])
+    shape = (*rows.shape[:-1], columns // 2)
+    where, parts = _angle_parts(
+        positions, base, inv_freq, angles, offset, rows.shape[-2], columns
+    )
+    if magnitude is None:
+        scale = np.array(1.0)
+    elif isinstance(magnitude, Real):
+        scale = np.array(as_real("magnitude", magnitude))
+    else:
+        scale = native(as_floating("magnitude", magnitude), _DOUBLE)
+    wanted = f"(..., L, {columns // 2}), one per pair of the rotated columns"
+    arrays = {
+        "positions": positions,
+        "inv_freq": inv_freq,
+        "angles": angles,
+        "magnitude": magnitude,
+    }
+    return Rotation(
+        rows,
+        _spread("positions", where, shape[:-1], _ROWS),
+        _spread("angles", parts[0], shape, wanted),
+        broadcast_to(parts[1], shape),
+        _spread("magnitude", scale, shape, wanted),
+        as_flag("interleaved", interleaved),
+        as_flag("inverse", inverse),
+        {name: np.asarray(a) for name, a in arrays.items() if a is not None},
+    )
 
 
 @in_short
@@ -295,7 +312,7 @@ def apply_rotary(
            [-0.4161, -0.9093]])
     """
     how = interleaved, rotary_dim, offset, inverse
-    rotation = Rotation(x, positions, base, inv_freq, angles, magnitude, *how)
+    rotation = _as_rotation(x, positions, base, inv_freq, angles, magnitude, *how)
     given = rotation.x
     wanted = given.dtype.newbyteorder("=")
     if out is None:
@@ -396,7 +413,7 @@ def apply_rotary_backward(
     (array([[ 0.0707, -0.9975]]), array([-3.4169]), None)
     """
     how = interleaved, rotary_dim, offset, inverse
-    rotation = Rotation(x, positions, base, inv_freq, angles, magnitude, *how)
+    rotation = _as_rotation(x, positions, base, inv_freq, angles, magnitude, *how)
     grad = as_floating("grad_out", grad_out)
     if grad.shape != rotation.x.shape:
         raise ValueError(
