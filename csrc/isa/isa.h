@@ -11,6 +11,9 @@ enum {
     RP_UFUNCS
 };
 
+/* Numbers of a mask. */
+enum { RP_ZEROS = 1, RP_ONES = 2, RP_OTHERS = 4 };
+
 /* The kernels of one object: one instruction set and one number type. Each is complete. */
 typedef struct {
     /* With `bytes` these only count: what memory the call would take is written there. */
@@ -21,6 +24,9 @@ typedef struct {
     rp_status (*apply_rotary)(const rp_rotary *problem);
     /* rows[n][c] = n / divisor, C-contiguous, in the object's number type */
     rp_status (*index_rows)(void *rows, int64_t count, int64_t columns, double divisor);
+    /* which of RP_ZEROS, RP_ONES and RP_OTHERS a line holds; stops soon after the first
+     * other number */
+    int (*mask_numbers)(const char *line, ptrdiff_t step, int64_t count);
     void (*gemm_block)(const rp_product *product, int64_t row, int64_t column,
                        void *scratch);
     /* flops done by `rounds` rounds of independent fused multiply-adds in registers */

@@ -10,6 +10,7 @@
 #include "../isa/isa.h"
 #include "attention/attention.h"
 #include "attention/ufuncs.h"
+#include "dense/mask.h"
 #include "dense/merge.h"
 #include "dense/scores.h"
 #include "dense/skew.h"
@@ -29,6 +30,7 @@ const rp_kernels RP_OBJECT = {
     .graph_backward = graph_backward,
     .apply_rotary = apply_rotary,
     .index_rows = index_rows,
+    .mask_numbers = mask_numbers,
     .gemm_block = gemm_block,
     .fma_loop = fma_loop,
     .loops =

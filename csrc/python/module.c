@@ -48,6 +48,9 @@ static PyMethodDef isa_methods[] = {
      "learned_sums(grad, positions, rows): gradient of a table of so many rows"},
     {"index_rows", py_index_rows, METH_VARARGS,
      "index_rows(length, dim, dtype, divisor): row n is filled with n / divisor"},
+    {"has_zeros_and_ones", py_has_zeros_and_ones, METH_O,
+     "has_zeros_and_ones(array): whether both are there, no other number, and at most "
+     "65536 of them in memory"},
     {"gemm_tiles", py_gemm_tiles, METH_VARARGS,
      "gemm_tiles(a, b, threads): a @ b by this instruction set's own tiles"},
     {"fma_loop", py_fma_loop, METH_VARARGS,

@@ -124,6 +124,7 @@ PyObject *py_apply_rotary(PyObject *self, PyObject *args);
 PyObject *py_learned_rows(PyObject *self, PyObject *args);
 PyObject *py_learned_sums(PyObject *self, PyObject *args);
 PyObject *py_index_rows(PyObject *self, PyObject *args);
+PyObject *py_has_zeros_and_ones(PyObject *self, PyObject *array);
 PyObject *py_gemm_tiles(PyObject *self, PyObject *args);
 PyObject *py_gemm(PyObject *module, PyObject *args);
 PyObject *py_blas_info(PyObject *module, PyObject *none);

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from relpos._attention.gradients import AttentionContext, Saved
-from relpos._attention.problem import Call, Problem, prepare
+from relpos._attention.problem import Call, Problem, look_at_mask, prepare
 from relpos._checks import (
     Array,
     as_flag,
@@ -164,7 +164,7 @@ def attention(
         What each key has to give.
     attn_mask : array_like, broadcasts to (..., H, Lq, Lk), optional
         Of bool: True = may attend. Floating: added after the scale; -inf hides, any
-        finite number is just a number.
+        finite number is just a number, which a mask of zeros and ones alone warns of.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped from `out`; the others grow by
         1 / (1 - dropout_p). lse and weights are those without dropout.
@@ -263,6 +263,12 @@ def attention(
         A label or bucket is outside a table, or, with ``beyond="raise"``, a visible
         relative position is.
 
+    Warns
+    -----
+    UserWarning
+        `attn_mask` is floating and has zeros and ones, no other number, and at most
+        65,536 entries in memory: they are added to the scores and hide nothing.
+
     See Also
     --------
     alibi_bias, t5_bias, kerple_bias : Make a `rel_bias`.
@@ -344,6 +350,8 @@ def _attend(
     call: Call, fire: Fire | None, edges: Edges | None
 ) -> Array | AttentionOutput:
     problem = prepare(call, fire, edges)
+    if call["attn_mask"] is not None:
+        look_at_mask(problem)
     with_lse = as_flag("return_lse", call["return_lse"])
     with_weights = as_flag("return_weights", call["return_weights"])
     with_context = as_flag("return_context", call["return_context"])

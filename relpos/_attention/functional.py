@@ -24,7 +24,7 @@ from relpos._attention.gradients import (
     differentiate,
 )
 from relpos._attention.operands import LABELS, broadcast_shapes
-from relpos._attention.problem import Call, Part, Problem, prepare
+from relpos._attention.problem import Call, Part, Problem, look_at_mask, prepare
 from relpos._attention.schemes import shows_keywords
 from relpos._checks import (
     Array,
@@ -147,7 +147,7 @@ def attention_forward(
     array([[[1.33, 1.33],
             [0.67, 0.67]]])
     """
-    found = forward(_as_call(query, key, value, keywords))
+    found = forward(_as_call(query, key, value, keywords), looks=True)
     return AttentionForward(**found)
 
 
@@ -226,12 +226,17 @@ def forward(
     fire: Fire | None = None,
     edges: Edges | None = None,
     part: Part | None = None,
+    *,
+    looks: bool = False,
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
+    With `looks` it warns of a mask of zeros and ones.
     """
     problem = prepare(call, fire, edges, part)
+    if looks:
+        look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
     buffers = buffers_of(problem, True, weights, True)
     buffers["out"], _ = result_of(None, problem)

@@ -35,6 +35,8 @@ from relpos._checks import (
     common_dtype,
     kind_of,
 )
+from relpos._settings import kernels
+from relpos._warn import warn
 
 #: All arguments of one call of `attention`, as given, by name.
 Call: TypeAlias = dict[str, Any]
@@ -175,6 +177,19 @@ def prepare(
         operands |= fire_network.operands(fire, offsets_of(inputs), batch, sizes)
         inputs |= fire.inputs
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
+
+
+def look_at_mask(problem: Problem) -> None:
+    """Warn of a mask of zeros and ones, which may have been meant to hide."""
+    mask = problem.operands.get("attn_mask")
+    if mask is None or mask.dtype.kind == "b":
+        return
+    if kernels().has_zeros_and_ones(mask):
+        warn(
+            "attn_mask: got a floating mask of zeros and ones, which is added to the "
+            "scores and hides nothing; expected a boolean mask, or a mask of 0 and "
+            "-inf, to hide keys"
+        )
 
 
 def offsets_of(inputs: Mapping[str, Array]) -> Array:

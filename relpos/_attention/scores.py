@@ -16,6 +16,7 @@ from relpos._attention.problem import (
     as_scale,
     check_items,
     common_dtypes,
+    look_at_mask,
     offsets_of,
     place_tables,
     prepare,
@@ -149,6 +150,7 @@ def scores(
     call: Call = DEFAULTS | {**keywords} | _checked(query=query, key=key)
     call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)
+    look_at_mask(problem)
     as_generator(call["rng"])
     choose_num_threads(call["num_threads"])
     with_terms = as_flag("terms", terms)

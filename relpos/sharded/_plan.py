@@ -17,7 +17,7 @@ from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES
 from relpos._attention.functional import GRAPH, call_of
 from relpos._attention.operands import LABELS, OPERANDS, ROWS
-from relpos._attention.problem import Part, Problem, prepare
+from relpos._attention.problem import Part, Problem, look_at_mask, prepare
 from relpos._checks import Array, as_flag
 from relpos._settings import choose_num_threads
 from relpos._undo import whole
@@ -112,6 +112,7 @@ def make_plan(arguments: Arguments) -> Plan:
         arguments = arguments | dict(zip(LABELS, labels, strict=False))
         arguments["labels"] = None
     problem = _check_whole(arguments)
+    look_at_mask(problem)  # one that is not lazy
     given = {
         name: x if isinstance(x, da.Array) else ROWS[name].read(x)
         for name in ROWS

@@ -23,6 +23,7 @@ from relpos.torch._functions import Reverse, no_double_backward, no_forward_mode
 from relpos.torch._tensors import check_devices, check_padded
 from relpos.torch._tracing import (
     apply,
+    is_batched,
     is_differentiated,
     is_dual,
     is_traced,
@@ -68,6 +69,8 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
             return found if setting.values.get("return_weights") else found[:4]
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
             raise not_compiled(_NAME)
+    mask = dict(zip(setting.names, tensors, strict=True)).get("attn_mask")
+    setting.looks = mask is not None and not is_batched(mask)
     return apply(Attend, setting, *tensors)
 
 

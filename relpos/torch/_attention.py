@@ -103,7 +103,8 @@ def attention(
     value : Tensor, (..., Hk, Lk, Dv)
         What each key has to give.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
-        Of bool: True = may attend. Floating: added after the scale.
+        Of bool: True = may attend. Floating: added after the scale. One of zeros and
+        ones alone is warned of, as in `relpos.attention`, unless it is traced.
     dropout_p : float, default 0
         Probability in [0, 1) that a weight is dropped, in training and out of it: pass
         0 where a module is in evaluation.

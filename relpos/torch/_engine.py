@@ -38,12 +38,13 @@ class Setting:
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
     fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
     graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
+    looks: bool = False  # at the numbers of the mask, which are those of its caller
 
 
 @in_tensor_words
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """out, lse, row_max, row_sum in the computation's dtype; weights if asked for."""
-    found = functional.forward(*_call(setting, tensors))
+    found = functional.forward(*_call(setting, tensors), looks=setting.looks)
     return tuple(torch.from_numpy(found[name]) for name in RESULTS if name in found)
 
 

@@ -30,6 +30,16 @@ def is_traced(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor that `torch.vmap` takes apart, at any level."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
+
+
 @constant_result
 def is_differentiated() -> bool:
     """Return True where a compiler is inside of `torch.func.grad`, `vjp` or `jvp`.
