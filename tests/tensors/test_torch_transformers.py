@@ -432,6 +432,57 @@ def test_a_change_of_attention_is_looked_at():
         model.set_attn_implementation("relpos")
 
 
+@pytest.mark.parametrize("name", ("deberta", "wavlm"))
+def test_a_choice_that_transformers_does_not_take_is_warned_of(name):
+    """transformers says so in its log alone, which may be off."""
+    model = models.build(models.CASES[name], "eager")
+    with pytest.warns(
+        UserWarning, match=r"never asks .* the model stays eager"
+    ) as seen:
+        model.set_attn_implementation("relpos")
+    assert [warning.filename for warning in seen] == [__file__]
+    assert model.config._attn_implementation == "eager"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_attn_implementation("eager")
+        rt.replace_attention(model)
+        model.set_attn_implementation("relpos")
+
+
+def test_a_model_that_transformers_does_not_change_is_warned_of(monkeypatch):
+    """Such as one of a notebook, whose source transformers cannot read."""
+    model = models.build(models.CASES["llama"], "eager")
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda: False)
+    message = "does not change its attn_implementation, so that the model stays eager"
+    with pytest.warns(UserWarning, match=message) as seen:
+        model.set_attn_implementation("relpos")
+    assert [warning.filename for warning in seen] == [__file__]
+
+
+def test_models_that_need_no_replacement_are_told_how_they_run():
+    rotary = {"position_embeddings_type": "rotary"}
+    for name, settings in (
+        ("llama", {}),
+        ("gemma2", {}),
+        ("wav2vec2-conformer", rotary),
+    ):
+        model = models.build(models.CASES[name], "eager", **settings)
+        with pytest.raises(ValueError, match="without a module to replace") as caught:
+            rt.replace_attention(model)
+        assert (
+            f"({type(model).__name__} asks for its attention by name and needs no "
+            "replacement: call relpos.torch.register() and "
+            'model.set_attn_implementation("relpos"))'
+        ) in str(caught.value)
+    bare = torch.nn.Linear(2, 2)
+    replaced = models.build(models.CASES["t5"], "eager")
+    rt.replace_attention(replaced)
+    for model in (bare, replaced):
+        with pytest.raises(ValueError, match="without a module") as caught:
+            rt.replace_attention(model)
+        assert "asks for its attention" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ("Bloom", "MPNet"))
 def test_eager_models_get_masks_that_they_can_read(kind):
     """Causal and padded: a mask of bool, or none, would be taken for something else."""

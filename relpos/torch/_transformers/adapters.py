@@ -15,7 +15,12 @@ import torch
 from torch.nn.functional import softplus
 from transformers import PreTrainedModel
 
-from relpos.torch._transformers.registry import NAME, attend, register
+from relpos.torch._transformers.registry import (
+    NAME,
+    asks_the_registry,
+    attend,
+    register,
+)
 from relpos.torch.nn._multihead import deberta_buckets, t5_buckets
 
 Adapter = TypeVar("Adapter", bound="type[Swapped]")
@@ -59,7 +64,7 @@ def replace(model: torch.nn.Module) -> list[str]:
     if not swaps:
         raise ValueError(
             f"model: got a {type(model).__name__} without a module to replace; "
-            f"expected one of {', '.join(sorted(_ADAPTERS))}"
+            f"expected one of {', '.join(sorted(_ADAPTERS))}{_otherwise(model)}"
         )
     for _, module, _ in swaps:
         name = type(module).__name__
@@ -69,6 +74,17 @@ def replace(model: torch.nn.Module) -> list[str]:
     for owner in dict.fromkeys(_owners(model, asking)):
         owner.set_attn_implementation(NAME)
     return [name for name, _, adapter in swaps if adapter.attends]
+
+
+def _otherwise(model: torch.nn.Module) -> str:
+    """Return how a model without a module to replace runs on relpos, if it does."""
+    name = type(model).__name__
+    if not isinstance(model, PreTrainedModel) or not asks_the_registry(model):
+        return ""
+    return (
+        f" ({name} asks for its attention by name and needs no replacement: call "
+        'relpos.torch.register() and model.set_attn_implementation("relpos"))'
+    )
 
 
 def _owners(

@@ -13,6 +13,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import sdpa_mask
 
+from relpos._warn import warn
 from relpos.torch import attention
 
 #: The name in both registries.
@@ -213,14 +214,7 @@ def _look_for_causal(model: PreTrainedModel) -> None:
     """Decide for a model by the modules in it that ask for attention."""
     models = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     wanted = {True, False} if all(part._supports_sdpa for part in models) else {True}
-    parts: Any = model.modules()
-    said = {
-        getattr(module, "is_causal", None)
-        for module in parts
-        if not type(module).__module__.startswith("torch.")
-        and not isinstance(module, PreTrainedModel)
-        and _asks(module.__class__)
-    }
+    said = {getattr(module, "is_causal", None) for module in _asking_modules(model)}
     kind = type(model.config)
     # other models of that class keep their masks, if one has to
     _LEAVES_OUT[kind] = _LEAVES_OUT.get(kind, True) and said <= wanted
@@ -277,13 +271,22 @@ def _looking(method: Any) -> Any:
     @functools.wraps(method)
     def looks(self: Any, *args: Any, **keywords: Any) -> Any:
         result = method(self, *args, **keywords)
+        chosen = NAME in (*args, *keywords.values())  # of set_attn_implementation
+        warned = False
         for model in self.modules():
-            if (
-                isinstance(model, PreTrainedModel)
-                and model.config._attn_implementation == NAME
-            ):
+            if not isinstance(model, PreTrainedModel):
+                continue
+            if model.config._attn_implementation == NAME:
                 _leave_eager(model)
                 _look_for_causal(model)
+            elif chosen:
+                warned |= _warn_of_eager(model)
+        left = self.config._attn_implementation
+        if chosen and left != NAME and not warned:
+            warn(
+                f"{type(self).__name__}: transformers does not change its "
+                f"attn_implementation, so that the model stays {left}"
+            )
         return result
 
     looks.relpos_looks = True  # type: ignore[attr-defined]
@@ -292,16 +295,37 @@ def _looking(method: Any) -> Any:
 
 def _leave_eager(model: Any) -> None:
     """Set a model back to eager if some of its modules never ask the registry."""
+    if _warn_of_eager(model):
+        model.config._attn_implementation = "eager"
+
+
+def _warn_of_eager(model: Any) -> bool:
+    """Warn of modules of a model that never ask the registry, if there are any."""
     classes = sorted({type(module).__name__ for module in _eager_modules(model)})
     if classes:
-        model.config._attn_implementation = "eager"
-        warnings.warn(
+        warn(
             f"{type(model).__name__}: {', '.join(classes)} never asks for an "
             "attn_implementation, so that the model stays eager; "
-            "relpos.torch.replace_attention(model) swaps it, if it knows it",
-            UserWarning,
-            stacklevel=4,
+            "relpos.torch.replace_attention(model) swaps it, if it knows it"
         )
+    return bool(classes)
+
+
+def asks_the_registry(model: Any) -> bool:
+    """Return True for a model whose attention asks, and is still its own."""
+    asking = {type(module).__module__ for module in _asking_modules(model)}
+    return bool(asking) and not any(name.startswith("relpos.") for name in asking)
+
+
+def _asking_modules(model: Any) -> Iterator[torch.nn.Module]:
+    """Yield the modules in a model that ask the registry."""
+    for module in model.modules():
+        if (
+            not type(module).__module__.startswith("torch.")
+            and not isinstance(module, PreTrainedModel)
+            and _asks(module.__class__)
+        ):
+            yield module
 
 
 def _eager_modules(model: Any) -> Iterator[torch.nn.Module]:
