@@ -435,6 +435,7 @@ def test_a_change_of_attention_is_looked_at():
 @pytest.mark.parametrize("name", ("deberta", "wavlm"))
 def test_a_choice_that_transformers_does_not_take_is_warned_of(name):
     """transformers says so in its log alone, which may be off."""
+    rt.register()
     model = models.build(models.CASES[name], "eager")
     with pytest.warns(
         UserWarning, match=r"never asks .* the model stays eager"
@@ -451,8 +452,10 @@ def test_a_choice_that_transformers_does_not_take_is_warned_of(name):
 
 def test_a_model_that_transformers_does_not_change_is_warned_of(monkeypatch):
     """Such as one of a notebook, whose source transformers cannot read."""
+    rt.register()
     model = models.build(models.CASES["llama"], "eager")
-    monkeypatch.setattr(type(model), "_can_set_attn_implementation", lambda: False)
+    refuses = classmethod(lambda kind: False)
+    monkeypatch.setattr(type(model), "_can_set_attn_implementation", refuses)
     message = "does not change its attn_implementation, so that the model stays eager"
     with pytest.warns(UserWarning, match=message) as seen:
         model.set_attn_implementation("relpos")

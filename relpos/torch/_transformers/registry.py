@@ -282,7 +282,7 @@ def _looking(method: Any) -> Any:
             elif chosen:
                 warned |= _warn_of_eager(model)
         left = self.config._attn_implementation
-        if chosen and left != NAME and not warned:
+        if chosen and left != NAME and not warned and asks_the_registry(self):
             warn(
                 f"{type(self).__name__}: transformers does not change its "
                 f"attn_implementation, so that the model stays {left}"
