@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,11 @@ class Setting:
     looks: bool = False  # at the numbers of the mask, which are those of its caller
 
 
-@in_tensor_words
+def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+    return dict(zip(map(shown, setting.names), tensors, strict=True))
+
+
+@partial(in_tensor_words, tensors_of=_named)
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """out, lse, row_max, row_sum in the computation's dtype; weights if asked for."""
     found = functional.forward(*_call(setting, tensors), looks=setting.looks)

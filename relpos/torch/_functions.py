@@ -122,7 +122,10 @@ class TensorFunction:
         """Return operands and settings by name."""
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
-    @in_tensor_words
+    def _given(self, *args: Any) -> Values:
+        return self.named(args)
+
+    @partial(in_tensor_words, tensors_of=_given)
     def run(self, *args: Any) -> Tensor:
         """Compute the result."""
         values = self.named(args)

@@ -391,9 +391,14 @@ def merge_attention(
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     for name, part in parts.items():
-        if not isinstance(part, Tensor) or not part.is_floating_point():
-            kind = part.dtype if isinstance(part, Tensor) else kind_of(part)
-            raise TypeError(f"{name}: got {kind}; expected a floating tensor")
+        if not isinstance(part, Tensor):
+            raise TypeError(f"{name}: got {kind_of(part)}; expected a tensor")
+        check_padded({name: part})
+        if not part.is_floating_point():
+            raise TypeError(
+                f"{name}: got a tensor of dtype {part.dtype}; expected bfloat16, "
+                "float16, float32 or float64"
+            )
     check_parts(parts)
     common = torch.float32
     for part in parts.values():

@@ -10,6 +10,7 @@ the dtype of its tensor.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -30,12 +31,17 @@ _WIDENED = {torch.bfloat16: np.float32, torch.float16: np.float32}
 _WORDS = {
     ".astype(np.float32)": ".to(torch.float32)",
     ".astype(bool)": ".to(torch.bool)",
-    "an array of dtype": "a tensor of dtype",
+    "expected float16, float32 or": "expected bfloat16, float16, float32 or",
+    "expected bool, float16,": "expected bool, bfloat16, float16,",
     "a torch Tensor; expected a NumPy array (relpos.torch has these functions for "
     "tensors, with autograd; for arrays pass tensor.detach().cpu().numpy())": (
         "a tensor; expected none (pass tensor.item() or tensor.tolist())"
     ),
 }
+
+
+#: An array in a message.
+_DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
 
 
 def array_of(name: str, value: Any) -> Any:
@@ -108,22 +114,36 @@ def check_padded(tensors: Mapping[str, object]) -> None:
             )
 
 
-def in_tensor_words(function: Callable[P, R]) -> Callable[P, R]:
-    """Reword the errors of a function of arrays for its caller's tensors."""
+def in_tensor_words(
+    function: Callable[P, R],
+    tensors_of: Callable[P, Mapping[str, object]] | None = None,
+) -> Callable[P, R]:
+    """Reword the errors of a function of arrays for its caller's tensors.
+
+    `tensors_of` returns them by name: an array may have another dtype than its tensor.
+    """
 
     @functools.wraps(function)
     def worded(*args: P.args, **keywords: P.kwargs) -> R:
         try:
             return function(*args, **keywords)
         except TypeError as error:
-            words = str(error)
-            for of_arrays, of_tensors in _WORDS.items():
-                words = words.replace(of_arrays, of_tensors)
+            tensors = tensors_of(*args, **keywords) if tensors_of is not None else {}
+            words = _about_tensors(str(error), tensors)
             if words == str(error):
                 raise
             raise TypeError(words) from None
 
     return worded
+
+
+def _about_tensors(words: str, tensors: Mapping[str, object]) -> str:
+    """Reword an error, which begins with the name of an argument."""
+    for of_arrays, of_tensors in _WORDS.items():
+        words = words.replace(of_arrays, of_tensors)
+    tensor = tensors.get(words.partition(":")[0])
+    dtype = tensor.dtype if isinstance(tensor, torch.Tensor) else r"torch.\1"
+    return _DTYPE.sub(f"got a tensor of dtype {dtype}", words)
 
 
 def check_devices(tensors: Mapping[str, object]) -> None:

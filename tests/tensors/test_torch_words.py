@@ -1,0 +1,89 @@
+"""Errors of `relpos.torch` speak of tensors: their dtypes, layouts and methods."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import relpos.torch as rt  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+X = torch.ones(2, 4, 8)
+FLOATS = "expected bfloat16, float16, float32 or float64"
+
+
+def nested():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of a prototype
+        return torch.nested.nested_tensor([X[0], X[1, :3]])
+
+
+TENSORS = {
+    "int64": (X.long(), f"got a tensor of dtype torch.int64; {FLOATS}"),
+    "bool": (X > 0, f"got a tensor of dtype torch.bool; {FLOATS}"),
+    "complex64": (X.cfloat(), f"got a tensor of dtype torch.complex64; {FLOATS}"),
+    "sparse": (X.to_sparse(), "got a tensor of layout torch.sparse_coo; expected a"),
+    "nested": (nested(), "got a nested tensor; expected a padded one"),
+}
+CALLS = {
+    "query": lambda x: rt.attention(x, X, X),
+    "key": lambda x: rt.shaw_attention(X, x, X, X[0, :3]),
+    "rel_key": lambda x: rt.attention(X, X, X, rel_key=x),
+    "log_decay": lambda x: rt.attention(X, X, X, is_causal=True, log_decay=x),
+    "x": lambda x: rt.apply_rotary(x),
+    "weight": lambda x: rt.conv_encoding(X, x),
+    "table": lambda x: rt.learned(x, torch.arange(2)),
+}
+INTEGERS = {
+    "buckets": lambda x: rt.attention(X, X, X, rel_bias=X[0, 0], buckets=x),
+    "labels": lambda x: rt.attention(X, X, X, rel_bias=X[0, 0], labels=x),
+    "key_lengths": lambda x: rt.attention(X, X, X, key_lengths=x),
+    "key_ranges": lambda x: rt.attention(X, X, X, key_ranges=x),
+    "positions": lambda x: rt.learned(X[0], x),
+}
+
+
+def error_of(call, tensor):
+    with pytest.raises(TypeError) as caught:
+        call(tensor)
+    words = str(caught.value)
+    for of_arrays in ("array", "NumPy", "numpy", "astype", "np."):
+        assert of_arrays not in words
+    return words
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.parametrize("name", CALLS)
+def test_floating_arguments(name, kind):
+    tensor, wanted = TENSORS[kind]
+    assert error_of(CALLS[name], tensor).startswith(f"{name}: {wanted}")
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32))
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integer_arguments_name_the_dtype_that_came(name, dtype):
+    """Half tensors are computed as float32, which is not what came."""
+    words = error_of(INTEGERS[name], X.to(dtype))
+    assert words.startswith(f"{name}: got a tensor of dtype {dtype}; expected int")
+
+
+@pytest.mark.parametrize("kind", ("int64", "bool", "complex64", "nested"))
+def test_merged_parts(kind):
+    tensor, wanted = TENSORS[kind]
+    words = error_of(lambda x: rt.merge_attention(x, X, x, X), tensor)
+    assert words.startswith(f"out_a: {wanted}")
+
+
+@pytest.mark.parametrize("kind", ("int64", "complex64", "sparse", "nested"))
+def test_masks(kind):
+    words = error_of(lambda x: rt.attention(X, X, X, x), TENSORS[kind][0])
+    assert words.startswith("attn_mask: got a")
+    if kind == "int64":
+        assert words.endswith(
+            "torch.int64; expected bool, bfloat16, float16, float32 or float64 (True = "
+            "may attend: convert with .to(torch.bool))"
+        )
