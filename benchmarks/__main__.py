@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import compare, grid, memory, report, text, worker
 from benchmarks.peers import PEERS
-from benchmarks.problems import MODES, SCHEMES
+from benchmarks.problems import MODES, SCHEMES, label_of
 from benchmarks.results import Results, stored_path
 from benchmarks.rows import Spec
 from benchmarks.tables import TABLES, price
@@ -82,8 +82,9 @@ def add_rows(group: argparse._ArgumentGroup) -> None:
     names = [peer.name for peer in PEERS]
     schemes = [name + way for name in SCHEMES for way in ("", "_causal")]
     many: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
-    listed = f"{', '.join(SCHEMES)}; each also with _causal"
-    add("--scheme", choices=schemes, default=["music_causal"], help=listed, **many)
+    listed = f"{', '.join(SCHEMES)}, or another name of one; each also with _causal"
+    add("--scheme", type=label_of, choices=schemes, default=["music_causal"],
+        help=listed, **many)  # fmt: skip
     shape = "batch, heads, length, size of a head"
     add("--shape", nargs="+", type=shape_of, default=[(1, 8, 1024, 64)],
         metavar="B,H,L,D", help=shape)  # fmt: skip

@@ -22,7 +22,7 @@ from relpos._catalogue.rows import (
     cast as cast,
     draw as draw,
 )
-from relpos._schemes import scheme_called
+from relpos._schemes import same_name, scheme_called
 
 HEADS, DIM = 8, 64
 DIRECTIONS = {"both": False, "causal": True}
@@ -297,6 +297,12 @@ SCHEMES = {
 }
 
 
+def label_of(name: str) -> str:
+    """Return the label of a scheme by any of its names, "_causal" at their end kept."""
+    scheme, causal = name.removesuffix("_causal"), name.endswith("_causal")
+    return f"{same_name(scheme, SCHEMES)}{'_causal' * causal}"
+
+
 def decode(
     length: int, *, batch: int = 1, queries: int = 1, with_table: bool = False
 ) -> Problem:
@@ -322,6 +328,6 @@ def problem_of(
     """Make the call of a scheme and a mode, of shape (batch, heads, length, dim)."""
     batch, heads, length, dim = shape
     queries = 1 if mode == "decode" else None
-    return SCHEMES[scheme].build(
+    return SCHEMES[label_of(scheme)].build(
         length, dtype, is_causal, heads, batch=batch, dim=dim, queries=queries
     )

@@ -8,11 +8,26 @@ this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 FIRE_WIDTH = 32  # units of the network, as in the paper
 POSITION_WIDTH = 16  # columns of a position query, as Inkling's
+
+if TYPE_CHECKING:
+    #: Every name of SCHEMES, written out for editors and type checkers.
+    SchemeName: TypeAlias = Literal[
+        "sinusoidal", "sinusoids", "positional_encoding", "naive", "learned", "ape",
+        "attention", "plain", "nope", "sinks", "attention_sinks", "softcap",
+        "logit_softcapping", "rotary", "rope", "xpos", "shaw_keys", "relative_key",
+        "shaw_attention", "shaw", "relative_global_attention", "music",
+        "relative_global", "music_transformer", "transformer_xl_attention",
+        "transformer_xl", "xl", "conformer", "position_query", "bert",
+        "relative_key_query", "rel_bias", "bias", "relative_position_bias", "alibi",
+        "forgetting", "fox", "data_dependent_alibi", "t5", "kerple", "deberta",
+        "disentangled_attention", "graph_attention", "graph", "conv_encoding", "peg",
+        "fire_attention", "fire",
+    ]  # fmt: skip
 
 #: (Lq, Lk, k, is_causal) to the rows of a table.
 Rows = Callable[[int, int, int, bool], int]
@@ -58,7 +73,10 @@ class Scheme(NamedTuple):
     models : tuple of str
         Some that use it.
     synonyms : tuple of str
-        Other names of it.
+        Other names of it, which are accepted wherever it is named.
+    variants : tuple of str
+        Names of forms that further arguments make of it. `plan` and `diagnose` accept
+        them; a layer, which would leave out those arguments, does not.
     operands : tuple of str
         Arguments of `call` besides query, key and value; none where positions are in
         the tokens before it.
@@ -79,11 +97,17 @@ class Scheme(NamedTuple):
     family: str
     models: tuple[str, ...] = ()
     synonyms: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()
     rows: Rows = centred
     listed: Rows | None = None
     settings: tuple[tuple[str, Any], ...] = ()
     title: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return its name and synonyms."""
+        return (self.name, *self.synonyms)
 
     @property
     def hides_future(self) -> bool:
@@ -188,7 +212,8 @@ SCHEMES = (
         ),
         "rotary (RoPE)",
         models=("RoFormer", "GPT-J", "GPT-NeoX", "Llama", "TorchScale (xPos)"),
-        synonyms=("rope", "xpos"),
+        synonyms=("rope",),
+        variants=("xpos",),
     ),
     Scheme(
         "shaw_keys",
@@ -221,7 +246,7 @@ SCHEMES = (
         ),
         "relative",
         models=("Music Transformer",),
-        synonyms=("music", "music_transformer"),
+        synonyms=("music", "relative_global", "music_transformer"),
         operands=("rel_key",),
         rows=up_to_the_query,
     ),
@@ -370,8 +395,16 @@ GENERAL = {
 
 
 def scheme_called(name: str) -> Scheme:
-    """Return the scheme of a name or synonym; KeyError where there is none."""
+    """Return the scheme of any of its names; KeyError where there is none."""
     for scheme in SCHEMES:
-        if name == scheme.name or name in scheme.synonyms:
+        if name in (*scheme.names, *scheme.variants):
             return scheme
     raise KeyError(name)
+
+
+def same_name(name: Any, known: Iterable[str | None]) -> Any:
+    """Return the one of `known` that names the scheme of `name`, else `name` itself."""
+    if not isinstance(name, str):
+        return name
+    names = next((scheme.names for scheme in SCHEMES if name in scheme.names), ())
+    return next((each for each in known if each in names), name)

@@ -42,6 +42,8 @@ from relpos._text import html_table, table_lines
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from relpos._schemes import SchemeName
+
 #: Products with a table of vectors in the backward: its part of the scores again (or of
 #: the weights' gradient), the gradients of the token that it meets and of itself.
 _PRODUCTS = {"rel_key": 3, "rel_query": 3, "rel_value": 2}
@@ -139,7 +141,7 @@ def plan(
     key_length: int,
     head_dim: int,
     *,
-    scheme: str,
+    scheme: SchemeName,
     is_causal: bool = False,
     dtype: DTypeLike = np.float32,
     max_relative_position: int = 16,
@@ -183,8 +185,9 @@ def plan(
         "rotary", "conv_encoding". Tables of vectors are shared by the heads:
         "shaw_attention" has one for keys and one for values, "bert" and "deberta" one
         for queries and one for keys; where nothing clips, they have a row for each
-        offset that occurs. Other names that people use are known as well: "plain",
-        "shaw", "music", "transformer_xl", "bias", "fire", "graph".
+        offset that occurs. Other names that people use are accepted as well: "plain",
+        "shaw", "music", "relative_global", "transformer_xl", "xl", "rope", "bias",
+        "fire", "graph".
     is_causal : bool, default False
         Whether keys after the query are hidden. A graph tells that itself, and
         "forgetting" always hides them.
@@ -248,7 +251,11 @@ def plan(
         as_int(name, size, 1, POSITION_LIMIT)
         for name, size in zip(names, given, strict=True)
     )
-    called = {other: known.name for known in SCHEMES for other in known.synonyms}
+    called = {
+        other: known.name
+        for known in SCHEMES
+        for other in (*known.synonyms, *known.variants)
+    }
     name = called.get(scheme, scheme) if isinstance(scheme, str) else scheme
     named = {known.name: known for known in SCHEMES}
     known = named[as_choice("scheme", name, tuple(named))]

@@ -169,7 +169,7 @@ def _plain(name: str) -> str:
 @cache
 def _by_name() -> dict[str, str]:
     tried = [(name, there) for there, names in TRIED.items() for name in names.split()]
-    called = [(name, s.functions[0]) for s in SCHEMES for name in (s.name, *s.synonyms)]
+    called = [(name, s.functions[0]) for s in SCHEMES for name in s.names]
     functions = [name for scheme in SCHEMES for name in scheme.functions]
     dotted = [name for name in (*ALONE.split(), *functions, *TRIED) if "." in name]
     parts = [(*name.rpartition(".")[::2], name) for name in dotted]

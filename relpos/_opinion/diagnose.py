@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from relpos._opinion.attempt import Attempt, begin, evaluate
 from relpos._opinion.differences import DIFFERENCES
 from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
+from relpos._schemes import scheme_called
 from relpos._text import html_table
+
+if TYPE_CHECKING:
+    from relpos._schemes import SchemeName
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -81,7 +85,7 @@ def diagnose(
     key: Any,
     value: Any = None,
     *,
-    scheme: str | None = None,
+    scheme: SchemeName | None = None,
     **keywords: Any,
 ) -> Diagnosis:
     r"""Name the known convention or mistake that makes results differ from relpos's.
@@ -283,7 +287,8 @@ def _diagnosis(
     names = (*((layout,) if layout else ()), *closest.names)
     if layout and kind == "same":
         kind = "convention"
-    called = f"relpos.{(scheme or 'attention').removeprefix('relpos.')}"
+    named = (scheme or "attention").removeprefix("relpos.")
+    called = f"relpos.{scheme_called(named).name}"
     verdict = LAYOUTS.get(layout, "") + finding.sentence(called, coarse)
     differences = () if finding.found is None else names
     return Diagnosis(verdict, kind, differences, closest.error, names)

@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from relpos._checks import Array, as_choice, as_flag, kind_of, quiet
+from relpos._schemes import same_name
 from relpos._twins import twin
 from relpos._undo import put
 from relpos.nn._inputs import xavier_uniform
@@ -41,11 +42,20 @@ if TYPE_CHECKING:
 
     from relpos.nn.module import Seed
 
+    #: Every name that `position` takes, written out for editors and type checkers.
+    PositionName: TypeAlias = Literal[
+        "shaw", "shaw_attention", "music", "relative_global_attention",
+        "relative_global", "music_transformer", "transformer_xl",
+        "transformer_xl_attention", "xl", "conformer", "t5", "alibi", "rope", "rotary",
+        "fire", "fire_attention",
+    ]  # fmt: skip
+
 
 # ---- positions by name -------------------------------------------------------------
 
 #: name -> (layer, which sizes of an attention it takes first). Its other arguments are
-#: those of `position` by this name, here and in relpos.torch.nn.
+#: those of `position` by this name, here and in relpos.torch.nn. A scheme's other names
+#: are accepted as well; layers store this one.
 SCHEMES: dict[str, tuple[Callable[..., Position], tuple[str, ...]]] = {
     "shaw": (Shaw, ("num_heads", "head_dim")),
     "music": (Music, ("num_heads", "head_dim", "is_causal")),
@@ -126,7 +136,7 @@ def as_causal(is_causal: bool | None, position: object, frames: int = 2) -> bool
     """
     if is_causal is not None:
         return as_flag("is_causal", is_causal)
-    is_music = isinstance(position, str) and position == "music"
+    is_music = isinstance(position, str) and same_name(position, SCHEMES) == "music"
     if not is_music and not _knows_the_past_alone(position):
         return False
     warnings.warn(
@@ -200,7 +210,8 @@ class MultiheadAttention(AttentionLayer):
     window : (int or None, int or None), optional
         Hide what is farther to the left or right, as in `relpos.attention`.
     position : str or Position, optional
-        The scheme, of the table above, or a layer.
+        The scheme, of the table above or by another of its names, such as "rotary",
+        "xl" or "relative_global"; or a layer.
     rng, dtype : as every layer
     **sizes
         Arguments of the layer, where `position` is a name.
@@ -261,11 +272,12 @@ class MultiheadAttention(AttentionLayer):
         *,
         is_causal: bool | None = None,
         window: tuple[int | None, int | None] | None = None,
-        position: str | Position | None = None,
+        position: PositionName | Position | None = None,
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
         **sizes: Any,
     ) -> None:
+        position = same_name(position, SCHEMES)
         self.is_causal = is_causal = as_causal(is_causal, position, frames=3)
         self.window = window
         given = self._set_up(
@@ -542,7 +554,7 @@ class TransformerLayer(Module):
         *,
         is_causal: bool | None = None,
         window: tuple[int | None, int | None] | None = None,
-        position: str | Position | None = None,
+        position: PositionName | Position | None = None,
         rng: Seed = None,
         dtype: DTypeLike = np.float32,
         **sizes: Any,

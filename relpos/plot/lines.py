@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.ticker import Formatter
 
     from relpos._opinion.compare import Comparison
+    from relpos._schemes import SchemeName
 
     Encoding = npt.ArrayLike | Callable[[int, int], npt.ArrayLike]
 
@@ -437,7 +438,7 @@ def plan_bars(
 
 @picture(Options, OF_LINES)
 def costs_over_length(
-    schemes: str | Sequence[str],
+    schemes: SchemeName | Sequence[SchemeName],
     lengths: npt.ArrayLike,
     *,
     quantity: str = "bytes",
@@ -529,7 +530,7 @@ def costs_over_length(
     return ax
 
 
-def _names(name: str, given: object) -> list[str]:
+def _names(name: str, given: object) -> list[Any]:
     """Return one name or several, each once."""
     reject_foreign(name, given)
     listed = [given] if isinstance(given, str) else given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from relpos._checks import (
 )
 from relpos._encodings.audit import EncodingAudit, Finding
 from relpos._encodings.rotary_scaling import rotary_frequencies
+from relpos._schemes import same_name
 from relpos.plot.panel import (
     FREQUENCIES,
     Array,
@@ -53,7 +54,14 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    Scheme = str | Mapping[str, Any] | Callable[[Array], npt.ArrayLike] | npt.ArrayLike
+    from relpos._schemes import SchemeName
+
+    Scheme: TypeAlias = (
+        SchemeName
+        | Mapping[str, Any]
+        | Callable[[Array], npt.ArrayLike]
+        | npt.ArrayLike
+    )
 
 _MOST = 4096  # queries of a fingerprint
 _WIDTH = 64  # columns of the tokens that functions get
@@ -387,11 +395,12 @@ def fingerprint(scheme: Scheme, length: int, **options: Unpack[Options]) -> Axes
     ----------
     scheme : str, mapping, callable or array_like
         The name of an example with random tables: "alibi", "t5", "kerple", "fire",
-        "shaw", "music", "transformer_xl", "deberta", "rotary", "sinusoidal". Or
-        keywords of ``relpos.scores``, of which the first head is drawn and the terms of
-        content are left out, for queries and keys of ones. Or a function of tokens
-        (1, L, 64), such as ``relpos.apply_rotary``, called on ones. Or an encoding
-        (L, dim), of which every row is multiplied with every other.
+        "shaw", "music", "transformer_xl", "deberta", "rotary", "sinusoidal", or another
+        name of one of these schemes, such as "rope". Or keywords of ``relpos.scores``,
+        of which the first head is drawn and the terms of content are left out, for
+        queries and keys of ones. Or a function of tokens (1, L, 64), such as
+        ``relpos.apply_rotary``, called on ones. Or an encoding (L, dim), of which every
+        row is multiplied with every other.
     length : int
         Queries and keys.
 
@@ -463,10 +472,8 @@ def fingerprints(
 def _scores(name: str, scheme: Scheme, length: int) -> Array:
     """Return (L, L) scores of one head, -inf for hidden pairs."""
     if isinstance(scheme, str):
-        if scheme not in EXAMPLES:
-            known = ", ".join(map(repr, EXAMPLES))
-            raise ValueError(f"{name}: got {scheme!r}; expected one of {known}")
-        scheme = EXAMPLES[scheme].make(length)
+        example = as_choice(name, same_name(scheme, EXAMPLES), EXAMPLES)
+        scheme = EXAMPLES[example].make(length)
     if isinstance(scheme, Mapping):
         return _of_keywords(name, scheme, length)
     if callable(scheme):

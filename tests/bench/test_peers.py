@@ -10,9 +10,10 @@ import pytest
 from benchmarks import __main__, grid, memory, rows, text, timing, worker
 from benchmarks.ours import RELPOS, exact_results, largest_error
 from benchmarks.peers import PEERS, Peer, Skipped
-from benchmarks.problems import problem_of
+from benchmarks.problems import SCHEMES, label_of, problem_of
 from benchmarks.results import Results
 from relpos._bench import Sample
+from relpos._schemes import scheme_called
 
 SHAPE = (1, 2, 24, 64)
 
@@ -231,6 +232,17 @@ def test_rows_asked_for_are_all_combinations():
     assert labels[0] == "plain fwd 1,8,1024,64"
     assert labels[1] == "plain causal decode 1,8,1024,64"
     assert labels[-2] == "xl causal fwd 1,8,1024,64, 2 threads"
+
+
+@pytest.mark.parametrize("label", SCHEMES)
+def test_a_scheme_has_all_its_names(label):
+    for name in scheme_called(SCHEMES[label].name).names:
+        assert label_of(name) == label
+        asked = __main__.parser().parse_args(["--scheme", f"{name}_causal"])
+        assert [spec.scheme for spec in __main__.chosen(asked)] == [label] * 2
+        assert all(spec.is_causal for spec in __main__.chosen(asked))
+        found = problem_of(name, True, (1, 1, 4, 4), "fwd")
+        assert found.scheme == problem_of(label, True, (1, 1, 4, 4), "fwd").scheme
 
 
 def test_memory_that_nobody_knows_is_said():

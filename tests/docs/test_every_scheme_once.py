@@ -6,6 +6,7 @@ catalogue's own list, something for a list with a scheme too many or too few.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 
@@ -16,9 +17,10 @@ from documents import ROOT
 from oracle_gradients import NAMES
 
 import relpos
-from relpos import data, nn, recipes, reference
+from relpos import _schemes, data, nn, recipes, reference
 from relpos._catalogue.rows import NO_TABLES, PAIRS_ROW, ROWS
 from relpos._schemes import GENERAL, SCHEMES, Scheme, scheme_called
+from relpos.nn import multihead
 
 #: Public functions and layers that serve every scheme, or none.
 OF_NO_SCHEME = {
@@ -35,7 +37,16 @@ def functions_of(schemes):
 
 
 def names_of(schemes):
-    return [name for scheme in schemes for name in (scheme.name, *scheme.synonyms)]
+    return [name for scheme in schemes for name in scheme.names]
+
+
+def literals(module, alias):
+    """Return the names that a type lists, in the order of the file."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == alias:
+            found = [x.value for x in ast.walk(node) if isinstance(x, ast.Constant)]
+            return [name for name in found if isinstance(name, str)]
+    raise AssertionError(alias)
 
 
 def public():
@@ -61,6 +72,11 @@ def names_of_two_schemes(schemes):
 
 def rows_and_schemes_without_each_other(schemes):
     return {row.scheme for row in [*ROWS, PAIRS_ROW]} ^ {s.name for s in schemes}
+
+
+def names_and_their_type_without_each_other(schemes):
+    variants = {name for scheme in schemes for name in scheme.variants}
+    return {*names_of(schemes), *variants} ^ {*literals(_schemes, "SchemeName")}
 
 
 def functions_of_no_scheme_and_of_none_at_all(schemes):
@@ -106,6 +122,7 @@ def one_more(**fields):
 CHECKS = {
     names_of_two_schemes: one_more(synonyms=("shaw",)),
     rows_and_schemes_without_each_other: without("kerple"),
+    names_and_their_type_without_each_other: without("kerple"),
     functions_of_no_scheme_and_of_none_at_all: one_more(functions=("no_such",)),
     functions_without_a_definition: one_more(functions=("merge_attentions",)),
     families_and_schemes_without_each_other: without("conv_encoding"),
@@ -142,6 +159,14 @@ def test_names_and_synonyms_are_found():
     assert scheme_called("music").name == "relative_global_attention"
     with pytest.raises(KeyError, match="waltz"):
         scheme_called("waltz")
+
+
+def test_types_list_every_name_once():
+    listed = literals(_schemes, "SchemeName")
+    assert len(listed) == len({*listed})
+    names = literals(multihead, "PositionName")
+    known = [scheme for scheme in SCHEMES if {*scheme.names} & {*multihead.SCHEMES}]
+    assert sorted(names) == sorted(names_of(known))
 
 
 def test_the_page_of_functions_is_the_catalogue_s(monkeypatch):

@@ -93,6 +93,10 @@ ADDED = {
 }
 #: In the lists of names, and in the imports, of the same files.
 NAMED = {
+    "relpos/_schemes.py": (
+        '"fire_attention", "fire",',
+        '"fire_attention", "fire", "mirrored_attention", "mirror",',
+    ),
     "relpos/_attention/schemes.py": (
         "import math\n",
         "import math\n\nimport numpy as np\n",

@@ -12,6 +12,7 @@ from random_problems import runs
 
 import relpos
 from relpos._opinion.differences import DIFFERENCES
+from relpos._schemes import scheme_called
 
 KINDS = [(name, "mistake", *x) for name, x in MISTAKES.items()]
 KINDS += [(name, "convention", *x) for name, x in CONVENTIONS.items()]
@@ -85,11 +86,11 @@ def test_schemes_by_name(scheme, names):
     shapes |= dict.fromkeys(("w1", "b1"), (4,)) | dict.fromkeys(("c", "threshold"), ())
     shapes |= {"w2": (heads, 4), "b2": (heads,)}
     arguments = {name: rng.random(shapes[name]) for name in names}
-    function = {"music": relpos.relative_global_attention}.get(scheme)
-    out = (function or getattr(relpos, scheme))(q, k, v, **arguments)
+    function = getattr(relpos, scheme_called(scheme).name)
+    out = function(q, k, v, **arguments)
     found = relpos.diagnose(out, q, k, v, scheme=scheme, **arguments)
     assert (found.kind, found.differences) == ("same", ())
-    assert found.verdict.startswith(f"equals relpos.{scheme} (")
+    assert found.verdict.startswith(f"equals relpos.{function.__name__} (")
 
 
 def test_what_nobody_knows():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import relpos.torch as functions
 from relpos import recipes
 from relpos._checks import as_choice, as_flag, kind_of
+from relpos._schemes import same_name
 from relpos.nn._inputs import as_probability, as_settings, as_size
 from relpos.nn.multihead import as_causal, default_sizes
 from relpos.nn.position import MUSIC_ROWS, music_rows
@@ -25,6 +26,14 @@ from relpos.torch.nn._layer import (
     split_heads,
     xavier_parameter,
 )
+
+if TYPE_CHECKING:
+    from relpos.nn import multihead
+
+    #: Every name that `position` takes here.
+    PositionName: TypeAlias = (
+        multihead.PositionName | Literal["deberta", "disentangled_attention"]
+    )
 
 Options = Mapping[str, Any]  # device and dtype
 Terms = dict[str, Any]  # keywords of an attention function
@@ -73,7 +82,8 @@ class RelativeMultiheadAttention(Layer):
         False, but True with a FutureWarning for "music" in this release. The table of
         "music" has max_len rows for the past alone, 2 max_len - 1 for both directions.
     position : str, optional
-        The scheme, of the table above.
+        The scheme, of the table above or by another of its names, such as "rotary",
+        "xl" or "relative_global".
     max_relative_position : int, optional
         Of "shaw" (default 16) the distance from which on rows are the same; of
         "deberta" (512) the distance to which its buckets grow.
@@ -155,7 +165,7 @@ class RelativeMultiheadAttention(Layer):
         dtype: Any = None,
         *,
         is_causal: bool | None = None,
-        position: str | None = None,
+        position: PositionName | None = None,
         max_relative_position: int | None = None,
         max_len: int | None = None,
         num_buckets: int | None = None,
@@ -172,6 +182,7 @@ class RelativeMultiheadAttention(Layer):
                     f"{name}: got {given!r}; expected False, as a row that is added to "
                     "the keys has no position"
                 )
+        position = same_name(position, SCHEMES)
         heads = as_settings({"embed_dim": embed_dim, "num_heads": num_heads})
         self.embed_dim, self.num_heads = heads.embed_dim, heads.num_heads
         self.head_dim = self.embed_dim // self.num_heads
