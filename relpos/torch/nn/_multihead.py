@@ -39,7 +39,7 @@ Options = Mapping[str, Any]  # device and dtype
 Terms = dict[str, Any]  # keywords of an attention function
 
 
-class RelativeMultiheadAttention(Layer):
+class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
     r"""``torch.nn.MultiheadAttention`` with relative positions: same call, same names.
 
     .. math::
@@ -113,10 +113,11 @@ class RelativeMultiheadAttention(Layer):
 
     Notes
     -----
-    It may replace ``self_attn`` of ``torch.nn.TransformerEncoderLayer`` too, and
-    keeps that off PyTorch's fused path, which knows no positions. Three things differ
-    from PyTorch's module: a query that sees no key gets the output's bias, not nan;
-    weights are those before dropout, and have no gradient; ``is_causal`` needs no
+    It is a subclass of ``torch.nn.MultiheadAttention``, so that it may replace
+    ``self_attn`` of ``torch.nn.TransformerEncoderLayer``, for type checkers too. It
+    keeps that layer off PyTorch's fused path, which knows no positions. Three things
+    differ from PyTorch's module: a query that sees no key gets the output's bias, not
+    nan; weights are those before dropout, and have no gradient; ``is_causal`` needs no
     `attn_mask`.
 
     References
@@ -144,11 +145,8 @@ class RelativeMultiheadAttention(Layer):
 
     #: PyTorch's layers read it, and then do not take their fused path.
     _qkv_same_embed_dim = False
-    in_proj_weight: nn.Parameter | None
-    in_proj_bias: nn.Parameter | None
-    q_proj_weight: nn.Parameter | None
-    k_proj_weight: nn.Parameter | None
-    v_proj_weight: nn.Parameter | None
+    bias_k = bias_v = None
+    add_zero_attn = False
 
     def __init__(
         self,
@@ -174,7 +172,7 @@ class RelativeMultiheadAttention(Layer):
         base: float | None = None,
         width: int | None = None,
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # PyTorch's own __init__ would draw other weights
         added = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
         for name, given in added.items():
             if given:
@@ -212,13 +210,25 @@ class RelativeMultiheadAttention(Layer):
                 None if shape is None else nn.Parameter(torch.empty(shape, **options))
             )
             self.register_parameter(name, weight)
-            if weight is not None:
-                nn.init.xavier_uniform_(weight)
+        self._draw_projections()
         start = nn.Parameter(torch.zeros(3 * width, **options)) if bias else None
         self.register_parameter("in_proj_bias", start)
-        self.out_proj = nn.Linear(width, width, bias=bias, **options)
+        self.add_module("out_proj", nn.Linear(width, width, bias=bias, **options))
         if bias:
             nn.init.zeros_(self.out_proj.bias)
+
+    def _draw_projections(self) -> None:
+        for name in ("in", "q", "k", "v"):
+            weight = getattr(self, f"{name}_proj_weight")
+            if weight is not None:
+                nn.init.xavier_uniform_(weight)
+
+    def _reset_parameters(self) -> None:
+        """Draw the projections again, as transformers asks of PyTorch's module."""
+        self._draw_projections()
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
 
     def extra_repr(self) -> str:
         """Return the arguments that its repr shows.
@@ -234,7 +244,10 @@ class RelativeMultiheadAttention(Layer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what was pickled, also before there was `is_causal`."""
-        super().__setstate__({"is_causal": state["position"] == "music", **state})
+        known = {"is_causal": state["position"] == "music", **state}
+        nn.Module.__setstate__(
+            self, known
+        )  # PyTorch's module would allow its fused path
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any
