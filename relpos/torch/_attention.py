@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -13,6 +13,12 @@ from relpos._checks import as_flag, as_int, kind_of
 from relpos.torch._attend import attend
 from relpos.torch._engine import GRAPH, TYPED, Setting, shown
 from relpos.torch._tensors import result_dtype
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from relpos._attention.keywords import Off
+    from relpos.torch._keywords import AttentionKeywords
 
 _REQUIRED = ("query", "key", "value")
 #: Arguments that may be tensors, and those that may be nothing else.
@@ -39,6 +45,26 @@ class AttentionOutput(NamedTuple):
     weights: Tensor | Any
 
 
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **keywords: Unpack[AttentionKeywords[Off]],
+) -> Tensor: ...
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **keywords: Unpack[AttentionKeywords[bool]],
+) -> AttentionOutput: ...
 def attention(
     query: Tensor,
     key: Tensor,

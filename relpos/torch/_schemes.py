@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -26,9 +26,39 @@ from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._tensors import check_padded, result_dtype
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from relpos._attention.keywords import Off
+    from relpos.torch._keywords import (
+        FireKeywords,
+        GraphKeywords,
+        RelativeGlobalKeywords,
+        ShawKeywords,
+        TransformerXLKeywords,
+    )
+
 _KEYWORDS = keywords_of(attention)
 
 
+@overload
+def shaw_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    **keywords: Unpack[ShawKeywords[Off]],
+) -> Tensor: ...
+@overload
+def shaw_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    **keywords: Unpack[ShawKeywords[bool]],
+) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
 @twin(relpos.shaw_attention)
 def shaw_attention(
@@ -71,6 +101,22 @@ def shaw_attention(
     )
 
 
+@overload
+def relative_global_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor,
+    **keywords: Unpack[RelativeGlobalKeywords[Off]],
+) -> Tensor: ...
+@overload
+def relative_global_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor,
+    **keywords: Unpack[RelativeGlobalKeywords[bool]],
+) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **MUSIC)
 @twin(relpos.relative_global_attention)
 def relative_global_attention(
@@ -108,6 +154,26 @@ def relative_global_attention(
     return attention(query, key, value, rel_key=rel_key, **settings)
 
 
+@overload
+def transformer_xl_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor,
+    pos_bias_u: Tensor | None,
+    pos_bias_v: Tensor | None,
+    **keywords: Unpack[TransformerXLKeywords[Off]],
+) -> Tensor: ...
+@overload
+def transformer_xl_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rel_key: Tensor,
+    pos_bias_u: Tensor | None,
+    pos_bias_v: Tensor | None,
+    **keywords: Unpack[TransformerXLKeywords[bool]],
+) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **TRANSFORMER_XL)
 @twin(relpos.transformer_xl_attention)
 def transformer_xl_attention(
@@ -191,6 +257,32 @@ def _check_tensors(**values: object) -> None:
     check_padded(values)
 
 
+@overload
+def fire_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    c: Tensor | float,
+    threshold: Tensor | float,
+    **keywords: Unpack[FireKeywords[Off]],
+) -> Tensor: ...
+@overload
+def fire_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    w1: Tensor,
+    b1: Tensor,
+    w2: Tensor,
+    b2: Tensor,
+    c: Tensor | float,
+    threshold: Tensor | float,
+    **keywords: Unpack[FireKeywords[bool]],
+) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
 @twin(relpos.fire_attention)
 def fire_attention(
@@ -253,6 +345,30 @@ def fire_attention(
     return compute(given, return_lse, rng, fire=fire)
 
 
+@overload
+def graph_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    indptr: Tensor | None = None,
+    indices: Tensor | None = None,
+    labels: Tensor | None = None,
+    rel_key: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    **keywords: Unpack[GraphKeywords[Off]],
+) -> Tensor: ...
+@overload
+def graph_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    indptr: Tensor | None = None,
+    indices: Tensor | None = None,
+    labels: Tensor | None = None,
+    rel_key: Tensor | None = None,
+    rel_value: Tensor | None = None,
+    **keywords: Unpack[GraphKeywords[bool]],
+) -> AttentionOutput: ...
 @twin(relpos.graph_attention)
 def graph_attention(
     query: Tensor,

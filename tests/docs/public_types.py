@@ -116,6 +116,22 @@ def query_gradient(context: AttentionContext) -> Array | None:
 assert_type(query_gradient(with_context.context), Array | None)
 assert_type(query_gradient(with_fire.context), Array | None)
 
+# ---- names of schemes --------------------------------------------------------------
+
+assert_type(relpos.plan(1, 2, 9, 9, 4, scheme="rope"), relpos.Plan)
+assert_type(relpos.plan(1, 2, 9, 9, 4, scheme="relative_global"), relpos.Plan)
+layer = relpos.nn.MultiheadAttention(8, 2, position="xl")
+assert_type(layer(np.ones((1, 3, 8), np.float32)), Array)
+block = relpos.nn.TransformerLayer(8, 2, position=relpos.nn.ALiBi(2))
+assert_type(block(np.ones((1, 3, 8), np.float32)), Array)
+
+
+def mistakes() -> None:
+    """Make calls that checkers refuse."""
+    relpos.plan(1, 2, 9, 9, 4, scheme="rotray")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    relpos.nn.MultiheadAttention(8, 2, position="rotray")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 # ---- other functions and modules ---------------------------------------------------
 
 assert_type(relpos.merge_attention(x, x[..., 0], x, x[..., 0]), tuple[Array, Array])

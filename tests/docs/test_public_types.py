@@ -4,6 +4,7 @@ The checkers themselves run over public_types.py in continuous integration.
 """
 
 import ast
+import importlib
 import inspect
 import runpy
 import types
@@ -18,6 +19,7 @@ import relpos
 from relpos._attention import keywords
 
 PUBLIC_TYPES = Path(__file__).with_name("public_types.py")
+TORCH = pytest.mark.torch
 FLAGS = ("return_lse", "return_weights", "return_context")
 FUNCTIONS = (
     *("attention", "fire_attention", "graph_attention"),
@@ -61,22 +63,31 @@ def test_a_wrong_type_is_found():
 # ---- the overloads -----------------------------------------------------------------
 
 
-def overloads(name):
-    """Return the two overloads before a function in its module."""
-    function = inspect.unwrap(getattr(relpos, name))
+@pytest.fixture(params=["relpos", pytest.param("relpos.torch", marks=TORCH)])
+def library(request):
+    """Return relpos or relpos.torch, and the tables of its keywords."""
+    if request.param == "relpos":
+        return relpos, keywords
+    pytest.importorskip("torch")
+    return map(importlib.import_module, ("relpos.torch", "relpos.torch._keywords"))
+
+
+def overloads(module, name):
+    """Return the two overloads before a function in its file."""
+    function = inspect.unwrap(getattr(module, name))
     tree = ast.parse(Path(inspect.getsourcefile(function)).read_text())
     nodes = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
     assert len(nodes) == 3
     return nodes[:2]
 
 
-def passed_on(node):
+def passed_on(node, tables=keywords):
     """Return table and type of flags of `**keywords: Unpack[Table[flag]]`."""
     unpacked = node.args.kwarg.annotation.slice
-    return getattr(keywords, unpacked.value.id), ast.unparse(unpacked.slice)
+    return getattr(tables, unpacked.value.id), ast.unparse(unpacked.slice)
 
 
-def parameters(node):
+def parameters(node, tables):
     """Return types and defaults of what an overload takes, by name."""
     positional, named = node.args.args, node.args.kwonlyargs
     kinds = {each.arg: ast.unparse(each.annotation) for each in (*positional, *named)}
@@ -84,32 +95,34 @@ def parameters(node):
     values = [*node.args.defaults, *node.args.kw_defaults]
     names = [each.arg for each in with_default]
     defaults = dict(zip(names, map(ast.literal_eval, values), strict=True))
-    for name, reference in passed_on(node)[0].__annotations__.items():
+    for name, reference in passed_on(node, tables)[0].__annotations__.items():
         assert name not in kinds
         kinds[name] = reference.__forward_arg__
     return kinds, defaults
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_overloads_take_what_the_function_takes(name):
-    signature = inspect.signature(getattr(relpos, name)).parameters
+def test_overloads_take_what_the_function_takes(name, library):
+    module, tables = library
+    signature = inspect.signature(getattr(module, name)).parameters
     wanted = {n: p.annotation for n, p in signature.items() if n not in FLAGS}
     optional = {n for n, p in signature.items() if p.default is not p.empty}
-    for node in overloads(name):
-        kinds, defaults = parameters(node)
+    for node in overloads(module, name):
+        kinds, defaults = parameters(node, tables)
         assert {n: kind for n, kind in kinds.items() if n not in FLAGS} == wanted
         assert {n: kinds[n] for n in FLAGS if n in kinds} == {
             n: "Flag" for n in FLAGS if n in signature
         }
         assert {n: signature[n].default for n in defaults} == defaults
-        assert {*passed_on(node)[0].__annotations__, *defaults} == optional
+        assert {*passed_on(node, tables)[0].__annotations__, *defaults} == optional
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_overloads_tell_an_array_from_all_results(name):
     function = getattr(relpos, name)
     flags = [flag for flag in FLAGS if flag in inspect.signature(function).parameters]
-    told = [(passed_on(node)[1], ast.unparse(node.returns)) for node in overloads(name)]
+    nodes = overloads(relpos, name)
+    told = [(passed_on(node)[1], ast.unparse(node.returns)) for node in nodes]
     assert told == [("Off", "Array"), ("bool", "AttentionOutput")]
     assert type(function(**GOOD[name])) is np.ndarray
     for flag in flags:

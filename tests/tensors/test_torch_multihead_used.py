@@ -136,7 +136,7 @@ def test_compiled_whole(position):
 REFUSED = """
 made(add_bias_kv=True) -> ValueError: …add_bias_kv: got True; expected False
 made(add_zero_attn=True) -> ValueError: …add_zero_attn: got True; expected False
-made(position="rotary") -> ValueError: …position: got 'rotary'; expected one of 'shaw',
+made(position="waltz") -> ValueError: …position: got 'waltz'; expected one of 'shaw',
     'mus
 made(position="shaw", max_len=5) -> ValueError: …max_len: got 5 with position='shaw';
     …mu

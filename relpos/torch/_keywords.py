@@ -1,0 +1,98 @@
+"""The keywords that the functions of relpos.torch hand on to `attention`.
+
+These are the tables of `relpos._attention.keywords` for tensors. They are generic in
+the type of the flags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
+
+from relpos._attention.keywords import Flag
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class Keywords(TypedDict, Generic[Flag], total=False):
+    """Keywords of all functions but `graph_attention`."""
+
+    num_threads: int | None
+    rng: int | Tensor | torch.Generator | None
+    scale: float | None
+    enable_gqa: bool
+    query_offset: int | Tensor | None
+    rel_query: Tensor | None
+    rel_bias: Tensor | None
+    min_relative_position: int | None
+    buckets: Tensor | None
+    beyond: str
+    labels: Tensor | tuple[Tensor, ...] | None
+    position_query: Tensor | None
+    softcap: float | None
+    sinks: Tensor | None
+    log_decay: Tensor | None
+    key_ranges: Tensor | None
+    key_lengths: int | Tensor | None
+    window: tuple[int | None, int | None] | None
+    return_lse: Flag
+    return_weights: Flag
+
+
+class Masks(TypedDict, total=False):
+    """Arguments that `attention` takes by position, too."""
+
+    attn_mask: Tensor | None
+    dropout_p: float
+    is_causal: bool
+
+
+class Biases(TypedDict, total=False):
+    """Keywords that some schemes name in their own signature."""
+
+    pos_bias_u: Tensor | None
+    pos_bias_v: Tensor | None
+
+
+class AttentionKeywords(Keywords[Flag], Biases, total=False):
+    """Keywords of `attention`."""
+
+    rel_key: Tensor | None
+    rel_value: Tensor | None
+
+
+class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):
+    """Keywords that `shaw_attention` passes on."""
+
+
+class RelativeGlobalKeywords(ShawKeywords[Flag], total=False):
+    """Keywords that `relative_global_attention` passes on."""
+
+    rel_value: Tensor | None
+
+
+class TransformerXLKeywords(Keywords[Flag], Masks, total=False):
+    """Keywords that `transformer_xl_attention` passes on."""
+
+    rel_value: Tensor | None
+
+
+class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
+    """Keywords of `fire_attention`."""
+
+    rel_key: Tensor | None
+    signed: bool
+    eps: float
+
+
+class GraphKeywords(TypedDict, Generic[Flag], total=False):
+    """Keywords of `graph_attention`."""
+
+    edges: Any
+    position_query: Tensor | None
+    softcap: float | None
+    sinks: Tensor | None
+    scale: float | None
+    return_lse: Flag
+    num_threads: int | None
