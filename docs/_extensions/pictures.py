@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import io
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +25,20 @@ RESOLUTION = 160
 SHOWN = 75  # pixels of the page for an inch of the figure
 
 
-def draw(code: str, path: Path, where: str) -> None:
+def examples_of(text: str) -> str:
+    """The code of the examples in a part of a page, without what they print."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    found = doctest.DocTestParser().get_examples("\n".join(blocks))
+    return "".join(example.source for example in found if not example.exc_msg)
+
+
+def draw(code: str, path: Path, where: str, before: str = "") -> None:
     """Runs the lines, and writes the figure that is then the current one."""
     matplotlib.use("agg")
     pyplot.close("all")
     names = {"np": np, "plt": pyplot, "plot": plot, "relpos": relpos}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(before, where, "exec"), names)
     exec(compile(code, where, "exec"), names)
     path.parent.mkdir(exist_ok=True)
     pyplot.gcf().savefig(path, dpi=RESOLUTION, bbox_inches="tight")
@@ -33,10 +46,14 @@ def draw(code: str, path: Path, where: str) -> None:
 
 
 class Picture(SphinxDirective):
-    """The lines have np, plt, plot and relpos; the argument is read where it fails."""
+    """The lines have np, plt, plot and relpos; the argument is the alternative text."""
 
     required_arguments = 1
-    option_spec: ClassVar = {"open": directives.flag}  # the lines are seen at once
+    option_spec: ClassVar = {
+        "caption": directives.unchanged,
+        "continued": directives.flag,  # the lines have the names of the page's examples
+        "open": directives.flag,  # the lines are seen at once
+    }
     final_argument_whitespace = True
     has_content = True
 
@@ -45,19 +62,27 @@ class Picture(SphinxDirective):
         number = self.env.new_serialno("picture")
         file = f"{self.env.docname.replace('/', '-')}-{number}.png"
         path = Path(self.env.srcdir) / MADE / file
+        alt = self.arguments[0]
+        before = ""
+        if "continued" in self.options:
+            page = Path(self.env.doc2path(self.env.docname)).read_text("utf-8")
+            before = examples_of(page.partition(f"```{{picture}} {alt}\n")[0])
         try:
-            draw(code, path, self.env.docname)
+            draw(code, path, self.env.docname, before)
         except Exception as exc:
             raise self.error(f"the picture cannot be drawn: {exc!r}") from exc
         width = int.from_bytes(path.read_bytes()[16:20], "big") * SHOWN // RESOLUTION
-        alt = self.arguments[0]
         image = nodes.image(uri=f"/{MADE}/{file}", alt=alt, width=f"{width}px")
         lines = nodes.literal_block(code, code, language="python")
         state = " open" if "open" in self.options else ""
         opened = f'<details class="drawn-by"{state}><summary>drawn by</summary>'
         shown = nodes.raw("", opened, format="html")
         self.set_source_info(image)
-        return [image, shown, lines, nodes.raw("", "</details>", format="html")]
+        figure = nodes.figure("", image)
+        if "caption" in self.options:
+            words, _ = self.parse_inline(self.options["caption"])
+            figure += nodes.caption("", "", *words)
+        return [figure, shown, lines, nodes.raw("", "</details>", format="html")]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
