@@ -118,8 +118,9 @@ def contents() -> str:
     return (
         f"{titled('API reference')}Layout is ``(..., heads, length, dim)``; a "
         "relative position is key minus query, so that the past is negative; in a "
-        f"mask, True may attend.\n\n.. list-table::\n\n{rows}\n{missing}"
-        f".. toctree::\n   :hidden:\n\n{pages}"
+        "mask, True may attend. :doc:`Functions </functions>` lists all functions by "
+        f"scheme.\n\n.. list-table::\n\n{rows}\n{missing}"
+        f".. toctree::\n   :hidden:\n\n   /functions\n{pages}"
     )
 
 

@@ -75,7 +75,9 @@ class Picture(SphinxDirective):
         image = nodes.image(uri=f"/{MADE}/{file}", alt=alt, width=f"{width}px")
         lines = nodes.literal_block(code, code, language="python")
         state = " open" if "open" in self.options else ""
-        opened = f'<details class="drawn-by"{state}><summary>drawn by</summary>'
+        opened = (
+            f'<details class="drawn-by"{state}><summary>code of the picture</summary>'
+        )
         shown = nodes.raw("", opened, format="html")
         self.set_source_info(image)
         figure = nodes.figure("", image)
