@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,34 +25,36 @@ RESOLUTION = 160
 SHOWN = 75  # pixels of the page for an inch of the figure
 
 
-def examples_of(text: str) -> str:
-    """The code of the examples in a part of a page, without what they print."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    found = doctest.DocTestParser().get_examples("\n".join(blocks))
-    return "".join(example.source for example in found if not example.exc_msg)
-
-
-def draw(code: str, path: Path, where: str, before: str = "") -> None:
+def draw(code: str, path: Path, where: str, names: dict[str, Any]) -> None:
     """Runs the lines, and writes the figure that is then the current one."""
     matplotlib.use("agg")
     pyplot.close("all")
-    names = {"np": np, "plt": pyplot, "plot": plot, "relpos": relpos}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(before, where, "exec"), names)
     exec(compile(code, where, "exec"), names)
     path.parent.mkdir(exist_ok=True)
     pyplot.gcf().savefig(path, dpi=RESOLUTION, bbox_inches="tight")
     pyplot.close("all")
 
 
+def lines_of(block: str) -> str:
+    """The code of a block; of examples, without what they print and what they raise."""
+    if not block.startswith(">>>"):
+        return block
+    examples = doctest.DocTestParser().get_examples(f"{block}\n")
+    return "".join(example.source for example in examples if not example.exc_msg)
+
+
 class Picture(SphinxDirective):
-    """The lines have np, plt, plot and relpos; the argument is the alternative text."""
+    """The lines have np, plt, plot and relpos; the argument is the alt text.
+
+    With ``:open:`` the lines are seen at once; with ``:page:`` they also have the names
+    of the page's blocks of Python above them. ``:caption:`` is below the picture.
+    """
 
     required_arguments = 1
     option_spec: ClassVar = {
         "caption": directives.unchanged,
-        "continued": directives.flag,  # the lines have the names of the page's examples
-        "open": directives.flag,  # the lines are seen at once
+        "open": directives.flag,
+        "page": directives.flag,
     }
     final_argument_whitespace = True
     has_content = True
@@ -62,29 +64,38 @@ class Picture(SphinxDirective):
         number = self.env.new_serialno("picture")
         file = f"{self.env.docname.replace('/', '-')}-{number}.png"
         path = Path(self.env.srcdir) / MADE / file
-        alt = self.arguments[0]
-        before = ""
-        if "continued" in self.options:
-            page = Path(self.env.doc2path(self.env.docname)).read_text("utf-8")
-            before = examples_of(page.partition(f"```{{picture}} {alt}\n")[0])
+        names = {"np": np, "plt": pyplot, "plot": plot, "relpos": relpos}
         try:
-            draw(code, path, self.env.docname, before)
+            if "page" in self.options:
+                names = self.names_above(names)
+            draw(code, path, self.env.docname, names)
         except Exception as exc:
             raise self.error(f"the picture cannot be drawn: {exc!r}") from exc
         width = int.from_bytes(path.read_bytes()[16:20], "big") * SHOWN // RESOLUTION
+        alt = self.arguments[0]
         image = nodes.image(uri=f"/{MADE}/{file}", alt=alt, width=f"{width}px")
         lines = nodes.literal_block(code, code, language="python")
         state = " open" if "open" in self.options else ""
-        opened = (
-            f'<details class="drawn-by"{state}><summary>code of the picture</summary>'
-        )
+        opened = f'<details class="drawn-by"{state}><summary>Show code</summary>'
         shown = nodes.raw("", opened, format="html")
         self.set_source_info(image)
-        figure = nodes.figure("", image)
+        picture: nodes.Element = image
         if "caption" in self.options:
             words, _ = self.parse_inline(self.options["caption"])
-            figure += nodes.caption("", "", *words)
-        return [figure, shown, lines, nodes.raw("", "</details>", format="html")]
+            picture = nodes.figure("", image, nodes.caption("", "", *words))
+        return [picture, shown, lines, nodes.raw("", "</details>", format="html")]
+
+    def names_above(self, names: dict[str, Any]) -> dict[str, Any]:
+        """Run the blocks above that have not run, and return the names of the page."""
+        names, done = self.env.temp_data.setdefault("picture names", (names, []))
+        for block in [*self.state.document.findall(nodes.literal_block)]:
+            code = block.astext()
+            if block.get("language") == "python" and code not in done:
+                done.append(code)
+                if "torch" not in code or find_spec("torch"):
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        exec(compile(lines_of(code), self.env.docname, "exec"), names)
+        return names
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
