@@ -24,7 +24,7 @@ CHAPTERS = {
     "biases": 20,
     "long": 25,
 }
-COLUMNS = 78  # of code, as many as fit beside a menu in a window of 1280 pixels
+COLUMNS = 78  # of code that a window of 1280 pixels shows whole
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
