@@ -105,7 +105,7 @@ from relpos._biases.by_offset import (
     kerple_bias as kerple_bias,
     kerple_bias_backward as kerple_bias_backward,
 )
-from relpos._catalogue.names import suggestion as _suggestion, table as _table
+from relpos._catalogue.names import absent as _absent, table as _table
 from relpos._encodings.absolute import (
     index_encoding as index_encoding,
     learned as learned,
@@ -179,11 +179,7 @@ else:
                 return _import_module(f"relpos.{name}")
             except ImportError as exc:  # hasattr and inspect ask for an AttributeError
                 raise AttributeError(str(exc), obj=None) from exc
-        problem = f"module 'relpos' has no attribute {name!r}"
-        if sought := _suggestion(name):
-            # obj: else the interpreter would add a guess of its own
-            raise AttributeError(f"{problem}; did you mean {sought}?", obj=None)
-        raise AttributeError(problem)
+        return _absent("relpos")(name)
 
 
 def _is_installed(package: str) -> bool:

@@ -150,9 +150,11 @@ class Table(Shared):
             )
         heads = array.shape[-own - 1] if array.ndim > own else 1
         if heads not in (1, sizes.H):
+            is_dense = own == 1 and array.shape[-2:] == (sizes.Lq, sizes.Lk)
+            hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)" * is_dense
             raise ValueError(
                 f"{self.name}: shape {array.shape} has {heads} heads, but query has "
-                f"{sizes.H}; expected {self.shown}"
+                f"{sizes.H}; expected {self.shown}{hint}"
             )
 
 

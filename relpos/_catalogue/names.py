@@ -9,8 +9,10 @@ name, too: the error says which module has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import NoReturn
 
 from relpos._schemes import GENERAL, SCHEMES
 
@@ -37,7 +39,9 @@ TRIED = {
     "scores": """
         logits attention_logits attention_scores attention_terms score_terms explain""",
     "compare": "allclose assert_close gradcheck check_against side_by_side",
-    "diagnose": "debug which_convention whats_wrong second_opinion explain_difference",
+    "diagnose": """
+        debug which_convention whats_wrong second_opinion explain_difference check
+        check_implementation""",
     "merge_attention": "merge merge_states merge_attn_states ring_attention",
     "KVCache": """
         kv_cache cache dynamic_cache static_cache past_key_values past_key_value
@@ -96,6 +100,7 @@ TRIED = {
     "recipes.enformer_positions": "get_positional_embed",
     "recipes.forgetting_transformer": "forget_gate forgetting_attention",
     "recipes.from_config": "from_pretrained",
+    "recipes.gemma2": "gemma",
     "recipes.gemma3n_audio": "gemma3n",
     "recipes.gpt_oss": "softmax_off_by_one streaming_llm",
     "recipes.layoutlmv3": "layoutlm",
@@ -146,6 +151,10 @@ TRIED = {
     "plot.loss_curves": "plot_losses",
     "reference": "definitions numpy ref",
     "torch": "pytorch tensors autograd",
+    "torch.nn.RelativeMultiheadAttention": """
+        RelativeMultiheadAttention RelativeSelfAttention MultiheadRelativeAttention""",
+    "torch.register": "attn_implementation set_attn_implementation",
+    "torch.replace_attention": "patch_model patch",
     "reference.brute_force_attention": "brute_force",
     "ufuncs": "gufuncs",
     "plan": "cost costs flops memory_usage estimate",
@@ -185,6 +194,33 @@ def suggestion(name: str) -> str | None:
     """Return the public name, from `relpos.` on, that `name` means; None if unknown."""
     there = _by_name().get(_plain(name))
     return there and f"relpos.{there}"
+
+
+def absent(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, whose error says which name is meant."""
+
+    def __getattr__(name: str) -> NoReturn:
+        problem = f"module {module!r} has no attribute {name!r}"
+        if sought := None if name[0] == "_" else _meant(module, name):
+            # obj: else the interpreter would add a guess of its own
+            raise AttributeError(f"{problem}; did you mean {sought}?", obj=None)
+        raise AttributeError(problem)
+
+    return __getattr__
+
+
+def _meant(module: str, name: str) -> str | None:
+    """Return the public name, preferably of the same module, that `name` means."""
+    sought, own = suggestion(name), sys.modules[module].__all__
+    last = (sought or "").rpartition(".")[2]
+    if module == "relpos":
+        return sought
+    if last in own:
+        return f"{module}.{last}"
+    if name in sys.modules["relpos"].__dir__():
+        return f"relpos.{name}"
+    parts = [x for x in own if len(name) > 4 and _plain(name) in _plain(x)]
+    return f"{module}.{parts[0]}" if parts else sought
 
 
 def table(public: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from relpos._demo.schemes import schemes
 from relpos._demo.sentences import sentences
 from relpos._demo.skewing import skewing
 from relpos._demo.training import training
+from relpos._hints import hinted
 
 __all__ = ["STEPS", "demo"]
 
@@ -39,6 +40,7 @@ STEPS: list[Callable[[Report], None]] = [
 ]
 
 
+@hinted
 def demo(
     *, as_json: bool = False, plots: bool = True, report: Report | None = None
 ) -> Report:

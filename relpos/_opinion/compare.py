@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of, quiet
+from relpos._hints import hinted
 from relpos._opinion.arrays import (
     added_mask,
     as_arrays,
@@ -132,6 +133,7 @@ class Comparison(NamedTuple):
         return html_table(_HEADER, self._cells(), self._below())
 
 
+@hinted
 @quiet
 def compare(
     reference: Any, mine: Any, *inputs: Any, weights: Mapping[str, Any] | None = None

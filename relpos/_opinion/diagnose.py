@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from relpos._checks import Array, kind_of
+from relpos._hints import hinted
 from relpos._opinion.arrays import (
     added_mask,
     as_numpy,
@@ -79,6 +80,7 @@ class Diagnosis(NamedTuple):
         return html_table(["Diagnosis", ""], self._rows())
 
 
+@hinted
 def diagnose(
     mine: Any,
     query: Any,

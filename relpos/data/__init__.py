@@ -7,6 +7,9 @@ recorded cases of the demo. `experiment` returns the results of a source tree's
 music to train on.
 """
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.data._facts import (
     Bleu as Bleu,
@@ -26,3 +29,6 @@ from relpos.data._facts import (
 )
 
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

@@ -48,6 +48,9 @@ It goes on from a prompt, one letter at a time:
 b'the cat sat on'
 """
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.nn.absolute import (
     ConvPositionEmbedding as ConvPositionEmbedding,
@@ -113,3 +116,6 @@ from relpos.nn.transformer_xl import (
 )
 
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

@@ -6,6 +6,9 @@ colour scale: a colour is the same number in all of them.
 matplotlib comes with ``pip install "relpos[plot]"``.
 """
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.plot.lines import (
     bias_by_distance as bias_by_distance,
@@ -39,3 +42,6 @@ from relpos.plot.schemes import (
 )
 
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

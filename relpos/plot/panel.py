@@ -158,10 +158,16 @@ def picture(
 
         @wraps(function)
         def draw(*args: Any, **given: Any) -> Any:
-            for name in given.keys() - {*names} if has_options else ():
-                what = f"an unexpected keyword argument {name!r}"
-                raise TypeError(f"{function.__name__}() got {what}")
-            return function(*args, **given)
+            try:
+                return function(*args, **given)
+            except ModuleNotFoundError as exc:
+                if exc.name != "matplotlib":
+                    raise
+                raise ModuleNotFoundError(
+                    "relpos.plot needs matplotlib, which is not installed; run `pip "
+                    "install matplotlib`, or `pip install 'relpos[plot]'`",
+                    name="matplotlib",
+                ) from exc
 
         draw.__signature__ = own.replace(parameters=taken)  # type: ignore[attr-defined]
         if function.__doc__ is not None:  # python -OO

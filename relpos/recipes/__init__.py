@@ -28,6 +28,7 @@ relpos.nn : Layers, for models with projections of their own.
 
 from typing import TYPE_CHECKING
 
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.recipes import _former
 from relpos.recipes._recipe import Recipe as Recipe
@@ -87,4 +88,4 @@ else:
     def __getattr__(name):
         if name.endswith("_backward") and hasattr(_former, name):
             return getattr(_former, name)
-        raise AttributeError(f"module 'relpos.recipes' has no attribute {name!r}")
+        return _absent(__name__)(name)

@@ -25,7 +25,11 @@ relpos.demo : Compares the two.
 
 # ruff: noqa: F403  (`__all__` of each file is the list of its public names)
 
+from typing import TYPE_CHECKING
+
 import relpos as _relpos
+from relpos._catalogue.names import absent as _absent
+from relpos._names import publish as _publish
 from relpos._twins import twin as _twin
 from relpos.reference.biases import *
 from relpos.reference.encodings import *
@@ -36,9 +40,10 @@ from relpos.reference.positions import *
 from relpos.reference.rotary import *
 from relpos.reference.schemes import *
 
-__all__ = sorted(
-    name for name, value in globals().items() if name[0] != "_" and callable(value)
-)
+__all__ = _publish(globals())
 
 for _name in {*__all__} & {*_relpos.__all__}:
     _twin(getattr(_relpos, _name), titles=("References",))(globals()[_name])
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

@@ -16,6 +16,9 @@ except ImportError as exc:
         name="dask",
     ) from exc
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.sharded._context import (
     ShardedContext as ShardedContext,
@@ -30,3 +33,6 @@ from relpos.sharded._schemes import (
 )
 
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

@@ -15,6 +15,9 @@ except ImportError as exc:
         name="torch",
     ) from exc
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.torch._attention import (
     AttentionOutput as AttentionOutput,
@@ -61,3 +64,6 @@ del _torch
 
 globals().update(_SCHEMES)  # those that need no function of their own
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

@@ -36,7 +36,7 @@ score_map(X, annotate="x") -> ValueError: annotate: got 'x'; expected 'auto' or 
 score_map(X, cmap="no such", ax=ax) -> ValueError: cmap: got …; expected a
 score_map(X, cmap=3, ax=ax) -> TypeError: cmap: got …; expected a
 score_map(X, title=3, ax=ax) -> TypeError: title: got int; expected a string
-score_map(X, colour="red") -> TypeError: score_map() got an unexpected keyword argument
+score_map(X, colour="red") -> TypeError: colour: got an unexpected keyword argument
 attention_map(WIDE, tokens=ABC) -> ValueError: tokens: got 3; expected 2, one for each
 attention_map(X, query_tokens="abc") -> TypeError: query_tokens: got str; expected
 attention_map(X, query_tokens=3) -> TypeError: query_tokens: got int; expected

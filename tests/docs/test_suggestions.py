@@ -62,6 +62,25 @@ SOUGHT = {
     "ShawAttention": "relpos.nn.ShawAttention",
     "PyTorch": "relpos.torch",
     "backward": "relpos.AttentionContext.backward",
+    "gemma": "relpos.recipes.gemma2",
+    "RelativeMultiheadAttention": "relpos.torch.nn.RelativeMultiheadAttention",
+    "check": "relpos.diagnose",
+    "replace_attention": "relpos.torch.replace_attention",
+}
+
+#: In modules of relpos: a name of the same module, where it has one.
+IN_MODULES = {
+    "torch.scaled_dot_product_attention": "relpos.torch.attention",
+    "torch.rope": "relpos.torch.apply_rotary",
+    "torch.skew": "relpos.skew",
+    "torch.nn.MultiheadAttention": "relpos.torch.nn.RelativeMultiheadAttention",
+    "sharded.sdpa": "relpos.sharded.attention",
+    "nn.RelativeMultiheadAttention": "relpos.torch.nn.RelativeMultiheadAttention",
+    "nn.skew": "relpos.skew",
+    "reference.rope": "relpos.reference.apply_rotary",
+    "recipes.gemma": "relpos.recipes.gemma2",
+    "plot.heatmap": "relpos.plot.attention_map",
+    "data.compare": "relpos.compare",
 }
 
 
@@ -74,9 +93,24 @@ def test_what_is_sought(name):
     )
 
 
+@pytest.mark.parametrize("name", IN_MODULES)
+def test_what_is_sought_in_a_module(name):
+    module, _, last = name.rpartition(".")
+    needed = {"torch": "torch", "sharded": "dask"}.get(module.partition(".")[0])
+    if needed:
+        pytest.importorskip(needed)
+    room = attrgetter(module)(relpos)
+    with pytest.raises(AttributeError) as caught:
+        getattr(room, last)
+    problem = f"module {room.__name__!r} has no attribute {last!r}"
+    assert str(caught.value) == f"{problem}; did you mean {IN_MODULES[name]}?"
+    with pytest.raises(AttributeError, match=r"no attribute '_frobnicate'$"):
+        _ = room._frobnicate
+
+
 @pytest.mark.parametrize("there", TRIED)
 def test_every_suggestion_is_there(there):
-    if there == "torch":
+    if there.partition(".")[0] == "torch":
         pytest.importorskip("torch")
     assert attrgetter(there)(relpos) is not None
 
@@ -100,6 +134,7 @@ def test_names_of_the_catalogue_are_known_and_not_repeated():
     assert own == [
         "RelativeGlobalAttention",
         "ShawAttention",
+        "RelativeMultiheadAttention",
     ]  # as functions are called
 
 

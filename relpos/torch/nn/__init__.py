@@ -24,6 +24,9 @@ TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of
 `position` by name.
 """
 
+from typing import TYPE_CHECKING
+
+from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
 from relpos.torch.nn._absolute import (
     ConvPositionEmbedding as ConvPositionEmbedding,
@@ -43,3 +46,6 @@ from relpos.torch.nn._multihead import (
 )
 
 __all__ = _publish(globals())
+
+if not TYPE_CHECKING:
+    __getattr__ = _absent(__name__)

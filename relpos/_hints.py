@@ -1,0 +1,197 @@
+"""Calls that do not fit a signature: the error says which argument was meant.
+
+The interpreter refuses such calls before the function runs, so public functions are
+wrapped. A call that fits pays for the wrapper alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Parameters of relpos, and what torch, transformers, flash-attn, xformers, JAX and
+#: Keras call them. A name may have several rows, of which the first ones come first.
+KEYWORDS = {
+    "query": "q queries query_states query_layer",
+    "key": "k keys key_states key_layer",
+    "value": "v values value_states value_layer",
+    "is_causal": "causal use_causal_mask causal_mask autoregressive",
+    "attn_mask": """
+        mask attention_mask attn_bias bias attention_bias additive_mask src_mask
+        tgt_mask causal_mask pos_bias position_bias rel_pos_bias dense_bias score_mod
+        block_mask key_padding_mask src_key_padding_mask""",
+    "mask": "attn_mask attention_mask padding_mask key_padding_mask",
+    "dropout_p": """
+        dropout dropout_rate p attn_dropout attention_dropout attn_drop attn_pdrop
+        attention_probs_dropout_prob""",
+    "dropout": """
+        dropout_p dropout_rate p attn_dropout attention_dropout attn_drop attn_pdrop
+        attention_probs_dropout_prob""",
+    "p": "dropout dropout_p dropout_rate rate",
+    "scale": """
+        softmax_scale sm_scale scaling scale_factor logits_scale query_pre_attn_scalar
+        temperature qk_scale""",
+    "softcap": """
+        logit_cap logits_soft_cap soft_cap softcapping attn_logit_softcapping
+        logit_softcapping""",
+    "window": """
+        window_size sliding_window local_window_size attention_window window_left
+        left_window_size""",
+    "sinks": "s_aux sink attention_sink attention_sinks learnable_sink",
+    "key_lengths": """
+        key_padding_mask src_key_padding_mask padding_mask key_value_seq_lengths
+        kv_seqlens seqlens_k seq_lens cache_seqlens valid_lengths seqused_k""",
+    "key_ranges": "cu_seqlens cu_seqlens_k segment_ids block_mask",
+    "query_offset": """
+        offset past_length past_key_values_length cache_position q_offset
+        position_offset position_ids""",
+    "offset": "query_offset past_length past_key_values_length position_offset start",
+    "positions": "position_ids pos position input_positions timesteps",
+    "angles": "freqs freqs_cis emb theta",
+    "rel_bias": """
+        bias pos_bias position_bias rel_pos_bias relative_position_bias rpb alibi
+        alibi_slopes relative_attention_bias""",
+    "rel_key": """
+        pos rel pos_emb rel_pos rel_emb rel_pos_emb position_embeddings rel_k relative_k
+        rel_embeddings er table""",
+    "rel_value": "rel_v relative_v rel_pos_v",
+    "pos_bias_u": "u r_w_bias content_bias",
+    "pos_bias_v": "v r_r_bias",
+    "position": "pos scheme position_type positional_encoding position_embedding_type",
+    "scheme": "position pos kind",
+    "enable_gqa": "gqa use_gqa grouped_query_attention",
+    "return_weights": """
+        need_weights output_attentions return_attention_scores return_attn_probs
+        return_attention_weights""",
+    "need_weights": "return_weights output_attentions return_attention_scores",
+    "return_lse": "softmax_lse return_softmax_lse return_residual",
+    "rng": "seed dropout_rng dropout_seed random_state generator",
+    "num_threads": "n_jobs threads num_workers n_threads",
+    "num_heads": "heads n_heads n_head nhead nheads num_attention_heads",
+    "heads": "num_heads n_heads n_head nhead nheads num_attention_heads",
+    "n_head": "num_heads heads n_heads nhead num_attention_heads",
+    "embed_dim": "d_model dim hidden_size embed_size embedding_dim model_dim n_embd",
+    "d_model": "embed_dim dim hidden_size embedding_dim model_dim n_embd",
+    "embed_size": "embed_dim d_model dim hidden_size embedding_dim model_dim n_embd",
+    "dim": "d_model embed_dim hidden_size embedding_dim model_dim n_embd num_hiddens",
+    "head_dim": "d_head dim_head head_size key_dim",
+    "rotary_dim": "rot_dim partial_rotary_factor dim",
+    "base": "theta rope_theta rotary_base",
+    "max_len": "max_length max_seq_len seq_len max_position_embeddings block_size",
+    "max_seq_len": "max_len max_length seq_len max_position_embeddings block_size",
+    "length": "seq_len seq_length sequence_length seqlen max_len n_positions",
+    "query_length": "q_len tgt_len length seq_len",
+    "key_length": "k_len src_len kv_len",
+    "bidirectional": "is_decoder is_causal causal",
+    "max_relative_position": "k clip max_distance max_position window_size",
+    "x": "input inputs hidden_states src",
+    "cache": "past_key_values past_key_value kv_cache layer_past use_cache",
+    "memory": "mems past_key_values past_key_value",
+    "batch_first": "layout",
+}
+
+
+def hinted(function: Function, owner: type[Any] | None = None) -> Function:
+    """Let the TypeError of a call that does not fit say what the argument means.
+
+    `owner` is the class of a method, whose constructor may have the argument.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError:
+            said = _misfit(function, owner, args, keywords)
+            if said is None:  # the call fits: an argument is of a wrong kind
+                raise
+        raise TypeError(said)
+
+    return call  # type: ignore[return-value]
+
+
+def _misfit(
+    function: Callable[..., Any],
+    owner: type[Any] | None,
+    args: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+) -> str | None:
+    """Say why a call does not fit the signature that `help` shows; None if it does."""
+    parameters = signature(function).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    called = owner.__name__ if owner else function.__name__
+    for name in () if Parameter.VAR_KEYWORD in kinds else keywords:
+        if name not in parameters:
+            meant = _meant(name, [*parameters], owner, called)
+            return f"{name}: got an unexpected keyword argument {name!r}; {meant}"
+    ordered = [name for name, x in parameters.items() if x.kind in _BY_POSITION]
+    if len(args) > len(ordered) and Parameter.VAR_POSITIONAL not in kinds:
+        own = bool(owner)  # self
+        named = [name for name in parameters if name not in ordered]
+        by_name = f" ({', '.join(named)} go by name)" if named else ""
+        came = f"got {len(args) - own} arguments by position"
+        return f"{called}: {came}; expected at most {len(ordered) - own}{by_name}"
+    first = ordered[: len(args)]
+    for name in first:
+        if name in keywords:
+            return f"{name}: got one argument by position, one by name; expected one"
+    for name, parameter in parameters.items():
+        wanted = parameter.default is Parameter.empty and parameter.kind not in _ANY
+        if wanted and name not in {*first, *keywords}:
+            return f"{name}: got no argument; expected one, which {called} needs"
+    return None
+
+
+def _meant(name: str, known: list[str], owner: type[Any] | None, called: str) -> str:
+    """Say which of the known names an unknown one means, or list them."""
+    if found := _tried(name, known):
+        return f"did you mean {' or '.join(found)}?"
+    if owner and (found := _tried(name, [*signature(owner).parameters])):
+        return f"did you mean {' or '.join(found)} of the constructor?"
+    plain = name.replace("_", "").lower()
+    near = [
+        (_distance(plain, form), there)
+        for there in known
+        for form in (there.replace("_", ""), *there.split("_"))
+    ]
+    least, there = min(near, default=(len(plain), ""))
+    if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
+        return f"did you mean {there}?"
+    takes = ", ".join(x for x in known if x != "self")
+    return f"expected {f'one of {takes}' if takes else f'none, as {called} has none'}"
+
+
+def _tried(name: str, known: list[str]) -> list[str]:
+    """Return those of the known names for which people try another one."""
+    exact = [name] if name in known else []
+    return exact or [x for x in KEYWORDS if x in known and name in KEYWORDS[x].split()]
+
+
+def _distance(a: str, b: str) -> int:
+    """Return how many letters have to be put in, dropped or replaced."""
+    row: list[int] = [*range(len(b) + 1)]
+    for x in a:
+        last = row
+        row = [last[0] + 1]
+        for at, y in enumerate(b):
+            row.append(min(row[at] + 1, last[at + 1] + 1, last[at] + (x != y)))
+    return row[-1]
+
+
+def hint_all(namespace: dict[str, Any], names: Iterable[str]) -> None:
+    """Wrap the functions of these names, and constructors and calls of the classes."""
+    for name in names:
+        value = namespace[name]
+        if not isinstance(value, type):
+            namespace[name] = hinted(value)
+        elif not issubclass(value, tuple):
+            for method in ("__init__", "__call__", "forward"):
+                given: Any = getattr(value, method, None)
+                if getattr(given, "__module__", "").startswith("relpos."):
+                    setattr(value, method, hinted(given, value))

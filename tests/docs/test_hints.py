@@ -1,0 +1,163 @@
+"""Calls that do not fit a signature are answered with the argument that was meant."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+import relpos
+from relpos import nn
+from relpos._hints import KEYWORDS, hinted
+
+X = np.ones((2, 4, 3))
+PAIRS = [(there, name) for there, names in KEYWORDS.items() for name in names.split()]
+
+
+def rooms():
+    """Return the packages that have functions and layers, as far as they load."""
+    found = [relpos, relpos.reference, relpos.recipes, relpos.nn, relpos.plot]
+    for name in ("torch", "sharded"):
+        if name in dir(relpos):
+            found.append(getattr(relpos, name))
+    return [*found, *(room.nn for room in found if room.__name__ == "relpos.torch")]
+
+
+def public(kind):
+    """Return the public functions or classes of all packages, by their full names."""
+    return {
+        f"{room.__name__}.{name}": value
+        for room in rooms()
+        for name in room.__all__
+        if kind(value := getattr(room, name))
+    }
+
+
+FUNCTIONS = public(inspect.isfunction)
+LAYERS = {
+    name: layer
+    for name, layer in public(inspect.isclass).items()
+    if ".nn." in name and layer.__init__ is not object.__init__
+}
+
+
+def said(function, *args, **keywords):
+    """Return the text of the TypeError of a call."""
+    with pytest.raises(TypeError) as caught:
+        function(*args, **keywords)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"causal": True}, "is_causal"),
+        ({"mask": None}, "attn_mask"),
+        ({"attn_bias": None}, "attn_mask"),
+        ({"dropout": 0.1}, "dropout_p"),
+        ({"bias": None}, "attn_mask or rel_bias"),
+        ({"pos": None}, "rel_key"),
+        ({"softmax_scale": 1.0}, "scale"),
+        ({"window_size": (1, 1)}, "window"),
+        ({"need_weights": True}, "return_weights"),
+        ({"isCausal": True}, "is_causal"),
+        ({"dropuot_p": 0.1}, "dropout_p"),
+        ({"rel_kye": None}, "rel_key"),
+    ],
+)
+def test_what_attention_says(given, meant):
+    (name,) = given
+    wanted = f"{name}: got an unexpected keyword argument {name!r}; did you mean "
+    assert said(relpos.attention, X, X, X, **given) == f"{wanted}{meant}?"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_that_has_a_parameter_is_tried_with_its_other_names(name):
+    function = FUNCTIONS[name]
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        pytest.skip("takes any keyword")
+    for there, other in PAIRS:
+        if there in parameters and other not in parameters:
+            text = said(function, **{other: None})
+            assert text.startswith(f"{other}: got an unexpected keyword argument")
+            meant = text.rpartition("did you mean ")[2].removesuffix("?").split(" or ")
+            assert there in meant
+    assert said(function, frobnicate=1).startswith("frobnicate: got an unexpected")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_constructor_and_call_says_the_argument(name):
+    layer = LAYERS[name]
+    methods = [layer, *(vars(layer).get(at) for at in ("__call__", "forward"))]
+    for method in filter(None, methods):
+        parameters = inspect.signature(method).parameters
+        kinds = {parameter.kind for parameter in parameters.values()}
+        if not kinds & {inspect.Parameter.VAR_KEYWORD}:
+            text = said(method, frobnicate=1)
+            assert text.startswith("frobnicate: got an unexpected keyword argument")
+
+
+def test_a_call_may_mean_an_argument_of_the_constructor():
+    layer = nn.MultiheadAttention(4, 2)
+    text = said(layer, np.ones((1, 2, 4)), causal=True)
+    assert text.endswith("; did you mean is_causal of the constructor?")
+
+
+def test_an_unknown_name_that_is_like_no_other_gets_the_list():
+    text = said(relpos.skew, X, frobnicate=1)
+    assert text.endswith("argument 'frobnicate'; expected one of x, is_causal")
+    text = said(relpos.get_num_threads, a=1)
+    assert text.endswith("expected none, as get_num_threads has none")
+
+
+def test_missing_and_surplus_arguments():
+    wanted = "value: got no argument; expected one, which attention needs"
+    assert said(relpos.attention, X, X) == wanted
+    wanted = "query: got one argument by position, one by name; expected one"
+    assert said(relpos.attention, X, X, X, query=X) == wanted
+    text = said(relpos.attention, X, X, X, None, 0.0, False, 1.0)
+    assert text.startswith("attention: got 7 arguments by position; expected at most")
+    assert "6 (scale, enable_gqa" in text and text.endswith("out go by name)")
+    assert said(nn.Linear, 1, 2, True, 3).startswith("Linear: got 4 arguments")
+
+
+def test_other_errors_stay_what_they_are():
+    def refuses(x):
+        raise TypeError("x: got it; expected none")
+
+    assert said(hinted(refuses), 1) == "x: got it; expected none"
+    with pytest.raises(TypeError) as caught:
+        relpos.attention(X, X, X, causal=True)
+    assert caught.value.__context__ is None
+    with pytest.raises(TypeError, match=r"takes 0 positional|argument") as caught:
+        relpos.audit_encoding(lambda: 1, lengths=(4, 8), dim=2)
+    assert "lambda" in str(caught.value)
+
+
+def test_public_functions_are_functions_by_their_names():
+    for name, function in FUNCTIONS.items():
+        if function.__name__ == name.rpartition(".")[2]:
+            assert pickle.loads(pickle.dumps(function)) is function
+        assert function.__doc__ and inspect.getsource(function)
+
+
+def test_a_dense_bias_goes_to_attn_mask():
+    x = np.ones((4, 10, 8))
+    for bias in (np.ones((4, 10, 10)), np.ones((1, 4, 10, 10))):
+        with pytest.raises(ValueError, match=r"a dense bias, .*, goes to attn_mask"):
+            relpos.attention(x, x, x, rel_bias=bias)
+    with pytest.raises(ValueError, match=r"10 heads, but query has 4; .*R\)$"):
+        relpos.attention(x, x, x, rel_bias=np.ones((10, 11)))
+
+
+def test_pictures_name_the_extra_that_has_matplotlib(monkeypatch):
+    loaded = [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]
+    for name in {*loaded, "matplotlib"}:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=r"relpos\[plot\]") as caught:
+        relpos.plot.score_map(np.ones((2, 2)))
+    assert caught.value.name == "matplotlib"
