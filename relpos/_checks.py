@@ -165,11 +165,19 @@ def integers_of(name: str, value: object) -> Array:
         return array[...]
     kept = stored(array)
     if array.dtype.kind == "O" and all(type(item) is int for item in kept.flat):
-        raise ValueError(f"{name}: a value does not fit int64")
+        large = max(map(int, kept.flat), key=abs, default=0)
+        if not _INT64.min <= large <= _INT64.max:
+            raise ValueError(
+                f"{name}: got {short(large)}, which does not fit int64; expected "
+                "smaller integers"
+            )
     if array.dtype.kind != "u":
         raise TypeError(f"{name}: got {_item_kind(value, array)}; expected integers")
     if array.size and int(kept.max()) > _INT64.max:
-        raise ValueError(f"{name}: {kept.max()} does not fit int64")
+        raise ValueError(
+            f"{name}: got {kept.max()}, which does not fit int64; expected smaller "
+            "integers"
+        )
     return array[...]
 
 

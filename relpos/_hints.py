@@ -6,6 +6,7 @@ wrapped. A call that fits pays for the wrapper alone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
@@ -97,14 +98,22 @@ KEYWORDS = {
 }
 
 
-def hinted(function: Function, owner: type[Any] | None = None) -> Function:
+def hinted(
+    function: Function,
+    owner: type[Any] | None = None,
+    is_traced: Callable[[], bool] | None = None,
+) -> Function:
     """Let the TypeError of a call that does not fit say what the argument means.
 
-    `owner` is the class of a method, whose constructor may have the argument.
+    `owner` is the class of a method, whose constructor may have the argument. Where
+    `is_traced` returns True, the function is called alone: torch.compile leaves a frame
+    whose `try` it cannot trace.
     """
 
     @wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
+        if is_traced is not None and is_traced():
+            return function(*args, **keywords)
         try:
             return function(*args, **keywords)
         except TypeError:
@@ -156,11 +165,11 @@ def _meant(name: str, known: list[str], owner: type[Any] | None, called: str) ->
         return f"did you mean {' or '.join(found)} of the constructor?"
     plain = name.replace("_", "").lower()
     near = [
-        (_distance(plain, form), there)
+        (_distance(plain, form), at, there)
         for there in known
-        for form in (there.replace("_", ""), *there.split("_"))
+        for at, form in enumerate((there.replace("_", ""), *there.split("_")))
     ]
-    least, there = min(near, default=(len(plain), ""))
+    least, _, there = min(near, default=(len(plain), 0, ""))
     if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
         return f"did you mean {there}?"
     takes = ", ".join(x for x in known if x != "self")
@@ -186,12 +195,15 @@ def _distance(a: str, b: str) -> int:
 
 def hint_all(namespace: dict[str, Any], names: Iterable[str]) -> None:
     """Wrap the functions of these names, and constructors and calls of the classes."""
+    is_traced = None
+    if namespace["__name__"].startswith("relpos.torch"):
+        is_traced = sys.modules["torch"].compiler.is_compiling
     for name in names:
         value = namespace[name]
         if not isinstance(value, type):
-            namespace[name] = hinted(value)
+            namespace[name] = hinted(value, None, is_traced)
         elif not issubclass(value, tuple):
             for method in ("__init__", "__call__", "forward"):
                 given: Any = getattr(value, method, None)
                 if getattr(given, "__module__", "").startswith("relpos."):
-                    setattr(value, method, hinted(given, value))
+                    setattr(value, method, hinted(given, value, is_traced))

@@ -43,7 +43,7 @@ def use_isa(name: str) -> Iterator[None]:
         _isa.set(before)
 
 
-def check_num_threads(n: object) -> int:
+def check_num_threads(n: object, name: str = "num_threads") -> int:
     """Return `n`, which must be a number of threads."""
     try:
         if isinstance(n, (bool, np.bool_)):
@@ -51,11 +51,11 @@ def check_num_threads(n: object) -> int:
         number = operator.index(n)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
-            f"num_threads: expected a positive integer, got {type(n).__name__}"
+            f"{name}: got {type(n).__name__}; expected a positive integer"
         ) from None
     if not 1 <= number <= _core.max_threads:
         raise ValueError(
-            f"num_threads: {number} is not between 1 and {_core.max_threads}"
+            f"{name}: got {number}; expected an integer from 1 to {_core.max_threads}"
         )
     return number
 
@@ -99,7 +99,7 @@ def set_num_threads(n: int) -> None:
     >>> relpos.set_num_threads(before)
     """
     global _told
-    number, before = check_num_threads(n), _told
+    number, before = check_num_threads(n, "n"), _told
     try:
         with _telling:
             _told = number, "set_num_threads"
@@ -165,7 +165,7 @@ def threads(n: int) -> Iterator[None]:
     ...     inner, relpos.get_num_threads()
     (1, 2)
     """
-    block = _Block(check_num_threads(n), _innermost_block())
+    block = _Block(check_num_threads(n, "n"), _innermost_block())
     _core.always_ask_threads()
     try:
         _block.set(block)

@@ -314,9 +314,9 @@ def _dropout(call: Call, problem: Problem, part: Part | None) -> int:
 
 def _kept(name: str, value: object, shape: tuple[int, ...], problem: Problem) -> Array:
     """Check one of the forward's results, and take it to the kernel's dtype."""
-    array = as_floating(name, value)
+    array = as_floating(f"result.{name}", value)
     wanted = f"{shape}, as attention_forward returned it for these inputs"
-    check_shape(name, array, array.shape == shape, wanted)
+    check_shape(f"result.{name}", array, array.shape == shape, wanted)
     return native(array, problem.dtype)
 
 

@@ -368,7 +368,7 @@ def kerple_bias_backward(
     if grad.shape[:-1] != first.shape:
         raise ValueError(
             f"grad_bias: shape {grad.shape} does not match r1 of shape {first.shape}; "
-            f"expected {(*first.shape, '2 * length - 1')}"
+            f"expected ({', '.join(map(str, first.shape))}, 2 * length - 1)"
         )
     dtype = common_dtype(first, second).newbyteorder("=")
     grad = grad.astype(np.float64)

@@ -278,7 +278,7 @@ class MultiheadAttention(AttentionLayer):
         **sizes: Any,
     ) -> None:
         position = same_name(position, SCHEMES)
-        self.is_causal = is_causal = as_causal(is_causal, position, frames=3)
+        self.is_causal = is_causal = as_causal(is_causal, position, frames=4)
         self.window = window
         given = self._set_up(
             locals() | sizes, window=window, position=position, **sizes
@@ -567,7 +567,7 @@ class TransformerLayer(Module):
             d_model,
             num_heads,
             dropout,
-            is_causal=as_causal(is_causal, position, frames=3),
+            is_causal=as_causal(is_causal, position, frames=4),
             window=window,
             position=position,
             **options,

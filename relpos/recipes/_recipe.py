@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relpos._biases.buckets import MAX_BUCKETS
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -119,6 +120,15 @@ def as_shaped(name: str, value: object, *shape: int | str) -> Array:
     array = as_floating(name, value)
     check_shape(name, array, shape)
     return array
+
+
+def check_buckets(name: str, table: Array, count: int) -> None:
+    """Refuse a table of T5's buckets in both directions that has too few or many."""
+    if not 4 <= count <= MAX_BUCKETS:
+        raise ValueError(
+            f"{name}: got shape {table.shape}, {count} buckets; expected 4 to "
+            f"{MAX_BUCKETS}"
+        )
 
 
 def as_projection(

@@ -211,6 +211,10 @@ def beit(
             f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
             f"(2h-1)(2w-1) + 3 = {wanted}"
         )
+    if not table.shape[1]:
+        raise ValueError(
+            f"{name}: got shape {table.shape}; expected a column for each head"
+        )
     check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
     pairs = table[:-_CLASS].astype(np.float64)
     pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)

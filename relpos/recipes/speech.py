@@ -30,6 +30,7 @@ from relpos.recipes._recipe import (
     as_query,
     as_shaped,
     as_table,
+    check_buckets,
     check_rows,
     like,
     projected,
@@ -270,6 +271,7 @@ def wavlm(
     )
     bias = as_shaped("gru_rel_pos_linear_bias", gru_rel_pos_linear_bias, 2 * _SUMMED)
     embed = as_shaped("rel_attn_embed", rel_attn_embed, "num_buckets", const.shape[1])
+    check_buckets("rel_attn_embed", embed, len(embed))
     hidden = as_floating("hidden_states", hidden_states)
     width = const.shape[1] * weight.shape[1]
     if hidden.ndim < 2 or hidden.shape[-1] != width or not width:

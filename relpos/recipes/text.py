@@ -29,6 +29,7 @@ from relpos.recipes._recipe import (
     as_query,
     as_shaped,
     as_table,
+    check_buckets,
     like,
 )
 
@@ -313,6 +314,7 @@ def layoutlmv3(
     for name, table in tables.items():
         relative = places[name][..., None, :] - places[name][..., :, None]
         count = table.shape[1]
+        check_buckets(name, table, count)
         bucket = t5_bucket(relative, num_buckets=count, max_distance=reaches[name])
         labels.append((bucket + first).astype(np.int32))
         first += count

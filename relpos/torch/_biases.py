@@ -11,6 +11,7 @@ from torch import Tensor
 
 import relpos
 from relpos._attention.fire_network import NAMES
+from relpos._checks import POSITION_LIMIT, as_int
 from relpos._twins import twin
 from relpos.torch._functions import TensorFunction, gradients_of
 from relpos.torch._tensors import in_tensor_words
@@ -97,7 +98,8 @@ def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     """
     slopes = num_heads_or_slopes
     if not isinstance(slopes, Tensor):
-        slopes = alibi_slopes(slopes)
+        heads = as_int("num_heads_or_slopes", slopes, 1, POSITION_LIMIT)
+        slopes = alibi_slopes(heads)
     return _ALIBI(slopes=slopes, length=length)
 
 

@@ -202,7 +202,7 @@ is_causal=1 -> TypeError: is_causal: …int
 dtype="x" -> TypeError: dtype: …'x'…float32
 dtype=np.float16 -> TypeError: dtype: …float16…float32
 max_relative_position=-1 -> ValueError: max_relative_position: …-1
-num_threads=0 -> ValueError: num_threads: 0
+num_threads=0 -> ValueError: num_threads: got 0
 """
 
 

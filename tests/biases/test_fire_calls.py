@@ -143,7 +143,7 @@ key=SHORT, value=SHORT -> ValueError: query_offset: …12 queries and 9 keys is
     ambiguous, and FIRE's bias depends on it
 query=np.ones(4) -> ValueError: query: …(4,) has 1 axes
 signed=1 -> TypeError: signed: …expected True or False
-num_threads=0 -> ValueError: num_threads: …not between 1 and
+num_threads=0 -> ValueError: num_threads: got 0; expected an integer from 1
 return_lse=1 -> TypeError: return_lse: …expected True or False
 scale="1" -> TypeError: scale: …expected a real number
 dropout=0.1 -> TypeError: dropout: got an unexpected keyword argument 'dropout'

@@ -122,8 +122,8 @@ key_lengths=2.0 -> TypeError: …got float; expected integers
 window=3 -> TypeError: …got int; expected (left, right)
 window=(1.0, 2) -> TypeError: …got float; expected an integer
 window=(True, 2) -> TypeError: …got True; expected an integer
-num_threads=1.5 -> TypeError: …expected a positive integer, got float
-num_threads=True -> TypeError: …expected a positive integer, got bool
+num_threads=1.5 -> TypeError: …got float; expected a positive integer
+num_threads=True -> TypeError: …got bool; expected a positive integer
 rng=0.5 -> TypeError: …got float; expected an int, a Generator or None
 rng=True -> TypeError: …got bool; expected an int
 rng=np.random.RandomState(0) -> TypeError: …got RandomState; expected an int
@@ -147,7 +147,7 @@ dropout_p=-0.1 -> ValueError: …got -0.1; expected 0 <= dropout_p < 1
 dropout_p=np.nan -> ValueError: …got nan; expected a finite number
 query_offset=HUGE -> ValueError: …does not fit int64
 query_offset=[0, HUGE, 0] -> ValueError: …does not fit int64
-query_offset=np.uint64(2**63) -> ValueError: …9223372036854775808 does not fit int64
+query_offset=np.uint64(2**63) -> ValueError: …got 9223372036854775808, which does
 query_offset=2**60 -> ValueError: …1152921504606846976; expected … -2**60 and 2**60
 query_offset=[0, -2**63, 0] -> ValueError: …-9223372036854775808; expected
 query_offset=np.broadcast_to(np.int8(0), (2**40, 2**22)) -> ValueError: …(1099511627776,
@@ -164,9 +164,9 @@ window=(1, 2, 3) -> ValueError: …got 3 items; expected (left, right)
 beyond="wrap" -> ValueError: …got 'wrap'; expected one of 'clip', 'zero', 'raise'
 min_relative_position=HUGE -> ValueError: …got 1000…; expected an integer from
 min_relative_position=-10**100 -> ValueError: …an integer of 333 bits; expected
-num_threads=0 -> ValueError: …0 is not between 1 and
-num_threads=-1 -> ValueError: …-1 is not between 1 and
-num_threads=HUGE -> ValueError: …is not between 1 and
+num_threads=0 -> ValueError: …got 0; expected an integer from 1 to
+num_threads=-1 -> ValueError: …got -1; expected an integer from 1 to
+num_threads=HUGE -> ValueError: …; expected an integer from 1 to
 rng=-1 -> ValueError: …got -1; expected an integer of at least 0
 """,
     globals(),
@@ -538,12 +538,12 @@ wrt=["key_lengths"] -> ValueError: …'key_lengths' is no input with
 wrt=["rel_value"] -> ValueError: …'rel_value' was not given…query, …rel_key
 wrt=["key", "pos_bias_u"] -> ValueError: …'pos_bias_u' was not given to atten
 wrt=["attn_mask"] -> ValueError: …'attn_mask' is of dtype bool and has no gr
-num_threads=1.5 -> TypeError: …expected a positive integer, got float
-num_threads=True -> TypeError: …expected a positive integer, got bool
-num_threads="2" -> TypeError: …expected a positive integer, got str
-num_threads=0 -> ValueError: …0 is not between 1 and
-num_threads=-1 -> ValueError: …-1 is not between 1 and
-num_threads=HUGE -> ValueError: …is not between 1 and
+num_threads=1.5 -> TypeError: …got float; expected a positive integer
+num_threads=True -> TypeError: …got bool; expected a positive integer
+num_threads="2" -> TypeError: …got str; expected a positive integer
+num_threads=0 -> ValueError: …got 0; expected an integer from 1 to
+num_threads=-1 -> ValueError: …got -1; expected an integer from 1 to
+num_threads=HUGE -> ValueError: …; expected an integer from 1 to
 """,
     globals(),
 )

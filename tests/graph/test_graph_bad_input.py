@@ -47,7 +47,7 @@ indptr=[0, -1, 2, 5] -> ValueError: indptr: falls from 0 to -1 at query 0
 indptr=[1, 2, 2, 5] -> ValueError: indptr: runs from 1 to 5; expected from 0
 indptr=[0, 2, 2, 4] -> ValueError: indptr: runs from 0 to 4; … to 5, the nu
 indptr=[0, 2, 2, 6] -> ValueError: indptr: runs from 0 to 6; expected … 5
-indptr=[0, 2, 2, HUGE] -> ValueError: indptr: a value does not fit int64
+indptr=[0, 2, 2, HUGE] -> ValueError: indptr: …does not fit int64
 indptr=[0.0, 2, 2, 5] -> TypeError: indptr: got …float64; expected integers
 indptr=None -> TypeError: indptr: got …NoneType; expected integers
 indptr=Tensor() -> TypeError: indptr: got a torch Tensor….detach()
@@ -82,8 +82,8 @@ query=ones(2, H, LQ, D, dtype=int) -> TypeError: query: …expected float16
 scale=np.inf -> ValueError: scale: got inf
 return_lse=1 -> TypeError: return_lse: got int; expected True or False
 return_context=None -> TypeError: return_context: got NoneType
-num_threads=0 -> ValueError: num_threads: 0 is not between
-labels=ABSENT, attn_mask=None -> TypeError: graph_attention() got an…attn_mask
+num_threads=0 -> ValueError: num_threads: got 0; expected
+labels=ABSENT, attn_mask=None -> TypeError: attn_mask: got an unexpected
 position_query=ones(2, H, LQ, 3) -> ValueError: rel_key: …position_query's head_dim 3
 position_query=ones(2, H, LQ, 3), rel_key=None -> ValueError: position_query: given
     without rel_key
