@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ import numpy as np
 import relpos
 import relpos._core as _core  # in this form its absence is an error with its name
 from relpos._checks import as_choice
+from relpos._warn import warn
 
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 
@@ -240,11 +240,10 @@ def _told_by_environment() -> tuple[int, str] | None:
         if all(numbers):
             return numbers[0], name
         if text.strip():
-            warnings.warn(
+            warn(
                 f"{name}: got {text!r}; expected a positive integer (relpos goes on as "
                 "if the variable were not set)",
                 RuntimeWarning,
-                stacklevel=4,  # the line that imports relpos
             )
     return None
 

@@ -2,17 +2,21 @@
 
 import sys
 import warnings
+from types import FrameType
 
-#: Packages whose functions call those of relpos for the caller.
-_BETWEEN = {"relpos", "torch", "transformers"}
+#: Packages whose functions call or import those of relpos for the caller.
+_BETWEEN = {"relpos", "torch", "transformers", "importlib", "_frozen_importlib"}
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of the innermost line that is in none of these packages."""
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None:
-        package, _, _ = str(frame.f_globals.get("__name__")).partition(".")
-        if package not in _BETWEEN:
-            break
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    frame = sys._getframe(1)
+    while frame.f_back and _module(frame).partition(".")[0] in _BETWEEN:
+        frame = frame.f_back
+    file, module = frame.f_code.co_filename, _module(frame)
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, file, frame.f_lineno, module, registry)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "<unknown>"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from relpos._checks import Array, as_choice, as_flag, kind_of, quiet
 from relpos._schemes import same_name
 from relpos._twins import twin
 from relpos._undo import put
+from relpos._warn import warn
 from relpos.nn._inputs import xavier_uniform
 from relpos.nn.attention import AttentionLayer, MultiheadGradients
 from relpos.nn.basic import (
@@ -129,23 +129,19 @@ def _knows_the_past_alone(position: object) -> bool:
     return isinstance(position, Music) and position.is_causal
 
 
-def as_causal(is_causal: bool | None, position: object, frames: int = 2) -> bool:
-    """Return whether a layer hides the future, where None leaves that open.
-
-    A warning is of the line that called the constructor, `frames` above this function.
-    """
+def as_causal(is_causal: bool | None, position: object) -> bool:
+    """Return whether a layer hides the future, where None leaves that open."""
     if is_causal is not None:
         return as_flag("is_causal", is_causal)
     is_music = isinstance(position, str) and same_name(position, SCHEMES) == "music"
     if not is_music and not _knows_the_past_alone(position):
         return False
-    warnings.warn(
+    warn(
         'is_causal: got None with position="music", which hides the future in this '
         'release and will not in the next; expected position="music", is_causal=True '
         'to hide it, or position="music", is_causal=False to attend in both directions '
         "(a table of 2 * max_len - 1 rows)",
         FutureWarning,
-        stacklevel=1 + frames,
     )
     return True
 
@@ -278,7 +274,7 @@ class MultiheadAttention(AttentionLayer):
         **sizes: Any,
     ) -> None:
         position = same_name(position, SCHEMES)
-        self.is_causal = is_causal = as_causal(is_causal, position, frames=4)
+        self.is_causal = is_causal = as_causal(is_causal, position)
         self.window = window
         given = self._set_up(
             locals() | sizes, window=window, position=position, **sizes
@@ -567,7 +563,7 @@ class TransformerLayer(Module):
             d_model,
             num_heads,
             dropout,
-            is_causal=as_causal(is_causal, position, frames=4),
+            is_causal=as_causal(is_causal, position),
             window=window,
             position=position,
             **options,

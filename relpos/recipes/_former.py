@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
@@ -12,6 +11,7 @@ import numpy as np
 
 from relpos._checks import Array, as_floating
 from relpos._text import in_short
+from relpos._warn import warn
 from relpos.recipes.decoders import forgetting_transformer, pope
 from relpos.recipes.genomes import enformer
 from relpos.recipes.images import beit, rope_vit, sam, swin_v2
@@ -62,13 +62,12 @@ def _former(
 
 
 def _warn(name: str, parameters: list[str], source: str) -> None:
-    """Show the new call, at the line of the caller's caller."""
-    warnings.warn(
+    """Show the new call."""
+    warn(
         f"relpos.recipes.{name}_backward is deprecated and will be removed in the next "
         f"release: use recipe = relpos.recipes.{name}({', '.join(parameters)}) and "
         f"recipe.backward(gradients), where gradients are those that {source} returned",
         DeprecationWarning,
-        stacklevel=3,
     )
 
 

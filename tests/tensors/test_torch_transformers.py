@@ -404,8 +404,10 @@ def test_packed_sequences_need_their_mask(attend, operands):
 
 
 def test_unknown_arguments_are_warned_of(attend, operands):
-    with pytest.warns(UserWarning, match=r"new_term: attention by relpos does not"):
+    message = r"new_term: attention by relpos does not"
+    with pytest.warns(UserWarning, match=message) as seen:
         attend(Module(), *operands, None, new_term=1)
+    assert [warning.filename for warning in seen] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         attend(Module(), *operands, None, use_cache=True, new_term=None)
@@ -428,8 +430,10 @@ def test_eager_models_are_warned_of(name):
 
 def test_a_change_of_attention_is_looked_at():
     model = models.build(models.CASES["gemma3n audio"], "eager")
-    with pytest.warns(UserWarning, match=r"Gemma3nAudioAttention never asks"):
+    message = r"Gemma3nAudioAttention never asks"
+    with pytest.warns(UserWarning, match=message) as seen:
         model.set_attn_implementation("relpos")
+    assert [warning.filename for warning in seen] == [__file__]
 
 
 @pytest.mark.parametrize("name", ("deberta", "wavlm"))

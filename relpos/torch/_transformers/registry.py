@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,11 +155,9 @@ def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
             "the model makes the mask"
         )
     for name in sorted(given - _REFUSED - _WITHOUT_EFFECT):
-        warnings.warn(
+        warn(
             f"{name}: attention by relpos does not know this argument, and leaves it "
-            "out",
-            UserWarning,
-            stacklevel=3,
+            "out"
         )
 
 
