@@ -105,7 +105,6 @@ from relpos._biases.by_offset import (
     kerple_bias as kerple_bias,
     kerple_bias_backward as kerple_bias_backward,
 )
-from relpos._catalogue.names import absent as _absent, table as _table
 from relpos._encodings.absolute import (
     index_encoding as index_encoding,
     learned as learned,
@@ -141,6 +140,7 @@ from relpos._encodings.rotary_scaling import (
     rotary_magnitude as rotary_magnitude,
 )
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent, table as _table
 
 __all__ = ["__version__", *_publish(globals())]
 __doc__ = __doc__ and __doc__.replace("{names}", _table(__all__))  # None under -OO

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -18,6 +18,7 @@ from numpy.random import Generator, default_rng
 
 from relpos._core import broadcast_to
 from relpos._foreign import module_of, refusal, view_on_cpu
+from relpos._hints import meant, misfit
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
     from numpy.typing import DTypeLike, NDArray
@@ -56,6 +57,35 @@ def quiet(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **keywords)
 
     return silent
+
+
+def hinted(function: Callable[P, R], owner: type[Any] | None = None) -> Callable[P, R]:
+    """Let the TypeError of a call that does not fit say which argument was meant.
+
+    The interpreter refuses such a call before the function runs, hence the wrapper.
+    `owner` is the class of a method, whose constructor may have the argument.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            if said := misfit(function, owner, args, keywords):
+                error.args = (said,)
+            raise
+
+    return call
+
+
+def check_keywords(called: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise unless `called` has all keywords that are given, as `hinted` does."""
+    for name in given:
+        if name not in known:
+            said = meant(name, [*known], called)
+            raise TypeError(
+                f"{name}: got an unexpected keyword argument {name!r}; {said}"
+            )
 
 
 def kind_of(value: object) -> str:

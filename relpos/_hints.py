@@ -1,20 +1,16 @@
 """Calls that do not fit a signature: the error says which argument was meant.
 
-The interpreter refuses such calls before the function runs, so public functions are
-wrapped. A call that fits pays for the wrapper alone.
+`hinted` of `relpos._checks` asks when a call has failed.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Parameters of relpos, and what torch, transformers, flash-attn, xformers, JAX and
 #: Keras call them. A name may have several rows, of which the first ones come first.
@@ -98,34 +94,7 @@ KEYWORDS = {
 }
 
 
-def hinted(
-    function: Function,
-    owner: type[Any] | None = None,
-    is_traced: Callable[[], bool] | None = None,
-) -> Function:
-    """Let the TypeError of a call that does not fit say what the argument means.
-
-    `owner` is the class of a method, whose constructor may have the argument. Where
-    `is_traced` returns True, the function is called alone: torch.compile leaves a frame
-    whose `try` it cannot trace.
-    """
-
-    @wraps(function)
-    def call(*args: Any, **keywords: Any) -> Any:
-        if is_traced is not None and is_traced():
-            return function(*args, **keywords)
-        try:
-            return function(*args, **keywords)
-        except TypeError:
-            said = _misfit(function, owner, args, keywords)
-            if said is None:  # the call fits: an argument is of a wrong kind
-                raise
-        raise TypeError(said)
-
-    return call  # type: ignore[return-value]
-
-
-def _misfit(
+def misfit(
     function: Callable[..., Any],
     owner: type[Any] | None,
     args: tuple[Any, ...],
@@ -137,8 +106,8 @@ def _misfit(
     called = owner.__name__ if owner else function.__name__
     for name in () if Parameter.VAR_KEYWORD in kinds else keywords:
         if name not in parameters:
-            meant = _meant(name, [*parameters], owner, called)
-            return f"{name}: got an unexpected keyword argument {name!r}; {meant}"
+            said = meant(name, [*parameters], called, owner)
+            return f"{name}: got an unexpected keyword argument {name!r}; {said}"
     ordered = [name for name, x in parameters.items() if x.kind in _BY_POSITION]
     if len(args) > len(ordered) and Parameter.VAR_POSITIONAL not in kinds:
         own = bool(owner)  # self
@@ -157,7 +126,9 @@ def _misfit(
     return None
 
 
-def _meant(name: str, known: list[str], owner: type[Any] | None, called: str) -> str:
+def meant(
+    name: str, known: list[str], called: str, owner: type[Any] | None = None
+) -> str:
     """Say which of the known names an unknown one means, or list them."""
     if found := _tried(name, known):
         return f"did you mean {' or '.join(found)}?"
@@ -173,7 +144,8 @@ def _meant(name: str, known: list[str], owner: type[Any] | None, called: str) ->
     if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
         return f"did you mean {there}?"
     takes = ", ".join(x for x in known if x != "self")
-    return f"expected {f'one of {takes}' if takes else f'none, as {called} has none'}"
+    wanted = f"one of {takes}" if takes else f"none, as {called} has none"
+    return f"expected {wanted}"
 
 
 def _tried(name: str, known: list[str]) -> list[str]:
@@ -191,19 +163,3 @@ def _distance(a: str, b: str) -> int:
         for at, y in enumerate(b):
             row.append(min(row[at] + 1, last[at + 1] + 1, last[at] + (x != y)))
     return row[-1]
-
-
-def hint_all(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Wrap the functions of these names, and constructors and calls of the classes."""
-    is_traced = None
-    if namespace["__name__"].startswith("relpos.torch"):
-        is_traced = sys.modules["torch"].compiler.is_compiling
-    for name in names:
-        value = namespace[name]
-        if not isinstance(value, type):
-            namespace[name] = hinted(value, None, is_traced)
-        elif not issubclass(value, tuple):
-            for method in ("__init__", "__call__", "forward"):
-                given: Any = getattr(value, method, None)
-                if getattr(given, "__module__", "").startswith("relpos."):
-                    setattr(value, method, hinted(given, value, is_traced))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relpos._hints import hint_all
+from relpos._checks import hinted
 
 
 def publish(namespace: dict[str, Any]) -> list[str]:
@@ -19,7 +19,17 @@ def publish(namespace: dict[str, Any]) -> list[str]:
         for name, value in sorted(namespace.items())
         if not name.startswith("_") and callable(value)
     }
-    for value in public.values():
+    for name, value in public.items():
         value.__module__ = namespace["__name__"]
-    hint_all(namespace, public)
+        if not isinstance(value, type):
+            namespace[name] = hinted(value)
+        elif not issubclass(value, tuple):
+            _hint_methods(value)
     return [*public]
+
+
+def _hint_methods(owner: type[Any]) -> None:
+    for name in ("__init__", "__call__", "forward"):
+        method: Any = getattr(owner, name, None)
+        if getattr(method, "__module__", "").startswith("relpos."):
+            setattr(owner, name, hinted(method, owner))

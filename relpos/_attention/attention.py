@@ -15,6 +15,7 @@ from relpos._checks import (
     as_flag,
     as_generator,
     check_bytes,
+    check_keywords,
     check_out,
     rounded,
 )
@@ -325,12 +326,7 @@ def as_call(
     query: object, key: object, value: object, keywords: Mapping[str, Any]
 ) -> Call:
     """Return all arguments of `attention`, those after value given by name."""
-    for name in keywords:
-        if name not in DEFAULTS:
-            raise TypeError(
-                f"{name}: got an unexpected keyword argument {name!r}; expected "
-                "keywords of attention"
-            )
+    check_keywords("attention", keywords, DEFAULTS)
     return {**DEFAULTS, "query": query, "key": key, "value": value, **keywords}
 
 

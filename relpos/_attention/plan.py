@@ -29,14 +29,14 @@ from relpos._attention.operands import OPERANDS
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
-    as_choice,
     as_flag,
     as_float_dtype,
     as_int,
     check_bytes,
 )
-from relpos._schemes import FIRE_WIDTH, SCHEMES, Scheme
+from relpos._schemes import FIRE_WIDTH, Scheme
 from relpos._settings import choose_num_threads, kernels
+from relpos._suggestions import scheme_of
 from relpos._text import html_table, table_lines
 
 if TYPE_CHECKING:
@@ -251,14 +251,7 @@ def plan(
         as_int(name, size, 1, POSITION_LIMIT)
         for name, size in zip(names, given, strict=True)
     )
-    called = {
-        other: known.name
-        for known in SCHEMES
-        for other in (*known.synonyms, *known.variants)
-    }
-    name = called.get(scheme, scheme) if isinstance(scheme, str) else scheme
-    named = {known.name: known for known in SCHEMES}
-    known = named[as_choice("scheme", name, tuple(named))]
+    known = scheme_of("scheme", scheme)
     causal = as_flag("is_causal", is_causal) or known.hides_future
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
     number = as_float_dtype(dtype)

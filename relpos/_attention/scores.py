@@ -29,6 +29,7 @@ from relpos._checks import (
     as_floating,
     as_generator,
     check_bytes,
+    check_keywords,
     quiet,
 )
 from relpos._settings import choose_num_threads, kernels
@@ -145,8 +146,8 @@ def scores(
     array([[[ 1. , -inf],
             [-0.5,  1. ]]])
     """
-    for name in keywords.keys() - (DEFAULTS.keys() - {*_OTHERS}):
-        raise TypeError(f"scores() got an unexpected keyword argument {name!r}")
+    takes = [name for name in DEFAULTS if name not in _OTHERS]
+    check_keywords("scores", keywords, takes)
     call: Call = DEFAULTS | {**keywords} | _checked(query=query, key=key)
     call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from time import perf_counter
 
+from relpos._checks import hinted
 from relpos._demo.beside_torch import beside_torch
 from relpos._demo.facts import facts
 from relpos._demo.layers import layers
@@ -22,7 +23,6 @@ from relpos._demo.schemes import schemes
 from relpos._demo.sentences import sentences
 from relpos._demo.skewing import skewing
 from relpos._demo.training import training
-from relpos._hints import hinted
 
 __all__ = ["STEPS", "demo"]
 

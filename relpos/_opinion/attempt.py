@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
-from relpos._attention.attention import attention
+from relpos._attention.attention import DEFAULTS, attention
 from relpos._attention.fire import fire_bias
 from relpos._attention.schemes import (
     KEYWORDS,
@@ -21,10 +21,11 @@ from relpos._attention.schemes import (
     transformer_xl_settings,
 )
 from relpos._attention.scores import scores
-from relpos._checks import Array, as_floating, kind_of, quiet
+from relpos._checks import Array, as_floating, quiet
 from relpos._encodings.rotary import apply_rotary
+from relpos._hints import meant
 from relpos._opinion.arrays import as_numpy, is_tensor, largest
-from relpos._schemes import scheme_called
+from relpos._suggestions import scheme_of
 from relpos.reference.formula import moved_values, softmax, terms
 from relpos.reference.positions import rel_shift
 
@@ -435,8 +436,12 @@ _WANTED = {
     "transformer_xl_attention": ("rel_key", "pos_bias_u", "pos_bias_v"),
     "relative_global_attention": ("rel_key",),
 }
-_FURTHER = {**dict.fromkeys(_WANTED, ()), "fire_attention": ("signed", "eps")}
-_ROTARY = [*inspect.signature(apply_rotary).parameters][1:-1]  # without x and out
+_ROTARY = [
+    name
+    for name in inspect.signature(apply_rotary).parameters
+    if name not in ("x", "positions", "angles", "inverse", "out")
+]
+_FURTHER = {"fire_attention": ("signed", "eps"), "apply_rotary": _ROTARY}
 #: Arguments of `attention` that do not change its scores, or change them at random.
 _OTHERS = ("dropout_p", "return_lse", "return_weights", "return_context", "out", "rng")
 
@@ -450,10 +455,7 @@ def begin(
     keywords: Mapping[str, Any],
 ) -> Attempt:
     """Return the attempt that is relpos's own formula; raise what relpos raises."""
-    given = {name: _plain(name, x) for name, x in keywords.items()}
-    for name in _OTHERS:
-        if given.pop(name, None):
-            raise TypeError(f"diagnose() got an unexpected keyword argument {name!r}")
+    given = {n: _plain(n, x) for n, x in keywords.items() if n not in _OTHERS or x}
     x: dict[str, Any] = {
         "query": as_floating("query", _plain("query", query)),
         "key": as_floating("key", _plain("key", key)),
@@ -476,23 +478,19 @@ def begin(
 
 def _check_names(function: str, x: Mapping[str, Any]) -> None:
     """Refuse what a scheme does not take or misses, and list all that it wants."""
-    if (wants := _WANTED.get(function)) is None:
-        return  # attention refuses it
-    takes = {*_FURTHER[function], *inspect.signature(attention).parameters} - {"value"}
-    unknown = [name for name in x if name not in {*wants, *takes}]
-    needed = wants if function == "fire_attention" else ("rel_key",)
-    missing = [name for name in needed if x.get(name) is None]
-    listed = ", ".join(wants)
-    if unknown:
-        raise TypeError(
-            f"diagnose() got an unexpected keyword argument {unknown[0]!r}; {function} "
-            f"wants {listed}, and takes the other arguments of attention"
-        )
-    if missing:
-        raise TypeError(
-            f"diagnose() misses the argument {missing[0]!r} of {function}, which wants "
-            f"{listed}"
-        )
+    wants = _WANTED.get(function, ())
+    rest = [n for n in DEFAULTS if n not in ("value", *_OTHERS)]
+    takes = dict.fromkeys([*wants, *_FURTHER.get(function, ()), *rest])
+    listed = f" ({function} wants {', '.join(wants)})" if wants else ""
+    for name in x:
+        if name not in takes:
+            said = meant(name, [*takes], "diagnose")
+            raise TypeError(
+                f"{name}: got an unexpected keyword argument {name!r}; {said}{listed}"
+            )
+    for name in wants if function == "fire_attention" else wants[:1]:
+        if x.get(name) is None:
+            raise TypeError(f"{name}: got no argument; expected one{listed}")
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -507,15 +505,8 @@ def _function(scheme: object) -> str:
     """Return the name of a scheme's function, by any name of the scheme."""
     if scheme is None:
         return "attention"
-    if not isinstance(scheme, str):
-        raise TypeError(f"scheme: got {kind_of(scheme)}; expected a scheme's name")
-    try:
-        known = scheme_called(scheme.removeprefix("relpos."))
-    except KeyError:
-        raise ValueError(
-            f"scheme: got {scheme!r}; expected a name such as 'attention', "
-            "'shaw_attention', 'transformer_xl_attention', 'fire_attention' or 'rotary'"
-        ) from None
+    named = scheme.removeprefix("relpos.") if isinstance(scheme, str) else scheme
+    known = scheme_of("scheme", named)
     if known.name == "rotary":
         return "apply_rotary"
     if known.name in ("graph_attention", "conv_encoding") or known.family == "absolute":
@@ -530,9 +521,6 @@ def _take_rotary(x: dict[str, Any]) -> Rotary:
     """Take the arguments of `apply_rotary` from those of a call."""
     options = {name: x.pop(name) for name in _ROTARY if name in x}
     start = options.pop("offset", 0)
-    for name in ("positions", "angles", "inverse"):
-        if name in options:
-            raise TypeError(f"diagnose() got an unexpected keyword argument {name!r}")
     lq, lk, offset = _placed(x)
     offset = np.asarray(offset)[..., None, None]
     return Rotary(options, start + np.arange(lq) + offset, start + np.arange(lk))

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, kind_of, quiet
-from relpos._hints import hinted
+from relpos._checks import Array, hinted, kind_of, quiet
 from relpos._opinion.arrays import (
     added_mask,
     as_arrays,

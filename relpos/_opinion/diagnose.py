@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, kind_of
-from relpos._hints import hinted
+from relpos._checks import Array, hinted, kind_of
 from relpos._opinion.arrays import (
     added_mask,
     as_numpy,

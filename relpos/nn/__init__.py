@@ -50,8 +50,8 @@ b'the cat sat on'
 
 from typing import TYPE_CHECKING
 
-from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent
 from relpos.nn.absolute import (
     ConvPositionEmbedding as ConvPositionEmbedding,
     LearnedAPE as LearnedAPE,

@@ -15,6 +15,7 @@ from relpos._checks import (
     as_flag,
     as_floating,
     check_bytes,
+    check_keywords,
     kind_of,
     quiet,
 )
@@ -563,16 +564,6 @@ def _call(layer: Any, x: Any, keywords: dict[str, Any]) -> Any:
     return layer(x, **{n: k for n, k in keywords.items() if n in layer.takes})
 
 
-def _check_keywords(module: Module, keywords: dict[str, Any]) -> None:
-    for name in keywords:
-        if name not in module.takes:
-            known = ", ".join(module.takes) or "no keyword"
-            raise TypeError(
-                f"{name}: got it for a {type(module).__name__} in which no layer takes "
-                f"it; expected {known}"
-            )
-
-
 def _dtype_of(*layers: Module) -> np.dtype[Any]:
     """Return the dtype that layers compute in: that of the first parameter there is."""
     for layer in layers:
@@ -644,7 +635,7 @@ class Sequential(Module):
         TypeError
             No layer takes a keyword.
         """
-        _check_keywords(self, keywords)
+        check_keywords("Sequential", keywords, self.takes)
         result: Any = x
         for layer in self:
             result = _call(layer, result, keywords)
@@ -747,7 +738,7 @@ class Residual(Module):
         ValueError
             The output of the layer has another shape than x.
         """
-        _check_keywords(self, keywords)
+        check_keywords("Residual", keywords, self.takes)
         array = as_floating("x", x)
         normed = self.norm(array) if self.norm and self.pre_norm else array
         branch = self.dropout(_call(self.layer, normed, keywords))

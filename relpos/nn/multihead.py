@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from relpos._checks import Array, as_choice, as_flag, kind_of, quiet
+from relpos._checks import Array, as_flag, kind_of, quiet
+from relpos._hints import meant
 from relpos._schemes import same_name
+from relpos._suggestions import as_scheme
 from relpos._twins import twin
 from relpos._undo import put
 from relpos._warn import warn
@@ -91,7 +93,7 @@ def as_position(
     is_causal.
     """
     if isinstance(position, str):
-        as_choice("position", position, SCHEMES)
+        as_scheme("position", position, SCHEMES)
     elif position is not None and not isinstance(position, Position):
         raise TypeError(
             f"position: got {kind_of(position)}; expected None, a layer that is a "
@@ -100,10 +102,9 @@ def as_position(
     known = [*default_sizes(position)] if isinstance(position, str) else []
     for name, value in sizes.items():
         if name not in known:
-            wanted = f"one of {', '.join(known)}" if known else "no further argument"
-            raise TypeError(
-                f"{name}: got {value!r} with position={position!r}; expected {wanted}"
-            )
+            called = f"position={position!r}"
+            said = meant(name, known, called, MultiheadAttention)
+            raise TypeError(f"{name}: got {value!r} with {called}; {said}")
     if position is None:
         return Position()
     if isinstance(position, str):

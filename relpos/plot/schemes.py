@@ -20,7 +20,7 @@ from relpos._checks import (
 )
 from relpos._encodings.audit import EncodingAudit, Finding
 from relpos._encodings.rotary_scaling import rotary_frequencies
-from relpos._schemes import same_name
+from relpos._suggestions import as_scheme
 from relpos.plot.panel import (
     FREQUENCIES,
     Array,
@@ -472,7 +472,7 @@ def fingerprints(
 def _scores(name: str, scheme: Scheme, length: int) -> Array:
     """Return (L, L) scores of one head, -inf for hidden pairs."""
     if isinstance(scheme, str):
-        example = as_choice(name, same_name(scheme, EXAMPLES), EXAMPLES)
+        example = as_scheme(name, scheme, EXAMPLES)
         scheme = EXAMPLES[example].make(length)
     if isinstance(scheme, Mapping):
         return _of_keywords(name, scheme, length)

@@ -28,8 +28,8 @@ relpos.nn : Layers, for models with projections of their own.
 
 from typing import TYPE_CHECKING
 
-from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent
 from relpos.recipes import _former
 from relpos.recipes._recipe import Recipe as Recipe
 from relpos.recipes.config import from_config as from_config

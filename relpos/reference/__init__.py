@@ -28,8 +28,8 @@ relpos.demo : Compares the two.
 from typing import TYPE_CHECKING
 
 import relpos as _relpos
-from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent
 from relpos._twins import twin as _twin
 from relpos.reference.biases import *
 from relpos.reference.encodings import *

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import as_generator
+from relpos._checks import as_generator, check_keywords
 from relpos.reference._xp import (
     ArrayLike,
     Bools,
@@ -378,8 +378,7 @@ FLOATING = (
 
 def terms(query: ArrayLike, key: ArrayLike, value: ArrayLike, **keywords: Any) -> Terms:
     """Return the arguments of `attention` as the terms of its formula."""
-    for name in keywords.keys() - DEFAULTS.keys():
-        raise TypeError(f"terms() got an unexpected keyword argument {name!r}")
+    check_keywords("terms", keywords, DEFAULTS)
     x = {**DEFAULTS, **keywords, "query": query, "key": key, "value": value}
     xp = namespace(*x.values())
     floats = (n for n in FLOATING if x[n] is not None)

@@ -17,8 +17,8 @@ except ImportError as exc:
 
 from typing import TYPE_CHECKING
 
-from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent
 from relpos.torch._attention import (
     AttentionOutput as AttentionOutput,
     attention as attention,

@@ -20,7 +20,7 @@ from relpos._attention.schemes import (
     shows_keywords,
     transformer_xl_settings,
 )
-from relpos._checks import kind_of
+from relpos._checks import check_keywords, kind_of
 from relpos._foreign import module_of
 from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention, compute
@@ -333,9 +333,7 @@ def fire_attention(
     >>> relpos.torch.fire_attention(x, x, value, *network, is_causal=True)[0, :, 0]
     tensor([1.0000, 1.9933, 2.9465])
     """
-    for name in keywords:
-        if name not in _KEYWORDS:
-            raise TypeError(f"fire_attention() got an unexpected keyword {name!r}")
+    check_keywords("fire_attention", keywords, _KEYWORDS)
     rng, return_lse = keywords.pop("rng", None), keywords.pop("return_lse", False)
     given = {"query": query, "key": key, "value": value, **keywords}
     given |= {"w1": w1, "b1": b1, "w2": w2, "b2": b2}

@@ -224,11 +224,11 @@ mha(TOKENS, cache=nn.KVCaches(), memory=nn.Memory(2)) -> ValueError: memory: got
 nn.LearnedAPE(12, 8)(TOKENS, cache=3) -> TypeError: cache: got int; expected a
     nn.KVCaches
 nn.Sequential(nn.SinusoidalEncoding(8), MHA(8, 2))(TOKENS, length=3) -> TypeError:
-    length: got it for a Seq…; expected cache
+    length: got an unexpected …; did you mean key_lengths
 nn.TransformerLayer(8, 3) -> ValueError: num_heads: got 3, … d_model
 nn.Sequential(nn.ReLU(), 3) -> TypeError: layers: got int
 nn.Residual(nn.ReLU) -> TypeError: layer: got type; expected a layer
-nn.Residual(nn.ReLU())(TOKENS, key=TOKENS) -> TypeError: key: got it for a Residual
+nn.Residual(nn.ReLU())(TOKENS, key=TOKENS) -> TypeError: key: got an unex…; exp… none
 nn.Residual(nn.Linear(8, 4, **F64))(TOKENS) -> ValueError: x: got … keeps
 nn.Rotary(2, base=-1.0) -> ValueError: base: got -1.0; expected a pos
 nn.T5Bias(2, num_buckets=2) -> ValueError: num_buckets: got 2

@@ -11,7 +11,8 @@ import pytest
 
 import relpos
 from relpos import nn
-from relpos._hints import KEYWORDS, hinted
+from relpos._checks import hinted
+from relpos._hints import KEYWORDS
 
 X = np.ones((2, 4, 3))
 PAIRS = [(there, name) for there, names in KEYWORDS.items() for name in names.split()]

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from operator import attrgetter
 
+import numpy as np
 import pytest
 
 import relpos
-from relpos._catalogue.names import ALONE, TRIED, suggestion
+from relpos import nn
 from relpos._schemes import SCHEMES
+from relpos._suggestions import ALONE, TRIED, suggestion
 
 NAMES = [name for names in TRIED.values() for name in names.split()]
 
@@ -192,10 +194,39 @@ def test_the_interpreter_adds_its_own_guess_only_where_there_is_no_other(name, e
     assert any(said.endswith(f"has no attribute {name!r}{end}") for end in ends)
 
 
-def test_importing_relpos_loads_only_the_names_of_the_catalogue(child):
+def test_importing_relpos_loads_nothing_of_the_catalogue(child):
     child(
         "import sys, relpos\n"
-        "start = 'relpos._catalogue.'\n"
-        "found = {x.removeprefix(start) for x in sys.modules if x.startswith(start)}\n"
-        "assert found == {'names'}, found\n"
+        "found = [x for x in sys.modules if x.startswith('relpos._catalogue')]\n"
+        "assert not found, found\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "layer"),
+    [
+        ("RoPE", "rotary", "rope"),
+        ("rotary_embedding", "rotary", "rope"),
+        ("ALiBi", "alibi", "alibi"),
+        ("TransformerXL", "transformer_xl_attention", "transformer_xl"),
+    ],
+)
+def test_a_scheme_that_is_not_known_is_answered_like_a_name(name, scheme, layer):
+    x = np.ones((1, 2, 4))
+    calls = {
+        scheme: (
+            lambda: relpos.plan(1, 1, 4, 4, 8, scheme=name),
+            lambda: relpos.diagnose(x, x, x, scheme=name),
+        ),
+        layer: (
+            lambda: nn.MultiheadAttention(8, 2, position=name),
+            lambda: nn.TransformerLayer(8, 2, position=name),
+        ),
+    }
+    for meant, each in calls.items():
+        for call in each:
+            with pytest.raises(ValueError) as caught:
+                call()
+            assert str(caught.value).endswith(
+                f": got {name!r}; did you mean {meant!r}?"
+            )

@@ -26,8 +26,8 @@ TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of
 
 from typing import TYPE_CHECKING
 
-from relpos._catalogue.names import absent as _absent
 from relpos._names import publish as _publish
+from relpos._suggestions import absent as _absent
 from relpos.torch.nn._absolute import (
     ConvPositionEmbedding as ConvPositionEmbedding,
     DynamicPositionBias as DynamicPositionBias,

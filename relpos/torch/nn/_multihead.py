@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import relpos.torch as functions
 from relpos import recipes
-from relpos._checks import as_choice, as_flag, kind_of
+from relpos._checks import as_flag, kind_of
 from relpos._schemes import same_name
+from relpos._suggestions import as_scheme
 from relpos.nn._inputs import as_probability, as_settings, as_size
 from relpos.nn.multihead import as_causal, default_sizes
 from relpos.nn.position import MUSIC_ROWS, music_rows
@@ -686,7 +687,7 @@ def sizes_of(position: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = [name for name in SCHEMES if name is not None]
     known = {name: default_sizes(name) for name in names}
-    own = known[as_choice("position", position, names)] if position is not None else {}
+    own = known[as_scheme("position", position, names)] if position is not None else {}
     for name in dict.fromkeys(name for sizes in known.values() for name in sizes):
         if given.get(name) is not None and name not in own:
             theirs = [other for other, sizes in known.items() if name in sizes]

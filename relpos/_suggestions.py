@@ -1,20 +1,22 @@
 """Names that users try in relpos, and the table of the public names.
 
 Names of functions elsewhere are here; schemes, their synonyms and models are those of
-_schemes.py. `relpos` asks where an attribute is missing, so this file is loaded with
-it, and is little more than text. What is in a module of relpos is found by its own
-name, too: the error says which module has it.
+_schemes.py. `relpos` asks where an attribute is missing, and functions ask where they
+know no such scheme, so this file is loaded with relpos, and is little more than text.
+What is in a module of relpos is found by its own name, too: the error says which module
+has it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import NoReturn
 
-from relpos._schemes import GENERAL, SCHEMES
+from relpos._checks import as_choice
+from relpos._schemes import GENERAL, SCHEMES, Scheme, same_name
 
 #: Public names, as written after `relpos.`, and the names that users try for them, in
 #: any case and with or without underscores.
@@ -196,12 +198,34 @@ def suggestion(name: str) -> str | None:
     return there and f"relpos.{there}"
 
 
+def as_scheme(name: str, value: object, known: Collection[str]) -> str:
+    """Return the one of `known` that an argument names; suggest one if it has none.
+
+    A scheme that is not among them has nothing near: the error lists them all.
+    """
+    found = same_name(value, known)
+    if isinstance(found, str) and found not in known:
+        there = (suggestion(found) or "").removeprefix("relpos.")
+        near = [same_name(s.name, known) for s in SCHEMES if there in s.functions]
+        every = {called for s in SCHEMES for called in (*s.names, *s.variants)}
+        for scheme in near if found not in every else ():
+            if scheme in known:
+                raise ValueError(f"{name}: got {value!r}; did you mean {scheme!r}?")
+    return as_choice(name, found, known)
+
+
+def scheme_of(name: str, value: object) -> Scheme:
+    """Return the scheme that an argument names, by any of its names or a variant's."""
+    named = {called: s for s in SCHEMES for called in (s.name, *s.variants)}
+    return named[as_scheme(name, value, named)]
+
+
 def absent(module: str) -> Callable[[str], NoReturn]:
     """Return the `__getattr__` of a module, whose error says which name is meant."""
 
     def __getattr__(name: str) -> NoReturn:
         problem = f"module {module!r} has no attribute {name!r}"
-        if sought := None if name[0] == "_" else _meant(module, name):
+        if sought := None if name[:1] in ("", "_") else _meant(module, name):
             # obj: else the interpreter would add a guess of its own
             raise AttributeError(f"{problem}; did you mean {sought}?", obj=None)
         raise AttributeError(problem)
