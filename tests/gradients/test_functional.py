@@ -71,10 +71,10 @@ def test_lse_itself_is_not_read():
 @pytest.mark.parametrize("name", ["return_lse", "return_context", "out"])
 def test_what_they_return_is_no_keyword(name):
     inputs = square(np.random.default_rng(0))
-    with pytest.raises(TypeError, match=f"{name}: not taken here"):
+    with pytest.raises(TypeError, match=f"^{name}: (not taken here|got an unexpected)"):
         relpos.attention_forward(**inputs, **{name: True})
     result = relpos.attention_forward(**inputs)
-    with pytest.raises(TypeError, match=f"{name}: not taken here"):
+    with pytest.raises(TypeError, match=f"^{name}: (not taken here|got an unexpected)"):
         relpos.attention_backward(result[0], None, result, **inputs, **{name: True})
 
 
@@ -90,7 +90,8 @@ def test_results_of_another_call_are_refused(at, name):
     inputs = square(np.random.default_rng(0))
     result = list(relpos.attention_forward(**inputs))
     result[at] = result[at][:, 1:]
-    with pytest.raises(ValueError, match=rf"^{name}: got shape .*; expected \(4, 5"):
+    message = rf"^result\.{name}: got shape .*; expected \(4, 5"
+    with pytest.raises(ValueError, match=message):
         relpos.attention_backward(np.ones((4, 5, 3)), None, tuple(result), **inputs)
     with pytest.raises(TypeError, match="result: got list; expected what"):
         relpos.attention_backward(np.ones((4, 5, 3)), None, result, **inputs)

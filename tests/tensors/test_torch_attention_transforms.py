@@ -305,7 +305,7 @@ def test_errors_are_those_of_arrays():
         relpos.torch.attention(x, x[..., :3], x)
     with pytest.raises(TypeError, match="labels: got list; expected a tensor"):
         relpos.torch.graph_attention(x, x, x, edges=torch.ones(2, 0), labels=[1])
-    with pytest.raises(TypeError, match="unexpected keyword 'out'"):
+    with pytest.raises(TypeError, match=r"^out: got an unexpected"):
         relpos.torch.fire_attention(x, x, x, x, x, x, x, 1.0, 1.0, out=x)
 
 
