@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from relpos._checks import Array, as_floating, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._hints import meant
 from relpos._opinion.arrays import as_numpy, is_tensor, largest
+from relpos._opinion.kept import Kept
 from relpos._suggestions import scheme_of
-from relpos.reference.formula import moved_values, softmax, terms
+from relpos.reference.formula import allowed, moved_values, softmax, terms
 from relpos.reference.positions import rel_shift
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 #: A score from here down is one that a mask of finite numbers hides.
 HIDDEN = -5e3
@@ -37,6 +39,16 @@ HIDDEN = -5e3
 PRODUCTS = (
     *("content", "pos_bias_u", "rel_key", "pos_bias_v", "position_query", "rel_query"),
 )
+#: Arguments that hide, and words for them.
+HIDING = {
+    "is_causal": "causality",
+    "window": "the window",
+    "key_lengths": "the lengths of the keys",
+    "key_ranges": "the ranges of the keys",
+    "attn_mask": "the mask",
+}
+#: Arguments that change no term of the scores before it is scaled, capped and masked.
+_AFTER = {*HIDING, "value", "rel_value", "scale", "softcap", "sinks"}
 #: Arguments that say which row of a table a pair has.
 PLACING = ("query_offset", "min_relative_position", "buckets", "beyond", "labels")
 
@@ -94,6 +106,7 @@ class Attempt:
     rotary: Rotary | None = None
     aim: Array | None = None  # the results to explain, for changes that are solved
     detail: str = ""  # words for the last change, in place of those of its row
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
     def with_keywords(self, **keywords: Any) -> Attempt:
         """Return an attempt with some arguments changed; None removes one."""
@@ -112,6 +125,47 @@ class Attempt:
     def offset(self) -> Array:
         """The position of query 0 among the keys."""
         return np.asarray(self.keywords.get("query_offset", 0))
+
+    @property
+    def sets(self) -> dict[str, Array]:
+        """The visible pairs (..., Lq, Lk) of each argument that hides any."""
+        return self._of_hiding(_sets_of)
+
+    @property
+    def mask(self) -> Array:
+        """The numbers of the mask, and -inf where anything hides."""
+        return self._of_hiding(_mask_of)
+
+    def _of_hiding(self, compute: Callable[[Attempt], T]) -> T:
+        """Return what follows from what hides, computed once of the same arguments."""
+        x, offset = self.keywords, self.keywords.get("query_offset")
+        given = (x.get(name) for name in HIDING)
+        arguments = (compute, *self.lengths, offset, *given)
+        return self.kept.by_identity(arguments, lambda: compute(self))
+
+
+def _sets_of(attempt: Attempt) -> dict[str, Array]:
+    r, x = relative_to(attempt), attempt.keywords
+    r = r[..., None, :, :] if r.ndim > 2 else r
+    given = {name: x[name] for name in HIDING if x.get(name) is not None}
+    mask = given.pop("attn_mask", None)
+    sets = {name: allowed(r, **{name: value}) for name, value in given.items()}
+    if mask is not None:
+        own = mask if mask.dtype == bool else ~np.isneginf(mask)
+        sets["attn_mask"] = np.broadcast_to(own, (*own.shape[:-2], *r.shape[-2:]))
+    return {name: x for name, x in sets.items() if not x.all()}
+
+
+def _mask_of(attempt: Attempt) -> Array:
+    mask, sets = attempt.get("attn_mask"), attempt.sets
+    finite: Array = np.zeros(1)
+    if mask is not None and mask.dtype != bool:
+        most = float(np.finfo(np.float64).max) / 4  # as `attention` has it
+        finite = np.clip(mask, -most, most)
+    if not sets:
+        return finite
+    seen = np.logical_and.reduce(np.broadcast_arrays(*sets.values()))
+    return np.where(seen, finite, -np.inf)
 
 
 #: A known difference as a function; None where the attempt cannot have it.
@@ -160,7 +214,6 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
 @quiet
 def evaluate(attempt: Attempt) -> Given:
     """Compute the scores, weights or outputs of these arguments."""
-    attempt = rotated(attempt)
     total, hidden, parts = logits(attempt)
     shown = ~hidden & (total > HIDDEN)
     size = max(float(np.abs(x).max(initial=0.0, where=shown)) for x in parts)
@@ -234,12 +287,9 @@ CAPS: dict[str, Callable[[Array, Any, float], Array]] = {
 
 def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     """Return the terms of the scores by name, and the mask of what is hidden."""
-    keywords = {n: x for n, x in attempt.keywords.items() if n != "value"}
-    parts = scores(**keywords, terms=True)
-    parts.pop("softcap", None)
-    mask = parts.pop("mask", np.zeros(1))
+    parts, mask = _terms_of(attempt)
     if attempt.shifted and "rel_key" in parts:
-        parts |= _by_shift(attempt)
+        parts |= _by_shift(rotated(attempt))
     for name in parts.keys() & {*attempt.transposed}:
         parts[name] = np.swapaxes(parts[name], -1, -2)
     hidden = np.isneginf(mask)
@@ -252,22 +302,67 @@ def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     return parts, hidden
 
 
+def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
+    """Return scaled terms by name, and the mask, of numbers and -inf."""
+    x = attempt.keywords
+    bias = x.get("rel_bias")
+    if "log_decay" in x or (bias is not None and np.isneginf(bias).any()):
+        keywords = dict(rotated(attempt).keywords)
+        keywords.pop("value", None)
+        parts = scores(**keywords, terms=True)
+        parts.pop("softcap", None)
+        return parts, parts.pop("mask", np.zeros(1))
+    unplaced = attempt.lengths[0] != attempt.lengths[1] and "query_offset" not in x
+    if unplaced and (x.get("is_causal") or x.get("window") is not None):
+        raise ValueError("query_offset: ambiguous")
+    given = {name: y for name, y in x.items() if name not in _AFTER}
+    parts, finite = attempt.kept.by_contents(
+        (given, attempt.rotary), lambda: _unscaled(attempt, [*given])
+    )
+    own = {"rel_bias", *(("pos_bias_v",) if "position_query" in x else ())}
+    scaled = {*PRODUCTS} - {"position_query"} - own
+    mask = attempt.mask
+    parts = {n: x["scale"] * y if n in scaled else y for n, y in parts.items()}
+    if mask.ndim > 1:
+        shape = np.broadcast_shapes(mask.shape, parts["content"].shape)
+        mask = np.broadcast_to(mask, shape)
+        parts = {name: np.broadcast_to(y, shape) for name, y in parts.items()}
+    if not finite:  # as `scores` has them
+        hidden = np.isneginf(mask)
+        parts = {
+            name: np.where(hidden & ~np.isfinite(y), 0.0, y)
+            for name, y in parts.items()
+        }
+    return parts, mask
+
+
+def _unscaled(attempt: Attempt, names: list[str]) -> tuple[dict[str, Array], bool]:
+    """Compute the terms that follow from these arguments, and if all are finite."""
+    x = rotated(attempt).keywords
+    parts = scores(**{name: x[name] for name in names}, scale=1.0, terms=True)
+    return parts, all(bool(np.isfinite(y).all()) for y in parts.values())
+
+
 def _by_shift(attempt: Attempt) -> dict[str, Array]:
     """Compute the position terms by the shift of products with a table."""
     x, (lq, lk) = attempt.keywords, attempt.lengths
-    table = x["rel_key"]
-    first = x.get("min_relative_position")
+    table, first = x["rel_key"], x.get("min_relative_position")
     first = -(table.shape[-2] // 2) if first is None else first
     rows = np.clip(np.arange(1 - lk, lq) - first, 0, table.shape[-2] - 1)
-    reach = np.swapaxes(np.take(table, rows, axis=-2), -1, -2)
-    found = {"rel_key": x["scale"] * attempt.skew(x["query"] @ reach, lk)}
+    vectors = {"rel_key": x["query"]}
     if "pos_bias_v" in x:
-        rows_of_v = x["pos_bias_v"][..., None, :] @ reach
-        shape = *found["rel_key"].shape[:-1], lq + lk - 1
-        found["pos_bias_v"] = x["scale"] * attempt.skew(
-            np.broadcast_to(rows_of_v, shape), lk
-        )
-    return found
+        vectors["pos_bias_v"] = x["pos_bias_v"][..., None, :]
+
+    def products() -> dict[str, Array]:
+        reach = np.swapaxes(np.take(table, rows, axis=-2), -1, -2)
+        return {name: y @ reach for name, y in vectors.items()}
+
+    found = attempt.kept.by_contents((table, first, vectors), products)
+    shape = *found["rel_key"].shape[:-1], lq + lk - 1
+    return {
+        name: x["scale"] * attempt.skew(np.broadcast_to(y, shape), lk)
+        for name, y in found.items()
+    }
 
 
 def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
@@ -400,6 +495,8 @@ SINKS: dict[str, Callable[[Attempt, Array, Array], Array]] = {
 def values_of(attempt: Attempt) -> Array:
     """Return values of the keys, (..., Lq or 1, Lk, Dv): 1 where no table is added."""
     x = attempt.keywords
+    if attempt.rotary is not None and "value" in attempt.rotary.rotated:
+        x = rotated(attempt).keywords
     if "rel_value" not in x:
         return np.asarray(x["value"])[..., None, :, :]
     placing = {name: x[name] for name in PLACING if name in x}

@@ -26,9 +26,8 @@ from relpos._opinion import (
     softmaxes,
     tables,
     visibility,
-    visible,
 )
-from relpos._opinion.attempt import Attempt, of_arguments
+from relpos._opinion.attempt import HIDING, Attempt, of_arguments
 
 # ---- the table -----------------------------------------------------------------------
 
@@ -77,8 +76,6 @@ alone = _rows_of("scores", "weights", "outputs", alone=True)
 single = _rows_of("scores", "weights", "outputs", single=True)
 
 
-#: Operands that a table may be added to.
-_OPERANDS = {"key": "keys", "query": "queries", "value": "values"}
 #: Ways to move every row of a table.
 _WAYS = ("later", "clip", "zero", "wrap")
 #: Other arguments that may be left out, and words for them.
@@ -103,8 +100,8 @@ CONVENTIONS: dict[str, Row] = {
         lambda x: (y := visibility.all_seen(x)) and y.with_keywords(beyond="zero"),
     ),
     "unmasked_wrapped": in_scores(
-        "the wrapped entries of the shift left where the mask hides; beside the "
-        "diagonal they are those of the next query, so hide them before the softmax",
+        "the wrapped entries of the shift left where the mask hides; hide them before "
+        "the softmax, because they are scores of the next query",
         lambda x: (y := visibility.shifted(x)) and visibility.all_seen(y),
     ),
     "hidden_differs": in_scores(
@@ -143,7 +140,7 @@ CONVENTIONS: dict[str, Row] = {
         tables.read_as("two-sided"),
     ),
     "rows_2n": everywhere(
-        "the table of 2N rows beginning one relative position beside",
+        "a table of 2N rows that begins at the other of -N and 1 - N",
         *(tables.other_origin(way) for way in _WAYS),
     ),
     "beyond_table": everywhere(
@@ -238,7 +235,7 @@ MISTAKES: dict[str, Row] = {
     **{name: alone(*row) for name, row in biases.ROWS.items()},
     # rows
     "off_by_one": everywhere(
-        "each pair at the row beside its own",
+        "the row before or after the right one for each pair",
         *(tables.mistaken_off_by(step, way) for step in (1, -1) for way in _WAYS),
     ),
     "shift_in_encoder": everywhere(
@@ -316,16 +313,16 @@ MISTAKES: dict[str, Row] = {
     # what is seen
     **{
         f"no_{name}": in_weights(f"{words} ignored", visibility.ignored(name))
-        for name, words in visibility.HIDING.items()
+        for name, words in HIDING.items()
     },
     "mask_transposed": everywhere("the mask transposed", visibility.mask_transposed),
     "offset_0": everywhere(
-        "query 0 beside key 0, as if no keys came before",
+        "query 0 at the position of key 0, as if no keys came before: add the offset",
         visibility.offset_at(end=False),
         visibility.tables_at(end=False),
     ),
     "offset_end": everywhere(
-        "the last query beside the last key",
+        "the last query at the position of the last key",
         visibility.offset_at(end=True),
         visibility.tables_at(end=True),
     ),
@@ -364,7 +361,7 @@ MISTAKES: dict[str, Row] = {
         softmaxes.again("visible"),
     ),
     "no_softmax": alone_in_weights(
-        "the softmax left out, or another function in its place",
+        "the softmax left out, or replaced by another function",
         *map(softmaxes.replaced, softmaxes.FUNCTIONS),
     ),
     "scaled_after_softmax": alone_in_weights(
@@ -402,18 +399,18 @@ MISTAKES: dict[str, Row] = {
     ),
     "mask_added": alone(
         "truth values of a mask added to the scores, as 1 and 0",
-        *visible.numbers_added(),
+        *visibility.numbers_added(),
     ),
     **{
-        name: alone(words.format("what hides"), *visible.of_each(reset, words))
-        for name, (reset, words) in visible.RESETS.items()
+        name: alone(words.format("what hides"), *visibility.of_each(reset, words))
+        for name, (reset, words) in visibility.RESETS.items()
     },
     "window_bounds": alone(
-        "a window with other bounds, or for another query", *visible.windows()
+        "a window with other bounds, or for another query", *visibility.windows()
     ),
     "hidden_by_both": alone(
         "two arguments that hide combined in another way",
-        *visible.combinations_of_two(),
+        *visibility.combinations_of_two(),
     ),
     "hidden_is_finite": alone_in_weights(
         "a finite score where the mask hides, which a softmax sees",
@@ -422,7 +419,8 @@ MISTAKES: dict[str, Row] = {
     ),
     # operands
     "operands_exchanged": alone(
-        "queries, keys or values in each other's place", *operands.all_roles()
+        "queries, keys or values exchanged, or used for one another",
+        *operands.all_roles(),
     ),
     "weights_transposed": alone_in_outputs(
         "the weights transposed before they multiply the values",
@@ -508,11 +506,12 @@ MISTAKES: dict[str, Row] = {
     ),
     **{
         f"{source}_table_for_{target}": alone(
-            f"the table of the {_OPERANDS[source]} added to the {_OPERANDS[target]}",
+            f"the table of the {operands.PLURALS[source]} added to the "
+            f"{operands.PLURALS[target]}",
             tables.used_for(f"rel_{source}", f"rel_{target}"),
             tables.added_to(f"rel_{source}", f"rel_{target}"),
         )
-        for source, target in permutations(_OPERANDS, 2)
+        for source, target in permutations(operands.OPERANDS, 2)
     },
     "table_twice": alone(
         "the position term twice, or its half", *map(tables.multiplied, (2.0, 0.5))

@@ -13,6 +13,7 @@ import numpy as np
 
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, Change, evaluate, variant
+from relpos._opinion.operands import PLURALS
 
 #: Sets of operands that are in another order together.
 TOGETHER = (
@@ -82,8 +83,7 @@ def _repeats(order: Order, shape: tuple[int, ...]) -> bool:
 
 
 def _plurals(names: tuple[str, ...]) -> str:
-    words = {"query": "queries", "key": "keys", "value": "values"}
-    *first, last = (words[name] for name in names)
+    *first, last = (PLURALS[name] for name in names)
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -84,29 +84,27 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     )
 
 
-# ---- queries, keys and values in each other's place ----------------------------------
+# ---- queries, keys and values used for one another -----------------------------------
 
 OPERANDS = ("query", "key", "value")
-_PLURALS = {"query": "queries", "key": "keys", "value": "values"}
+PLURALS = {"query": "queries", "key": "keys", "value": "values"}
 
 
 def _words_of(roles: tuple[str, ...]) -> str:
-    """Say which operands are in each other's place."""
+    """Say which operands are used for which."""
     changed = [i for i in range(3) if roles[i] != OPERANDS[i]]
     if len(changed) == 2 and {roles[i] for i in changed} == {
         OPERANDS[i] for i in changed
     }:
-        first, second = (_PLURALS[OPERANDS[i]] for i in changed)
+        first, second = (PLURALS[OPERANDS[i]] for i in changed)
         return f"{first} and {second} exchanged"
-    parts = [
-        f"the {_PLURALS[roles[i]]} for the {_PLURALS[OPERANDS[i]]}" for i in changed
-    ]
+    parts = [f"the {PLURALS[roles[i]]} for the {PLURALS[OPERANDS[i]]}" for i in changed]
     return " and ".join(parts)
 
 
 @variant
 def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
-    """Use operands in place of others; of several lengths not all fit."""
+    """Use operands for others; of several lengths not all fit."""
     if not {*roles} <= attempt.keywords.keys():
         return None
     used = zip(OPERANDS[: len(roles)], roles, strict=True)
@@ -117,7 +115,7 @@ def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
 
 
 def all_roles() -> list[Change]:
-    """List each use of operands in place of others, exchanges of two first."""
+    """List each use of operands for others, exchanges of two first."""
     every = [x for x in product(OPERANDS, repeat=3) if x != OPERANDS]
 
     def contrived(roles: tuple[str, ...]) -> tuple[bool, int]:

@@ -15,7 +15,7 @@ against it, half of it or more remains, and 2.5 u is less than that half.
 
 Eager code stores the scores in 16 bits too, which moves a score s by up to 2 u |s|
 (the product, and its scale) and the outputs by an amount that follows from all scores:
-`reach` computes it. Where the scores are not known, `doubtful` stands for it, which is
+`reach` computes it. Where the scores are not known, `doubtful` estimates it, which is
 more than twice the error that scores of standard deviation 4 make.
 """
 

@@ -125,7 +125,7 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         if same := [t for t in fitting if not t.differences]:
             return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
         if not fitting:
-            pairs = pairs or [*_pairs(singles, mine, unknown)]
+            pairs = pairs or [*_pairs(start, singles, mine, unknown)]
             fitting = _fitting(pairs, rounding)
         least = min((t.error for t in fitting), default=-1.0)
         if any(t.error <= WORSE * least for t in doubt):
@@ -197,19 +197,29 @@ def _vary(
                 yield tried
 
 
-def _pairs(singles: list[Tried], mine: Array, with_alone: bool) -> Iterator[Tried]:
-    """Try two differences at once; one that is sought alone only with a convention."""
+def _pairs(
+    start: Attempt, singles: list[Tried], mine: Array, with_alone: bool
+) -> Iterator[Tried]:
+    """Try two differences at once; one that is sought alone only with a convention.
+
+    That convention has to change the results of the formula.
+    """
+    plain = evaluate(start).result
     for first in singles:
         (row,) = first.differences
         if row.alone:
             continue
         after = _ORDER[row.name] + 1
+        widely = with_alone and row.kind == "convention"
+        widely = widely and not _equal(evaluate(first.attempt).result, plain)
         rows = [
-            x
-            for x in DIFFERENCES[after:]
-            if not x.alone or (with_alone and row.kind == "convention" and not x.single)
+            x for x in DIFFERENCES[after:] if not x.alone or (widely and not x.single)
         ]
         yield from _vary(first.attempt, mine, rows, first.differences)
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def _try(

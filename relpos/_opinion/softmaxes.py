@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
@@ -19,7 +20,7 @@ from relpos._opinion.attempt import (
     values_of,
     variant,
 )
-from relpos._opinion.visibility import hides
+from relpos._opinion.visibility import EMPTY, hides
 
 #: Axes of the weights, in words, from the first.
 AXES = ("items of the batch", "heads", "queries", "keys")
@@ -213,10 +214,15 @@ def has_both(mask: Array) -> bool:
     return bool(ones.any() and not ones.all() and (ones | (mask == 0)).all())
 
 
-@variant
-def as_truth(attempt: Attempt, inverted: bool) -> Attempt | None:
+def as_truth(inverted: bool) -> Callable[[Attempt], Iterator[Attempt]]:
     """Take a mask of zeros and ones for truth values."""
-    mask = with_mask(attempt)
-    if mask is None:
-        return None
-    return attempt.with_keywords(attn_mask=~mask if inverted else mask)
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        if (mask := with_mask(attempt)) is None:
+            return
+        made = attempt.with_keywords(attn_mask=~mask if inverted else mask)
+        nothing = made.sets and not made.sets["attn_mask"].any(axis=-1).all()
+        for empty in EMPTY if nothing else EMPTY[:1]:
+            yield replace(made, empty=empty)
+
+    return tried

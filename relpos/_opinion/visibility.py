@@ -1,15 +1,21 @@
-"""Known changes of the pairs that are visible: masks, windows, padding and offsets."""
+"""Known changes of the pairs that are visible: masks, windows, padding and offsets.
+
+The visible pairs of an argument are a set: an array of truth values (..., Lq, Lk). A
+pair is visible if it is in all sets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from relpos._checks import Array
 from relpos._opinion.attempt import (
+    HIDING,
     Attempt,
     Change,
     of_arguments,
@@ -17,15 +23,7 @@ from relpos._opinion.attempt import (
     variant,
 )
 from relpos._opinion.tables import tables_of
-
-#: Arguments that hide, and words for them.
-HIDING = {
-    "is_causal": "causality",
-    "window": "the window",
-    "key_lengths": "the lengths of the keys",
-    "key_ranges": "the ranges of the keys",
-    "attn_mask": "the mask",
-}
+from relpos.reference.formula import allowed
 
 
 def hides(attempt: Attempt) -> bool:
@@ -154,3 +152,380 @@ def wider_window(step: int) -> Change:
         return None if sides == tuple(window) else {"window": sides}
 
     return of_arguments(rule)
+
+
+# ---- the set of an argument ---------------------------------------------------------
+
+#: Changes of a kind, one after the other.
+Changes = Callable[[Attempt], Iterator[Attempt]]
+#: A change of one set of an attempt; None where it does not apply.
+Reset = Callable[[Attempt, Array], Array | None]
+#: Weights of queries that see nothing: as they are computed, or with a finite mask.
+EMPTY = ("zero", "nan", "mean", "all")
+
+
+def with_visible(attempt: Attempt, pairs: Array, empty: str) -> Attempt | None:
+    """Show these pairs alone; queries that see nothing have other weights."""
+    some = pairs.any(axis=-1)
+    if empty != "zero" and (some.all() or not some.any()):
+        return None
+    finite = kept_bias(attempt)
+    mask = pairs if finite is None else np.where(pairs, finite, -np.inf)
+    kept = attempt.with_keywords(**dict.fromkeys(HIDING))
+    return replace(kept.with_keywords(attn_mask=mask), empty=empty)
+
+
+def changed(name: str, reset: Reset, words: str) -> Changes:
+    """Change the set of one argument, or of "all" together, where there are several."""
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        if "log_decay" in attempt.keywords or attempt.empty != "zero":
+            return
+        sets = dict(attempt.sets)
+        if not sets:
+            return
+        before = _common([*sets.values()])
+        if len(sets) > 1 and name == "all":
+            sets = {"all": before}
+        own = sets.pop(name, None)
+        found = None if own is None else reset(attempt, own)
+        if own is None or found is None or found.shape[-2:] != own.shape[-2:]:
+            return
+        pairs = _common([*sets.values(), found])
+        shape = np.broadcast_shapes(pairs.shape, before.shape)
+        same = bool((np.broadcast_to(pairs, shape) == before).all())
+        detail = words.format(HIDING.get(name, "all that hides"))
+        for empty in EMPTY[same:]:
+            if made := with_visible(attempt, pairs, empty):
+                yield replace(made, detail=detail)
+
+    return tried
+
+
+def _common(sets: list[Array]) -> Array:
+    found: Array = np.logical_and.reduce(np.broadcast_arrays(*sets))
+    return found
+
+
+def of_each(reset: Reset, words: str, *names: str) -> list[Changes]:
+    """List the change of each argument's set.
+
+    In the words, {} is the argument. `names` are all if none is given.
+    """
+    return [changed(name, reset, words) for name in names or (*HIDING, "all")]
+
+
+def _is_square(x: Array) -> bool:
+    return bool(x.shape[-1] == x.shape[-2] > 1)
+
+
+def _of_keys(x: Array) -> bool:
+    """Return True if all queries see the same keys."""
+    return bool((x == x[..., :1, :]).all())
+
+
+def inverted(attempt: Attempt, x: Array) -> Array:
+    return ~x
+
+
+def crossed(attempt: Attempt, x: Array) -> Array | None:
+    return np.swapaxes(x, -1, -2) if _is_square(x) and not _of_keys(x) else None
+
+
+def of_pairs(combine: Callable[[Array, Array], Array]) -> Reset:
+    """Make a set of keys one of pairs: from its keys and from its queries."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        fits = _is_square(x) and _of_keys(x)
+        return combine(x, np.swapaxes(x, -1, -2)) if fits else None
+
+    return reset
+
+
+def with_axis(axis: int, order: Callable[[int], Any]) -> Reset:
+    """Take the entries of an axis in another order."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        if x.ndim < -axis or x.shape[axis] < 2:
+            return None
+        wanted = np.asarray(order(x.shape[axis]))
+        found: Array = np.take(x, np.broadcast_to(wanted, x.shape[axis]), axis=axis)
+        return found
+
+    return reset
+
+
+def moved(axis: int, step: int) -> Reset:
+    """Shift a set, whose first or last entries are repeated."""
+    return with_axis(axis, lambda n: np.clip(np.arange(n) - step, 0, n - 1))
+
+
+def reduced(function: Callable[..., Array]) -> Reset:
+    """Use one set of keys for all items of the batch."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        if x.ndim < 4 or len(x) < 2:
+            return None
+        found: Array = function(x, axis=0, keepdims=True)
+        return np.broadcast_to(found, x.shape)
+
+    return reset
+
+
+#: Changes of each set, in words with {} for its argument.
+RESETS: dict[str, tuple[Reset, str]] = {
+    "visible_inverted": (
+        inverted,
+        "{} inverted: keys that it hides are visible, and the others hidden",
+    ),
+    "visible_transposed": (crossed, "{} transposed"),
+    "visible_of_queries": (
+        of_pairs(lambda keys, queries: queries),
+        "{} applied to the queries, not to the keys",
+    ),
+    "visible_of_both": (
+        of_pairs(np.logical_and),
+        "{} applied to the queries too, not to the keys alone",
+    ),
+    "visible_of_either": (
+        of_pairs(np.logical_or),
+        "{} of keys or queries: a pair is hidden only where it hides both",
+    ),
+    "visible_as_equal": (
+        of_pairs(np.equal),
+        "{} of keys equal to that of queries: padding sees padding, and not the rest",
+    ),
+    "visible_reversed": (
+        with_axis(-1, lambda n: range(n)[::-1]),
+        "{} on the other side: reversed along the keys",
+    ),
+    "visible_rows_reversed": (
+        with_axis(-2, lambda n: range(n)[::-1]),
+        "{} reversed along the queries",
+    ),
+    "visible_one_later": (moved(-1, 1), "{} moved by one key towards the last"),
+    "visible_one_earlier": (moved(-1, -1), "{} moved by one key towards the first"),
+    "visible_rows_later": (moved(-2, 1), "{} of the query before"),
+    "visible_rows_earlier": (moved(-2, -1), "{} of the query after"),
+    "visible_of_last_query": (
+        with_axis(-2, lambda n: n - 1),
+        "{} of the last query for all queries",
+    ),
+    "visible_of_first_query": (
+        with_axis(-2, lambda n: 0),
+        "{} of the first query for all queries",
+    ),
+    "visible_of_longest": (
+        reduced(np.any),
+        "{} of all items of the batch together: a key that any item shows is visible",
+    ),
+    "visible_of_shortest": (
+        reduced(np.all),
+        "{} of all items of the batch together: a key that any item hides is hidden",
+    ),
+}
+
+
+# ---- windows -------------------------------------------------------------------------
+
+
+def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Array:
+    r = relative_to(attempt, offset)
+    r = r[..., None, :, :] if r.ndim > 2 else r
+    found: Array = allowed(r, window=sides)
+    return found
+
+
+def sided(change: Callable[[Any, Any], tuple[Any, Any]]) -> Reset:
+    """Change the sides of a window."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        left, right = attempt.get("window")
+        try:
+            sides = change(left, right)
+        except TypeError:  # a side has no bound
+            return None
+        bounded = [side for side in sides if side is not None]
+        if min(bounded, default=0) < 0 or sides == (left, right):
+            return None
+        return _window(attempt, sides)
+
+    return reset
+
+
+def one_side(holds: Callable[[Array], Array]) -> Reset:
+    """Keep the pairs of a window whose relative position is on one side."""
+
+    def reset(attempt: Attempt, x: Array) -> Array:
+        r = relative_to(attempt)
+        return x & holds(r[..., None, :, :] if r.ndim > 2 else r)
+
+    return reset
+
+
+def at_offset(end: bool, past: bool = True, future: bool = True) -> Reset:
+    """Count the positions of queries from key 0, or from the last of the keys."""
+
+    def reset(attempt: Attempt, x: Array) -> Array:
+        lq, lk = attempt.lengths
+        offset = np.asarray(lk - lq if end else 0)
+        left, right = attempt.get("window")
+        sides = (left if past else None, right if future else None)
+        found = _window(attempt, sides, offset)
+        return (
+            found
+            if past and future
+            else found
+            & _window(attempt, (None if past else left, None if future else right))
+        )
+
+    return reset
+
+
+def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
+    """Make blocks of keys of a window: that of the query, or with the one before."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        left, right = (side or 0 for side in attempt.get("window"))
+        if (length := size(left, right)) < 1:
+            return None
+        lq, lk = attempt.lengths
+        start = attempt.offset[..., None, None, None]
+        blocks = (np.arange(lq)[:, None] + start) // length - np.arange(lk) // length
+        return (blocks >= 0) & (blocks <= 1) if before else blocks == 0
+
+    return reset
+
+
+#: Other sides of a window, in words.
+_SIDES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "one key more in the past": lambda a, b: (a + 1, b),
+    "one key more in the future": lambda a, b: (a, b + 1),
+    "one key fewer in the past": lambda a, b: (a - 1, b),
+    "one key fewer in the future": lambda a, b: (a, b - 1),
+    "its sides exchanged": lambda a, b: (b, a),
+    "a past without bound": lambda a, b: (None, b),
+    "a future without bound": lambda a, b: (a, None),
+    "its past side alone, with the own key": lambda a, b: (a, 0),
+    "its future side alone, with the own key": lambda a, b: (0, b),
+    "the length of its past on both sides": lambda a, b: (a, a),
+    "the length of its future on both sides": lambda a, b: (b, b),
+    "one key more in the past, and one fewer in the future": lambda a, b: (
+        a + 1,
+        b - 1,
+    ),
+    "one key fewer in the past, and one more in the future": lambda a, b: (
+        a - 1,
+        b + 1,
+    ),
+    "half of its length": lambda a, b: (a // 2, b // 2),
+    "half of its past on both sides": lambda a, b: (a // 2, a // 2),
+    "half of its past, with its own key, on both sides": lambda a, b: (
+        (a + 1) // 2,
+        (a + 1) // 2,
+    ),
+    "both sides together in the past": lambda a, b: (a + b, 0),
+    "twice its length": lambda a, b: (2 * a, 2 * b),
+    "two keys more on each side": lambda a, b: (a + 2, b + 2),
+    "one key more in the past and in the future": lambda a, b: (a + 1, b + 1),
+    "one key fewer in the past and in the future": lambda a, b: (a - 1, b - 1),
+}
+#: Parts of a window by relative positions, in words.
+_PARTS: dict[str, Callable[[Array], Array]] = {
+    "its future side alone, without the query's own key": lambda r: r > 0,
+    "its past side alone, without the query's own key": lambda r: r < 0,
+    "its past side alone": lambda r: r <= 0,
+    "its future side alone": lambda r: r >= 0,
+    "the query's own key hidden too": lambda r: r != 0,
+}
+_BLOCKS: dict[str, Callable[[int, int], int]] = {
+    "of as many keys as it has": lambda a, b: a + b + 1,
+    "of the length of its past": lambda a, b: a,
+    "of its past and the own key": lambda a, b: a + 1,
+}
+
+
+def windows() -> Iterator[Changes]:
+    """Yield each change of the window alone."""
+    for words, sides in _SIDES.items():
+        yield from of_each(sided(sides), f"{{}} with {words}", "window")
+    for words, holds in _PARTS.items():
+        yield from of_each(one_side(holds), f"{{}} with {words}", "window")
+    for end, words in (
+        (False, "from key 0, by its row, not by its offset"),
+        (True, "so that the last query is at the last key"),
+    ):
+        for past, future in ((True, True), (True, False), (False, True)):
+            side = (
+                "" if past and future else " in the past" if past else " in the future"
+            )
+            yield from of_each(
+                at_offset(end, past, future), f"{{}}{side} counted {words}", "window"
+            )
+    for words, size in _BLOCKS.items():
+        for before, more in ((False, ""), (True, " and the block before")):
+            yield from of_each(
+                in_blocks(size, before),
+                f"{{}} as blocks {words}: each query sees its block{more}",
+                "window",
+            )
+
+
+# ---- combinations --------------------------------------------------------------------
+
+
+def combined(first: str, second: str, function: Any, words: str) -> Changes:
+    """Combine the sets of two arguments in another way; the others stay."""
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        sets = dict(attempt.sets)
+        if "log_decay" in attempt.keywords or not {first, second} <= sets.keys():
+            return
+        pair = function(sets.pop(first), sets.pop(second))
+        pairs = _common([*sets.values(), pair])
+        detail = words.format(HIDING[first], HIDING[second])
+        for empty in EMPTY:
+            if made := with_visible(attempt, pairs, empty):
+                yield replace(made, detail=detail)
+
+    return tried
+
+
+#: Ways to combine two sets, in words.
+_COMBINED = {
+    "{} or {}: a pair that either of both shows is visible": np.logical_or,
+    "{} or {}, not both: a pair that one alone shows is visible": np.logical_xor,
+    "{} and {} as equal: pairs that both show, or both hide, are visible": np.equal,
+}
+
+
+def combinations_of_two() -> list[Changes]:
+    return [
+        combined(a, b, function, words)
+        for a, b in combinations(HIDING, 2)
+        for words, function in _COMBINED.items()
+    ]
+
+
+# ---- truth values added --------------------------------------------------------------
+
+
+@variant
+def added(attempt: Attempt, name: str, visible: bool) -> Attempt | None:
+    """Add the truth values of a set to the scores, as 1 where it shows or hides."""
+    sets = dict(attempt.sets)
+    if "log_decay" in attempt.keywords or name not in sets:
+        return None
+    own, finite = sets.pop(name), kept_bias(attempt)
+    number = (own if visible else ~own).astype(np.float64)
+    number = number if finite is None else number + finite
+    if sets:
+        number = np.where(_common([*sets.values()]), number, -np.inf)
+    kept = attempt.with_keywords(**dict.fromkeys(HIDING))
+    shows = "shows" if visible else "hides"
+    detail = f"{HIDING[name]} added to the scores, as 1 where it {shows} a key, else 0"
+    return replace(kept.with_keywords(attn_mask=number), detail=detail)
+
+
+def numbers_added() -> list[Change]:
+    return [added(name, visible) for name in HIDING for visible in (True, False)]

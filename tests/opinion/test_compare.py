@@ -186,7 +186,7 @@ def test_inputs_are_needed():
 
 
 @pytest.mark.torch
-def test_a_module_of_torch_beside_a_layer():
+def test_a_module_of_torch_and_a_layer():
     torch = pytest.importorskip("torch")
 
     class Attention(torch.nn.Module):

@@ -260,7 +260,7 @@ def test_differences_in_16_bits(dtype):
     assert kinds == {"convention", "cannot tell"}
 
 
-def test_nan_beside_nan_is_not_the_same():
+def test_nan_for_nan_is_not_the_same():
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 4, 8))
     q[0, 1, 0] = np.nan
     for mask in ({}, {"is_causal": True}):

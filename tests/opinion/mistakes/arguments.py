@@ -1,4 +1,4 @@
-"""Arguments of a scheme that are unknown, beside those that are missing.
+"""Arguments of a scheme that are unknown or missing.
 
 The function is right. The message says which argument is unknown, and lists all that
 the scheme wants.

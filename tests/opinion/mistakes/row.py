@@ -20,7 +20,7 @@ class Mistake:
     """A mistake of a family.
 
     `says` are regular expressions. The verdict contains all of them, in any order and
-    case, and names at most `causes` differences beside the layout. `source` is the
+    case, and names at most `causes` differences besides the layout. `source` is the
     address of the report; "near:" before it means that the report is about a similar
     mistake, not about this one.
     """

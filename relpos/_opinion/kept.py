@@ -1,0 +1,78 @@
+"""Results that attempts share, kept by the arguments that they follow from."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+
+#: Bytes of arrays, and results, that are kept at most.
+MOST_BYTES, MOST = 2**26, 2**12
+
+T = TypeVar("T")
+
+
+class Kept:
+    """Results that were computed from arguments, of which the last used are kept."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[object, tuple[Any, int, object]] = OrderedDict()
+        self._bytes = 0
+
+    def by_contents(self, arguments: object, compute: Callable[[], T]) -> T:
+        """Return what arguments of these contents give, which nobody may change."""
+        return self._of(_digest(arguments), None, compute)
+
+    def by_identity(self, arguments: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """Return what these objects give, which nobody may change."""
+        return self._of(tuple(map(id, arguments)), arguments, compute)
+
+    def _of(self, key: object, held: object, compute: Callable[[], T]) -> T:
+        if (kept := self._results.get(key)) is not None:
+            self._results.move_to_end(key)
+            found: T = kept[0]
+            return found
+        found = compute()
+        size = _bytes_of((found, held))
+        self._results[key] = found, size, held  # held: no other object has its id
+        self._bytes += size
+        while self._bytes > MOST_BYTES or len(self._results) > MOST:
+            _, (_, size, _) = self._results.popitem(last=False)
+            self._bytes -= size
+        return found
+
+
+def _bytes_of(x: Any) -> int:
+    """Return the bytes of all arrays in mappings, tuples and lists."""
+    if isinstance(x, np.ndarray):
+        return x.nbytes
+    x = x.values() if isinstance(x, Mapping) else x
+    if isinstance(x, (str, bytes)) or not hasattr(x, "__iter__"):
+        return 0
+    return sum(map(_bytes_of, x))
+
+
+def _digest(arguments: object) -> bytes:
+    """Return a digest of arrays, numbers and texts, and of groups of them."""
+    found = blake2b(digest_size=16)
+
+    def add(x: Any) -> None:
+        if type(x) is np.ndarray:
+            found.update(b"%a%a" % (x.dtype.str, x.shape))
+            found.update(x.tobytes())
+        elif type(x) in (tuple, list):
+            found.update(b"%d:" % len(x))
+            for item in x:
+                add(item)
+        elif isinstance(x, Mapping):
+            add(sorted(x.items()))
+        elif isinstance(x, tuple):
+            add((*x,))
+        else:
+            found.update(b"%a;" % (x,))
+
+    add(arguments)
+    return found.digest()
