@@ -28,6 +28,7 @@ from relpos._opinion.padding import PADDING, Padding, padding_of
 from relpos._opinion.rounding import CANNOT_TELL, Rounding, coarsest, rounding_of
 from relpos._opinion.weights import Gradients, load, renamed, unpaired
 from relpos._text import html_table, table_lines
+from relpos._warn import silenced
 
 __all__ = ["Compared", "Comparison", "compare"]
 
@@ -134,6 +135,7 @@ class Comparison(NamedTuple):
 
 @hinted
 @quiet
+@silenced()  # a note says it
 def compare(
     reference: Any, mine: Any, *inputs: Any, weights: Mapping[str, Any] | None = None
 ) -> Comparison:

@@ -24,6 +24,7 @@ from relpos._opinion.rounding import DTYPES, coarsest, rounding_of
 from relpos._opinion.search import Finding, search
 from relpos._schemes import scheme_called
 from relpos._text import html_table
+from relpos._warn import silenced
 
 if TYPE_CHECKING:
     from relpos._schemes import SchemeName
@@ -32,7 +33,7 @@ __all__ = ["Diagnosis", "diagnose"]
 
 #: Other layouts of the heads, in words.
 LAYOUTS = {
-    "heads_last": "its heads beside the last axis; ",
+    "heads_last": "its heads after the positions; ",
     "heads_joined": "its heads joined in the last axis; ",
 }
 
@@ -80,6 +81,7 @@ class Diagnosis(NamedTuple):
 
 
 @hinted
+@silenced()  # the verdict says it
 def diagnose(
     mine: Any,
     query: Any,

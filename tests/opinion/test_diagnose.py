@@ -183,12 +183,12 @@ def test_functions_and_tuples_of_results():
     assert relpos.diagnose(weights, **arguments).kind == "same"
 
 
-def test_heads_elsewhere_beside_another_difference():
+def test_heads_elsewhere_and_another_difference():
     q, k, v, table, arguments = shaw(np.random.default_rng(1))
     out = relpos.shaw_attention(q, k, v, table[::-1]).swapaxes(1, 2)
     found = relpos.diagnose(out, **arguments)
     assert found.differences == ("heads_last", "table_reversed")
-    assert found.verdict.startswith("its heads beside the last axis; equals ")
+    assert found.verdict.startswith("its heads after the positions; equals ")
     by_heads = np.moveaxis(relpos.shaw_scores(q, k, table), 1, -1)
     found = relpos.diagnose(by_heads, **{**arguments, "value": None})
     assert found.differences == ("heads_last",)
@@ -417,7 +417,7 @@ def test_a_constant_is_something_to_sinks():
     assert relpos.diagnose(scores, Q, K, sinks=np.ones(H)).kind == "unknown"
 
 
-def test_a_mask_of_large_finite_numbers_is_not_what_errors_are_beside():
+def test_a_mask_of_large_finite_numbers_does_not_make_errors_small():
     mask = np.where(MASK, 0.0, -1e9)
     call = {"query": Q, "key": K, "rel_bias": BIAS, "attn_mask": mask}
     right = relpos.scores(**call)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from mistakes.row import DISTANCE, B, D, H, K, L, Q, V, softmax
 
 import relpos
+from relpos._opinion import attempt, search
 
 LENGTHS = np.array([7, 4])
 SEEN = np.arange(L) < LENGTHS[:, None]
@@ -89,3 +92,43 @@ def test_a_mask_of_zeros_and_ones_is_always_told():
     assert "zeros and ones, which is added to the scores" in found.verdict
     ones = relpos.diagnose(mine, Q, K, V, attn_mask=np.ones((L, L)))
     assert "zeros and ones" not in ones.verdict
+
+
+def test_no_warning_repeats_what_is_told_of_a_mask():
+    mask = np.tri(L)
+    plain = relpos.reference.attention(Q, K, V, attn_mask=mask)
+
+    def attend(query, key, value, attn_mask=mask):
+        return relpos.attention(query, key, value, attn_mask=attn_mask)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for mine in (plain, attend):
+            found = relpos.diagnose(mine, Q, K, V, attn_mask=mask)
+            assert found.kind == "same" and "zeros and ones" in found.verdict
+        assert relpos.diagnose(Q @ K.swapaxes(-1, -2), Q, K, attn_mask=mask).verdict
+        found = relpos.compare(relpos.reference.attention, attend, Q, K, V, mask)
+        assert found.same and "zeros and ones" in found.notes[0]
+        with pytest.raises(UserWarning, match="zeros and ones"):
+            attend(Q, K, V)  # the silence ends with them
+
+
+def test_attempts_share_what_they_have_in_common(monkeypatch):
+    """Bound the work of a search that finds nothing, which is the longest."""
+    counts = {"attempts": 0, "terms": 0}
+
+    def counted(name, function):
+        def call(*arguments, **keywords):
+            counts[name] += 1
+            return function(*arguments, **keywords)
+
+        return call
+
+    monkeypatch.setattr(search, "evaluate", counted("attempts", search.evaluate))
+    monkeypatch.setattr(attempt, "scores", counted("terms", attempt.scores))
+    q, k, v, out = np.random.default_rng(2).standard_normal((4, 2, L, D))
+    table = np.random.default_rng(3).standard_normal((2 * L - 1, D))
+    call = {"rel_key": table, "is_causal": True, "window": (3, 0)}
+    assert relpos.diagnose(out, q, k, v, **call).kind == "unknown"
+    assert 1000 < counts["attempts"] < 3000
+    assert counts["terms"] < counts["attempts"] / 5
