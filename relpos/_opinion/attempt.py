@@ -404,7 +404,13 @@ def _exponentials(x: Array) -> Array:
     return found
 
 
-#: Functions that may be in place of the softmax; a score of -inf is hidden.
+def _softmax_of(x: Array, change: Callable[[Array], Array]) -> Array:
+    """Return the softmax of other scores, which hides the same pairs."""
+    hidden = np.isneginf(x)
+    return softmax(np.where(hidden, -np.inf, change(np.where(hidden, 0.0, x))))[0]
+
+
+#: Functions that may replace the softmax; a score of -inf is hidden.
 NORMAL: dict[str, Callable[[Array], Array]] = {
     "scores": lambda x: np.where(np.isneginf(x), 0.0, x),
     "exponentials": _exponentials,
@@ -414,6 +420,15 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
     "rectified": lambda x: np.maximum(x, 0.0),
     "mean": lambda x: NORMAL["scores"](x) / x.shape[-1],
     "maxima": lambda x: _exponentials(x - x.max(axis=-1, keepdims=True)),
+    "negated": lambda x: _softmax_of(x, np.negative),
+    "positive": lambda x: _softmax_of(x, lambda y: np.maximum(y, 0.0)),
+    "absolute": lambda x: _softmax_of(x, np.abs),
+    "mean of heads": lambda x: _softmax_of(
+        x, lambda y: np.broadcast_to(y.mean(axis=-3, keepdims=True), y.shape)
+    ),
+    "sum of heads": lambda x: _softmax_of(
+        x, lambda y: np.broadcast_to(y.sum(axis=-3, keepdims=True), y.shape)
+    ),
     "norms": lambda x: (
         NORMAL["scores"](x) / np.sqrt((NORMAL["scores"](x) ** 2).sum(-1)[..., None])
     ),

@@ -513,6 +513,15 @@ MISTAKES: dict[str, Row] = {
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },
+    "clip_elsewhere": alone(
+        "distances clipped at another number than the largest of the table",
+        tables.clipped_elsewhere,
+    ),
+    "scale_other": alone(
+        "a scale of another number, such as the length or the number of heads: "
+        "multiply by 1 / sqrt(D)",
+        *operands.other_scales(),
+    ),
     "table_twice": alone(
         "the position term twice, or its half", *map(tables.multiplied, (2.0, 0.5))
     ),

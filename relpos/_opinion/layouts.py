@@ -214,6 +214,8 @@ MAPPED = {
     ("log_decay",): "the decay",
     ("position_query",): "the position queries",
     ("pos_bias_u", "pos_bias_v"): "u and v",
+    ("pos_bias_u",): "u",
+    ("pos_bias_v",): "v",
     ("key_lengths",): "the lengths of the keys",
     ("key_ranges",): "the ranges of the keys",
     ("query_offset",): "the offsets",

@@ -26,6 +26,41 @@ def scaled(wanted: Callable[[int, int], float]) -> Change:
     return of_arguments(rule)
 
 
+#: Scales of the numbers of heads, columns, queries and keys, in words.
+SCALES: dict[str, Callable[[int, int, int, int], float]] = {
+    "1 / sqrt(Lk), of the number of keys": lambda h, d, lq, lk: lk**-0.5,
+    "1 / sqrt(Lq), of the number of queries": lambda h, d, lq, lk: lq**-0.5,
+    "1 / sqrt(H), of the number of heads": lambda h, d, lq, lk: h**-0.5,
+    "1 / Lk, of the number of keys": lambda h, d, lq, lk: 1 / lk,
+    "1 / d_model": lambda h, d, lq, lk: 1 / (h * d),
+    "D": lambda h, d, lq, lk: d,
+    "sqrt(d_model)": lambda h, d, lq, lk: (h * d) ** 0.5,
+    "D^(-1/4)": lambda h, d, lq, lk: d**-0.25,
+    "1 / sqrt(2 D)": lambda h, d, lq, lk: (2 * d) ** -0.5,
+    "1 / (2 sqrt(D))": lambda h, d, lq, lk: 0.5 * d**-0.5,
+    "2 / sqrt(D)": lambda h, d, lq, lk: 2 * d**-0.5,
+    "1 / sqrt(D / 2)": lambda h, d, lq, lk: (d / 2) ** -0.5,
+    "1 / sqrt(D / H)": lambda h, d, lq, lk: (d / h) ** -0.5,
+    "1 / D^2": lambda h, d, lq, lk: d**-2,
+}
+
+
+@variant
+def scaled_by(attempt: Attempt, words: str) -> Attempt | None:
+    heads, _, dim = attempt.get("query").shape[-3:]
+    if not all((heads, dim, *attempt.lengths)):
+        return None
+    wanted = SCALES[words](heads, dim, *attempt.lengths)
+    if math.isclose(wanted, attempt.get("scale")):
+        return None
+    found = attempt.with_keywords(scale=wanted)
+    return replace(found, detail=f"a scale of {words}")
+
+
+def other_scales() -> list[Change]:
+    return [scaled_by(words) for words in SCALES]
+
+
 def has_numbers(attempt: Attempt, *names: str) -> bool:
     """Return True if one of these arguments has numbers, not only truth values."""
     arrays = (attempt.get(name) for name in names)

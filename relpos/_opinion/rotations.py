@@ -246,7 +246,7 @@ def own_angles(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
 
 
 def other_signs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
-    for sign in (1.0, -1.0):
+    for sign in (1.0, -1.0, 0.0):
         yield plan._replace(signs=(sign, sign))
 
 
@@ -411,8 +411,8 @@ ROWS = {
         one_side(inverse),
     ),
     "rotary_sign": (
-        "the sign missing in the rotation of a pair (a, b), which is a cos - b sin and "
-        "b cos + a sin",
+        "the sign or the sine missing in the rotation of a pair (a, b), which is "
+        "a cos - b sin and b cos + a sin",
         by_plan(other_signs),
         one_side(other_signs),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,17 @@ def clipped_early(attempt: Attempt) -> Attempt | None:
         if "buckets" in attempt.keywords or not centred or farthest < rows // 2:
             return None
     return reordered(attempt, lambda t, first: np.clip(t, 1, len(t) - 2))
+
+
+def clipped_elsewhere(attempt: Attempt) -> Iterator[Attempt]:
+    """Clip at each distance below that of the table's end."""
+    if "buckets" in attempt.keywords:
+        return
+    last = max((rows // 2 for _, rows in spans_of(attempt)), default=0)
+    for most in range(1, min(last, 64)):
+        clip = partial(np.clip, a_min=-most, a_max=most)
+        if (found := by_position(clip)(attempt)) is not None:
+            yield found
 
 
 def beyond_the_table(attempt: Attempt) -> Attempt | None:

@@ -224,6 +224,11 @@ def _of_keys(x: Array) -> bool:
     return bool((x == x[..., :1, :]).all())
 
 
+def _broadcast(x: Array) -> Array:
+    """Add the axis of the heads to pairs of items of the batch."""
+    return x[..., None, :, :] if x.ndim > 2 else x
+
+
 def inverted(attempt: Attempt, x: Array) -> Array:
     return ~x
 
@@ -294,6 +299,10 @@ RESETS: dict[str, tuple[Reset, str]] = {
     "visible_as_equal": (
         of_pairs(np.equal),
         "{} of keys equal to that of queries: padding sees padding, and not the rest",
+    ),
+    "visible_without_own": (
+        lambda attempt, x: x & _broadcast(relative_to(attempt) != 0),
+        "{} with the query's own key hidden too",
     ),
     "visible_reversed": (
         with_axis(-1, lambda n: range(n)[::-1]),

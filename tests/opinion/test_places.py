@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -130,5 +131,62 @@ def test_attempts_share_what_they_have_in_common(monkeypatch):
     table = np.random.default_rng(3).standard_normal((2 * L - 1, D))
     call = {"rel_key": table, "is_causal": True, "window": (3, 0)}
     assert relpos.diagnose(out, q, k, v, **call).kind == "unknown"
-    assert 1000 < counts["attempts"] < 3000
+    assert 1000 < counts["attempts"] < 3500
     assert counts["terms"] < counts["attempts"] / 5
+
+
+TABLE = np.random.default_rng(4).standard_normal((2 * L - 1, D))
+U, W = np.random.default_rng(5).standard_normal((2, H, D))
+KEYS = K.swapaxes(-1, -2)
+FURTHER = {
+    "scale_other": (lambda: softmax(Q @ KEYS / np.sqrt(H)), "number of heads", {}),
+    "visible_without_own": (
+        lambda: softmax(np.where(DISTANCE < 0, S, -1e9)),
+        "own key",
+        {"is_causal": True},
+    ),
+    "clip_elsewhere": (
+        lambda: softmax(
+            (Q @ KEYS + np.einsum("bhid,ijd->bhij", Q, TABLE[DISTANCE.clip(-3, 3) + 8]))
+            / np.sqrt(D)
+        ),
+        "clipped",
+        {"rel_key": TABLE},
+    ),
+    "heads_mapped": (
+        lambda: softmax(
+            relpos.scores(Q, K, rel_key=TABLE, pos_bias_u=U[::-1], pos_bias_v=W)
+        ),
+        "^equals relpos.attention with u of the heads in reverse order",
+        {"rel_key": TABLE, "pos_bias_u": U, "pos_bias_v": W},
+    ),
+    "rotary_sign": (
+        lambda: softmax(np.einsum("bhid,bhjd,ijd->bhij", Q, K, COSINES) / np.sqrt(D)),
+        "the sine missing",
+        {"scheme": "rotary"},
+    ),
+}
+ANGLES = np.outer(np.arange(L), 10000.0 ** (-np.arange(0, D, 2) / D))
+COSINES = np.tile(np.cos(ANGLES)[:, None] * np.cos(ANGLES), 2)
+OF_SCORES = {
+    "the other sign": lambda s: -s,
+    r"max\(score, 0\)": lambda s: np.maximum(s, 0),
+    "the absolute scores": np.abs,
+    "the mean of the scores of all heads": lambda s: s.mean(1, keepdims=True) + 0 * s,
+    "the sum of the scores of all heads": lambda s: s.sum(1, keepdims=True) + 0 * s,
+}
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_members(name):
+    weights, words, call = FURTHER[name]
+    found = relpos.diagnose(weights() @ V, Q, K, V, **call)
+    assert found.differences == (name,)
+    assert re.search(words, found.verdict)
+
+
+@pytest.mark.parametrize("words", OF_SCORES)
+def test_the_softmax_of_a_function_of_the_scores(words):
+    found = relpos.diagnose(softmax(OF_SCORES[words](S)) @ V, Q, K, V)
+    assert found.differences == ("no_softmax",)
+    assert re.search(f"with the softmax of .*{words}", found.verdict)
