@@ -20,12 +20,12 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     demo = commands.add_parser(
-        "demo", help="run the kernels on real input and check every result"
+        "demo", help="compute examples and check every result"
     )
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
-    demo.add_argument("--no-plots", action="store_true", help="write no pictures")
+    demo.add_argument("--no-plots", action="store_true", help="draw no pictures")
     demo.add_argument(
-        "--open", action="store_true", help="open it as a page, with its pictures"
+        "--open", action="store_true", help="open the report as a page"
     )
     commands.add_parser(
         "check",

@@ -1,1 +1,1 @@
-"""The steps of ``python -m relpos demo``; programme.py runs them in order."""
+"""The steps of ``python -m relpos demo``, which programme.py runs in order."""

@@ -1,9 +1,9 @@
-"""Step 5: whole layers of public implementations, recorded, and relpos.nn's beside.
+"""Step 5: recorded layers of public implementations, repeated with relpos.nn.
 
 A file of relpos/data whose name starts with ``layer_`` holds one call of an upstream
-module in float64, forward and back, under upstream's own names: parameters `w_*`,
-inputs `in_*`, the output `out_out`, the gradient `ct_out` that was sent back, and the
-gradients `grad_w_*` and `grad_in_*` that came of it.
+module in float64, forward and backward, under the names of upstream: parameters `w_*`,
+inputs `in_*`, the output `out_out`, its gradient `ct_out`, and the gradients `grad_w_*`
+and `grad_in_*` that follow from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from relpos import nn
 from relpos._catalogue.rows import Array, Limits, Named, cast
-from relpos._demo.recorded import Case, beside, largest
+from relpos._demo.recorded import Case, largest, repeat
 from relpos._demo.report import Report
 
 __all__ = ["LAYERS", "layers"]
@@ -27,13 +27,13 @@ Run = tuple[nn.Module, Array, Named]  # the layer, its output, gradients of its 
 
 
 def loaded(layer: nn.Module, state: Named) -> Any:
-    """The layer with upstream's parameters; strict, and without dropout."""
+    """Return the layer with upstream's parameters; strict, and without dropout."""
     layer.load_state_dict(state)
     return layer.eval()
 
 
 def music(case: Case, state: dict[str, Array], dtype: type) -> Run:
-    """The article's class."""
+    """Run the class of the article."""
     x, length = case["in_x"], len(state["Er"])
     width = x.shape[-1]
     layer = nn.RelativeGlobalAttention(width, HEADS, length, dtype=dtype)
@@ -42,7 +42,7 @@ def music(case: Case, state: dict[str, Array], dtype: type) -> Run:
 
 
 def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
-    """One table for keys and values, whose gradient is the sum of both uses."""
+    """Run one table for keys and values; its gradient is the sum of both uses."""
     x, table = case["in_x"], state["rel_key.weight"]
     shape = x.shape[-1], HEADS, len(table) // 2
     layer: Any = nn.ShawAttention(*shape, dtype=dtype)
@@ -53,7 +53,7 @@ def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
 
 
 def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
-    """With 12 tokens of memory; its mask lets every token see equally many."""
+    """Run with 12 tokens of memory; the mask shows equally many keys to each token."""
     x, (heads, size) = case["in_w"], case["in_r_w_bias"].shape
     layer = nn.RelPartialLearnableMultiHeadAttn(
         heads, x.shape[-1], size, 0.0, r_r_bias=0, r_w_bias=0, dtype=dtype
@@ -67,7 +67,7 @@ def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
 
 
 def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
-    """Both directions, with padding."""
+    """Run in both directions, with padding."""
     x = case["in_x"]
     layer = nn.ConformerRelPositionAttention(x.shape[-1], HEADS, dtype=dtype)
     mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
@@ -80,7 +80,7 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
 
 
 class Layer(NamedTuple):
-    """The call of a case, and the parts that have other names upstream."""
+    """A title, the call of a case, and the parts that have other names upstream."""
 
     title: str
     run: Callable[[Case, dict[str, Array], type], Run]
@@ -116,7 +116,7 @@ def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Ar
 
 
 def differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
-    """The largest difference to the recorded output, and to any recorded gradient."""
+    """Return the largest differences to the recorded output and gradients."""
     known, recipe = cast(case, dtype), LAYERS[name]
     state = parameters(known, "w_", recipe.renamed)
     layer, out, inputs = recipe.run(known, state, dtype)
@@ -128,14 +128,15 @@ def differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
 
 
 def limit(name: str, case: Case, dtype: type) -> float:
-    """The largest error of an output, over its largest number, of any layer."""
+    """Return the largest error of an output over its largest number, of any layer."""
     return OUTPUTS[dtype]
 
 
 def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
-    """Gradients of each part, weight and bias together.
+    """Return the gradients of each part, weight and bias together.
 
-    Alone, the bias of the keys has none but for rounding: it moves all scores alike.
+    The bias of the keys adds the same to all scores of a query, so its own gradient is
+    0 but for rounding.
     """
     parts: dict[str, list[str]] = {}
     for name in wanted:
@@ -149,11 +150,12 @@ def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
 
 
 def layers(report: Report) -> None:
-    """Every layer in float64 and float32."""
-    report.begin("Recorded layers of public implementations, and relpos.nn's")
-    report.say(
-        "Upstream's weights, loaded by name; differences over the largest number"
-    )
-    report.say("of the output, of each input's gradient, of each parameter's:")
+    """Compare every layer in float64 and float32."""
+    report.begin("layers")
+    report.say("stored")
+    report.covers(count=len(LAYERS))
     titles = {name: layer.title for name, layer in LAYERS.items()}
-    beside(report, "layer of relpos.nn", titles, differences, "out_out", limit)
+    errors: dict[str, list[float | None]] = {}  # filled before the picture is drawn
+    report.picture("layers", rows=[*titles.values()], series=errors, unit="error")
+    heading = "layer of relpos.nn"
+    errors |= repeat(report, heading, titles, differences, "out_out", limit)

@@ -1,8 +1,10 @@
-"""Recorded cores of published models, by their recipes, and rotary encodings."""
+"""Recorded cores of published models, and the recipes that repeat them.
+
+Queries and keys of models that rotate them were recorded after the rotation.
+"""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,188 +12,176 @@ import numpy as np
 import relpos
 from relpos import recipes
 from relpos._catalogue.rows import Array, Named
-from relpos._demo.cores import Call, Case, Core, inputs
+from relpos._demo.cores import ROTARY, Case, Core, by_bucket
 
 __all__ = ["CORES"]
 
 
-def umt5(case: Case) -> Call:
-    """Buckets up to a distance of 12, where the recorded model's end."""
-    return relpos.attention, {
-        **inputs(case),
-        **recipes.umt5(case["weight"], max_distance=12),
-    }
+def take(case: Case, *names: str) -> list[Any]:
+    """Return stored arrays, the parameters of a recipe."""
+    return [case[name] for name in names]
 
 
-def umt5_gradients(found: Named, case: Case) -> Named:
-    """Back to (bucket, head)."""
-    return {**found, "weight": found["rel_bias"].T}
+def length(case: Case) -> int:
+    """Return the number of queries."""
+    return int(case["query"].shape[-2])
 
 
-def beit(case: Case) -> Call:
-    """3 x 3 patches after a class token."""
-    keywords = recipes.beit(case["relative_position_bias_table"], (3, 3))
-    return relpos.attention, {**inputs(case), **keywords}
+def packed(case: Case) -> dict[str, Any]:
+    """Positions start again with each document of a sequence."""
+    ranges = relpos.segment_ranges(np.cumsum(case["position_ids"] == 0, axis=-1))
+    return {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
 
 
-def beit_gradients(found: Named, case: Case) -> Named:
-    """Through the labels to the table."""
-    recipe = recipes.beit(case["relative_position_bias_table"], (3, 3))
-    return {**found, **recipe.backward(found)}
+def forgetting(case: Case) -> dict[str, Any]:
+    """Two query heads share a key head, and each has its own decay."""
+    return {"log_decay": case["log_decay"], "is_causal": True, "enable_gqa": True}
 
 
-def parakeet_parameters(case: Case) -> tuple[Any, ...]:
-    """Return the stored parameters, and the length."""
-    stored = (case[name] for name in ("bias_u", "bias_v", "relative_k_proj"))
-    return *stored, case["query"].shape[-2]
+def layoutlmv3(case: Case) -> Any:
+    """Return three biases: by order, and by both coordinates on the page."""
+    tables = take(case, "rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias")
+    given = [*tables, *take(case, "position_ids", "bbox"), case["query"].shape[-1]]
+    far: dict[str, Any] = {"max_rel_pos": 12, "max_rel_2d_pos": 40}
+    return recipes.layoutlmv3(*given, **far)
 
 
-def parakeet(case: Case) -> Call:
-    """Positions projected by the model's weight."""
-    return relpos.attention, {
-        **inputs(case),
-        **recipes.parakeet(*parakeet_parameters(case)),
-    }
+def vits_gradients(found: Named, case: Case) -> Named:
+    """Return the gradients of both tables in their stored shapes."""
+    names = {"emb_rel_k": "rel_key", "emb_rel_v": "rel_value"}
+    return {own: found[name].reshape(case[own].shape) for own, name in names.items()}
 
 
-def parakeet_gradients(found: Named, case: Case) -> Named:
-    """Through the projection to its weight."""
-    return {**found, **recipes.parakeet(*parakeet_parameters(case)).backward(found)}
+# ---- Swin V2: cosines of queries and keys, and a bias between 0 and 16 ---------------
 
 
-def recurrent_gemma(case: Case) -> Call:
-    """One key head and a window; queries and keys are recorded after rotation."""
-    window = int(case["attention_window_size"])
-    return relpos.attention, {**inputs(case), **recipes.recurrent_gemma(window)}
+def norms(x: Array) -> Any:
+    """Return the length of each query or key."""
+    return np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def gpt_oss(case: Case) -> Call:
-    """A sink in each head; queries and keys are recorded after rotation."""
-    return relpos.attention, {**inputs(case), **recipes.gpt_oss(case["sinks"])}
+def gates(case: Case) -> Any:
+    """Return the share of 16 that each bias has, from the output of the network."""
+    return 1 / (1 + np.exp(-case["relative_position_bias_table"]))
 
 
-def forgetting(case: Case) -> Call:
-    """Two query heads for each key head, and the decay of each."""
-    settings = {"is_causal": True, "enable_gqa": True}
-    return relpos.attention, {
-        **inputs(case),
-        "log_decay": case["log_decay"],
-        **settings,
-    }
+def swin_v2(case: Case) -> dict[str, Any]:
+    """Return unit queries times the factor of a head, unit keys, and the bias."""
+    unit = {name: case[name] / norms(case[name]) for name in ("query", "key")}
+    unit["query"] *= np.exp(case["logit_scale"])
+    return {**recipes.swin(16 * gates(case), (2, 2)), **unit, "scale": 1.0}
 
 
-def llama4(case: Case) -> Call:
-    """Chunks of keys; queries and keys are recorded after rotation."""
-    chunk = int(case["attention_chunk_size"])
-    length = case["query"].shape[-2]
-    keywords = recipes.llama4(length, attention_chunk_size=chunk)
-    return relpos.attention, {**inputs(case), **keywords}
+def swin_v2_gradients(found: Named, case: Case) -> Named:
+    """Return the gradients of what enters the cosines and the gates."""
+    gate = gates(case)
+    slope = 16 * gate * (1 - gate)
+    back = {"relative_position_bias_table": slope * found["rel_bias"].T}
+    for name, factor in (("query", np.exp(case["logit_scale"])), ("key", 1.0)):
+        unit, grad = case[name] / norms(case[name]), factor * found[name]
+        along = np.sum(unit * grad, axis=-1, keepdims=True)
+        back[name] = (grad - along * unit) / norms(case[name])
+        if name == "query":
+            back["logit_scale"] = along.sum((0, 2), keepdims=True)[0]
+    return back
 
 
-def packed(case: Case) -> Call:
-    """Documents one after the other in a sequence: positions start again with each."""
-    documents = np.cumsum(case["position_ids"] == 0, axis=-1)
-    ranges = relpos.segment_ranges(documents)
-    settings = {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
-    return relpos.attention, {**inputs(case), **settings}
-
-
-# ---- rotary --------------------------------------------------------------------------
-
-
-def turn(x: Array, return_context: bool, **keywords: Any) -> Any:
-    """`apply_rotary` in the manner of `attention`: a result with `backward`."""
-
-    def backward(grad_out: Array) -> relpos.RotaryGradients:
-        return relpos.apply_rotary_backward(grad_out, x, **keywords)
-
-    context = SimpleNamespace(backward=backward)
-    return SimpleNamespace(out=relpos.apply_rotary(x, **keywords), context=context)
-
-
-def gemma4(case: Case) -> Call:
-    """Full attention: a quarter of the pairs turns, over the whole width."""
-    rope = {
-        "rope_type": "proportional",
-        "partial_rotary_factor": 0.25,
-        "rope_theta": 1e6,
-    }
-    config = {"head_dim": case["x"].shape[-1], "rope_parameters": rope}
-    return turn, {"x": case["x"], **relpos.rotary_from_config(config)._asdict()}
-
-
-def qwen3_vl(case: Case) -> Call:
-    """Pairs that take turns in time, height and width."""
-    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1])
-    sections = 4, 2, 2
-    angles = relpos.mrope_angles(
-        case["positions"], inv_freq, sections, interleaved=True
-    )
-    return turn, {"x": case["x"], "angles": angles[:, None]}
-
-
-def dinov3(case: Case) -> Call:
-    """Centres of patches in [-1, 1], and five tokens before them that stay."""
-    sides, x = case["grid"], case["x"]
-    centres = 2 * (np.argwhere(np.ones(sides)) + 0.5) / sides - 1
-    inv_freq = relpos.rotary_frequencies(x.shape[-1] // 2, base=100.0)
-    angles = relpos.axial_angles(2 * np.pi * centres, inv_freq)
-    before = np.zeros((x.shape[-2] - len(angles), angles.shape[-1]))
-    return turn, {"x": x, "angles": np.concatenate([before, angles])}
-
-
-def qwen2_vl(case: Case) -> Call:
-    """Columns of time first, then of height and of width."""
-    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1])
-    angles = relpos.mrope_angles(case["positions"], inv_freq, (2, 3, 3))
-    return turn, {"x": case["x"], "angles": angles[:, None]}
-
-
-def gemma4_vision(case: Case) -> Call:
-    """Columns in two halves: one turns by a patch's row, one by its column."""
-    inv_freq = relpos.rotary_frequencies(case["x"].shape[-1], base=100.0)
-    angles = relpos.axial_angles(case["positions"], inv_freq)
-    shape = (*case["x"].shape[:2], 1, 2, len(inv_freq))
-    return turn, {"x": case["x"], "angles": angles.reshape(shape)}
-
-
-def turn_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
-    """Pairs whose columns have angles of their own: a half of either rotation."""
-    rest: dict[str, Any] = {"rotary_dim": 2 * angles[0].shape[-1], "interleaved": True}
-    rotated = [turn(x, return_context, angles=each, **rest) for each in angles]
-    own = [np.arange(x.shape[-1]) % 2 == n for n in (0, 1)]
-
-    def backward(grad_out: Array) -> Any:
-        even, odd = (
-            each.context.backward(np.where(mask, grad_out, 0.0))
-            for each, mask in zip(rotated, own, strict=True)
-        )
-        return even._replace(x=even.x + odd.x)
-
-    out = np.where(own[0], rotated[0].out, rotated[1].out)
-    return SimpleNamespace(out=out, context=SimpleNamespace(backward=backward))
-
-
-def vjepa2(case: Case) -> Call:
-    """Frame, row and column: 6 columns for each, whose 3 frequencies come twice."""
-    inv_freq = np.tile(relpos.rotary_frequencies(6), 2)
-    angles = [relpos.axial_angles(case["positions"], inv_freq[n::2]) for n in (0, 1)]
-    return turn_columns, {"x": case["x"], "angles": angles}
-
+GATE = [f"gru_rel_pos_{name}" for name in ("const", "linear_weight", "linear_bias")]
+GEMMA_3N: dict[str, Any] = {"context_left": 5, "context_right": 2, "logit_cap": 2.0}
+GEMMA_4: dict[str, Any] = {
+    "chunk_size": 4, "context_left": 5, "context_right": 0, "logit_cap": 5.0
+}  # fmt: skip
+WAV2VEC2: dict[str, Any] = {
+    "left_max_position_embeddings": 4, "right_max_position_embeddings": 2
+}  # fmt: skip
 
 CORES = {
-    "umt5": Core("UMT5 encoder, 8 buckets", umt5, umt5_gradients),
-    "beit": Core("BEiT, class token", beit, beit_gradients),
-    "parakeet": Core("Parakeet", parakeet, parakeet_gradients),
-    "recurrent_gemma": Core("RecurrentGemma, window", recurrent_gemma),
-    "gpt_oss": Core("gpt-oss, sinks", gpt_oss),
+    "umt5": Core(
+        "UMT5 encoder, 8 buckets",
+        lambda c: recipes.umt5(c["weight"], max_distance=12),
+        by_bucket("weight"),
+    ),
+    "beit": Core(
+        "BEiT, class token",
+        lambda c: recipes.beit(c["relative_position_bias_table"], (3, 3)),
+    ),
+    "parakeet": Core(
+        "Parakeet",
+        lambda c: recipes.parakeet(
+            c["bias_u"], c["bias_v"], c["relative_k_proj"], length(c)
+        ),
+    ),
+    "recurrent_gemma": Core(
+        "RecurrentGemma, window",
+        lambda c: recipes.recurrent_gemma(int(c["attention_window_size"])),
+    ),
+    "gpt_oss": Core("gpt-oss, sinks", lambda c: recipes.gpt_oss(c["sinks"])),
     "forgetting": Core("Forgetting Transformer", forgetting),
-    "llama4": Core("Llama 4, chunks", llama4),
+    "llama4": Core(
+        "Llama 4, chunks",
+        lambda c: recipes.llama4(
+            length(c), attention_chunk_size=int(c["attention_chunk_size"])
+        ),
+    ),
     "packed": Core("packed documents", packed),
-    "gemma4_rotary": Core("Gemma 4, rotary", gemma4),
-    "qwen3_vl_rotary": Core("Qwen3-VL, rotary", qwen3_vl),
-    "dinov3_rotary": Core("DINOv3, rotary", dinov3),
-    "qwen2_vl_rotary": Core("Qwen2-VL, rotary", qwen2_vl),
-    "gemma4_vision_rotary": Core("Gemma 4 vision, rotary", gemma4_vision),
-    "vjepa2_rotary": Core("V-JEPA 2, rotary", vjepa2),
+    **ROTARY,
+    "inkling": Core(
+        "Inkling, position query",
+        lambda c: recipes.inkling(c["proj"], c["query"].shape[-1]),
+    ),
+    "gemma2": Core(
+        "Gemma 2, soft cap",
+        lambda c: recipes.gemma2(query_pre_attn_scalar=3.0, attn_logit_softcapping=5.0),
+    ),
+    "gemma3n_audio": Core(
+        "Gemma 3n audio",
+        lambda c: recipes.gemma3n_audio(
+            *take(c, "per_dim_scale", "pos_proj", "query"), **GEMMA_3N
+        ),
+    ),
+    "gemma4_audio": Core(
+        "Gemma 4 audio",
+        lambda c: recipes.gemma4_audio(
+            *take(c, "per_dim_scale", "relative_k_proj", "query"), **GEMMA_4
+        ),
+    ),
+    "wavlm": Core(
+        "WavLM, gated bias",
+        lambda c: recipes.wavlm(
+            *take(c, *GATE, "rel_attn_embed", "hidden_states"), max_distance=12
+        ),
+    ),
+    "vits": Core(
+        "VITS, keys and values",
+        lambda c: recipes.vits(c["emb_rel_k"], c["emb_rel_v"]),
+        vits_gradients,
+    ),
+    "zipformer": Core(
+        "Zipformer",
+        lambda c: recipes.zipformer(c["linear_pos"], 1, length(c), length(c)),
+    ),
+    "wav2vec2_bert": Core(
+        "wav2vec2-BERT",
+        lambda c: recipes.wav2vec2_bert(c["distance_embedding"], **WAV2VEC2),
+    ),
+    "enformer": Core(
+        "Enformer",
+        lambda c: recipes.enformer(
+            c["rel_content_bias"], c["rel_pos_bias"], c["to_rel_k"], length(c)
+        ),
+    ),
+    "mpnet": Core(
+        "MPNet, 32 buckets", lambda c: recipes.mpnet(c["weight"]), by_bucket("weight")
+    ),
+    "longt5_local": Core(
+        "LongT5, local",
+        lambda c: recipes.longt5_local(c["weight"], 3, max_distance=6),
+        by_bucket("weight"),
+    ),
+    "layoutlmv3": Core("LayoutLMv3, on a page", layoutlmv3),
+    "sam": Core(
+        "SAM, two axes",
+        lambda c: recipes.sam(c["rel_pos_h"], c["rel_pos_w"], (2, 2)),
+    ),
+    "swin_v2": Core("Swin V2, cosines", swin_v2, swin_v2_gradients),
 }

@@ -1,4 +1,4 @@
-"""Step 8: claims that an overview of encodings makes in words, measured."""
+"""Step 8: claims of an overview of encodings, measured."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ SENTENCES = (
 
 
 def overview(report: Report) -> None:
-    """Five requirements, directions in many dimensions, RoPE, and moved words."""
-    report.begin("What is said of encodings, measured")
+    """Measure five requirements, random directions, RoPE, and words that move."""
+    report.begin("overview")
+    report.covers()
     requirements(report)
     directions(report)
     rotary_decay(report)
@@ -45,7 +46,7 @@ def overview(report: Report) -> None:
 
 @cache
 def trained_table() -> Array:
-    """A table that has learned, with a readout, which of two positions comes first."""
+    """Return a table that learned which of two positions comes first."""
     rng = np.random.default_rng(2)
     table, readout = rng.standard_normal((ROWS, DIM)) / 50, rng.standard_normal(DIM) / 8
     for _ in range(100):
@@ -79,9 +80,8 @@ ENCODINGS: dict[str, tuple[Callable[[int, int], Array], str]] = {
 
 
 def requirements(report: Report) -> None:
-    """Audits the encodings; each verdict must be the one that is known."""
-    report.say(f"Five requirements, measured at lengths {LENGTHS} with {DIM} columns;")
-    report.say("the number behind each verdict:")
+    """Audit the encodings; each verdict must be the one that is known."""
+    report.say("requirements")
     rows = []
     for name, (encode, known) in ENCODINGS.items():
         audit = relpos.audit_encoding(encode, lengths=LENGTHS, dim=DIM)
@@ -89,17 +89,17 @@ def requirements(report: Report) -> None:
         cells = [f"{v} {f.value:.2g}" for v, f in zip(verdicts, audit, strict=True)]
         rows.append([name, *cells])
         others = sum(a != b for a, b in zip(verdicts, known.split(), strict=True))
-        report.check(f"{name}: other verdicts than known", others, 0, in_table=True)
-    report.table(["", *relpos.EncodingAudit._fields], rows)
-    report.say(f"nan: the learned table has {ROWS} rows and serves no more.")
+        report.check(f"{name}: other verdicts than known", others, 0)
+    header = ["", *relpos.EncodingAudit._fields]
+    sizes = {"lengths": LENGTHS, "dim": DIM, "rows": ROWS}
+    report.table("table_requirements", header, rows, sizes)
 
 
 # ---- directions ----------------------------------------------------------------------
 
 
 def directions(report: Report) -> None:
-    """Random directions are the closer to orthogonal the more dimensions there are."""
-    report.say("Cosines between random directions, and what 1 / sqrt(dim) says:")
+    """Measure cosines between random directions, which fall as dimensions are added."""
     rng, rows = np.random.default_rng(5), []
     for dim in (8, 64, 512, 4096):
         unit = rng.standard_normal((200, dim))
@@ -109,33 +109,35 @@ def directions(report: Report) -> None:
         rows.append([f"{dim}", f"{spread:.4f}", f"{dim**-0.5:.4f}"])
         gap = abs(spread * dim**0.5 - 1)
         # 19,900 cosines: the relative error of their spread is about 1 / sqrt(39,800).
-        report.check(f"cosines in {dim} dimensions", gap, 0.02, in_table=True)
-    report.table(["dim", "root mean square", "1 / sqrt(dim)"], rows)
+        report.check(f"cosines in {dim} dimensions", gap, 0.02)
+    report.say("directions")
+    header = ["dim", "root mean square", "1 / sqrt(dim)"]
+    report.table("table_directions", header, rows)
 
 
 # ---- rotary --------------------------------------------------------------------------
 
 
 def rotary_decay(report: Report) -> None:
-    """Show how a rotated vector's product with itself falls with the distance."""
+    """Measure the product of a vector and its rotation by each distance."""
     rng, reach = np.random.default_rng(6), 2048
     query, other = rng.standard_normal((2, 16, 1, WIDE))
-    turned = relpos.apply_rotary(
+    rotated = relpos.apply_rotary(
         np.repeat(query, reach, axis=1), np.arange(reach, dtype=np.float64)
     )
     size = (query**2).sum(axis=-1)
-    same = ((turned * query).sum(axis=-1) / size).mean(axis=0)
-    unlike = ((turned * other).sum(axis=-1) / size).std(axis=0)
+    same = ((rotated * query).sum(axis=-1) / size).mean(axis=0)
+    unlike = ((rotated * other).sum(axis=-1) / size).std(axis=0)
     octaves = [(2**n, 2 ** (n + 1)) for n in range(11)]
     means = [float(same[low:high].mean()) for low, high in octaves]
-    report.say("RoPE: q R_r q / q q, mean over each octave of distances r:")
+    rises = int((np.diff(same) > 0).sum())
+    report.say("rotary", rises=rises, steps=reach - 1)
+    report.picture("rotary", same=same, octaves=octaves, means=means)
     report.table(
+        "table_rotary",
         ["r", *(f"{low}..{high - 1}" for low, high in octaves[::2])],
         [["mean", *(f"{mean:.2f}" for mean in means[::2])]],
     )
-    rises = int((np.diff(same) > 0).sum())
-    report.say(f"It rises at {rises} of {reach - 1} steps: a decay of the mean only,")
-    report.say("and of a query with a key like it: unrelated ones keep their size.")
     falls = float(np.diff(means).max())
     report.check("octave to octave, the mean falls", -falls, 0.01, at_least=True)
     kept = float(unlike[reach // 2 :].mean() / unlike[: reach // 2].mean())
@@ -146,9 +148,8 @@ def rotary_decay(report: Report) -> None:
 
 
 def moved_words(report: Report) -> None:
-    """The same two words at positions 0, 2 and 12, attending to each other."""
-    report.say(f"{' '.join(PHRASE)!r} at positions 0, 2 and 12 of three sentences:")
-    report.say("largest change of the two words' output, from the first sentence's")
+    """Compute attention between two words at positions 0, 2 and 12."""
+    report.say("moved", phrase=" ".join(PHRASE))
     rng = np.random.default_rng(7)
     words = sorted({word for sentence in SENTENCES for word in sentence})
     vectors = dict(zip(words, rng.standard_normal((len(words), WIDE)), strict=True))
@@ -162,8 +163,8 @@ def moved_words(report: Report) -> None:
         return relpos.shaw_attention(x, x, x, table, table, attn_mask=seen)
 
     def rotary(x: Array, seen: Array) -> Any:
-        turned = relpos.apply_rotary(x)
-        return relpos.attention(turned, turned, x, seen)
+        rotated = relpos.apply_rotary(x)
+        return relpos.attention(rotated, rotated, x, seen)
 
     ways = {
         "sinusoids added": added,
@@ -179,6 +180,7 @@ def moved_words(report: Report) -> None:
             outputs.append(run(x, seen)[:, seen])
         changes[way] = [float(np.abs(y - outputs[0]).max()) for y in outputs[1:]]
     report.table(
+        "table_moved",
         ["", "from 0 to 2", "from 0 to 12"],
         [[way, *(f"{x:.1e}" for x in found)] for way, found in changes.items()],
     )

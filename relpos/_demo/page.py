@@ -1,78 +1,176 @@
-"""A report as one HTML file, with its pictures: ``python -m relpos demo --open``."""
+"""The report as HTML: a page (``python -m relpos demo --open``), a cell's output."""
 
 from __future__ import annotations
 
-import re
 import sys
 import webbrowser
 from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from relpos._demo.pictures import FOLDER
-from relpos._demo.report import Report
+from relpos._demo.pictures import FOLDER, PICTURES
+from relpos._demo.report import TEXTS, verdict
 
-__all__ = ["page", "show"]
+if TYPE_CHECKING:
+    from relpos._demo.report import Report
 
-STYLE = """
-body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; font-family: sans-serif;
-       color: #1a1a1a; background: #fff; }
-pre { overflow-x: auto; background: #f5f5f5; padding: 1rem; line-height: 1.35; }
-img { max-width: 100%; }
-h2 { font-size: 1.1rem; margin-top: 2rem; }
-.c31 { color: #b00020; } .c32 { color: #00692c; } .c33 { color: #8a5a00; }
+__all__ = ["fragment", "page", "show", "write"]
+
+FOLDED = 12  # a table of more rows is folded
+WIDE = 2.2  # a picture of a larger ratio of width to height is below its paragraph
+STYLE = files("relpos._demo").joinpath("page.css").read_text("utf-8")
+BODY = """body { margin: 0; background: #fff; }
+@media (prefers-color-scheme: dark) { body { background: #14171a; } }
 """
-SEQUENCE = re.compile(r"\033\[(?:(?P<front>3\d)|48;5;(?P<back>\d+))m(.*?)\033\[0m")
 
 
 def page(report: Report) -> str:
-    """The report in HTML: what was printed, step by step, then the pictures."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><meta charset="utf-8"><title>relpos demo</title>',
-        f"<style>{STYLE}</style>",
-        f"<h1>relpos {escape(str(report.facts.get('version', '')))}</h1>",
-        f"<p>{report.summary()}</p>",
+    """Return the report as a file in HTML that needs no other file."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>relpos demo: {report.summary()}</title>
+<style>{BODY}{STYLE}</style>
+</head>
+<body>
+<main>
+{content(report)}
+</main>
+</body>
+</html>
+"""
+
+
+def fragment(report: Report) -> str:
+    """Return the report as the output of a cell of a notebook."""
+    return f"<style>{STYLE}</style>\n{content(report)}"
+
+
+def content(report: Report) -> str:
+    """Return the summary, the failures if there are any, and a section a part."""
+    parts = [*summary(report), *failures(report)]
+    for step, blocks in zip(report.steps, report.blocks, strict=True):
+        if blocks:
+            parts += section(report, step, blocks)
+    return "\n".join(['<div class="relpos-demo">', *parts, "</div>"])
+
+
+def summary(report: Report) -> Iterator[str]:
+    """Yield what was checked, how many checks passed, the time and the CPU."""
+    yield "<h1>relpos demo</h1>"
+    kind, seconds = "bad" if report.failed else "good", sum(report.seconds)
+    yield f'<p class="result {kind}">{report.summary()}, in {seconds:.0f} s</p>'
+    if report.facts:
+        yield f"<p>{escape(report.setting())}. CPU: {escape(report.cpu)}.</p>"
+    if report.scope:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in report.scope)
+        yield f"<p>The demo checked:</p>\n<ul>{lines}</ul>"
+    rows = [
+        [step["title"], verdict(step["checks"]) or "-", f"{seconds:.1f} s"]
+        for step, seconds in zip(report.steps, report.seconds, strict=False)
     ]
-    for first, *others in report.lines:
-        parts += [f"<h2>{escape(first.strip())}</h2>", "<pre>"]
-        parts += [coloured(line.removeprefix("   ")) for line in others]
-        parts.append("</pre>")
-    for name, png in report.pictures.items():
-        source = b64encode(png).decode()
-        parts.append(f'<p><img alt="{name}" src="data:image/png;base64,{source}"></p>')
-    return "\n".join([*parts, "</html>", ""])
+    yield table("The parts of the demo.", ["part", "checks", "time"], rows)
 
 
-def coloured(line: str) -> str:
-    """A printed line, the colours of the terminal as those of the page."""
-
-    def span(found: re.Match[str]) -> str:
-        text = found[3]
-        if found["front"]:
-            return f'<b class="c{found["front"]}">{text}</b>'
-        return (
-            f'<span style="background:{web_colour(int(found["back"]))}">{text}</span>'
-        )
-
-    return SEQUENCE.sub(span, escape(line, quote=False))
-
-
-def web_colour(code: int) -> str:
-    """A colour of a terminal's 256, from 16 on, as #rrggbb."""
-    if code >= 232:  # grey
-        return "#" + 3 * f"{8 + 10 * (code - 232):02x}"
-    red, rest = divmod(code - 16, 36)
-    levels = (0, 95, 135, 175, 215, 255)
-    return "#" + "".join(f"{levels[at]:02x}" for at in (red, *divmod(rest, 6)))
+def failures(report: Report) -> Iterator[str]:
+    """Yield a table of the checks that failed."""
+    rows = [
+        [f"{step['title']}: {check['name']}", *limits(check)]
+        for step in report.steps
+        for check in step["checks"]
+        if not check["passed"]
+    ]
+    if rows:
+        yield '<h2 class="bad">Checks that failed</h2>'
+        yield table("", ["check", "value", "limit"], rows)
 
 
-def show(report: Report) -> None:
-    """Write the page into FOLDER and open it in a browser, if there is one."""
+def section(
+    report: Report, step: dict[str, Any], blocks: Sequence[tuple[Any, ...]]
+) -> Iterator[str]:
+    """Yield a part: paragraphs next to pictures, tables, and the list of checks."""
+    yield f"<section>\n<h2>{escape(step['title'])}</h2>"
+    texts: list[str] = []
+    for kind, *block in blocks:
+        if kind == "text":
+            texts.append(f"<p>{escape(block[0])}</p>")
+        elif kind == "table":
+            yield from [*texts, table(*block)]
+            texts = []
+        elif block[0] in report.pictures:
+            yield from figure(report, block[0], texts)
+            texts = []
+    yield from texts
+    if step["checks"]:
+        rows = [[check["name"], *limits(check)] for check in step["checks"]]
+        name = f"{verdict(step['checks'])}: values and limits"
+        yield folded(name, boxed("", ["check", "value", "limit"], rows))
+    yield "</section>"
+
+
+def limits(check: dict[str, Any]) -> list[str]:
+    """Return the value and the limit of a check."""
+    return [f"{check['value']:.3g}", f"{check['relation']} {check['limit']:.3g}"]
+
+
+def figure(report: Report, name: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield paragraphs and a picture, next to each other if the picture is narrow."""
+    described, source = TEXTS["picture"][name], b64encode(report.pictures[name])
+    width, height = PICTURES[name][0]
+    alt, caption = (escape(described[key].strip()) for key in ("alt", "caption"))
+    image = f'<img alt="{alt}" src="data:image/png;base64,{source.decode()}">'
+    kind = "wide" if width > WIDE * height else "narrow"
+    yield f'<div class="part {kind}">'
+    yield from ["<div>", *texts, "</div>", "<figure>"]
+    yield f'<div class="box" tabindex="0">{image}</div>'
+    yield f"<figcaption>{caption}</figcaption>\n</figure>\n</div>"
+
+
+def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; one of many rows is folded."""
+    if len(rows) <= FOLDED:
+        return boxed(caption, header, rows)
+    return folded(f"{caption} ({len(rows)} rows)", boxed("", header, rows))
+
+
+def folded(title: str, content: str) -> str:
+    """Return content that is shown after a click on its title."""
+    return f"<details>\n<summary>{escape(title)}</summary>\n{content}\n</details>"
+
+
+def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in a box that scrolls where it is wider than the page."""
+
+    def line(cells: Sequence[str], first: str, other: str) -> str:
+        tags = [first, *[other] * (len(cells) - 1)]
+        pairs = zip(tags, cells, strict=True)
+        return "".join(f"<{tag}>{escape(text)}</{tag[:2]}>" for tag, text in pairs)
+
+    lines = ['<div class="box" tabindex="0">', "<table>"]
+    lines += [f"<caption>{escape(caption)}</caption>"] if caption else []
+    column, row = ('th scope="col"', 'th scope="row"')
+    lines.append(f"<thead><tr>{line(header, column, column)}</tr></thead>\n<tbody>")
+    lines += [f"<tr>{line(cells, row, 'td')}</tr>" for cells in rows]
+    return "\n".join([*lines, "</tbody>", "</table>", "</div>"])
+
+
+def write(report: Report) -> Path:
+    """Write the page into FOLDER and return its path."""
     folder = Path(FOLDER)
     folder.mkdir(exist_ok=True)
     path = folder / "report.html"
     path.write_text(page(report), encoding="utf-8")
+    return path
+
+
+def show(report: Report) -> None:
+    """Write the page and open it in a browser, if there is one."""
+    path = write(report)
     opened = webbrowser.open(path.resolve().as_uri())
     said = path if opened else f"No browser was found: open {path} in one."
     print(said, file=sys.stderr)  # standard output may be JSON

@@ -1,160 +1,135 @@
-"""Step 9: pictures, where matplotlib is installed."""
+"""The pictures of the demo, where matplotlib is installed."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import relpos
-from relpos._demo.recorded import load
 from relpos._demo.report import Report
-from relpos._demo.sentences import LONG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FOLDER", "pictures"]
+__all__ = ["FOLDER", "PICTURES", "draw_missing", "in_notebook", "pictures"]
 
 FOLDER = "relpos-demo"
-Drawing = Callable[["Figure"], None]
+
+
+Drawing = Callable[..., Any]
 
 
 def pictures(report: Report) -> None:
-    """Every one of PICTURES, and the curves that were trained before, if any were.
-
-    They are kept in the report, and shown in the notebook or written into FOLDER.
-    """
-    report.begin("Pictures")
+    """Draw the pictures of all steps before this one."""
+    report.begin("pictures")
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        missing = draw_missing(report)
     except ImportError:
-        report.say('matplotlib is not installed (pip install "relpos[plot]"): none.')
+        report.say("missing")
         return
-    curves = trained(report)
-    drawings = PICTURES | ({"training": losses(curves)} if curves else {})
-    for name, (size, draw) in drawings.items():
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)  # no window system knows of it
-        draw(figure)
-        stream = io.BytesIO()
-        figure.savefig(stream, dpi=100, format="png")
-        report.pictures[name] = stream.getvalue()
-        put(report, name)
-    missing = sum(x[:4] != b"\x89PNG" for x in report.pictures.values())
     report.check("pictures missing", missing, 0)
 
 
-def put(report: Report, name: str) -> None:
-    """Into the notebook, where one is open, else into a file."""
+def draw_missing(report: Report) -> int:
+    """Draw each picture that a step asked for; return how many are not PNG files.
+
+    In a notebook they are part of the report; elsewhere they are files in FOLDER, too.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    asked = [block for step in report.blocks for block in step if block[0] == "picture"]
+    for _, name, data in asked:
+        if name in report.pictures:
+            continue
+        report.progress(f"drawing {name}")
+        size, draw = PICTURES[name]
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)  # no window system knows of it
+        draw(figure, **data)
+        stream = io.BytesIO()
+        figure.savefig(stream, dpi=120, format="png")
+        report.pictures[name] = stream.getvalue()
+        if not in_notebook():
+            folder = Path(FOLDER)
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{name}.png"
+            path.write_bytes(report.pictures[name])
+            report.note(f"{path}")
+    return sum(x[:4] != b"\x89PNG" for x in report.pictures.values())
+
+
+def in_notebook() -> bool:
+    """Return True in a kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if getattr(shell, "kernel", None) is not None:
-        import IPython.display as notebook
-
-        shown: Any = notebook  # it has no types of its own
-        shown.display(shown.Image(data=report.pictures[name]))
-        return
-    folder = Path(FOLDER)
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.png"
-    path.write_bytes(report.pictures[name])
-    report.say(f"{path}")
+    return getattr(shell, "kernel", None) is not None
 
 
-def encoding(figure: Figure) -> None:
-    """The sinusoids."""
-    title = "relpos.sinusoidal(128, 64)"
+def sentences(figure: Figure, words: Any, ways: Mapping[str, Any]) -> None:
+    """Draw the vectors of both sentences, A above B, a panel for each encoding."""
+    labels = [*words[0], "", *words[1]]
+    for ax, (way, pair) in zip(figure.subplots(1, 3), ways.items(), strict=True):
+        gap = np.full((1, pair[0].shape[1]), np.nan)
+        ax.imshow(np.concatenate([pair[0], gap, pair[1]]), "RdBu_r", vmin=-2, vmax=2)
+        ax.set_title(way, fontsize=10)
+        ax.set_xticks([])
+        ax.set_yticks([n for n, label in enumerate(labels) if label])
+        ax.set_yticklabels([label for label in labels if label])
+
+
+def dots(
+    figure: Figure, rows: Sequence[str], series: Mapping[str, Any], unit: str
+) -> None:
+    """Draw numbers of each row on a logarithmic axis."""
     ax = figure.subplots()
-    relpos.plot.encoding_map(relpos.sinusoidal(128, 64), title=title, ax=ax)
+    for (name, numbers), marker in zip(series.items(), "osD^", strict=False):
+        ax.plot(numbers, range(len(rows)), marker, label=name, alpha=0.8)
+    ax.set(xscale="log", xlabel=unit, ylim=(len(rows) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
 
 
-def matrix(figure: Figure) -> None:
-    """The relative positions of ten tokens."""
-    title = "relpos.relative_positions(10)"
-    positions = relpos.relative_positions(10)
-    relpos.plot.relative_position_map(positions, title=title, ax=figure.subplots())
-
-
-def fingerprints(figure: Figure) -> None:
-    """Draw the scores of each scheme for equal words."""
-    relpos.plot.fingerprints(figure=figure)
-
-
-def skew(figure: Figure) -> None:
-    """Pad, reshape, slice."""
-    relpos.plot.skew_steps(5, figure=figure)
-
-
-def terms(figure: Figure) -> None:
-    """The four terms of Transformer-XL between seven words, drawn at random."""
-    count, dim = len(LONG), 8
-    draw = np.random.default_rng(0).standard_normal
-    relpos.plot.score_terms(
-        *draw((2, 1, count, dim)),
-        rel_key=relpos.sinusoidal(np.arange(1 - count, count), dim),
-        pos_bias_u=draw((1, dim)),
-        pos_bias_v=draw((1, dim)),
-        tokens=LONG,
-        figure=figure,
-    )
-
-
-def attention(figure: Figure) -> None:
-    """One head of the recorded Transformer-XL, with and without R."""
-    axes = figure.subplots(1, 2)
-    for ax, title, weights in zip(axes, *with_and_without(), strict=True):
+def attention(figure: Figure, maps: Mapping[str, Any]) -> None:
+    """Draw weights with and without the relative term, one above the other."""
+    for ax, (title, weights) in zip(figure.subplots(2, 1), maps.items(), strict=True):
         relpos.plot.attention_map(weights, title=title, ax=ax)
 
 
-def edges(figure: Figure) -> None:
-    """Draw the row of Shaw's tables that each pair of words reads."""
-    pairs = [(3, at) for at in range(len(LONG))]
-    relpos.plot.edges(len(LONG), k=2, pairs=pairs, tokens=LONG, ax=figure.subplots())
+def losses(figure: Figure, curves: Mapping[str, Any]) -> None:
+    """Draw the trained curves, a panel for each title."""
+    axes = np.atleast_1d(figure.subplots(1, len(curves), sharey=True))
+    for ax, (title, of) in zip(axes, curves.items(), strict=True):
+        relpos.plot.loss_curves(of, title=title, ax=ax)
 
 
-def losses(curves: dict[str, Any]) -> tuple[tuple[float, float], Drawing]:
-    """The trained curves, a panel for each title."""
-
-    def draw(figure: Figure) -> None:
-        axes = np.atleast_1d(figure.subplots(1, len(curves)))
-        for ax, (title, of) in zip(axes, curves.items(), strict=True):
-            relpos.plot.loss_curves(of, title=title, ax=ax)
-
-    return (6.0 * len(curves), 3.5), draw
-
-
-def trained(report: Report) -> dict[str, dict[str, list[float]]]:
-    """All curves of the report, by their titles."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for step in report.steps:
-        found |= step.get("curves", {})
-    return found
+def rotary(figure: Figure, same: Any, octaves: Sequence[Any], means: Any) -> None:
+    """Draw the product of a vector and its rotation by the distance."""
+    ax = figure.subplots()
+    ax.plot(np.arange(1, len(same)), same[1:], label="each distance", linewidth=0.8)
+    centres = [float(np.sqrt(low * (high - 1))) for low, high in octaves]
+    ax.plot(centres, means, "o-", label="mean of an octave")
+    ax.set(xscale="log", xlabel="distance r", ylabel="q · R(r) q / q · q")
+    ax.legend(frameon=False)
 
 
-def with_and_without() -> tuple[list[str], list[Any]]:
-    """Attention of one head of the recorded Transformer-XL, with and without R."""
-    case = load("transformer_xl_memory")
-    common: dict[str, Any] = {name: case[name] for name in ("query", "key", "value")}
-    common.update(is_causal=True, query_offset=16, return_weights=True)
-    terms = {name: case[name] for name in ("rel_key", "pos_bias_u", "pos_bias_v")}
-    with_r: Any = relpos.transformer_xl_attention(**common, **terms)
-    without: Any = relpos.attention(**common)
-    titles = ["Transformer-XL, with the relative term", "without it"]
-    return titles, [with_r.weights[0, 0], without.weights[0, 0]]
-
-
-#: Each by its name: inches, and what draws it.
+#: The size of each in inches, and what draws it. Its texts are in texts.toml.
 PICTURES: dict[str, tuple[tuple[float, float], Drawing]] = {
-    "encoding": ((6.0, 4.5), encoding),
-    "relative-positions": ((6.0, 4.5), matrix),
-    "edges": ((7.0, 3.0), edges),
-    "skew": ((11.0, 3.0), skew),
-    "fingerprints": ((13.0, 4.8), fingerprints),
-    "terms": ((13.0, 3.8), terms),
-    "attention": ((12.0, 2.8), attention),
+    "sentences": ((8.4, 4.2), sentences),
+    "skew": ((11.0, 3.0), lambda figure: relpos.plot.skew_steps(5, figure=figure)),
+    "attention": ((7.0, 4.6), attention),
+    "layers": ((7.0, 3.4), dots),
+    "fingerprints": (
+        (13.0, 4.8),
+        lambda figure: relpos.plot.fingerprints(figure=figure),
+    ),
+    "times": ((7.4, 6.4), dots),
+    "training": ((9.6, 3.6), losses),
+    "rotary": ((6.4, 3.8), rotary),
+    "pytorch": ((7.4, 6.4), dots),
 }

@@ -1,22 +1,22 @@
-"""``python -m relpos demo``: relpos at work on real input, proving itself right.
+"""``python -m relpos demo``: relpos computes examples, and each result is checked.
 
 `STEPS` is the whole programme. A step is a function that takes the `Report`, says what
-it shows and calls `report.check` for each thing that must hold; add one to the list to
-add it to the demo. A new scheme is one row in relpos/_catalogue/rows.py.
+it shows and calls `report.check` for each thing that must be true; add one to the list
+to add it to the demo. A new scheme is one row in relpos/_catalogue/rows.py.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from time import perf_counter
 
+import relpos
 from relpos._checks import hinted
-from relpos._demo.beside_torch import beside_torch
-from relpos._demo.facts import facts
+from relpos._demo import page
 from relpos._demo.layers import layers
 from relpos._demo.overview import overview
-from relpos._demo.pictures import pictures
+from relpos._demo.pictures import draw_missing, in_notebook, pictures
+from relpos._demo.pytorch import pytorch
 from relpos._demo.recorded import recorded
 from relpos._demo.report import Report
 from relpos._demo.schemes import schemes
@@ -26,8 +26,16 @@ from relpos._demo.training import training
 
 __all__ = ["STEPS", "demo"]
 
+
+def environment(report: Report) -> None:
+    """Report the version, the kernels, the threads, NumPy and BLAS."""
+    report.begin("environment")
+    report.facts.update(relpos.show_config(mode="dicts"))
+    report.note(report.setting())
+
+
 STEPS: list[Callable[[Report], None]] = [
-    facts,
+    environment,
     sentences,
     skewing,
     recorded,
@@ -36,7 +44,7 @@ STEPS: list[Callable[[Report], None]] = [
     training,
     overview,
     pictures,
-    beside_torch,
+    pytorch,
 ]
 
 
@@ -44,25 +52,26 @@ STEPS: list[Callable[[Report], None]] = [
 def demo(
     *, as_json: bool = False, plots: bool = True, report: Report | None = None
 ) -> Report:
-    """Show relpos at work on real input, and prove it right: ``python -m relpos demo``.
+    """Compute examples and check every result: ``python -m relpos demo``.
 
-    In a notebook the pictures stand between the text.
+    It prints a line for each part, then a summary. In a notebook, the report that it
+    returns is shown below the cell, with its tables and pictures.
 
     Parameters
     ----------
     as_json : bool
         Print one JSON object at the end instead of text.
     plots : bool
-        Whether to draw pictures: in a notebook below the cell, elsewhere as files in
-        ``relpos-demo/``.
+        Draw pictures. Outside of a notebook they are also written to ``relpos-demo/``,
+        and so is ``report.html``, the report as a page, unless `as_json`.
     report : Report, optional
-        Where the steps write; by default to standard output.
+        The report that the steps fill; by default it prints to standard output.
 
     Returns
     -------
     Report
-        What was printed. `failed` is the number of checks that failed, `steps` has
-        every table and check, `pictures` the PNG files.
+        The results. `failed` is the number of checks that failed, `steps` has every
+        table and check, `pictures` the PNG files.
 
     See Also
     --------
@@ -71,17 +80,21 @@ def demo(
     show_config : How relpos was built, and what it is using.
     """
     report = Report(quiet=as_json) if report is None else report
-    start = perf_counter()
-    steps = [step for step in STEPS if plots or step is not pictures]
-    for number, step in enumerate(steps, 1):
-        report.progress(f"step {number} of {len(steps)}: {step.__name__}")
+    for step in [step for step in STEPS if plots or step is not pictures]:
         step(report)
         report.end()
+    if report.pictures:
+        draw_missing(report)  # what steps after `pictures` asked for
     report.progress()
-    seconds = perf_counter() - start
+    seconds = sum(report.seconds)
     if as_json:
         print(json.dumps(report.as_dict(seconds), indent=2), file=report.stream)
-    else:
-        print(f"\n{seconds:.0f} s", file=report.stream)
-        print(report.summary(), file=report.stream)
+        return report
+    report.write("\n" + "\n".join(["Checked:", *(f"  {x}" for x in report.scope)]))
+    report.write("\n".join(["", *report.closing]))
+    if report.facts:
+        report.write(f"\n{report.setting()}\nCPU: {report.cpu}")
+    if report.pictures and not in_notebook():
+        report.write(f"The tables and pictures as a page: {page.write(report)}")
+    report.write(f"{report.summary()}, in {seconds:.0f} s")
     return report

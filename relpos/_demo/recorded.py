@@ -1,11 +1,11 @@
-"""Step 4: attention cores of public implementations, recorded, and relpos's beside.
+"""Step 4: recorded attention cores of public implementations, repeated with relpos.
 
 A file of relpos/data holds what entered an upstream attention core (projected query,
 key and value, tables as upstream stores them, the mask as `allowed`) and its context,
 all in float64, and names the upstream; some hold a gradient `d_context` that was sent
 back and the gradients `d_*` that came of it. Some are of one head or one item of a
-batch, with the gradients that depend on nothing else. cores.py, models.py and modern.py
-say how each one's conventions map to relpos's.
+batch, with the gradients that depend on nothing else. cores.py and models.py say how
+the conventions of each map to those of relpos.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from relpos._catalogue.rows import Array, Limits, cast, present
-from relpos._demo import models, modern
+import relpos
+from relpos._catalogue.rows import Array, Limits, cast
+from relpos._demo import models
 from relpos._demo.cores import CORES, Case
 from relpos._demo.report import Report
 
-__all__ = ["CASES", "Case", "beside", "largest", "load", "recorded"]
+__all__ = ["CASES", "Case", "largest", "load", "recorded", "repeat"]
 
-CASES = CORES | models.CORES | modern.CORES
+CASES = CORES | models.CORES
 Gaps = tuple[float, float | None]  # of output and gradients
 
 # Recorded values carry the rounding of their makers, and of the tables they computed.
@@ -34,7 +35,7 @@ GRADIENTS: Limits = {np.float64: 1e-10, np.float32: 6e-6}
 
 
 def load(name: str) -> Case:
-    """The arrays of one recorded case, and `source`: upstream, commit, object."""
+    """Return the arrays of a case, and `source`: upstream, commit, object."""
     with as_file(files("relpos") / "data" / f"{name}.npz") as path, np.load(path) as f:
         case: Case = {key: f[key] for key in f.files}
     case["source"] = json.loads(str(case["source"]))
@@ -42,22 +43,20 @@ def load(name: str) -> Case:
 
 
 def differences(name: str, case: Case, dtype: type) -> Gaps:
-    """Largest difference to the recorded context, and to any recorded gradient."""
+    """Return the largest differences to the recorded context and gradients."""
     known, core = cast(case, dtype), CASES[name]
-    function, settings = core.call(known)
-    result = function(**settings, return_context=True)
+    result = core.run(known)
     gap = float(np.abs(result.out - case["context"]).max())
     if "d_context" not in case:
         return gap, None
-    gradients = present(result.context.backward(known["d_context"]))
-    found = core.gradients(gradients, known)
+    found = core.backward(result, known)
     wanted = {name[2:]: x for name, x in case.items() if name.startswith("d_")}
     del wanted["context"]
     return gap, float(np.max([largest(found[n], x) for n, x in wanted.items()]))
 
 
 def limit(name: str, case: Case, dtype: type) -> float:
-    """The largest error that rounding explains in the output of a case.
+    """Return the largest error that rounding explains in the output of a case.
 
     In float32 each step from an input to the output rounds by at most u = 2**-24 of
     its result: n = D + Lk + 4 steps for the input, a score of D terms, its scale, the
@@ -79,76 +78,94 @@ def limit(name: str, case: Case, dtype: type) -> float:
     sums = (case["query"].shape[-1], case["key"].shape[-2]) if "query" in case else ()
     size = float(np.sqrt(sum(sums) + 4)) * 2.0**-24
 
-    def output(known: Case) -> Array:
-        function, settings = CASES[name].call(known)
-        return np.asarray(function(**settings, return_context=True).out)
-
     def moved(x: Any) -> Any:
         if getattr(x, "dtype", None) != np.float64:
             return x
         return x * (1 + size * rng.choice([-1, 1], x.shape))
 
-    exact = output(case)
-    draws = [{key: moved(x) for key, x in case.items()} for _ in range(DRAWS)]
-    return float(np.max([np.abs(output(each) - exact).max() for each in draws]))
+    exact = CASES[name].run(case).out
+    changed = [{key: moved(x) for key, x in case.items()} for _ in range(DRAWS)]
+    outputs = [CASES[name].run(each).out for each in changed]
+    return float(np.max([np.abs(out - exact).max() for out in outputs]))
 
 
 def largest(got: Array, wanted: Array) -> float:
-    """Largest difference over the largest number that is wanted."""
+    """Return the largest difference over the largest number that is wanted."""
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
 def recorded(report: Report) -> None:
-    """Every core in float64 and float32."""
-    report.begin("Recorded attention cores of public implementations, and relpos's")
-    report.say("largest difference to the recorded output, and to the recorded")
-    report.say("gradients over the largest number of each ('-': none in the file):")
+    """Compare every core in float64 and float32."""
+    report.begin("recorded")
+    report.say("stored")
+    report.say("picture")
+    report.picture("attention", maps=with_and_without())
+    report.covers(count=len(CASES))
     titles = {name: core.title for name, core in CASES.items()}
-    beside(report, "scheme", titles, differences, "context", limit)
+    repeat(report, "scheme", titles, differences, "context", limit)
 
 
-def beside(
+def repeat(
     report: Report,
     heading: str,
     titles: dict[str, str],
     gaps: Callable[[str, Case, type], Gaps],
     output: str,
     output_limit: Callable[[str, Case, type], float],
-) -> None:
-    """A table of recorded cases, a line each, and a check of each column's worst.
+) -> dict[str, list[float | None]]:
+    """Add a table of recorded cases and return the gaps of each column.
 
-    The worst is the gap that comes nearest to its limit.
+    The gap of a column that comes nearest to its limit is checked.
     """
-    found: dict[tuple[str, Any], list[tuple[float, float]]] = {}
+    columns: dict[str, list[float | None]] = {}
+    limited: dict[str, list[tuple[float, float]]] = {}
     rows = []
     for name, title in titles.items():
+        report.progress(f"repeating {title}")
         case = load(name)
         pairs = {dtype: gaps(name, case, dtype) for dtype in GRADIENTS}
         cells = []
-        for place, kind in enumerate(("output", "gradients")):
+        for number, kind in enumerate(("output", "gradients")):
             for dtype, pair in pairs.items():
-                gap = pair[place]
+                gap, column = pair[number], f"{kind} {dtype.__name__}"
                 cells.append("-" if gap is None else f"{gap:.1e}")
-                allowed = GRADIENTS[dtype] if place else output_limit(name, case, dtype)
-                found.setdefault((kind, dtype), [])
-                found[kind, dtype] += [] if gap is None else [(gap, allowed)]
+                columns.setdefault(column, []).append(gap)
+                if gap is not None:
+                    most = (
+                        GRADIENTS[dtype] if number else output_limit(name, case, dtype)
+                    )
+                    limited.setdefault(column, []).append((gap, most))
         shape = " x ".join(map(str, case[output].shape))
         rows.append([title, origin(case), shape, *cells])
-    names = [f"{kind} {dtype.__name__}" for kind, dtype in found]
-    report.table([heading, "upstream and commit", "shape of output", *names], rows)
-    for (kind, dtype), each in found.items():
+    header = [heading, "upstream and commit", "shape of output", *columns]
+    report.table("table", header, rows)
+    for column, each in limited.items():
         gap, allowed = max(each, key=nearness)
-        report.check(f"worst of these, {kind} in {dtype.__name__}", gap, allowed)
+        kind, dtype_name = column.split()
+        report.check(f"worst of these, {kind} in {dtype_name}", gap, allowed)
+    return columns
 
 
 def nearness(pair: tuple[float, float]) -> float:
-    """A gap over its limit; NaN is beyond every limit."""
+    """Return a gap over its limit; NaN is beyond every limit."""
     gap, allowed = pair
     return gap / allowed if gap == gap else float("inf")
 
 
 def origin(case: Case) -> str:
-    """Return the origin of a case: the upstream and its commit."""
+    """Return the upstream of a case and its commit."""
     source = case["source"]
     commit = source["commit"].removesuffix("n/a")[:8]
     return f"{source['upstream']} {commit}".rstrip()
+
+
+def with_and_without() -> dict[str, Any]:
+    """Return the weights of a head of the recorded Transformer-XL, by a title."""
+    case = load("transformer_xl_memory")
+    common: dict[str, Any] = {name: case[name] for name in ("query", "key", "value")}
+    common.update(is_causal=True, query_offset=16, return_weights=True)
+    terms = {name: case[name] for name in ("rel_key", "pos_bias_u", "pos_bias_v")}
+    with_terms: Any = relpos.transformer_xl_attention(**common, **terms)
+    without: Any = relpos.attention(**common)
+    weights = with_terms.weights[0, 0], without.weights[0, 0]
+    return dict(zip(("with the relative terms", "without them"), weights, strict=True))

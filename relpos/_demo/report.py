@@ -1,58 +1,75 @@
-"""Output of a step of the demo: text, tables, maps, and checks that are counted."""
+"""The report of the demo: its texts, tables and checks, and its lines in a terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from time import perf_counter
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from relpos._text import html_table, table_lines
+from relpos._bench import cpu_name
 
-__all__ = ["Report"]
+__all__ = ["TEXTS", "Report", "in_words", "verdict"]
 
-# From low to high: 256-colour codes of a terminal, and plain characters.
-COLOURS = (20, 27, 33, 75, 153, 255, 224, 216, 209, 202, 160)
+TEXTS = tomllib.loads(files("relpos._demo").joinpath("texts.toml").read_text("utf-8"))
+
 CHARACTERS = " .:-=+*#%@"
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 40
+WIDTH = 80
+
+
+def in_words(check: Mapping[str, Any]) -> str:
+    """Return the name of a check, its value and its limit."""
+    return "{name}: {value:.3g} {relation} {limit:.3g}".format(**check)
 
 
 def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
-    """The results of the checks of a step."""
+    """Return the number of checks that passed, or that failed if any did."""
     bad = sum(not check["passed"] for check in checks)
     if bad:
         return f"{bad} of {len(checks)} checks FAILED"
-    return f"passed, {len(checks)} checks" if checks else ""
+    return f"{len(checks)} check{'s'[: len(checks) != 1]} passed" if checks else ""
 
 
 class Report:
-    """Collects what the steps say and prints it, unless `quiet` (for ``--json``)."""
+    """A collector of what the steps show. It prints a line for each, unless `quiet`.
+
+    `steps` is what ``--json`` prints. `blocks` is what the page shows of each step:
+    ``("text", sentences)``, ``("table", caption, header, rows)``, and ``("picture",
+    name, data)``, which relpos._demo.pictures draws into `pictures`.
+    """
 
     def __init__(self, *, quiet: bool = False, stream: IO[str] | None = None) -> None:
         self.quiet = quiet
         self.stream = sys.stdout if stream is None else stream
         self.colour = self.stream.isatty() and not os.environ.get("NO_COLOR")
         encoding = getattr(self.stream, "encoding", None) or "ascii"
-        self.blocks = encoding.lower().startswith("utf")
+        self.bars = BARS if encoding.lower().startswith("utf") else CHARACTERS
         self.showing = ""
+        self.cpu = cpu_name()
         self.facts: dict[str, Any] = {}
         self.steps: list[dict[str, Any]] = []
-        self.lines: list[list[str]] = []  # of each step, as they were printed
+        self.blocks: list[list[tuple[Any, ...]]] = []
         self.pictures: dict[str, bytes] = {}  # PNG
+        self.scope: list[str] = []  # a line for each kind of thing that was checked
+        self.closing: list[str] = []  # lines of the summary in a terminal
+        self.began = perf_counter()
+        self.ends: list[float] = []
 
     def __repr__(self) -> str:
         return f"<relpos demo: {self.summary()}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            [str(at), step["title"], verdict(step["checks"])]
-            for at, step in enumerate(self.steps, 1)
-        ]
-        return html_table(["step", "", "checks"], rows, [self.summary()])
+        from relpos._demo.page import fragment
+
+        return fragment(self)
 
     @property
     def checks(self) -> list[dict[str, Any]]:
@@ -61,20 +78,34 @@ class Report:
 
     @property
     def passed(self) -> int:
-        """Return the number of checks that passed."""
+        """The number of checks that passed."""
         return sum(check["passed"] for check in self.checks)
 
     @property
     def failed(self) -> int:
-        """Return the number of checks that failed."""
+        """The number of checks that failed."""
         return len(self.checks) - self.passed
 
+    @property
+    def seconds(self) -> list[float]:
+        """The time that each step took."""
+        return [float(x) for x in np.diff([self.began, *self.ends])]
+
     def summary(self) -> str:
-        """The last line."""
+        """Return the numbers of checks as a text."""
         return f"{self.passed} checks passed, {self.failed} failed"
 
+    def setting(self) -> str:
+        """Return the version, the kernels, the threads, NumPy and BLAS as a text."""
+        facts = {"blas": "none", **self.facts}
+        blas = " ".join(facts["blas"].split()[:3])  # without its options
+        return (
+            "relpos {version}, kernels {isa}, threads: {threads}, NumPy {numpy}, "
+            "BLAS: {0}".format(blas, **facts)
+        )
+
     def as_dict(self, seconds: float) -> dict[str, Any]:
-        """Everything, for ``--json``."""
+        """Return everything that ``--json`` prints."""
         return {
             "facts": self.facts,
             "steps": self.steps,
@@ -83,69 +114,88 @@ class Report:
             "failed": self.failed,
         }
 
-    def progress(self, text: str = "") -> None:
-        """Shows what is being worked on, on a terminal only; the next line wipes it."""
-        if sys.stderr.isatty() and (text or self.showing):
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-            self.showing = text
+    # ---- what steps call -------------------------------------------------------------
 
-    def begin(self, title: str) -> None:
-        """Starts a step."""
-        number = len(self.steps) + 1
+    def begin(self, name: str) -> None:
+        """Start the step whose texts are under `name`."""
+        self.texts = TEXTS.get(name, {})
+        title = self.texts.get("title", name)
         self.steps.append({"title": title, "text": [], "tables": [], "checks": []})
-        self.lines.append([])
-        self._write(f"{'' if number == 1 else chr(10)}{number}. {title}")
+        self.blocks.append([])
+        self.progress(title)
 
     def end(self) -> None:
-        """Ends a step: how its checks went, if it has any."""
-        checks = self.steps[-1]["checks"]
-        if checks:
-            colour = 32 if all(check["passed"] for check in checks) else 31
-            self._write(f"   -- {self._paint(verdict(checks), colour)}")
+        """End a step and print its title, its verdict and its time."""
+        self.ends.append(perf_counter())
+        step, number = self.steps[-1], len(self.steps)
+        result = verdict(step["checks"])
+        colour = 31 if "FAILED" in result else 32
+        line = f"{number:>2}. {step['title']:<47}"
+        self.write(f"{line} {self._paint(f'{result:<20}', colour)}", end="")
+        self.write(f" {self.seconds[-1]:5.1f} s")
 
-    def say(self, text: str) -> None:
-        """One line of explanation."""
+    def progress(self, text: str = "") -> None:
+        """Show on a terminal what is being computed; the next line replaces it."""
+        if sys.stderr.isatty() and (text or self.showing):
+            print(f"\r\033[K{text[: WIDTH - 1]}", end="", file=sys.stderr, flush=True)
+            self.showing = text
+
+    def text(self, key: str, **values: Any) -> str:
+        """Return a text of this step with its values; `key` itself if it is no key."""
+        return " ".join(self.texts.get(key, key).format(**values).split())
+
+    def note(self, text: str) -> None:
+        """Add a text to ``--json`` only."""
         self.steps[-1]["text"].append(text)
-        self._write(f"   {text}")
+
+    def say(self, key: str, **values: Any) -> None:
+        """Add a paragraph."""
+        self.note(self.text(key, **values))
+        self.blocks[-1].append(("text", self.text(key, **values)))
+
+    def covers(self, **values: Any) -> None:
+        """Add a line about what this step checks to the summary."""
+        self.scope.append(self.text("scope", **values))
+
+    def picture(self, name: str, **data: Any) -> None:
+        """Ask for a picture of relpos._demo.pictures, with the data that it shows."""
+        self.blocks[-1].append(("picture", name, data))
 
     def check(
-        self,
-        name: str,
-        value: float,
-        limit: float,
-        *,
-        at_least: bool = False,
-        in_table: bool = False,
+        self, name: str, value: float, limit: float, *, at_least: bool = False
     ) -> bool:
-        """Counts a check: value <= limit, or value >= limit if `at_least`.
+        """Count a check: value <= limit, or value >= limit if `at_least`.
 
-        NaN fails both ways. `in_table`: a table shows value and limit, so that only
-        a failure gets a line of its own.
+        NaN fails both. A failure is printed at once.
         """
         value, limit = float(value), float(limit)
         passed = value >= limit if at_least else value <= limit
-        self.steps[-1]["checks"].append(
-            {
-                "name": name,
-                "value": value,
-                "relation": ">=" if at_least else "<=",
-                "limit": limit,
-                "passed": passed,
-            }
-        )
-        if in_table and passed:
-            return True
-        relation = ">=" if at_least else "<="
-        word = self._paint("passed", 32) if passed else self._paint("FAILED", 31)
-        self._write(f"   {word}: {name}: {value:.3g} {relation} {limit:.3g}")
+        found = {
+            "name": name,
+            "value": value,
+            "relation": ">=" if at_least else "<=",
+            "limit": limit,
+            "passed": passed,
+        }
+        self.steps[-1]["checks"].append(found)
+        if not passed:
+            self.write(f"    {self._paint('FAILED', 31)}: {in_words(found)}")
         return passed
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows of text under a header; the first column to the left, others right."""
-        rows = [list(row) for row in rows]
-        self.steps[-1]["tables"].append({"header": list(header), "rows": rows})
-        for line in table_lines(header, rows):
-            self._write("   " + line)
+    def table(
+        self,
+        key: str,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        values: Mapping[str, object] = MappingProxyType({}),
+        hidden: int = 0,
+    ) -> None:
+        """Add a table; `hidden` columns after the first are not on the page."""
+        lines = [[*header], *([*row] for row in rows)]
+        self.steps[-1]["tables"].append({"header": lines[0], "rows": lines[1:]})
+        shown = [[line[0], *line[1 + hidden :]] for line in lines]
+        block = "table", self.text(key, **values), shown[0], shown[1:]
+        self.blocks[-1].append(block)
 
     def curves(
         self,
@@ -154,9 +204,10 @@ class Report:
         top: float,
         at: Sequence[int],
     ) -> None:
-        """A line per curve: its course, from 0 to `top`, and its values `at` steps.
+        """Add curves, and a table of their values `at` some steps, counted from 1.
 
-        A bar of the course is the mean over its share of the steps, counted from 1.
+        The table of ``--json`` also has the course of each from 0 to `top`, in
+        characters: each is the mean of its share of the steps.
         """
         self.steps[-1].setdefault("curves", {})[title] = {
             name: [round(x, 4) for x in values] for name, values in curves.items()
@@ -166,56 +217,21 @@ class Report:
             parts = np.array_split(np.asarray(values), min(CURVE_WIDTH, len(values)))
             course = "".join(self._bar(float(np.mean(x)) / top) for x in parts)
             rows.append([name, course, *(f"{values[step - 1]:.3f}" for step in at)])
-        self.table([title, "", *(f"step {step}" for step in at)], rows)
+        header = [title, "", *(f"step {step}" for step in at)]
+        self.table("table", header, rows, hidden=1)
 
-    def words(self, words: Sequence[str], vectors: npt.ArrayLike, limit: float) -> None:
-        """A text map: one line per word, one cell per dimension.
-
-        Colours (or characters, where the output is no terminal) run from -limit to
-        limit.
-        """
-        width = max(map(len, words))
-        for word, vector in zip(words, np.asarray(vectors), strict=True):
-            cells = "".join(self._cell(x / limit) for x in vector)
-            numbers = " ".join(f"{x:6.2f}" for x in vector)
-            self._write(f"   {word:>{width}} {cells}  {numbers}")
-
-    def matrix(
-        self,
-        array: npt.ArrayLike,
-        *,
-        form: str = "6.2f",
-        mark: npt.NDArray[np.bool_] | None = None,
-    ) -> None:
-        """The numbers of a matrix; entries that `mark` names are put in brackets."""
-        array = np.asarray(array)
-        mark = np.zeros(array.shape, dtype=bool) if mark is None else mark
-        for row, marks in zip(array, mark, strict=True):
-            cells = [
-                self._paint(f"[{x:{form}}]", 33) if marked else f" {x:{form}} "
-                for x, marked in zip(row, marks, strict=True)
-            ]
-            self._write("   " + "".join(cells))
-
-    def _cell(self, x: float) -> str:
-        """x in [-1, 1] as a coloured or plain cell two columns wide."""
-        share = (np.clip(x, -1.0, 1.0) + 1.0) / 2.0
-        if self.colour:
-            code = COLOURS[round(share * (len(COLOURS) - 1))]
-            return f"\033[48;5;{code}m  \033[0m"
-        return CHARACTERS[round(share * (len(CHARACTERS) - 1))] * 2
+    # ---- the terminal ----------------------------------------------------------------
 
     def _bar(self, share: float) -> str:
-        """A share of 1 as the height of a character; NaN as all of it."""
-        bars = BARS if self.blocks else CHARACTERS
+        """Return a share of 1 as the height of a character; NaN as the full height."""
         share = 1.0 if np.isnan(share) else float(np.clip(share, 0.0, 1.0))
-        return bars[round(share * (len(bars) - 1))]
+        return self.bars[round(share * (len(self.bars) - 1))]
 
     def _paint(self, text: str, code: int) -> str:
         return f"\033[{code}m{text}\033[0m" if self.colour else text
 
-    def _write(self, line: str) -> None:
-        self.lines[-1].append(line)
+    def write(self, line: str = "", end: str = "\n") -> None:
+        """Print a line, unless the report is quiet."""
         if not self.quiet:
             self.progress()
-            print(line, file=self.stream)
+            print(line, file=self.stream, end=end)

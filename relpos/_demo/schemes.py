@@ -1,4 +1,4 @@
-"""Step 6: the schemes, a line each: error of output and gradients, time and memory."""
+"""Step 6: the errors of each scheme, of its gradients, its time and its memory."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from relpos._catalogue.rows import (
     relative_error,
 )
 from relpos._demo.report import Report
+from relpos._text import table_lines
 
 __all__ = ["schemes"]
 
+SIZES = "L = {length}, {heads} heads, D = {dim}"
+
 
 def schemes(report: Report) -> None:
-    """Both tables, and the form that stores a vector for each pair."""
-    report.begin("Each scheme: errors, time and memory beside NumPy")
+    """Report both tables, and the form that stores a vector for each pair."""
+    report.begin("schemes")
+    report.say("forms")
+    report.picture("fingerprints")
+    report.covers(count=len(ROWS))
     accuracy(report)
     speed(report)
     vector_per_pair(report)
 
 
 def accuracy(report: Report) -> None:
-    """Errors of outputs and gradients."""
-    sizes = "L = {length}, {heads} heads, D = {dim}"
-    report.say(
-        "error: norm of the difference to relpos.reference over the norm of that,"
-    )
-    report.say(f"and the limit it must keep; {sizes.format(**SMALL)}.")
-    report.say("gradients: the largest such error among those of all inputs;")
-    report.say(f"{sizes.format(**GRADIENT_SIZE)}.")
+    """Report the errors of outputs and gradients."""
     kinds = ("output", "gradients")
     rows = []
     for row in ROWS:
@@ -55,45 +54,57 @@ def accuracy(report: Report) -> None:
                     continue
                 gap, limit = gaps[dtype], bounds[dtype]
                 name = f"{row.name}, {kind}, error in {dtype.__name__}"
-                report.check(name, gap, limit, in_table=True)
+                report.check(name, gap, limit)
                 cells.append(f"{gap:.1e} <= {limit:.0e}")
         rows.append([row.name, *cells])
     names = [f"{kind} {bits}" for kind in kinds for bits in ("float32", "float64")]
-    report.table(["", *names], rows)
+    sizes = {
+        "outputs": SIZES.format(**SMALL),
+        "gradients": SIZES.format(**GRADIENT_SIZE),
+    }
+    report.table("errors", ["", *names], rows, sizes)
 
 
 def speed(report: Report) -> None:
-    """Time and memory, each form in a process of its own."""
-    report.say("time: the fastest of up to five runs; memory: beyond input and output;")
-    report.say("gradients: forward and backward together.")
-    report.say("float32, L = {length}, {heads} heads, D = {dim}.".format(**LARGE))
+    """Report time and memory, of each form in its own process."""
+    forms = ("relpos", "numpy", "gradients")
     header = ["", "time: relpos", "NumPy", "gradients"]
     header += ["memory: relpos", "NumPy", "gradients"]
     rows = []
+    series: dict[str, list[float]] = {form: [] for form in forms}
     for row in ROWS:
         report.progress(f"measuring {row.name}")
-        forms = {
+        measured = {
             form: measure(row.name, form)
-            for form in ("relpos", "numpy", "gradients")
+            for form in forms
             if getattr(row, form) is not None
         }
-        check_memory(report, row, forms)
-        found = [forms.get(form) for form in ("relpos", "numpy", "gradients")]
-        rows.append(
-            [
-                row.name,
-                *(f"{form.seconds * 1e3:.1f} ms" if form else "-" for form in found),
-                *(form.memory_text() if form else "-" for form in found),
-            ]
-        )
-    report.table(header, rows)
+        check_memory(report, row, measured)
+        found = [measured.get(form) for form in forms]
+        times = [f"{each.seconds * 1e3:.1f} ms" if each else "-" for each in found]
+        memory = [each.memory_text() if each else "-" for each in found]
+        rows.append([row.name, *times, *memory])
+        for form, each in zip(forms, found, strict=True):
+            series[form].append(each.seconds * 1e3 if each else np.nan)
+    caption = report.text("times", size=SIZES.format(**LARGE))
+    report.closing += [f"{caption}:"]
+    report.closing += table_lines(header[:4], [row[:4] for row in rows])
+    names = ("relpos", "NumPy", "relpos, forward and backward")
+    report.say("numpy")
+    report.picture(
+        "times",
+        rows=[row.name for row in ROWS],
+        series=dict(zip(names, series.values(), strict=True)),
+        unit="milliseconds",
+    )
+    report.table("table", header, rows, {"caption": caption})
 
 
 def check_memory(report: Report, row: Row, forms: dict[str, Measurement]) -> None:
-    """No attention of relpos may need what a form that stores scores must have.
+    """Check that attention needs less than a form that stores scores.
 
-    Forward that is one head's at least, backward the scores and their gradients of all
-    heads.
+    The limit forward is the scores of one head; backward it is the scores of all heads
+    and their gradients.
     """
     one_head = LARGE["length"] ** 2 * np.dtype(np.float32).itemsize
     limits = {
@@ -103,27 +114,23 @@ def check_memory(report: Report, row: Row, forms: dict[str, Measurement]) -> Non
     for form, (stored, limit) in limits.items():
         used = forms[form].memory if form in forms else None
         if used is not None and row.limits is ATTENTION:
-            report.check(
-                f"{row.name}, {form}: extra MB, beside those of {stored}",
-                used / 1e6,
-                limit / 1e6,
-                in_table=True,
-            )
+            name = f"{row.name}, {form}: extra MB, compared with those of {stored}"
+            report.check(name, used / 1e6, limit / 1e6)
 
 
 def vector_per_pair(report: Report) -> None:
-    """Runs the L x L x d form where it fits, and computes it for the large size."""
+    """Run the L x L x d form where it fits, and scale it to the large size."""
     inputs = PAIRS_ROW.inputs(np.float32, **PAIRS)
     gap = relative_error(PAIRS_ROW.relpos(**inputs), numpy_forms.pairs(**inputs))
     form = measure(PAIRS_ROW.name, "numpy")
     times = LARGE["heads"] * (LARGE["length"] / PAIRS["length"]) ** 2
     bytes_each = np.dtype(np.float32).itemsize * LARGE["dim"]
     report.say(
-        f"With a vector for each pair (L x L x d): L = {PAIRS['length']}, one head, "
-        f"{form.seconds * 1e3:.0f} ms and {form.memory_text()};"
-    )
-    report.say(
-        f"computed for the size above: {form.seconds * times:.1f} s and "
-        f"{LARGE['heads'] * LARGE['length'] ** 2 * bytes_each / 1e9:.1f} GB."
+        "pairs",
+        length=PAIRS["length"],
+        ms=f"{form.seconds * 1e3:.0f}",
+        mb=form.memory_text(),
+        seconds=f"{form.seconds * times:.1f}",
+        gb=f"{LARGE['heads'] * LARGE['length'] ** 2 * bytes_each / 1e9:.1f}",
     )
     report.check("Shaw keys against that form", gap, 2 * ATTENTION[np.float32])

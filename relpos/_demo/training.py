@@ -1,18 +1,19 @@
 """Step 7: layers of relpos.nn learn a task that only relative positions can solve.
 
-Random letters; each is to be answered by the letter DISTANCE before it. Letters are
-drawn independently, so nothing but the distance tells which letter that is. One layer
-of Shaw's attention, and what its tables let it know of a pair (i, j), r = j - i:
+The answer for each of some random letters is the letter DISTANCE before it. Letters are
+independent, so nothing but the distance tells which letter that is. The tables of one
+layer of Shaw's attention let it know this of a pair (i, j) with r = j - i:
 
-- k = 0: one row for every r, so nothing, as without tables; the best answer weighs
-  the other letters by how often each occurs (`floor` with `before` False);
-- k = 1: whether j is before i, at i or after it; letters before (`before` True);
+- k = 0: nothing, as without tables, because every r has the same row. The best answer
+  weighs the other letters by how often each occurs (`floor` with `before` False).
+- k = 1: if j is before i, at i or after it. The best answer weighs the letters before i
+  (`before` True).
 - k = 4: r itself up to 4.
 
 Both floors are exact: among those letters every order is equally likely. The rows of
-Table 3 of the paper differ in where a table is. In the values alone the weights cannot
-depend on r, and the layer has to learn a detour: a head that looks for one letter gets
-the mean of a^V_r over the places where it stands.
+Table 3 of the paper differ in which tables there are. With a table for the values only,
+the weights cannot depend on r. The layer has to learn an indirect answer: a head whose
+weights select one letter returns the mean of a^V_r over the positions of that letter.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ TABLE_3: dict[str, Settings] = {
 
 
 class Model(nn.Module):
-    """Letters in, scores of letters out; both directions are seen at every place."""
+    """A model from letters to scores of letters; all positions are visible to all."""
 
     def __init__(self, k: int, use_keys: bool, use_values: bool) -> None:
         rng = np.random.default_rng(0)
@@ -60,26 +61,26 @@ class Model(nn.Module):
         self.scores = nn.Linear(WIDTH, LETTERS, rng=rng)
 
     def __call__(self, tokens: Array) -> Array:
-        """Scores (batch, length, LETTERS)."""
+        """Return scores (batch, length, LETTERS)."""
         x = self.letters(tokens)
         return self.scores(self.norm(x + self.attention(x)))
 
     def backward(self, grad_out: ArrayLike) -> None:
-        """Adds the gradients of all parameters."""
+        """Add the gradients of all parameters."""
         grad = self.norm.backward(self.scores.backward(grad_out))
         of_attention: Any = self.attention.backward(grad)
         self.letters.backward(grad + of_attention)
 
 
 def batches() -> Iterator[Array]:
-    """The same letters for every model."""
+    """Yield the same letters for every model."""
     rng = np.random.default_rng(1)
     for _ in range(STEPS):
         yield rng.integers(LETTERS, size=(BATCH, LENGTH))
 
 
 def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
-    """The loss of each step of training."""
+    """Return the loss of each step of training."""
     model = Model(k, use_keys, use_values)
     optimizer = nn.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
     found = []
@@ -97,53 +98,46 @@ def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
 
 
 def floor(tokens: Array, before: bool) -> float:
-    """Loss of the best answers from how often letters occur, elsewhere or before."""
+    """Return the loss of the best answers from counts of letters (see above)."""
     answers = tokens[:, :-DISTANCE]
-    place = np.arange(DISTANCE, LENGTH)[:, None]
+    position = np.arange(DISTANCE, LENGTH)[:, None]
     other = np.arange(LENGTH)
-    counted = other < place if before else other != place
+    counted = other < position if before else other != position
     same = tokens[:, None, :] == answers[:, :, None]
     share = (same & counted).sum(-1) / counted.sum(-1)
     return float(-np.log(share).mean())
 
 
 def training(report: Report) -> None:
-    """Curves of k = 0, 1, 4 and of the four rows of Table 3."""
-    report.begin("Training: what relative positions make learnable")
-    report.say(
-        f"Of {LENGTH} random letters out of {LETTERS}, each is to be answered by"
-    )
-    report.say(f"the one {DISTANCE} places before it: nothing but the distance tells")
-    report.say(
-        "which that is. One layer of relpos.nn.ShawAttention, Adam; loss in nats."
-    )
-    report.say("k = 0 has one row for all distances and knows no more than no table;")
-    report.say(
-        "k = 1 knows before from after; k = 4 knows the distance. A table in the"
-    )
-    report.say(
-        "keys lets weights depend on it; one in the values does not, and takes a"
-    )
-    report.say("detour. (The paper's Table 3: 25.8, 25.8, 25.3 and 12.5 BLEU.)")
+    """Train with k = 0, 1, 4 and with the four rows of Table 3."""
+    report.begin("training")
+    report.say("task", length=LENGTH, letters=LETTERS, distance=DISTANCE)
+    report.say("k")
+    report.say("tables")
     found: dict[Settings, list[float]] = {}
+    shown = {}
     for title, curves in (("k", K_CURVES), ("tables at k = 4", TABLE_3)):
         for name, settings in curves.items():
             report.progress(f"training {name}")
             if settings not in found:
                 found[settings] = losses(*settings)
-        named = {name: found[settings] for name, settings in curves.items()}
+        shown[title] = {name: found[settings] for name, settings in curves.items()}
+    report.covers(count=len(found))
+    report.picture("training", curves=shown)
+    for title, named in shown.items():
         report.curves(title, named, top=float(np.log(LETTERS)), at=SHOWN)
     check_curves(report, found)
 
 
 def check_curves(report: Report, found: dict[Settings, list[float]]) -> None:
-    """Each curve ends where what its model can know lets it end."""
+    """Check that each curve ends at the best loss for what its model can know."""
     curves = {name: found[each] for name, each in (K_CURVES | TABLE_3).items()}
     ends = {name: float(np.mean(curve[-LAST:])) for name, curve in curves.items()}
     seen = list(batches())[-LAST:]
     anywhere = float(np.mean([floor(tokens, before=False) for tokens in seen]))
     before = float(np.mean([floor(tokens, before=True) for tokens in seen]))
-    report.say(f"Mean of the last {LAST} steps beside the best that is possible:")
+    floors = {"anywhere": f"{anywhere:.3f}", "before": f"{before:.3f}"}
+    report.say("floors", last=LAST, **floors)
     for name in ("none", "k = 0"):
         what = f"{name}: no better than counting letters ({anywhere:.3f})"
         report.check(what, ends[name], anywhere - NOISE, at_least=True)
@@ -154,10 +148,10 @@ def check_curves(report: Report, found: dict[Settings, list[float]]) -> None:
         report.check(f"{name}: knows the letter", ends[name], NOISE)
     report.check("values: nearly", ends["values"], 0.2)
     keys, values = (steps_to(1.0, curves[name]) for name in ("keys", "values"))
-    what = "values: steps to a loss of 1, beside those of keys"
+    what = "values: steps to a loss of 1, compared with keys"
     report.check(what, values, keys, at_least=True)
 
 
 def steps_to(loss: float, curve: list[float]) -> int:
-    """The first step below a loss; one more than there are if it is never reached."""
+    """Return the first step below a loss, or one after the last if none is."""
     return next((n for n, x in enumerate(curve, 1) if x < loss), len(curve) + 1)
