@@ -24,12 +24,11 @@ SHARED = {name: name for name in ("query", "key", "value", "position_query", "x"
 
 
 class Core(NamedTuple):
-    """A title, keywords of a case, and gradients that relpos names differently.
+    """Keywords of a case, gradients that relpos names differently, and the function.
 
     `gradients` takes the gradients that relpos returned and the case.
     """
 
-    title: str
     keywords: Keywords
     gradients: Callable[[Named, Case], Named] | None = None
     function: Callable[..., Any] = relpos.attention
@@ -68,29 +67,39 @@ def by_bucket(name: str) -> Callable[[Named, Case], Named]:
 
 
 def transformer_xl(case: Case) -> dict[str, Any]:
-    """Queries are the last of the keys, and without memory the core is causal."""
+    """Return keywords; queries are the last keys, and no memory means causal."""
     is_causal = case["rel_key"].shape[-2] == case["key"].shape[-2]
     return of(case, "rel_key", "pos_bias_u", "pos_bias_v", is_causal=is_causal)
 
 
+def shaw(case: Case) -> dict[str, Any]:
+    """Return both tables; the query is stored after scaling."""
+    return of(case, "rel_key", "rel_value", scale=1.0)
+
+
 def shaw_tied(case: Case) -> dict[str, Any]:
-    """One table serves keys and values."""
+    """Return the one table for keys and values."""
     return dict.fromkeys(("rel_key", "rel_value"), case["rel_key"])
 
 
 def t5(case: Case) -> dict[str, Any]:
-    """The bias is stored as (bucket, head), and scores are not scaled."""
+    """Return the bias, which is stored as (bucket, head); scores are not scaled."""
     return of(case, "buckets", rel_bias=case["relative_attention_bias"].T, scale=1.0)
 
 
 def bert(case: Case) -> Named:
-    """The stored table counts query minus key, and relpos counts key minus query."""
+    """Return the table, which is stored by query minus key, by key minus query."""
     return {"rel_key": case["distance_embedding"][::-1]}
 
 
 def bert_queries(case: Case) -> Named:
-    """The same table serves keys and queries."""
+    """Return the same table for keys and queries."""
     return dict.fromkeys(("rel_key", "rel_query"), case["distance_embedding"][::-1])
+
+
+def bert_gradients(found: Named, case: Case) -> Named:
+    """Return the sum of both uses of the table."""
+    return {"distance_embedding": (found["rel_key"] + found["rel_query"])[::-1]}
 
 
 # ---- rotary --------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def rotate_columns(x: Array, return_context: bool, angles: list[Array]) -> Any:
 
 
 def gemma4(case: Case) -> dict[str, Any]:
-    """A quarter of the pairs is rotated, with frequencies over the whole width."""
+    """Rotate a quarter of the pairs, with frequencies over the whole width."""
     rope = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
     rope |= {"rope_theta": 1e6}
     config = {"head_dim": case["x"].shape[-1], "rope_parameters": rope}
@@ -143,7 +152,7 @@ def sections(*counts: int, **options: Any) -> Keywords:
 
 
 def dinov3(case: Case) -> Named:
-    """Centres of patches are in [-1, 1]; the tokens before them are not rotated."""
+    """Return angles of centres of patches in [-1, 1]; 0 for the tokens before them."""
     sides, x = case["grid"], case["x"]
     centres = 2 * (np.argwhere(np.ones(sides)) + 0.5) / sides - 1
     inv_freq = relpos.rotary_frequencies(x.shape[-1] // 2, base=100.0)
@@ -153,64 +162,45 @@ def dinov3(case: Case) -> Named:
 
 
 def gemma4_vision(case: Case) -> Named:
-    """One half of the columns is rotated by a patch's row, the other by its column."""
+    """Rotate half of the columns by a patch's row, the other half by its column."""
     inv_freq = relpos.rotary_frequencies(case["x"].shape[-1], base=100.0)
     angles = relpos.axial_angles(case["positions"], inv_freq)
     return {"angles": angles.reshape(*case["x"].shape[:2], 1, 2, len(inv_freq))}
 
 
 def vjepa2(case: Case) -> dict[str, Any]:
-    """Frame, row and column have 6 columns each, with 3 frequencies used twice."""
+    """Return angles of frame, row and column, which use 3 frequencies twice."""
     inv_freq = np.tile(relpos.rotary_frequencies(6), 2)
     pairs = [relpos.axial_angles(case["positions"], inv_freq[n::2]) for n in (0, 1)]
     return {"angles": pairs}
 
 
-def rotary(title: str, keywords: Keywords, function: Any = rotate) -> Core:
-    """Return the row of a rotation."""
-    return Core(title, keywords, function=function)
-
-
-SHAW: dict[str, Any] = {"function": relpos.shaw_attention}
-XL: dict[str, Any] = {"function": relpos.transformer_xl_attention}
-MUSIC: dict[str, Any] = {"function": relpos.relative_global_attention}
+XL = Core(transformer_xl, function=relpos.transformer_xl_attention)
+MUSIC = Core(lambda c: of(c, "rel_key"), function=relpos.relative_global_attention)
+TIED = Core(shaw_tied, function=relpos.shaw_attention)
+BUCKETS = by_bucket("relative_attention_bias")
 
 CORES = {
-    "transformer_xl_memory": Core("Transformer-XL, 16 of memory", transformer_xl, **XL),
-    "transformer_xl_same_length": Core(
-        "Transformer-XL, same_length", transformer_xl, **XL
-    ),
-    "music_article": Core("Music Transformer", lambda c: of(c, "rel_key"), **MUSIC),
-    "music_padded": Core(
-        "Music Transformer, padded", lambda c: of(c, "rel_key"), **MUSIC
-    ),
-    "shaw_keys_values": Core(  # the query is stored after scaling
-        "Shaw, keys and values",
-        lambda c: of(c, "rel_key", "rel_value", scale=1.0),
-        **SHAW,
-    ),
-    "shaw_tied_causal": Core("Shaw, one table, causal", shaw_tied, **SHAW),
-    "shaw_tied_wide": Core("Shaw, one table, k > L", shaw_tied, **SHAW),
-    "conformer": Core("Conformer, both directions", transformer_xl, **XL),
-    "conformer_cache": Core("Conformer, 5 cached keys", transformer_xl, **XL),
-    "t5_encoder": Core(
-        "T5 encoder, 32 buckets", t5, by_bucket("relative_attention_bias")
-    ),
-    "t5_decoder": Core("T5 decoder, 32 buckets", t5),
-    "bert_relative_key": Core("BERT relative_key", bert),
-    "bert_relative_key_query": Core(
-        "BERT relative_key_query",
-        bert_queries,
-        lambda g, c: {"distance_embedding": (g["rel_key"] + g["rel_query"])[::-1]},
-    ),
+    "transformer_xl_memory": XL,
+    "transformer_xl_same_length": XL,
+    "music_article": MUSIC,
+    "music_padded": MUSIC,
+    "shaw_keys_values": Core(shaw, function=relpos.shaw_attention),
+    "shaw_tied_causal": TIED,
+    "shaw_tied_wide": TIED,
+    "conformer": XL,
+    "conformer_cache": XL,
+    "t5_encoder": Core(t5, BUCKETS),
+    "t5_decoder": Core(t5),
+    "bert_relative_key": Core(bert),
+    "bert_relative_key_query": Core(bert_queries, bert_gradients),
 }
-
 #: models.py puts these between its own, in the order of the report.
 ROTARY = {
-    "gemma4_rotary": rotary("Gemma 4, rotary", gemma4),
-    "qwen3_vl_rotary": rotary("Qwen3-VL, rotary", sections(4, 2, 2, interleaved=True)),
-    "dinov3_rotary": rotary("DINOv3, rotary", dinov3),
-    "qwen2_vl_rotary": rotary("Qwen2-VL, rotary", sections(2, 3, 3)),
-    "gemma4_vision_rotary": rotary("Gemma 4 vision, rotary", gemma4_vision),
-    "vjepa2_rotary": rotary("V-JEPA 2, rotary", vjepa2, rotate_columns),
+    "gemma4_rotary": Core(gemma4, function=rotate),
+    "qwen3_vl_rotary": Core(sections(4, 2, 2, interleaved=True), function=rotate),
+    "dinov3_rotary": Core(dinov3, function=rotate),
+    "qwen2_vl_rotary": Core(sections(2, 3, 3), function=rotate),
+    "gemma4_vision_rotary": Core(gemma4_vision, function=rotate),
+    "vjepa2_rotary": Core(vjepa2, function=rotate_columns),
 }

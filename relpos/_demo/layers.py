@@ -1,6 +1,6 @@
 """Step 5: recorded layers of public implementations, repeated with relpos.nn.
 
-A file of relpos/data whose name starts with ``layer_`` holds one call of an upstream
+A file of relpos/data whose name starts with ``layer_`` has one call of an upstream
 module in float64, forward and backward, under the names of upstream: parameters `w_*`,
 inputs `in_*`, the output `out_out`, its gradient `ct_out`, and the gradients `grad_w_*`
 and `grad_in_*` that follow from it.
@@ -9,14 +9,14 @@ and `grad_in_*` that follow from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from relpos import nn
 from relpos._catalogue.rows import Array, Limits, Named, cast
 from relpos._demo.recorded import Case, largest, repeat
-from relpos._demo.report import Report
+from relpos._demo.report import TEXTS, Report
 
 __all__ = ["LAYERS", "layers"]
 
@@ -79,29 +79,21 @@ def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
     }  # fmt: skip
 
 
-class Layer(NamedTuple):
-    """A title, the call of a case, and the parts that have other names upstream."""
-
-    title: str
-    run: Callable[[Case, dict[str, Array], type], Run]
-    renamed: dict[str, str] = {}  # noqa: RUF012 - never changed
-
-
-LAYERS = {
-    "layer_music": Layer("RelativeGlobalAttention", music),
-    "layer_shaw": Layer(
-        "ShawAttention, k = 16",
-        shaw,
-        {
-            "linear_query": "q_proj",
-            "linear_keys": "k_proj",
-            "linear_values": "v_proj",
-            "final_linear": "out_proj",
-            "relative_positions_embeddings": "rel_key",
-        },
-    ),
-    "layer_transformer_xl": Layer("RelPartialLearnableMultiHeadAttn", transformer_xl),
-    "layer_conformer": Layer("ConformerRelPositionAttention", conformer),
+LAYERS: dict[str, Callable[[Case, dict[str, Array], type], Run]] = {
+    "layer_music": music,
+    "layer_shaw": shaw,
+    "layer_transformer_xl": transformer_xl,
+    "layer_conformer": conformer,
+}
+#: Parts of a layer by their names upstream.
+RENAMED = {
+    "layer_shaw": {
+        "linear_query": "q_proj",
+        "linear_keys": "k_proj",
+        "linear_values": "v_proj",
+        "final_linear": "out_proj",
+        "relative_positions_embeddings": "rel_key",
+    }
 }
 
 
@@ -117,11 +109,11 @@ def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Ar
 
 def differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
     """Return the largest differences to the recorded output and gradients."""
-    known, recipe = cast(case, dtype), LAYERS[name]
-    state = parameters(known, "w_", recipe.renamed)
-    layer, out, inputs = recipe.run(known, state, dtype)
+    known, renamed = cast(case, dtype), RENAMED.get(name, {})
+    state = parameters(known, "w_", renamed)
+    layer, out, inputs = LAYERS[name](known, state, dtype)
     found: dict[str, Any] = {name: x.grad for name, x in layer.named_parameters()}
-    wanted = parameters(case, "grad_w_", recipe.renamed)
+    wanted = parameters(case, "grad_w_", renamed)
     gaps = [largest(inputs[n], x) for n, x in parameters(case, "grad_in_", {}).items()]
     gaps += [largest(*pair) for pair in by_part(found, wanted)]
     return largest(out, case["out_out"]), float(np.max(gaps))
@@ -154,8 +146,8 @@ def layers(report: Report) -> None:
     report.begin("layers")
     report.say("stored")
     report.covers(count=len(LAYERS))
-    titles = {name: layer.title for name, layer in LAYERS.items()}
+    titles = [TEXTS["cases"][name] for name in LAYERS]
     errors: dict[str, list[float | None]] = {}  # filled before the picture is drawn
-    report.picture("layers", rows=[*titles.values()], series=errors, unit="error")
+    report.picture("layers", rows=titles, series=errors, unit="error")
     heading = "layer of relpos.nn"
-    errors |= repeat(report, heading, titles, differences, "out_out", limit)
+    errors |= repeat(report, heading, [*LAYERS], differences, "out_out", limit)

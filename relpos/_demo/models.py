@@ -28,13 +28,13 @@ def length(case: Case) -> int:
 
 
 def packed(case: Case) -> dict[str, Any]:
-    """Positions start again with each document of a sequence."""
+    """Return the range of keys of each document; positions start again with each."""
     ranges = relpos.segment_ranges(np.cumsum(case["position_ids"] == 0, axis=-1))
     return {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
 
 
 def forgetting(case: Case) -> dict[str, Any]:
-    """Two query heads share a key head, and each has its own decay."""
+    """Return the decay of each query head; two of these share a key head."""
     return {"log_decay": case["log_decay"], "is_causal": True, "enable_gqa": True}
 
 
@@ -97,91 +97,65 @@ WAV2VEC2: dict[str, Any] = {
 
 CORES = {
     "umt5": Core(
-        "UMT5 encoder, 8 buckets",
-        lambda c: recipes.umt5(c["weight"], max_distance=12),
-        by_bucket("weight"),
+        lambda c: recipes.umt5(c["weight"], max_distance=12), by_bucket("weight")
     ),
-    "beit": Core(
-        "BEiT, class token",
-        lambda c: recipes.beit(c["relative_position_bias_table"], (3, 3)),
-    ),
+    "beit": Core(lambda c: recipes.beit(c["relative_position_bias_table"], (3, 3))),
     "parakeet": Core(
-        "Parakeet",
         lambda c: recipes.parakeet(
             c["bias_u"], c["bias_v"], c["relative_k_proj"], length(c)
-        ),
+        )
     ),
     "recurrent_gemma": Core(
-        "RecurrentGemma, window",
-        lambda c: recipes.recurrent_gemma(int(c["attention_window_size"])),
+        lambda c: recipes.recurrent_gemma(int(c["attention_window_size"]))
     ),
-    "gpt_oss": Core("gpt-oss, sinks", lambda c: recipes.gpt_oss(c["sinks"])),
-    "forgetting": Core("Forgetting Transformer", forgetting),
+    "gpt_oss": Core(lambda c: recipes.gpt_oss(c["sinks"])),
+    "forgetting": Core(forgetting),
     "llama4": Core(
-        "Llama 4, chunks",
         lambda c: recipes.llama4(
             length(c), attention_chunk_size=int(c["attention_chunk_size"])
-        ),
+        )
     ),
-    "packed": Core("packed documents", packed),
+    "packed": Core(packed),
     **ROTARY,
-    "inkling": Core(
-        "Inkling, position query",
-        lambda c: recipes.inkling(c["proj"], c["query"].shape[-1]),
-    ),
+    "inkling": Core(lambda c: recipes.inkling(c["proj"], c["query"].shape[-1])),
     "gemma2": Core(
-        "Gemma 2, soft cap",
-        lambda c: recipes.gemma2(query_pre_attn_scalar=3.0, attn_logit_softcapping=5.0),
+        lambda c: recipes.gemma2(query_pre_attn_scalar=3.0, attn_logit_softcapping=5.0)
     ),
     "gemma3n_audio": Core(
-        "Gemma 3n audio",
         lambda c: recipes.gemma3n_audio(
             *take(c, "per_dim_scale", "pos_proj", "query"), **GEMMA_3N
-        ),
+        )
     ),
     "gemma4_audio": Core(
-        "Gemma 4 audio",
         lambda c: recipes.gemma4_audio(
             *take(c, "per_dim_scale", "relative_k_proj", "query"), **GEMMA_4
-        ),
+        )
     ),
     "wavlm": Core(
-        "WavLM, gated bias",
         lambda c: recipes.wavlm(
             *take(c, *GATE, "rel_attn_embed", "hidden_states"), max_distance=12
-        ),
+        )
     ),
     "vits": Core(
-        "VITS, keys and values",
-        lambda c: recipes.vits(c["emb_rel_k"], c["emb_rel_v"]),
-        vits_gradients,
+        lambda c: recipes.vits(c["emb_rel_k"], c["emb_rel_v"]), vits_gradients
     ),
     "zipformer": Core(
-        "Zipformer",
-        lambda c: recipes.zipformer(c["linear_pos"], 1, length(c), length(c)),
+        lambda c: recipes.zipformer(c["linear_pos"], 1, length(c), length(c))
     ),
     "wav2vec2_bert": Core(
-        "wav2vec2-BERT",
-        lambda c: recipes.wav2vec2_bert(c["distance_embedding"], **WAV2VEC2),
+        lambda c: recipes.wav2vec2_bert(c["distance_embedding"], **WAV2VEC2)
     ),
     "enformer": Core(
-        "Enformer",
         lambda c: recipes.enformer(
             c["rel_content_bias"], c["rel_pos_bias"], c["to_rel_k"], length(c)
-        ),
+        )
     ),
-    "mpnet": Core(
-        "MPNet, 32 buckets", lambda c: recipes.mpnet(c["weight"]), by_bucket("weight")
-    ),
+    "mpnet": Core(lambda c: recipes.mpnet(c["weight"]), by_bucket("weight")),
     "longt5_local": Core(
-        "LongT5, local",
         lambda c: recipes.longt5_local(c["weight"], 3, max_distance=6),
         by_bucket("weight"),
     ),
-    "layoutlmv3": Core("LayoutLMv3, on a page", layoutlmv3),
-    "sam": Core(
-        "SAM, two axes",
-        lambda c: recipes.sam(c["rel_pos_h"], c["rel_pos_w"], (2, 2)),
-    ),
-    "swin_v2": Core("Swin V2, cosines", swin_v2, swin_v2_gradients),
+    "layoutlmv3": Core(layoutlmv3),
+    "sam": Core(lambda c: recipes.sam(c["rel_pos_h"], c["rel_pos_w"], (2, 2))),
+    "swin_v2": Core(swin_v2, swin_v2_gradients),
 }

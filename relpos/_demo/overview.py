@@ -68,7 +68,7 @@ def _random(length: int, dim: int) -> Array:
     return relpos.random_encoding(length, dim, rng=3)
 
 
-#: Encodings, and which requirements they are known to meet: unique, consistent, order,
+#: Encodings, and if they are known to meet a requirement: unique, consistent, order,
 #: extrapolation, small, scalable.
 ENCODINGS: dict[str, tuple[Callable[[int, int], Array], str]] = {
     "index": (relpos.index_encoding, "yes yes yes yes no yes"),
@@ -155,16 +155,16 @@ def moved_words(report: Report) -> None:
     vectors = dict(zip(words, rng.standard_normal((len(words), WIDE)), strict=True))
     table = rng.standard_normal((2 * max(map(len, SENTENCES)) - 1, WIDE))
 
-    def added(x: Array, seen: Array) -> Any:
+    def added(x: Array, visible: Array) -> Any:
         x = x + relpos.sinusoidal(x.shape[-2], WIDE, dtype=x.dtype)
-        return relpos.attention(x, x, x, seen)
+        return relpos.attention(x, x, x, visible)
 
-    def relative(x: Array, seen: Array) -> Any:
-        return relpos.shaw_attention(x, x, x, table, table, attn_mask=seen)
+    def relative(x: Array, visible: Array) -> Any:
+        return relpos.shaw_attention(x, x, x, table, table, attn_mask=visible)
 
-    def rotary(x: Array, seen: Array) -> Any:
+    def rotary(x: Array, visible: Array) -> Any:
         rotated = relpos.apply_rotary(x)
-        return relpos.attention(rotated, rotated, x, seen)
+        return relpos.attention(rotated, rotated, x, visible)
 
     ways = {
         "sinusoids added": added,
@@ -176,8 +176,8 @@ def moved_words(report: Report) -> None:
         outputs = []
         for sentence in SENTENCES:
             x = np.array([[vectors[word] for word in sentence]])
-            seen = np.array([word in PHRASE for word in sentence])
-            outputs.append(run(x, seen)[:, seen])
+            visible = np.array([word in PHRASE for word in sentence])
+            outputs.append(run(x, visible)[:, visible])
         changes[way] = [float(np.abs(y - outputs[0]).max()) for y in outputs[1:]]
     report.table(
         "table_moved",

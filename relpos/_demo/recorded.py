@@ -1,17 +1,17 @@
 """Step 4: recorded attention cores of public implementations, repeated with relpos.
 
-A file of relpos/data holds what entered an upstream attention core (projected query,
+A file of relpos/data has what entered an upstream attention core (projected query,
 key and value, tables as upstream stores them, the mask as `allowed`) and its context,
-all in float64, and names the upstream; some hold a gradient `d_context` that was sent
-back and the gradients `d_*` that came of it. Some are of one head or one item of a
-batch, with the gradients that depend on nothing else. cores.py and models.py say how
+all in float64, and names the upstream. Some files also have a gradient `d_context` and
+the gradients `d_*` that follow from it. Some are of one head or one item of a batch,
+with the gradients that depend on nothing else. cores.py and models.py say how
 the conventions of each map to those of relpos.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from typing import Any
 
@@ -21,7 +21,7 @@ import relpos
 from relpos._catalogue.rows import Array, Limits, cast
 from relpos._demo import models
 from relpos._demo.cores import CORES, Case
-from relpos._demo.report import Report
+from relpos._demo.report import TEXTS, Report
 
 __all__ = ["CASES", "Case", "largest", "load", "recorded", "repeat"]
 
@@ -101,14 +101,13 @@ def recorded(report: Report) -> None:
     report.say("picture")
     report.picture("attention", maps=with_and_without())
     report.covers(count=len(CASES))
-    titles = {name: core.title for name, core in CASES.items()}
-    repeat(report, "scheme", titles, differences, "context", limit)
+    repeat(report, "scheme", [*CASES], differences, "context", limit)
 
 
 def repeat(
     report: Report,
     heading: str,
-    titles: dict[str, str],
+    names: Sequence[str],
     gaps: Callable[[str, Case, type], Gaps],
     output: str,
     output_limit: Callable[[str, Case, type], float],
@@ -120,7 +119,8 @@ def repeat(
     columns: dict[str, list[float | None]] = {}
     limited: dict[str, list[tuple[float, float]]] = {}
     rows = []
-    for name, title in titles.items():
+    for name in names:
+        title = TEXTS["cases"][name]
         report.progress(f"repeating {title}")
         case = load(name)
         pairs = {dtype: gaps(name, case, dtype) for dtype in GRADIENTS}

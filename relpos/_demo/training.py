@@ -8,7 +8,7 @@ layer of Shaw's attention let it know this of a pair (i, j) with r = j - i:
   weighs the other letters by how often each occurs (`floor` with `before` False).
 - k = 1: if j is before i, at i or after it. The best answer weighs the letters before i
   (`before` True).
-- k = 4: r itself up to 4.
+- k = 4: r up to a distance of 4.
 
 Both floors are exact: among those letters every order is equally likely. The rows of
 Table 3 of the paper differ in which tables there are. With a table for the values only,
@@ -133,9 +133,9 @@ def check_curves(report: Report, found: dict[Settings, list[float]]) -> None:
     """Check that each curve ends at the best loss for what its model can know."""
     curves = {name: found[each] for name, each in (K_CURVES | TABLE_3).items()}
     ends = {name: float(np.mean(curve[-LAST:])) for name, curve in curves.items()}
-    seen = list(batches())[-LAST:]
-    anywhere = float(np.mean([floor(tokens, before=False) for tokens in seen]))
-    before = float(np.mean([floor(tokens, before=True) for tokens in seen]))
+    batch = list(batches())[-LAST:]
+    anywhere = float(np.mean([floor(tokens, before=False) for tokens in batch]))
+    before = float(np.mean([floor(tokens, before=True) for tokens in batch]))
     floors = {"anywhere": f"{anywhere:.3f}", "before": f"{before:.3f}"}
     report.say("floors", last=LAST, **floors)
     for name in ("none", "k = 0"):

@@ -18,6 +18,7 @@ from relpos import __main__
 from relpos._catalogue import measure
 from relpos._catalogue.rows import ROWS
 from relpos._demo import (
+    layers,
     models,
     page,
     pictures,
@@ -119,9 +120,10 @@ def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):
 
 def test_every_text_fits(report):
     """Titles fit a line of 80 columns, and all texts are said by a step."""
-    titles = [step["title"] for name, step in TEXTS.items() if name != "picture"]
+    titles = [step["title"] for name, step in TEXTS.items() if "title" in step]
     assert len(titles) == len(programme.STEPS)
     assert all(len(title) <= 47 for title in titles)
+    assert {*TEXTS["cases"]} == {*recorded.CASES, *layers.LAYERS}
     assert {*TEXTS["picture"]} == {*pictures.PICTURES}
     for texts in TEXTS["picture"].values():
         assert all(texts[key].strip().endswith(".") for key in ("alt", "caption"))
@@ -147,11 +149,13 @@ def test_recorded_cores_name_their_makers(report):
     for upstream in ("transformer-xl", "OpenNMT", "espnet", "tensor2tensor", "hugging",
                      "icefall", "enformer-pytorch"):  # fmt: skip
         assert upstream in text
-    assert [line[0] for line in lines] == [c.title for c in recorded.CASES.values()]
+    assert [line[0] for line in lines] == [
+        TEXTS["cases"][name] for name in recorded.CASES
+    ]
     with_gradients = {line[0] for line in lines if line[-1] != "-"}
     assert with_gradients == {
         "Shaw, keys and values", "T5 encoder, 32 buckets", "BERT relative_key_query"
-    } | {core.title for core in models.CORES.values()}  # fmt: skip
+    } | {TEXTS["cases"][name] for name in models.CORES}  # fmt: skip
     assert len(report.checks) == 4
 
 
