@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relpos._demo.pictures import FOLDER, PICTURES
-from relpos._demo.report import TEXTS, verdict
+from relpos._demo.report import TEXTS, Report, verdict
 
-if TYPE_CHECKING:
-    from relpos._demo.report import Report
-
-__all__ = ["fragment", "page", "show", "write"]
+__all__ = ["PageReport", "page", "show", "write"]
 
 FOLDED = 12  # a table of more rows is folded
 WIDE = 2.2  # a picture of a larger ratio of width to height is below its paragraph
@@ -46,9 +43,11 @@ def page(report: Report) -> str:
 """
 
 
-def fragment(report: Report) -> str:
-    """Return the report as the output of a cell of a notebook."""
-    return f"<style>{STYLE}</style>\n{content(report)}"
+class PageReport(Report):
+    """A report that a notebook shows as the page."""
+
+    def _repr_html_(self) -> str:
+        return f"<style>{STYLE}</style>\n{content(self)}"
 
 
 def content(report: Report) -> str:
@@ -151,12 +150,12 @@ def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
         pairs = zip(tags, cells, strict=True)
         return "".join(f"<{tag}>{escape(text)}</{tag[:2]}>" for tag, text in pairs)
 
-    lines = ['<div class="box" tabindex="0">', "<table>"]
-    lines += [f"<caption>{escape(caption)}</caption>"] if caption else []
+    lines = [f"<figcaption>{escape(caption)}</figcaption>"] if caption else []
+    lines = ["<figure>", *lines, '<div class="box" tabindex="0">', "<table>"]
     column, row = ('th scope="col"', 'th scope="row"')
     lines.append(f"<thead><tr>{line(header, column, column)}</tr></thead>\n<tbody>")
     lines += [f"<tr>{line(cells, row, 'td')}</tr>" for cells in rows]
-    return "\n".join([*lines, "</tbody>", "</table>", "</div>"])
+    return "\n".join([*lines, "</tbody>", "</table>", "</div>", "</figure>"])
 
 
 def write(report: Report) -> Path:

@@ -79,7 +79,7 @@ def demo(
     relpos.reference : The definitions that it compares with.
     show_config : How relpos was built, and what it is using.
     """
-    report = Report(quiet=as_json) if report is None else report
+    report = page.PageReport(quiet=as_json) if report is None else report
     for step in [step for step in STEPS if plots or step is not pictures]:
         step(report)
         report.end()

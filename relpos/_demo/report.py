@@ -66,11 +66,6 @@ class Report:
     def __repr__(self) -> str:
         return f"<relpos demo: {self.summary()}>"
 
-    def _repr_html_(self) -> str:
-        from relpos._demo.page import fragment
-
-        return fragment(self)
-
     @property
     def checks(self) -> list[dict[str, Any]]:
         """All checks so far."""
