@@ -321,7 +321,7 @@ def test_pictures(monkeypatch, tmp_path, complete):
 def test_a_notebook_shows_the_report(monkeypatch, tmp_path, complete):
     """No files are written, and the output of the cell has the pictures."""
     shell = SimpleNamespace(kernel=object())
-    ipython = SimpleNamespace(get_ipython=lambda: shell)
+    ipython = SimpleNamespace(get_ipython=lambda: shell, version_info=(8, 24))
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(programme, "STEPS", [programme.pictures])
