@@ -19,14 +19,10 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m relpos", description="Attention with relative positions."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    demo = commands.add_parser(
-        "demo", help="compute examples and check every result"
-    )
+    demo = commands.add_parser("demo", help="compute examples and check every result")
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
     demo.add_argument("--no-plots", action="store_true", help="draw no pictures")
-    demo.add_argument(
-        "--open", action="store_true", help="open the report as a page"
-    )
+    demo.add_argument("--open", action="store_true", help="open the report as a page")
     commands.add_parser(
         "check",
         help="compare every scheme, and gradients, with the installed PyTorch",
