@@ -1,4 +1,4 @@
-"""Command line: ``python -m relpos demo``, ``check``, ``info`` and ``bench``."""
+"""Command line: ``relpos demo``, ``check``, ``info``, ``bench`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from relpos._demo import page
 from relpos._opinion import check
 
 
+def version() -> str:
+    """Return the version, the instruction set in use and the build, on one line."""
+    facts = relpos.show_config(mode="dicts")
+    build = f"{facts['compiler']}, blas {facts['blas']}"
+    return f"relpos {facts['version']} ({facts['isa']}; {build})"
+
+
 def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """Return the commands and their options."""
+    is_module = Path(sys.argv[0]).name != "relpos"  # the name of the entry point
     top = argparse.ArgumentParser(
-        prog="python -m relpos", description="Attention with relative positions."
+        prog="python -m relpos" if is_module else "relpos",
+        description="Attention with relative positions.",
     )
+    top.add_argument("--version", action="version", version=version())
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     demo = commands.add_parser("demo", help="compute examples and check every result")
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
