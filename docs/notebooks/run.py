@@ -1,9 +1,10 @@
 """Run the notebooks: ``python docs/notebooks/run.py [--write] [NN ..]``.
 
-Each is executed from the top in a kernel of its own, one thread a notebook, in a folder
-that is thrown away, and must end in a cell of asserts. ``--write`` stores the outputs,
-without what differs from run to run. A notebook whose metadata names modules that are
-not installed (``relpos.needs``) is skipped by name. The status is 1 if one failed.
+Each is executed from the top in a kernel of its own, one thread a notebook,
+in a folder that is thrown away, and must end in a cell of asserts.
+``--write`` stores the outputs, without what differs from run to run. A
+notebook whose metadata names modules that are not installed
+(``relpos.needs``) is skipped by name. The status is 1 if one failed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ FOLDER = Path(__file__).resolve().parent
 LARGEST, LARGEST_OF_ALL = 300_000, 4_000_000  # bytes
 SECONDS = 240  # no notebook may take longer, on a busy machine
 # Of a machine or of a run: no output may hold them.
-STAMPS = re.compile(r"0x[0-9a-f]{8,}|/home/|/root/|/tmp/|/usr/|site-packages|File \"/")
+STAMPS = re.compile(
+    r"0x[0-9a-f]{8,}|/home/|/root/|/tmp/|/usr/|site-packages|File \"/"
+)
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def code_cells(
+    notebook: nbformat.NotebookNode,
+) -> list[nbformat.NotebookNode]:
     """The cells that run."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -65,7 +70,9 @@ def faults(path: Path) -> list[str]:
         found.append("does not end in two asserts or more")
     for number, cell in enumerate(code_cells(notebook), 1):
         if cell.execution_count != number:
-            found.append(f"code cell {number} is stored as [{cell.execution_count}]")
+            found.append(
+                f"code cell {number} is stored as [{cell.execution_count}]"
+            )
         if any(output.get("name") == "stderr" for output in cell.outputs):
             found.append(f"code cell {number} warns")
         for text in texts(cell):
@@ -78,7 +85,9 @@ def strip(notebook: nbformat.NotebookNode) -> None:
     """Take out what differs from run to run, and the names of the machine."""
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02d}"
-        cell.metadata = {k: v for k, v in cell.metadata.items() if k == "tags"}
+        cell.metadata = {
+            k: v for k, v in cell.metadata.items() if k == "tags"
+        }
     notebook.metadata = {
         "kernelspec": {
             "display_name": "Python 3",
@@ -125,25 +134,43 @@ def run(path: Path, write: bool) -> tuple[bool, str]:
 def main() -> int:
     """Run those that are named, or all."""
     parser = argparse.ArgumentParser(description="Run the notebooks.")
-    parser.add_argument("numbers", nargs="*", metavar="NN", help="as 07; all if none")
-    parser.add_argument("--write", action="store_true", help="store the outputs")
-    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument(
+        "numbers", nargs="*", metavar="NN", help="as 07; all if none"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="store the outputs"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="how many at a time"
+    )
     wanted = parser.parse_args()
     paths = sorted(FOLDER.glob("[0-9][0-9]-*.ipynb"))
-    chosen = [p for p in paths if not wanted.numbers or p.stem[:2] in wanted.numbers]
+    chosen = [
+        p for p in paths if not wanted.numbers or p.stem[:2] in wanted.numbers
+    ]
     if not chosen:
-        parser.error(f"no notebook {' '.join(wanted.numbers)} in {FOLDER.name}")
-    for name in ("RELPOS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        parser.error(
+            f"no notebook {' '.join(wanted.numbers)} in {FOLDER.name}"
+        )
+    for name in (
+        "RELPOS_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    ):
         os.environ[name] = "1"
     start = time.perf_counter()
     passed = True
     with ThreadPoolExecutor(wanted.jobs) as pool:
-        for good, said in pool.map(lambda path: run(path, wanted.write), chosen):
+        for good, said in pool.map(
+            lambda path: run(path, wanted.write), chosen
+        ):
             print("ok    " if good else "FAILED", said, flush=True)
             passed &= good
     size = sum(path.stat().st_size for path in paths)
     seconds = time.perf_counter() - start
-    print(f"{len(chosen)} notebooks in {seconds:.0f} s; all have {size} bytes")
+    print(
+        f"{len(chosen)} notebooks in {seconds:.0f} s; all have {size} bytes"
+    )
     return 0 if passed and size <= LARGEST_OF_ALL else 1
 
 
