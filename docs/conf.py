@@ -30,7 +30,8 @@ extensions = [
     "nbsphinx",
     "sphinx_design",
     # files of _extensions/
-    *("api", "differences", "links", "notebooks", "pictures", "schemes", "shown"),
+    *("api", "differences", "formulas", "links", "notebooks", "pictures", "schemes"),
+    "shown",
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 
@@ -75,6 +76,6 @@ html_theme_options = {
     "footer_end": [],
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "monokai",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }

@@ -1,4 +1,4 @@
-"""A picture drawn when the site is built, by the lines that the page shows below it."""
+"""Pictures: drawn when the site is built, by lines below them; all with captions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from matplotlib import pyplot
 from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 import relpos
@@ -98,6 +99,47 @@ class Picture(SphinxDirective):
         return names
 
 
+class Captions(SphinxPostTransform):
+    """Makes each picture that is alone a figure: its alt text is the caption.
+
+    The pictures of a notebook have the title of their section.
+    """
+
+    default_priority = 420
+
+    def run(self, **options: Any) -> None:
+        for number, image in enumerate([*self.document.findall(nodes.image)], 1):
+            block = image.parent
+            if isinstance(block, nodes.figure) and not block["ids"]:
+                block["ids"] = [f"picture-{number}"]
+            alone = isinstance(block, nodes.paragraph) and len(block.children) == 1
+            if isinstance(block, nodes.figure) or not (alone or is_block(block)):
+                continue
+            if self.env.docname.startswith("notebooks/"):
+                image["alt"] = title_above(image)
+            figure = nodes.figure("", ids=[f"picture-{number}"])
+            (block if alone else image).replace_self(figure)
+            words = image.get("alt", "").strip().rstrip(".")
+            figure += [image, nodes.caption("", f"{words[:1].upper()}{words[1:]}.")]
+
+
+def is_block(parent: nodes.Node) -> bool:
+    """Return True for what has paragraphs and pictures side by side."""
+    kinds = nodes.section | nodes.document | nodes.container
+    plain = not any("card" in name for name in parent.get("classes", ()))
+    return isinstance(parent, kinds) and plain
+
+
+def title_above(node: nodes.Node) -> str:
+    """Return the title of the section that a node is in."""
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, nodes.section) and node.children:
+            return node.next_node(nodes.title).astext()
+    return ""
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("picture", Picture)
+    app.add_post_transform(Captions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

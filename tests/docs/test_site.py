@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import sys
 
 import pytest
@@ -19,6 +20,7 @@ if not (DOCS / "conf.py").exists():
 
 sys.path.insert(0, str(DOCS))
 check_links = importlib.import_module("check_links")
+check_layout = importlib.import_module("check_layout")
 
 PAGES = {
     "check-your-implementation.md": 48,
@@ -101,3 +103,56 @@ def test_links_that_lead_nowhere_and_other_hosts_are_found(tmp_path):
         "a.html: c.html leads nowhere",
         "a.html: b.png leads nowhere",
     ]
+
+
+def test_pages_to_look_at_are_chosen_by_patterns(tmp_path):
+    for name in ("a.html", "api/b.html", "_static/c.html", "api/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert check_layout.chosen(tmp_path, []) == ["a.html", "api/b.html"]
+    assert check_layout.chosen(tmp_path, ["!api/*"]) == ["a.html"]
+    assert check_layout.chosen(tmp_path, ["api/*", "c*"]) == ["api/b.html"]
+
+
+FAULTY = """<!doctype html><html><body style="margin: 0; background: white; color: {}">
+<article style="width: 90%">{}</article></body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("colour", "inside", "words"),
+    [
+        ("black", "<p>A page.</p>", ""),
+        ("#888", "<p>A page.</p>", "contrast 3.54"),
+        ("black", '<div style="width: 2000px">wide</div>', "wider than its column"),
+        (
+            "black",
+            '<figure><img src="data:," width=9 height=9>a</figure>',
+            "no alt text",
+        ),
+        ("black", '<img alt="dots" src="data:," width=9 height=9>', "no caption"),
+        (
+            "black",
+            '<pre style="overflow-x: auto; width: 90px">a long line of code</pre>',
+            "1280: scrolls by",
+        ),
+    ],
+)
+def test_faults_of_layout_are_found(tmp_path, colour, inside, words):
+    if not shutil.which("chromium"):
+        pytest.skip("no Chromium here")
+    (tmp_path / "a.html").write_text(FAULTY.format(colour, inside), encoding="utf-8")
+    (faults,) = check_layout.look(tmp_path, ["a.html"]).values()
+    assert bool(faults) == bool(words)
+    assert any(words in fault for fault in faults) == bool(words)
+
+
+def test_words_in_formulas_become_upright(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_extensions")
+    pytest.importorskip("sphinx")
+    upright = importlib.import_module("formulas").upright
+    assert upright(r"z_i = softmax_j(e_i) + grad\_bias_{hij}") == (
+        r"z_i = \operatorname{softmax}_j(e_i) + \mathrm{grad\_bias}_{hij}"
+    )
+    assert upright(r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i") == (
+        r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i"
+    )
