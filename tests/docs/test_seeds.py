@@ -1,4 +1,4 @@
-"""docs/seeds.md: each line of its tables runs, each section that it names is there."""
+"""docs/seeds.md: its code runs, its items are there, and the sections that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import ROOT, blocks, text
+from documents import ROOT, text
 
 pytest.importorskip("matplotlib").use("agg")
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -20,14 +20,22 @@ if not (ROOT / PAGE).exists():
 
 INTRODUCTION, *DOCUMENTS = re.split(r"^## ", text(PAGE), flags=re.M)
 LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text(PAGE), re.M))
-STATES = {"works", "holds", "holds in part", "data", "cannot"}
 ITEMS = (36, 27, 39, 32)
+FENCED = re.compile(
+    r"^```(?:python|\{picture\} [^\n]*\n:open:\n:page:\n)\n(.*?)^```$", re.M | re.S
+)
 
 
-def rows_of(document):
-    """The cells of each item: its name, what it is, code, where shown, state."""
-    lines = re.findall(r"^\| (?!\| item)(.*) \|$", document, re.M)
-    return [line.split(" | ") for line in lines]
+def sections_of(document):
+    """The titles of a document's sections, and their texts."""
+    parts = re.split(r"^### (.*)\n", document, flags=re.M)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def items_of(section):
+    """The text of each item, by its number."""
+    found = re.findall(r"^(\d+)\. (.*(?:\n   .*)*)", section, re.M)
+    return {int(number): " ".join(words.split()) for number, words in found}
 
 
 def headings(path):
@@ -41,34 +49,29 @@ def headings(path):
     return re.findall(r"^## (.*)$", source, re.M)
 
 
-def run(line, names):
-    """One line; an expression that is True or False has to be True."""
-    if isinstance(ast.parse(line).body[-1], ast.Expr):
-        value = eval(line, names)
-        assert not isinstance(value, bool | np.bool_) or value, line
-    else:
-        exec(line, names)
+def run(block, names):
+    """A block of code; an expression that is True or False has to be True."""
+    for line in ast.parse(block).body:
+        code = ast.unparse(line)
+        if isinstance(line, ast.Expr):
+            value = eval(code, names)
+            assert not isinstance(value, bool | np.bool_) or value, code
+        else:
+            exec(code, names)
 
 
 def run_document(document, skipped=("torch", "twin")):
-    """All lines of a table in turn but those with one of the words `skipped`."""
+    """All blocks of a document in turn but those with one of the words `skipped`."""
     names: dict[str, object] = {}
-    for block in blocks(INTRODUCTION, "python") + blocks(document, "python"):
-        exec(block, names)
-    for item, _, code, *_ in rows_of(document):
-        for line in re.findall(r"`([^`]+)`", code):
-            if any(re.search(rf"\b{word}\b", line) for word in skipped):
-                continue
-            try:
-                run(line, names)
-            except Exception as error:
-                error.add_note(f"{item}: {line}")
-                raise
-        pyplot.close("all")
+    for block in FENCED.findall(INTRODUCTION) + FENCED.findall(document):
+        if not any(re.search(rf"\b{word}\b", block) for word in skipped):
+            run(block, names)
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda text: text.split("\n")[0])
 def test_every_line_runs(document):
+    assert len(FENCED.findall(document)) > 5
     run_document(document)
 
 
@@ -82,22 +85,24 @@ def test_lines_with_tensors_run():
 
 
 def test_every_item_is_there():
-    """In two lines of code at most, none of them long; else it is said why."""
-    assert tuple(len(rows_of(document)) for document in DOCUMENTS) == ITEMS
+    """Each has lines of code, a picture, or the reason why relpos does not have it."""
     assert str(sum(ITEMS)) in INTRODUCTION
     for document, count in zip(DOCUMENTS, ITEMS, strict=True):
-        assert f"{count}\nitems" in document or f"{count} items" in document
-        rows = rows_of(document)
-        assert len({row[0] for row in rows}) == count
-        for name, what, code, shown, state in rows:
-            lines = re.findall(r"`([^`]+)`", code)
-            assert len(lines) <= 2 and all(len(line) <= 100 for line in lines), name
-            words = " ".join(lines).split()  # a long one makes the table too wide
-            assert max(map(len, words), default=0) <= 48, name
-            state, _, reason = state.partition(": ")
-            assert state in STATES and what, name
-            assert bool(lines) == bool(shown) != (state == "cannot"), name
-            assert reason or state not in ("holds in part", "data", "cannot"), name
+        assert f"{count} items" in " ".join(document.split())
+        sections = sections_of(document)
+        assert sum(len(items_of(section)) for _, section in sections) == count
+        for title, section in sections:
+            items = items_of(section)
+            assert list(items) == list(range(1, len(items) + 1)), title
+            codes = re.findall(r"^# (\d+)$", section, re.M)
+            left = [n for n, words in items.items() if f"{n}" not in codes]
+            pictures = [n for n in left if "**Left out:**" not in items[n]]
+            assert len(pictures) <= section.count("```{picture} "), title
+
+
+def test_code_is_as_narrow_as_a_column_of_the_page():
+    for block in FENCED.findall(text(PAGE)):
+        assert max(map(len, block.splitlines())) <= 78, block
 
 
 @pytest.mark.skipif(
@@ -105,11 +110,12 @@ def test_every_item_is_there():
 )
 def test_sections_that_are_named_are_there():
     named = set()
-    for row in (row for document in DOCUMENTS for row in rows_of(document)):
-        for place in filter(None, row[3].split("<br>")):
-            link, section = re.fullmatch(r"\[(\w+)\] (.+)", place).groups()
-            assert section in headings(ROOT / "docs" / LINKS[link]), place
-            named.add(link)
+    for section, link in re.findall(
+        r'"([^"]+)"\s+of\s+\[[^\]]+\]\[(\w+)\]', text(PAGE)
+    ):
+        wanted = " ".join(section.split())
+        assert wanted in headings(ROOT / "docs" / LINKS[link]), wanted
+        named.add(link)
     assert named == LINKS.keys()
     for link, path in LINKS.items():
         assert Path(path).name.startswith(link)
