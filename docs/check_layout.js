@@ -107,7 +107,11 @@ function pale(page, view) {
         if (!isShown(element)) continue;
         const below = background(element, view);
         if (!below) continue;
-        const colour = over(numbers(view.getComputedStyle(element).color), below);
+        const ink = numbers(view.getComputedStyle(element).color);
+        for (let at = element; at; at = at.parentElement) {
+            ink[3] *= Number(view.getComputedStyle(at).opacity);
+        }
+        const colour = over(ink, below);
         const [dark, light] = [colour, below].map(luminance).sort((a, b) => a - b);
         const contrast = (light + 0.05) / (dark + 0.05);
         if (contrast < CONTRAST) {
@@ -125,7 +129,7 @@ function pictures(page) {
         if (!image.alt.trim() || /\.(png|svg)$/.test(image.alt)) {
             faults.push(`no alt text: ${named(image)}`);
         }
-        const inText = image.closest("article") && !image.closest("a, .sd-card, figure");
+        const inText = image.closest("article") && !image.closest("a, .sd-card, figure, .toggler") && !image.matches(".toggler");
         if (inText || (image.closest("figure") && !image.closest("figure").textContent.trim())) {
             faults.push(`no caption: ${named(image)}`);
         }

@@ -14,6 +14,8 @@ from relpos import data
 PAGES = [
     Path(__file__).parents[1] / name for name in ("experiments.md", "real-data.md")
 ]
+#: Tables of more rows are folded.
+ROWS = 12
 _BLOCK = r"<!-- results of {} -->\n(.*?)<!-- end -->\n"
 
 
@@ -23,6 +25,11 @@ def spread(seeds: Sequence[float], digits: int = 2) -> str:
         f"{number:.{digits}f}" for number in (np.mean(seeds), min(seeds), max(seeds))
     )
     return mean if least == largest else f"{mean} [{least}, {largest}]"
+
+
+def alignment(column: Sequence[str]) -> str:
+    """Return the mark of Markdown for a column: numbers to the right, words left."""
+    return "---:" if all(re.match(r"-?\d|$", cell) for cell in column) else "---"
 
 
 def names(text: str) -> set[str]:
@@ -35,8 +42,11 @@ def filled(text: str, name: str) -> str:
     found = data.experiment(name)
     module = import_module(f"docs.experiments.{name.replace('-', '_')}")
     header, *rows = module.table(found.results)
-    cells = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    cells = [header, [alignment(column) for column in zip(*rows, strict=True)], *rows]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    if len(rows) > ROWS:
+        fold = f"<details><summary>All numbers, {len(rows)} rows</summary>"
+        lines = f"{fold}\n\n{lines}\n</details>\n"
     command = f"python -m docs.experiments {name}"
     where = f"{found.cpu}, threads: {found.threads}"
     seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
