@@ -1,7 +1,8 @@
-"""docs/models.md: every line of its tables runs, on small arrays of its shapes."""
+"""docs/models.md: the call of every row runs, on small arrays of its shapes."""
 
 from __future__ import annotations
 
+import ast
 import re
 
 import numpy as np
@@ -14,7 +15,17 @@ if not (ROOT / PAGE).exists():
 
 LINES = re.findall(r"^\| (?!model \|)(.*) \|$", text(PAGE), re.M)
 CELLS = [[cell.strip() for cell in line.split(" |")] for line in LINES]
-ROWS = {model: (stored, call.strip("`")) for model, stored, call in CELLS}
+FOLDED = dict(
+    re.findall(
+        r"^<details><summary>([^\n]*)</summary>\n\n```python\n(.*?)^```$",
+        text(PAGE),
+        re.M | re.S,
+    )
+)
+ROWS = {
+    model: (stored, FOLDED[model] if call == "folded below" else call.strip("`"))
+    for model, stored, call in CELLS
+}
 SIZES = {
     "H": 4,
     "L": 6,
@@ -125,7 +136,7 @@ def names_of(model, stored, call):
     """Return the names that a line may use: heads, parameters, sizes, the page's."""
     rng = np.random.default_rng(0)
     names = {**SIZES, "np": np}
-    for block in blocks(text(PAGE), "python"):
+    for block in blocks(text(PAGE), "python")[:1]:
         exec(re.sub(r"^(>>>|\.\.\.) ?", "", block, flags=re.M), names)
     columns, length = SIZES["D"], SIZES["L"]
     few = 2 if "enable_gqa" in call else SIZES["H"]
@@ -151,7 +162,9 @@ def names_of(model, stored, call):
 def test_a_line_runs(model):
     stored, call = ROWS[model]
     names = names_of(model, stored, call)
-    out = eval(call, names)
+    *before, last = ast.parse(call).body
+    exec(ast.unparse(before), names)
+    out = eval(ast.unparse(last), names)
     like = names[next((x for x in ("q1", "q") if re.search(rf"\b{x}\b", call)), "x")]
     assert out.shape == like.shape and np.isfinite(out).all()
     used = set(re.findall(r"\w+", call))
@@ -160,6 +173,14 @@ def test_a_line_runs(model):
 
 def test_there_are_lines_enough_and_each_model_has_one():
     assert len(ROWS) == len(LINES) >= 40
+    assert {m for m, _, call in CELLS if call == "folded below"} == FOLDED.keys()
+
+
+def test_calls_are_as_narrow_as_their_cells():
+    assert all(len(call) <= 74 for *_, call in CELLS)
+    assert (
+        max(len(line) for call in FOLDED.values() for line in call.splitlines()) <= 78
+    )
 
 
 def test_the_readme_links_the_page():
