@@ -37,7 +37,7 @@ class Table(list[Row]):
         if not self:
             return "[]"
         header, rows = self._parts()
-        width = 80 // len(header)
+        width = 82 // len(header) - 2  # two spaces between columns
         short = [
             [x if len(x) <= width else f"{x[: width - 2]}.." for x in row]
             for row in rows
