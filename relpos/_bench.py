@@ -276,7 +276,8 @@ class Row:
         above = self.figure - self.target
         return "PASS" if (above <= 0 if self.at_most else above >= 0) else "short"
 
-    def line(self) -> str:
+    def lines(self) -> str:
+        """Return two lines of at most 80 columns: the goal, and the numbers."""
         spread = rate = target = ""
         if self.figures:
             spread = f"{min(self.figures):.3f} - {max(self.figures):.3f}"
@@ -288,9 +289,9 @@ class Row:
         time = f"{self.seconds * 1e3:.3f}" if self.seconds else ""
         error = "" if self.error is None else f"{self.error:.0e}"
         kept = f"{len(self.figures):>2}/{self.tried:<2}"
-        cells = f"{self.label:<58} {figure:>7} {self.unit:<24} {spread:<15} {kept} "
-        cells += f"{time:>9} {rate:>7} {error:>7} {target:<7} {self.verdict}"
-        return cells.rstrip()
+        goal = f"{self.label:<58} {target:<7} {self.verdict}".rstrip()
+        cells = f"  {figure:>7} {self.unit:<22} {spread:<16} {kept} "
+        return f"{goal}\n{cells}{time:>8} {rate:>6} {error:>6}".rstrip()
 
     def record(self) -> dict[str, Any]:
         """Return the row as the JSON file has it."""
@@ -298,8 +299,8 @@ class Row:
 
 
 HEADER = (
-    f"{'row':<58} {'figure':>7} {'':<24} {'lowest - highest':<15} kept "
-    f"{'ms':>9} {'GF/s':>7} {'error':>7} {'target':<7}"
+    f"{'row':<58} target\n  {'figure':>7} {'':<22} {'lowest - highest':<16} kept "
+    f"{'ms':>8} {'GF/s':>6} {'error':>6}"
 )
 
 
@@ -354,7 +355,7 @@ def measured(plan: Plan, pattern: str) -> list[Row]:
     for label, measure in plan:
         if re.search(pattern, label):
             rows.append(measure())
-            print(rows[-1].line(), flush=True)
+            print(rows[-1].lines(), flush=True)
     return rows
 
 
@@ -386,7 +387,10 @@ def run(chosen: Mapping[str, Table], options: argparse.Namespace) -> None:
     isas = options.isa or best
     about = facts(isas, ("float32", "float64"), min(2, relpos.get_num_threads()))
     for name, value in about.items():
-        print(f"{name}: {value}")
+        parts = value.items() if isinstance(value, dict) else ()
+        print(f"{name}:" if parts else f"{name}: {value}")
+        for part, number in parts:
+            print(f"  {part}: {number}")
     rows = []
     for name, table in chosen.items():
         print(f"\n{name}: {table.about}")

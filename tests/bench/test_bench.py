@@ -35,8 +35,15 @@ def test_a_row_says_whether_it_reached_its_target():
     assert row([0.8, 0.9, 1.0]).verdict == ""
     assert row([0.8, 0.9], target=0.5).verdict == "noisy"
     assert row([]).figure is None
-    assert "noisy" in row([]).line()
-    assert ">= 0.91 short" in row([0.8, 0.9, 1.0], target=0.91).line()
+    assert "noisy" in row([]).lines()
+    assert ">= 0.91 short" in row([0.8, 0.9, 1.0], target=0.91).lines()
+
+
+def test_lines_fit_eighty_columns():
+    fields = {"target": 1.0, "seconds": 1.23456, "flops": 1e12, "error": 1e-7}
+    shown = row([11.8, 12.9, 1000.0], **fields).lines()
+    lines = [*_bench.HEADER.splitlines(), *shown.splitlines()]
+    assert len(lines) == 4 and max(map(len, lines)) <= 80
 
 
 def test_a_wrong_result_is_never_timed():
