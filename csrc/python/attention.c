@@ -6,31 +6,13 @@
 /* Offsets that differ: while memory is counted they stand for those of all batch items. */
 static const ptrdiff_t apart[] = {0, 1};
 
-/* Whether items of the first batch_ndim axes lie apart. */
-static int
-batch_moves(PyArrayObject *array, int batch_ndim)
+/* Byte stride of an operand along the batch axis that comes `back` from their end. */
+static ptrdiff_t
+batch_stride(const attention_call *call, int index, int back)
 {
-    int moves = 0;
-    for (int axis = 0; axis < batch_ndim; axis++)
-        moves |= PyArray_DIM(array, axis) > 1 && PyArray_STRIDE(array, axis) != 0;
-    return moves;
-}
-
-int
-batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
-{
-    int64_t filled = 1;
-    offsets[0] = 0;
-    for (int axis = batch_ndim - 1; axis >= 0; axis--) {
-        /* what is filled belongs to the axes behind; repeat it along this one */
-        npy_intp length = PyArray_DIM(array, axis),
-                 stride = PyArray_STRIDE(array, axis);
-        for (npy_intp i = 1; i < length; i++)
-            for (int64_t j = 0; j < filled; j++)
-                offsets[i * filled + j] = offsets[j] + i * stride;
-        filled *= length;
-    }
-    return batch_moves(array, batch_ndim);
+    const array_view *view = &call->views[index];
+    return stride_along(view, view->ndim - own_axes(&operand_rows[index]) - back,
+                        call->batch_shape[call->batch_ndim - back]);
 }
 
 /* An earlier operand whose batch items lie as far apart as those of operand `index`, or
@@ -38,13 +20,26 @@ batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets)
 static int
 same_offsets(const attention_call *call, int index)
 {
-    size_t bytes = (size_t)call->batch_ndim * sizeof(npy_intp);
-    const npy_intp *strides = PyArray_STRIDES(call->arrays[index]);
-    for (int i = 0; i < index; i++)
-        if (call->arrays[i] != NULL &&
-            memcmp(PyArray_STRIDES(call->arrays[i]), strides, bytes) == 0)
+    for (int i = 0; i < index; i++) {
+        int back = 1;
+        while (call->views[i].owner != NULL && back <= call->batch_ndim &&
+               batch_stride(call, i, back) == batch_stride(call, index, back))
+            back++;
+        if (call->views[i].owner != NULL && back > call->batch_ndim)
             return i;
+    }
     return index;
+}
+
+/* Whether batch items of an operand lie apart. */
+static int
+batch_moves(const attention_call *call, int index)
+{
+    int moves = 0;
+    for (int back = 1; back <= call->batch_ndim; back++)
+        moves |= call->batch_shape[call->batch_ndim - back] > 1 &&
+                 batch_stride(call, index, back) != 0;
+    return moves;
 }
 
 /* Byte offset of every flattened batch item; NULL stays where all are zero. Operands
@@ -52,8 +47,8 @@ same_offsets(const attention_call *call, int index)
 static void
 fill_offsets(attention_call *call, int index)
 {
-    PyArrayObject *array = call->arrays[index];
-    if (array == NULL)
+    const array_view *view = &call->views[index];
+    if (view->owner == NULL)
         return;
     int same = same_offsets(call, index);
     const ptrdiff_t **batch = &FIELD(call, rp_array, operand_rows[index].array).batch;
@@ -61,70 +56,105 @@ fill_offsets(attention_call *call, int index)
         *batch = FIELD(call, rp_array, operand_rows[same].array).batch;
     } else if (call->counts) {
         call->rows_used++;
-        *batch = batch_moves(array, call->batch_ndim) ? apart : NULL;
+        *batch = batch_moves(call, index) ? apart : NULL;
     } else {
         ptrdiff_t *offsets = call->offsets + index * call->problem.forward.B;
-        if (batch_offsets(array, call->batch_ndim, offsets))
+        if (spread_offsets(view, call->batch_shape, call->batch_ndim,
+                           own_axes(&operand_rows[index]), offsets))
             *batch = offsets;
     }
 }
 
-/* One integer per batch item, none of which may lead out of memory. */
+/* The number of a batch item, flattened, of a vector that is broadcast to a shape. */
+static int64_t
+number_of(const array_view *view, const npy_intp *shape, int ndim, int64_t item)
+{
+    ptrdiff_t offset = 0;
+    for (int back = 1; back <= ndim; back++) {
+        npy_intp length = shape[ndim - back];
+        offset += item % length * stride_along(view, view->ndim - back, length);
+        item /= length;
+    }
+    return *(const int64_t *)(view->data + offset);
+}
+
+/* One integer per batch item, copied, none of which may lead out of memory. */
 static int
-check_items(attention_call *call, int index)
+fill_items(attention_call *call, int index)
 {
     const rp_attention *p = &call->problem.forward;
     const char *name = item_rows[index].entry.name;
-    PyArrayObject *array = call->items[index];
-    size_t field = item_rows[index].field;
-    int is_lengths = field == offsetof(rp_gradients, forward.sight.key_lengths);
-    int is_offset = field == offsetof(rp_gradients, forward.sight.query_offset);
-    int64_t lowest = is_offset ? -RP_FARTHEST : 0;
-    int64_t highest = is_lengths ? p->Lk : RP_FARTHEST;
-    if (array == NULL)
+    const array_view *view = &call->items[index];
+    int64_t *items = call->item_numbers + index * p->B;
+    int64_t lowest = index == QUERY_OFFSET ? -RP_FARTHEST : 0;
+    int64_t highest = index == KEY_LENGTHS ? p->Lk : RP_FARTHEST;
+    int is_flat = index == PART_ITEMS;
+    if (view->owner == NULL)
         return 0;
-    if (PyArray_NDIM(array) != 1 || PyArray_DIM(array, 0) != p->B)
+    if (is_flat && (view->ndim != 1 || view->shape[0] != p->B))
         return reject(call, PyExc_ValueError, name,
                       "must have one entry per batch item");
-    const int64_t *items = PyArray_DATA(array);
-    for (int64_t b = 0; b < p->B; b++)
+    for (int64_t b = 0; b < p->B; b++) {
+        items[b] = number_of(view, is_flat ? view->shape : call->batch_shape,
+                             is_flat ? 1 : call->batch_ndim, b);
         if (items[b] < lowest || items[b] > highest)
             return reject(call, PyExc_ValueError, name, "is out of range");
+    }
     FIELD(call, const int64_t *, item_rows[index].field) = items;
     return 0;
 }
 
 static int
+has_items(const attention_call *call)
+{
+    int found = 0;
+    for (int i = 0; i < ITEM_VECTORS; i++)
+        found |= call->items[i].owner != NULL;
+    return found;
+}
+
+static int
 fill_batch(attention_call *call)
 {
-    size_t offsets;
-    if (!call->counts &&
-        (!rp_multiply((size_t)call->problem.forward.B, OPERANDS, &offsets) ||
-         (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL)) {
+    size_t batch = (size_t)call->problem.forward.B, offsets, numbers;
+    if (!rp_multiply(batch, OPERANDS, &offsets) ||
+        !rp_multiply(batch, ITEM_VECTORS, &numbers) ||
+        (!call->counts &&
+         (call->offsets = rp_alloc(offsets, sizeof *call->offsets)) == NULL) ||
+        (has_items(call) && (call->item_numbers = rp_alloc(
+                                 numbers, sizeof *call->item_numbers)) == NULL)) {
         PyErr_NoMemory();
         return -1;
     }
     for (int i = 0; i < OPERANDS; i++)
         fill_offsets(call, i);
     for (int i = 0; i < ITEM_VECTORS; i++)
-        if (check_items(call, i) < 0)
+        if (fill_items(call, i) < 0)
             return -1;
     return 0;
 }
 
-static void
+void
 release_call(attention_call *call)
 {
     rp_free(call->offsets);
+    rp_free(call->item_numbers);
     for (int i = 0; i < OPERANDS; i++)
-        Py_XDECREF(call->arrays[i]);
+        Py_XDECREF(call->views[i].owner);
     for (int i = 0; i < ITEM_VECTORS; i++)
-        Py_XDECREF(call->items[i]);
+        Py_XDECREF(call->items[i].owner);
     for (int i = 0; i < EDGE_VECTORS; i++)
         Py_XDECREF(call->edges[i]);
 }
 
-#define HAS_ELEMENTS(array) ((array) != NULL && PyArray_SIZE(array) > 0)
+static int
+has_elements(const array_view *view)
+{
+    for (int axis = 0; axis < view->ndim; axis++)
+        if (view->shape[axis] == 0)
+            return 0;
+    return view->owner != NULL;
+}
 
 /* Whether there is anything to compute: an output with an element and, for gradients,
  * a pair (without one they stay the zeros that they are) or a sink. */
@@ -137,7 +167,7 @@ has_work(const attention_call *call)
         return 0;
     for (int i = 0; i < OPERANDS; i++)
         if (operand_rows[i].roles[call->direction] >= OUTPUT &&
-            HAS_ELEMENTS(call->arrays[i]))
+            has_elements(&call->views[i]))
             return 1;
     return 0;
 }
@@ -160,8 +190,7 @@ add_offsets(const attention_call *call, size_t *bytes)
 static rp_status
 run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
 {
-    const rp_kernels *kernels =
-        isa->kernels[call->typenum == NPY_FLOAT ? RP_F32 : RP_F64];
+    const rp_kernels *kernels = isa->kernels[call->kind == KIND_F32 ? RP_F32 : RP_F64];
     if (call->edges[INDPTR] != NULL)
         return run_graph(kernels, call, bytes);
     if (call->direction == FORWARD)
@@ -175,7 +204,7 @@ take_problem(attention_call *call, PyObject *operands)
 {
     if (take_operands(call, operands) < 0 || take_edge_vectors(call, operands) < 0)
         return -1;
-    if (call->used != PyDict_GET_SIZE(operands))
+    if (call->used != PyDict_Size(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
     return take_dimensions(call) < 0 ? -1 : check_edges(call);
 }
@@ -186,16 +215,12 @@ static int
 run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *bytes)
 {
     const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
-    attention_call call = {
-        .direction = direction, .typenum = NPY_NOTYPE, .counts = bytes != NULL};
+    attention_call call = {.direction = direction, .counts = bytes != NULL};
     rp_status status = RP_OK;
     if (isa == NULL)
         return -1;
     if (!PyDict_Check(operands))
         return reject(&call, PyExc_TypeError, "operands", "must be a dict");
-    memset(call.dims, -1, sizeof call.dims);
-    for (int digit = '1'; digit <= '3'; digit++)
-        call.dims[digit] = digit - '0';
     if (take_problem(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS

@@ -22,19 +22,6 @@ check_fire(const attention_call *call)
     return 0;
 }
 
-/* Columns of rel_key: those of a position query, which needs it, or of the query. */
-static int
-check_position_query(const attention_call *call)
-{
-    const rp_attention *p = &call->problem.forward;
-    const char *name = p->rel_key.array.data ? "rel_key" : "pos_bias_v";
-    if (!p->position_query.data && p->Dp != p->D)
-        return reject(call, PyExc_ValueError, name, "does not fit the other shapes");
-    if (p->position_query.data && !p->rel_key.array.data)
-        return reject(call, PyExc_ValueError, "position_query", "needs rel_key");
-    return 0;
-}
-
 int
 take_dimensions(attention_call *call)
 {
@@ -51,7 +38,7 @@ take_dimensions(attention_call *call)
     p->Lk = dims['k'];
     p->D = dims['D'];
     p->Dv = dims['V'];
-    p->Dp = dims['P'] < 0 ? p->D : dims['P'];
+    p->Dp = dims['P'];
     p->rel_key.rows = dims['A'] < 0 ? 0 : dims['A'];
     p->rel_query.rows = dims['C'] < 0 ? 0 : dims['C'];
     p->rel_value.rows = dims['W'] < 0 ? 0 : dims['W'];
@@ -59,10 +46,7 @@ take_dimensions(attention_call *call)
     p->log_decay.rows = dims['t'] < 0 ? 0 : dims['t'];
     p->fire.ranges = dims['F'] < 0 ? 0 : dims['F'];
     p->rel_query.first = p->rel_value.first = p->rel_key.first;
-    if (p->Hk == 0 ? p->H != 0 : p->H % p->Hk != 0)
-        return reject(call, PyExc_ValueError, "key", "heads must divide query heads");
-    if (p->log_decay.array.data && p->log_decay.rows < p->Lk)
-        return reject(call, PyExc_ValueError, "log_decay",
-                      "does not fit the other shapes");
-    return check_position_query(call) < 0 ? -1 : check_fire(call);
+    if (p->position_query.data && !p->rel_key.array.data)
+        return reject(call, PyExc_ValueError, "position_query", "needs rel_key");
+    return check_fire(call);
 }

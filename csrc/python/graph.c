@@ -45,9 +45,10 @@ check_company(const attention_call *call)
         p->rel_bias.array.data || p->pos_bias_u.data || p->pos_bias_v.data ||
         p->log_decay.array.data || p->labels.count > 0 || p->fire.lines.data ||
         p->results.weights.data || p->sight.key_ranges.data ||
-        call->problem.grad_mask.data || p->dropout.p > 0 || call->items[0] != NULL ||
-        call->items[1] != NULL || call->items[2] != NULL ||
-        p->sight.window_left != RP_UNBOUNDED || p->sight.window_right != RP_UNBOUNDED)
+        call->problem.grad_mask.data || p->dropout.p > 0 ||
+        call->items[QUERY_OFFSET].owner || call->items[KEY_LENGTHS].owner ||
+        call->items[PART_ITEMS].owner || p->sight.window_left != RP_UNBOUNDED ||
+        p->sight.window_right != RP_UNBOUNDED)
         return reject(call, PyExc_ValueError, edge_entries[INDPTR].name,
                       "goes with rel_key, rel_value, position_query and sinks only");
     return 0;

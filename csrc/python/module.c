@@ -264,6 +264,9 @@ static PyMethodDef module_methods[] = {
      "memory_of(array): its address, that of what it is a view of, the bytes there"},
     {"broadcast_to", broadcast_to, METH_VARARGS,
      "broadcast_to(array, shape): as numpy's; writable where the array is"},
+    {"read_operands", (PyCFunction)(void (*)(void))py_read_operands, METH_FASTCALL,
+     "read_operands(arguments, read, groups, is_part): the arrays of a call of "
+     "attention, and what their shapes say"},
     {"fail_at", fail_at, METH_VARARGS,
      "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
      "Returns what was left of the count before"},

@@ -28,11 +28,50 @@ void raise_status(rp_status status);
 /* Lets loops report errors, and long calls hear signals. */
 void install_hooks(void);
 
+/* ---- views.c ------------------------------------------------------------------------ */
+
+enum {
+    KIND_OTHER,
+    KIND_F16,
+    KIND_F32,
+    KIND_F64,
+    KIND_BOOL,
+    KIND_I8,
+    KIND_I16,
+    KIND_I32,
+    KIND_I64
+};
+
+/* An array as it lies in memory. Shape and strides are its owner's. */
+typedef struct {
+    char *data; /* NULL in a view of nothing */
+    const npy_intp *shape, *strides;
+    int ndim, kind, itemsize;
+    int is_behaved; /* aligned, in native byte order */
+    int is_writeable;
+    PyObject *owner; /* a reference that the caller has */
+} array_view;
+
+/* Views an ndarray; returns 0 for any other object. */
+int take_view(PyObject *value, array_view *view);
+/* Byte stride along an axis of the view where an operand has `length` items: 0 where the
+ * view repeats one item, or lacks the axis (a negative one). */
+ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
+/* Writes the byte offset of every batch item, flattened, of a view that has `own` axes
+ * behind the batch axes; returns whether any differs from 0. */
+int spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int own,
+                   ptrdiff_t *offsets);
+
 /* ---- operands.c: the dict of attention_forward and attention_backward -------------- */
 
 enum { FORWARD, BACKWARD, DIRECTIONS };
 /* What an operand is to a direction; from OUTPUT on it is written. */
 enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
+/* What an array may have: numbers of the computation, or others. */
+enum { OF_T, OF_F64, OF_I64, OF_MASK, OF_LABELS };
+/* Which axes an array may lack, or have once where the operand repeats them: those of the
+ * batch; of the batch and the heads; any. WHOLE has all of them, ALONE none of the batch. */
+enum { TOKENS, SHARED, PAIRS, WHOLE, ALONE };
 
 /* An entry of the dict: its name, and that name as a string that Python made once. */
 typedef struct {
@@ -44,7 +83,7 @@ typedef struct {
     dict_entry entry;
     size_t array; /* offset of its rp_array in rp_gradients */
     const char *shape;
-    int kind;
+    int of_kind, fit;
     int roles[DIRECTIONS];
     size_t of; /* of a gradient: offset of the operand it needs; 0: none */
 } operand_row;
@@ -54,11 +93,13 @@ typedef struct {
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
-enum { OPERANDS = 48, ITEM_VECTORS = 3 };
+enum { OPERANDS = 49, ITEM_VECTORS = 3, MOST_BATCH_AXES = 29 };
+enum { QUERY, KEY, VALUE, POSITION_QUERY = 15, LABELS = 18 }; /* some of the rows */
+enum { QUERY_OFFSET, KEY_LENGTHS, PART_ITEMS };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
 extern operand_row operand_rows[OPERANDS];
-extern item_row item_rows[ITEM_VECTORS]; /* int64, one per batch item */
+extern item_row item_rows[ITEM_VECTORS]; /* int64, broadcast to the batch items */
 extern dict_entry edge_entries[EDGE_VECTORS];
 
 /* Makes the keys of all entries. */
@@ -67,17 +108,19 @@ int make_keys(void);
 int add_operands(PyObject *module);
 
 /* What one call holds: references that keep the arrays alive while the interpreter's
- * lock is released. Vectors of integers are read where they lie: relpos hands over
- * copies of its own, that no caller can write to. */
+ * lock is released. Vectors of edges are read where they lie: relpos hands over copies of
+ * its own, that no caller can write to. */
 typedef struct {
     rp_gradients problem;
     int direction;
-    int typenum; /* of query */
+    int kind; /* of query */
     int batch_ndim;
-    npy_intp batch_shape[NPY_MAXDIMS];
+    npy_intp batch_shape[MOST_BATCH_AXES];
     int64_t dims[128]; /* by letter; -1: not met yet */
-    PyArrayObject *arrays[OPERANDS], *items[ITEM_VECTORS], *edges[EDGE_VECTORS];
-    ptrdiff_t *offsets; /* OPERANDS rows of B */
+    array_view views[OPERANDS], items[ITEM_VECTORS];
+    PyArrayObject *edges[EDGE_VECTORS];
+    ptrdiff_t *offsets;    /* OPERANDS rows of B */
+    int64_t *item_numbers; /* ITEM_VECTORS rows of B, copies */
     int counts; /* memory is counted, and nothing that has an entry for each item,
                            query or edge is looked at: there need be no memory behind it */
     int64_t rows_used; /* of offsets, while it counts */
@@ -94,6 +137,39 @@ PyObject *take_entry(attention_call *call, PyObject *operands, const dict_entry 
                      int required);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
+/* Gives up what the call holds. */
+void release_call(attention_call *call);
+
+/* ---- shapes.c -------------------------------------------------------------------------- */
+
+/* What may be wrong with the shape of an operand. */
+enum {
+    FITS,
+    LACKS_AXES,   /* it has too few */
+    OTHER_LENGTH, /* along the axis of a letter */
+    HAS_NO_ROWS,
+    NO_GROUPS, /* query heads cannot share the key heads */
+    TOO_MANY_AXES,
+    OTHER_BATCH, /* its batch axes do not broadcast */
+    TOO_LARGE    /* bytes, repeated along all axes */
+};
+
+typedef struct {
+    const dict_entry *operand;
+    int rule, letter;
+} misfit;
+
+/* How shapes have to fit: heads may form groups, decay may go on behind the keys. */
+typedef struct {
+    int groups, is_part;
+} shape_rules;
+
+/* Reads the letters and the batch axes off the views; returns what does not fit. */
+misfit fit_shapes(attention_call *call, shape_rules rules);
+/* Axes of an operand behind those of the batch. */
+int own_axes(const operand_row *row);
+/* Axis of an array of so many axes that is the letter's; negative: it lacks that. */
+int axis_of(const operand_row *row, int ndim, int letter);
 
 /* ---- dimensions.c ---------------------------------------------------------------------- */
 
@@ -109,17 +185,12 @@ int check_edges(const attention_call *call);
 rp_status run_graph(const rp_kernels *kernels, const attention_call *call,
                     size_t *bytes);
 
-/* ---- attention.c --------------------------------------------------------------------- */
-
-/* Writes the byte offset of every item of the first batch_ndim axes, flattened; returns
- * whether any differs from 0. */
-int batch_offsets(PyArrayObject *array, int batch_ndim, ptrdiff_t *offsets);
-
 /* ---- what module.c offers to Python --------------------------------------------------- */
 
 PyObject *py_attention_forward(PyObject *self, PyObject *operands);
 PyObject *py_attention_backward(PyObject *self, PyObject *operands);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
+PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);
 PyObject *py_learned_rows(PyObject *self, PyObject *args);
 PyObject *py_learned_sums(PyObject *self, PyObject *args);

@@ -4,78 +4,83 @@
  * of H heads, K key heads, q queries, k keys, D, V (value head_dim), P (columns of rel_key),
  * 1, 2, 3, A, C, W, B, t for the rows of rel_key, rel_query, rel_value, rel_bias and
  * log_decay, and o, F, G for the q + k offsets, the ranges of FIRE's bias and one more than
- * these. A letter takes the first length it meets and must meet the same one from then on,
- * so the order of the rows matters: query, key and value first. */
+ * these. shapes.c says what arrays may have of these axes. */
 
 #include "module.h"
 
-enum { KIND_T, KIND_F64, KIND_I64, KIND_MASK, KIND_LABELS };
 static const char *const direction_names[] = {"attention_forward",
                                               "attention_backward"};
 
-#define ROW(key, field, shape, kind, forward_role, backward_role)                      \
-    {{key, NULL}, offsetof(rp_gradients, field), shape,                                \
-     kind,        {forward_role, backward_role}, 0}
-#define GRADIENT(key, grad, field, shape)                                              \
-    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, KIND_T,         \
+#define ROW(key, field, shape, kind, fit, forward_role, backward_role)                 \
+    {{key, NULL}, offsetof(rp_gradients, field), shape, kind,                          \
+     fit,         {forward_role, backward_role}, 0}
+#define GRADIENT(key, grad, field, shape, fit)                                         \
+    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, OF_T, fit,      \
      {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
-#define LABELS(key, n)                                                                 \
-    ROW(key, forward.labels.of[n].array, "1qk", KIND_LABELS, OPTIONAL, OPTIONAL)
+#define LABEL_ROW(key, n)                                                              \
+    ROW(key, forward.labels.of[n].array, "1qk", OF_LABELS, PAIRS, OPTIONAL, OPTIONAL)
 
 operand_row operand_rows[] = {
-    ROW("query", forward.query, "HqD", KIND_T, REQUIRED, REQUIRED),
-    ROW("key", forward.key, "KkD", KIND_T, REQUIRED, REQUIRED),
-    ROW("value", forward.value, "KkV", KIND_T, REQUIRED, REQUIRED),
-    ROW("out", forward.results.out, "HqV", KIND_T, REQUIRED_OUTPUT, REQUIRED),
-    ROW("lse", forward.results.lse, "Hq1", KIND_T, OUTPUT, UNKNOWN),
-    ROW("row_max", forward.results.row_max, "Hq1", KIND_T, OUTPUT, REQUIRED),
-    ROW("row_sum", forward.results.row_sum, "Hq1", KIND_T, OUTPUT, REQUIRED),
-    ROW("weights", forward.results.weights, "Hqk", KIND_T, OUTPUT, UNKNOWN),
-    ROW("attn_mask", forward.sight.mask, "Hqk", KIND_MASK, OPTIONAL, OPTIONAL),
-    ROW("rel_key", forward.rel_key.array, "HAP", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_query", forward.rel_query.array, "HCD", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_value", forward.rel_value.array, "HWV", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("rel_bias", forward.rel_bias.array, "HB1", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("pos_bias_u", forward.pos_bias_u, "H1D", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("pos_bias_v", forward.pos_bias_v, "H1P", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("position_query", forward.position_query, "HqP", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("sinks", forward.sinks, "H11", KIND_T, OPTIONAL, OPTIONAL),
-    ROW("log_decay", forward.log_decay.array, "Ht1", KIND_T, OPTIONAL, OPTIONAL),
-    LABELS("labels", 0),
-    LABELS("labels[1]", 1),
-    LABELS("labels[2]", 2),
-    LABELS("labels[3]", 3),
-    LABELS("labels[4]", 4),
-    LABELS("labels[5]", 5),
-    LABELS("labels[6]", 6),
-    LABELS("labels[7]", 7),
-    ROW("key_ranges", forward.sight.key_ranges, "1q2", KIND_I64, OPTIONAL, OPTIONAL),
-    ROW("fire_lines", forward.fire.lines, "HF3", KIND_F64, OPTIONAL, OPTIONAL),
-    ROW("fire_offsets", forward.fire.offsets, "1o1", KIND_F64, OPTIONAL, OPTIONAL),
-    ROW("fire_queries", forward.fire.queries, "1q1", KIND_F64, OPTIONAL, OPTIONAL),
-    ROW("fire_offset_slopes", fire_offset_slopes, "1o1", KIND_F64, UNKNOWN, OPTIONAL),
-    ROW("fire_query_slopes", fire_query_slopes, "1q2", KIND_F64, UNKNOWN, OPTIONAL),
-    ROW("grad_out", grad_out, "HqV", KIND_T, UNKNOWN, OPTIONAL),
-    ROW("grad_lse", grad_lse, "Hq1", KIND_T, UNKNOWN, OPTIONAL),
-    GRADIENT("query", grad_query, query, "HqD"),
-    GRADIENT("key", grad_key, key, "KkD"),
-    GRADIENT("value", grad_value, value, "KkV"),
-    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk"),
-    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP"),
-    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD"),
-    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV"),
-    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1"),
-    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D"),
-    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P"),
-    GRADIENT("position_query", grad_position_query, position_query, "HqP"),
-    GRADIENT("sinks", grad_sinks, sinks, "H11"),
-    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1"),
-    ROW("grad_fire", grad_fire, "HG2", KIND_F64, UNKNOWN, OUTPUT),
+    ROW("query", forward.query, "HqD", OF_T, TOKENS, REQUIRED, REQUIRED),
+    ROW("key", forward.key, "KkD", OF_T, TOKENS, REQUIRED, REQUIRED),
+    ROW("value", forward.value, "KkV", OF_T, TOKENS, REQUIRED, REQUIRED),
+    ROW("out", forward.results.out, "HqV", OF_T, WHOLE, REQUIRED_OUTPUT, REQUIRED),
+    ROW("lse", forward.results.lse, "Hq1", OF_T, WHOLE, OUTPUT, UNKNOWN),
+    ROW("row_max", forward.results.row_max, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
+    ROW("row_sum", forward.results.row_sum, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
+    ROW("weights", forward.results.weights, "Hqk", OF_T, WHOLE, OUTPUT, UNKNOWN),
+    ROW("attn_mask", forward.sight.mask, "Hqk", OF_MASK, PAIRS, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key.array, "HAP", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_query", forward.rel_query.array, "HCD", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_value", forward.rel_value.array, "HWV", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_bias", forward.rel_bias.array, "HB1", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_u", forward.pos_bias_u, "H1D", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("pos_bias_v", forward.pos_bias_v, "H1P", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("position_query", forward.position_query, "HqP", OF_T, TOKENS, OPTIONAL,
+        OPTIONAL),
+    ROW("sinks", forward.sinks, "H11", OF_T, ALONE, OPTIONAL, OPTIONAL),
+    ROW("log_decay", forward.log_decay.array, "Ht1", OF_T, TOKENS, OPTIONAL, OPTIONAL),
+    LABEL_ROW("labels", 0), /* or the first of several */
+    LABEL_ROW("labels[0]", 0),
+    LABEL_ROW("labels[1]", 1),
+    LABEL_ROW("labels[2]", 2),
+    LABEL_ROW("labels[3]", 3),
+    LABEL_ROW("labels[4]", 4),
+    LABEL_ROW("labels[5]", 5),
+    LABEL_ROW("labels[6]", 6),
+    LABEL_ROW("labels[7]", 7),
+    ROW("key_ranges", forward.sight.key_ranges, "1q2", OF_I64, PAIRS, OPTIONAL,
+        OPTIONAL),
+    ROW("fire_lines", forward.fire.lines, "HF3", OF_F64, TOKENS, OPTIONAL, OPTIONAL),
+    ROW("fire_offsets", forward.fire.offsets, "1o1", OF_F64, TOKENS, OPTIONAL,
+        OPTIONAL),
+    ROW("fire_queries", forward.fire.queries, "1q1", OF_F64, TOKENS, OPTIONAL,
+        OPTIONAL),
+    ROW("fire_offset_slopes", fire_offset_slopes, "1o1", OF_F64, TOKENS, UNKNOWN,
+        OPTIONAL),
+    ROW("fire_query_slopes", fire_query_slopes, "1q2", OF_F64, TOKENS, UNKNOWN,
+        OPTIONAL),
+    ROW("grad_out", grad_out, "HqV", OF_T, WHOLE, UNKNOWN, OPTIONAL),
+    ROW("grad_lse", grad_lse, "Hq1", OF_T, WHOLE, UNKNOWN, OPTIONAL),
+    GRADIENT("query", grad_query, query, "HqD", WHOLE),
+    GRADIENT("key", grad_key, key, "KkD", WHOLE),
+    GRADIENT("value", grad_value, value, "KkV", WHOLE),
+    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk", WHOLE),
+    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP", SHARED),
+    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD", SHARED),
+    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV", SHARED),
+    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1", SHARED),
+    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D", SHARED),
+    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P", SHARED),
+    GRADIENT("position_query", grad_position_query, position_query, "HqP", WHOLE),
+    GRADIENT("sinks", grad_sinks, sinks, "H11", SHARED),
+    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", SHARED),
+    ROW("grad_fire", grad_fire, "HG2", OF_F64, SHARED, UNKNOWN, OUTPUT),
 };
 
 #undef ROW
 #undef GRADIENT
-#undef LABELS
+#undef LABEL_ROW
 
 _Static_assert(sizeof operand_rows / sizeof *operand_rows == OPERANDS, "module.h");
 
@@ -155,84 +160,50 @@ take_entry(attention_call *call, PyObject *operands, const dict_entry *entry,
 }
 
 static int
-check_dtype(attention_call *call, const operand_row *row, PyArrayObject *array)
+check_kind(attention_call *call, const operand_row *row, const array_view *view)
 {
-    int type = PyArray_TYPE(array);
+    const char *name = row->entry.name;
+    int kind = view->kind;
     if (row == operand_rows) {
-        call->typenum = type;
-        if (type != NPY_FLOAT && type != NPY_DOUBLE)
-            return reject(call, PyExc_TypeError, row->entry.name,
-                          "must be float32 or float64");
-    } else if (row->kind == KIND_T && type != call->typenum) {
-        return reject(call, PyExc_TypeError, row->entry.name,
-                      "must have query's dtype");
-    } else if (row->kind == KIND_F64 && type != NPY_DOUBLE) {
-        return reject(call, PyExc_TypeError, row->entry.name, "must be float64");
-    } else if (row->kind == KIND_I64 && type != NPY_INT64) {
-        return reject(call, PyExc_TypeError, row->entry.name, "must be int64");
-    } else if (row->kind == KIND_MASK) {
-        call->problem.forward.sight.mask_type = type == NPY_BOOL     ? RP_MASK_BOOL
-                                                : type == NPY_FLOAT  ? RP_MASK_F32
-                                                : type == NPY_DOUBLE ? RP_MASK_F64
-                                                                     : RP_MASK_NONE;
-        if (call->problem.forward.sight.mask_type == RP_MASK_NONE)
-            return reject(call, PyExc_TypeError, row->entry.name,
+        call->kind = kind;
+        if (kind != KIND_F32 && kind != KIND_F64)
+            return reject(call, PyExc_TypeError, name, "must be float32 or float64");
+    } else if (row->of_kind == OF_T && kind != call->kind) {
+        return reject(call, PyExc_TypeError, name, "must have query's dtype");
+    } else if (row->of_kind == OF_F64 && kind != KIND_F64) {
+        return reject(call, PyExc_TypeError, name, "must be float64");
+    } else if (row->of_kind == OF_I64 && kind != KIND_I64) {
+        return reject(call, PyExc_TypeError, name, "must be int64");
+    } else if (row->of_kind == OF_MASK) {
+        rp_sight *sight = &call->problem.forward.sight;
+        sight->mask_type = kind == KIND_BOOL  ? RP_MASK_BOOL
+                           : kind == KIND_F32 ? RP_MASK_F32
+                           : kind == KIND_F64 ? RP_MASK_F64
+                                              : RP_MASK_NONE;
+        if (sight->mask_type == RP_MASK_NONE)
+            return reject(call, PyExc_TypeError, name,
                           "must be bool, float32 or float64");
-    } else if (row->kind == KIND_LABELS) {
-        if (!PyTypeNum_ISSIGNED(type) || PyArray_ITEMSIZE(array) > 8)
-            return reject(call, PyExc_TypeError, row->entry.name,
-                          "must be int8, .., int64");
+    } else if (row->of_kind == OF_LABELS) {
         rp_labels *labels = &call->problem.forward.labels;
-        labels->of[labels->count++].size = (int)PyArray_ITEMSIZE(array);
-    }
-    return 0;
-}
-
-/* Matches the array's shape with the letters of its row. */
-static int
-check_shape(attention_call *call, const operand_row *row, PyArrayObject *array)
-{
-    int ndim = PyArray_NDIM(array);
-    const npy_intp *shape = PyArray_DIMS(array);
-    if (row == operand_rows) {
-        if (ndim < 3)
-            return reject(call, PyExc_ValueError, row->entry.name,
-                          "needs at least 3 axes");
-        call->batch_ndim = ndim - 3;
-        memcpy(call->batch_shape, shape, (size_t)call->batch_ndim * sizeof *shape);
-    }
-    if (ndim != call->batch_ndim + 3)
-        return reject(call, PyExc_ValueError, row->entry.name,
-                      "must have as many axes as query");
-    for (int axis = 0; axis < call->batch_ndim; axis++)
-        if (shape[axis] != call->batch_shape[axis])
-            return reject(call, PyExc_ValueError, row->entry.name,
-                          "must have query's batch shape");
-    for (int axis = 0; axis < 3; axis++) {
-        int64_t length = shape[call->batch_ndim + axis];
-        int letter = row->shape[axis];
-        if (call->dims[letter] < 0)
-            call->dims[letter] = length;
-        else if (call->dims[letter] != length)
-            return reject(call, PyExc_ValueError, row->entry.name,
-                          "does not fit the other shapes");
+        if (kind < KIND_I8)
+            return reject(call, PyExc_TypeError, name, "must be int8, .., int64");
+        labels->of[labels->count++].size = view->itemsize;
     }
     return 0;
 }
 
 static int
-check_operand(attention_call *call, const operand_row *row, PyArrayObject *array)
+check_operand(attention_call *call, const operand_row *row, const array_view *view)
 {
-    if (!PyArray_ISBEHAVED_RO(array))
-        return reject(call, PyExc_ValueError, row->entry.name,
+    const char *name = row->entry.name;
+    if (!view->is_behaved)
+        return reject(call, PyExc_ValueError, name,
                       "must be aligned and in native byte order");
-    if (row->roles[call->direction] >= OUTPUT && !PyArray_ISWRITEABLE(array))
-        return reject(call, PyExc_ValueError, row->entry.name, "is read-only");
+    if (row->roles[call->direction] >= OUTPUT && !view->is_writeable)
+        return reject(call, PyExc_ValueError, name, "is read-only");
     if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
-        return reject(call, PyExc_ValueError, row->entry.name, "has no operand");
-    if (check_dtype(call, row, array) < 0)
-        return -1;
-    return check_shape(call, row, array);
+        return reject(call, PyExc_ValueError, name, "has no operand");
+    return check_kind(call, row, view);
 }
 
 static int
@@ -241,30 +212,23 @@ take_array(attention_call *call, int index, PyObject *operands)
     const operand_row *row = &operand_rows[index];
     int role = row->roles[call->direction];
     const rp_labels *labels = &call->problem.forward.labels;
+    array_view *view = &call->views[index];
     if (role == UNKNOWN)
         return 0;
-    if (row->kind ==
-            KIND_LABELS && /* most calls have none of them: no look at the rest */
+    if (row->of_kind ==
+            OF_LABELS && /* most calls have none of them: no look at the rest */
         row->array != offsetof(rp_gradients, forward.labels.of[labels->count].array))
         return 0;
     PyObject *value = take_entry(call, operands, &row->entry,
                                  role == REQUIRED || role == REQUIRED_OUTPUT);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (!PyArray_Check(value)) {
+    if (!take_view(value, view)) {
         Py_DECREF(value);
         return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
     }
-    PyArrayObject *array = call->arrays[index] = (PyArrayObject *)value;
-    if (check_operand(call, row, array) < 0)
-        return -1;
-    const npy_intp *strides = PyArray_STRIDES(array) + call->batch_ndim;
-    rp_array *view = &FIELD(call, rp_array, row->array);
-    view->data = PyArray_BYTES(array);
-    view->head = strides[0];
-    view->row = strides[1];
-    view->col = strides[2];
-    return 0;
+    FIELD(call, rp_array, row->array).data = view->data;
+    return check_operand(call, row, view);
 }
 
 static int
@@ -273,11 +237,47 @@ take_items(attention_call *call, int index, PyObject *operands)
     PyObject *value = take_entry(call, operands, &item_rows[index].entry, 0);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    call->items[index] = (PyArrayObject *)value;
-    if (!PyArray_Check(value) || PyArray_TYPE(call->items[index]) != NPY_INT64 ||
-        !PyArray_ISCARRAY_RO(call->items[index])) {
+    array_view *view = &call->items[index];
+    if (!take_view(value, view)) {
+        Py_DECREF(value);
         return reject(call, PyExc_TypeError, item_rows[index].entry.name,
-                      "must be a C-contiguous int64 ndarray");
+                      "must be an ndarray");
+    }
+    if (view->kind != KIND_I64 || !view->is_behaved)
+        return reject(call, PyExc_TypeError, item_rows[index].entry.name,
+                      "must be int64, aligned and in native byte order");
+    return 0;
+}
+
+/* Letters and batch axes, and strides from them. */
+static int
+take_shapes(attention_call *call)
+{
+    static const char *const texts[] = {
+        [LACKS_AXES] = "must have as many axes as its shape and query's batch",
+        [OTHER_LENGTH] = "does not fit the other shapes",
+        [HAS_NO_ROWS] = "has no rows",
+        [NO_GROUPS] = "heads must divide query heads",
+        [TOO_MANY_AXES] = "has too many batch axes",
+        [OTHER_BATCH] = "must have query's batch shape",
+    };
+    misfit found = fit_shapes(call, (shape_rules){.groups = 1, .is_part = 1});
+    if (found.rule != FITS)
+        return reject(call, PyExc_ValueError, found.operand->name, texts[found.rule]);
+    for (int i = 0; i < OPERANDS; i++) {
+        const operand_row *row = &operand_rows[i];
+        const array_view *view = &call->views[i];
+        if (view->owner == NULL)
+            continue;
+        ptrdiff_t strides[3];
+        for (int letter = 0; letter < 3; letter++)
+            strides[letter] =
+                stride_along(view, axis_of(row, view->ndim, letter),
+                             (npy_intp)call->dims[(int)row->shape[letter]]);
+        rp_array *array = &FIELD(call, rp_array, row->array);
+        array->head = strides[0];
+        array->row = strides[1];
+        array->col = strides[2];
     }
     return 0;
 }
@@ -332,6 +332,8 @@ take_operands(attention_call *call, PyObject *operands)
     for (int i = 0; i < ITEM_VECTORS; i++)
         if (take_items(call, i, operands) < 0)
             return -1;
+    if (take_shapes(call) < 0)
+        return -1;
     for (int i = 0; i < SCALARS; i++)
         if (take_scalar(call, i, operands) < 0)
             return -1;

@@ -71,7 +71,9 @@ fill_rotary(rp_rotary *p, PyArrayObject *const *arrays, ptrdiff_t **offsets)
         *places[i] = (rp_array){.data = PyArray_BYTES(arrays[i]),
                                 .row = PyArray_STRIDE(arrays[i], batch_ndim),
                                 .col = PyArray_STRIDE(arrays[i], batch_ndim + 1)};
-        if (batch_offsets(arrays[i], batch_ndim, own))
+        array_view view;
+        if (take_view((PyObject *)arrays[i], &view) &&
+            spread_offsets(&view, view.shape, batch_ndim, 2, own))
             places[i]->batch = own;
     }
     return 0;

@@ -364,7 +364,7 @@ def _attend(
         final = _deliver(result, problem.out_dtype, out)
     if not buffers:
         return final
-    lse = buffers["lse"][..., 0] if with_lse else None
+    lse = buffers["lse"] if with_lse else None
     context = None
     if with_context:
         saved = Saved(result, buffers["row_max"], buffers["row_sum"], seed)
@@ -390,7 +390,7 @@ def buffers_of(
     """Make the arrays of what is asked for besides `out`; `parts` are those of lse."""
     rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
     names = [*(("lse",) if lse else ()), *(("row_max", "row_sum") if parts else ())]
-    shapes = dict.fromkeys(names, (*rows, 1))
+    shapes = dict.fromkeys(names, rows)
     if weights:
         shapes["weights"] = (*rows, problem.sizes.Lk)
     for name, shape in shapes.items():

@@ -24,7 +24,6 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos._core import broadcast_to
 
 #: FIRE's parameters, in the order of the arguments.
 NAMES = ("w1", "b1", "w2", "b2", "c", "threshold")
@@ -166,39 +165,28 @@ def _places(fire: Fire, offsets: Array, sizes: Sizes) -> tuple[Array, Array]:
     return relative, np.arange(sizes.Lq) + offsets[..., None] + fire.first_key
 
 
-def _operand(table: Array, batch: tuple[int, ...]) -> Array:
-    """View a table (..., rows, columns) as the kernel's, one for all heads."""
-    shape = (*batch, 1, *table.shape[-2:])
-    return broadcast_to(table[..., None, :, :], shape)
-
-
 @quiet  # parameters that are NaN or too large show in the result
-def operands(
-    fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
-) -> dict[str, Any]:
-    """Return the operands for the bias; offsets (...) are of the batch's shape."""
+def operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Any]:
+    """Return the operands for the bias; offsets (...) broadcast to the batch."""
     relative, positions = _places(fire, offsets, sizes)
     lines = lines_of(fire)
     ranges = np.empty((*lines.slopes.shape, 3))
     for column, values in enumerate((lines.starts, lines.slopes, lines.intercepts)):
         ranges[..., column] = values
-    tables = offset_factor(fire, relative), query_factor(fire, positions)
     return {
-        "fire_offsets": _operand(tables[0][..., None], batch),
-        "fire_queries": _operand(tables[1][..., None], batch),
-        "fire_lines": broadcast_to(ranges, (*batch, *ranges.shape)),
+        "fire_offsets": offset_factor(fire, relative),
+        "fire_queries": query_factor(fire, positions),
+        "fire_lines": ranges,
         "fire_signed": int(fire.signed),
     }
 
 
-def slope_operands(
-    fire: Fire, offsets: Array, batch: tuple[int, ...], sizes: Sizes
-) -> dict[str, Array]:
+def slope_operands(fire: Fire, offsets: Array, sizes: Sizes) -> dict[str, Array]:
     """Return the further operands for the gradients of c and threshold."""
     relative, positions = _places(fire, offsets, sizes)
     return {
-        "fire_offset_slopes": _operand(offset_slope(fire, relative)[..., None], batch),
-        "fire_query_slopes": _operand(query_slopes(fire, positions), batch),
+        "fire_offset_slopes": offset_slope(fire, relative),
+        "fire_query_slopes": query_slopes(fire, positions),
     }
 
 

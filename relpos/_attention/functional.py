@@ -241,8 +241,6 @@ def forward(
     buffers = buffers_of(problem, True, weights, True)
     buffers["out"], _ = result_of(None, problem)
     run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
-    for name in ("lse", "row_max", "row_sum"):
-        buffers[name] = buffers[name][..., 0]
     return buffers
 
 
@@ -261,7 +259,7 @@ def backward(
     rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
     out = _kept("out", kept[0], (*rows, problem.sizes.Dv), problem)
     row_max, row_sum = (
-        _kept(name, array, rows, problem)[..., None]
+        _kept(name, array, rows, problem)
         for name, array in zip(("row_max", "row_sum"), kept[1:], strict=True)
     )
     saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))

@@ -23,7 +23,7 @@ from relpos._checks import (
     quiet,
     rounded,
 )
-from relpos._core import broadcast_to, memory_of
+from relpos._core import memory_of
 from relpos._memory import empty, zeros
 from relpos._settings import choose_num_threads, kernels
 from relpos._text import Kind, in_short
@@ -133,8 +133,8 @@ class Saved(NamedTuple):
     """
 
     out: Array  # (..., H, Lq, Dv)
-    row_max: Array  # (..., H, Lq, 1)
-    row_sum: Array  # (..., H, Lq, 1)
+    row_max: Array  # (..., H, Lq)
+    row_sum: Array  # (..., H, Lq)
     seed: int  # of dropout
 
 
@@ -304,9 +304,9 @@ def differentiate(
     if names:
         operands = {**problem.operands, **given, **bias, **saved._asdict()}
         operands["row_sum"] = _live_sums(saved.row_sum, given)
-        operands |= {f"grad_{name}": view for name, (_, view) in sums.items()}
+        operands |= {f"grad_{name}": total for name, total in sums.items()}
         kernels().attention_backward({**operands, "num_threads": threads})
-    found = {name: _deliver(name, sums[name][0], problem) for name in tables}
+    found = {name: _deliver(name, sums[name], problem) for name in tables}
     if fire_sums is not None:
         assert problem.fire is not None
         of_fire = fire_network.gradients(problem.fire, fire_sums)
@@ -326,9 +326,8 @@ def check_gradients(
     if grad_out is not None:
         given["grad_out"] = _as_gradient_of(saved.out, "out", grad_out, dtype)
     if grad_lse is not None:
-        rows = saved.row_max[..., 0]  # of the shape and dtype of lse
-        lse = _as_gradient_of(rows, "lse", grad_lse, dtype)
-        given["grad_lse"] = lse[..., None]
+        # row_max is of the shape and dtype of lse
+        given["grad_lse"] = _as_gradient_of(saved.row_max, "lse", grad_lse, dtype)
     return given
 
 
@@ -340,8 +339,8 @@ def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
     silent = np.isnan(row_sum)
     if not silent.any():
         return row_sum
-    for gradient in given.values():
-        silent &= ~gradient.any(-1, keepdims=True)
+    for name, gradient in given.items():
+        silent &= ~gradient.any(-1) if name == "grad_out" else gradient == 0
     return np.where(silent, 0, row_sum)
 
 
@@ -394,23 +393,24 @@ def _as_gradient_of(
     return native(gradient, dtype)
 
 
-def _buffer(name: str, problem: Problem) -> tuple[Array, Array]:
-    """Return memory for a gradient, zeros if it is summed, and its view for the kernel.
+def _buffer(name: str, problem: Problem) -> Array:
+    """Return memory for a gradient, zeros if it is summed.
 
-    The kernel sums along an axis on which the view has stride 0: over heads, and over
-    all batch axes at once. Sums over some of the batch axes follow later.
+    The kernel sums along the axes that it lacks or has once: over heads, and over all
+    batch axes at once. Sums over some of the batch axes follow later.
     """
-    shape = problem.operands[name].shape
-    stored = shape
-    if OPERANDS[name].is_shared:
-        own = _unbroadcast(name, problem)
-        batch = own[:-3] if math.prod(own[:-3]) == 1 else shape[:-3]
-        stored = (*batch, *own[-3:])
-    check_bytes(f"gradient of {name}", stored, problem.dtype)
-    written = OPERANDS[name].is_written and "indptr" not in problem.operands
+    row = OPERANDS[name]
+    own = _aligned_shape(name, problem)
+    batch, core = problem.batch, own[-row.axes :]
+    if not row.is_shared:
+        core = row.core(problem.sizes, own)
+    elif math.prod(own[: -row.axes]) == 1:
+        batch = own[: -row.axes]
+    shape = (*batch, *core)
+    check_bytes(f"gradient of {name}", shape, problem.dtype)
+    written = row.is_written and "indptr" not in problem.operands
     make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
-    sums = make(stored, problem.dtype)
-    return sums, sums if stored == shape else broadcast_to(sums, shape)
+    return make(shape, problem.dtype)
 
 
 @quiet
@@ -419,20 +419,20 @@ def _fire_operands(problem: Problem) -> tuple[Array, dict[str, Array]]:
     assert problem.fire is not None
     lines = problem.operands["fire_lines"]
     zeros = np.zeros((lines.shape[-3], lines.shape[-2] + 1, 2))
-    shared = broadcast_to(zeros, (*problem.batch, *zeros.shape))
     slopes = fire_network.slope_operands(
-        problem.fire, offsets_of(problem.inputs), problem.batch, problem.sizes
+        problem.fire, offsets_of(problem.inputs), problem.sizes
     )
-    return zeros, slopes | {"grad_fire": shared}
+    return zeros, slopes | {"grad_fire": zeros}
 
 
-def _unbroadcast(name: str, problem: Problem) -> tuple[int, ...]:
-    """Shape of an operand before it was broadcast: 1 on the axes that are repeated."""
-    full = problem.operands[name].shape
-    own = OPERANDS[name].aligned(problem.inputs[name]).shape
-    own = (*(1,) * (len(full) - len(own)), *own)
+def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
+    """Return the shape of an operand with all axes: 1 on those that are repeated."""
+    own = problem.inputs[name].shape
+    row = OPERANDS[name]
+    own = (*(1,) * (len(problem.batch) + row.axes - len(own)), *own)
     if name in problem.placement.rows:  # the operand has other rows than the table
-        own = (*own[:-2], *full[-2:])
+        at = len(own) + row.row_axis
+        own = (*own[:at], len(problem.placement.rows[name]), *own[at + 1 :])
     return own
 
 
@@ -448,11 +448,13 @@ def _deliver(name: str, total: Array, problem: Problem) -> Array:
 def _summed(name: str, total: Array, problem: Problem) -> Array:
     """Sum a gradient over broadcast axes, and over what was gathered from one row."""
     given, gathered = problem.inputs[name], problem.placement.rows.get(name)
-    own = _unbroadcast(name, problem)
+    own = _aligned_shape(name, problem)
     pairs = zip(own, total.shape, strict=True)
     repeated = tuple(axis for axis, (size, full) in enumerate(pairs) if size != full)
     if repeated:
         total = total.sum(axis=repeated, dtype=np.float64, keepdims=True)
     if gathered is not None:
-        total = fold_rows(total, gathered, TABLES[name].rows(given))
+        table = TABLES[name]
+        columns = total if table.axes == 3 else total[..., None]
+        total = fold_rows(columns, gathered, table.rows(given))
     return rounded(total, given.dtype.newbyteorder("=")).reshape(given.shape)

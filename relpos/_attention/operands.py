@@ -15,18 +15,18 @@ import numpy as np
 from relpos._checks import (
     Array,
     as_array,
+    as_flag,
     as_floating,
     as_integers,
-    at_least_ndim,
-    check_bytes,
     check_shape,
     is_floating,
     native,
     stored,
 )
-from relpos._core import broadcast_to
+from relpos._core import read_operands
 
 _MAX_AXES = 32  # the most that NumPy 1 allows
+_DTYPES = {char: np.dtype(char) for char in "efd"}
 
 
 class Sizes(NamedTuple):
@@ -47,8 +47,12 @@ class Sizes(NamedTuple):
         """Name what rel_key is dotted with."""
         return "position_query" if self.own else "query"
 
+    def length(self, letter: str, own: int) -> int:
+        """Return the length of a letter; other letters are of one operand alone."""
+        return self[_PLACES[letter]] if letter in _PLACES else own
 
-#: Index in `Sizes` of the length of a letter; other letters are of one operand alone.
+
+#: Index in `Sizes` of the length of a letter.
 _PLACES = {letter: place for place, letter in enumerate("HKqkDVP")}
 
 
@@ -73,12 +77,12 @@ class Operand:
         self.axes = len(letters) - letters.count("1")
         added = letters[letters.find("1") :] if "1" in letters else ""
         self._view = tuple(None if letter == "1" else slice(None) for letter in added)
-        self._heads = _PLACES.get(letters[:1], 0)
         self.row_axis = 1 - self.axes
         self.read = partial(self.kind, name)  # faster than a method
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        """Check the axes after the batch axes."""
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        """Say what is wrong with a shape: its axes, or the length of a letter."""
+        return f"shape {array.shape} has {array.ndim} axes; expected {self.shown}"
 
     def dtype(self, array: Array) -> np.dtype[Any]:
         """Return the dtype in which the kernel takes what does not promote."""
@@ -88,33 +92,33 @@ class Operand:
         """View `array` with the axes it lacks; none is repeated."""
         return array[(..., *self._view)] if self._view else array
 
-    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
-        """Return heads, rows and columns of an aligned array for the kernel."""
-        return (sizes[self._heads], *array.shape[-2:])
+    def core(self, sizes: Sizes, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the lengths of the letters of `shape`, repeated as those of a call."""
+        letters = [letter for letter in self.letters if letter != "1"]
+        own = zip(letters, shape[len(shape) - self.axes :], strict=True)
+        return tuple(sizes.length(letter, n) for letter, n in own)
 
-    def as_kernel_takes(
-        self,
-        array: Array,
-        batch: tuple[int, ...],
-        sizes: Sizes,
-        computed: np.dtype[Any],
-    ) -> Array:
-        """View `array` as (*batch, heads, rows, columns); copied only for its dtype."""
-        array = native(array, computed if self.promotes else self.dtype(array))
-        if self._view:
-            array = self.aligned(array)
-        shape = (*batch, *self.core(array, sizes))
-        if array.shape == shape:
-            return array
-        check_bytes(self.name, shape, array.dtype)
-        return broadcast_to(array, shape)
+    def native(self, array: Array, computed: np.dtype[Any]) -> Array:
+        """Return `array` as the kernels take it, copied only for its dtype."""
+        return native(array, computed if self.promotes else self.dtype(array))
 
 
 class Tokens(Operand):
-    """Query, key or value: `read_sizes` reads the letters off them."""
+    """Query, key or value, whose shapes give the letters their lengths."""
 
     is_required = True
     is_written = True
+
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        Hk, Lk, D = sizes.Hk, sizes.Lk, sizes.D
+        words = {
+            "D": f"query's head_dim {D}; expected (..., Hk, Lk, {D})",
+            "k": f"key's length {Lk}; expected (..., {Hk}, {Lk}, Dv)",
+            "K": f"key's {Hk} heads; expected (..., {Hk}, {Lk}, Dv)",
+        }
+        if letter in words:
+            return f"shape {array.shape} does not match {words[letter]}"
+        return super().wrong(array, sizes, letter)
 
 
 class Shared(Operand):
@@ -131,45 +135,40 @@ class Table(Shared):
         rows: int = array.shape[self.row_axis]
         return rows
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        own = self.axes - 1
-        if array.ndim < own:
-            at_least_ndim(self.name, array, own, self.shown)
-        if own == 2 and array.shape[-1] != sizes[_PLACES[self.letters[-1]]]:
-            columns = sizes[_PLACES[self.letters[-1]]]
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        columns = self.letters[-1]
+        if letter == columns:
+            count = sizes.length(columns, 0)
             owners = {"D": ("query", "D"), "V": ("value", "Dv"), "P": (sizes.left, "D")}
-            owner, ending = owners[self.letters[-1]]
-            wanted = self.shown.replace(f"R, {ending})", f"R, {columns})")
-            raise ValueError(
-                f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
-                f"{columns}; expected {wanted}"
+            owner, ending = owners[columns]
+            wanted = self.shown.replace(f"R, {ending})", f"R, {count})")
+            return (
+                f"shape {array.shape} does not match {owner}'s head_dim {count}; "
+                f"expected {wanted}"
             )
-        if not array.shape[self.row_axis]:
-            raise ValueError(
-                f"{self.name}: shape {array.shape} has no rows; expected at least 1"
-            )
-        heads = array.shape[-own - 1] if array.ndim > own else 1
-        if heads not in (1, sizes.H):
+        if letter == self.letters[1]:
+            return f"shape {array.shape} has no rows; expected at least 1"
+        if letter == "H":
+            own = self.axes - 1
             is_dense = own == 1 and array.shape[-2:] == (sizes.Lq, sizes.Lk)
             hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)" * is_dense
-            raise ValueError(
-                f"{self.name}: shape {array.shape} has {heads} heads, but query has "
-                f"{sizes.H}; expected {self.shown}{hint}"
+            return (
+                f"shape {array.shape} has {array.shape[-self.axes]} heads, but query "
+                f"has {sizes.H}; expected {self.shown}{hint}"
             )
+        return super().wrong(array, sizes, letter)
 
 
 class Vector(Shared):
     """One row, of each head or of all."""
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        D, H = sizes[_PLACES[self.letters[-1]]], sizes.H
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        D, H = sizes.length(self.letters[-1], 0), sizes.H
         owner = sizes.left if self.letters[-1] == "P" else "query"
-        heads = array.shape[-2] if array.ndim > 1 else 1
-        if array.shape[-1:] != (D,) or heads not in (1, H):
-            raise ValueError(
-                f"{self.name}: shape {array.shape} does not match {owner}'s head_dim "
-                f"{D} and {H} heads; expected ({D},), ({H}, {D}) or (..., {H}, {D})"
-            )
+        return (
+            f"shape {array.shape} does not match {owner}'s head_dim {D} and {H} heads; "
+            f"expected ({D},), ({H}, {D}) or (..., {H}, {D})"
+        )
 
 
 class Rows(Operand):
@@ -177,25 +176,24 @@ class Rows(Operand):
 
     is_written = True
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        heads, rows = array.shape[-3:-1]
-        if (heads, rows) != (sizes.H, sizes.Lq):
-            raise ValueError(
-                f"{self.name}: shape {array.shape} does not match query's {sizes.H} "
-                f"heads and length {sizes.Lq}; expected (..., {sizes.H}, {sizes.Lq}, "
-                f"{sizes.Dp})"
-            )
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        if not letter:
+            return super().wrong(array, sizes, letter)
+        H, Lq = sizes.H, sizes.Lq
+        return (
+            f"shape {array.shape} does not match query's {H} heads and length {Lq}; "
+            f"expected (..., {H}, {Lq}, {sizes.Dp})"
+        )
 
 
 class Heads(Shared):
     """A number of each head."""
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        if array.shape != (sizes.H,):
-            raise ValueError(
-                f"{self.name}: shape {array.shape} does not match query's {sizes.H} "
-                f"heads; expected ({sizes.H},)"
-            )
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        return (
+            f"shape {array.shape} does not match query's {sizes.H} heads; expected "
+            f"({sizes.H},)"
+        )
 
 
 class Decay(Shared):
@@ -213,16 +211,13 @@ class Decay(Shared):
             )
         return array
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        at_least_ndim(self.name, array, 2, self.shown)
-        heads, keys = array.shape[-2:]
-        if heads == sizes.H and (
-            keys == sizes.Lk or (sizes.is_part and keys > sizes.Lk)
-        ):
-            return
-        raise ValueError(
-            f"{self.name}: shape {array.shape} does not match {sizes.H} query heads "
-            f"and {sizes.Lk} keys; expected (..., {sizes.H}, {sizes.Lk})"
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        if not letter:
+            return super().wrong(array, sizes, letter)
+        H, Lk = sizes.H, sizes.Lk
+        return (
+            f"shape {array.shape} does not match {H} query heads and {Lk} keys; "
+            f"expected (..., {H}, {Lk})"
         )
 
 
@@ -231,20 +226,12 @@ class Pairs(Operand):
 
     promotes = False
 
-    def core(self, array: Array, sizes: Sizes) -> tuple[int, ...]:
-        own = zip(self.letters, (1, 1, 1, *array.shape)[-3:], strict=True)
-        return tuple(sizes[_PLACES[x]] if x in _PLACES else n for x, n in own)
-
-    def check(self, array: Array, sizes: Sizes) -> None:
-        core = tuple(sizes[_PLACES[letter]] for letter in self.letters if letter != "1")
-        shape = array.shape[-len(core) :] if array.ndim else ()
-        pairs = zip(reversed(shape), reversed(core), strict=False)
-        if all(size in (1, full) for size, full in pairs):
-            return
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
+        core = tuple(sizes.length(name, 0) for name in self.letters if name != "1")
         wanted = f"(..., {', '.join(map(str, core))})"
-        raise ValueError(
-            f"{self.name}: shape {array.shape} does not broadcast to {wanted}; "
-            f"expected that, or 1 on an axis{self.hint(array.shape, core)}"
+        return (
+            f"shape {array.shape} does not broadcast to {wanted}; expected that, or 1 "
+            f"on an axis{self.hint(array.shape, core)}"
         )
 
     def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
@@ -301,11 +288,9 @@ class Ranges(Pairs):
     has_gradient = False
     kind = staticmethod(as_integers)
 
-    def check(self, array: Array, sizes: Sizes) -> None:
-        shape = array.shape
-        fits = len(shape) >= 2 and shape[-1] == 2 and shape[-2] in (1, sizes.Lq)
+    def wrong(self, array: Array, sizes: Sizes, letter: str) -> str:
         ends = "begin and end of the keys that each query sees"
-        check_shape(self.name, array, fits, f"(..., {sizes.Lq}, 2), {ends}")
+        return f"got shape {array.shape}; expected (..., {sizes.Lq}, 2), {ends}"
 
 
 class Items(Operand):
@@ -314,15 +299,6 @@ class Items(Operand):
     has_gradient = False
     promotes = False
     kind = staticmethod(as_integers)
-
-    def as_kernel_takes(
-        self,
-        array: Array,
-        batch: tuple[int, ...],
-        sizes: Sizes,
-        computed: np.dtype[Any],
-    ) -> Array:
-        return np.ascontiguousarray(broadcast_to(array, batch)).reshape(-1)
 
 
 _VECTOR = "(D,), (H, D) or (..., H, D)"
@@ -363,75 +339,91 @@ ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
 
 
-def read_sizes(
-    arrays: Mapping[str, Array], enable_gqa: bool, is_part: bool = False
-) -> Sizes:
-    """Read the dimension letters off query, key, value and position_query."""
-    own = "position_query" in arrays
-    query, key, value = (
-        arrays["query"].shape,
-        arrays["key"].shape,
-        arrays["value"].shape,
+class Arguments(NamedTuple):
+    """The arrays of a call, and what their shapes and dtypes say."""
+
+    inputs: dict[str, Array]  # as given, by name
+    sizes: Sizes
+    batch: tuple[int, ...]
+    dtype: np.dtype[Any]  # of the computation
+    out_dtype: np.dtype[Any]  # of the result
+    copied: list[str]  # inputs that the kernels cannot read where they lie
+
+
+def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Arguments:
+    """Check the kinds and the shapes of all arrays; absent ones drop out."""
+    groups = as_flag("enable_gqa", enable_gqa)
+    if isinstance(given.get("labels"), tuple):
+        given = given | {"labels": None} | _several(given["labels"])
+    inputs, lengths, batch, computed, out, copied, wrong = read_operands(
+        given, _read_one, groups, is_part
     )
-    position = arrays["position_query" if own else "query"].shape
-    if min(len(query), len(key), len(value), len(position)) < 3:
-        for name in ("query", "key", "value", "position_query"):
-            if name in arrays:
-                at_least_ndim(name, arrays[name], 3, OPERANDS[name].shown)
-    columns = query[-1], value[-1], position[-1]
-    sizes = Sizes(query[-3], key[-3], query[-2], key[-2], *columns, own, is_part)
-    if key[-1] != sizes.D:
+    sizes = Sizes(*lengths, "position_query" in inputs, is_part)
+    if "rel_key" not in inputs:
+        for name in ("pos_bias_v", "position_query"):
+            if name in inputs:
+                raise ValueError(
+                    f"{name}: given without rel_key; it only acts in the rel_key term, "
+                    f"so pass rel_key or leave {name} out"
+                )
+    if wrong is not None:
+        raise ValueError(_misfit(*wrong, inputs, sizes, batch, groups))
+    # bfloat16 has no character of NumPy's
+    out_dtype = _DTYPES[out] if out else inputs["query"].dtype
+    return Arguments(inputs, sizes, batch, _DTYPES[computed], out_dtype, copied)
+
+
+def _read_one(name: str, value: object) -> Array:
+    """Read what is no plain array of a usual dtype."""
+    return ROWS[name].read(value)
+
+
+def _several(labels: tuple[object, ...]) -> dict[str, Array]:
+    """Check the kinds of several arrays of labels."""
+    if not 1 <= len(labels) <= len(LABELS):
         raise ValueError(
-            f"key: shape {key} does not match query's head_dim {sizes.D}; expected "
-            f"(..., Hk, Lk, {sizes.D})"
+            f"labels: got a tuple of {len(labels)}; expected an array, or a tuple of 1 "
+            f"to {len(LABELS)} arrays"
         )
-    if value[-2] != sizes.Lk:
-        raise ValueError(
-            f"value: shape {value} does not match key's length {sizes.Lk}; expected "
-            f"(..., {sizes.Hk}, {sizes.Lk}, Dv)"
-        )
-    if value[-3] != sizes.Hk:
-        raise ValueError(
-            f"value: shape {value} does not match key's {sizes.Hk} heads; expected "
-            f"(..., {sizes.Hk}, {sizes.Lk}, Dv)"
-        )
-    if sizes.Hk != sizes.H:
+    rows = zip(LABELS.items(), labels, strict=False)
+    return {name: row.read(array) for (name, row), array in rows}
+
+
+def _misfit(
+    name: str,
+    rule: str,
+    letter: int,
+    inputs: Mapping[str, Array],
+    sizes: Sizes,
+    batch: tuple[int, ...],
+    groups: bool,
+) -> str:
+    """Say what does not fit; `rule` is one of those of csrc/python/read.c."""
+    row, array = ROWS[name], inputs[name]
+    own = array.shape[: array.ndim - row.axes]
+    if rule == "groups":
         came = f"key: {sizes.Hk} heads, but query has {sizes.H}"
-        if not enable_gqa:
-            raise ValueError(
-                f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
-                "heads share a key head)"
-            )
-        if not sizes.Hk or sizes.H % sizes.Hk:
-            raise ValueError(
+        if groups:
+            return (
                 f"{came}; with enable_gqa=True query heads must be a multiple of key "
                 "heads"
             )
-    return sizes
-
-
-def join_batches(arrays: Mapping[str, Array]) -> tuple[int, ...]:
-    """Broadcast the batch axes of all arguments; a message names the one that fails."""
-    batch = arrays["query"].shape[:-3]
-    for name, array in arrays.items():
-        axes = ROWS[name].axes
-        own = array.shape[:-axes] if axes else array.shape
-        if len(own) + 3 > _MAX_AXES:
-            raise ValueError(
-                f"{name}: shape {array.shape} has {len(own)} batch axes; expected at "
-                f"most {_MAX_AXES - 3}"
-            )
-        if own in (batch, ()):  # the usual cases
-            continue
-        joined = broadcast_shapes(batch, own)
-        if joined is None:
-            raise ValueError(
-                f"{name}: batch axes {own} of shape {array.shape} do not broadcast "
-                f"with {batch} of the arguments before it; expected "
-                f"{ROWS[name].shown}"
-            )
-        batch = joined
-    return batch
+        return (
+            f"{came}; expected equal numbers (enable_gqa=True lets groups of query "
+            "heads share a key head)"
+        )
+    if rule == "most axes":
+        return (
+            f"{name}: shape {array.shape} has {len(own)} batch axes; expected at most "
+            f"{_MAX_AXES - 3}"
+        )
+    if rule == "batch":
+        return (
+            f"{name}: batch axes {own} of shape {array.shape} do not broadcast with "
+            f"{batch} of the arguments before it; expected {row.shown}"
+        )
+    at = "" if rule == "axes" else row.letters[letter]
+    return f"{name}: {row.wrong(array, sizes, at)}"
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:

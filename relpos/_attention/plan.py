@@ -391,7 +391,7 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
     The context keeps those of the forward, so the backward adds its own alone.
     """
     made: int = sum(
-        array[0].nbytes
+        array.nbytes
         for name, array in operands.items()
         if "fire" in name and (not _core.operands[name][1]) == backward
     )
@@ -416,16 +416,17 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
     for name, (letters, *roles) in _core.operands.items():
         role = roles[backward]
         if role.startswith("required") or (role and name in given | gradients):
-            shape = (s.B, *(_length(s, letter) for letter in letters))
+            core = letters.replace("1", "")
+            shape = (s.B, *(_length(s, letter) for letter in core))
             of = name.removeprefix("grad_")
             number = np.dtype(np.float64) if "fire" in name else s.dtype
-            shared = int("fire" in name)  # leading axes on which it repeats
+            shared = int("fire" in name)  # leading axes that it lacks
             if of in arguments:
                 shared = 1 + OPERANDS[of].axes - len(arguments[of])
-            operands[name] = _unread(name, shape, number, shared)
+            operands[name] = _unread(name, shape[shared:], number)
     for name, shape in _edges(s).items():
         key = "edge_labels" if name == "labels" else name
-        operands[key] = _unread(name, shape, np.dtype(np.int64), 0)
+        operands[key] = _unread(name, shape, np.dtype(np.int64))
     operands |= {n: x for n, x in s.scheme.settings if n != "is_causal"}
     if s.is_causal and not _edges(s):
         operands["window_right"] = s.Lk - s.Lq
@@ -443,12 +444,10 @@ def _length(s: Sizes, letter: str) -> int:
     return (lengths | {"o": s.Lq + s.Lk, "F": ranges, "G": ranges + 1})[letter]
 
 
-def _unread(
-    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], shared: int
-) -> Array:
-    """An array without memory behind it: not to be read. `shared` axes repeat."""
+def _unread(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array without memory behind it: not to be read."""
     check_bytes(name, shape, dtype)
     strides = [
         dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))
     ]
-    return as_strided(np.empty(1, dtype), shape, [0] * shared + strides[shared:])
+    return as_strided(np.empty(1, dtype), shape, strides)

@@ -1,8 +1,7 @@
 """Arguments of `attention`, checked, as operands of its kernel.
 
-Every array operand becomes a view of shape (*batch, heads, rows, columns) with zero
-strides where it is broadcast, so the kernel only walks strides, and nothing is copied
-but what has the wrong dtype, byte order or alignment.
+The kernel walks strides, which are zero where an array is broadcast, so that nothing is
+copied but what has the wrong dtype, byte order or alignment.
 """
 
 import math
@@ -15,13 +14,11 @@ from relpos._attention import fire_network
 from relpos._attention.edges import Edges, as_edges
 from relpos._attention.operands import (
     LABELS,
-    OPERANDS,
     ROWS,
     TABLES,
     Sizes,
     check_labels,
-    join_batches,
-    read_sizes,
+    read,
 )
 from relpos._checks import (
     POSITION_LIMIT,
@@ -43,7 +40,6 @@ Call: TypeAlias = dict[str, Any]
 
 #: A side of the window that hides nothing.
 UNBOUNDED = 2**63 - 1
-_COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
 _LOG2E = math.log2(math.e)
 #: Numbers up to the first are 0 in the dtype, those from the second on infinite.
 _ROUNDED_AWAY = {
@@ -115,12 +111,9 @@ def prepare(
     part: Part | None = None,
 ) -> Problem:
     """Check the arguments of a call and build the operands of the kernel."""
-    inputs = _read(call)
-    gqa = as_flag("enable_gqa", call["enable_gqa"])
-    sizes = read_sizes(inputs, gqa, part is not None)
-    for name, array in inputs.items():
-        if not (row := ROWS[name]).is_required:
-            row.check(array, sizes)
+    inputs, sizes, batch, dtype, out_dtype, copied = read(
+        call, call["enable_gqa"], part is not None
+    )
     rule = as_choice("beyond", call["beyond"], _BEYOND)
     graph: dict[str, Array] = {}
     if edges is not None:
@@ -147,22 +140,17 @@ def prepare(
         }
         positional = [name for name in depending if depending[name]]
     check_items(inputs, positional, sizes)
-    batch = join_batches(inputs)
     if rule == "raise" or "log_decay" in inputs:
         spans = placement.spans if rule == "raise" else {}
         _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
-    dtype, out_dtype = common_dtypes(inputs if fire is None else inputs | fire.typed)
-    operands: dict[str, Any] = {}
-    tables = inputs
-    if placement.rows:
-        tables = inputs | {
-            name: _gather_rows(inputs[name], rows, TABLES[name].row_axis)
-            for name, rows in placement.rows.items()
-        }
-    for name, array in tables.items():
-        taken = ROWS[name].as_kernel_takes(array, batch, sizes, dtype)
-        operands[name.removesuffix("[0]")] = taken
-    operands |= graph
+    if fire is not None:
+        out_dtype = common_dtype(out_dtype, *fire.typed.values())
+        dtype, copied = np.result_type(out_dtype, np.float32), [*inputs]
+    operands: dict[str, Any] = inputs | graph
+    for name, rows in placement.rows.items():
+        operands[name] = _gather_rows(inputs[name], rows, TABLES[name].row_axis)
+    for name in copied:
+        operands[name] = ROWS[name].native(operands[name], dtype)
     operands["scale"] = as_scale(call["scale"], sizes.D, dtype)
     if call["softcap"] is not None:
         operands["softcap"] = as_softcap(call["softcap"], dtype)
@@ -174,7 +162,7 @@ def prepare(
     if part is not None:
         operands |= part.operands()
     if fire is not None:
-        operands |= fire_network.operands(fire, offsets_of(inputs), batch, sizes)
+        operands |= fire_network.operands(fire, offsets_of(inputs), sizes)
         inputs |= fire.inputs
     return Problem(inputs, sizes, batch, dtype, out_dtype, placement, operands, fire)
 
@@ -195,37 +183,6 @@ def look_at_mask(problem: Problem) -> None:
 def offsets_of(inputs: Mapping[str, Array]) -> Array:
     """`query_offset` as given, or 0."""
     return inputs.get("query_offset", _NO_OFFSET)
-
-
-def _read(call: Call) -> dict[str, Array]:
-    """Check the kinds of the arrays; absent ones drop out."""
-    inputs: dict[str, Array] = {}
-    for name, operand in OPERANDS.items():
-        value = call[name]
-        if value is None and not operand.is_required:
-            continue
-        if name == "labels" and isinstance(value, tuple):
-            inputs |= _read_labels(value)
-        else:
-            inputs[name] = operand.read(value)
-    for name in ("pos_bias_v", "position_query"):
-        if name in inputs and "rel_key" not in inputs:
-            raise ValueError(
-                f"{name}: given without rel_key; it only acts in the rel_key term, so "
-                f"pass rel_key or leave {name} out"
-            )
-    return inputs
-
-
-def _read_labels(labels: tuple[object, ...]) -> dict[str, Array]:
-    """Check the kinds of several arrays of labels."""
-    if not 1 <= len(labels) <= len(LABELS):
-        raise ValueError(
-            f"labels: got a tuple of {len(labels)}; expected an array, or a tuple of 1 "
-            f"to {len(LABELS)} arrays"
-        )
-    rows = zip(LABELS.items(), labels, strict=False)
-    return {name: row.read(array) for (name, row), array in rows}
 
 
 def tables_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -322,19 +279,6 @@ def _visible(
     low, high = np.broadcast_arrays(low, high)
     seen = low <= high
     return (int(low[seen].min()), int(high[seen].max())) if seen.any() else None
-
-
-def common_dtypes(inputs: Mapping[str, Array]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the dtypes of computation and result."""
-    found = []
-    for name, array in inputs.items():
-        if name not in ROWS or ROWS[name].promotes:  # FIRE's parameters do, too
-            found.append(array.dtype)
-    first = found[0]
-    if first in _COMPUTED and found.count(first) == len(found):  # the usual case
-        return first, first
-    out_dtype = common_dtype(*found)
-    return np.result_type(out_dtype, np.float32), out_dtype
 
 
 def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:

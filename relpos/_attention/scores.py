@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.operands import LABELS, ROWS, join_batches, read_sizes
+from relpos._attention.operands import LABELS, ROWS, read
 from relpos._attention.problem import (
     UNBOUNDED,
     Call,
     Problem,
     as_scale,
     check_items,
-    common_dtypes,
     look_at_mask,
     offsets_of,
     place_tables,
@@ -152,6 +151,7 @@ def scores(
     call["value"] = _without_numbers(call["key"], call["rel_value"])
     problem = prepare(call)
     look_at_mask(problem)
+    problem = problem._replace(operands=_whole(problem))
     as_generator(call["rng"])
     choose_num_threads(call["num_threads"])
     with_terms = as_flag("terms", terms)
@@ -185,6 +185,18 @@ def _without_numbers(key: Array, rel_value: ArrayLike | None) -> Array:
     return np.broadcast_to(key.dtype.type(0), shape)
 
 
+def _whole(problem: Problem) -> dict[str, Any]:
+    """Return the operands, those of letters as (*batch, heads, rows, columns)."""
+    found = {**problem.operands}
+    for name in found.keys() & ROWS.keys():
+        if letters := ROWS[name].letters:
+            array = ROWS[name].aligned(found[name])
+            own = zip(letters, (1, 1, 1, *array.shape)[-3:], strict=True)
+            core = (problem.sizes.length(letter, n) for letter, n in own)
+            found[name] = np.broadcast_to(array, (*problem.batch, *core))
+    return found
+
+
 def _for_items(problem: Problem, integers: Array) -> Array:
     """Return integers of batch items, to be broadcast with (..., H, Lq, Lk)."""
     return np.broadcast_to(integers, problem.batch)[..., None, None, None]
@@ -193,9 +205,9 @@ def _for_items(problem: Problem, integers: Array) -> Array:
 def _rows(problem: Problem, name: str, relative: Array) -> list[Array]:
     """Rows of a table for each pair, negative where it has none."""
     operands = problem.operands
-    if "labels" in operands:
-        names = ("labels", *LABELS)
-        return [operands[n].astype(np.int64) for n in names if n in operands]
+    names = [n for n in ("labels", *LABELS) if n in operands]
+    if names:
+        return [operands[n].astype(np.int64) for n in names]
     of = "min_bias_position" if name == "rel_bias" else "min_relative_position"
     rows = relative - operands[of]
     inside = np.clip(rows, 0, operands[name].shape[-2] - 1)
@@ -321,17 +333,11 @@ def _by_kernel(
     A table that begins elsewhere than at `row_0`, where the kernel takes it to begin,
     moves the offsets: only the difference between a pair and row 0 counts.
     """
-    given = {**inputs, "value": inputs["key"]}
-    sizes = read_sizes(given, enable_gqa=False)
-    for name, array in inputs.items():
-        ROWS[name].check(array, sizes)
+    call = {**inputs, "value": inputs["key"], "query_offset": query_offset}
+    given, sizes, _, dtype, out_dtype, _ = read(call, enable_gqa=False)
     table = {"rel_key": inputs["rel_key"]}
     first = place_tables(table, min_relative_position, None, "zero").vectors.start
-    if query_offset is not None:
-        given["query_offset"] = ROWS["query_offset"].read(query_offset)
     check_items(given, ["rel_key"], sizes)
-    join_batches(given)  # names the argument that does not fit
-    dtype, out_dtype = common_dtypes(inputs)
     scores: Array = getattr(kernels(), kernel)(
         *inputs.values(),
         as_scale(scale, sizes.D, dtype),

@@ -201,7 +201,7 @@ class ShardedContext:
     def _check(self, given: list[Any]) -> None:
         """Raise as a call on arrays in memory would."""
         kept = {name: stand_in(name, self._kept[name]) for name in KEPT}
-        saved = Saved(kept["out"], kept["row_max"][..., None], kept["row_sum"], 0)
+        saved = Saved(kept["out"], kept["row_max"], kept["row_sum"], 0)
         gradients = [
             None if array is None else stand_in(name, array)
             for name, array in zip(("grad_out", "grad_lse"), given, strict=True)

@@ -203,12 +203,14 @@ def test_the_kernels_check_their_operands(operands):
             with pytest.raises(TypeError, match=f"{name} must be float64"):
                 run(changed)
             if name != "fire_lines":  # any number of lines will do
+                rows = -2 if name in ("fire_query_slopes", "grad_fire") else -1
+                fewer = np.delete(given[name], -1, rows)
                 with pytest.raises(ValueError, match="fit"):
-                    run(given | {name: given[name][..., :-1, :].copy()})
+                    run(given | {name: fewer})
             if name != "grad_fire":
                 with pytest.raises(ValueError, match=r"lacks other|has no operand"):
                     run(given | {name: None})
-        spaced = np.repeat(given["fire_offsets"], 2, axis=-2)[..., ::2, :]
+        spaced = np.repeat(given["fire_offsets"], 2, axis=-1)[..., ::2]
         with pytest.raises(ValueError, match="fire_offsets does not fit"):
             run(given | {"fire_offsets": spaced})
         with pytest.raises(ValueError, match="fire_signed is out of range"):

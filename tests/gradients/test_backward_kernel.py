@@ -14,7 +14,7 @@ def operands():
     """A good call of the kernel."""
     shape = (H, LQ, D)
     arrays = {name: ones(*shape) for name in ("query", "key", "value", "out")}
-    arrays |= {name: ones(H, LQ, 1) for name in ("row_max", "row_sum")}
+    arrays |= {name: ones(H, LQ) for name in ("row_max", "row_sum")}
     arrays["grad_out"] = ones(*shape)
     arrays |= {f"grad_{n}": np.zeros(shape) for n in ("query", "key", "value")}
     arrays |= {"rel_key": ones(H, 3, D), "grad_rel_key": np.zeros((H, 3, D))}
@@ -30,7 +30,7 @@ RAW = [
     ({"grad_attn_mask": ones(H, LQ, LQ)}, ValueError, "grad_attn_mask has no operand"),
     ({"grad_rel_key": ones(H, 4, D)}, ValueError, "grad_rel_key does not fit the oth"),
     ({"grad_key": ones(H, LK, D)}, ValueError, "grad_key does not fit the other sha"),
-    ({"grad_lse": ones(H, LQ, 2)}, ValueError, "grad_lse does not fit the other sha"),
+    ({"grad_lse": ones(H, LQ + 1)}, ValueError, "grad_lse does not fit the other sha"),
     ({"grad_out": ones(1, H, LQ, D)}, ValueError, "grad_out must have as many axes"),
     ({"grad_query": np.broadcast_to(0.0, (H, LQ, D))}, ValueError, "y is read-only"),
     ({"grad_key": ones(H, LQ, D, dtype=np.float32)}, TypeError, "have query's dtype"),

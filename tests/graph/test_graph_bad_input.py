@@ -154,13 +154,12 @@ indptr=np.array([1, 2, 2, 5]) -> ValueError: attention_forward: indptr must run 
 indptr=np.array([0, 2, 2, 2**62]) -> ValueError: attention_forward: indptr must run from
 indptr=np.array([0, 2, 2, 4]) -> ValueError: attention_forward: indptr must run from 0
     to
-rel_bias=ones(H, 3, 1) -> ValueError: attention_forward: indptr goes with rel_key
+rel_bias=ones(H, 3) -> ValueError: attention_forward: indptr goes with rel_key
 attn_mask=ones(H, LQ, LK) -> ValueError: attention_forward: indptr goes with rel_key
 dropout_p=0.5 -> ValueError: attention_forward: indptr goes with rel_key
 window_right=0 -> ValueError: attention_forward: indptr goes with rel_key
 rel_key=ones(H, 3, 5) -> ValueError: attention_forward: rel_key does not fit the other
-position_query=ones(H, LQ, 5) -> ValueError: attention_forward: position_query does not
-    fit
+position_query=ones(H, LQ, 5) -> ValueError: attention_forward: rel_key does not fit the
 position_query=ones(H, LQ, 5), rel_key=ABSENT -> ValueError: attention_forward:
     position_query needs rel_key
 key=ones(1, LK, D), value=ones(1, LK, DV) -> ValueError: attention_forward: indptr goes

@@ -112,11 +112,13 @@ class Remote:
     def _attend(self, operands, direction):
         given = {name: x for name, x in operands.items() if x is not None}
         arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
-        batch = arrays["query"].shape[:-3]
+        sizes, batch = letters(arrays), arrays["out"].shape[:-3]
+        arrays = {
+            n.removesuffix("[0]"): spread(n, x, sizes, batch) for n, x in arrays.items()
+        }
         head = np.zeros((), self.header)
         head["kind"] = direction + 2 * ("indptr" in arrays)
         head["dtype"] = arrays["query"].dtype == np.float64
-        sizes = letters(arrays)
         for field, letter in LETTERS.items():
             head[field] = sizes.get(letter, sizes["D"] if field == "Dp" else 0)
         head["B"] = items = int(np.prod(batch))
@@ -239,12 +241,25 @@ class Remote:
 
 def letters(arrays):
     """Sizes by the letters of `_core.operands`."""
-    sizes = {}
+    sizes = {"1": 1}
     for name, array in arrays.items():
         if name not in VECTORS:
-            shape = _core.operands[name][0]
-            sizes |= dict(zip(shape, array.shape[-3:], strict=True))
+            own = _core.operands[name][0].replace("1", "")
+            for letter, size in zip(own[::-1], array.shape[::-1], strict=False):
+                sizes[letter] = max(size, sizes.get(letter, 0))  # 1 may be repeated
     return sizes
+
+
+def spread(name, array, sizes, batch):
+    """View an operand as (*batch, heads, rows, columns)."""
+    if name in ("query_offset", "key_lengths"):
+        return np.array(np.broadcast_to(array, batch)).reshape(-1)
+    if name in VECTORS:
+        return array
+    shape = _core.operands[name][0]
+    added = shape[shape.find("1") :] if "1" in shape else ""
+    view = array[(..., *(None if x == "1" else slice(None) for x in added))]
+    return _core.broadcast_to(view, (*batch, *(sizes[x] for x in shape)))
 
 
 def core_axes(signature):

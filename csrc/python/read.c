@@ -1,0 +1,166 @@
+/* read.c: the arrays of a call of attention as its caller gave them: what they are, and how
+ * their shapes fit, before anything is computed. */
+#include "module.h"
+
+static const char *const rules[] = {
+    [LACKS_AXES] = "axes",  [OTHER_LENGTH] = "length",     [HAS_NO_ROWS] = "rows",
+    [NO_GROUPS] = "groups", [TOO_MANY_AXES] = "most axes", [OTHER_BATCH] = "batch",
+};
+
+/* Whether an array can be taken as it is. Others, and arrays whose numbers have to be looked
+ * at or copied, are read by Python. */
+static int
+is_read(const operand_row *row, const array_view *view)
+{
+    int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
+    switch (row->of_kind) {
+    case OF_T: /* numbers of decay have to be finite */
+        return is_float && row->shape[1] != 't';
+    case OF_MASK:
+        return is_float || view->kind == KIND_BOOL;
+    case OF_LABELS:
+        return view->kind >= KIND_I8 && view->ndim > 1;
+    default:
+        return 0;
+    }
+}
+
+/* Reads an entry of the arguments, if it is there, into a view and into `inputs`. */
+static int
+read_entry(attention_call *call, PyObject *const *args, const operand_row *row,
+           const dict_entry *entry, array_view *view, PyObject *inputs)
+{
+    PyObject *value = take_entry(call, args[0], entry, 0), *array;
+    if (value == NULL && (PyErr_Occurred() || row->roles[FORWARD] != REQUIRED))
+        return PyErr_Occurred() ? -1 : 0;
+    if (value == NULL)
+        value = Py_NewRef(Py_None);
+    if (PyArray_CheckExact(value) && take_view(value, view) && is_read(row, view))
+        return PyDict_SetItem(inputs, entry->key, value);
+    array = PyObject_CallFunctionObjArgs(args[1], entry->key, value, NULL);
+    Py_DECREF(value);
+    *view = (array_view){0};
+    if (array == NULL)
+        return -1;
+    if (!take_view(array, view)) {
+        Py_DECREF(array);
+        return reject(call, PyExc_TypeError, entry->name, "was not read as an ndarray");
+    }
+    return PyDict_SetItem(inputs, entry->key, array);
+}
+
+static int
+read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
+{
+    static const operand_row item = {.of_kind = OF_I64}; /* copied, as all of them */
+    for (int i = 0; i < OPERANDS; i++) {
+        const operand_row *row = &operand_rows[i];
+        /* most calls have no labels: no look at the rest of them */
+        if (row->fit == WHOLE || row->of_kind == OF_F64 ||
+            row->roles[FORWARD] == UNKNOWN ||
+            (row->of_kind == OF_LABELS && i > LABELS + 1 &&
+             call->views[i - 1].owner == NULL))
+            continue;
+        if (read_entry(call, args, row, &row->entry, &call->views[i], inputs) < 0)
+            return -1;
+    }
+    for (int i = 0; i < PART_ITEMS; i++)
+        if (read_entry(call, args, &item, &item_rows[i].entry, &call->items[i],
+                       inputs) < 0)
+            return -1;
+    return 0;
+}
+
+/* Kind of the result: that to which the numbers promote. KIND_OTHER is bfloat16, which
+ * meets float16 in float32. */
+static int
+promoted_kind(const attention_call *call)
+{
+    int kind = call->views[QUERY].kind;
+    for (int i = 0; i < OPERANDS; i++) {
+        const array_view *view = &call->views[i];
+        if (view->owner == NULL || operand_rows[i].of_kind != OF_T ||
+            view->kind == kind)
+            continue;
+        kind = kind == KIND_F64 || view->kind == KIND_F64 ? KIND_F64 : KIND_F32;
+    }
+    return kind;
+}
+
+/* Whether the kernels can read an array where it lies. */
+static int
+is_taken(const operand_row *row, const array_view *view, int kind)
+{
+    int is_number = row->of_kind == OF_MASK && view->kind != KIND_BOOL;
+    if (!view->is_behaved)
+        return 0;
+    if (row->of_kind == OF_T)
+        return view->kind == kind;
+    return !is_number || view->kind == KIND_F32 || view->kind == KIND_F64;
+}
+
+/* Names of the operands that have to be copied. */
+static PyObject *
+list_copied(const attention_call *call, int kind)
+{
+    PyObject *names = PyList_New(0);
+    for (int i = 0; names != NULL && i < OPERANDS; i++)
+        if (call->views[i].owner != NULL &&
+            !is_taken(&operand_rows[i], &call->views[i], kind) &&
+            PyList_Append(names, operand_rows[i].entry.key) < 0)
+            Py_CLEAR(names);
+    return names;
+}
+
+static PyObject *
+new_shape(const npy_intp *lengths, int ndim)
+{
+    PyObject *shape = PyTuple_New(ndim);
+    for (int axis = 0; shape != NULL && axis < ndim; axis++) {
+        PyObject *length = PyLong_FromSsize_t(lengths[axis]);
+        if (length == NULL || PyTuple_SetItem(shape, axis, length) < 0)
+            Py_CLEAR(shape);
+    }
+    return shape;
+}
+
+/* What was read, as Python takes it. */
+static PyObject *
+tell(const attention_call *call, PyObject *inputs, misfit found)
+{
+    static const char *const chars[] = {
+        [KIND_OTHER] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
+    const char *letters = "HKqkDVP";
+    npy_intp sizes[7];
+    int out = promoted_kind(call), kind = out == KIND_F64 ? KIND_F64 : KIND_F32;
+    for (int i = 0; i < 7; i++)
+        sizes[i] = (npy_intp)call->dims[(int)letters[i]];
+    PyObject *wrong =
+        found.rule == FITS
+            ? Py_NewRef(Py_None)
+            : Py_BuildValue("Osi", found.operand->key, rules[found.rule], found.letter);
+    return Py_BuildValue("ONNssNN", inputs, new_shape(sizes, 7),
+                         new_shape(call->batch_shape, call->batch_ndim), chars[kind],
+                         chars[out], list_copied(call, kind), wrong);
+}
+
+/* args: the arguments by name, the function that reads other objects, two flags. */
+PyObject *
+py_read_operands(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    attention_call call = {.direction = FORWARD};
+    PyObject *inputs, *told = NULL;
+    if (count != 4 || !PyDict_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "read_operands: expected a dict, a function and two flags");
+        return NULL;
+    }
+    shape_rules how = {.groups = args[2] == Py_True, .is_part = args[3] == Py_True};
+    if ((inputs = PyDict_New()) == NULL)
+        return NULL;
+    if (read_entries(&call, args, inputs) == 0)
+        told = tell(&call, inputs, fit_shapes(&call, how));
+    Py_DECREF(inputs);
+    release_call(&call);
+    return told;
+}

@@ -1,0 +1,68 @@
+/* views.c: an array becomes plain C. Nothing behind it knows who made the array. */
+#include "module.h"
+
+static int
+kind_of(PyArrayObject *array)
+{
+    static const char integers[] = {0, KIND_I8, KIND_I16, 0,       KIND_I32,
+                                    0, 0,       0,        KIND_I64};
+    int type = PyArray_TYPE(array);
+    switch (type) {
+    case NPY_HALF:
+        return KIND_F16;
+    case NPY_FLOAT:
+        return KIND_F32;
+    case NPY_DOUBLE:
+        return KIND_F64;
+    case NPY_BOOL:
+        return KIND_BOOL;
+    default:
+        return PyTypeNum_ISSIGNED(type) && PyArray_ITEMSIZE(array) <= 8
+                   ? integers[PyArray_ITEMSIZE(array)]
+                   : KIND_OTHER;
+    }
+}
+
+int
+take_view(PyObject *value, array_view *view)
+{
+    PyArrayObject *array = (PyArrayObject *)value;
+    if (!PyArray_Check(value))
+        return 0;
+    *view = (array_view){.data = PyArray_BYTES(array),
+                         .shape = PyArray_DIMS(array),
+                         .strides = PyArray_STRIDES(array),
+                         .ndim = PyArray_NDIM(array),
+                         .kind = kind_of(array),
+                         .itemsize = (int)PyArray_ITEMSIZE(array),
+                         .is_behaved = PyArray_ISBEHAVED_RO(array),
+                         .is_writeable = PyArray_ISWRITEABLE(array),
+                         .owner = value};
+    return 1;
+}
+
+ptrdiff_t
+stride_along(const array_view *view, int axis, npy_intp length)
+{
+    return axis < 0 || view->shape[axis] != length ? 0 : view->strides[axis];
+}
+
+int
+spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int own,
+               ptrdiff_t *offsets)
+{
+    int64_t filled = 1;
+    int moves = 0;
+    offsets[0] = 0;
+    for (int back = 1; back <= ndim; back++) {
+        /* what is filled belongs to the axes behind; repeat it along this one */
+        npy_intp length = shape[ndim - back];
+        ptrdiff_t stride = stride_along(view, view->ndim - own - back, length);
+        for (npy_intp i = 1; i < length; i++)
+            for (int64_t j = 0; j < filled; j++)
+                offsets[i * filled + j] = offsets[j] + i * stride;
+        filled *= length;
+        moves |= length > 1 && stride != 0;
+    }
+    return moves;
+}
