@@ -281,7 +281,9 @@ def as_positive(name: str, value: object) -> float:
 
 def as_flag(name: str, value: object) -> bool:
     """Return a bool; numbers and arrays are not flags."""
-    if not isinstance(value, (bool, np.bool_)):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError(f"{name}: got {kind_of(value)}; expected True or False")
     return bool(value)
 
@@ -361,6 +363,20 @@ def check_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
         raise ValueError(
             f"{name}: shape {shape} has more bytes than memory can address"
         )
+
+
+def new_array(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    make: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty,
+) -> Array:
+    """Make an array, and refuse a shape as `check_bytes` does."""
+    try:
+        return make(shape, dtype)
+    except ValueError:  # NumPy counts bytes as well
+        check_bytes(name, shape, dtype)
+        raise
 
 
 def check_memory(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

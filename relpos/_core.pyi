@@ -77,7 +77,7 @@ def read_operands(
     /,
 ) -> tuple[
     dict[str, Array],
-    tuple[int, int, int, int, int, int, int],
+    tuple[int, ...],
     tuple[int, ...],
     str,
     str,

@@ -14,9 +14,9 @@ from relpos._checks import (
     Array,
     as_flag,
     as_generator,
-    check_bytes,
     check_keywords,
     check_out,
+    new_array,
     rounded,
 )
 from relpos._settings import choose_num_threads, kernels
@@ -393,9 +393,7 @@ def buffers_of(
     shapes = dict.fromkeys(names, rows)
     if weights:
         shapes["weights"] = (*rows, problem.sizes.Lk)
-    for name, shape in shapes.items():
-        check_bytes(name, shape, problem.dtype)
-    return {name: np.empty(shape, problem.dtype) for name, shape in shapes.items()}
+    return {name: new_array(name, x, problem.dtype) for name, x in shapes.items()}
 
 
 def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
@@ -407,8 +405,7 @@ def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
         given = check_out(out, shape, problem.out_dtype, problem.inputs)
         if given.dtype == dtype and given.flags.aligned:
             return given, given
-    check_bytes("out", shape, dtype)
-    return np.empty(shape, dtype), given
+    return new_array("out", shape, dtype), given
 
 
 def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:

@@ -228,8 +228,12 @@ def forward(
     part: Part | None = None,
     *,
     looks: bool = False,
+    lse: bool = True,
+    kept: bool = True,
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
+
+    Without `lse` and `kept` (for a backward), the first, or the last two are left out.
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     With `looks` it warns of a mask of zeros and ones.
@@ -238,7 +242,7 @@ def forward(
     if looks:
         look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
-    buffers = buffers_of(problem, True, weights, True)
+    buffers = buffers_of(problem, lse, weights, kept)
     buffers["out"], _ = result_of(None, problem)
     run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
     return buffers

@@ -16,10 +16,10 @@ from relpos._attention.problem import Problem, fold_rows, offsets_of
 from relpos._checks import (
     Array,
     as_floating,
-    check_bytes,
     is_floating,
     kind_of,
     native,
+    new_array,
     quiet,
     rounded,
 )
@@ -399,18 +399,16 @@ def _buffer(name: str, problem: Problem) -> Array:
     The kernel sums along the axes that it lacks or has once: over heads, and over all
     batch axes at once. Sums over some of the batch axes follow later.
     """
-    row = OPERANDS[name]
-    own = _aligned_shape(name, problem)
-    batch, core = problem.batch, own[-row.axes :]
-    if not row.is_shared:
-        core = row.core(problem.sizes, own)
-    elif math.prod(own[: -row.axes]) == 1:
-        batch = own[: -row.axes]
-    shape = (*batch, *core)
-    check_bytes(f"gradient of {name}", shape, problem.dtype)
+    row, shape = OPERANDS[name], problem.batch
+    if row.is_shared:
+        own = _aligned_shape(name, problem)
+        repeats = math.prod(own[: -row.axes]) == 1
+        shape = own if repeats else (*shape, *own[-row.axes :])
+    else:
+        shape = (*shape, *row.core(problem.sizes))
     written = row.is_written and "indptr" not in problem.operands
     make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
-    return make(shape, problem.dtype)
+    return new_array(f"gradient of {name}", shape, problem.dtype, make)
 
 
 @quiet

@@ -8,7 +8,7 @@ broadcast as in NumPy; heads, lengths and columns never do.
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -92,11 +92,9 @@ class Operand:
         """View `array` with the axes it lacks; none is repeated."""
         return array[(..., *self._view)] if self._view else array
 
-    def core(self, sizes: Sizes, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the lengths of the letters of `shape`, repeated as those of a call."""
-        letters = [letter for letter in self.letters if letter != "1"]
-        own = zip(letters, shape[len(shape) - self.axes :], strict=True)
-        return tuple(sizes.length(letter, n) for letter, n in own)
+    def core(self, sizes: Sizes) -> tuple[int, ...]:
+        """Return the lengths of its letters, of an operand that has no others."""
+        return tuple(sizes[_PLACES[letter]] for letter in self.letters)
 
     def native(self, array: Array, computed: np.dtype[Any]) -> Array:
         """Return `array` as the kernels take it, copied only for its dtype."""
@@ -149,8 +147,8 @@ class Table(Shared):
         if letter == self.letters[1]:
             return f"shape {array.shape} has no rows; expected at least 1"
         if letter == "H":
-            own = self.axes - 1
-            is_dense = own == 1 and array.shape[-2:] == (sizes.Lq, sizes.Lk)
+            pairs = sizes.Lq, sizes.Lk
+            is_dense = self.axes == 2 and array.shape[-2:] == pairs
             hint = " (a dense bias, (..., H, Lq, Lk), goes to attn_mask)" * is_dense
             return (
                 f"shape {array.shape} has {array.shape[-self.axes]} heads, but query "
@@ -339,15 +337,16 @@ ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
 
 
-class Arguments(NamedTuple):
-    """The arrays of a call, and what their shapes and dtypes say."""
-
-    inputs: dict[str, Array]  # as given, by name
-    sizes: Sizes
-    batch: tuple[int, ...]
-    dtype: np.dtype[Any]  # of the computation
-    out_dtype: np.dtype[Any]  # of the result
-    copied: list[str]  # inputs that the kernels cannot read where they lie
+#: What `read` returns: arrays as given, by name; sizes; batch axes; the dtypes of
+#: computation and result; and names of arrays that the kernels cannot read in place.
+Arguments: TypeAlias = tuple[
+    dict[str, Array],
+    Sizes,
+    tuple[int, ...],
+    np.dtype[Any],
+    np.dtype[Any],
+    list[str],
+]
 
 
 def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Arguments:
@@ -358,7 +357,7 @@ def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Ar
     inputs, lengths, batch, computed, out, copied, wrong = read_operands(
         given, _read_one, groups, is_part
     )
-    sizes = Sizes(*lengths, "position_query" in inputs, is_part)
+    sizes = Sizes._make((*lengths, "position_query" in inputs, is_part))
     if "rel_key" not in inputs:
         for name in ("pos_bias_v", "position_query"):
             if name in inputs:
@@ -370,7 +369,7 @@ def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Ar
         raise ValueError(_misfit(*wrong, inputs, sizes, batch, groups))
     # bfloat16 has no character of NumPy's
     out_dtype = _DTYPES[out] if out else inputs["query"].dtype
-    return Arguments(inputs, sizes, batch, _DTYPES[computed], out_dtype, copied)
+    return inputs, sizes, batch, _DTYPES[computed], out_dtype, copied
 
 
 def _read_one(name: str, value: object) -> Array:

@@ -130,7 +130,7 @@ def prepare(
             f"{sizes.H}; expected ({sizes.H}, W)"
         )
     positional: list[str] = []
-    if sizes.Lq != sizes.Lk:
+    if sizes.Lq != sizes.Lk and "query_offset" not in inputs:
         depending = {
             **dict.fromkeys(placement.spans, True),
             "log_decay": "log_decay" in inputs,
@@ -146,19 +146,24 @@ def prepare(
     if fire is not None:
         out_dtype = common_dtype(out_dtype, *fire.typed.values())
         dtype, copied = np.result_type(out_dtype, np.float32), [*inputs]
-    operands: dict[str, Any] = inputs | graph
+    left, right = window
+    operands: dict[str, Any] = {
+        **inputs,
+        **graph,
+        "scale": as_scale(call["scale"], sizes.D, dtype),
+        "dropout_p": _dropout(call["dropout_p"]),
+        "beyond": _BEYOND[rule],
+        "min_relative_position": placement.vectors.start,
+        "min_bias_position": placement.bias.start,
+        "window_left": left,
+        "window_right": right,
+    }
     for name, rows in placement.rows.items():
         operands[name] = _gather_rows(inputs[name], rows, TABLES[name].row_axis)
     for name in copied:
         operands[name] = ROWS[name].native(operands[name], dtype)
-    operands["scale"] = as_scale(call["scale"], sizes.D, dtype)
     if call["softcap"] is not None:
         operands["softcap"] = as_softcap(call["softcap"], dtype)
-    operands["dropout_p"] = _dropout(call["dropout_p"])
-    operands["beyond"] = _BEYOND[rule]
-    operands["min_relative_position"] = placement.vectors.start
-    operands["min_bias_position"] = placement.bias.start
-    operands["window_left"], operands["window_right"] = window
     if part is not None:
         operands |= part.operands()
     if fire is not None:
@@ -338,19 +343,21 @@ def place_tables(
 ) -> Placement:
     """Find the relative positions that each table serves, and the rows to gather."""
     first = index = widest = None
+    tables = tables_of(inputs)
+    if not tables and minimum is None and buckets is None:
+        return UNPLACED
     if minimum is not None:
         limit = POSITION_LIMIT - 1
         first = as_int("min_relative_position", minimum, -limit, limit)
     if buckets is not None:
         index = _check_buckets(buckets, inputs)
     spans: dict[str, range] = {}
-    for name, table in TABLES.items():
-        if name in inputs:
-            count = index.size if index is not None else table.rows(inputs[name])
-            counted = "buckets" if index is not None else None
-            spans[name] = span = _span(name, count, first, spans, counted)
-            if name != "rel_bias" and (widest is None or len(span) > len(widest)):
-                widest = span
+    for name, table in tables.items():
+        count = index.size if index is not None else TABLES[name].rows(table)
+        counted = "buckets" if index is not None else None
+        spans[name] = span = _span(name, count, first, spans, counted)
+        if name != "rel_bias" and (widest is None or len(span) > len(widest)):
+            widest = span
     rows = {} if index is None else dict.fromkeys(spans, index)
     vectors = widest or range(1)
     for name, span in spans.items():
