@@ -69,8 +69,9 @@ def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
             return found if setting.values.get("return_weights") else found[:4]
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
             raise not_compiled(_NAME)
-    mask = dict(zip(setting.names, tensors, strict=True)).get("attn_mask")
-    setting.looks = mask is not None and not is_batched(mask)
+    if "attn_mask" in setting.names:
+        mask = tensors[setting.names.index("attn_mask")]
+        setting.looks = not is_batched(mask)
     return apply(Attend, setting, *tensors)
 
 
@@ -99,6 +100,11 @@ class Attend(Reverse):
 
     @staticmethod
     def forward(setting: Setting, *tensors: Tensor) -> _Tensors:
+        return _engine.forward(setting, tensors)
+
+    @staticmethod
+    def alone(setting: Setting, *tensors: Tensor) -> _Tensors:
+        setting.kept = False
         return _engine.forward(setting, tensors)
 
     @staticmethod

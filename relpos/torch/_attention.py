@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from relpos._attention import fire_network
+from relpos._attention.attention import DEFAULTS
 from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
 from relpos.torch._attend import attend
@@ -204,10 +205,12 @@ def compute(
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for name, value in given.items():
+        if value is None and name not in _REQUIRED:
+            continue
+        if value is DEFAULTS.get(name):
+            continue
         if isinstance(value, Tensor) and name in _TENSORS:
             tensors[name] = value
-        elif value is None and name not in _REQUIRED:
-            continue
         elif name == "labels" and type(value) is tuple and 0 < len(value) <= _MOST:
             tensors |= dict(zip(LABELS, map(_as_labels, value), strict=False))
         elif isinstance(value, Tensor) or name in _ONLY_TENSORS:
@@ -223,7 +226,7 @@ def compute(
         seed = _as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
-    setting = Setting((*tensors,), values, fire, graph)
+    setting = Setting((*tensors,), values, fire, graph, with_lse)
     try:
         out, lse, _, _, *weights = attend(setting, [*tensors.values()])
     except BaseException:

@@ -39,6 +39,8 @@ class Setting:
     values: dict[str, Any]  # of the other arguments of `relpos.attention`
     fire: dict[str, Any] | None = None  # signed, eps and FIRE's numbers
     graph: dict[str, Any] | None = None  # fields of `Edges` that are no tensors
+    lse: bool = True  # is asked for
+    kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
 
 
@@ -48,9 +50,20 @@ def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
 
 @partial(in_tensor_words, tensors_of=_named)
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """out, lse, row_max, row_sum in the computation's dtype; weights if asked for."""
-    found = functional.forward(*_call(setting, tensors), looks=setting.looks)
-    return tuple(torch.from_numpy(found[name]) for name in RESULTS if name in found)
+    """out, lse, row_max, row_sum in the computation's dtype; weights if asked for.
+
+    Where nothing is kept for a backward, row_max and row_sum are None, and so is lse
+    where it is not asked for.
+    """
+    found = functional.forward(
+        *_call(setting, tensors),
+        looks=setting.looks,
+        lse=setting.kept or setting.lse,
+        kept=setting.kept,
+    )
+    results = {name: torch.from_numpy(array) for name, array in found.items()}
+    weights = (results["weights"],) if "weights" in results else ()
+    return *map(results.get, RESULTS[:4]), *weights
 
 
 def backward(

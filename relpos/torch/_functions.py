@@ -279,6 +279,11 @@ class TensorFunction:
 class Reverse(torch.autograd.Function):
     """A Function that has no derivative but its backward; `ctx.name` is its name."""
 
+    @classmethod
+    def alone(cls, *args: Any) -> Any:
+        """Return what `forward` does, of a call that has no backward."""
+        return cls.forward(*args)
+
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise no_double_backward(ctx.name)

@@ -176,7 +176,10 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
             dtype = tensor.dtype
-            common = dtype if common is None else torch.promote_types(common, dtype)
+            if common is None:
+                common = dtype
+            elif common is not dtype:
+                common = torch.promote_types(common, dtype)
     if common is None:
         return torch.float32
     if common is not torch.float64 and torch.is_autocast_enabled("cpu"):

@@ -62,7 +62,7 @@ def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
 def apply(function: Any, *args: Any) -> Any:
     """Call a Function with as little of autograd as the call needs.
 
-    Where no result can require a gradient, `function.forward` alone is called.
+    Where no result can require a gradient, `function.alone` is called.
     torch.func, forward mode, dispatch modes, jit.trace and compilers need all of it.
     """
     if (
@@ -78,7 +78,7 @@ def apply(function: Any, *args: Any) -> Any:
             if isinstance(x, torch.Tensor) and x.requires_grad:
                 recorded = _without_setup_context(function)
                 return super(torch.autograd.Function, recorded).apply(*args)
-    return function.forward(*args)
+    return function.alone(*args)
 
 
 @functools.cache

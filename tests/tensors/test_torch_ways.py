@@ -16,6 +16,7 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+import relpos  # noqa: E402
 import relpos.torch  # noqa: E402
 from relpos.torch import _attend, _engine, _tracing  # noqa: E402
 
@@ -300,6 +301,32 @@ def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypa
     out.sum().backward()
     wanted = True, False, False
     assert given == [[wanted, True, False, True], [wanted, False, True, True]]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_results_are_made_where_they_are_asked_for_or_kept(asked, x):
+    def results(given):
+        setting = _engine.Setting(("query", "key", "value"), {}, lse=asked)
+        return _attend.attend(setting, [given, x, x])
+
+    alone, kept = results(x), results(x.clone().requires_grad_())
+    assert [each is not None for each in alone] == [True, asked, False, False]
+    assert all(each is not None for each in kept)
+    for one, other in zip(alone, kept, strict=True):
+        assert one is None or torch.equal(one, other)
+
+
+def test_numbers_that_are_replaced_are_read_where_they_are(x):
+    """``leaf.data = x`` frees what the forward read, and tells nobody."""
+    leaf, other = x.clone().requires_grad_(), torch.randn_like(x)
+    out = relpos.torch.attention(leaf, leaf, leaf)
+    leaf.data = other.clone()
+    out.sum().backward()
+    found = relpos.attention_forward(*[x.numpy()] * 3)
+    grad_out = torch.ones_like(x).numpy()
+    want = relpos.attention_backward(grad_out, None, found, *[other.numpy()] * 3)
+    total = sum(torch.from_numpy(want[n]) for n in range(3))
+    assert torch.allclose(leaf.grad, total, rtol=1e-14, atol=1e-15)
 
 
 def test_nothing_is_kept_alive(function, x):
