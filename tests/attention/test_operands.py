@@ -9,6 +9,7 @@ import pytest
 from tolerances import assert_bitwise
 
 import relpos
+import relpos._attention.attention as of_attention
 from relpos import _core
 from relpos._attention.attention import as_call
 from relpos._attention.fire_network import NAMES as FIRE
@@ -59,7 +60,7 @@ def test_attention_hands_on_each_argument_under_its_name(monkeypatch):
     """And what is not given, as it is by default."""
     parameters = inspect.signature(relpos.attention).parameters
     given = {name: object() for name in parameters}
-    monkeypatch.setitem(relpos.attention.__globals__, "attend", lambda call: call)
+    monkeypatch.setattr(of_attention, "attend", lambda call: call)
     assert relpos.attention(**given) == given
     tokens = [given.pop(name) for name in ("query", "key", "value")]
     assert relpos.attention(*tokens) == as_call(*tokens, {})
