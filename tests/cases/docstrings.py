@@ -18,8 +18,8 @@ MODULES = (
 #: Functions that are loaded when they are first named.
 LATER = ("compare", "demo", "diagnose")
 SECTIONS = (
-    *("Parameters", "Attributes", "Returns", "Yields", "Raises", "See Also", "Notes"),
-    *("References", "Examples"),
+    *("Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns", "See Also"),
+    *("Notes", "References", "Examples"),
 )
 
 
