@@ -1,8 +1,8 @@
 """Decoding on one core: one query, or a few, against a cache of keys and values.
 
-Time of a short NumPy loop over items and heads over the time of relpos; the rate at
-which relpos reads, as a share of that at which this core only reads the same bytes; and
-a few queries over one.
+Time of a short NumPy loop over items and heads over the time of relpos; time of relpos
+over that of two plain products in C, and of reading alone, of the same keys and values;
+and a few queries over one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 
 import relpos
 from benchmarks import timing
+from benchmarks.plain_loops import gemv_pairs, read_bits
 from benchmarks.problems import decode
 from benchmarks.timing import Array, Plan, Row
 
 #: Time of the NumPy loop over that of relpos, by batch and keys.
 NUMPY = {(1, 1024): 1.0, (8, 8192): 1.2, (1, 65536): 1.15}
-#: Share of the rate of reading, by keys.
-READ = {1024: 0.90, 8192: 0.90, 32768: 0.90}
+#: Time of relpos over that of two plain products with the same bytes, by keys.
+PLAIN_LOOPS = {256: None, 1024: 1.3, 4096: 1.3, 8192: 1.3, 65536: 1.15}
 #: Time of so many queries over that of one.
 QUERIES = {2: 1.3, 4: 1.3, 8: 1.3}
 QUERIES_LENGTH = 8192
@@ -55,24 +56,19 @@ def over_numpy_row(
     return Row.of_ratios(label, "NumPy / relpos", timed, error, target=target)
 
 
-def read_row(
-    label: str, length: int, with_table: bool, target: float, isa: str, repeats: int
+def plain_loop_row(
+    label: str, length: int, of_read: bool, target: float | None, isa: str, repeats: int
 ) -> Row:
-    """Measure the share of the rate at which this core only reads the same bytes."""
-    problem = decode(length, with_table=with_table)
-    read = [x for name, x in problem.arrays.items() if name != "query"]
+    """Measure the time of relpos over that of a plain loop over the same bytes."""
+    problem = decode(length)
+    query, key, value = (problem.arrays[name] for name in ("query", "key", "value"))
+    loop = read_bits(key, value) if of_read else gemv_pairs(query, key, value)
     with timing.use_isa(isa):
         call, error = problem.prepared("forward", 1, label)
-        timed = timing.interleave([call], timing.read_yardstick(read), repeats)
-    return Row(
-        label,
-        "of read rate",
-        timed.shares(sum(array.nbytes for array in read)),
-        timed.tried,
-        target,
-        seconds=timed.seconds(),
-        error=error,
-    )
+        yardstick = timing.read_yardstick([key, value])
+        timed = timing.interleave([call, loop], yardstick, repeats)
+    unit = "x reading" if of_read else "x two plain products"
+    return Row.of_ratios(label, unit, timed, error, target=target, at_most=True)
 
 
 def queries_row(
@@ -101,11 +97,13 @@ def make_plan(isas: list[str], full: bool) -> Plan:
         label = f"B={batch} Lk={length}"
         row = partial(over_numpy_row, label, batch, length, target, isa, repeats)
         plan.append((label, row))
-    for name, with_table in {"plain": False, "music": True}.items():
-        for length, target in list(READ.items())[:few]:
-            label = f"{name} Lk={length}"
-            row = partial(read_row, label, length, with_table, target, isa, repeats)
+    for length, most in list(PLAIN_LOOPS.items())[: few and 2]:
+        for loop, limit in {"products": most, "reading": None}.items():
+            label = f"plain Lk={length} over {loop}"
+            of_read = loop == "reading"
+            row = partial(plain_loop_row, label, length, of_read, limit, isa, repeats)
             plan.append((label, row))
+    for name, with_table in {"plain": False, "music": True}.items():
         for queries, target in QUERIES.items():
             label = f"{name} Lq={queries} Lk={QUERIES_LENGTH}"
             row = partial(queries_row, label, queries, with_table, target, isa, repeats)

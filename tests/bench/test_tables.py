@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import __main__, problems, tables
-from benchmarks.tables import price
+from benchmarks import __main__, plain_loops, problems, tables
+from benchmarks.tables import decode, price
 from relpos import _bench, _core
 
 
@@ -130,3 +131,26 @@ def test_the_command_prints_and_writes_the_rows_asked_for(
     found = json.loads(file.read_text())["rows"]
     assert len(found) == 3
     assert all(each["label"] in printed and each["figure"] > 0 for each in found)
+
+
+# ---- plain loops in C ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_read", [False, True])
+def test_decoding_is_over_a_plain_loop(of_read):
+    row = decode.plain_loop_row("decode", 24, of_read, 99.0, _core.isa, 3)
+    assert (row.at_most, row.target) == (True, 99.0)
+    assert row.error is not None and row.error < 1e-6
+    assert row.verdict in ("PASS", "noisy")
+
+
+def test_a_plain_loop_that_is_wrong_ends_the_program(monkeypatch):
+    """Each is compared with NumPy before it is timed."""
+    arrays = [problems.decode(24).arrays[name] for name in ("query", "key", "value")]
+    plain_loops.read_bits(*arrays)()
+    plain_loops.gemv_pairs(*arrays)()
+    wrong = SimpleNamespace(gemv_pairs=lambda *_: 0, read_bits=lambda *_: 0)
+    monkeypatch.setattr(plain_loops, "library", lambda: wrong)
+    for loop in (plain_loops.read_bits, plain_loops.gemv_pairs):
+        with pytest.raises(SystemExit, match="wrong result"):
+            loop(*arrays)

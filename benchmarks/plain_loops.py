@@ -1,0 +1,74 @@
+"""Loops in C over the bytes that a decoding step reads, compiled for this CPU.
+
+They tell how fast this core can be: two products without a softmax, and reading alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shlex
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.problems import DIM
+from benchmarks.timing import Array, check_error
+
+SOURCE = Path(__file__).with_name("plain_loops.c")
+FLAGS = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", f"-DDIM={DIM}"]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Compile the loops, with the compiler that Python names."""
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plain_loops.so"
+        command = [*compiler, *FLAGS, str(SOURCE), "-o", str(file)]
+        subprocess.run(command, check=True)
+        made = ctypes.CDLL(str(file))
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    made.gemv_pairs.argtypes = [*[pointer] * 5, count, count]
+    made.read_bits.argtypes = [pointer, count]
+    made.read_bits.restype = ctypes.c_uint32
+    return made
+
+
+def gemv_pairs(query: Array, key: Array, value: Array) -> Callable[[], object]:
+    """Return the checked loop: a product of each query with its keys and values."""
+    *axes, keys, _ = key.shape
+    arrays = [query, key, value, np.empty(keys, key.dtype), np.zeros_like(query)]
+    call = functools.partial(
+        library().gemv_pairs,
+        *[array.ctypes.data for array in arrays],
+        int(np.prod(axes)),
+        keys,
+    )
+    call()
+    q, k, v = (x.astype(np.float64) for x in (query, key, value))
+    check_error(arrays[-1], (q @ k.swapaxes(-1, -2)) @ v, "two products")
+    return keeping(call, arrays)
+
+
+def read_bits(*arrays: Array) -> Callable[[], object]:
+    """Return the checked loop that sums the bits of arrays, and so reads them."""
+
+    def call() -> int:
+        read = library().read_bits
+        total: int = sum(read(array.ctypes.data, array.size) for array in arrays)
+        return total % 2**32
+
+    bits = [array.view(np.uint32).sum(dtype=np.uint64) for array in arrays]
+    if call() != int(sum(bits)) % 2**32:
+        raise SystemExit("the loop that reads: wrong result")
+    return call
+
+
+def keeping(call: Callable[[], object], arrays: list[Array]) -> Callable[[], object]:
+    """Return a call that keeps arrays whose addresses it has."""
+    return lambda: (call(), arrays)
