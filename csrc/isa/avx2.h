@@ -10,6 +10,11 @@
     6 /* 6 x 2 accumulators, 2 columns of B and one of A: 15 of 16 registers */
 #define RP_QUERY_TILE 48 /* a multiple of both MR and the 16 columns of a micro-tile */
 #define RP_HAS_FMA 1
+#define RP_STREAM_AHEAD 32 /* lines that are fetched before they are multiplied */
+/* Vectors of a line that 2, or 3, rows of weights sum at a time. More than registers hold, but
+ * whole lines of 64 columns are read in order. */
+#define RP_STRIP_OF_2 8
+#define RP_STRIP_OF_3 2
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

@@ -9,6 +9,9 @@
 #define RP_MR 8 /* 8 x 2 accumulators; 8 divides the query tile of 32 rows */
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
+#define RP_STREAM_AHEAD 0 /* Zen 4 fetches better by itself */
+#define RP_STRIP_OF_2 4
+#define RP_STRIP_OF_3 4 /* 24 sums */
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                          \

@@ -7,5 +7,8 @@
 #define RP_MR 4 /* rows of a micro-tile: 4 x 2 accumulators, 3 operands, 16 registers */
 #define RP_QUERY_TILE 32 /* rows of a query tile */
 #define RP_HAS_FMA 0
+#define RP_STREAM_AHEAD 32
+#define RP_STRIP_OF_2 4
+#define RP_STRIP_OF_3 2
 
 #endif

@@ -7,5 +7,8 @@
 #define RP_MR 8 /* 8 x 2 accumulators, 2 columns of B and 8 of A: 26 of 32 registers */
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
+#define RP_STREAM_AHEAD 32
+#define RP_STRIP_OF_2 4
+#define RP_STRIP_OF_3 4 /* 24 sums of 32 registers */
 
 #endif

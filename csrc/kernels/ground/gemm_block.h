@@ -3,6 +3,7 @@
 #ifndef RELPOS_GROUND_GEMM_BLOCK_H
 #define RELPOS_GROUND_GEMM_BLOCK_H
 
+#include "line_products.h"
 #include "pack.h"
 
 /* c (rows, columns) = acc + beta * c; c is not read when beta is 0, as it may be NaN. */

@@ -41,6 +41,17 @@ store(T *p, V x)
     *(uvec *)p = x;
 }
 
+/* Loads from an address that was ordered come after it, and what makes an ordered vector comes
+ * before: the compiler keeps the order of these statements. */
+#define RP_ORDER_ADDRESS(p) __asm__ volatile("" : "+r"(p))
+#if defined(__x86_64__)
+#define RP_ORDER_VECTOR(x) __asm__ volatile("" : "+v"(x))
+#elif defined(__aarch64__)
+#define RP_ORDER_VECTOR(x) __asm__ volatile("" : "+w"(x))
+#else
+#define RP_ORDER_VECTOR(x) ((void)(x))
+#endif
+
 RP_INLINE V
 splat(T x)
 {
@@ -73,31 +84,24 @@ vmax(V a, V b)
     return a;
 }
 
-/* RP_SWAP(v, h) exchanges lanes i and i ^ h; RP_MIX takes those with bit h from b; RP_LOW
- * and RP_HIGH interleave the lower and the upper halves of two vectors. Literal indices: all
- * that gcc and clang share. */
+/* RP_SWAPh exchanges lanes i and i ^ h; RP_LOW and RP_HIGH interleave the lower and the upper
+ * halves of two vectors. Literal indices: all that gcc and clang share. */
 #define RP_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #if RP_LANES == 2
 #define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0)
 #define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 2)
 #define RP_HIGH(a, b) RP_SHUFFLE(a, b, 1, 3)
-#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 3)
 #elif RP_LANES == 4
 #define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0, 3, 2)
 #define RP_SWAP2(v) RP_SHUFFLE(v, v, 2, 3, 0, 1)
 #define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 4, 1, 5)
 #define RP_HIGH(a, b) RP_SHUFFLE(a, b, 2, 6, 3, 7)
-#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 5, 2, 7)
-#define RP_MIX2(a, b) RP_SHUFFLE(a, b, 0, 1, 6, 7)
 #elif RP_LANES == 8
 #define RP_SWAP1(v) RP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6)
 #define RP_SWAP2(v) RP_SHUFFLE(v, v, 2, 3, 0, 1, 6, 7, 4, 5)
 #define RP_SWAP4(v) RP_SHUFFLE(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
 #define RP_LOW(a, b) RP_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define RP_HIGH(a, b) RP_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#define RP_MIX1(a, b) RP_SHUFFLE(a, b, 0, 9, 2, 11, 4, 13, 6, 15)
-#define RP_MIX2(a, b) RP_SHUFFLE(a, b, 0, 1, 10, 11, 4, 5, 14, 15)
-#define RP_MIX4(a, b) RP_SHUFFLE(a, b, 0, 1, 2, 3, 12, 13, 14, 15)
 #else
 #define RP_SWAP1(v)                                                                    \
     RP_SHUFFLE(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
@@ -111,40 +115,45 @@ vmax(V a, V b)
     RP_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define RP_HIGH(a, b)                                                                  \
     RP_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#define RP_MIX1(a, b)                                                                  \
-    RP_SHUFFLE(a, b, 0, 17, 2, 19, 4, 21, 6, 23, 8, 25, 10, 27, 12, 29, 14, 31)
-#define RP_MIX2(a, b)                                                                  \
-    RP_SHUFFLE(a, b, 0, 1, 18, 19, 4, 5, 22, 23, 8, 9, 26, 27, 12, 13, 30, 31)
-#define RP_MIX4(a, b)                                                                  \
-    RP_SHUFFLE(a, b, 0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31)
-#define RP_MIX8(a, b)                                                                  \
-    RP_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 24, 25, 26, 27, 28, 29, 30, 31)
 #endif
 
-/* The sums of lanes i and i ^ h, of a where i lacks bit h, else of b. */
-#define RP_FOLD(a, b, mix, swap) (mix(a, b) + swap(mix(b, a)))
-
-/* Lane n: the sum of all lanes of x[n]. VL vectors together take a quarter of the steps. */
-RP_INLINE V
-sum_each(V x[VL])
-{
-#if RP_LANES > 8
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        x[i] = RP_FOLD(x[i], x[i + 8], RP_MIX8, RP_SWAP8);
+/* A join adds lanes i and i + h of every 2 h lanes of a, and of b, in two shuffles and one
+ * addition: h = VL / 2 first, then half of it each time. The lanes of VL vectors that are so
+ * joined two by two have their sums, which RP_IN_ORDER puts in order. */
+#if RP_LANES == 2
+#define RP_JOIN_FIRST(a, b) (RP_SHUFFLE(a, b, 0, 2) + RP_SHUFFLE(a, b, 1, 3))
+#elif RP_LANES == 4
+#define RP_JOIN_FIRST(a, b)                                                            \
+    (RP_SHUFFLE(a, b, 0, 1, 4, 5) + RP_SHUFFLE(a, b, 2, 3, 6, 7))
+#define RP_JOIN_SECOND(a, b)                                                           \
+    (RP_SHUFFLE(a, b, 0, 2, 4, 6) + RP_SHUFFLE(a, b, 1, 3, 5, 7))
+#elif RP_LANES == 8
+#define RP_JOIN_FIRST(a, b)                                                            \
+    (RP_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +                                      \
+     RP_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15))
+#define RP_JOIN_SECOND(a, b)                                                           \
+    (RP_SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +                                      \
+     RP_SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15))
+#define RP_JOIN_LAST(a, b)                                                             \
+    (RP_SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14) +                                     \
+     RP_SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15))
+#define RP_IN_ORDER(v) RP_SHUFFLE(v, v, 0, 4, 1, 5, 2, 6, 3, 7)
+#else
+#define RP_JOIN_FIRST(a, b)                                                            \
+    (RP_SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +        \
+     RP_SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+#define RP_JOIN_SECOND(a, b)                                                           \
+    (RP_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +      \
+     RP_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31))
+#define RP_JOIN_THIRD(a, b)                                                            \
+    (RP_SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +      \
+     RP_SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+#define RP_JOIN_LAST(a, b)                                                             \
+    (RP_SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +     \
+     RP_SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31))
+#define RP_IN_ORDER(v)                                                                 \
+    RP_SHUFFLE(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
 #endif
-#if RP_LANES > 4
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        x[i] = RP_FOLD(x[i], x[i + 4], RP_MIX4, RP_SWAP4);
-#endif
-#if RP_LANES > 2
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-        x[i] = RP_FOLD(x[i], x[i + 2], RP_MIX2, RP_SWAP2);
-#endif
-    return RP_FOLD(x[0], x[1], RP_MIX1, RP_SWAP1);
-}
 
 /* The sum, or the largest, of all lanes, in every lane; the tree order is fixed. */
 RP_INLINE V

@@ -57,6 +57,7 @@ start_rows(const rows_plan_t *plan, query_rows_t *rows, int64_t slice, int count
     rows->count = count;
     rows->slopes = NULL;
     rows->piece = piece_keys(p, count);
+    rows->in_cache = (double)(p->B * p->Hk) * bytes_of_head(p) <= RP_LAST_CACHE;
     rows->s = scratch;
     rows->content = rows->s + RP_FEW_QUERIES * RP_STRETCH_KEYS;
     rows->relative = rows->content + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);

@@ -4,6 +4,7 @@
 #ifndef RELPOS_ATTENTION_ROWS_ROW_H
 #define RELPOS_ATTENTION_ROWS_ROW_H
 
+#include "../../ground/line_products.h"
 #include "../dropout.h"
 #include "../results.h"
 #include "../terms/mask.h"
@@ -12,6 +13,7 @@
 enum {
     RP_FEW_QUERIES = 8,              /* rows that share keys, at most */
     RP_PIECE_KEYS = RP_LINES_SUMMED, /* keys of a piece where rows share them */
+    RP_LAST_CACHE = 1 << 25,         /* bytes that the last cache may hold */
 };
 
 typedef struct {
@@ -37,6 +39,7 @@ typedef struct {
     ptrdiff_t out_step;
     T *slopes; /* (RP_STRETCH_KEYS): those of the cap, of one row alone; NULL: not wanted */
     int count, piece; /* rows; keys of a piece */
+    int in_cache;     /* keys and values may come from a cache, not from memory */
     query_row_t row[RP_FEW_QUERIES];
 } query_rows_t;
 
@@ -65,6 +68,24 @@ piece_keys(const rp_attention *p, int rows)
     return whole ? RP_STRETCH_KEYS : RP_PIECE_KEYS;
 }
 
+/* The bytes of the keys and values of a head. */
+RP_INLINE double
+bytes_of_head(const rp_attention *p)
+{
+    return (double)p->Lk * (double)(p->D + p->Dv) * sizeof(T);
+}
+
+/* Lines of keys or values [j0, end). The CPU itself fetches best from memory. */
+RP_INLINE lines_t
+lines_of_keys(const query_rows_t *rows, const rp_array *a, int64_t j0, int64_t end,
+              ptrdiff_t columns)
+{
+    lines_t lines = lines_of(a, rows->b, rows->hk, j0, end - j0, columns, rows->buffer);
+    if (!rows->in_cache)
+        lines.ahead = 0;
+    return lines;
+}
+
 /* Whether row r is the first to read a table that may be of its head. */
 RP_INLINE int
 reads_first(const query_rows_t *rows, int r, const rp_array *table)
@@ -91,7 +112,7 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
                 line[k] += *(const T *)(row + k * table->array.col);
         }
     }
-    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0};
+    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0};
 }
 
 /* ---- logits ---------------------------------------------------------------------- */
@@ -100,15 +121,15 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
  * on. */
 static void
 dot_rows(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
-         int64_t end, int fetch)
+         int64_t end, int first)
 {
     const rp_attention *p = rows->p;
     if (j0 >= end)
         return;
     lines_t lines =
         lines_of(&p->rel_key.array, q->b, q->h, l, end - j0, p->Dp, rows->buffer);
-    if (!fetch)
-        lines.ahead = 0;
+    if (!first)
+        lines = warm_lines(lines);
     add_dots(q->relative, 0, 1, lines, end - j0, RP_ROUND_UP(p->Dp, VL),
              q->s + j0 - rows->first, 0);
 }
@@ -123,8 +144,8 @@ dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
     if (j0 >= end)
         return;
     lines_t line = lines_of(&p->rel_key.array, q->b, q->h, l, 1, p->Dp, rows->buffer);
-    line.ahead = 0;
-    add_dots(q->relative, 0, 1, line, 1, RP_ROUND_UP(p->Dp, VL), &product, 0);
+    add_dots(q->relative, 0, 1, warm_lines(line), 1, RP_ROUND_UP(p->Dp, VL), &product,
+             0);
     for (int64_t j = j0; j < end; j++)
         s[j] += product;
 }
@@ -132,7 +153,7 @@ dot_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
 /* The same of all keys [j0, end) of a piece. */
 static void
 score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
-              int fetch)
+              int first)
 {
     const rp_attention *p = rows->p;
     const rp_table *table = &p->rel_key;
@@ -144,7 +165,7 @@ score_rel_key(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_
         return;
     }
     rp_interval run = run_in_table(p, q->b, q->i, j0, end, table, &shift);
-    dot_rows(rows, q, run.begin + shift, run.begin, run.end, fetch);
+    dot_rows(rows, q, run.begin + shift, run.begin, run.end, first);
     if (p->beyond == RP_CLIP) {
         dot_row(rows, q, 0, j0, run.begin);
         dot_row(rows, q, table->rows - 1, run.end, end);
@@ -175,8 +196,7 @@ score_keys(const query_rows_t *rows, int64_t j0, int64_t end)
 {
     const rp_attention *p = rows->p;
     const ptrdiff_t width = RP_ROUND_UP(p->D, VL);
-    lines_t keys =
-        lines_of(&p->key, rows->b, rows->hk, j0, end - j0, p->D, rows->buffer);
+    lines_t keys = lines_of_keys(rows, &p->key, j0, end, p->D);
     for (int r = 0; r < rows->count; r++)
         memset(rows->row[r].s + j0 - rows->first, 0, (size_t)(end - j0) * sizeof(T));
     add_dots(rows->content, width, rows->count, keys, end - j0, width,
@@ -251,7 +271,7 @@ weigh_row(const query_rows_t *rows, const query_row_t *q, int64_t l, int64_t j0,
 /* The same of the rows of the keys [j0, end) of a piece. */
 static void
 weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int64_t end,
-                int fetch)
+                int first)
 {
     const rp_attention *p = rows->p;
     const rp_table *table = &p->rel_value;
@@ -267,8 +287,8 @@ weigh_rel_value(const query_rows_t *rows, const query_row_t *q, int64_t j0, int6
         int64_t count = run.end - run.begin;
         lines_t lines = lines_of(&table->array, q->b, q->h, run.begin + shift, count,
                                  p->Dv, rows->buffer);
-        if (!fetch)
-            lines.ahead = 0;
+        if (!first)
+            lines = warm_lines(lines);
         weigh_lines(w + run.begin, 0, 1, lines, count, rows->width, q->out, 0);
     }
     if (p->beyond == RP_CLIP) {
@@ -282,8 +302,7 @@ static void
 weigh_values(const query_rows_t *rows, int64_t j0, int64_t end)
 {
     const rp_attention *p = rows->p;
-    lines_t values =
-        lines_of(&p->value, rows->b, rows->hk, j0, end - j0, p->Dv, rows->buffer);
+    lines_t values = lines_of_keys(rows, &p->value, j0, end, p->Dv);
     weigh_lines(rows->s + j0 - rows->first, RP_STRETCH_KEYS, rows->count, values,
                 end - j0, rows->width, rows->out, rows->out_step);
     for (int r = 0; p->rel_value.array.data && r < rows->count; r++)
