@@ -3,6 +3,7 @@
 #ifndef RELPOS_ATTENTION_RESULTS_H
 #define RELPOS_ATTENTION_RESULTS_H
 
+#include "../ground/pack.h"
 #include "terms/sinks.h"
 
 /* Logits of row (b, h, i) become weights. */
@@ -35,14 +36,7 @@ write_row(const rp_results *results, const rp_array *sinks, int64_t b, int64_t h
 {
     T norm = row.sum == 0 ? 0 : (T)(1 / (row.sum * kept));
     char *out = rp_at(&results->out, b, h, i);
-    fetch_ahead(&results->out, out, Dv);
-    if (results->out.col == (ptrdiff_t)sizeof(T) && Dv % VL == 0) {
-        for (ptrdiff_t k = 0; k < Dv; k += VL)
-            store((T *)out + k, load(values + k) * norm);
-    } else {
-        scale_row(values, Dv, norm);
-        unpack_row(out, results->out.col, values, Dv);
-    }
+    write_line(&results->out, out, values, Dv, norm);
     if (results->row_max.data)
         *(T *)rp_at(&results->row_max, b, h, i) = row.max;
     if (results->row_sum.data)

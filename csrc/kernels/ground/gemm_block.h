@@ -130,7 +130,8 @@ gemm_block(const rp_product *p, int64_t row, int64_t column, void *scratch)
             for (int64_t i = 0; i < rows; i += MR) {
                 V acc[MR][2];
                 rp_ahead ahead = {(uintptr_t)(right + j * depth), 0};
-                product(left + i * depth, 1, MR, right + j * depth, depth, ahead, acc);
+                product(left + i * depth, 1, MR, right + j * depth, depth, ahead, MR,
+                        acc);
                 gemm_store(acc, RP_MIN(rows - i, MR), RP_MIN(columns - j, NR), beta,
                            c + i * p->c_row + j, p->c_row);
             }

@@ -78,6 +78,21 @@ pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t
         }
 }
 
+/* `count` numbers of a line, whole vectors of memory, times `factor` -> the row of `a` at `at`;
+ * the rows that come next are asked for. */
+RP_INLINE void
+write_line(const rp_array *a, char *at, T *line, ptrdiff_t count, T factor)
+{
+    fetch_ahead(a, at, count);
+    if (a->col == (ptrdiff_t)sizeof(T) && count % VL == 0) {
+        for (ptrdiff_t k = 0; k < count; k += VL)
+            store((T *)at + k, load(line + k) * factor);
+    } else {
+        scale_row(line, count, factor);
+        unpack_row(at, a->col, line, count);
+    }
+}
+
 /* Up to VL rows of one block of pack_left, from lane `first` on. */
 RP_INLINE void
 pack_left_block(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,

@@ -33,7 +33,8 @@ fill_band(const plan_t *plan, scratch_t *w, queries_t *q, const tile_t *t)
 {
     const rp_attention *p = plan->p;
     const T *table = copy_of(&plan->rel_key, q->b, q->h) - plan->band.first * p->Dp;
-    int64_t end = RP_MIN(t->columns + BQ, plan->band.end - t->w0), first = 0;
+    int64_t end = RP_MIN(t->columns + BQ, plan->band.end - t->w0);
+    int64_t first = (BQ - q->rows_pad) / NR * NR; /* before it are no pairs */
     if (q->saved_column == t->w0) {
         for (int m = 0; m < q->rows_pad; m++)
             memcpy(w->scores + m * plan->lds, q->saved + m * BQ, BQ * sizeof(T));
@@ -199,7 +200,7 @@ finish_rel_key(const gradients_t *gp, const grad_scratch_t *w, const visit_t *x,
         const T *table = copy_of(&gp->key_rows, x->q.b, x->q.h) + met.begin * Dp;
         if (x->grad_relative)
             add_rows(gp->key_rows_bad || one, dots, stride, table, Dp,
-                     RP_ROUND_UP(rows, MR), Dp, met.end - met.begin,
+                     padded_rows((int)rows), Dp, met.end - met.begin,
                      x->grad_relative + i * Dp, Dp);
         if (sums)
             add_columns(bad || one, dots, stride, x->head->rows_v + i * Dp, Dp,
@@ -213,6 +214,7 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
 {
     const plan_t *plan = &gp->plan;
     T *sums = partial_of(gp, RP_GRAD_V, x->index, x->chunk);
+    const int64_t Lq = plan->p->Lq;
     int64_t chunk_key = x->chunk * gp->chunk_keys; /* band column of v_sums[0] */
     if (!sums)
         return;
@@ -229,7 +231,7 @@ finish_v(const gradients_t *gp, grad_scratch_t *w, const visit_t *x, rp_interval
     } else {
         for (int64_t l = 0; l < plan->p->rel_key.rows; l++) {
             double weight = 0;
-            for (int64_t i = tiles.begin * BQ; i < tiles.end * BQ; i++)
+            for (int64_t i = tiles.begin * BQ; i < RP_MIN(Lq, tiles.end * BQ); i++)
                 weight += w->key_sums[i * plan->rel_key.stride + l];
             add_weighted_row(w->row, weight, table + l * plan->Dp_pad, plan->Dp_pad);
         }

@@ -176,7 +176,9 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
                rp_interval tiles)
 {
     const plan_t *plan = &gp->plan;
-    const int64_t first = tiles.begin * BQ, rows = (tiles.end - tiles.begin) * BQ;
+    const int64_t first = tiles.begin * BQ, last = RP_MAX(tiles.end - 1, 0) * BQ;
+    const int64_t end = last + padded_rows((int)RP_MIN(BQ, plan->p->Lq - last));
+    const int64_t rows = tiles.end > tiles.begin ? end - first : 0;
     for (int which = 0; which < RP_PARTIALS; which++) {
         const partial_t *s = &gp->partials[which];
         rp_interval span = partial_span(gp, s, tiles);
@@ -205,9 +207,12 @@ clear_partials(const gradients_t *gp, grad_scratch_t *w, const visit_t *x,
         memset(w->narrow_sums, 0,
                (size_t)(plan->p->Dp * (gp->chunk_keys + plan->Lq_pad)) * sizeof(T));
     const size_t offsets = (size_t)(gp->chunk_keys + plan->Lq_pad) * sizeof(double);
-    memset(w->offset_sums, 0, offsets);
-    memset(w->v_sums, 0, offsets);
-    memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
+    if (wants(gp, RP_GRAD_BIAS) || wants(gp, RP_GRAD_V))
+        memset(w->offset_sums, 0, offsets);
+    if (w->v_sums != w->offset_sums)
+        memset(w->v_sums, 0, offsets);
+    if (wants(gp, RP_GRAD_U))
+        memset(w->column_sums, 0, (size_t)gp->chunk_keys * sizeof(double));
 }
 
 /* ---- adding them up -------------------------------------------------------------- */

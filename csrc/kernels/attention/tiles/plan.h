@@ -68,6 +68,30 @@ plan_band(plan_t *plan)
     plan->band.position = 1 - plan->Lq_pad;
 }
 
+/* Leaves out of a table, and of its gradient unless that is NULL, the rows at its ends that no
+ * pair has where queries and keys are the same tokens: of a short sequence these are many. Only
+ * of tables that are met by ROWS with or without them, in one block of terms: no bit changes.
+ * Not by query_offset: what a call takes should not depend on its numbers. */
+static void
+trim_table(const rp_attention *p, rp_table *table, rp_array *grad)
+{
+    int64_t low = 1 - p->Lq - table->first, high = low + p->Lq + p->Lk - 2;
+    int64_t most = table->rows - 1;
+    if (!table->array.data || table->rows > DEPTH_BLOCK || p->Lq != p->Lk ||
+        choose_path(p, table, DEPTH_BLOCK) != RP_ROWS)
+        return;
+    for (int64_t b = 0; p->sight.query_offset && b < p->B; b++)
+        if (p->sight.query_offset[b] != 0)
+            return;
+    low = RP_MIN(RP_MAX(low, 0), most);
+    high = RP_MIN(RP_MAX(high, low), most);
+    table->array.data += low * table->array.row;
+    table->first += low;
+    table->rows = high - low + 1;
+    if (grad && grad->data)
+        grad->data += low * grad->row;
+}
+
 /* most_rows: up to how many rows a table is met by ROWS. */
 static void
 plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)

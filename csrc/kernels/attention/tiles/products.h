@@ -2,6 +2,7 @@
 #ifndef RELPOS_ATTENTION_TILES_PRODUCTS_H
 #define RELPOS_ATTENTION_TILES_PRODUCTS_H
 
+#include "../../ground/columns.h"
 #include "../../ground/selected.h"
 #include "gradients.h"
 
@@ -9,11 +10,11 @@ enum {
     RP_LATER = 8, /* operands of the next query tile that are fetched ahead */
 };
 
-/* HR rows of a (row length lda) times a panel or its first half, TERM_BLOCK terms at a time,
- * plus what c holds or, unless that is NULL, plus constant; row maxima into row_max, unless
- * that is NULL. */
+/* HR rows of a (row length lda), or TAIL_HALF of them, times a panel or its first half,
+ * TERM_BLOCK terms at a time, plus what c holds or, unless that is NULL, plus constant; row
+ * maxima into row_max, unless that is NULL. */
 RP_INLINE void
-add_panel(const T *a, ptrdiff_t lda, const T *panel, int half, ptrdiff_t depth,
+add_panel(const T *a, ptrdiff_t lda, const T *panel, int half, int few, ptrdiff_t depth,
           rp_ahead ahead, T *c, ptrdiff_t ldc, const T *constant, ptrdiff_t step,
           T *row_max)
 {
@@ -21,7 +22,9 @@ add_panel(const T *a, ptrdiff_t lda, const T *panel, int half, ptrdiff_t depth,
         const T *b = panel + k * NR, *first = k == 0 ? constant : NULL;
         ptrdiff_t terms = RP_MIN(depth - k, TERM_BLOCK);
         T *top = k + terms >= depth ? row_max : NULL;
-        if (half)
+        if (few)
+            tile_tail(a + k, lda, b, terms, ahead, c, ldc, first, step, top, half);
+        else if (half)
             tile_half(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
         else if (first && top)
             tile_offset_max(a + k, lda, b, terms, ahead, c, ldc, first, step, top);
@@ -45,17 +48,21 @@ add_panels(const queries_t *q, const tile_t *t, rp_interval columns, T *s,
            const T *constant, ptrdiff_t step, T *lane_max, const uintptr_t *later)
 {
     const ptrdiff_t size = sizeof(T), tiles = q->rows_pad / HR;
+    const ptrdiff_t whole = q->rows_pad / MR * MR;
     for (ptrdiff_t n = columns.begin; n < columns.end; n += NR) {
         const T *panel = panels + (t->j0 + n) * depth;
         uintptr_t other = later && n / NR < RP_LATER ? later[n / NR] : 0;
         ptrdiff_t shares = other ? tiles / 2 : tiles;
         rp_ahead next = {(uintptr_t)(panel + NR * depth), 2 * NR * size / shares};
         rp_ahead rest = {other, 2 * BQ * size / shares};
-        for (ptrdiff_t m = 0; m < q->rows_pad; m += HR) {
+        for (ptrdiff_t m = 0, taken; m < q->rows_pad; m += taken) {
+            int few = TAIL_HALF < HR && m >= whole;
+            taken = few ? TAIL_HALF : HR;
             rp_ahead *turn = other && m / HR >= shares ? &rest : &next;
-            add_panel(left + m * lda, lda, panel, columns.end - n < NR, depth, *turn,
-                      s + m * t->ld + n, t->ld, constant ? constant + m * step : NULL,
-                      step, lane_max ? lane_max + m * VL : NULL);
+            add_panel(left + m * lda, lda, panel, columns.end - n < NR, few, depth,
+                      *turn, s + m * t->ld + n, t->ld,
+                      constant ? constant + m * step : NULL, step,
+                      lane_max ? lane_max + m * VL : NULL);
             turn->at += (uintptr_t)(depth / 2 * turn->step);
         }
     }

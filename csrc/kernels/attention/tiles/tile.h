@@ -10,7 +10,8 @@
 /* One tile of queries, and what it accumulates over its key tiles. */
 typedef struct {
     int64_t b, h, i0;
-    int rows, rows_pad;    /* valid rows, and rounded up to whole micro-tiles */
+    int rows, rows_pad;    /* valid rows, and those of whole micro-tiles */
+    int fresh;             /* no key tile has been added to out */
     rp_interval seen;      /* keys that any of its rows may see */
     rp_interval common;    /* keys that all of them see, but for the mask */
     int64_t saved_column;  /* w of the first saved band column; -1: none */

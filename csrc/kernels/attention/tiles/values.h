@@ -14,12 +14,13 @@ softmax_tile(const plan_t *plan, const scratch_t *w, queries_t *q, const tile_t 
 {
     T base[BQ], factor[BQ], *sums = w->lane_max;
     raise_maxima(q->max, q->sum, w->lane_max, q->rows, base, factor);
-    for (int m = 0; m < q->rows; m++) {
+    for (int m = 0; m < q->rows && !q->fresh; m++) {
         scale_row(q->out + m * plan->Dv_pad, plan->Dv_pad, factor[m]);
         if (q->value_sums)
             scale_row(q->value_sums + m * plan->rel_value.stride,
                       plan->rel_value.stride, factor[m]);
     }
+    q->fresh = 0;
     for (int m = 0; m < q->rows; m++)
         store(sums + m * VL, exponents(t->s + m * t->ld, t->columns, base[m]));
     for (int m = 0; m < q->rows; m += VL) {

@@ -8,6 +8,11 @@
 
 #include "plan.h"
 
+enum {
+    RP_SLICES_EACH =
+        16, /* slices of a wave for each thread from which units are slices */
+};
+
 /* Whether what rel_key is dotted with is packed apart from what keys are. */
 RP_INLINE int
 packs_two(const plan_t *plan)
@@ -112,6 +117,26 @@ pack_wave_tables(const plan_t *plan)
         status = rp_parallel(count * t->units, pack_table_unit, t, p->threads);
     }
     return status;
+}
+
+/* Whether a unit does all of a slice, so that what it packs is used at once: not where threads
+ * would wait for the last of few. */
+RP_INLINE int
+by_slice(const plan_t *plan)
+{
+    int threads = plan->p->threads;
+    return threads == 1 || plan->slices >= RP_SLICES_EACH * threads;
+}
+
+/* Runs those units of a step that a slice has, `count` of them, within one unit. */
+RP_INLINE void
+run_units_of(rp_body body, void *context, int64_t slice, int64_t count, int worker)
+{
+    for (int64_t unit = slice * count; unit < (slice + 1) * count; unit++) {
+        if (unit > slice * count && rp_stopping())
+            return;
+        body(context, unit, worker);
+    }
 }
 
 /* Starts the wave of up to `wave` slices at slice `first`. */

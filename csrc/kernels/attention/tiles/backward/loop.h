@@ -24,7 +24,7 @@ start_visit(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t i0,
     tile_t *t = &x->t;
     q->i0 = i0;
     q->rows = (int)RP_MIN(BQ, p->Lq - i0);
-    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->rows_pad = padded_rows(q->rows);
     see_keys(&plan->shown, q);
     if (!start_tile(&plan->shown, q, t, j0, plan->key_tile))
         return 0;
@@ -96,13 +96,6 @@ backward_head(const gradients_t *gp, grad_scratch_t *w, visit_t *x, int64_t slic
 }
 
 static void
-write_line(const rp_array *a, char *at, const T *line, ptrdiff_t count)
-{
-    fetch_ahead(a, at, count);
-    unpack_row(at, a->col, line, count);
-}
-
-static void
 backward_unit(void *context, int64_t unit, int worker)
 {
     const gradients_t *gp = context;
@@ -126,12 +119,11 @@ backward_unit(void *context, int64_t unit, int worker)
     for (int64_t j = first; j < end; j++) {
         T *row = w.grad_key + (j - first) * plan->D_pad;
         const rp_array *key = &gp->g->grad_key, *value = &gp->g->grad_value;
-        scale_row(row, plan->D_pad, (T)RP_LN2); /* queries hold scale * log2e */
-        if (key->data)
-            write_line(key, rp_at(key, b, hk, j), row, p->D);
+        if (key->data) /* queries hold scale * log2e */
+            write_line(key, rp_at(key, b, hk, j), row, p->D, (T)RP_LN2);
         if (value->data)
             write_line(value, rp_at(value, b, hk, j),
-                       w.grad_value + (j - first) * plan->Dv_pad, p->Dv);
+                       w.grad_value + (j - first) * plan->Dv_pad, p->Dv, 1);
     }
 }
 
@@ -194,16 +186,33 @@ write_query_sums(const gradients_t *gp, int which)
                        gp->plan.p->threads);
 }
 
+/* All of one slice but for what is summed up over several. */
+static void
+backward_slice(void *context, int64_t slice, int worker)
+{
+    gradients_t *gp = context;
+    const int64_t heads = gp->plan.group, tiles = heads * query_tiles(gp);
+    run_units_of(pack_keys_unit, gp, slice, gp->plan.key_tiles, worker);
+    run_units_of(pack_head_unit, gp, slice, tiles, worker);
+    run_units_of(backward_unit, gp, slice, gp->chunks, worker);
+    if (gp->correct_ends)
+        run_units_of(correct_ends_unit, gp, slice, heads, worker);
+    for (int which = 0; which < RP_QUERY_SUMS; which++) {
+        query_sum_t sum = {gp, which};
+        if (gp->query_sums[which].data)
+            run_units_of(write_query_unit, &sum, slice, tiles, worker);
+    }
+}
+
+/* The same of all slices of a wave, one step after the other. */
 static rp_status
-run_backward_wave(gradients_t *gp)
+run_backward_steps(gradients_t *gp)
 {
     plan_t *plan = &gp->plan;
     int threads = plan->p->threads;
     int64_t tiles = query_tiles(gp), heads = plan->slices * plan->group;
-    rp_status status = pack_wave_tables(plan);
-    if (!status)
-        status =
-            rp_parallel(plan->slices * plan->key_tiles, pack_keys_unit, gp, threads);
+    rp_status status =
+        rp_parallel(plan->slices * plan->key_tiles, pack_keys_unit, gp, threads);
     if (!status)
         status = rp_parallel(heads * tiles, pack_head_unit, gp, threads);
     if (!status)
@@ -212,6 +221,18 @@ run_backward_wave(gradients_t *gp)
         status = rp_parallel(heads, correct_ends_unit, gp, threads);
     for (int which = 0; !status && which < RP_QUERY_SUMS; which++)
         status = write_query_sums(gp, which);
+    return status;
+}
+
+static rp_status
+run_backward_wave(gradients_t *gp)
+{
+    plan_t *plan = &gp->plan;
+    rp_status status = pack_wave_tables(plan);
+    if (!status && by_slice(plan))
+        status = rp_parallel(plan->slices, backward_slice, gp, plan->p->threads);
+    else if (!status)
+        status = run_backward_steps(gp);
     for (int which = 0; !status && which < RP_PARTIALS; which++)
         status = sum_partial(gp, which);
     return status ? status : sum_bias_gradient(gp);
@@ -224,7 +245,10 @@ backward_by_tiles(const rp_gradients *g, size_t *bytes)
     const rp_attention *p = &g->forward;
     gradients_t gp = {0};
     arena_t arena;
-    plan_backward(&gp, g);
+    rp_gradients trimmed = *g;
+    trim_table(p, &trimmed.forward.rel_key, &trimmed.grad_rel_key);
+    trim_table(p, &trimmed.forward.rel_value, &trimmed.grad_rel_value);
+    plan_backward(&gp, &trimmed);
     rp_status status = reserve(&arena, lay_out_backward, &gp, bytes);
     if (status || bytes)
         return status;

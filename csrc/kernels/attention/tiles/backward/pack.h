@@ -16,7 +16,7 @@ pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t
 {
     const rp_attention *p = gp->plan.p;
     const rp_gradients *g = gp->g;
-    for (int64_t i = i0; i < RP_ROUND_UP(end, MR); i++) {
+    for (int64_t i = i0; i < i0 + padded_rows((int)(end - i0)); i++) {
         head->max[i] = head->norm[i] = head->delta[i] = 0;
         if (i >= end)
             continue;
@@ -55,18 +55,13 @@ pack_head_unit(void *context, int64_t unit, int worker)
     int64_t tiles = query_tiles(gp), index = unit / tiles, i0 = unit % tiles * BQ;
     int64_t b, h;
     head_at(plan, index, &b, &h);
-    int64_t rows = RP_MIN(BQ, p->Lq - i0), padded = RP_ROUND_UP(rows, MR);
-    const rp_array *grad = &gp->g->grad_out;
+    int64_t rows = RP_MIN(BQ, p->Lq - i0), padded = padded_rows((int)rows);
+    const rp_array *grad = &gp->g->grad_out, none = {0};
     head_t head = head_of(gp, index);
     pack_queries(plan, b, h, i0, rows, padded, head.rows_u + i0 * plan->D_pad,
                  head.rows_v + i0 * plan->Dp_pad);
-    for (int64_t i = i0; i < i0 + padded; i++) {
-        const char *row = grad->data && i < i0 + rows ? rp_at(grad, b, h, i) : NULL;
-        if (row)
-            fetch_ahead(grad, row, p->Dv);
-        pack_row(head.grad_rows + i * plan->Dv_pad, row, grad->col, p->Dv,
-                 plan->Dv_pad);
-    }
+    pack_sums(head.grad_rows + i0 * plan->Dv_pad, grad, &none, b, h, i0,
+              grad->data ? rows : 0, padded, p->Dv, 1);
     pack_row_sums(gp, &head, b, h, i0, i0 + rows);
     head.bad[i0 / BQ] =
         rows_not_finite(head.rows_u + i0 * plan->D_pad, rows, plan->D_pad) ||

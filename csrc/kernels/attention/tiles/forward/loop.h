@@ -21,7 +21,8 @@ start_queries(const plan_t *plan, queries_t *q, int64_t b, int64_t h, int64_t i0
     q->h = h;
     q->i0 = i0;
     q->rows = (int)RP_MIN(BQ, p->Lq - i0);
-    q->rows_pad = RP_ROUND_UP(q->rows, MR);
+    q->rows_pad = padded_rows(q->rows);
+    q->fresh = 1;
     see_keys(&plan->shown, q);
     if (plan->shown.classes)
         q->seen = without_hidden(&plan->shown, q, q->seen);
@@ -121,12 +122,22 @@ forward_unit(void *context, int64_t unit, int worker)
     for (int64_t j0 = begin / plan->key_tile * plan->key_tile; j0 < end;
          j0 += plan->key_tile)
         for (int i = 0; i < tiles; i++) {
-            if (rp_stopping())
+            if ((i > 0 || j0 > begin) && rp_stopping())
                 return;
             visit_tile(plan, &w, &w.queries[i], j0);
         }
     for (int i = 0; i < tiles; i++)
         write_queries(plan, &w.queries[i]);
+}
+
+/* All of one slice. */
+static void
+forward_slice(void *context, int64_t slice, int worker)
+{
+    const plan_t *plan = context;
+    run_units_of(pack_slice_unit, context, slice, plan->key_tiles, worker);
+    run_units_of(forward_unit, context, slice, plan->group * plan->query_blocks,
+                 worker);
 }
 
 static rp_status
@@ -137,10 +148,13 @@ run_forward_waves(plan_t *plan)
     for (int64_t s = 0; s < p->B * p->Hk; s += plan->slices) {
         start_wave(plan, s, wave);
         rp_status status = pack_wave_tables(plan);
-        if (!status)
+        int steps = !by_slice(plan);
+        if (!status && !steps)
+            status = rp_parallel(plan->slices, forward_slice, plan, p->threads);
+        if (!status && steps)
             status = rp_parallel(plan->slices * plan->key_tiles, pack_slice_unit, plan,
                                  p->threads);
-        if (!status)
+        if (!status && steps)
             status = rp_parallel(plan->slices * plan->group * plan->query_blocks,
                                  forward_unit, plan, p->threads);
         if (status)
@@ -155,7 +169,10 @@ forward_by_tiles(const rp_attention *p, size_t *bytes)
 {
     plan_t plan = {0};
     arena_t arena;
-    plan_forward(&plan, p);
+    rp_attention trimmed = *p;
+    trim_table(p, &trimmed.rel_key, NULL);
+    trim_table(p, &trimmed.rel_value, NULL);
+    plan_forward(&plan, &trimmed);
     rp_status status = reserve(&arena, lay_out_forward, &plan, bytes);
     if (status || bytes)
         return status;
