@@ -206,7 +206,7 @@ def test_signatures_show_the_keywords_of_attention(name, typed, settings):
     shown = inspect.signature(scheme).parameters
     assert set(whole) <= set(shown)
     assert not [p for p in shown.values() if p.kind is p.VAR_KEYWORD]
-    code = scheme.__code__
+    code = inspect.unwrap(scheme).__code__
     written = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     assert list(shown)[: len(written)] == list(written)
     for passed in set(whole) - set(written):
