@@ -11,7 +11,6 @@ import pickle
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import relpos
 from relpos import data, nn, plot, recipes, reference
@@ -50,18 +49,22 @@ def diagnose(name):
     return relpos.diagnose(mine, QUERY, KEY, scheme=name, **given)
 
 
+def figure():
+    return pytest.importorskip("matplotlib.figure").Figure()
+
+
 def costs(name):
-    ax = plot.costs_over_length(name, [4, 8], ax=Figure().subplots())
+    ax = plot.costs_over_length(name, [4, 8], ax=figure().subplots())
     return [line.get_ydata().tolist() for line in ax.lines]
 
 
 def fingerprint(name):
-    ax = plot.fingerprint(name, 4, ax=Figure().subplots())
+    ax = plot.fingerprint(name, 4, ax=figure().subplots())
     return ax.images[0].get_array().filled(9).tolist()
 
 
 def fingerprints(name):
-    (ax,) = plot.fingerprints({"title": name}, 4, figure=Figure())
+    (ax,) = plot.fingerprints({"title": name}, 4, figure=figure())
     return ax.images[0].get_array().filled(9).tolist()
 
 

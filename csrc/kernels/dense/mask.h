@@ -2,6 +2,7 @@
 #ifndef RELPOS_DENSE_MASK_H
 #define RELPOS_DENSE_MASK_H
 
+#include "../../isa/isa.h"
 #include "../ground/vector.h"
 
 enum { MASK_BLOCK = 64 * VL }; /* numbers between two looks for others */
