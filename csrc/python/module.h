@@ -159,7 +159,7 @@ typedef struct {
     int rule, letter;
 } misfit;
 
-/* How shapes have to fit: heads may form groups, decay may go on behind the keys. */
+/* How shapes have to fit: heads may form groups, t may be longer than the keys. */
 typedef struct {
     int groups, is_part;
 } shape_rules;

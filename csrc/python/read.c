@@ -14,7 +14,7 @@ is_read(const operand_row *row, const array_view *view)
 {
     int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
     switch (row->of_kind) {
-    case OF_T: /* numbers of decay have to be finite */
+    case OF_T: /* rows of t have to be finite, which Python checks */
         return is_float && row->shape[1] != 't';
     case OF_MASK:
         return is_float || view->kind == KIND_BOOL;

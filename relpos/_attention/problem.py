@@ -159,7 +159,7 @@ def prepare(
         "window_right": right,
     }
     for name, rows in placement.rows.items():
-        operands[name] = _gather_rows(inputs[name], rows, TABLES[name].row_axis)
+        operands[name] = gather_rows(inputs[name], rows, TABLES[name].row_axis)
     for name in copied:
         operands[name] = ROWS[name].native(operands[name], dtype)
     if call["softcap"] is not None:
@@ -442,7 +442,7 @@ def _rows_of(span: range, common: range, beyond: str) -> Array:
     return np.where(served == wanted, rows, -1) if beyond == "zero" else rows
 
 
-def _gather_rows(table: Array, rows: Array, axis: int) -> Array:
+def gather_rows(table: Array, rows: Array, axis: int) -> Array:
     """Copy `table` row by row; rows of -1 come out as zeros."""
     gathered = np.take(table, np.maximum(rows, 0), axis=axis)
     if (rows < 0).any():
@@ -451,7 +451,7 @@ def _gather_rows(table: Array, rows: Array, axis: int) -> Array:
 
 
 def fold_rows(gradient: Array, rows: Array, count: int) -> Array:
-    """Adjoint of `_gather_rows` along axis -2: what `rows` gathered is added up again.
+    """Adjoint of `gather_rows` along axis -2: what `rows` gathered is added up again.
 
     In float64 and in the order of the positions, so that the result is always the same.
     """

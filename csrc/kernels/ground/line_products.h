@@ -46,7 +46,7 @@ lines_of(const rp_array *a, int64_t b, int64_t h, int64_t first, int64_t count,
 
 /* Vector k of a line, whose cache line `ahead` bytes further on is asked for. */
 RP_INLINE V
-read_line(const char *line, ptrdiff_t k, uintptr_t ahead)
+read_vector(const char *line, ptrdiff_t k, uintptr_t ahead)
 {
     const T *at = (const T *)line + k;
     if (RP_STREAM_AHEAD > 0 && k % LINE == 0)
@@ -94,10 +94,10 @@ dot_line(const T *x, ptrdiff_t x_step, const int rows, const char *line,
     for (; k + 4 * VL <= width; k += 4 * VL)
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++)
-            dot_part(x + k + c * VL, x_step, rows, read_line(line, k + c * VL, ahead),
+            dot_part(x + k + c * VL, x_step, rows, read_vector(line, k + c * VL, ahead),
                      sum);
     for (; k < width; k += VL)
-        dot_part(x + k, x_step, rows, read_line(line, k, ahead), sum);
+        dot_part(x + k, x_step, rows, read_vector(line, k, ahead), sum);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         RP_ORDER_VECTOR(sum[r]);
@@ -205,7 +205,7 @@ weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *line,
     V part[8];
 #pragma GCC unroll 8
     for (int c = 0; c < vectors; c++)
-        part[c] = read_line(line, c * VL, ahead);
+        part[c] = read_vector(line, c * VL, ahead);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         TI bits;
