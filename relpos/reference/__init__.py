@@ -27,6 +27,8 @@ relpos.demo : Compares the two.
 
 from typing import TYPE_CHECKING
 
+import numpy as np  # noqa: F401  (the examples use it)
+
 import relpos as _relpos
 from relpos._names import publish as _publish
 from relpos._suggestions import absent as _absent

@@ -389,7 +389,7 @@ def test_wrapped_scores_of_a_reversed_table():
     found = relpos.diagnose(scores, Q, K, scheme="music", rel_key=table)
     assert found.differences == ("unmasked_wrapped", "table_reversed")
     assert found.kind == "convention"
-    assert "those of the next query" in found.verdict
+    assert "scores of the next query" in found.verdict
 
 
 def test_scores_with_another_mask_of_their_own_are_not_before_the_mask():
