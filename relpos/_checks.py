@@ -14,7 +14,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.random import Generator, default_rng
 
 from relpos._core import broadcast_to
 from relpos._foreign import module_of, refusal, view_on_cpu
@@ -288,7 +287,7 @@ def as_flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def as_generator(rng: object) -> Generator:
+def as_generator(rng: object) -> np.random.Generator:
     """Return a Generator: `rng` itself, or a new one of an int seed or of None.
 
     Nothing else is passed to `default_rng`: some arguments end the process, such as a
@@ -296,12 +295,12 @@ def as_generator(rng: object) -> Generator:
     """
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
         rng = as_int("rng", rng, 0)
-    elif rng is not None and not isinstance(rng, Generator):
+    elif rng is not None and not isinstance(rng, np.random.Generator):
         raise TypeError(
             f"rng: got {kind_of(rng)}; expected an int, a Generator or None "
             "(numpy.random.default_rng makes a Generator of other seeds)"
         )
-    return default_rng(rng)
+    return np.random.default_rng(rng)
 
 
 def as_choice(name: str, value: object, choices: Collection[str]) -> str:

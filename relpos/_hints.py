@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
@@ -134,15 +135,10 @@ def meant(
         return f"did you mean {' or '.join(found)}?"
     if owner and (found := _tried(name, [*signature(owner).parameters])):
         return f"did you mean {' or '.join(found)} of the constructor?"
-    plain = name.replace("_", "").lower()
-    near = [
-        (_distance(plain, form), at, there)
-        for there in known
-        for at, form in enumerate((there.replace("_", ""), *there.split("_")))
-    ]
-    least, _, there = min(near, default=(len(plain), 0, ""))
-    if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
-        return f"did you mean {there}?"
+    words = {word: there for there in known for word in there.split("_")}
+    forms = {**words, **{there.replace("_", ""): there for there in known}}
+    if near := get_close_matches(name.replace("_", "").lower(), forms, 1, 0.65):
+        return f"did you mean {forms[near[0]]}?"
     takes = ", ".join(x for x in known if x != "self")
     wanted = f"one of {takes}" if takes else f"none, as {called} has none"
     return f"expected {wanted}"
@@ -152,14 +148,3 @@ def _tried(name: str, known: list[str]) -> list[str]:
     """Return those of the known names for which people try another one."""
     exact = [name] if name in known else []
     return exact or [x for x in KEYWORDS if x in known and name in KEYWORDS[x].split()]
-
-
-def _distance(a: str, b: str) -> int:
-    """Return how many letters have to be put in, dropped or replaced."""
-    row: list[int] = [*range(len(b) + 1)]
-    for x in a:
-        last = row
-        row = [last[0] + 1]
-        for at, y in enumerate(b):
-            row.append(min(row[at] + 1, last[at + 1] + 1, last[at] + (x != y)))
-    return row[-1]
