@@ -152,7 +152,8 @@ def scores(
     problem = prepare(call)
     look_at_mask(problem)
     problem = problem._replace(operands=_whole(problem))
-    as_generator(call["rng"])
+    if call["rng"] is not None:
+        as_generator(call["rng"])
     choose_num_threads(call["num_threads"])
     with_terms = as_flag("terms", terms)
     sizes = problem.sizes

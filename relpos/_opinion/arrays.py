@@ -88,6 +88,11 @@ def copied(value: Any) -> Any:
         ) from error
 
 
+def spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """Broadcast an array, which is returned where it has the shape."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
 def leaves(value: Any) -> list[Any]:
     """List the items of lists, tuples and dictionaries, one by one."""
     if isinstance(value, dict):

@@ -24,7 +24,7 @@ from relpos._attention.scores import scores
 from relpos._checks import Array, as_floating, quiet
 from relpos._encodings.rotary import apply_rotary
 from relpos._hints import meant
-from relpos._opinion.arrays import as_numpy, is_tensor, largest
+from relpos._opinion.arrays import as_numpy, is_tensor, largest, spread
 from relpos._opinion.kept import Kept
 from relpos._suggestions import scheme_of
 from relpos.reference.formula import allowed, moved_values, softmax, terms
@@ -225,12 +225,12 @@ def evaluate(attempt: Attempt) -> Given:
         return Given(total, hidden, 4.0 * size / (largest(total, ~hidden) or 1.0))
     result = weights = weights_of(attempt, total, hidden)
     noise = 16.0 + 4.0 * size
-    nothing = hidden.all(axis=-1, keepdims=True) & (attempt.empty == "nan")
+    nothing = np.all(hidden, axis=-1, keepdims=True) & (attempt.empty == "nan")
     if attempt.view == "outputs":
         values = values_of(attempt)
         result = outputs_of(attempt, weights, values)
         noise *= (largest(values) or 1.0) / (largest(result) or 1.0)
-    nothing = np.broadcast_to(nothing, result.shape)
+    nothing = spread(nothing, result.shape)
     if attempt.arrangement is not None:
         result, nothing = map(attempt.arrangement, (result, nothing))
     return Given(result, nothing, noise)
@@ -268,7 +268,7 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
         total = CAPS[attempt.cap](total, cap, attempt.get("scale"))
     total = total if attempt.cap_last else reduce(np.add, added, total)
     total = attempt.logit_factor * total
-    return total, np.broadcast_to(hidden, total.shape), [*products, *added]
+    return total, spread(hidden, total.shape), [*products, *added]
 
 
 #: Rules of the cap: scores, the cap and the scale.
@@ -325,8 +325,8 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     parts = {n: x["scale"] * y if n in scaled else y for n, y in parts.items()}
     if mask.ndim > 1:
         shape = np.broadcast_shapes(mask.shape, parts["content"].shape)
-        mask = np.broadcast_to(mask, shape)
-        parts = {name: np.broadcast_to(y, shape) for name, y in parts.items()}
+        mask = spread(mask, shape)
+        parts = {name: spread(y, shape) for name, y in parts.items()}
     if not finite:  # as `scores` has them
         hidden = np.isneginf(mask)
         parts = {
@@ -514,9 +514,11 @@ def values_of(attempt: Attempt) -> Array:
         x = rotated(attempt).keywords
     if "rel_value" not in x:
         return np.asarray(x["value"])[..., None, :, :]
-    placing = {name: x[name] for name in PLACING if name in x}
-    return moved_values(
-        terms(x["query"], x["key"], x["value"], rel_value=x["rel_value"], **placing)
+    given = {name: x[name] for name in ("rel_value", *PLACING) if name in x}
+    rows = x["query"], x["key"], x["value"]
+    return attempt.kept.by_contents(
+        (given, x["query"].shape, x["key"].shape, x["value"]),
+        lambda: moved_values(terms(*rows, **given)),
     )
 
 

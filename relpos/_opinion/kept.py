@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +23,8 @@ class Kept:
 
     def by_contents(self, arguments: object, compute: Callable[[], T]) -> T:
         """Return what arguments of these contents give, which nobody may change."""
-        return self._of(_digest(arguments), None, compute)
+        key = _contents(arguments)
+        return self._of(key, key, compute)
 
     def by_identity(self, arguments: tuple[object, ...], compute: Callable[[], T]) -> T:
         """Return what these objects give, which nobody may change."""
@@ -37,7 +37,7 @@ class Kept:
             return found
         found = compute()
         size = _bytes_of((found, held))
-        self._results[key] = found, size, held  # held: no other object has its id
+        self._results[key] = found, size, held  # by identity: no other has its id
         self._bytes += size
         while self._bytes > MOST_BYTES or len(self._results) > MOST:
             _, (_, size, _) = self._results.popitem(last=False)
@@ -49,30 +49,18 @@ def _bytes_of(x: Any) -> int:
     """Return the bytes of all arrays in mappings, tuples and lists."""
     if isinstance(x, np.ndarray):
         return x.nbytes
+    if isinstance(x, bytes):
+        return len(x)
     x = x.values() if isinstance(x, Mapping) else x
-    if isinstance(x, (str, bytes)) or not hasattr(x, "__iter__"):
+    if isinstance(x, str) or not hasattr(x, "__iter__"):
         return 0
     return sum(map(_bytes_of, x))
 
 
-def _digest(arguments: object) -> bytes:
-    """Return a digest of arrays, numbers and texts, and of groups of them."""
-    found = blake2b(digest_size=16)
-
-    def add(x: Any) -> None:
-        if type(x) is np.ndarray:
-            found.update(b"%a%a" % (x.dtype.str, x.shape))
-            found.update(x.tobytes())
-        elif type(x) in (tuple, list):
-            found.update(b"%d:" % len(x))
-            for item in x:
-                add(item)
-        elif isinstance(x, Mapping):
-            add(sorted(x.items()))
-        elif isinstance(x, tuple):
-            add((*x,))
-        else:
-            found.update(b"%a;" % (x,))
-
-    add(arguments)
-    return found.digest()
+def _contents(x: Any) -> object:
+    """Return arrays, numbers and texts, and groups of them, as a key."""
+    if type(x) is np.ndarray:
+        return x.dtype, x.shape, x.tobytes()
+    if isinstance(x, Mapping):
+        return ("{}", *((name, _contents(x[name])) for name in sorted(x)))
+    return tuple(map(_contents, x)) if isinstance(x, tuple | list) else repr(x)

@@ -259,9 +259,9 @@ def _largest_gap(
     if not where.any():
         return 0.0, (0,) * wanted.ndim
     gap = np.where(where, np.abs(mine - wanted), 0.0)
-    gap = np.where(np.isnan(gap), np.inf, gap)
+    at = _index(gap)  # of a nan, where there is one
     size = float(np.abs(wanted).max(initial=0.0, where=where))
-    return float(gap.max()) / (size or 1.0), _index(gap)
+    return math.inf if math.isnan(gap[at]) else float(gap[at]) / (size or 1.0), at
 
 
 def _index(array: Array) -> tuple[int, ...]:
