@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
@@ -135,10 +134,15 @@ def meant(
         return f"did you mean {' or '.join(found)}?"
     if owner and (found := _tried(name, [*signature(owner).parameters])):
         return f"did you mean {' or '.join(found)} of the constructor?"
+    from difflib import get_close_matches  # only where a call has failed
+
+    plain = name.replace("_", "").lower()
+    forms = {there.replace("_", ""): there for there in known}
     words = {word: there for there in known for word in there.split("_")}
-    forms = {**words, **{there.replace("_", ""): there for there in known}}
-    if near := get_close_matches(name.replace("_", "").lower(), forms, 1, 0.65):
-        return f"did you mean {forms[near[0]]}?"
+    for form in get_close_matches(plain, forms, 1, 0.65):
+        return f"did you mean {forms[form]}?"
+    for word in get_close_matches(plain, words, 1, 0.75):
+        return f"did you mean {words[word]}?"
     takes = ", ".join(x for x in known if x != "self")
     wanted = f"one of {takes}" if takes else f"none, as {called} has none"
     return f"expected {wanted}"
