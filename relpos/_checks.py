@@ -20,11 +20,11 @@ from relpos._foreign import module_of, refusal, view_on_cpu
 from relpos._hints import meant, misfit
 
 if TYPE_CHECKING:  # numpy.typing would double the time of `import relpos`
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import ArrayLike as ArrayLike, DTypeLike as DTypeLike, NDArray
 
     Array = NDArray[Any]
 else:
-    Array = np.ndarray
+    Array, ArrayLike, DTypeLike = np.ndarray, Any, Any
 
 P = ParamSpec("P")
 R = TypeVar("R")

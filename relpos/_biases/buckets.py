@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from relpos._biases.by_offset import as_grad_bias, offsets
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_flag,
     as_floating,
     as_int,
@@ -30,9 +30,6 @@ from relpos._checks import (
     rounded,
 )
 from relpos._twins import twin
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 #: Buckets at most: the powers that are compared have as many digits as buckets.
 MAX_BUCKETS = 2**12

@@ -7,13 +7,15 @@ length >= max(Lq + query_offset, Lk - query_offset).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
+    DTypeLike,
     as_choice,
     as_float_dtype,
     as_floating,
@@ -31,9 +33,6 @@ from relpos._checks import (
 )
 from relpos._text import in_short
 from relpos._twins import twin
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
 
 _DOUBLE = np.dtype(np.float64)
 _KINDS = ("log", "power")

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
+    DTypeLike,
     as_array,
     as_choice,
     as_float_dtype,
@@ -37,9 +39,6 @@ from relpos._checks import (
 from relpos._settings import kernels
 from relpos._twins import twin
 from relpos._undo import keep, whole
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
 
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
 MAX_DIM = 2**20

@@ -16,6 +16,7 @@ import numpy as np
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_floating,
     as_int,
     as_integers,
@@ -26,9 +27,8 @@ from relpos._checks import (
 from relpos._text import html_table, table_lines
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     Encoder = Callable[[int, int], ArrayLike]
+
 
 #: Differences up to this many units of the dtype's rounding count as none.
 _ROUNDINGS = 4

@@ -7,13 +7,14 @@ tokens. Near the edge its sums have zeros, which encode the position.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_array,
     as_flag,
     as_floating,
@@ -28,9 +29,6 @@ from relpos._checks import (
 from relpos._settings import kernels
 from relpos._text import in_short
 from relpos._twins import twin
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 @in_short

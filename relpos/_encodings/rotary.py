@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._checks import (
     Array,
+    ArrayLike,
     as_flag,
     as_floating,
     as_int,
@@ -42,9 +43,6 @@ from relpos._encodings.rotary_scaling import even_dim
 from relpos._settings import get_num_threads, kernels
 from relpos._text import in_short
 from relpos._twins import twin
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 _DOUBLE = np.dtype(np.float64)
 _ROWS = "x's axes but for the last (those of each batch item: positions[:, None])"

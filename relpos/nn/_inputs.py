@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from relpos import _core
 from relpos._checks import (
     Array,
+    ArrayLike,
     as_array,
     as_flag,
     as_floating,
@@ -22,10 +23,6 @@ from relpos._checks import (
     native,
 )
 from relpos._settings import get_num_threads
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 #: Dtype of random initial values, which are then cast to the layer's.
 RANDOM = np.dtype(np.float64)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos._checks import (
     Array,
+    ArrayLike,
+    DTypeLike,
     as_array,
     as_choice,
     as_int,
@@ -33,12 +35,7 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.basic import Embedding, sum_rows
 from relpos.nn.decoding import KVCaches
-from relpos.nn.module import LoadResult, Module, Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
+from relpos.nn.module import LoadResult, Module, Parameter, Seed
 
 
 def _positions(length: int, cache: object) -> Array:

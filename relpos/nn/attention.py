@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from relpos._attention.schemes import relative_global_attention, shaw_attention
-from relpos._checks import Array, quiet
+from relpos._checks import Array, ArrayLike, DTypeLike, quiet
 from relpos._text import in_short
 from relpos._twins import twin
 from relpos.nn._inputs import (
@@ -19,12 +19,7 @@ from relpos.nn._inputs import (
     xavier_uniform,
 )
 from relpos.nn.basic import Dropout, Linear
-from relpos.nn.module import Module, Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
+from relpos.nn.module import Module, Parameter, Seed
 
 
 class AttentionLayer(Module):

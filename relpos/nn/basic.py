@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from relpos._checks import (
     Array,
+    ArrayLike,
+    DTypeLike,
     as_array,
     as_choice,
     as_flag,
@@ -28,12 +30,7 @@ from relpos.nn._inputs import (
     as_size,
     product,
 )
-from relpos.nn.module import Module, Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
+from relpos.nn.module import Module, Parameter, Seed
 
 
 class Plain(Module):

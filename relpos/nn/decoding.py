@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from relpos._attention.cache import KVCache
-from relpos._checks import Array, as_floating, as_int, kind_of
+from relpos._checks import Array, ArrayLike, as_floating, as_int, kind_of
 from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import check_shape
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from inspect import cleandoc
 from textwrap import indent
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from relpos._checks import (
     Array,
+    ArrayLike,
     as_array,
     as_flag,
     as_float_dtype,
@@ -27,10 +28,7 @@ from relpos._undo import keep, note, put, whole
 from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    Seed = int | np.random.Generator | None
+Seed: TypeAlias = "int | np.random.Generator | None"
 
 
 class Parameter:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from relpos._checks import Array, as_flag, kind_of, quiet
+from relpos._checks import Array, ArrayLike, DTypeLike, as_flag, kind_of, quiet
 from relpos._hints import meant
 from relpos._schemes import same_name
 from relpos._suggestions import as_scheme
@@ -27,7 +27,7 @@ from relpos.nn.basic import (
     affine_gradients,
 )
 from relpos.nn.decoding import KVCaches, Memory, as_kept
-from relpos.nn.module import Module, Parameter
+from relpos.nn.module import Module, Parameter, Seed
 from relpos.nn.position import (
     FIRE,
     ALiBi,
@@ -40,10 +40,6 @@ from relpos.nn.position import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
-
     #: Every name that `position` takes, written out for editors and type checkers.
     PositionName: TypeAlias = Literal[
         "shaw", "shaw_attention", "music", "relative_global_attention",

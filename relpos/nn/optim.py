@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from relpos._checks import (
     Array,
+    ArrayLike,
     as_floating,
     as_int,
     as_integers,
@@ -24,9 +25,6 @@ from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import as_not_negative
 from relpos.nn.module import Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 _LARGEST = 2**63 - 1
 

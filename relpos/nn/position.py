@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,7 @@ from relpos._biases.by_offset import (
     alibi_slopes,
     offsets,
 )
-from relpos._checks import (
-    POSITION_LIMIT,
-    Array,
-    as_int,
-    quiet,
-)
+from relpos._checks import POSITION_LIMIT, Array, ArrayLike, DTypeLike, as_int, quiet
 from relpos._encodings.absolute import sinusoidal
 from relpos._encodings.rotary import apply_rotary
 from relpos._twins import twin
@@ -40,12 +35,7 @@ from relpos.nn._inputs import (
     xavier_uniform,
 )
 from relpos.nn.basic import Linear
-from relpos.nn.module import Module, Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
+from relpos.nn.module import Module, Parameter, Seed
 
 
 class Position(Module):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._attention.schemes import transformer_xl_attention
-from relpos._checks import Array, quiet
+from relpos._checks import Array, ArrayLike, DTypeLike, quiet
 from relpos._text import in_short
 from relpos._twins import twin
 from relpos.nn._inputs import (
@@ -22,12 +22,7 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.attention import AttentionLayer
 from relpos.nn.basic import Dropout, LayerNorm, Linear
-from relpos.nn.module import Parameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
-    from relpos.nn.module import Seed
+from relpos.nn.module import Parameter, Seed
 
 
 @in_short

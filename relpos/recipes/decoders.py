@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_choice,
     as_floating,
     as_integers,
@@ -32,9 +33,6 @@ from relpos.recipes._recipe import (
     causal,
     like,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:

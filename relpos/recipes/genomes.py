@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relpos._checks import Array, as_float_dtype, check_memory, quiet
+from relpos._checks import (
+    Array,
+    ArrayLike,
+    DTypeLike,
+    as_float_dtype,
+    check_memory,
+    quiet,
+)
 from relpos._twins import twin
 from relpos.recipes._recipe import (
     Recipe,
@@ -16,10 +22,6 @@ from relpos.recipes._recipe import (
     check_rows,
     transformer_xl,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
 
 #: Exponential, central mask, gamma; each as it is and times the sign.
 _BLOCKS = 6

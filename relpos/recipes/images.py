@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from relpos._attention.positions import grid_labels
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_floating,
     as_ints,
     at_least_ndim,
@@ -21,9 +21,6 @@ from relpos._checks import (
 )
 from relpos._encodings.absolute import as_positions
 from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def _two_sides(

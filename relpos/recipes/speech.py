@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relpos._biases.buckets import t5_bucket
 from relpos._checks import (
     Array,
+    ArrayLike,
+    DTypeLike,
     as_array,
     as_float_dtype,
     as_floating,
@@ -37,10 +39,6 @@ from relpos.recipes._recipe import (
     projected_backward,
     transformer_xl,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
-
 
 # ---- tables of vectors ---------------------------------------------------------------
 

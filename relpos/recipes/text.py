@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from relpos._biases.buckets import deberta_bucket, t5_bucket, t5_rows
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
+    ArrayLike,
     as_array,
     as_choice,
     as_flag,
@@ -32,10 +33,6 @@ from relpos.recipes._recipe import (
     check_buckets,
     like,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 # ---- biases by T5's buckets ----------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -20,7 +20,7 @@ from relpos._attention.gradients import (
     check_gradients,
     names_of,
 )
-from relpos._checks import as_flag, as_floating
+from relpos._checks import ArrayLike, as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
 from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, key_of, number
@@ -36,9 +36,6 @@ from relpos.sharded._tasks import (
     solve,
     sum_repeated,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 Key = tuple[Any, ...]
 Layer = dict[Key, Any]
