@@ -20,23 +20,19 @@ Examples
 (8, 200, 64)
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 
 __version__ = "0.3.0"
 
-# The public names, listed here only ("x as x" is how type checkers know one). All come
-# with the import: a process forked while another thread loads a module waits in that
-# import for ever, so no call may load one. Settings come first: they warn of what the
-# environment says at the line that imports relpos.
+# All public names come with the import: a process forked while another thread loads a
+# module waits in that import for ever, so no call may load one. Settings come first:
+# they warn of what the environment says at the line that imports relpos.
 try:
-    from relpos._settings import (
-        get_num_threads as get_num_threads,
-        set_num_threads as set_num_threads,
-        show_config as show_config,
-        threads as threads,
-    )
+    from relpos._settings import *
 except ImportError as exc:
     if exc.name != "relpos._core":
         raise
@@ -48,99 +44,22 @@ except ImportError as exc:
     ) from exc
 
 from relpos import _moved as _moved
-from relpos._attention.attention import (
-    AttentionOutput as AttentionOutput,
-    attention as attention,
-)
-from relpos._attention.cache import KVCache as KVCache
-from relpos._attention.fire import (
-    FireGradients as FireGradients,
-    fire_attention as fire_attention,
-    fire_bias as fire_bias,
-    fire_bias_backward as fire_bias_backward,
-)
-from relpos._attention.functional import (
-    AttentionForward as AttentionForward,
-    attention_backward as attention_backward,
-    attention_forward as attention_forward,
-    merge_attention as merge_attention,
-)
-from relpos._attention.gradients import (
-    AttentionContext as AttentionContext,
-    AttentionGradients as AttentionGradients,
-    FireAttentionGradients as FireAttentionGradients,
-)
-from relpos._attention.plan import Plan as Plan, plan as plan
-from relpos._attention.positions import (
-    grid_labels as grid_labels,
-    rel_shift as rel_shift,
-    relative_positions as relative_positions,
-    segment_ranges as segment_ranges,
-    skew as skew,
-    unskew as unskew,
-)
-from relpos._attention.schemes import (
-    graph_attention as graph_attention,
-    relative_global_attention as relative_global_attention,
-    shaw_attention as shaw_attention,
-    transformer_xl_attention as transformer_xl_attention,
-)
-from relpos._attention.scores import (
-    scores as scores,
-    shaw_scores as shaw_scores,
-    skewed_scores as skewed_scores,
-    transformer_xl_scores as transformer_xl_scores,
-)
-from relpos._biases.buckets import (
-    deberta_bucket as deberta_bucket,
-    t5_bias as t5_bias,
-    t5_bias_backward as t5_bias_backward,
-    t5_bucket as t5_bucket,
-)
-from relpos._biases.by_offset import (
-    KerpleGradients as KerpleGradients,
-    alibi_bias as alibi_bias,
-    alibi_bias_backward as alibi_bias_backward,
-    alibi_slopes as alibi_slopes,
-    kerple_bias as kerple_bias,
-    kerple_bias_backward as kerple_bias_backward,
-)
-from relpos._encodings.absolute import (
-    index_encoding as index_encoding,
-    learned as learned,
-    learned_backward as learned_backward,
-    normalized_index_encoding as normalized_index_encoding,
-    random_encoding as random_encoding,
-    sinusoidal as sinusoidal,
-    sinusoidal_shift_matrix as sinusoidal_shift_matrix,
-)
-from relpos._encodings.audit import (
-    EncodingAudit as EncodingAudit,
-    audit_encoding as audit_encoding,
-)
-from relpos._encodings.conv import (
-    ConvGradients as ConvGradients,
-    conv_encoding as conv_encoding,
-    conv_encoding_backward as conv_encoding_backward,
-)
-from relpos._encodings.rotary import (
-    RotaryGradients as RotaryGradients,
-    apply_rotary as apply_rotary,
-    apply_rotary_backward as apply_rotary_backward,
-    axial_angles as axial_angles,
-    mrope_angles as mrope_angles,
-    xpos_magnitude as xpos_magnitude,
-)
-from relpos._encodings.rotary_config import (
-    RotaryParameters as RotaryParameters,
-    rotary_from_config as rotary_from_config,
-)
-from relpos._encodings.rotary_scaling import (
-    rotary_frequencies as rotary_frequencies,
-    rotary_magnitude as rotary_magnitude,
-)
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent, table as _table
+from relpos._attention.attention import *
+from relpos._attention.cache import *
+from relpos._attention.fire import *
+from relpos._attention.functional import *
+from relpos._attention.gradients import *
+from relpos._attention.plan import *
+from relpos._attention.positions import *
+from relpos._attention.schemes import *
+from relpos._attention.scores import *
+from relpos._biases import *
+from relpos._encodings.absolute import *
+from relpos._encodings.audit import *
+from relpos._encodings.conv import *
+from relpos._encodings.rotary import *
+from relpos._encodings.rotary_scaling import *
+from relpos._suggestions import absent as _absent, publish as _publish, table as _table
 
 __all__ = ["__version__", *_publish(globals())]
 __doc__ = __doc__ and __doc__.replace("{names}", _table(__all__))  # None under -OO

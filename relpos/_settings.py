@@ -19,6 +19,8 @@ import relpos._core as _core  # in this form its absence is an error with its na
 from relpos._checks import as_choice
 from relpos._warn import warn
 
+__all__ = ["get_num_threads", "set_num_threads", "show_config", "threads"]
+
 _isa: ContextVar[str] = ContextVar("relpos_isa", default=_core.isa)
 
 

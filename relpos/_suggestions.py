@@ -1,4 +1,4 @@
-"""Names that users try in relpos, and the table of the public names.
+"""Public names: their packages and table, and the names that users try for them.
 
 Names of functions elsewhere are here; schemes, their synonyms and models are those of
 _schemes.py. `relpos` asks where an attribute is missing, and functions ask where they
@@ -13,9 +13,9 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from relpos._checks import as_choice
+from relpos._checks import as_choice, hinted
 from relpos._schemes import GENERAL, SCHEMES, Scheme, same_name
 
 #: Public names, as written after `relpos.`, and the names that users try for them, in
@@ -270,3 +270,34 @@ def table(public: Iterable[str]) -> str:
             lines[-1] += f" {name},"
         lines[-1] = lines[-1].rstrip(",")
     return "\n".join([*lines, edge])
+
+
+# ---- the public names of a package ---------------------------------------------------
+
+
+def publish(namespace: dict[str, Any]) -> list[str]:
+    """Return the public functions and classes among a package's globals, sorted.
+
+    Each is named after the package from now on, not after the module that defines it:
+    that is what its repr and its pickles say, so that modules may move. Each function
+    is wrapped, so that errors of calls that do not fit suggest an argument.
+    """
+    public = {
+        name: value
+        for name, value in sorted(namespace.items())
+        if not name.startswith("_") and callable(value)
+    }
+    for name, value in public.items():
+        value.__module__ = namespace["__name__"]
+        if not isinstance(value, type):
+            namespace[name] = hinted(value)
+        elif not issubclass(value, tuple):
+            _hint_methods(value)
+    return [*public]
+
+
+def _hint_methods(owner: type[Any]) -> None:
+    for name in ("__init__", "__call__", "forward"):
+        method: Any = getattr(owner, name, None)
+        if getattr(method, "__module__", "").startswith("relpos."):
+            setattr(owner, name, hinted(method, owner))

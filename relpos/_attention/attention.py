@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from relpos._attention.fire_network import Fire
     from relpos._attention.keywords import AttentionKeywords, Off, Seed
 
+__all__ = ["AttentionOutput", "attention"]
+
 
 @in_short
 class AttentionOutput(NamedTuple):

@@ -23,6 +23,8 @@ from relpos._undo import call_number, put, whole
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+__all__ = ["KVCache"]
+
 
 class KVCache:
     r"""Keys and values of the tokens so far, and the positions of the next ones.

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from relpos._attention.keywords import FireKeywords, Off
 
+__all__ = ["FireGradients", "fire_attention", "fire_bias", "fire_bias_backward"]
+
 
 @in_short
 class FireGradients(NamedTuple):

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
     from relpos._attention.keywords import ScoresKeywords
 
+__all__ = ["AttentionForward", "attention_backward"]
+__all__ += ["attention_forward", "merge_attention"]
+
 #: Parameters of `attention` that these two do not have: their results are fixed.
 _WITHOUT = ("return_lse", "return_weights", "return_context", "out")
 #: Fields of `Edges` that have another name beside the arguments of `attention`.

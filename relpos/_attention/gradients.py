@@ -28,6 +28,8 @@ from relpos._memory import empty, zeros
 from relpos._settings import choose_num_threads, kernels
 from relpos._text import Kind, in_short
 
+__all__ = ["AttentionContext", "AttentionGradients", "FireAttentionGradients"]
+
 #: The operands that have a gradient.
 WITH_GRADIENT = {name: row for name, row in OPERANDS.items() if row.has_gradient}
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from relpos._schemes import SchemeName
 
+__all__ = ["Plan", "plan"]
+
 #: Products with a table of vectors in the backward: its part of the scores again (or of
 #: the weights' gradient), the gradients of the token that it meets and of itself.
 _PRODUCTS = {"rel_key": 3, "rel_query": 3, "rel_value": 2}

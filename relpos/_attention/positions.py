@@ -25,6 +25,9 @@ from relpos._settings import kernels
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+__all__ = ["grid_labels", "rel_shift", "relative_positions"]
+__all__ += ["segment_ranges", "skew", "unskew"]
+
 #: Items of the largest int64 array there can be.
 _MAX_ITEMS = (2**63 - 1) // 8
 

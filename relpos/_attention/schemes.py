@@ -18,6 +18,9 @@ from relpos._attention.operands import OPERANDS
 from relpos._attention.problem import transformer_xl_origin
 from relpos._checks import Array, as_flag, as_floating, as_integers, at_least_ndim
 
+__all__ = ["graph_attention", "relative_global_attention"]
+__all__ += ["shaw_attention", "transformer_xl_attention"]
+
 if TYPE_CHECKING:
     from typing import Protocol, Unpack
 

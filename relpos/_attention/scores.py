@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from relpos._attention.keywords import Off, ScoresKeywords
 
+__all__ = ["scores", "shaw_scores", "skewed_scores", "transformer_xl_scores"]
+
 #: Parameters of `attention` that say nothing of its logits, or are other results.
 _OTHERS = ("value", "return_lse", "return_weights", "return_context", "out")
 

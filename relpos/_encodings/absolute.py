@@ -40,6 +40,9 @@ from relpos._settings import kernels
 from relpos._twins import twin
 from relpos._undo import keep, whole
 
+__all__ = ["index_encoding", "learned", "learned_backward", "normalized_index_encoding"]
+__all__ += ["random_encoding", "sinusoidal", "sinusoidal_shift_matrix"]
+
 #: Columns at most: the frequencies are computed one by one, in 60 digits.
 MAX_DIM = 2**20
 #: float64 holds every integer below, and rounds none beyond to one below.

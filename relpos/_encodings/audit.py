@@ -26,6 +26,8 @@ from relpos._checks import (
 )
 from relpos._text import html_table, table_lines
 
+__all__ = ["EncodingAudit", "audit_encoding"]
+
 if TYPE_CHECKING:
     Encoder = Callable[[int, int], ArrayLike]
 

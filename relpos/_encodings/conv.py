@@ -30,6 +30,8 @@ from relpos._settings import kernels
 from relpos._text import in_short
 from relpos._twins import twin
 
+__all__ = ["ConvGradients", "conv_encoding", "conv_encoding_backward"]
+
 
 @in_short
 class ConvGradients(NamedTuple):

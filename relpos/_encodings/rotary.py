@@ -44,6 +44,9 @@ from relpos._settings import get_num_threads, kernels
 from relpos._text import in_short
 from relpos._twins import twin
 
+__all__ = ["RotaryGradients", "apply_rotary", "apply_rotary_backward"]
+__all__ += ["axial_angles", "mrope_angles", "xpos_magnitude"]
+
 _DOUBLE = np.dtype(np.float64)
 _ROWS = "x's axes but for the last (those of each batch item: positions[:, None])"
 _AXES = ("time", "height", "width")

@@ -27,8 +27,8 @@ from relpos._hints import meant
 from relpos._opinion.arrays import as_numpy, is_tensor, largest, spread
 from relpos._opinion.kept import Kept
 from relpos._suggestions import scheme_of
+from relpos.reference.biases import rel_shift
 from relpos.reference.formula import allowed, moved_values, softmax, terms
-from relpos.reference.positions import rel_shift
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relpos._biases.buckets import deberta_bucket, t5_bucket
-from relpos._biases.by_offset import alibi_slopes
+from relpos._biases import alibi_slopes, deberta_bucket, t5_bucket
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt
 from relpos._opinion.tables import axis_of, first_of, tables_of

@@ -9,8 +9,7 @@ music to train on.
 
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
+from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.data._facts import (
     Bleu as Bleu,
     Chorale as Chorale,

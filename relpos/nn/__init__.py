@@ -48,72 +48,21 @@ It goes on from a prompt, one letter at a time:
 b'the cat sat on'
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
-from relpos.nn.absolute import (
-    ConvPositionEmbedding as ConvPositionEmbedding,
-    LearnedAPE as LearnedAPE,
-    SinusoidalEncoding as SinusoidalEncoding,
-)
-from relpos.nn.attention import (
-    MultiheadGradients as MultiheadGradients,
-    RelativeGlobalAttention as RelativeGlobalAttention,
-    ShawAttention as ShawAttention,
-    ShawGradients as ShawGradients,
-)
-from relpos.nn.basic import (
-    GELU as GELU,
-    Dropout as Dropout,
-    Embedding as Embedding,
-    FeedForward as FeedForward,
-    LayerNorm as LayerNorm,
-    Linear as Linear,
-    ReLU as ReLU,
-    Residual as Residual,
-    Sequential as Sequential,
-)
-from relpos.nn.decoding import (
-    KVCaches as KVCaches,
-    Memory as Memory,
-    update_memory as update_memory,
-)
-from relpos.nn.files import (
-    load_file as load_file,
-)
-from relpos.nn.module import (
-    LoadResult as LoadResult,
-    Module as Module,
-    Parameter as Parameter,
-)
-from relpos.nn.multihead import (
-    MultiheadAttention as MultiheadAttention,
-    TransformerLayer as TransformerLayer,
-)
-from relpos.nn.optim import (
-    SGD as SGD,
-    Adam as Adam,
-    Loss as Loss,
-    cross_entropy as cross_entropy,
-    warmup_rate as warmup_rate,
-)
-from relpos.nn.position import (
-    FIRE as FIRE,
-    ALiBi as ALiBi,
-    DynamicPositionBias as DynamicPositionBias,
-    LearnedBias as LearnedBias,
-    Position as Position,
-    Rotary as Rotary,
-    T5Bias as T5Bias,
-)
-from relpos.nn.transformer_xl import (
-    ConformerGradients as ConformerGradients,
-    ConformerRelPositionAttention as ConformerRelPositionAttention,
-    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
-    SharedBiasGradients as SharedBiasGradients,
-    TransformerXLGradients as TransformerXLGradients,
-)
+from relpos._suggestions import absent as _absent, publish as _publish
+from relpos.nn.absolute import *
+from relpos.nn.attention import *
+from relpos.nn.basic import *
+from relpos.nn.decoding import *
+from relpos.nn.files import *
+from relpos.nn.module import *
+from relpos.nn.multihead import *
+from relpos.nn.optim import *
+from relpos.nn.position import *
+from relpos.nn.transformer_xl import *
 
 __all__ = _publish(globals())
 

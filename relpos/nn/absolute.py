@@ -37,6 +37,8 @@ from relpos.nn.basic import Embedding, sum_rows
 from relpos.nn.decoding import KVCaches
 from relpos.nn.module import LoadResult, Module, Parameter, Seed
 
+__all__ = ["ConvPositionEmbedding", "LearnedAPE", "SinusoidalEncoding"]
+
 
 def _positions(length: int, cache: object) -> Array:
     """Return the positions of tokens after a cache, (length,) or (batch, length)."""
@@ -351,7 +353,14 @@ class ConvPositionEmbedding(Module):
         size = weight.shape[-1]
         grad = grad * slope
         self.conv.bias.add_grad(sum_rows(grad))
-        self._add_weight_grads(_tap_gradients(padded, grad, size))
+        v, g = self.conv.weight_v.data, self.conv.weight_g.data
+        length = _lengths(v)  # which has no gradient
+        grad_w = _tap_gradients(padded, grad, size).transpose(0, 3, 2, 1)
+        grad_w = grad_w.reshape(v.shape).astype(np.float64)
+        along = (grad_w * v).sum((0, 1), keepdims=True) / length
+        self.conv.weight_g.add_grad(along.astype(v.dtype))
+        across = (grad_w - along * v / length) * (g / length)
+        self.conv.weight_v.add_grad(across.astype(v.dtype))
         # the gradient is a convolution with reversed taps and exchanged channels
         taps = self._grouped(weight)[..., ::-1].transpose(0, 3, 1, 2)
         around = _padded(grad, self.groups, size, size - 1 - size // 2)
@@ -376,16 +385,6 @@ class ConvPositionEmbedding(Module):
     def _grouped(self, weight: Array) -> Array:
         """View W as (groups, outputs, inputs, taps)."""
         return weight.reshape(self.groups, -1, *weight.shape[1:])
-
-    def _add_weight_grads(self, grad: Array) -> None:
-        """Add the gradients of g and V, given that of W; the length of V has none."""
-        v, g = self.conv.weight_v.data, self.conv.weight_g.data
-        length = _lengths(v)
-        grad = grad.transpose(0, 3, 2, 1).reshape(v.shape).astype(np.float64)
-        along = (grad * v).sum((0, 1), keepdims=True) / length
-        self.conv.weight_g.add_grad(along.astype(v.dtype))
-        across = (grad - along * v / length) * (g / length)
-        self.conv.weight_v.add_grad(across.astype(v.dtype))
 
 
 def _lengths(v: Array) -> Array:

@@ -21,6 +21,9 @@ from relpos.nn._inputs import (
 from relpos.nn.basic import Dropout, Linear
 from relpos.nn.module import Module, Parameter, Seed
 
+__all__ = ["MultiheadGradients", "RelativeGlobalAttention"]
+__all__ += ["ShawAttention", "ShawGradients"]
+
 
 class AttentionLayer(Module):
     """Base of the layers that attend.
@@ -66,12 +69,8 @@ class AttentionLayer(Module):
         **keywords: Any,
     ) -> tuple[Array, Any]:
         """Return the output for query, key and value in heads, and the context."""
-        keywords = {
-            "dropout_p": dropout if self.training else 0.0,
-            "rng": self._rng,
-            **keywords,
-        }
-        result = function(*heads, **keywords, return_context=True)
+        own = {"dropout_p": dropout if self.training else 0.0, "rng": self._rng}
+        result = function(*heads, **own | keywords, return_context=True)
         last = getattr(self, self._output)
         return last(self._join(result.out)), result.context
 
@@ -115,17 +114,7 @@ class MultiheadGradients(NamedTuple):
 
 @twin(MultiheadGradients)
 class ShawGradients(MultiheadGradients):
-    """Gradients of the inputs of `ShawAttention`, where it was given more than a query.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer, x = nn.ShawAttention(4, 1, 2, rng=0), np.ones((1, 3, 4), np.float32)
-    >>> grads = layer.backward(np.ones_like(layer(x, x)))
-    >>> grads.query.shape, grads.value
-    ((1, 3, 4), None)
-    """
+    """Gradients of the inputs of `ShawAttention`, given more than a query."""
 
     __slots__ = ()
 
@@ -197,15 +186,12 @@ class ShawAttention(AttentionLayer):
         given = self._set_up(locals())
         self.embed_dim, self.num_heads = given.embed_dim, given.num_heads
         self.dropout: float = given.dropout
-        rows, columns = (
-            2 * given.max_relative_position + 1,
-            self.embed_dim // self.num_heads,
-        )
+        rows = 2 * given.max_relative_position + 1
+        heads, width = self.num_heads, self.embed_dim
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
-            Linear(self.embed_dim, self.embed_dim, rng=self._rng, dtype=self.dtype)
-            for _ in range(4)
+            Linear(width, width, **self._options) for _ in range(4)
         )
-        shape = ((self.num_heads,) if per_head else ()) + (rows, columns)
+        shape = ((heads,) if per_head else ()) + (rows, width // heads)
         self.rel_key, self.rel_value = (
             _Table(self._start(xavier_uniform(self._rng, shape))) if use else None
             for use in (use_keys, use_values)
@@ -264,10 +250,9 @@ class ShawAttention(AttentionLayer):
     def _backward(self, grad: Array, context: Any, given: Any) -> Array | ShawGradients:
         key_given, value_given = given
         found = self._attend_back(grad, context)
-        if self.rel_key is not None:
-            self.rel_key.weight.add_grad(found.rel_key)
-        if self.rel_value is not None:
-            self.rel_value.weight.add_grad(found.rel_value)
+        for name in ("rel_key", "rel_value"):
+            if (table := getattr(self, name)) is not None:
+                table.weight.add_grad(getattr(found, name))
         query, key, value = self._project_back(found)
         if value_given:
             return ShawGradients(query, key, value)
@@ -372,10 +357,8 @@ class RelativeGlobalAttention(AttentionLayer):
         array = as_input("x", x, self.dtype, "batch", "seq", self.d_model)
         check_length(array.shape[1], self.max_len)
         heads = self._project((array,) * 3)
-        out, context = self._attend(
-            relative_global_attention, heads, rel_key=self.Er.data
-        )
-        return self._remember(out, context)
+        found = self._attend(relative_global_attention, heads, rel_key=self.Er.data)
+        return self._remember(*found)
 
     def _backward(self, grad: Array, context: Any) -> Array:
         found = self._attend_back(grad, context)

@@ -32,6 +32,9 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.module import Module, Parameter, Seed
 
+__all__ = ["GELU", "Dropout", "Embedding", "FeedForward"]
+__all__ += ["LayerNorm", "Linear", "ReLU", "Residual", "Sequential"]
+
 
 class Plain(Module):
     """Base of the layers that map one array."""

@@ -15,6 +15,8 @@ from relpos._twins import twin
 from relpos._undo import put, whole
 from relpos.nn._inputs import check_shape
 
+__all__ = ["KVCaches", "Memory", "update_memory"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

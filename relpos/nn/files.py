@@ -18,6 +18,8 @@ try:
 except ImportError:  # it is an extra
     safetensors = None  # type: ignore[assignment]
 
+__all__ = ["load_file"]
+
 codecs.lookup("cp437")  # of the names in .npz files: the codec is a module of its own
 
 # safetensors' names of number types; BF16 is read as the upper half of a float32

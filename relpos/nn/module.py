@@ -28,6 +28,8 @@ from relpos._undo import keep, note, put, whole
 from relpos.nn._inputs import as_settings
 from relpos.nn.decoding import opened
 
+__all__ = ["LoadResult", "Module", "Parameter"]
+
 Seed: TypeAlias = "int | np.random.Generator | None"
 
 
@@ -535,7 +537,12 @@ def compare_states(
     for name, entry in wanted.items():
         if name not in given:
             continue
-        array = _as_numbers(name, given[name])
+        array = as_array(name, of_tensor(given[name]))  # not cast before its shape fits
+        if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
+            raise TypeError(
+                f"{name}: got {kind_of(given[name])}; expected an array or tensor of "
+                "floats"
+            )
         own: Array = entry.data if isinstance(entry, Parameter) else entry
         if array.shape != own.shape:
             hint = entry._hint if isinstance(entry, Parameter) else ""
@@ -557,16 +564,3 @@ def compare_states(
         head = f"state_dict: does not fit {layer}:"
         raise ValueError("\n    ".join([head, *lines]))
     return found, missing, unexpected
-
-
-def _as_numbers(name: str, value: object) -> Array:
-    """Return an array of real numbers from an array, or a tensor of PyTorch.
-
-    It is not cast before its shape is known to fit.
-    """
-    array = as_array(name, of_tensor(value))
-    if array.dtype.kind not in "fbiu" and not is_floating(array.dtype):
-        raise TypeError(
-            f"{name}: got {kind_of(value)}; expected an array or tensor of floats"
-        )
-    return array

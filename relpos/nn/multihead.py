@@ -39,6 +39,8 @@ from relpos.nn.position import (
     TransformerXL,
 )
 
+__all__ = ["MultiheadAttention", "TransformerLayer"]
+
 if TYPE_CHECKING:
     #: Every name that `position` takes, written out for editors and type checkers.
     PositionName: TypeAlias = Literal[
@@ -413,7 +415,9 @@ class MultiheadAttention(AttentionLayer):
             **keywords,
             **self.position.arguments(query.shape[-2], key.shape[-2], offset),
         }
-        if from_cache and not _hides_the_future(**settings):
+        window = settings["window"]  # of (n, 0) no key after a query is visible
+        past = isinstance(window, tuple | list) and [*window[1:]] == [0]
+        if from_cache and not (settings["is_causal"] or past):
             raise ValueError(
                 "cache: got it for an attention that is not causal, whose rows change "
                 "with tokens that come later; expected a layer with is_causal=True"
@@ -468,13 +472,6 @@ class MultiheadAttention(AttentionLayer):
         for both in others:  # memory and tokens: none passes into the memory
             query += both[:, place[2] :]
         return query
-
-
-def _hides_the_future(*, is_causal: bool, window: object, **_: object) -> bool:
-    """Tell whether keywords of attention leave no key after a query visible."""
-    return is_causal or (
-        isinstance(window, tuple | list) and len(window) == 2 and window[1] == 0
-    )
 
 
 @twin(MultiheadAttention, titles=("Raises",))

@@ -26,6 +26,8 @@ from relpos._undo import put, whole
 from relpos.nn._inputs import as_not_negative
 from relpos.nn.module import Parameter
 
+__all__ = ["SGD", "Adam", "Loss", "cross_entropy", "warmup_rate"]
+
 _LARGEST = 2**63 - 1
 
 
@@ -39,13 +41,6 @@ class Loss(NamedTuple):
         In nats, the mean over the items.
     grad : ndarray, (..., C)
         Of the shape and dtype of the logits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> nn.cross_entropy(np.zeros((1, 2)), [0]).grad
-    array([[-0.5,  0.5]])
     """
 
     loss: float
@@ -157,7 +152,19 @@ class _Optimizer:
     """Base of the optimisers: the parameters, once each, and the learning rate."""
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
-        self.parameters = _distinct(parameters)
+        wanted = "expected Parameters, as from model.parameters()"
+        if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
+            raise TypeError(f"parameters: got {kind_of(parameters)}; {wanted}")
+        self.parameters = list(parameters)
+        for item in self.parameters:
+            if not isinstance(item, Parameter):
+                raise TypeError(f"parameters: got an item {kind_of(item)}; {wanted}")
+        if len({*self.parameters}) < len(self.parameters):  # they compare by identity
+            raise ValueError(
+                "parameters: got a Parameter more than once, which would take each "
+                "step as often; expected each once (parameters() of a model names a "
+                "tied one once)"
+            )
         self.lr = as_not_negative("lr", lr)
 
     @whole
@@ -204,23 +211,6 @@ class _Optimizer:
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
         """Move one parameter."""
         raise NotImplementedError
-
-
-def _distinct(parameters: object) -> list[Parameter]:
-    """Check the parameters to be trained: each is there once."""
-    wanted = "expected Parameters, as from model.parameters()"
-    if isinstance(parameters, np.ndarray) or not isinstance(parameters, Iterable):
-        raise TypeError(f"parameters: got {kind_of(parameters)}; {wanted}")
-    items = list(parameters)
-    for item in items:
-        if not isinstance(item, Parameter):
-            raise TypeError(f"parameters: got an item {kind_of(item)}; {wanted}")
-    if len(set(items)) < len(items):  # they compare by identity
-        raise ValueError(
-            "parameters: got a Parameter more than once, which would take each step as "
-            "often; expected each once (parameters() of a model names a tied one once)"
-        )
-    return items
 
 
 class SGD(_Optimizer):

@@ -15,12 +15,14 @@ from relpos._attention.schemes import (
     relative_global_attention,
     transformer_xl_attention,
 )
-from relpos._biases.buckets import t5_bias, t5_bias_backward, t5_bucket
-from relpos._biases.by_offset import (
+from relpos._biases import (
     alibi_bias,
     alibi_bias_backward,
     alibi_slopes,
     offsets,
+    t5_bias,
+    t5_bias_backward,
+    t5_bucket,
 )
 from relpos._checks import POSITION_LIMIT, Array, ArrayLike, DTypeLike, as_int, quiet
 from relpos._encodings.absolute import sinusoidal
@@ -36,6 +38,9 @@ from relpos.nn._inputs import (
 )
 from relpos.nn.basic import Linear
 from relpos.nn.module import Module, Parameter, Seed
+
+__all__ = ["FIRE", "ALiBi", "DynamicPositionBias"]
+__all__ += ["LearnedBias", "Position", "Rotary", "T5Bias"]
 
 
 class Position(Module):

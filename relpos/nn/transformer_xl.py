@@ -24,6 +24,10 @@ from relpos.nn.attention import AttentionLayer
 from relpos.nn.basic import Dropout, LayerNorm, Linear
 from relpos.nn.module import Parameter, Seed
 
+__all__ = ["ConformerGradients", "ConformerRelPositionAttention"]
+__all__ += ["RelPartialLearnableMultiHeadAttn"]
+__all__ += ["SharedBiasGradients", "TransformerXLGradients"]
+
 
 @in_short
 class TransformerXLGradients(NamedTuple):
@@ -36,16 +40,6 @@ class TransformerXLGradients(NamedTuple):
     mems : ndarray, (M, B, d_model), or None
         None where no memory was given. Transformer-XL stops the gradient at the
         memory: leave it unused for that.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer = nn.RelPartialLearnableMultiHeadAttn(1, 4, 4, dropout=0.0, rng=0)
-    >>> w, r = np.ones((3, 1, 4), np.float32), np.ones((5, 4), np.float32)
-    >>> grads = layer.backward(np.ones_like(layer(w, r)))
-    >>> grads.r.shape, grads.mems
-    ((5, 4), None)
     """
 
     w: Array
@@ -65,18 +59,6 @@ class SharedBiasGradients(NamedTuple):
     mems : ndarray, (M, B, d_model), or None
         None where no memory was given. Transformer-XL stops the gradient at the
         memory: leave it unused for that.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relpos import nn
-    >>> layer = nn.RelPartialLearnableMultiHeadAttn(
-    ...     1, 4, 4, dropout=0.0, r_r_bias=True, r_w_bias=True, rng=0
-    ... )
-    >>> w, r = np.ones((3, 1, 4), np.float32), np.ones((5, 4), np.float32)
-    >>> u = v = np.zeros((1, 4), np.float32)
-    >>> layer.backward(np.ones_like(layer(w, r, u, v))).r_w_bias.shape
-    (1, 4)
     """
 
     w: Array
@@ -233,7 +215,11 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
             both = np.concatenate([memory, segment])
         total = len(both)
         allowed, causal = read_mask(mask, length, total, batch)
-        rows = self._read_rows(r, length, total, causal)
+        rows = as_input("r", r, self.dtype, "...", self.d_model)
+        if rows.ndim == 3 and rows.shape[1] == 1:
+            rows = rows[:, 0]
+        check_shape("r", rows, ("R", self.d_model))
+        check_rows(len(rows), length, total, causal)
         packed = self.qkv_net(self.layer_norm(both) if self.pre_lnorm else both)
         query, key, value = np.split(packed, 3, axis=-1)
         out, context = self._attend(
@@ -267,15 +253,6 @@ class RelPartialLearnableMultiHeadAttn(AttentionLayer):
                 f"; expected (w, r, {form}attn_mask=None, mems=None), as the {owner} "
                 "owns the biases"
             ) from None
-
-    def _read_rows(self, r: Any, length: int, total: int, causal: bool) -> Array:
-        """Check r and return it as (R, d_model)."""
-        rows = as_input("r", r, self.dtype, "...", self.d_model)
-        if rows.ndim == 3 and rows.shape[1] == 1:
-            rows = rows[:, 0]
-        check_shape("r", rows, ("R", self.d_model))
-        check_rows(len(rows), length, total, causal)
-        return rows
 
     def _bias(self, name: str, bias: Any) -> Array:
         data = bias.data if isinstance(bias, Parameter) else bias
@@ -397,17 +374,6 @@ class ConformerGradients(NamedTuple):
     pos_emb : ndarray, shape of `pos_emb`
     cache : ndarray, (B, M, d_model), or None
         None where no cache was given.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import relpos
-    >>> from relpos import nn
-    >>> layer = nn.ConformerRelPositionAttention(4, 1, rng=0)
-    >>> x, pos_emb = np.ones((1, 3, 4), np.float32), np.ones((5, 4), np.float32)
-    >>> grads = layer.backward(np.ones_like(layer(x, x, x, pos_emb)))
-    >>> grads.pos_emb.shape, grads.cache
-    ((5, 4), None)
     """
 
     query: Array
@@ -482,10 +448,9 @@ class ConformerRelPositionAttention(AttentionLayer):
         self.linear_q, self.linear_k, self.linear_v, self.linear_out = (
             Linear(self.d_model, self.d_model, **self._options) for _ in range(4)
         )
-        self.linear_pos = Linear(
-            self.d_model, self.d_model, bias=False, **self._options
-        )
-        shape = self.num_heads, self.d_model // self.num_heads
+        width = self.d_model
+        self.linear_pos = Linear(width, width, bias=False, **self._options)
+        shape = self.num_heads, width // self.num_heads
         self.pos_bias_u, self.pos_bias_v = (
             self._start(xavier_uniform(self._rng, shape)) for _ in range(2)
         )
@@ -572,10 +537,8 @@ class ConformerRelPositionAttention(AttentionLayer):
         pos_emb = self.linear_pos.backward(grad_rows).reshape(pos_shape)
         if memory is None:
             return ConformerGradients(query, key, value, pos_emb, None)
-        cache = key[:, :memory] + value[:, :memory]
-        return ConformerGradients(
-            query, key[:, memory:], value[:, memory:], pos_emb, cache
-        )
+        cache, new = key[:, :memory] + value[:, :memory], slice(memory, None)
+        return ConformerGradients(query, key[:, new], value[:, new], pos_emb, cache)
 
 
 def check_pairs(shape: tuple[int, ...], batch: int, length: int, total: int) -> None:

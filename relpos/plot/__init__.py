@@ -8,8 +8,7 @@ matplotlib comes with ``pip install "relpos[plot]"``.
 
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
+from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.plot.lines import (
     bias_by_distance as bias_by_distance,
     buckets as buckets,

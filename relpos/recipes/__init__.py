@@ -26,63 +26,25 @@ See Also
 relpos.nn : Layers, for models with projections of their own.
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
+from relpos._suggestions import absent as _absent, publish as _publish
 from relpos.recipes import _former
-from relpos.recipes._recipe import Recipe as Recipe
-from relpos.recipes.config import from_config as from_config
-from relpos.recipes.decoders import (
-    forgetting_transformer as forgetting_transformer,
-    gemma2 as gemma2,
-    gpt_oss as gpt_oss,
-    inkling as inkling,
-    inkling_temperature as inkling_temperature,
-    llama4 as llama4,
-    llama4_temperature as llama4_temperature,
-    pope as pope,
-    recurrent_gemma as recurrent_gemma,
-)
-from relpos.recipes.genomes import (
-    enformer as enformer,
-    enformer_positions as enformer_positions,
-)
-from relpos.recipes.images import (
-    beit as beit,
-    botnet as botnet,
-    rope_vit as rope_vit,
-    sam as sam,
-    swin as swin,
-    swin_v2 as swin_v2,
-)
-from relpos.recipes.speech import (
-    gemma3n_audio as gemma3n_audio,
-    gemma4_audio as gemma4_audio,
-    parakeet as parakeet,
-    vits as vits,
-    wav2vec2_bert as wav2vec2_bert,
-    wavlm as wavlm,
-    zipformer as zipformer,
-    zipformer_positions as zipformer_positions,
-)
-from relpos.recipes.text import (
-    bert as bert,
-    deberta as deberta,
-    layoutlmv3 as layoutlmv3,
-    longt5_local as longt5_local,
-    mpnet as mpnet,
-    t5 as t5,
-    umt5 as umt5,
-    xlnet as xlnet,
-    xlnet_segments as xlnet_segments,
-)
+from relpos.recipes._recipe import *
+from relpos.recipes.config import *
+from relpos.recipes.decoders import *
+from relpos.recipes.genomes import *
+from relpos.recipes.images import *
+from relpos.recipes.speech import *
+from relpos.recipes.text import *
 
 __all__ = _publish(globals())
 
 # Deprecated functions are found by their names and are listed nowhere.
 if TYPE_CHECKING:
-    from relpos.recipes._former import *  # noqa: F403
+    from relpos.recipes._former import *
 else:
 
     def __getattr__(name):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relpos._biases.buckets import MAX_BUCKETS
+from relpos._biases import MAX_BUCKETS
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -24,6 +24,8 @@ from relpos._checks import (
     rounded,
 )
 from relpos.nn._inputs import check_shape, join_heads, product, split_heads
+
+__all__ = ["Recipe"]
 
 Keywords = dict[str, Any]
 

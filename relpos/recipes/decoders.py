@@ -34,6 +34,10 @@ from relpos.recipes._recipe import (
     like,
 )
 
+__all__ = ["forgetting_transformer", "gemma2", "gpt_oss"]
+__all__ += ["inkling", "inkling_temperature", "llama4"]
+__all__ += ["llama4_temperature", "pope", "recurrent_gemma"]
+
 
 def recurrent_gemma(attention_window_size: int = 2048) -> Keywords:
     r"""RecurrentGemma's (Griffin's) local attention: one key head, a causal window.

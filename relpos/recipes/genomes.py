@@ -23,6 +23,8 @@ from relpos.recipes._recipe import (
     transformer_xl,
 )
 
+__all__ = ["enformer", "enformer_positions"]
+
 #: Exponential, central mask, gamma; each as it is and times the sign.
 _BLOCKS = 6
 

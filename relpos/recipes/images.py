@@ -22,6 +22,8 @@ from relpos._checks import (
 from relpos._encodings.absolute import as_positions
 from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
 
+__all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
+
 
 def _two_sides(
     name: str, value: object, low: int = 1, wanted: str = "(rows, columns)"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._biases.buckets import t5_bucket
+from relpos._biases import t5_bucket
 from relpos._checks import (
     Array,
     ArrayLike,
@@ -39,6 +39,9 @@ from relpos.recipes._recipe import (
     projected_backward,
     transformer_xl,
 )
+
+__all__ = ["gemma3n_audio", "gemma4_audio", "parakeet", "vits"]
+__all__ += ["wav2vec2_bert", "wavlm", "zipformer", "zipformer_positions"]
 
 # ---- tables of vectors ---------------------------------------------------------------
 

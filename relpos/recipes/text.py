@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from relpos._biases.buckets import deberta_bucket, t5_bucket, t5_rows
+from relpos._biases import deberta_bucket, t5_bucket, t5_rows
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -33,6 +33,9 @@ from relpos.recipes._recipe import (
     check_buckets,
     like,
 )
+
+__all__ = ["bert", "deberta", "layoutlmv3", "longt5_local"]
+__all__ += ["mpnet", "t5", "umt5", "xlnet", "xlnet_segments"]
 
 # ---- biases by T5's buckets ----------------------------------------------------------
 

@@ -30,15 +30,13 @@ from typing import TYPE_CHECKING
 import numpy as np  # noqa: F401  (the examples use it)
 
 import relpos as _relpos
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
+from relpos._suggestions import absent as _absent, publish as _publish
 from relpos._twins import twin as _twin
 from relpos.reference.biases import *
 from relpos.reference.encodings import *
 from relpos.reference.formula import *
 from relpos.reference.gradients import *
 from relpos.reference.later import *
-from relpos.reference.positions import *
 from relpos.reference.rotary import *
 from relpos.reference.schemes import *
 

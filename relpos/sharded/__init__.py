@@ -5,6 +5,8 @@ dask arrays: chunks of batch and heads are one task each, chunks of the queries 
 the keys are blocks of one long sequence, joined by `relpos.merge_attention`.
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 try:
     import dask.array as _array  # noqa: F401
 except ImportError as exc:
@@ -18,19 +20,9 @@ except ImportError as exc:
 
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
-from relpos.sharded._context import (
-    ShardedContext as ShardedContext,
-)
-from relpos.sharded._schemes import (
-    attention as attention,
-    fire_attention as fire_attention,
-    graph_attention as graph_attention,
-    relative_global_attention as relative_global_attention,
-    shaw_attention as shaw_attention,
-    transformer_xl_attention as transformer_xl_attention,
-)
+from relpos._suggestions import absent as _absent, publish as _publish
+from relpos.sharded._context import *
+from relpos.sharded._schemes import *
 
 __all__ = _publish(globals())
 

@@ -23,8 +23,20 @@ from relpos._attention.gradients import (
 from relpos._checks import ArrayLike, as_flag, as_floating
 from relpos._settings import choose_num_threads
 from relpos._twins import twin
-from relpos.sharded._grid import Axis, Chunks, Grid, Index, axes_of, key_of, number
-from relpos.sharded._plan import Arguments, Plan, make_plan, rechunked, stand_in
+from relpos.sharded._plan import (
+    Arguments,
+    Axis,
+    Chunks,
+    Grid,
+    Index,
+    Plan,
+    axes_of,
+    key_of,
+    make_plan,
+    number,
+    rechunked,
+    stand_in,
+)
 from relpos.sharded._tasks import (
     KEPT,
     WRITTEN,
@@ -36,6 +48,8 @@ from relpos.sharded._tasks import (
     solve,
     sum_repeated,
 )
+
+__all__ = ["ShardedContext"]
 
 Key = tuple[Any, ...]
 Layer = dict[Key, Any]

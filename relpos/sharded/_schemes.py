@@ -18,7 +18,10 @@ from relpos._attention.schemes import (
 from relpos._checks import as_floating
 from relpos._twins import twin
 from relpos.sharded._context import LAZY, attend
-from relpos.sharded._grid import refuse_unknown
+from relpos.sharded._plan import refuse_unknown
+
+__all__ = ["attention", "fire_attention", "graph_attention"]
+__all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
 
 
 @shows_keywords()

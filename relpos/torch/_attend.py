@@ -17,9 +17,14 @@ from torch import Tensor
 
 from relpos._attention.attention import DEFAULTS
 from relpos.torch import _engine
-from relpos.torch._batch import AXES, over_items
 from relpos.torch._engine import TYPED, Setting, shown
-from relpos.torch._functions import Reverse, no_double_backward, no_forward_mode
+from relpos.torch._functions import (
+    AXES,
+    Reverse,
+    no_double_backward,
+    no_forward_mode,
+    over_items,
+)
 from relpos.torch._tensors import check_devices, check_padded
 from relpos.torch._tracing import (
     apply,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from relpos._attention.keywords import Off
     from relpos.torch._keywords import AttentionKeywords
 
+__all__ = ["AttentionOutput", "attention"]
+
 _REQUIRED = ("query", "key", "value")
 #: Arguments that may be tensors, and those that may be nothing else.
 _TENSORS = {*OPERANDS, *fire_network.NAMES, *GRAPH.values(), "buckets"}

@@ -17,6 +17,9 @@ from relpos.torch._functions import TensorFunction, gradients_of
 from relpos.torch._tensors import in_tensor_words
 from relpos.torch._tracing import constant_result
 
+__all__ = ["alibi_bias", "alibi_slopes", "deberta_bucket", "fire_bias"]
+__all__ += ["grid_labels", "kerple_bias", "segment_ranges", "t5_bias", "t5_bucket"]
+
 
 def _by_offset(name: str) -> Any:
     """Return the shape (..., H, 2 length - 1) where the operand `name` is (..., H)."""

@@ -16,6 +16,9 @@ from relpos.torch._functions import TensorFunction, counted, gradients_of
 from relpos.torch._tensors import result_dtype
 from relpos.torch._tracing import constant_result
 
+__all__ = ["apply_rotary", "axial_angles", "conv_encoding", "learned"]
+__all__ += ["mrope_angles", "rotary_frequencies", "sinusoidal", "xpos_magnitude"]
+
 
 def _sinusoidal(*, dtype: torch.dtype, **values: Any) -> Any:
     exact = np.float64 if dtype == torch.float64 else np.float32

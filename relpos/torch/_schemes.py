@@ -38,6 +38,9 @@ if TYPE_CHECKING:
         TransformerXLKeywords,
     )
 
+__all__ = ["fire_attention", "graph_attention", "merge_attention"]
+__all__ += ["relative_global_attention", "shaw_attention", "transformer_xl_attention"]
+
 _KEYWORDS = keywords_of(attention)
 
 

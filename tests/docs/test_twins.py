@@ -23,17 +23,14 @@ ARGUMENTS = ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg")
 
 def public(package):
     """The definitions of a package's public names, as editors read them."""
-    imported = [
-        (node.module, alias.name)
-        for node in ast.parse((ROOT / package / "__init__.py").read_text()).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name == alias.asname
-    ]
-    for module, name in imported:
-        path = ROOT.parent.joinpath(*module.split(".")).with_suffix(".py")
-        if path.exists():  # no module of its own, such as relpos.torch.nn
-            found = {n.name: n for n in ast.parse(path.read_text()).body if named(n)}
+    for node in ast.parse((ROOT / package / "__init__.py").read_text()).body:
+        if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
+            continue
+        path = ROOT.parent.joinpath(*node.module.split(".")).with_suffix(".py")
+        body = ast.parse(path.read_text()).body
+        found = {n.name: n for n in body if named(n)}
+        lists = [n.value for n in body if ast.unparse(n).startswith("__all__")]
+        for name in [name for each in lists for name in ast.literal_eval(each)]:
             yield name, found[name]
 
 

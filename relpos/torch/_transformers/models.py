@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+__all__ = ["register", "replace_attention"]
+
 
 def register() -> None:
     """Give the models of transformers an attention by the name "relpos".

@@ -24,26 +24,14 @@ TransformerLayer           torch.nn.TransformerEncoderLayer, with a self_attn of
 `position` by name.
 """
 
+# ruff: noqa: F403  (`__all__` of each file is the list of its public names)
+
 from typing import TYPE_CHECKING
 
-from relpos._names import publish as _publish
-from relpos._suggestions import absent as _absent
-from relpos.torch.nn._absolute import (
-    ConvPositionEmbedding as ConvPositionEmbedding,
-    DynamicPositionBias as DynamicPositionBias,
-    LearnedAPE as LearnedAPE,
-    SinusoidalEncoding as SinusoidalEncoding,
-)
-from relpos.torch.nn._attention import (
-    ConformerRelPositionAttention as ConformerRelPositionAttention,
-    RelativeGlobalAttention as RelativeGlobalAttention,
-    RelPartialLearnableMultiHeadAttn as RelPartialLearnableMultiHeadAttn,
-    ShawAttention as ShawAttention,
-    update_memory as update_memory,
-)
-from relpos.torch.nn._multihead import (
-    RelativeMultiheadAttention as RelativeMultiheadAttention,
-)
+from relpos._suggestions import absent as _absent, publish as _publish
+from relpos.torch.nn._absolute import *
+from relpos.torch.nn._attention import *
+from relpos.torch.nn._multihead import *
 
 __all__ = _publish(globals())
 

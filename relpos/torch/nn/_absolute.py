@@ -16,6 +16,9 @@ from relpos.nn._inputs import as_settings, as_size, check_length
 from relpos.nn.absolute import OTHER_NAMES
 from relpos.torch.nn._layer import Layer, as_zero_one, check_shape
 
+__all__ = ["ConvPositionEmbedding", "DynamicPositionBias"]
+__all__ += ["LearnedAPE", "SinusoidalEncoding"]
+
 
 @twin(relpos.nn.LearnedAPE)
 class LearnedAPE(Layer):

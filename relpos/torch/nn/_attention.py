@@ -32,6 +32,9 @@ from relpos.torch.nn._layer import (
     xavier_parameter,
 )
 
+__all__ = ["ConformerRelPositionAttention", "RelativeGlobalAttention"]
+__all__ += ["RelPartialLearnableMultiHeadAttn", "ShawAttention", "update_memory"]
+
 
 class _Table(nn.Module):
     """Table of vectors, so that its name in `state_dict` ends in ``.weight``."""

@@ -28,6 +28,8 @@ from relpos.torch.nn._layer import (
     xavier_parameter,
 )
 
+__all__ = ["RelativeMultiheadAttention"]
+
 if TYPE_CHECKING:
     from relpos.nn import multihead
 

@@ -1,1 +1,0 @@
-"""Biases by offset: ALiBi, KERPLE, T5 and DeBERTa's buckets."""
