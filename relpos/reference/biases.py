@@ -35,13 +35,6 @@ def relative_positions(
     """r(i, j) = j - (i + o), clipped to ±max_relative_position if that is given.
 
     Returns (Lq, Lk) int64.
-
-    Examples
-    --------
-    >>> relative_positions(3)
-    array([[ 0,  1,  2],
-           [-1,  0,  1],
-           [-2, -1,  0]])
     """
     key_length = query_length if key_length is None else key_length
     i = np.arange(query_length, dtype=np.int64)[:, None]
@@ -58,13 +51,6 @@ def grid_labels(shape: Sequence[int]) -> Ints:
     With x_j - x_i the vector from cell i to cell j (cells in row-major order), the
     label is that vector plus (n_1 - 1, n_2 - 1, ...), read as a mixed-radix number
     whose digits run over 2n - 1 values. Returns (N, N) int64 with N = prod(shape).
-
-    Examples
-    --------
-    >>> grid_labels((1, 3))
-    array([[2, 3, 4],
-           [1, 2, 3],
-           [0, 1, 2]])
     """
     shape = tuple(shape)
     cells = np.indices(shape).reshape(len(shape), -1)
@@ -82,13 +68,6 @@ def segment_ranges(
     begin_i = |{j : key_j < query_i}| counts the keys of earlier segments, end_i =
     |{j : key_j ≤ query_i}| those and the query's own; query_segments (..., Lq) and
     key_segments (..., Lk) ascend along their last axis.
-
-    Examples
-    --------
-    >>> segment_ranges([0, 1, 1])
-    array([[0, 1],
-           [1, 3],
-           [1, 3]])
     """
     query = np.asarray(query_segments)[..., :, None]
     key = query_segments if key_segments is None else key_segments
@@ -105,13 +84,6 @@ def rel_shift(x: ArrayLike) -> Floats:
     y[i, j] = x[i, Lq - 1 - i + j] where j <= i + Lk - Lq, then one 0, and beyond it
     entries of row i + 1 that wrapped around: those mean nothing and are there because
     the shift moves memory. Hide them with a causal mask.
-
-    Examples
-    --------
-    >>> rel_shift(np.arange(1.0, 10.0).reshape(3, 3))
-    array([[3., 0., 4.],
-           [5., 6., 0.],
-           [7., 8., 9.]])
     """
     xp, x = as_float64(x)
     *batch, query_length, key_length = x.shape
@@ -127,12 +99,6 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Floats:
     map as `rel_shift`, wrapped upper triangle included: (..., Lq, Lk) -> same shape.
     is_causal=False: x (..., Lq, R) holds all distances and
     y[i, j] = x[i, Lq - 1 - i + j], shape (..., Lq, R - Lq + 1); nothing wraps.
-
-    Examples
-    --------
-    >>> skew(np.arange(1.0, 7.0).reshape(2, 3), is_causal=False)
-    array([[2., 3.],
-           [4., 5.]])
     """
     if is_causal:
         return rel_shift(x)
@@ -149,12 +115,6 @@ def unskew(x: ArrayLike, *, is_causal: bool) -> Floats:
     is_causal=True undoes the reading of memory: (..., Lq, Lk) -> same shape.
     is_causal=False: z[i, Lq - 1 - i + j] = x[i, j] and 0 elsewhere,
     (..., Lq, Lk) -> (..., Lq, Lk + Lq - 1).
-
-    Examples
-    --------
-    >>> unskew(np.array([[2.0, 3.0], [4.0, 5.0]]), is_causal=False)
-    array([[0., 2., 3.],
-           [4., 5., 0.]])
     """
     xp, x = as_float64(x)
     *batch, query_length, key_length = x.shape
@@ -190,11 +150,6 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
 
     Any other number takes the largest power of two below it, then every second slope of
     twice as many heads. Returns (H,).
-
-    Examples
-    --------
-    >>> alibi_slopes(3)
-    array([0.0625    , 0.00390625, 0.25      ])
     """
     n = 1
     while 2 * n <= num_heads:
@@ -207,13 +162,7 @@ def alibi_slopes(num_heads: int, *, max_exponent: float = 8.0) -> Floats:
 
 
 def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
-    """b[h, r] = -m_h·|r|. H or slopes (..., H) -> (..., H, 2·length - 1).
-
-    Examples
-    --------
-    >>> alibi_bias([0.5], 3)
-    array([[-1. , -0.5, -0. , -0.5, -1. ]])
-    """
+    """b[h, r] = -m_h·|r|. H or slopes (..., H) -> (..., H, 2·length - 1)."""
     if isinstance(num_heads_or_slopes, int | np.integer):
         num_heads_or_slopes = alibi_slopes(int(num_heads_or_slopes))
     xp, slopes = as_float64(num_heads_or_slopes)
@@ -221,13 +170,7 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
 
 
 def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
-    """ḡm_h = -Σ_r ḡb[h, r]·|r|. (..., H, 2·length - 1) -> (..., H).
-
-    Examples
-    --------
-    >>> alibi_bias_backward([[1.0, 0.0, 5.0, 2.0, 0.0]])
-    array([-4.])
-    """
+    """ḡm_h = -Σ_r ḡb[h, r]·|r|. (..., H, 2·length - 1) -> (..., H)."""
     grad = np.asarray(grad_bias, dtype=np.float64)
     return -(grad * np.abs(offsets_of(grad))).sum(axis=-1)
 
@@ -247,11 +190,6 @@ def t5_bucket(
     m buckets for each direction (for the past alone if not bidirectional), e = m // 2:
     distance n < e is bucket n, others e + ⌊(m - e)·log(n/e) / log(max_distance/e)⌋, at
     most m - 1. At least s steps means (n/e)^(m - e) >= (max_distance/e)^s.
-
-    Examples
-    --------
-    >>> t5_bucket([-200, -8, 0, 8, 200])
-    array([15,  8,  0, 24, 31])
     """
     m = num_buckets // 2 if bidirectional else num_buckets
     e = m // 2
@@ -280,13 +218,7 @@ def t5_bias(
     bidirectional: bool = True,
     max_distance: int = 128,
 ) -> Floats:
-    """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1).
-
-    Examples
-    --------
-    >>> t5_bias([[0.0], [0.1], [0.2], [0.3]], 3)
-    array([[0.1, 0.1, 0. , 0.3, 0.3]])
-    """
+    """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1)."""
     _, table = as_float64(weight)
     own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
     return table[t5_bucket(offsets(length), num_buckets=len(table), **own)].T
@@ -299,13 +231,7 @@ def t5_bias_backward(
     bidirectional: bool = True,
     max_distance: int = 128,
 ) -> Floats:
-    """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H).
-
-    Examples
-    --------
-    >>> t5_bias_backward([[1.0, 2.0, 3.0, 4.0, 5.0]], 4).T
-    array([[3., 3., 0., 9.]])
-    """
+    """ḡweight[t, h] = Σ ḡb[h, r] over the r of bucket t -> (..., num_buckets, H)."""
     grad = np.asarray(grad_bias, dtype=np.float64)
     own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
     row = t5_bucket(offsets_of(grad), num_buckets=num_buckets, **own)
@@ -324,11 +250,6 @@ def deberta_bucket(
     m = bucket_size // 2: distance n <= m is bucket n, others
     m + ⌈(m - 1)·log(n/m) / log((max_position - 1)/m)⌉; the sign is kept. At most s
     steps means (n/m)^(m - 1) <= ((max_position - 1)/m)^s.
-
-    Examples
-    --------
-    >>> deberta_bucket([-15, -7, 4, 5], bucket_size=8, max_position=16)
-    array([-7, -6,  4,  5])
     """
     m = bucket_size // 2
 
@@ -354,11 +275,6 @@ def kerple_bias(
     """b[h, r] = -r1_h·log(1 + r2_h·|r|), or -r1_h·|r|^r2_h for kind "power".
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
-
-    Examples
-    --------
-    >>> kerple_bias([2.0], [1.0], 2).round(2)
-    array([[-1.39, -0.  , -1.39]])
     """
     xp, a, b, n = as_float64(r1, r2, np.abs(offsets(length)))
     a, b = a[..., None], b[..., None]
@@ -375,11 +291,6 @@ def kerple_bias_backward(
 
     "log": -log(1 + r2·n) and -r1·n / (1 + r2·n); "power": -n^r2 and -r1·n^r2·log n,
     where 0^r2·log 0 is 0.
-
-    Examples
-    --------
-    >>> kerple_bias_backward([[1.0, 0.0, 1.0]], [1.0], [1.0], kind="power")[0]
-    array([-2.])
     """
     grad = np.asarray(grad_bias, dtype=np.float64)
     a, b = (np.asarray(x, dtype=np.float64)[..., None] for x in (r1, r2))
@@ -419,12 +330,6 @@ def fire_bias(
 
     x_ij = s·ψ(|r|) / (ψ(max(i + o, |threshold|)) + eps), s = 1 or, signed, -sign(r).
     w1 (W,) or (W, 1), b1 (W,), w2 (H, W), b2 (H,) -> (H, Lq, Lk).
-
-    Examples
-    --------
-    >>> fire_bias([1.0], [0.0], [[-1.0]], [0.0], 1.0, 1.0, 2, eps=0.0)
-    array([[[ 0., -1.],
-            [-1.,  0.]]])
     """
     xp, a, b, v, d, c, threshold = as_float64(w1, b1, w2, b2, c, threshold)
     shape = query_length, query_length if key_length is None else key_length
@@ -469,13 +374,6 @@ def fire_bias_backward(
 
     With a = w1·x + b1 and ā = [a > 0]·w2'·ḡb: ḡw2 = ḡb·relu(a), ḡb1 = Σā, ḡw1 = Σā·x,
     ḡx = Σ_k w1_k·ā_k, ḡc = Σ ḡx·∂x/∂c, and the threshold's likewise.
-
-    Examples
-    --------
-    >>> network = [1.0], [0.0], [[3.0]], [0.0], 1.0, 1.0
-    >>> grads = fire_bias_backward(np.ones((1, 2, 2)), *network)
-    >>> grads["w2"].round(4), grads["b2"]
-    (array([[2.]]), array([4.]))
     """
     _, a, b, v, grad = as_float64(w1, b1, w2, grad_bias)
     x, by_c, by_threshold = scalar(
@@ -513,13 +411,6 @@ def fire_attention(
     """s_ij = scale·q_i·k_j + b_ij: `attention` with `fire_bias` as its mask.
 
     `options` are those of attention.
-
-    Examples
-    --------
-    >>> x, value = np.zeros((1, 2, 1)), np.array([[[1.0], [2.0]]])
-    >>> fire_attention(x, x, value, [1.0], [0.0], [[-9.0]], [0.0], 1.0, 1.0).round(2)
-    array([[[1.],
-            [2.]]])
     """
     _, q, k = as_float64(query, key)
     offset = int(np.asarray(offset_of(query_offset, q, k)))

@@ -53,13 +53,6 @@ def sinusoidal(
     al. (2019), arXiv:1901.02860; an odd dim ends in a column of zeros. `positions` is a
     count (0..n-1) or an array of any shape S, negative and fractional positions
     allowed. Returns S + (dim,).
-
-    Examples
-    --------
-    >>> np.round(sinusoidal([0, 1, -1], 2), 4)
-    array([[ 0.    ,  1.    ],
-           [ 0.8415,  0.5403],
-           [-0.8415,  0.5403]])
     """
     omega = frequencies(dim, base, layout) if inv_freq is None else inv_freq
     xp, n, omega = as_float64(counted(positions), omega)
@@ -79,12 +72,6 @@ def sinusoidal_shift_matrix(
     sin(ω(n + a)) = cos(ωa)·sin(ωn) + sin(ωa)·cos(ωn) and
     cos(ω(n + a)) = cos(ωa)·cos(ωn) - sin(ωa)·sin(ωn). Returns (dim, dim). A last sine
     without its cosine (odd dim, interleaved) has no such matrix: ValueError.
-
-    Examples
-    --------
-    >>> M = sinusoidal_shift_matrix(3, 4)
-    >>> bool(np.allclose(M @ sinusoidal([5], 4)[0], sinusoidal([8], 4)[0]))
-    True
     """
     if layout == "interleaved" and dim % 2:
         raise ValueError(f"dim: {dim} is odd; the last sine has no cosine to turn with")
@@ -100,39 +87,17 @@ def sinusoidal_shift_matrix(
 
 
 def index_encoding(length: int, dim: int) -> Floats:
-    """p[n, c] = n. Returns (length, dim).
-
-    Examples
-    --------
-    >>> index_encoding(3, 2)
-    array([[0., 0.],
-           [1., 1.],
-           [2., 2.]])
-    """
+    """p[n, c] = n. Returns (length, dim)."""
     return np.repeat(np.arange(length, dtype=np.float64)[:, None], dim, axis=1)
 
 
 def normalized_index_encoding(length: int, dim: int) -> Floats:
-    """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim).
-
-    Examples
-    --------
-    >>> normalized_index_encoding(3, 1)
-    array([[0. ],
-           [0.5],
-           [1. ]])
-    """
+    """p[n, c] = n / (length - 1), and 0 where length is 1. Returns (length, dim)."""
     return index_encoding(length, dim) / max(length - 1, 1)
 
 
 def random_encoding(length: int, dim: int, *, rng: Rng) -> Floats:
-    """p[n, c] = a random number, uniform on [-1, 1). Returns (length, dim).
-
-    Examples
-    --------
-    >>> random_encoding(3, 2, rng=0).shape
-    (3, 2)
-    """
+    """p[n, c] = a random number, uniform on [-1, 1). Returns (length, dim)."""
     return as_generator(rng).uniform(-1.0, 1.0, (length, dim))
 
 
@@ -140,12 +105,6 @@ def learned(table: ArrayLike, positions: ArrayLike) -> Floats:
     """y[..., n, :] = table[..., positions[n], :], table (..., R, E).
 
     A position outside [0, R) is an IndexError that names it and R.
-
-    Examples
-    --------
-    >>> learned(np.array([[1.0, 2.0], [3.0, 4.0]]), [1, 1])
-    array([[3., 4.],
-           [3., 4.]])
     """
     _, table = as_float64(table)
     index = counted(positions)
@@ -163,14 +122,6 @@ def learned_backward(
     """The adjoint of `learned`: row t = Σ grad_out[..., n, :] over positions[n] = t.
 
     grad_out (..., *positions.shape, E) -> (..., num_positions, E).
-
-    Examples
-    --------
-    >>> learned_backward(np.ones((3, 1)), [0, 2, 2], 4)
-    array([[1.],
-           [0.],
-           [2.],
-           [0.]])
     """
     index = counted(positions)
     is_row = index.reshape(-1) == np.arange(num_positions)[:, None]
@@ -194,11 +145,6 @@ def conv_encoding(
     x (..., L, E) are the cells n of `grid` in row-major order (a sequence by default),
     weight (E, k) or (E, i, j), t its taps; before = size // 2 on each axis, size - 1 if
     causal. m is `mask`, (..., L): 1 for a token, 0 for padding.
-
-    Examples
-    --------
-    >>> conv_encoding(np.ones((3, 1)), [[1.0, 10.0, 100.0]])[:, 0]
-    array([111., 112.,  12.])
     """
     xp, tokens, taps, shift = as_float64(x, weight, 0.0 if bias is None else bias)
     seen = visible(tokens, mask)
@@ -223,13 +169,6 @@ def conv_encoding_backward(
 
     dw_t = Σ_n g_n ⊙ m·x at n + t - before,  db = Σ_n g_n, and dx_n = grad_out_n +
     m_n·Σ_t w_t ⊙ g at n - t + before: each tap adds to the token that it read.
-
-    Examples
-    --------
-    >>> x, weight = [[5.0], [7.0]], [[2.0, 3.0]]
-    >>> dx, dw, db = conv_encoding_backward([[0.0], [1.0]], x, weight)
-    >>> dx[:, 0], dw, db
-    (array([2., 4.]), array([[5., 7.]]), None)
     """
     _, grad, tokens, taps = as_float64(grad_out, x, weight)
     seen = visible(tokens, mask)

@@ -88,14 +88,7 @@ def as_rotation(
 def apply_rotary(
     x: ArrayLike, positions: ArrayLike | None = None, **keywords: Any
 ) -> Floats:
-    """y = R(θ) x, row by row. Keywords as in `relpos.apply_rotary`, without out.
-
-    Examples
-    --------
-    >>> np.round(apply_rotary([[1.0, 0.0], [1.0, 0.0]]), 4)
-    array([[1.    , 0.    ],
-           [0.5403, 0.8415]])
-    """
+    """y = R(θ) x, row by row. Keywords as in `relpos.apply_rotary`, without out."""
     _, x = as_float64(x)
     return as_rotation(x, positions, **keywords).of(x)
 
@@ -110,12 +103,6 @@ def apply_rotary_backward(
 
     g_θ = g·R(θ + π/2) x, as that is the derivative of R(θ) x, with the sign of inverse;
     summed over the rows that share an angle, times the position for a frequency.
-
-    Examples
-    --------
-    >>> grads = apply_rotary_backward([[1.0, 0.0]], [[1.0, 2.0]], [3], inv_freq=[0.5])
-    >>> np.round(grads.x, 4), np.round(grads.inv_freq, 4)
-    (array([[ 0.0707, -0.9975]]), array([-3.4169]))
     """
     _, x, g = as_float64(x, grad_out)
     rotation = as_rotation(x, positions, **keywords)
@@ -147,11 +134,6 @@ def rotary_frequencies(
     beta_fast and beta_slow turns in n. llama3: the same with r a ramp over the turns
     from high_freq_factor down to low_freq_factor. longrope: ω_c / f_c. proportional:
     ω_c / s of the first f·dim/2 pairs, 0 of the others.
-
-    Examples
-    --------
-    >>> np.round(rotary_frequencies(4, scaling=("ntk", 2)), 4)
-    array([1.   , 0.005])
     """
     omega = frequencies(dim, base, "concat")
     if scaling is None:
@@ -195,14 +177,7 @@ def stretched(omega: Floats, factor: float | Floats, ramp: Floats) -> Floats:
 def rotary_magnitude(
     scaling: tuple[str, float | Mapping[str, Any]] | None,
 ) -> float:
-    """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1, it is 1.
-
-    Examples
-    --------
-    >>> long = {"factor": 4, "original_max_position_embeddings": 4096}
-    >>> round(rotary_magnitude(("yarn", long)), 4)
-    1.1386
-    """
+    """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1, it is 1."""
     if scaling is None or scaling[0] not in ("yarn", "longrope"):
         return 1.0
     name, values = scaling
@@ -224,14 +199,7 @@ def rotary_magnitude(
 def xpos_magnitude(
     positions: ArrayLike, dim: int, *, scale_base: float = 512.0, inverse: bool = False
 ) -> Floats:
-    """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys the reciprocal.
-
-    Examples
-    --------
-    >>> np.round(xpos_magnitude([0, 512], 4), 4)
-    array([[1.    , 1.    ],
-           [0.2857, 0.6429]])
-    """
+    """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys the reciprocal."""
     zeta = (2 * np.arange(dim // 2) + 0.4 * dim) / (1.4 * dim)
     _, zeta, n = as_float64(zeta, counted(positions))
     exponent = n[..., None] / scale_base
@@ -249,11 +217,6 @@ def mrope_angles(
 
     Runs of `sections` pairs have the axes 0, 1, 2, 0, ..; interleaved, pair c has axis
     a = c mod 3 while c < 3·sections[a], and axis 0 from there on.
-
-    Examples
-    --------
-    >>> mrope_angles([[5], [6], [7]], [1.0, 1.0, 1.0], (2, 0, 1))
-    array([[5., 5., 7.]])
     """
     xp, p, omega = as_float64(positions, inv_freq)
     if interleaved:
@@ -264,13 +227,7 @@ def mrope_angles(
 
 
 def axial_angles(coordinates: ArrayLike, inv_freq: ArrayLike) -> Floats:
-    """θ[.., n, a·f + c] = x[.., n, a]·ω_c, f frequencies for each axis a.
-
-    Examples
-    --------
-    >>> axial_angles([[2, 3]], [1.0, 0.5])
-    array([[2. , 1. , 3. , 1.5]])
-    """
+    """θ[.., n, a·f + c] = x[.., n, a]·ω_c, f frequencies for each axis a."""
     xp, x, omega = as_float64(coordinates, inv_freq)
     of_axes = [x[..., a, None] * omega for a in range(x.shape[-1])]
     return xp.concatenate(of_axes, axis=-1)
@@ -300,12 +257,6 @@ def rotary_from_config(
 
     Scalings as in `rotary_frequencies`. dynamic: n = max_position_embeddings.
     proportional: dim = head_dim, and the part is of the rotated pairs.
-
-    Examples
-    --------
-    >>> rope = {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}
-    >>> rotary_from_config({"head_dim": 4, "rope_parameters": rope}).inv_freq
-    array([0.5 , 0.05])
     """
     rope = dict(config["rope_parameters"])
     rope = rope if layer_type is None else dict(rope[layer_type])

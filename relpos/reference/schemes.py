@@ -47,13 +47,6 @@ def shaw_scores(
 
     Shaw et al., equation 4. rel_key (2k+1, D), (H, 2k+1, D) or with batch axes.
     Returns (..., H, Lq, Lk).
-
-    Examples
-    --------
-    >>> q = np.ones((1, 2, 1))
-    >>> shaw_scores(q, 0 * q, np.array([[-1.0], [0.0], [1.0]]))
-    array([[[ 0.,  1.],
-            [-1.,  0.]]])
     """
     xp, q, k, a = as_float64(query, key, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
@@ -79,13 +72,6 @@ def shaw_attention(
 
     e_ij = q_i·(k_j + a^K_ij) / √d (4),  p = softmax(e),
     z_i = Σ_j p_ij·(v_j + a^V_ij) (3). A table that is None is a table of zeros.
-
-    Examples
-    --------
-    >>> x = np.zeros((1, 2, 1))
-    >>> shaw_attention(x, x, x, rel_value=np.array([[-1.0], [0.0], [1.0]]))
-    array([[[ 0.5],
-            [-0.5]]])
     """
     given = query, key, value, rel_key, rel_value
     xp, q, k, v, a_key, a_value = as_float64(*given)
@@ -156,13 +142,6 @@ def skewed_scores(
     Row t of rel_key belongs to relative position t - (R - 1) if is_causal, else to
     t - (R - 1)/2 (R odd), or to t + min_relative_position where that is given. A pair
     outside the table gets no position term. Returns (..., H, Lq, Lk), not masked.
-
-    Examples
-    --------
-    >>> q = np.ones((1, 2, 1))
-    >>> skewed_scores(q, 0 * q, np.array([[-1.0], [5.0]]), is_causal=True)
-    array([[[ 5.,  0.],
-            [-1.,  5.]]])
     """
     xp, q, k, e = as_float64(query, key, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
@@ -195,13 +174,6 @@ def relative_global_attention(
 
     rel_key: rows -(max_len - 1)..0 if is_causal, else -(max_len - 1)..max_len - 1, or
     from min_relative_position on. A visible pair outside the table is an IndexError.
-
-    Examples
-    --------
-    >>> x = np.eye(2)[None]
-    >>> relative_global_attention(x, x, x, np.zeros((2, 2))).round(2)
-    array([[[1.  , 0.  ],
-            [0.33, 0.67]]])
     """
     _, q, k, v, e = as_float64(query, key, value, rel_key)
     r = relative(q, k, offset_of(query_offset, q, k))
@@ -231,12 +203,6 @@ def transformer_xl_scores(
     relative position t - (Lk - 1); or of any length, from min_relative_position on. A
     pair outside it gets no position term. query_offset: Lk - Lq unless given, the
     queries are the last of the keys. Returns (..., H, Lq, Lk), not masked.
-
-    Examples
-    --------
-    >>> q = np.zeros((1, 1, 1))
-    >>> transformer_xl_scores(q, q[:, [0, 0]], [[2.0], [3.0]], [0.0], [1.0])
-    array([[[2., 3.]]])
     """
     xp, q, k, rel, u, v = as_float64(query, key, rel_key, pos_bias_u, pos_bias_v)
     query_length, key_length = q.shape[-2], k.shape[-2]
@@ -287,14 +253,6 @@ def transformer_xl_attention(
     rel_key has Lk rows for is_causal=True, Lk + Lq - 1 or 2 Lk - 1 for both directions,
     or any number from min_relative_position on. A visible pair outside the table is an
     IndexError.
-
-    Examples
-    --------
-    >>> x, zero = np.eye(2)[None], np.zeros(2)
-    >>> args = np.zeros((2, 2)), zero, zero
-    >>> transformer_xl_attention(x, x, x, *args, is_causal=True).round(2)
-    array([[[1.  , 0.  ],
-            [0.33, 0.67]]])
     """
     given = query, key, value, rel_key, pos_bias_u, pos_bias_v
     _, q, k, v, rel, *biases = as_float64(*given)
@@ -335,14 +293,6 @@ def graph_attention(
     e_i·a_l takes the place of scale·q_i·a_l. The edges of query i are indptr[i] to
     indptr[i + 1] of indices (their keys) and labels. The softmax has one more logit,
     sinks (H,), -inf without them. Without edges: out 0, lse = sinks.
-
-    Examples
-    --------
-    >>> x = np.zeros((1, 2, 1))
-    >>> v = np.array([[[1.0], [3.0]]])
-    >>> graph_attention(x, x, v, [0, 2, 3], [0, 1, 1], [0, 0, -1], rel_value=[[10.0]])
-    array([[[12.],
-            [ 3.]]])
     """
     given = query, key, value, rel_key, rel_value, position_query, sinks
     xp, q, k, v, a, w, e, sink = as_float64(*given)
