@@ -39,6 +39,7 @@ from relpos._checks import (
     check_bytes,
     check_memory,
     common_dtype,
+    like,
     native,
     quiet,
     reject_foreign,
@@ -242,9 +243,7 @@ def alibi_bias_backward(grad_bias: ArrayLike) -> Array:
     """
     grad, offset = as_grad_bias(grad_bias)
     # forward: bias = slopes * -|r|
-    return sum_offsets(
-        grad.astype(np.float64) * -np.abs(offset), grad.dtype.newbyteorder("=")
-    )
+    return like((grad.astype(np.float64) * -np.abs(offset)).sum(axis=-1), grad)
 
 
 @in_short
@@ -255,13 +254,6 @@ class KerpleGradients(NamedTuple):
     ----------
     r1, r2 : ndarray, (..., H)
         In the common dtype of the two arguments.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> r1, r2 = relpos.kerple_bias_backward([[1.0, 0.0, 1.0]], [1.0], [1.0])
-    >>> r1.round(2), r2
-    (array([-1.39]), array([-1.]))
     """
 
     r1: Array
@@ -595,7 +587,7 @@ def t5_bias(
         num_buckets=rows,
         max_distance=max_distance,
     )
-    return rounded(np.take(table.T, buckets, axis=1), table.dtype.newbyteorder("="))
+    return like(np.take(table.T, buckets, axis=1), table)
 
 
 @twin(t5_bucket, titles=("References",))
@@ -648,7 +640,7 @@ def t5_bias_backward(
         max_distance=max_distance,
     )
     folded = fold_rows(np.swapaxes(grad, -1, -2), buckets, num_buckets)
-    return rounded(folded, grad.dtype.newbyteorder("="))
+    return like(folded, grad)
 
 
 @lru_cache(maxsize=64)

@@ -346,6 +346,11 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, order="C")
 
 
+def like(array: Array, given: Array) -> Array:
+    """Return `array` in the native dtype of what was given."""
+    return rounded(array, given.dtype.newbyteorder("="))
+
+
 def stored(array: Array) -> Array:
     """Return the memory of a broadcast view: its repeated axes cut to length 1."""
     cuts = (

@@ -227,9 +227,7 @@ def _started_by_multiprocessing() -> bool:
         return False
 
 
-@cache
-def _cpus() -> tuple[int, str]:
-    return _core.count_cpus()
+_cpus = cache(_core.count_cpus)
 
 
 def _told_by_environment() -> tuple[int, str] | None:

@@ -30,8 +30,8 @@ from relpos._checks import (
     check_memory,
     check_out,
     integers_of,
+    like,
     native,
-    rounded,
     short,
     stored,
     widened,
@@ -322,7 +322,7 @@ def gather(rows: Array, index: Array, name: str) -> Array:
     found = kernels().learned_rows(widened(rows), index, name)
     if found.dtype == rows.dtype:  # not of float16
         return found
-    return rounded(found, rows.dtype.newbyteorder("="))
+    return like(found, rows)
 
 
 def learned(table: ArrayLike, positions: ArrayLike) -> Array:
@@ -421,7 +421,7 @@ def learned_backward(
     sums = kernels().learned_sums(widened(grad), index, rows)
     if sums.dtype == grad.dtype:  # not of float16
         return sums
-    return rounded(sums, grad.dtype.newbyteorder("="))
+    return like(sums, grad)
 
 
 def _checked_shape(length: object, dim: object) -> tuple[int, int]:

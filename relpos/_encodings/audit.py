@@ -81,13 +81,6 @@ class EncodingAudit(NamedTuple):
     ----------
     unique, consistent, order, extrapolation, small, scalable : Finding
         Each ``(value, relation, limit, quantity, note)``, with the property `met`.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> audit = relpos.audit_encoding(relpos.index_encoding, lengths=(8, 16), dim=4)
-    >>> audit.small.value, audit.small.relation, audit.small.limit, audit.small.met
-    (15.0, '<=', 1.0, False)
     """
 
     unique: Finding

@@ -25,9 +25,9 @@ from relpos._checks import (
     check_memory,
     check_out,
     common_dtype,
+    like,
     native,
     quiet,
-    rounded,
     stored,
 )
 from relpos._core import broadcast_to
@@ -199,14 +199,6 @@ class RotaryGradients(NamedTuple):
     inv_freq : ndarray, (rotary_dim / 2,), or None
     angles : ndarray, or None
         These two are None where they were not given.
-
-    Examples
-    --------
-    >>> import relpos
-    >>> x = [[1.0, 2.0]]
-    >>> gradients = relpos.apply_rotary_backward(x, x, angles=[[0.0]])
-    >>> gradients.angles, gradients.inv_freq
-    (array([[0.]]), None)
     """
 
     x: Array
@@ -426,7 +418,7 @@ def apply_rotary_backward(
     rotation.run(grad, grad_x, inverse=not rotation.inverse)
     wrt = _angle_gradients(rotation, grad)
     return RotaryGradients(
-        rounded(grad_x, rotation.x.dtype.newbyteorder("=")),
+        like(grad_x, rotation.x),
         wrt.get("inv_freq"),
         wrt.get("angles"),
     )
@@ -448,7 +440,7 @@ def _angle_gradients(rotation: Rotation, grad: Array) -> dict[str, Array]:
     if "inv_freq" in given:
         grad_angles *= rotation.positions[..., np.newaxis]
     return {
-        name: rounded(_sum_to(grad_angles, array.shape), array.dtype.newbyteorder("="))
+        name: like(_sum_to(grad_angles, array.shape), array)
         for name, array in given.items()
     }
 

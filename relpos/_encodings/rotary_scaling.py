@@ -419,13 +419,6 @@ class RotaryParameters(NamedTuple):
     magnitude : float
     rotary_dim : int
     interleaved : bool
-
-    Examples
-    --------
-    >>> import relpos
-    >>> found = relpos.rotary_from_config({"head_dim": 4, "rope_theta": 100.0})
-    >>> relpos.apply_rotary([[0.0] * 4, [1.0] * 4], **found._asdict()).round(2)[1]
-    array([-0.3 ,  0.9 ,  1.38,  1.09])
     """
 
     inv_freq: Array

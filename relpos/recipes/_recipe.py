@@ -15,13 +15,12 @@ from relpos._checks import (
     as_array,
     as_floating,
     as_int,
-    as_real,
     at_least_ndim,
     check_memory,
     kind_of,
+    like,
     quiet,
     reject_foreign,
-    rounded,
 )
 from relpos.nn._inputs import check_shape, join_heads, product, split_heads
 
@@ -164,13 +163,6 @@ def as_positions(value: object) -> Array:
     return array.astype(np.float64)
 
 
-def as_positive(name: str, value: object) -> float:
-    number = as_real(name, value)
-    if number <= 0:
-        raise ValueError(f"{name}: got {number}; expected a positive number")
-    return number
-
-
 def as_length(name: str, value: object, least: int = 1) -> int:
     """Return a length, a distance or a number of heads."""
     return as_int(name, value, least, POSITION_LIMIT)
@@ -185,11 +177,6 @@ def causal(name: str, window: object) -> Keywords:
 
 
 # ---- tables made of parameters -------------------------------------------------------
-
-
-def like(array: Array, parameter: Array) -> Array:
-    """Return an array that was computed in float64 in the dtype of a parameter."""
-    return rounded(array, parameter.dtype.newbyteorder("="))
 
 
 def check_rows(name: str, rows: int, weight: Array) -> None:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relpos._checks import Array, as_floating, as_int, as_real, kind_of, quiet
+from relpos._checks import Array, as_floating, as_int, as_real, kind_of, like, quiet
 from relpos._encodings.rotary_scaling import as_config
 from relpos._foreign import of_tensor
-from relpos.recipes._recipe import Keywords, as_length, like, projected
+from relpos.recipes._recipe import Keywords, as_length, projected
 from relpos.recipes.decoders import gemma2, gpt_oss, inkling, recurrent_gemma
 from relpos.recipes.images import beit, sam, swin, swin_v2
 from relpos.recipes.speech import vits, wav2vec2_bert

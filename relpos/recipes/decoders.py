@@ -14,9 +14,11 @@ from relpos._checks import (
     as_choice,
     as_floating,
     as_integers,
+    as_positive,
     as_real,
     at_least_ndim,
     check_memory,
+    like,
     native,
     quiet,
 )
@@ -27,11 +29,9 @@ from relpos.recipes._recipe import (
     Recipe,
     as_length,
     as_positions,
-    as_positive,
     as_shaped,
     as_table,
     causal,
-    like,
 )
 
 __all__ = ["forgetting_transformer", "gemma2", "gpt_oss"]

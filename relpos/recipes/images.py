@@ -17,10 +17,11 @@ from relpos._checks import (
     as_ints,
     at_least_ndim,
     check_memory,
+    like,
     quiet,
 )
 from relpos._encodings.absolute import as_positions
-from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table, like
+from relpos.recipes._recipe import Keywords, Recipe, as_shaped, as_table
 
 __all__ = ["beit", "botnet", "rope_vit", "sam", "swin", "swin_v2"]
 

@@ -17,6 +17,7 @@ from relpos._checks import (
     as_flag,
     as_integers,
     check_memory,
+    like,
     quiet,
     rounded,
     widened,
@@ -31,7 +32,6 @@ from relpos.recipes._recipe import (
     as_shaped,
     as_table,
     check_buckets,
-    like,
 )
 
 __all__ = ["bert", "deberta", "layoutlmv3", "longt5_local"]

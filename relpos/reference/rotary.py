@@ -177,7 +177,7 @@ def stretched(omega: Floats, factor: float | Floats, ramp: Floats) -> Floats:
 def rotary_magnitude(
     scaling: tuple[str, float | Mapping[str, Any]] | None,
 ) -> float:
-    """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1, it is 1."""
+    """yarn: 0.1·ln s + 1; longrope: √(1 + ln s / ln n); else, and for s ≤ 1: 1."""
     if scaling is None or scaling[0] not in ("yarn", "longrope"):
         return 1.0
     name, values = scaling
@@ -199,7 +199,7 @@ def rotary_magnitude(
 def xpos_magnitude(
     positions: ArrayLike, dim: int, *, scale_base: float = 512.0, inverse: bool = False
 ) -> Floats:
-    """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys the reciprocal."""
+    """ζ_c^(n / scale_base), ζ_c = (2c + 0.4·dim) / (1.4·dim); for keys 1 over it."""
     zeta = (2 * np.arange(dim // 2) + 0.4 * dim) / (1.4 * dim)
     _, zeta, n = as_float64(zeta, counted(positions))
     exponent = n[..., None] / scale_base

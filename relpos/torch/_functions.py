@@ -371,6 +371,14 @@ def counted(positions: int | Tensor, like: Tensor | None = None) -> Tensor:
     return torch.arange(positions, device=device)
 
 
+def check_tensors(**values: object) -> None:
+    """Raise for an argument that is not a tensor, or is a nested one."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
+    check_padded(values)
+
+
 def no_forward_mode(name: str) -> NotImplementedError:
     """Return the error of forward-mode differentiation."""
     return NotImplementedError(

@@ -20,11 +20,12 @@ from relpos._attention.schemes import (
     shows_keywords,
     transformer_xl_settings,
 )
-from relpos._checks import check_keywords, kind_of
+from relpos._checks import check_keywords
 from relpos._foreign import module_of
 from relpos._twins import twin
 from relpos.torch._attention import AttentionOutput, attention, compute
-from relpos.torch._tensors import check_padded, result_dtype
+from relpos.torch._functions import check_tensors
+from relpos.torch._tensors import result_dtype
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -152,7 +153,7 @@ def relative_global_attention(
     >>> relpos.torch.relative_global_attention(query, key, value, rel_key)[0, :, 0]
     tensor([1., 1., 2.])
     """
-    _check_tensors(rel_key=rel_key)
+    check_tensors(rel_key=rel_key)
     settings = relative_global_settings(rel_key, keywords)
     return attention(query, key, value, rel_key=rel_key, **settings)
 
@@ -222,7 +223,7 @@ def transformer_xl_attention(
     ... )[0, :, 0]
     tensor([1.5000, 1.0000])
     """
-    _check_tensors(query=query, key=key, rel_key=rel_key)
+    check_tensors(query=query, key=key, rel_key=rel_key)
     settings = transformer_xl_settings(query, key, rel_key, keywords)
     settings |= {"pos_bias_u": pos_bias_u, "pos_bias_v": pos_bias_v}
     return attention(query, key, value, rel_key=rel_key, **settings)
@@ -251,13 +252,6 @@ SCHEMES = {
     for name, function in vars(relpos).items()
     if name in relpos.__all__ and hasattr(function, "settings")
 }
-
-
-def _check_tensors(**values: object) -> None:
-    for name, value in values.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name}: got {kind_of(value)}; expected a tensor")
-    check_padded(values)
 
 
 @overload
@@ -508,9 +502,7 @@ def merge_attention(
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
     for name, part in parts.items():
-        if not isinstance(part, Tensor):
-            raise TypeError(f"{name}: got {kind_of(part)}; expected a tensor")
-        check_padded({name: part})
+        check_tensors(**{name: part})
         if not part.is_floating_point():
             raise TypeError(
                 f"{name}: got a tensor of dtype {part.dtype}; expected bfloat16, "

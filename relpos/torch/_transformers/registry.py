@@ -274,7 +274,8 @@ def _looking(method: Any) -> Any:
             if not isinstance(model, PreTrainedModel):
                 continue
             if model.config._attn_implementation == NAME:
-                _leave_eager(model)
+                if _warn_of_eager(model):
+                    model.config._attn_implementation = "eager"
                 _look_for_causal(model)
             elif chosen:
                 warned |= _warn_of_eager(model)
@@ -288,12 +289,6 @@ def _looking(method: Any) -> Any:
 
     looks.relpos_looks = True  # type: ignore[attr-defined]
     return looks
-
-
-def _leave_eager(model: Any) -> None:
-    """Set a model back to eager if some of its modules never ask the registry."""
-    if _warn_of_eager(model):
-        model.config._attn_implementation = "eager"
 
 
 def _warn_of_eager(model: Any) -> bool:

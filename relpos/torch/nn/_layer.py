@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relpos._checks import kind_of
 from relpos._twins import twin
 from relpos.nn._inputs import check_shape as check_axes
-from relpos.torch._tensors import check_padded
+from relpos.torch._functions import check_tensors
 
 Module = TypeVar("Module", bound=type[torch.nn.Module])
 
@@ -37,24 +36,16 @@ class AttentionLayer(Layer):
     #: The layers that project query, key and value.
     _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
 
-    def _project(
-        self, query: Tensor, key: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, *inputs: Tensor) -> list[Tensor]:
         """Return query, key and value in heads."""
-        q, k, v = (getattr(self, name) for name in self._projections)
-        heads = self.num_heads
-        return (
-            split_heads(q(query), heads),
-            split_heads(k(key), heads),
-            split_heads(v(value), heads),
-        )
+        layers = [getattr(self, name) for name in self._projections]
+        pairs = zip(layers, inputs, strict=True)
+        return [split_heads(layer(x), self.num_heads) for layer, x in pairs]
 
 
 def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
     """Raise unless the axes are those of `shape`: an int is fixed and a word free."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: got {kind_of(tensor)}; expected a tensor")
-    check_padded({name: tensor})
+    check_tensors(**{name: tensor})
     check_axes(name, tensor, shape)
 
 
