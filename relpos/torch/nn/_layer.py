@@ -36,11 +36,12 @@ class AttentionLayer(Layer):
     #: The layers that project query, key and value.
     _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
 
-    def _project(self, *inputs: Tensor) -> list[Tensor]:
+    def _project(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value in heads."""
         layers = [getattr(self, name) for name in self._projections]
         pairs = zip(layers, inputs, strict=True)
-        return [split_heads(layer(x), self.num_heads) for layer, x in pairs]
+        q, k, v = (split_heads(layer(x), self.num_heads) for layer, x in pairs)
+        return q, k, v
 
 
 def check_shape(name: str, tensor: Any, shape: tuple[int | str, ...]) -> None:
