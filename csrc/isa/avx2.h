@@ -11,6 +11,8 @@
 #define RP_QUERY_TILE 48 /* a multiple of both MR and the 16 columns of a micro-tile */
 #define RP_HAS_FMA 1
 #define RP_STREAM_AHEAD 32 /* lines that are fetched before they are multiplied */
+#define RP_ROWS_UNPACKED 8
+#define RP_ROWS_UNPACKED_LONG 8
 /* Vectors of a line that 2, or 3, rows of weights sum at a time. More than registers hold, but
  * whole lines of 64 columns are read in order. */
 #define RP_STRIP_OF_2 8

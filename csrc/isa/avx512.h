@@ -10,6 +10,8 @@
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
 #define RP_STREAM_AHEAD 0 /* Zen 4 fetches better by itself */
+#define RP_ROWS_UNPACKED 12
+#define RP_ROWS_UNPACKED_LONG 16
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4 /* 24 sums */
 

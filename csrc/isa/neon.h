@@ -8,6 +8,8 @@
 #define RP_QUERY_TILE 32
 #define RP_HAS_FMA 1
 #define RP_STREAM_AHEAD 32
+#define RP_ROWS_UNPACKED 8
+#define RP_ROWS_UNPACKED_LONG 8
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4 /* 24 sums of 32 registers */
 

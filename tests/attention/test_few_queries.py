@@ -1,4 +1,4 @@
-"""Up to eight queries: keys, values and tables are read where they lie.
+"""Few queries: keys, values and tables are read where they lie.
 
 Keys are scored 512 at a time, and split into as many spans, whose results are merged.
 """
@@ -62,9 +62,10 @@ def test_any_number_of_keys(isa, lk):
     check_all(*of_length(lk))
 
 
-# Rows of a key head meet a block of keys together, four at a time, then two, then one;
-# more than eight in blocks of eight.
-ROWS_OF_A_HEAD = [(lq, 1) for lq in range(1, 10)] + [(1, 4), (2, 3), (3, 4), (8, 2)]
+# Rows of a key head meet a piece of keys in parts of up to four; more than 16 of them
+# are cut into even blocks.
+ROWS_OF_A_HEAD = [(lq, 1) for lq in range(1, 10)] + [(12, 1), (13, 1), (17, 1)]
+ROWS_OF_A_HEAD += [(1, 4), (2, 3), (3, 4), (8, 2), (8, 3), (7, 5)]
 
 
 @functools.cache
@@ -102,7 +103,7 @@ def test_rows_of_other_items_change_no_bits(isa, dtype, lq):
 
 
 @both_dtypes
-@pytest.mark.parametrize("lq, group", [(1, 3), (1, 5), (3, 4)])
+@pytest.mark.parametrize("lq, group", [(1, 3), (1, 5), (3, 4), (7, 5)])
 def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
     """A row has the same bits whichever rows the kernel computes together with it."""
     rng = np.random.default_rng(lq)
@@ -118,6 +119,16 @@ def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
             got = run(alone, k, v, rel_value=table, **keywords)
             assert_bitwise(got.out[0, 0], want.out[head, row])
             assert_bitwise(got.lse[0, 0], want.lse[head, row])
+
+
+@pytest.mark.parametrize("lq", [8, 9, 12, 13, 16, 17])
+def test_more_queries_of_many_keys(isa, lq):
+    """How many go by rows depends on the CPU, and on the keys and values of a head."""
+    rng = np.random.default_rng(lq)
+    inputs = qkv(rng, (), 2, lq, 8192, 64, key_heads=1)
+    keywords = {"query_offset": 8180, "is_causal": True, "enable_gqa": True}
+    want = dense_oracle.attention(*inputs, **keywords)
+    check_all(inputs, keywords, want)
 
 
 @both_dtypes

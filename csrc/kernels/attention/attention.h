@@ -20,14 +20,6 @@ labels_beyond_tiles(const rp_attention *p)
             p->rel_value.rows > RP_MANY_LABELS);
 }
 
-/* Few queries, as in decoding: packing would read and write every key for a handful of
- * products. */
-static int
-few_queries(const rp_attention *p)
-{
-    return p->Lq <= RP_FEW_QUERIES;
-}
-
 /* Whether a call would take so much that its sizes could overflow: nobody has that memory.
  * Each of the slices that threads have in work at a time lays out at most RP_CHUNKS sums of
  * rows by columns. */

@@ -19,6 +19,7 @@ typedef struct {
     const char *at;
     ptrdiff_t step;
     uintptr_t ahead; /* bytes to the line that is fetched while one is read */
+    uintptr_t next;  /* the same, by the last of several parts of the rows */
     int cold;        /* no row met these lines before */
 } lines_t;
 
@@ -38,10 +39,11 @@ lines_of(const rp_array *a, int64_t b, int64_t h, int64_t first, int64_t count,
     const char *at = rp_at(a, b, h, first);
     const ptrdiff_t padded = RP_ROUND_UP(columns, VL);
     if (lie_in_place(a, columns))
-        return (lines_t){at, a->row, (uintptr_t)(RP_STREAM_AHEAD * a->row), 1};
+        return (lines_t){at, a->row, (uintptr_t)(RP_STREAM_AHEAD * a->row),
+                         (uintptr_t)(RP_LINES_SUMMED * a->row), 1};
     for (int64_t n = 0; n < count; n++)
         pack_row(buffer + n * padded, at + n * a->row, a->col, columns, padded);
-    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0};
+    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0};
 }
 
 /* Vector k of a line, whose cache line `ahead` bytes further on is asked for. */
@@ -62,11 +64,19 @@ even_part(int rows, int most)
     return (rows + parts - 1) / parts;
 }
 
-/* The same lines, as those that come later meet them. */
+/* The same lines, as rows that come later meet them. */
 RP_INLINE lines_t
 warm_lines(lines_t lines)
 {
-    return (lines_t){lines.at, lines.step, 0, 0};
+    return (lines_t){lines.at, lines.step, 0, 0, 0};
+}
+
+/* The same lines, as a later part of rows that were given together meets them. Memory would
+ * rest while the last part multiplies what the caches hold: it asks for the next piece. */
+RP_INLINE lines_t
+later_lines(lines_t lines, int is_last)
+{
+    return (lines_t){lines.at, lines.step, is_last ? lines.next : 0, lines.next, 0};
 }
 
 /* ---- one product for each line ------------------------------------------------------ */
@@ -179,7 +189,7 @@ static void
 add_dots(const T *x, ptrdiff_t x_step, int rows, lines_t lines, int64_t count,
          ptrdiff_t width, T *s, ptrdiff_t s_step)
 {
-    for (int taken; rows > 0; rows -= taken, lines = warm_lines(lines)) {
+    for (int taken; rows > 0; lines = later_lines(lines, rows <= RP_ROWS_DOTTED)) {
         taken = even_part(rows, RP_ROWS_DOTTED);
         if (taken == 4)
             add_dots_rows(x, x_step, 4, lines, count, width, s, s_step);
@@ -191,6 +201,7 @@ add_dots(const T *x, ptrdiff_t x_step, int rows, lines_t lines, int64_t count,
             add_dots_rows(x, x_step, 1, lines, count, width, s, s_step);
         x += taken * x_step;
         s += taken * s_step;
+        rows -= taken;
     }
 }
 
@@ -304,12 +315,13 @@ weigh_lines_rows(const T *w, ptrdiff_t w_step, const int rows, lines_t lines,
 }
 
 /* out[r] += sum_n w[r][n] * line n for `rows` lines of weights and of out, without lines of
- * weight 0: hidden pairs may sit on NaN. */
+ * weight 0: hidden pairs may sit on NaN. Three rows, which read lines in strips, fetch no next
+ * piece: it would not come in order. */
 static void
 weigh_lines(const T *w, ptrdiff_t w_step, int rows, lines_t lines, int64_t count,
             ptrdiff_t width, T *out, ptrdiff_t out_step)
 {
-    for (int taken; rows > 0; rows -= taken, lines = warm_lines(lines)) {
+    for (int taken; rows > 0; lines = later_lines(lines, rows <= 2)) {
         taken = even_part(rows, RP_ROWS_WEIGHED);
         if (taken == 3)
             weigh_lines_rows(w, w_step, 3, lines, count, width, RP_STRIP_OF_3, out,
@@ -321,6 +333,7 @@ weigh_lines(const T *w, ptrdiff_t w_step, int rows, lines_t lines, int64_t count
             weigh_lines_rows(w, w_step, 1, lines, count, width, 8, out, out_step);
         w += taken * w_step;
         out += taken * out_step;
+        rows -= taken;
     }
 }
 

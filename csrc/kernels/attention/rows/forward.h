@@ -59,9 +59,9 @@ start_rows(const rows_plan_t *plan, query_rows_t *rows, int64_t slice, int count
     rows->piece = piece_keys(p, count);
     rows->in_cache = (double)(p->B * p->Hk) * bytes_of_head(p) <= RP_LAST_CACHE;
     rows->s = scratch;
-    rows->content = rows->s + RP_FEW_QUERIES * RP_STRETCH_KEYS;
-    rows->relative = rows->content + RP_FEW_QUERIES * RP_ROUND_UP(p->D, VL);
-    rows->buffer = rows->relative + RP_FEW_QUERIES * RP_ROUND_UP(p->Dp, VL);
+    rows->content = rows->s + RP_BLOCK_ROWS * RP_STRETCH_KEYS;
+    rows->relative = rows->content + RP_BLOCK_ROWS * RP_ROUND_UP(p->D, VL);
+    rows->buffer = rows->relative + RP_BLOCK_ROWS * RP_ROUND_UP(p->Dp, VL);
     rows->line = rows->buffer + piece_size(p);
 }
 
@@ -105,9 +105,11 @@ rows_unit(void *context, int64_t unit, int worker)
 {
     const rows_plan_t *plan = context;
     int64_t block = unit % plan->blocks, span = unit / plan->blocks % plan->spans;
-    int64_t slice = unit / plan->spans / plan->blocks, first = block * RP_FEW_QUERIES;
+    int64_t slice = unit / plan->spans / plan->blocks;
+    int64_t first = block * plan->rows / plan->blocks;
+    int64_t end_row = (block + 1) * plan->rows / plan->blocks;
     query_rows_t rows;
-    start_rows(plan, &rows, slice, (int)RP_MIN(RP_FEW_QUERIES, plan->rows - first),
+    start_rows(plan, &rows, slice, (int)(end_row - first),
                plan->scratch + worker * plan->scratch_size);
     rows.out =
         plan->out + ((slice * plan->rows + first) * plan->spans + span) * plan->width;
@@ -184,6 +186,18 @@ run_rows(rows_plan_t *plan)
     return status;
 }
 
+/* Few queries, as in decoding: packing would read and write every key for a handful of
+ * products. A few more where there are no tables, which each row reads for itself. */
+static int
+few_queries(const rp_attention *p)
+{
+    const int most =
+        bytes_of_head(p) < RP_LONG_HEAD ? RP_ROWS_UNPACKED : RP_ROWS_UNPACKED_LONG;
+    const int tables =
+        p->rel_key.array.data || p->rel_query.array.data || p->rel_value.array.data;
+    return p->Lq <= RP_FEW_QUERIES || (!tables && p->Lq * (p->H / p->Hk) <= most);
+}
+
 /* The key spans of a row, cut from the shape alone, and what rows share. */
 static void
 plan_rows(rows_plan_t *plan, const rp_attention *p)
@@ -191,15 +205,15 @@ plan_rows(rows_plan_t *plan, const rp_attention *p)
     *plan = (rows_plan_t){.p = p, .group = p->H / p->Hk};
     plan->width = RP_ROUND_UP(p->Dv, VL);
     plan->rows = plan->group * p->Lq;
-    plan->blocks = (plan->rows + RP_FEW_QUERIES - 1) / RP_FEW_QUERIES;
+    plan->blocks = (plan->rows + RP_BLOCK_ROWS - 1) / RP_BLOCK_ROWS;
     plan->stretches = (p->Lk + RP_STRETCH_KEYS - 1) / RP_STRETCH_KEYS;
-    plan->span_stretches = p->Lq <= RP_FEW_QUERIES
+    plan->span_stretches = few_queries(p)
                                ? RP_MAX(1, (plan->stretches + RP_SPANS - 1) / RP_SPANS)
                                : RP_MAX(1, plan->stretches);
     plan->spans =
         RP_MAX(1, (plan->stretches + plan->span_stretches - 1) / plan->span_stretches);
-    plan->scratch_size = RP_FEW_QUERIES * (RP_STRETCH_KEYS + RP_ROUND_UP(p->D, VL) +
-                                           RP_ROUND_UP(p->Dp, VL)) +
+    plan->scratch_size = RP_BLOCK_ROWS * (RP_STRETCH_KEYS + RP_ROUND_UP(p->D, VL) +
+                                          RP_ROUND_UP(p->Dp, VL)) +
                          piece_size(p) + 2 * line_size(p);
     plan->scratch_size = RP_ROUND_UP(plan->scratch_size, 64);
     plan->slices = rows_wave(plan);

@@ -11,9 +11,11 @@
 #include "../terms/softcap.h"
 
 enum {
-    RP_FEW_QUERIES = 8,              /* rows that share keys, at most */
+    RP_FEW_QUERIES = 8,              /* that read keys where they lie, at most */
+    RP_BLOCK_ROWS = 16,              /* rows that meet a piece of keys, at most */
     RP_PIECE_KEYS = RP_LINES_SUMMED, /* keys of a piece where rows share them */
     RP_LAST_CACHE = 1 << 25,         /* bytes that the last cache may hold */
+    RP_LONG_HEAD = 1 << 22,          /* bytes of a head of which it holds eight */
 };
 
 typedef struct {
@@ -40,7 +42,7 @@ typedef struct {
     T *slopes; /* (RP_STRETCH_KEYS): those of the cap, of one row alone; NULL: not wanted */
     int count, piece; /* rows; keys of a piece */
     int in_cache;     /* keys and values may come from a cache, not from memory */
-    query_row_t row[RP_FEW_QUERIES];
+    query_row_t row[RP_BLOCK_ROWS];
 } query_rows_t;
 
 /* Numbers of the longest line, of D, Dv or Dp. */
@@ -112,7 +114,7 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
                 line[k] += *(const T *)(row + k * table->array.col);
         }
     }
-    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0};
+    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0};
 }
 
 /* ---- logits ---------------------------------------------------------------------- */
