@@ -18,16 +18,28 @@
 typedef float vector __attribute__((vector_size(BYTES)));
 typedef float loaded __attribute__((vector_size(BYTES), aligned(4), may_alias));
 typedef uint32_t bits __attribute__((vector_size(BYTES), aligned(4), may_alias));
-enum { LANES = BYTES / 4, VECTORS = DIM / LANES };
+enum { LANES = BYTES / 4, VECTORS = DIM / LANES, SUMMED = 1024 };
+
+/* out += sum_j products[j] * value j. */
+static void
+add_weighted(const float *products, const float *value, float *out, int64_t keys)
+{
+    vector sums[VECTORS] = {{0}};
+    for (int64_t j = 0; j < keys; j++, value += DIM)
+#pragma GCC unroll 16
+        for (int c = 0; c < VECTORS; c++)
+            sums[c] += products[j] * ((const loaded *)value)[c];
+    for (int c = 0; c < VECTORS; c++)
+        ((loaded *)out)[c] += sums[c];
+}
 
 /* products[j] = query . key j, then out = sum_j products[j] * value j, for each item; the
- * arrays lie item by item. */
+ * arrays lie item by item. SUMMED terms at a time, whose rounding stays small. */
 void
 gemv_pairs(const float *query, const float *key, const float *value, float *products,
            float *out, int64_t items, int64_t keys)
 {
     for (int64_t n = 0; n < items; n++, query += DIM, out += DIM) {
-        vector sums[VECTORS] = {{0}};
         for (int64_t j = 0; j < keys; j++, key += DIM) {
             vector sum = {0};
             float total = 0;
@@ -38,11 +50,10 @@ gemv_pairs(const float *query, const float *key, const float *value, float *prod
                 total += sum[i];
             products[j] = total;
         }
-        for (int64_t j = 0; j < keys; j++, value += DIM)
-#pragma GCC unroll 16
-            for (int c = 0; c < VECTORS; c++)
-                sums[c] += products[j] * ((const loaded *)value)[c];
-        memcpy(out, sums, sizeof sums);
+        memset(out, 0, DIM * sizeof *out);
+        for (int64_t j = 0; j < keys; j += SUMMED, value += SUMMED * DIM)
+            add_weighted(products + j, value, out,
+                         keys - j < SUMMED ? keys - j : SUMMED);
     }
 }
 
