@@ -1,7 +1,8 @@
 """Recorded attention cores and rotations, and the calls of relpos that repeat them.
 
 A row of `CORES` says which keywords of relpos the stored arrays become, and how
-gradients of relpos become gradients of the stored arrays. models.py has more rows.
+gradients of relpos become gradients of the stored arrays. Queries and keys of models
+that rotate them were recorded after the rotation.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import numpy as np
 import relpos
 from relpos import recipes
 from relpos._catalogue.rows import Array, Named, present
-
-__all__ = ["CORES", "ROTARY", "Case", "Core", "by_bucket", "of"]
 
 Case = dict[str, Any]
 Keywords = Callable[[Case], Mapping[str, Any]]
@@ -87,19 +86,9 @@ def t5(case: Case) -> dict[str, Any]:
     return of(case, "buckets", rel_bias=case["relative_attention_bias"].T, scale=1.0)
 
 
-def bert(case: Case) -> Named:
-    """Return the table, which is stored by query minus key, by key minus query."""
-    return {"rel_key": case["distance_embedding"][::-1]}
-
-
-def bert_queries(case: Case) -> Named:
-    """Return the same table for keys and queries."""
-    return dict.fromkeys(("rel_key", "rel_query"), case["distance_embedding"][::-1])
-
-
 def bert_gradients(found: Named, case: Case) -> Named:
     """Return the sum of both uses of the table."""
-    return {"distance_embedding": (found["rel_key"] + found["rel_query"])[::-1]}
+    return {"distance_embedding": found["rel_key"] + found["rel_query"]}
 
 
 # ---- rotary --------------------------------------------------------------------------
@@ -175,11 +164,102 @@ def vjepa2(case: Case) -> dict[str, Any]:
     return {"angles": pairs}
 
 
+# ---- models with a recipe ------------------------------------------------------------
+
+
+def recipe(
+    function: Callable[..., Any],
+    *names: Any,
+    gradients: Callable[[Named, Case], Named] | None = None,
+    **settings: Any,
+) -> Core:
+    """Return the core of a recipe.
+
+    A string among its arguments is the name of a stored array, and a function is called
+    with the case.
+    """
+
+    def keywords(case: Case) -> Any:
+        stored = (case[x] if isinstance(x, str) else x for x in names)
+        return function(*(x(case) if callable(x) else x for x in stored), **settings)
+
+    return Core(keywords, gradients)
+
+
+def length(case: Case) -> int:
+    """Return the number of queries."""
+    return int(case["query"].shape[-2])
+
+
+def width(case: Case) -> int:
+    """Return the columns of a query."""
+    return int(case["query"].shape[-1])
+
+
+def integer(name: str) -> Callable[[Case], int]:
+    """Return a stored number."""
+    return lambda case: int(case[name])
+
+
+def packed(case: Case) -> dict[str, Any]:
+    """Return the range of keys of each document; positions start again with each."""
+    ranges = relpos.segment_ranges(np.cumsum(case["position_ids"] == 0, axis=-1))
+    return {"key_ranges": ranges, "is_causal": True, "enable_gqa": True}
+
+
+def forgetting(case: Case) -> dict[str, Any]:
+    """Return the decay of each query head; two of these share a key head."""
+    return {"log_decay": case["log_decay"], "is_causal": True, "enable_gqa": True}
+
+
+def vits_gradients(found: Named, case: Case) -> Named:
+    """Return the gradients of both tables in their stored shapes."""
+    names = {"emb_rel_k": "rel_key", "emb_rel_v": "rel_value"}
+    return {own: found[name].reshape(case[own].shape) for own, name in names.items()}
+
+
+# Swin V2: cosines of queries and keys, and a bias between 0 and 16
+
+
+def norms(x: Array) -> Any:
+    """Return the length of each query or key."""
+    return np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def gates(case: Case) -> Any:
+    """Return the share of 16 that each bias has, from the output of the network."""
+    return 1 / (1 + np.exp(-case["relative_position_bias_table"]))
+
+
+def swin_v2(case: Case) -> dict[str, Any]:
+    """Return unit queries times the factor of a head, unit keys, and the bias."""
+    unit = {name: case[name] / norms(case[name]) for name in ("query", "key")}
+    unit["query"] *= np.exp(case["logit_scale"])
+    return {**recipes.swin(16 * gates(case), (2, 2)), **unit, "scale": 1.0}
+
+
+def swin_v2_gradients(found: Named, case: Case) -> Named:
+    """Return the gradients of what enters the cosines and the gates."""
+    gate = gates(case)
+    slope = 16 * gate * (1 - gate)
+    back = {"relative_position_bias_table": slope * found["rel_bias"].T}
+    for name, factor in (("query", np.exp(case["logit_scale"])), ("key", 1.0)):
+        unit, grad = case[name] / norms(case[name]), factor * found[name]
+        along = np.sum(unit * grad, axis=-1, keepdims=True)
+        back[name] = (grad - along * unit) / norms(case[name])
+        if name == "query":
+            back["logit_scale"] = along.sum((0, 2), keepdims=True)[0]
+    return back
+
+
 XL = Core(transformer_xl, function=relpos.transformer_xl_attention)
 MUSIC = Core(lambda c: of(c, "rel_key"), function=relpos.relative_global_attention)
 TIED = Core(shaw_tied, function=relpos.shaw_attention)
 BUCKETS = by_bucket("relative_attention_bias")
+BY_WEIGHT = by_bucket("weight")
+GATE = [f"gru_rel_pos_{name}" for name in ("const", "linear_weight", "linear_bias")]
 
+#: In the order of the report.
 CORES = {
     "transformer_xl_memory": XL,
     "transformer_xl_same_length": XL,
@@ -192,15 +272,74 @@ CORES = {
     "conformer_cache": XL,
     "t5_encoder": Core(t5, BUCKETS),
     "t5_decoder": Core(t5),
-    "bert_relative_key": Core(bert),
-    "bert_relative_key_query": Core(bert_queries, bert_gradients),
-}
-#: models.py puts these between its own, in the order of the report.
-ROTARY = {
+    "bert_relative_key": recipe(recipes.bert, "distance_embedding"),
+    "bert_relative_key_query": recipe(
+        recipes.bert, "distance_embedding", key_query=True, gradients=bert_gradients
+    ),
+    "umt5": recipe(recipes.umt5, "weight", gradients=BY_WEIGHT, max_distance=12),
+    "beit": recipe(recipes.beit, "relative_position_bias_table", (3, 3)),
+    "parakeet": recipe(recipes.parakeet, "bias_u", "bias_v", "relative_k_proj", length),
+    "recurrent_gemma": recipe(
+        recipes.recurrent_gemma, integer("attention_window_size")
+    ),
+    "gpt_oss": recipe(recipes.gpt_oss, "sinks"),
+    "forgetting": Core(forgetting),
+    "llama4": Core(
+        lambda c: recipes.llama4(
+            length(c), attention_chunk_size=int(c["attention_chunk_size"])
+        )
+    ),
+    "packed": Core(packed),
     "gemma4_rotary": Core(gemma4, function=rotate),
     "qwen3_vl_rotary": Core(sections(4, 2, 2, interleaved=True), function=rotate),
     "dinov3_rotary": Core(dinov3, function=rotate),
     "qwen2_vl_rotary": Core(sections(2, 3, 3), function=rotate),
     "gemma4_vision_rotary": Core(gemma4_vision, function=rotate),
     "vjepa2_rotary": Core(vjepa2, function=rotate_columns),
+    "inkling": recipe(recipes.inkling, "proj", width),
+    "gemma2": recipe(
+        recipes.gemma2, query_pre_attn_scalar=3.0, attn_logit_softcapping=5.0
+    ),
+    "gemma3n_audio": recipe(
+        recipes.gemma3n_audio,
+        *("per_dim_scale", "pos_proj", "query"),
+        context_left=5,
+        context_right=2,
+        logit_cap=2.0,
+    ),
+    "gemma4_audio": recipe(
+        recipes.gemma4_audio,
+        *("per_dim_scale", "relative_k_proj", "query"),
+        chunk_size=4,
+        context_left=5,
+        context_right=0,
+        logit_cap=5.0,
+    ),
+    "wavlm": recipe(
+        recipes.wavlm, *GATE, "rel_attn_embed", "hidden_states", max_distance=12
+    ),
+    "vits": recipe(recipes.vits, "emb_rel_k", "emb_rel_v", gradients=vits_gradients),
+    "zipformer": recipe(recipes.zipformer, "linear_pos", 1, length, length),
+    "wav2vec2_bert": recipe(
+        recipes.wav2vec2_bert,
+        "distance_embedding",
+        left_max_position_embeddings=4,
+        right_max_position_embeddings=2,
+    ),
+    "enformer": recipe(
+        recipes.enformer, "rel_content_bias", "rel_pos_bias", "to_rel_k", length
+    ),
+    "mpnet": recipe(recipes.mpnet, "weight", gradients=BY_WEIGHT),
+    "longt5_local": recipe(
+        recipes.longt5_local, "weight", 3, gradients=BY_WEIGHT, max_distance=6
+    ),
+    "layoutlmv3": recipe(
+        recipes.layoutlmv3,
+        *("rel_pos_bias", "rel_pos_x_bias", "rel_pos_y_bias", "position_ids", "bbox"),
+        width,
+        max_rel_pos=12,
+        max_rel_2d_pos=40,
+    ),
+    "sam": recipe(recipes.sam, "rel_pos_h", "rel_pos_w", (2, 2)),
+    "swin_v2": Core(swin_v2, swin_v2_gradients),
 }

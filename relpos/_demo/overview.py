@@ -12,8 +12,6 @@ import numpy.typing as npt
 import relpos
 from relpos._demo.report import Report
 
-__all__ = ["ENCODINGS", "overview", "trained_table"]
-
 Array = npt.NDArray[Any]
 
 LENGTHS, DIM = (32, 64, 128, 256), 32  # of the encodings that are audited

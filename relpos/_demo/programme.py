@@ -13,18 +13,13 @@ from collections.abc import Callable
 import relpos
 from relpos._checks import hinted
 from relpos._demo import page
-from relpos._demo.layers import layers
 from relpos._demo.overview import overview
-from relpos._demo.pictures import draw_missing, in_notebook, pictures
-from relpos._demo.pytorch import pytorch
-from relpos._demo.recorded import recorded
+from relpos._demo.page import pictures
+from relpos._demo.positions import sentences, skewing
+from relpos._demo.recorded import layers, recorded
 from relpos._demo.report import Report
-from relpos._demo.schemes import schemes
-from relpos._demo.sentences import sentences
-from relpos._demo.skewing import skewing
+from relpos._demo.schemes import pytorch, schemes
 from relpos._demo.training import training
-
-__all__ = ["STEPS", "demo"]
 
 
 def environment(report: Report) -> None:
@@ -84,7 +79,7 @@ def demo(
         step(report)
         report.end()
     if report.pictures:
-        draw_missing(report)  # what steps after `pictures` asked for
+        page.draw_missing(report)  # what steps after `pictures` asked for
     report.progress()
     seconds = sum(report.seconds)
     if as_json:
@@ -94,7 +89,7 @@ def demo(
     report.write("\n".join(["", *report.closing]))
     if report.facts:
         report.write(f"\n{report.setting()}\nCPU: {report.cpu}")
-    if report.pictures and not in_notebook():
+    if report.pictures and not page.in_notebook():
         report.write(f"The tables and pictures as a page: {page.write(report)}")
     report.write(f"{report.summary()}, in {seconds:.0f} s")
     return report

@@ -1,11 +1,16 @@
-"""Step 4: recorded attention cores of public implementations, repeated with relpos.
+"""Steps 4 and 5: recorded attention of public implementations, repeated with relpos.
 
 A file of relpos/data has what entered an upstream attention core (projected query,
 key and value, tables as upstream stores them, the mask as `allowed`) and its context,
 all in float64, and names the upstream. Some files also have a gradient `d_context` and
 the gradients `d_*` that follow from it. Some are of one head or one item of a batch,
-with the gradients that depend on nothing else. cores.py and models.py say how
-the conventions of each map to those of relpos.
+with the gradients that depend on nothing else. cores.py says how the conventions of
+each map to those of relpos.
+
+A file whose name starts with ``layer_`` has one call of an upstream module, forward and
+backward, under the names of upstream: parameters `w_*`, inputs `in_*`, the output
+`out_out`, its gradient `ct_out`, and the gradients `grad_w_*` and `grad_in_*` that
+follow from it.
 """
 
 from __future__ import annotations
@@ -18,18 +23,16 @@ from typing import Any
 import numpy as np
 
 import relpos
-from relpos._catalogue.rows import Array, Limits, cast
-from relpos._demo import models
+from relpos import nn
+from relpos._catalogue.rows import Array, Limits, Named, cast
 from relpos._demo.cores import CORES, Case
 from relpos._demo.report import TEXTS, Report
 
-__all__ = ["CASES", "Case", "largest", "load", "recorded", "repeat"]
-
-CASES = CORES | models.CORES
 Gaps = tuple[float, float | None]  # of output and gradients
 
 # Recorded values carry the rounding of their makers, and of the tables they computed.
 OUTPUT_FLOAT64 = 1e-12
+LAYER_OUTPUTS: Limits = {np.float64: 1e-12, np.float32: 3e-6}  # projections round, too
 DRAWS = 4
 GRADIENTS: Limits = {np.float64: 1e-10, np.float32: 6e-6}
 
@@ -44,7 +47,7 @@ def load(name: str) -> Case:
 
 def differences(name: str, case: Case, dtype: type) -> Gaps:
     """Return the largest differences to the recorded context and gradients."""
-    known, core = cast(case, dtype), CASES[name]
+    known, core = cast(case, dtype), CORES[name]
     result = core.run(known)
     gap = float(np.abs(result.out - case["context"]).max())
     if "d_context" not in case:
@@ -83,9 +86,9 @@ def limit(name: str, case: Case, dtype: type) -> float:
             return x
         return x * (1 + size * rng.choice([-1, 1], x.shape))
 
-    exact = CASES[name].run(case).out
+    exact = CORES[name].run(case).out
     changed = [{key: moved(x) for key, x in case.items()} for _ in range(DRAWS)]
-    outputs = [CASES[name].run(each).out for each in changed]
+    outputs = [CORES[name].run(each).out for each in changed]
     return float(np.max([np.abs(out - exact).max() for out in outputs]))
 
 
@@ -100,8 +103,8 @@ def recorded(report: Report) -> None:
     report.say("stored")
     report.say("picture")
     report.picture("attention", maps=with_and_without())
-    report.covers(count=len(CASES))
-    repeat(report, "scheme", [*CASES], differences, "context", limit)
+    report.covers(count=len(CORES))
+    repeat(report, "scheme", [*CORES], differences, "context", limit)
 
 
 def repeat(
@@ -116,8 +119,7 @@ def repeat(
 
     The gap of a column that comes nearest to its limit is checked.
     """
-    columns: dict[str, list[float | None]] = {}
-    limited: dict[str, list[tuple[float, float]]] = {}
+    columns: dict[str, list[tuple[float | None, float]]] = {}
     rows = []
     for name in names:
         title = TEXTS["cases"][name]
@@ -127,23 +129,21 @@ def repeat(
         cells = []
         for number, kind in enumerate(("output", "gradients")):
             for dtype, pair in pairs.items():
-                gap, column = pair[number], f"{kind} {dtype.__name__}"
+                gap = pair[number]
+                most = GRADIENTS[dtype] if number else output_limit(name, case, dtype)
+                column = columns.setdefault(f"{kind} {dtype.__name__}", [])
+                column.append((gap, most))
                 cells.append("-" if gap is None else f"{gap:.1e}")
-                columns.setdefault(column, []).append(gap)
-                if gap is not None:
-                    most = (
-                        GRADIENTS[dtype] if number else output_limit(name, case, dtype)
-                    )
-                    limited.setdefault(column, []).append((gap, most))
         shape = " x ".join(map(str, case[output].shape))
         rows.append([title, origin(case), shape, *cells])
     header = [heading, "upstream and commit", "shape of output", *columns]
     report.table("table", header, rows)
-    for column, each in limited.items():
-        gap, allowed = max(each, key=nearness)
-        kind, dtype_name = column.split()
-        report.check(f"worst of these, {kind} in {dtype_name}", gap, allowed)
-    return columns
+    for name, column in columns.items():
+        found = [(gap, most) for gap, most in column if gap is not None]
+        kind, dtype_name = name.split()
+        what = f"worst of these, {kind} in {dtype_name}"
+        report.check(what, *max(found, key=nearness))
+    return {name: [gap for gap, _ in column] for name, column in columns.items()}
 
 
 def nearness(pair: tuple[float, float]) -> float:
@@ -169,3 +169,138 @@ def with_and_without() -> dict[str, Any]:
     without: Any = relpos.attention(**common)
     weights = with_terms.weights[0, 0], without.weights[0, 0]
     return dict(zip(("with the relative terms", "without them"), weights, strict=True))
+
+
+# ---- layers --------------------------------------------------------------------------
+
+HEADS = 3  # of all recorded layers
+
+Run = tuple[nn.Module, Array, Named]  # the layer, its output, gradients of its inputs
+
+
+def loaded(layer: nn.Module, state: Named) -> Any:
+    """Return the layer with upstream's parameters; strict, and without dropout."""
+    layer.load_state_dict(state)
+    return layer.eval()
+
+
+def music(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """Run the class of the article."""
+    x, length = case["in_x"], len(state["Er"])
+    width = x.shape[-1]
+    layer = nn.RelativeGlobalAttention(width, HEADS, length, dtype=dtype)
+    out = loaded(layer, state)(x)
+    return layer, out, {"x": layer.backward(case["ct_out"])}
+
+
+def shaw(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """Run one table for keys and values; its gradient is the sum of both uses."""
+    x, table = case["in_x"], state["rel_key.weight"]
+    shape = x.shape[-1], HEADS, len(table) // 2
+    layer: Any = nn.ShawAttention(*shape, dtype=dtype)
+    out = loaded(layer, state | {"rel_value.weight": table})(x)
+    grad = layer.backward(case["ct_out"])
+    layer.rel_key.weight.add_grad(layer.rel_value.weight.grad)
+    return layer, out, {"x": grad}
+
+
+def transformer_xl(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """Run with 12 tokens of memory; the mask shows equally many keys to each token."""
+    x, (heads, size) = case["in_w"], case["in_r_w_bias"].shape
+    layer = nn.RelPartialLearnableMultiHeadAttn(
+        heads, x.shape[-1], size, 0.0, r_r_bias=0, r_w_bias=0, dtype=dtype
+    )
+    biases = case["in_r_w_bias"], case["in_r_r_bias"]
+    out = loaded(layer, state)(
+        x, case["in_r"], *biases, attn_mask=case["in_attn_mask"], mems=case["in_mems"]
+    )
+    found = layer.backward(case["ct_out"])._asdict()
+    return layer, out, {name: x for name, x in found.items() if x is not None}
+
+
+def conformer(case: Case, state: dict[str, Array], dtype: type) -> Run:
+    """Run in both directions, with padding."""
+    x = case["in_x"]
+    layer = nn.ConformerRelPositionAttention(x.shape[-1], HEADS, dtype=dtype)
+    mask = np.broadcast_to(case["in_mask"] != 0, (*x.shape[:2], x.shape[1]))
+    out = loaded(layer, state)(x, x, x, case["in_pos_emb"], mask=mask)
+    found = layer.backward(case["ct_out"])
+    return layer, out, {
+        "x": found.query + found.key + found.value,
+        "pos_emb": found.pos_emb,
+    }  # fmt: skip
+
+
+LAYERS: dict[str, Callable[[Case, dict[str, Array], type], Run]] = {
+    "layer_music": music,
+    "layer_shaw": shaw,
+    "layer_transformer_xl": transformer_xl,
+    "layer_conformer": conformer,
+}
+#: Parts of a layer by their names upstream.
+RENAMED = {
+    "layer_shaw": {
+        "linear_query": "q_proj",
+        "linear_keys": "k_proj",
+        "linear_values": "v_proj",
+        "final_linear": "out_proj",
+        "relative_positions_embeddings": "rel_key",
+    }
+}
+
+
+def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Array]:
+    """Return the arrays whose names start with `prefix`, by the names of relpos.nn."""
+    found = {}
+    for name, array in case.items():
+        if name.startswith(prefix):
+            part, dot, rest = name.removeprefix(prefix).partition(".")
+            found[renamed.get(part, part) + dot + rest] = array
+    return found
+
+
+def layer_differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
+    """Return the largest differences to the recorded output and gradients."""
+    known, renamed = cast(case, dtype), RENAMED.get(name, {})
+    state = parameters(known, "w_", renamed)
+    layer, out, inputs = LAYERS[name](known, state, dtype)
+    found: dict[str, Any] = {name: x.grad for name, x in layer.named_parameters()}
+    wanted = parameters(case, "grad_w_", renamed)
+    gaps = [largest(inputs[n], x) for n, x in parameters(case, "grad_in_", {}).items()]
+    gaps += [largest(*pair) for pair in by_part(found, wanted)]
+    return largest(out, case["out_out"]), float(np.max(gaps))
+
+
+def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
+    """Return the gradients of each part, weight and bias together.
+
+    The bias of the keys adds the same to all scores of a query, so its own gradient is
+    0 but for rounding.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in wanted:
+        part = name.removesuffix(".bias").removesuffix(".weight")
+        parts.setdefault(part, []).append(name)
+
+    def joined(gradients: Named, names: list[str]) -> Array:
+        return np.concatenate([gradients[name].ravel() for name in names])
+
+    return [(joined(found, each), joined(wanted, each)) for each in parts.values()]
+
+
+def layers(report: Report) -> None:
+    """Compare every layer in float64 and float32."""
+    report.begin("layers")
+    report.say("stored")
+    report.covers(count=len(LAYERS))
+    titles = [TEXTS["cases"][name] for name in LAYERS]
+    errors: dict[str, list[float | None]] = {}  # filled before the picture is drawn
+    report.picture("layers", rows=titles, series=errors, unit="error")
+    errors |= repeat(
+        report,
+        "layer of relpos.nn",
+        [*LAYERS],
+        layer_differences,
+        "out_out",
+        lambda name, case, dtype: LAYER_OUTPUTS[dtype],
+    )

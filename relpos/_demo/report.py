@@ -15,8 +15,6 @@ import numpy as np
 
 from relpos._bench import cpu_name
 
-__all__ = ["TEXTS", "Report", "in_words", "verdict"]
-
 TEXTS = tomllib.loads(files("relpos._demo").joinpath("texts.toml").read_text("utf-8"))
 
 CHARACTERS = " .:-=+*#%@"

@@ -1,6 +1,9 @@
-"""Step 6: the errors of each scheme, of its gradients, its time and its memory."""
+"""Step 6, errors, time and memory of each scheme; the last step, PyTorch's results."""
 
 from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -20,10 +23,10 @@ from relpos._catalogue.rows import (
     relative_error,
 )
 from relpos._demo.report import Report
+from relpos._opinion.check import check_row
 from relpos._text import table_lines
 
-__all__ = ["schemes"]
-
+KINDS = ("output", "gradients")
 SIZES = "L = {length}, {heads} heads, D = {dim}"
 
 
@@ -40,14 +43,13 @@ def schemes(report: Report) -> None:
 
 def accuracy(report: Report) -> None:
     """Report the errors of outputs and gradients."""
-    kinds = ("output", "gradients")
     rows = []
     for row in ROWS:
         report.progress(f"checking {row.name}")
         limits = [row.limits, row.gradients.limits if row.gradients else {}]
         found = [errors(row), gradient_errors(row)]
         cells = []
-        for kind, gaps, bounds in zip(kinds, found, limits, strict=True):
+        for kind, gaps, bounds in zip(KINDS, found, limits, strict=True):
             for dtype in (np.float32, np.float64):
                 if dtype not in bounds:
                     cells.append("-")
@@ -57,7 +59,7 @@ def accuracy(report: Report) -> None:
                 report.check(name, gap, limit)
                 cells.append(f"{gap:.1e} <= {limit:.0e}")
         rows.append([row.name, *cells])
-    names = [f"{kind} {bits}" for kind in kinds for bits in ("float32", "float64")]
+    names = [f"{kind} {bits}" for kind in KINDS for bits in ("float32", "float64")]
     sizes = {
         "outputs": SIZES.format(**SMALL),
         "gradients": SIZES.format(**GRADIENT_SIZE),
@@ -134,3 +136,34 @@ def vector_per_pair(report: Report) -> None:
         gb=f"{LARGE['heads'] * LARGE['length'] ** 2 * bytes_each / 1e9:.1f}",
     )
     report.check("Shaw keys against that form", gap, 2 * ATTENTION[np.float32])
+
+
+def pytorch(report: Report) -> None:
+    """Report the errors of ``python -m relpos check``."""
+    report.begin("pytorch")
+    if find_spec("torch") is None:
+        report.say("absent")
+        return
+    version = import_module("torch").__version__
+    found = []
+    for row in ROWS:
+        report.progress(f"comparing {row.name} with PyTorch")
+        found.append(check_row(row))
+        for error, limit in zip(found[-1].errors, found[-1].limits, strict=True):
+            report.check(f"{row.name} compared with PyTorch", error, limit)
+    worst = max(0.0, *(error for each in found for error in each.errors[1::2]))
+    report.covers(count=len(ROWS), version=version)
+    report.say("compared", count=len(ROWS), version=version, worst=f"{worst:.1e}")
+    names = [f"{kind}, {bits}" for kind in KINDS for bits in ("float32", "float64")]
+    shares = np.full((len(names), len(ROWS)), np.nan)
+    for at, each in enumerate(found):
+        pairs = zip(each.errors, each.limits, strict=True)
+        shares[: len(each.errors), at] = [
+            error / limit if limit else error for error, limit in pairs
+        ]
+    report.picture(
+        "pytorch",
+        rows=[row.name for row in ROWS],
+        series=dict(zip(names, shares, strict=True)),
+        unit="error / limit",
+    )

@@ -28,8 +28,6 @@ from relpos import nn
 from relpos._catalogue.rows import Array
 from relpos._demo.report import Report
 
-__all__ = ["K_CURVES", "TABLE_3", "training"]
-
 LETTERS, LENGTH, DISTANCE = 8, 16, 2
 WIDTH, HEADS, BATCH = 32, 4, 16
 STEPS, LAST = 400, 50  # losses are judged by the mean over the last steps

@@ -10,7 +10,8 @@ from problems import TERMS, normal, qkv, terms
 from tolerances import assert_bitwise, assert_close, assert_lse_close
 
 from relpos import reference
-from relpos._demo.recorded import CASES, load
+from relpos._demo.cores import CORES
+from relpos._demo.recorded import load
 
 
 def assert_agrees(query, key, value, *mask, **keywords):
@@ -127,11 +128,11 @@ def test_equation_5_of_shaw_is_equations_3_and_4(causal):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "rotary" not in name])
+@pytest.mark.parametrize("name", [name for name in CORES if "rotary" not in name])
 def test_recorded_cores(name):
     """The definition of each attention that the demo calls, with the same arguments."""
     case = load(name)
-    function, settings = CASES[name].call(case)
+    function, settings = CORES[name].call(case)
     got = getattr(reference, function.__name__)(**settings)
     assert_close(getattr(got, "out", got), case["context"], "recorded")
 
