@@ -7,7 +7,6 @@ from importlib import import_module
 from os import times
 
 from docs.experiments import EXPERIMENTS, page
-from docs.experiments.record import FOLDER, said, source
 
 DESCRIPTION = """\
 Run experiments and write what came out to relpos/data/experiments, a file each, with
@@ -42,12 +41,12 @@ def run(name: str, quick: bool) -> None:
     found = module.run(quick)
     seconds = processor_time() - start
     if not quick:
-        FOLDER.mkdir(exist_ok=True)
-        text = said({"name": name, **found, **source(seconds)})
-        (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+        page.FOLDER.mkdir(exist_ok=True)
+        text = page.said({"name": name, **found, **page.source(seconds)})
+        (page.FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
         page.write(name)
     else:
-        print(said(found["results"]), end="")
+        print(page.said(found["results"]), end="")
     module.check(found["results"], quick)
     print(f"{name}: as claimed, in {seconds:.1f} s")
 

@@ -17,9 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from docs.experiments.events import END, EVENTS, LOWEST, PITCHES, events_of, notes_of
+from docs.experiments.events import (
+    END,
+    EVENTS,
+    LOWEST,
+    PITCHES,
+    events_of,
+    midi_file,
+    notes_of,
+)
 from docs.experiments.language import BITS, Language, train
-from docs.experiments.midi import midi_file
 from docs.experiments.page import spread
 from relpos import data, nn
 

@@ -56,20 +56,6 @@ def first(rng: np.random.Generator, batch: int, length: int) -> tuple[Array, Arr
     return tokens, np.repeat(tokens[:, :1], length, axis=1)
 
 
-class Places(nn.Module):
-    """Adds a learned vector of each place."""
-
-    def __init__(self, longest: int, rng: np.random.Generator) -> None:
-        self.table = nn.LearnedAPE(longest, WIDTH, rng=rng)
-
-    def __call__(self, x: Array) -> Array:
-        return x + self.table(x)
-
-    def backward(self, grad_out: Array) -> Array:
-        self.table.backward(grad_out.sum(axis=0))
-        return grad_out
-
-
 def model(
     seed: int,
     layers: int = 2,
@@ -82,9 +68,10 @@ def model(
     rng = np.random.default_rng(seed)
     parts: list[nn.Module] = [nn.Embedding(LETTERS, WIDTH, rng=rng)]
     if absolute is not None:
-        sinusoids = absolute == "sinusoids"
         parts.append(
-            nn.SinusoidalEncoding(WIDTH) if sinusoids else Places(longest, rng)
+            nn.SinusoidalEncoding(WIDTH)
+            if absolute == "sinusoids"
+            else nn.Residual(nn.LearnedAPE(longest, WIDTH, rng=rng))
         )
     for _ in range(layers):
         settings = {"is_causal": causal, "rng": rng, **position}

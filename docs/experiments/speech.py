@@ -15,7 +15,6 @@ gradients of u and v, together, by the sum of those of all queries.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from time import process_time
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import relpos
-from relpos._catalogue.measure import forget_peak, resident
+from relpos._catalogue.measure import forget_peak, in_child, resident
 
 SEEDS = [0]
 HEADS, DIM = 8, 64
@@ -179,9 +178,8 @@ def measure(frames: int) -> dict[str, Any]:
 def run(quick: bool) -> dict[str, Any]:
     """Measured in a process of its own."""
     frames = SHORT if quick else HOUR
-    command = [sys.executable, "-m", "docs.experiments.speech", str(frames)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return {"seeds": SEEDS, "results": json.loads(done.stdout)}
+    (found,) = in_child("docs.experiments.speech", str(frames))
+    return {"seeds": SEEDS, "results": found}
 
 
 def check(results: dict[str, Any], quick: bool) -> None:

@@ -156,7 +156,7 @@ def parsed(content):
 
 
 def test_midi_holds_the_notes():
-    midi_file = experiments("midi").midi_file
+    midi_file = experiments("events").midi_file
     for name in BEGINNINGS:
         notes, ticks, tempo = parsed(midi_file(CHORALES[name].notes, 60))
         assert notes == CHORALES[name].notes.tolist()
