@@ -86,11 +86,14 @@ def draw_lines(
     return ax
 
 
-def draw_band(ax: Axes, line: Any, runs: Array) -> None:
-    """Fill between the least and the largest of several runs (runs, n) of a line."""
-    if len(runs) > 1:
-        ends = runs.min(axis=0), runs.max(axis=0)
-        ax.fill_between(line.get_xdata(), *ends, color=line.get_color(), alpha=0.2)
+def draw_runs(found: Mapping[str, tuple[Array, Array]], look: Look) -> Axes:
+    """Draw lines (x, runs): the mean of the runs (runs, n), and a band of several."""
+    ax = draw_lines({n: (x, runs.mean(axis=0)) for n, (x, runs) in found.items()}, look)
+    for (x, runs), line in zip(found.values(), ax.lines[-len(found) :], strict=True):
+        if len(runs) > 1:
+            ends = runs.min(axis=0), runs.max(axis=0)
+            ax.fill_between(x, *ends, color=line.get_color(), alpha=0.2)
+    return ax
 
 
 @picture(Options, OF_LINES)
@@ -613,15 +616,12 @@ def loss_curves(
         name: np.array([_smoothed(run, steps) for run in each])
         for name, each in runs.items()
     }
-    lines = {
-        name: (np.arange(1, each.shape[1] + 1), each.mean(axis=0))
-        for name, each in smoothed.items()
-    }
-    ax = draw_lines(lines, look)
-    for line, name in zip(ax.lines[-len(runs) :], runs, strict=True):
-        draw_band(ax, line, smoothed[name])
-        if len(runs[name]) == 1 and steps > 1:
-            seen = np.where(np.isfinite(runs[name][0]), runs[name][0], np.nan)
+    ax = draw_runs(
+        {n: (1 + np.arange(x.shape[1]), x) for n, x in smoothed.items()}, look
+    )
+    for line, each in zip(ax.lines[-len(runs) :], runs.values(), strict=True):
+        if len(each) == 1 and steps > 1:
+            seen = np.where(np.isfinite(each[0]), each[0], np.nan)
             ax.plot(line.get_xdata(), seen, color=line.get_color(), alpha=0.25)
     if logarithmic:
         ax.set_yscale("log")
@@ -674,11 +674,9 @@ def length_generalisation(
     found = {name: _runs(f"results[{name!r}]", pair) for name, pair in given.items()}
     look = look_of(**options)
     length = None if trained_at is None else as_int("trained_at", trained_at, 1, 2**60)
-    lines = {name: (x, runs.mean(axis=0)) for name, (x, runs) in found.items()}
-    ax = draw_lines(lines, look)
-    for (_, runs), line in zip(found.values(), ax.lines[-len(found) :], strict=True):
+    ax = draw_runs(found, look)
+    for line in ax.lines[-len(found) :]:
         line.set_marker("o")
-        draw_band(ax, line, runs)
     if length is not None:
         ax.axvline(length, color="black", linestyle="--", label="trained")
         ax.legend()
