@@ -1,9 +1,9 @@
 """The site: `python -m sphinx -W docs build/site`.
 
 `python -m http.server -d build/site` shows it. The build needs no network, but what
-``pip install -e ".[docs,torch,dask]"`` installs: the pages of `relpos.torch` are made
-where torch is installed, and those of `relpos.sharded` where dask is. Other generated
-files (the API's pages, pictures) go into docs/api and docs/_made, which git ignores.
+``pip install -e ".[docs]"`` installs. Without torch, the pages of `relpos.torch` are
+made with a stand-in for it. Generated files (pages of the API, pictures) go into
+docs/api and docs/_made, which git ignores.
 """
 
 import os
@@ -24,14 +24,15 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",  # MathJax 3 as a part of the site
     "numpydoc",
     "myst_parser",
     "nbsphinx",
     "sphinx_design",
     # files of _extensions/
-    *("api", "differences", "formulas", "links", "notebooks", "pictures", "schemes"),
-    "shown",
+    *("standin", "api", "differences", "formulas", "links", "notebooks", "pictures"),
+    *("schemes", "shown", "source"),
 ]
 exclude_patterns = ["_extensions", "experiments", "_made"]  # no pages
 
@@ -71,7 +72,7 @@ html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_toc_level": 2,

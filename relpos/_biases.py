@@ -522,7 +522,7 @@ def t5_rows(shape: tuple[int, ...], num_buckets: object) -> int:
     elif heads == _T5_BUCKETS != rows:
         raise ValueError(
             f"weight: got shape {shape}, where T5 has {_T5_BUCKETS} buckets; expected "
-            "(num_buckets, H): pass weight.T if it lies transposed, or "
+            "(num_buckets, H): pass weight.T if it is transposed, or "
             f"num_buckets={rows} if it does not"
         )
     return rows
@@ -683,7 +683,7 @@ def deberta_bucket(
         \frac{\log(n / m)}{\log((max\_position - 1) / m)} \right\rceil \right)
         \;\text{ otherwise}
 
-    The sign is that of the relative position, so query minus key is served as well.
+    The sign is that of the relative position, so it may count query minus key as well.
 
     Parameters
     ----------

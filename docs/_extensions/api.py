@@ -32,17 +32,10 @@ MODULES = {
 LATER = ("compare", "demo", "diagnose")
 
 
-def is_there(name: str) -> bool:
-    """False of a name in a module that needs a package which is not installed."""
-    package, _, rest = name.partition(".")
-    module = rest.partition(".")[0]
-    return f"{package}.{module}" not in MODULES or module in dir(relpos)
-
-
 @cache
 def modules() -> dict[str, ModuleType]:
-    """The modules that can be imported here: those of torch where torch is."""
-    return {name: importlib.import_module(name) for name in MODULES if is_there(name)}
+    """Return the modules by name."""
+    return {name: importlib.import_module(name) for name in MODULES}
 
 
 @cache
@@ -110,16 +103,11 @@ def contents() -> str:
         f"   * - :py:mod:`{name}`\n     - {MODULES[name]}\n" for name in modules()
     )
     pages = "".join(f"   {name}\n" for name in modules())
-    absent = ", ".join(f"``{name}``" for name in MODULES if not is_there(name))
-    missing = "" if not absent else (
-        f"This site lacks the pages of {absent}. To make them, run ``pip install -e "
-        '".[docs,torch,dask]"`` and build the site again.\n\n'
-    )  # fmt: skip
     return (
         f"{titled('API reference')}Layout is ``(..., heads, length, dim)``; a "
         "relative position is key minus query, so that the past is negative; in a "
         "mask, True may attend. :doc:`Functions </functions>` lists all functions by "
-        f"scheme.\n\n.. list-table::\n\n{rows}\n{missing}"
+        f"scheme.\n\n.. list-table::\n\n{rows}\n"
         f".. toctree::\n   :hidden:\n\n   /functions\n{pages}"
     )
 
@@ -145,10 +133,8 @@ def write_pages(app: Sphinx) -> None:
 
 
 def leave_out(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any):
-    """Fields of named tuples: numpydoc lists them under Attributes."""
-    if type(thing).__name__ == "_tuplegetter":
-        return True
-    return None
+    """Skip fields of named tuples, which numpydoc lists, and None."""
+    return True if thing is None or type(thing).__name__ == "_tuplegetter" else None
 
 
 def escape(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: Any):

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from api import is_there
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -85,8 +84,8 @@ class LinkNames(SphinxPostTransform):
 
 
 def known_otherwise(name: str) -> bool:
-    """True of an absent package's part, a private module, and no name at all."""
-    if name in NO_NAMES or not is_there(name):
+    """True of a private module, and of what is no name at all."""
+    if name in NO_NAMES:
         return True
     try:
         return find_spec(name) is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +16,7 @@ from matplotlib import pyplot
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
+from standin import HAS_TORCH
 
 import relpos
 from relpos import plot
@@ -93,7 +93,7 @@ class Picture(SphinxDirective):
             code = block.astext()
             if block.get("language") == "python" and code not in done:
                 done.append(code)
-                if "torch" not in code or find_spec("torch"):
+                if "torch" not in code or HAS_TORCH:
                     with contextlib.redirect_stdout(io.StringIO()):
                         exec(compile(lines_of(code), self.env.docname, "exec"), names)
         return names

@@ -45,6 +45,13 @@ def title_of(scheme: Scheme) -> str:
     return text.partition("\n")[0].lstrip("# ")
 
 
+def found_by(scheme: Scheme) -> str:
+    """Return index entries: a search for a name of a scheme finds its page first."""
+    names = (scheme.name, *scheme.synonyms)
+    entries = dict.fromkeys(name.replace("_", " ") for name in names)
+    return "".join(f"```{{index}} single: ! {entry}\n```\n\n" for entry in entries)
+
+
 def known_of(scheme: Scheme) -> str:
     """Models, functions and notebooks of a scheme, and what else it is called."""
     family = next(f for f in data.families() if f.name == scheme.family)
@@ -104,7 +111,9 @@ def add_known(app: Sphinx, docname: str, content: list[str]) -> None:
         for fault in faults():
             LOG.warning(fault)
     else:
-        content[0] += known_of(scheme_called(name))
+        scheme = scheme_called(name)
+        title, _, rest = content[0].partition("\n")
+        content[0] = f"{title}\n\n{found_by(scheme)}{rest}{known_of(scheme)}"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

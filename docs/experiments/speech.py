@@ -208,7 +208,7 @@ def table(results: dict[str, Any]) -> list[list[str]]:
     return [
         ["what", "measured"],
         *rows,
-        ["largest error beside float64", f"{worst:.1e}"],
+        ["largest error compared with float64", f"{worst:.1e}"],
     ]
 
 

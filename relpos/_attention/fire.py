@@ -123,7 +123,7 @@ def fire_bias(
     c : float or 0-d array
         Factor inside the logarithm.
     threshold : float or 0-d array
-        Queries before this position are normalised as if they stood there.
+        Queries before this position are normalised as if they were there.
     query_length, key_length : int
         Lq and Lk; Lk is Lq by default.
     query_offset : int, default 0

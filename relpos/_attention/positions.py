@@ -270,7 +270,7 @@ def skew(x: ArrayLike, *, is_causal: bool) -> Array:
 
     For ``is_causal=True`` the shape stays: this is the pad, reshape and slice of the
     Music Transformer bit for bit, and the same map as `rel_shift`. What lies more than
-    one place right of the diagonal is then the wrapped remainder of the next row and
+    one column right of the diagonal is then the wrapped remainder of the next row and
     means nothing; a causal mask has to hide it.
 
     Parameters

@@ -101,7 +101,7 @@ def _as_rotary_dim(rotary_dim: object, columns: int) -> int:
         if columns % 2 or columns > MAX_DIM:
             raise ValueError(
                 f"x: got D = {columns}; expected an even number of columns, at most "
-                f"{MAX_DIM}, or rotary_dim= to turn the first ones only"
+                f"{MAX_DIM}, or rotary_dim= to rotate the first ones only"
             )
         return columns
     number = as_int("rotary_dim", rotary_dim, 0, MAX_DIM)
@@ -135,11 +135,11 @@ def _angle_parts(
     for name, other in (("positions", positions), ("inv_freq", inv_freq)):
         if other is not None:
             raise ValueError(
-                f"{name}: given beside angles, which stand for positions times "
+                f"{name}: given together with angles, which stand for positions times "
                 "frequencies; expected one of the two"
             )
     if start != 0:
-        raise ValueError(f"offset: got {offset} beside angles; expected 0")
+        raise ValueError(f"offset: got {offset} together with angles; expected 0")
     given = native(as_floating("angles", angles), _DOUBLE)
     return np.array(1.0), (given, np.array(0.0))
 

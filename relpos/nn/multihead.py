@@ -363,7 +363,7 @@ class MultiheadAttention(AttentionLayer):
         if query_offset is None and length != total and asks:
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
-                "expected an integer, as the position asks where query 0 stands"
+                "expected an integer, as the position asks where query 0 is"
             )
         heads = q, self.position.rotate(k), v
         out, context = self._attend_by_position(heads, offset, keywords)

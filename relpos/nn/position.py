@@ -591,7 +591,7 @@ class Rotary(Position):
         if self.head_dim % 2:
             raise ValueError(
                 f"head_dim: got {head_dim}; expected an even number, as columns are "
-                "turned in pairs"
+                "rotated in pairs"
             )
         if not given.base > 0.0:
             raise ValueError(f"base: got {given.base}; expected a positive number")

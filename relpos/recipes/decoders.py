@@ -173,7 +173,7 @@ def llama4(
     attention_chunk_size: int = 8192,
     start: ArrayLike = 0,
 ) -> Keywords:
-    r"""Llama 4's layers with rotary encoding: causal, and each chunk by itself.
+    r"""Llama 4's layers with rotary encoding: causal, and each chunk alone.
 
     .. math::
 

@@ -74,7 +74,7 @@ def sinusoidal_shift_matrix(
     without its cosine (odd dim, interleaved) has no such matrix: ValueError.
     """
     if layout == "interleaved" and dim % 2:
-        raise ValueError(f"dim: {dim} is odd; the last sine has no cosine to turn with")
+        raise ValueError(f"dim: {dim} is odd; the last sine has no cosine")
     angle = offset * frequencies(dim, base, layout)
     half = dim // 2
     c = np.arange(half)

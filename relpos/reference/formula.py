@@ -66,7 +66,7 @@ def offset_of(query_offset: ArrayLike | None, query: Floats, key: Floats) -> Arr
     if query_offset is None and query.shape[-2] != key.shape[-2]:
         raise ValueError(
             f"query_offset: lengths {query.shape[-2]} and {key.shape[-2]} differ, so "
-            "the position of query 0 beside key 0 must be given"
+            "the position of query 0 must be given"
         )
     return 0 if query_offset is None else query_offset
 

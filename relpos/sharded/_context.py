@@ -137,7 +137,7 @@ class ShardedContext:
     def persist(self) -> ShardedContext:
         """Compute what the gradients start from, and keep it.
 
-        With a client of distributed it lies on the workers; without one, in memory.
+        With a client of distributed it is on the workers; without one, in memory.
 
         Returns
         -------

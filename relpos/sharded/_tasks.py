@@ -73,7 +73,7 @@ def differentiate(
 def _call_of(
     recipe: Recipe, place: Place, arrays: list[Array]
 ) -> tuple[Call, Fire | None, Edges | None, Part | None]:
-    """Return a block as a call of its own, with its place in the whole."""
+    """Return a block as a call of its own, at its position in the whole."""
     for name, array, shape in zip(recipe.names, arrays, place.shapes, strict=True):
         if array.shape != shape:
             raise ValueError(

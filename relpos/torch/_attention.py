@@ -113,7 +113,7 @@ def attention(
                   + k_j C_l\right]\right) + b_l + mask_{ij}, \quad
         out_i = \sum_j softmax_j(s_i)_j (v_j + W_l)
 
-    Tensors lie in the memory of the CPU and are not copied, but for bfloat16 and
+    Tensors are in the memory of the CPU and are not copied, but for bfloat16 and
     float16, which are computed in float32. The result has the dtype to which the
     floating tensors promote, the mask apart. Under ``torch.autocast("cpu")`` it has
     autocast's dtype unless a tensor is float64; what goes in is not rounded first.

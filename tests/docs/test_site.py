@@ -25,7 +25,9 @@ check_layout = importlib.import_module("check_layout")
 PAGES = {
     "check-your-implementation.md": 48,
     "from-transformers.md": 10,
+    "from-0.2.md": 20,
     "functions.md": 6,
+    "limits.md": 5,
     "threads.md": 7,
 }
 HEADINGS = ["Formula", "Picture", "Traps"]

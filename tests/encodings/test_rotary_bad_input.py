@@ -66,9 +66,9 @@ inv_freq=ones(5, 3) -> ValueError: inv_freq: got shape (5, 3); expected
 angles=ones(5, 6) -> ValueError: angles: shape (5, 6) does not broadcast to (2, 5, 3);
     …one per pair
 magnitude=ones(5) -> ValueError: magnitude: shape (5,) does not broadcast to (2, 5, 3)
-angles=ones(3), positions=ones(5) -> ValueError: positions: given beside angles
-angles=ones(3), inv_freq=ones(3) -> ValueError: inv_freq: given beside angles
-angles=ones(3), offset=1 -> ValueError: offset: got 1 beside angles; expected 0
+angles=ones(3), positions=ones(5) -> ValueError: positions: given together with angles
+angles=ones(3), inv_freq=ones(3) -> ValueError: inv_freq: given together with angles
+angles=ones(3), offset=1 -> ValueError: offset: got 1 together with angles; expected 0
 """,
     globals(),
 )

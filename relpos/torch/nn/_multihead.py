@@ -376,7 +376,7 @@ class RelativeMultiheadAttention(Layer, nn.MultiheadAttention):
             raise ValueError(
                 f"query_offset: got None for {length} queries and {total} keys; "
                 f"expected an integer, as position={self.position!r} asks where query "
-                "0 stands"
+                "0 is"
             )
         return offset
 
