@@ -165,8 +165,8 @@ def alibi_bias(num_heads_or_slopes: int | ArrayLike, length: int) -> Floats:
     """b[h, r] = -m_h·|r|. H or slopes (..., H) -> (..., H, 2·length - 1)."""
     if isinstance(num_heads_or_slopes, int | np.integer):
         num_heads_or_slopes = alibi_slopes(int(num_heads_or_slopes))
-    xp, slopes = as_float64(num_heads_or_slopes)
-    return -slopes[..., None] * xp.asarray(np.abs(offsets(length)))
+    xp, m = as_float64(num_heads_or_slopes)
+    return -m[..., None] * xp.asarray(np.abs(offsets(length)))
 
 
 def alibi_bias_backward(grad_bias: ArrayLike) -> Floats:
@@ -219,9 +219,9 @@ def t5_bias(
     max_distance: int = 128,
 ) -> Floats:
     """b[h, r] = weight[bucket(r), h]. (num_buckets, H) -> (H, 2·length - 1)."""
-    _, table = as_float64(weight)
+    _, weight = as_float64(weight)
     own: Any = {"bidirectional": bidirectional, "max_distance": max_distance}
-    return table[t5_bucket(offsets(length), num_buckets=len(table), **own)].T
+    return weight[t5_bucket(offsets(length), num_buckets=len(weight), **own)].T
 
 
 def t5_bias_backward(
@@ -276,12 +276,12 @@ def kerple_bias(
 
     r1, r2 (..., H) -> (..., H, 2·length - 1).
     """
-    xp, a, b, n = as_float64(r1, r2, np.abs(offsets(length)))
-    a, b = a[..., None], b[..., None]
+    xp, r1, r2, r = as_float64(r1, r2, np.abs(offsets(length)))
+    r1, r2 = r1[..., None], r2[..., None]
     if kind == "log":
-        return -a * xp.log(1 + b * n)
-    # 0^b apart, of whose derivatives log 0 is a factor
-    return -a * xp.where(n > 0, xp.maximum(n, 1.0) ** b, constant(n**b))
+        return -r1 * xp.log(1 + r2 * r)
+    # 0^r2 apart, of whose derivatives log 0 is a factor
+    return -r1 * xp.where(r > 0, xp.maximum(r, 1.0) ** r2, constant(r**r2))
 
 
 def kerple_bias_backward(
@@ -331,12 +331,12 @@ def fire_bias(
     x_ij = s·ψ(|r|) / (ψ(max(i + o, |threshold|)) + eps), s = 1 or, signed, -sign(r).
     w1 (W,) or (W, 1), b1 (W,), w2 (H, W), b2 (H,) -> (H, Lq, Lk).
     """
-    xp, a, b, v, d, c, threshold = as_float64(w1, b1, w2, b2, c, threshold)
+    xp, w1, b1, w2, b2, c, threshold = as_float64(w1, b1, w2, b2, c, threshold)
     shape = query_length, query_length if key_length is None else key_length
     x, _, _ = scalar(c, threshold, shape, query_offset, signed, eps)
-    before = a.reshape(-1)[:, None, None] * x + b[:, None, None]
-    hidden = xp.where(before <= 0, 0.0, before)  # relu, and its derivative at 0 is 0
-    return xp.einsum("hk,kij->hij", v, hidden) + d[:, None, None]
+    before = w1.reshape(-1)[:, None, None] * x + b1[:, None, None]
+    relu = xp.where(before <= 0, 0.0, before)  # its derivative at 0 is 0
+    return xp.einsum("hk,kij->hij", w2, relu) + b2[:, None, None]
 
 
 def scalar(

@@ -146,13 +146,13 @@ def conv_encoding(
     weight (E, k) or (E, i, j), t its taps; before = size // 2 on each axis, size - 1 if
     causal. m is `mask`, (..., L): 1 for a token, 0 for padding.
     """
-    xp, tokens, taps, shift = as_float64(x, weight, 0.0 if bias is None else bias)
-    seen = visible(tokens, mask)
-    total = seen * shift
-    by_tap = xp.moveaxis(taps, 0, -1)
-    for tap, neighbour in neighbours(seen * tokens, taps.shape[1:], grid, is_causal):
-        total = total + seen * by_tap[tap] * neighbour
-    return tokens + total
+    xp, x, w, b = as_float64(x, weight, 0.0 if bias is None else bias)
+    m = visible(x, mask)
+    total = m * b
+    w_t = xp.moveaxis(w, 0, -1)
+    for t, neighbour in neighbours(m * x, w.shape[1:], grid, is_causal):
+        total = total + m * w_t[t] * neighbour
+    return x + total
 
 
 def conv_encoding_backward(

@@ -81,14 +81,14 @@ def cope_attention(
     q = default_scale(scale, q) * q
     see = causal(q)
     content = q @ xp.swapaxes(k, -1, -2)
-    gates = xp.where(see, sigmoid(content), 0.0)
-    counted = xp.flip(xp.cumsum(xp.flip(gates, (-1,)), axis=-1), (-1,))
-    position = xp.minimum(counted, e.shape[-2] - 1.0)
-    floor = xp.floor(position)
-    at_rows = q @ xp.swapaxes(e, -1, -2)
-    rows = (xp.asarray(x, dtype=xp.int64) for x in (floor, xp.ceil(position)))
-    low, high = (xp.take_along_axis(at_rows, row, -1) for row in rows)
-    s = content + low + (position - floor) * (high - low)
+    g = xp.where(see, sigmoid(content), 0.0)
+    pos = xp.flip(xp.cumsum(xp.flip(g, (-1,)), axis=-1), (-1,))
+    pos = xp.minimum(pos, e.shape[-2] - 1.0)
+    floor = xp.floor(pos)
+    q_e = q @ xp.swapaxes(e, -1, -2)
+    rows = (xp.asarray(x, dtype=xp.int64) for x in (floor, xp.ceil(pos)))
+    low, high = (xp.take_along_axis(q_e, row, -1) for row in rows)
+    s = content + low + (pos - floor) * (high - low)
     values = v[..., None, :, :]
     return attend(s, values, see, return_weights=return_weights)
 
@@ -213,13 +213,13 @@ def dape_attention(
             [0.5, 0.5]]])
     """
     given = query, key, value, bias, w1, b1, w2, b2
-    xp, q, k, v, b, first, c1, second, c2 = as_float64(*given)
+    xp, q, k, v, b, W1, c1, W2, c2 = as_float64(*given)
     a = default_scale(scale, q) * (q @ xp.swapaxes(k, -1, -2))
     a, b = xp.broadcast_arrays(a, b)
     both = xp.concatenate([a, b], axis=-3)
-    hidden = xp.einsum("wh,...hij->...wij", first, both) + c1[:, None, None]
+    hidden = xp.einsum("wh,...hij->...wij", W1, both) + c1[:, None, None]
     hidden = xp.maximum(hidden, hidden / 100)
-    s = a + b + xp.einsum("hw,...wij->...hij", second, hidden) + c2[:, None, None]
+    s = a + b + xp.einsum("hw,...wij->...hij", W2, hidden) + c2[:, None, None]
     see = allowed(relative(q, k), is_causal)
     values = v[..., None, :, :]
     return attend(s, values, see, return_weights=return_weights)
@@ -253,11 +253,11 @@ def selective_rotary(
            [ 0.,  1.],
            [-1.,  0.]])
     """
-    xp, steps, omega = as_float64(increments, inv_freq)
-    angles = xp.cumsum(steps, axis=-2)
+    xp, phi, omega = as_float64(increments, inv_freq)
+    theta = xp.cumsum(phi, axis=-2)
     if omega is not None:
-        angles = angles * omega
-    return apply_rotary(x, angles=angles, interleaved=interleaved)
+        theta = theta * omega
+    return apply_rotary(x, angles=theta, interleaved=interleaved)
 
 
 def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Floats:
@@ -281,7 +281,7 @@ def lie_rotary(x: ArrayLike, positions: ArrayLike, generators: ArrayLike) -> Flo
     array([[ 0.,  1.],
            [-1.,  0.]])
     """
-    xp, rows, points, below = as_float64(x, positions, generators)
+    xp, x, p, below = as_float64(x, positions, generators)
     below = xp.tril(below, -1)
-    skew = xp.einsum("...a,ade->...de", points, below - xp.swapaxes(below, -1, -2))
-    return expm_times(skew, rows)
+    G = below - xp.swapaxes(below, -1, -2)
+    return expm_times(xp.einsum("...a,ade->...de", p, G), x)

@@ -204,19 +204,17 @@ def transformer_xl_scores(
     pair outside it gets no position term. query_offset: Lk - Lq unless given, the
     queries are the last of the keys. Returns (..., H, Lq, Lk), not masked.
     """
-    xp, q, k, rel, u, v = as_float64(query, key, rel_key, pos_bias_u, pos_bias_v)
+    xp, q, k, R, u, v = as_float64(query, key, rel_key, pos_bias_u, pos_bias_v)
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(q, k, offset)
-    first = xl_origin(rel, query_length, key_length, min_relative_position)
-    rows = table_rows(r, rel.shape[-2], first, beyond="zero")
-    rel = gather(rel, *rows)
-    content = xp.einsum("...id,...jd->...ij", q, k)
-    position = xp.einsum("...id,...ijd->...ij", q, rel)
-    content_bias = xp.einsum("...d,...jd->...j", u, k)[..., None, :]
-    position_bias = xp.einsum("...d,...ijd->...ij", v, rel)
-    total = content + position + content_bias + position_bias
-    return default_scale(scale, q) * total
+    first = xl_origin(R, query_length, key_length, min_relative_position)
+    R_r = gather(R, *table_rows(r, R.shape[-2], first, beyond="zero"))
+    a = xp.einsum("...id,...jd->...ij", q, k)
+    b = xp.einsum("...id,...ijd->...ij", q, R_r)
+    c = xp.einsum("...d,...jd->...j", u, k)[..., None, :]
+    d = xp.einsum("...d,...ijd->...ij", v, R_r)
+    return default_scale(scale, q) * (a + b + c + d)
 
 
 def xl_origin(table: Floats, lq: int, lk: int, given: int | None) -> int:
@@ -255,15 +253,15 @@ def transformer_xl_attention(
     IndexError.
     """
     given = query, key, value, rel_key, pos_bias_u, pos_bias_v
-    _, q, k, v, rel, *biases = as_float64(*given)
+    _, q, k, v, R, *biases = as_float64(*given)
     query_length, key_length = q.shape[-2], k.shape[-2]
     offset = key_length - query_length if query_offset is None else query_offset
     r = relative(q, k, offset)
     see = allowed(r, is_causal)
-    first = xl_origin(rel, query_length, key_length, min_relative_position)
-    table_rows(r, rel.shape[-2], first, beyond="raise", see=see)
+    first = xl_origin(R, query_length, key_length, min_relative_position)
+    table_rows(r, R.shape[-2], first, beyond="raise", see=see)
     own: Any = dict(scale=scale, query_offset=offset, min_relative_position=first)
-    s = transformer_xl_scores(q, k, rel, *biases, **own)
+    s = transformer_xl_scores(q, k, R, *biases, **own)
     asked = {"return_lse": return_lse, "return_weights": return_weights}
     return attend(s, v[..., None, :, :], see, attn_mask, **asked)
 
@@ -359,11 +357,11 @@ def brute_force_attention(
     """
     embed = np.shape(x)[-1]
     weights = [np.eye(embed) if w is None else w for w in (w_query, w_key, w_value)]
-    xp, x, encodings, *weights = as_float64(x, encodings, *weights)
-    n, outputs = len(x), []
+    xp, x, P, *weights = as_float64(x, encodings, *weights)
+    n, out = len(x), []
     for i in range(n):
-        from_i = encodings[n - 1 - i : 2 * n - 1 - i]
-        q, k, v = ((x + from_i) @ w for w in weights)
-        p, _ = softmax(q @ k.T / float(np.sqrt(q.shape[-1])))
-        outputs.append((p @ v)[i])
-    return xp.stack(outputs)
+        X = x + P[n - 1 - i : 2 * n - 1 - i]  # row j is x_j + P_(j-i)
+        Q, K, V = (X @ w for w in weights)
+        p, _ = softmax(Q @ K.T / float(np.sqrt(Q.shape[-1])))
+        out.append((p @ V)[i])
+    return xp.stack(out)
