@@ -404,34 +404,55 @@ def _exponentials(x: Array) -> Array:
     return found
 
 
+def _shown(x: Array) -> Array:
+    """Return scores, 0 where they are hidden."""
+    return np.where(np.isneginf(x), 0.0, x)
+
+
+def _of_heads(reduced: Callable[..., Array]) -> Callable[[Array], Array]:
+    """Return a function that gives every head the mean or sum of all."""
+    return lambda x: np.broadcast_to(reduced(x, axis=-3, keepdims=True), x.shape)
+
+
 def _softmax_of(x: Array, change: Callable[[Array], Array]) -> Array:
     """Return the softmax of other scores, which hides the same pairs."""
-    hidden = np.isneginf(x)
-    return softmax(np.where(hidden, -np.inf, change(np.where(hidden, 0.0, x))))[0]
+    return softmax(np.where(np.isneginf(x), x, change(_shown(x))))[0]
 
 
-#: Functions that may replace the softmax; a score of -inf is hidden.
+#: Functions that may replace the softmax, in words to follow it; a score of -inf is
+#: hidden.
 NORMAL: dict[str, Callable[[Array], Array]] = {
-    "scores": lambda x: np.where(np.isneginf(x), 0.0, x),
-    "exponentials": _exponentials,
-    "logarithms": lambda x: np.log(softmax(x)[0]),
-    "sigmoids": lambda x: 1.0 / (1.0 + _exponentials(-x)),
-    "shares": lambda x: NORMAL["scores"](x) / NORMAL["scores"](x).sum(-1)[..., None],
-    "rectified": lambda x: np.maximum(x, 0.0),
-    "mean": lambda x: NORMAL["scores"](x) / x.shape[-1],
-    "maxima": lambda x: _exponentials(x - x.max(axis=-1, keepdims=True)),
-    "negated": lambda x: _softmax_of(x, np.negative),
-    "positive": lambda x: _softmax_of(x, lambda y: np.maximum(y, 0.0)),
-    "absolute": lambda x: _softmax_of(x, np.abs),
-    "mean of heads": lambda x: _softmax_of(
-        x, lambda y: np.broadcast_to(y.mean(axis=-3, keepdims=True), y.shape)
+    "left out: the values are multiplied by the scores": lambda x: _shown(x),
+    "without its division: the exponentials are the weights": _exponentials,
+    "without its division: the exponentials, less the largest score, are the weights": (
+        lambda x: _exponentials(x - x.max(axis=-1, keepdims=True))
     ),
-    "sum of heads": lambda x: _softmax_of(
-        x, lambda y: np.broadcast_to(y.sum(axis=-3, keepdims=True), y.shape)
+    "left out: the scores are divided by the number of keys": (
+        lambda x: _shown(x) / x.shape[-1]
     ),
-    "norms": lambda x: (
-        NORMAL["scores"](x) / np.sqrt((NORMAL["scores"](x) ** 2).sum(-1)[..., None])
+    "without exponentials: the scores are divided by their sum": (
+        lambda x: _shown(x) / _shown(x).sum(axis=-1, keepdims=True)
     ),
+    "of the scores with the other sign": lambda x: _softmax_of(x, np.negative),
+    "of max(score, 0), not of the scores": (
+        lambda x: _softmax_of(x, lambda y: np.maximum(y, 0.0))
+    ),
+    "of the absolute scores": lambda x: _softmax_of(x, np.abs),
+    "of the mean of the scores of all heads, not for each head": (
+        lambda x: _softmax_of(x, _of_heads(np.mean))
+    ),
+    "of the sum of the scores of all heads, not for each head": (
+        lambda x: _softmax_of(x, _of_heads(np.sum))
+    ),
+    "averaged: the weights are the mean of those of all heads": (
+        lambda x: _of_heads(np.mean)(softmax(x)[0])
+    ),
+    "left out: the scores are divided by their norm": (
+        lambda x: _shown(x) / np.sqrt((_shown(x) ** 2).sum(axis=-1, keepdims=True))
+    ),
+    "replaced by max(score, 0)": lambda x: np.maximum(x, 0.0),
+    "replaced by a sigmoid": lambda x: 1.0 / (1.0 + _exponentials(-x)),
+    "replaced by its logarithm": lambda x: np.log(softmax(x)[0]),
 }
 
 
@@ -459,7 +480,8 @@ def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
     top = scores.max(axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     sinks = np.asarray(attempt.keywords.get("sinks", 0.0))[..., None, None]
-    sinks = SINKS[attempt.sink](attempt, sinks, top)
+    total = top + np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))
+    sinks = SINKS[attempt.sink](attempt, sinks, top, total)
     shared = np.maximum(top, sinks)
     p = np.exp(scores - shared)
     found: Array = p / (p.sum(axis=-1, keepdims=True) + np.exp(sinks - shared))
@@ -481,29 +503,30 @@ def _capped(attempt: Attempt, x: Array) -> Array:
     return found
 
 
-#: Rules of sinks: an attempt, the sinks and the largest score of each row.
-SINKS: dict[str, Callable[[Attempt, Array, Array], Array]] = {
-    "without the maximum of the scores subtracted": lambda a, x, top: x + top,
-    "without the scores' maximum, which is subtracted twice": lambda a, x, top: x - top,
-    "twice, as where each part of the keys has it again": lambda a, x, top: (
-        x + np.log(2.0)
+_PARTS = "{}, as where each part of the keys has it again"
+#: Rules of sinks: an attempt, the sinks, and of each row the largest score and the
+#: logarithm of the sum of all exponentials.
+SINKS: dict[str, Callable[[Attempt, Array, Array, Array], Array]] = {
+    "without the maximum of the scores subtracted": lambda a, x, top, lse: x + top,
+    "without the scores' maximum, which is subtracted twice": (
+        lambda a, x, top, lse: x - top
     ),
-    "three times, as where each part of the keys has it again": lambda a, x, top: (
-        x + np.log(3.0)
+    _PARTS.format("twice"): lambda a, x, top, lse: x + np.log(2.0),
+    _PARTS.format("three times"): lambda a, x, top, lse: x + np.log(3.0),
+    _PARTS.format("four times"): lambda a, x, top, lse: x + np.log(4.0),
+    "once for each key": lambda a, x, top, lse: x + np.log(a.lengths[1]),
+    "with the other sign": lambda a, x, top, lse: -x,
+    "as a gate of the other sign, sigmoid(sink - lse)": (
+        lambda a, x, top, lse: 2.0 * lse - x
     ),
-    "four times, as where each part of the keys has it again": lambda a, x, top: (
-        x + np.log(4.0)
-    ),
-    "once for each key": lambda a, x, top: x + np.log(a.lengths[1]),
-    "with the other sign": lambda a, x, top: -x,
-    "as weights, not as scores": lambda a, x, top: _logarithm(x),
-    "inside the scale": lambda a, x, top: a.get("scale") * x,
-    "inside the cap": lambda a, x, top: _capped(a, x),
-    "as scores of 0": lambda a, x, top: np.zeros_like(x),
-    "in base 2": lambda a, x, top: x * np.log(2.0),
-    "times log2(e)": lambda a, x, top: x / np.log(2.0),
-    "of the maximum of the scores": lambda a, x, top: top,
-    "exponentiated twice": lambda a, x, top: np.exp(x),
+    "as weights, not as scores": lambda a, x, top, lse: _logarithm(x),
+    "inside the scale": lambda a, x, top, lse: a.get("scale") * x,
+    "inside the cap": lambda a, x, top, lse: _capped(a, x),
+    "as scores of 0": lambda a, x, top, lse: np.zeros_like(x),
+    "in base 2": lambda a, x, top, lse: x * np.log(2.0),
+    "times log2(e)": lambda a, x, top, lse: x / np.log(2.0),
+    "of the maximum of the scores": lambda a, x, top, lse: top,
+    "exponentiated twice": lambda a, x, top, lse: np.exp(x),
 }
 
 

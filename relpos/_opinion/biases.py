@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -148,8 +149,10 @@ def other_exact(settings: Buckets, r: Array) -> Iterator[Array | None]:
     for exact in dict.fromkeys((rows // 4, rows // 2 + 1, rows // 2 - 1, rows)):
         if 0 < exact < settings.reach - 1:
             yield by_logarithm(settings, r, rounding, exact)
-    for fewer in (settings.rows // 2, settings.rows // 4):
-        yield buckets_of(settings._replace(rows=fewer), r)
+    for fewer, reach in product(
+        range(settings.rows - 1, 1, -1), (settings.reach, *_REACHES)
+    ):
+        yield buckets_of(settings._replace(rows=fewer, reach=reach), r)
 
 
 # ---- slopes --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from relpos._opinion import (
     tables,
     visibility,
 )
-from relpos._opinion.attempt import HIDING, Attempt, of_arguments
+from relpos._opinion.attempt import CAPS, HIDING, NORMAL, SINKS, Attempt, of_arguments
 
 # ---- the table -----------------------------------------------------------------------
 
@@ -154,10 +154,10 @@ CONVENTIONS: dict[str, Row] = {
         tables.other_columns(to_pairs=False),
     ),
     "values_share_table": in_outputs(
-        "the table of the keys for the values too", tables.shared_by_values
+        "the table of the keys for the values too", tables.taken(rel_value="rel_key")
     ),
     "queries_share_table": everywhere(
-        "one table for the terms of keys and queries", tables.shared_by_queries
+        "one table for the terms of keys and queries", tables.taken(rel_query="rel_key")
     ),
     # sizes
     "no_scale": everywhere("no scale, as T5", operands.scaled(lambda heads, dim: 1.0)),
@@ -226,6 +226,7 @@ MISTAKES: dict[str, Row] = {
     "bias_negated": everywhere(
         "the bias negated: the sign of the distance or of the slopes is the other one",
         operands.negated("rel_bias"),
+        operands.negated("attn_mask"),
     ),
     "alibi_distance_signed": everywhere(
         "ALiBi's slopes times the distance with its sign, or on one side only: take "
@@ -235,7 +236,8 @@ MISTAKES: dict[str, Row] = {
     **{name: alone(*row) for name, row in biases.ROWS.items()},
     # rows
     "off_by_one": everywhere(
-        "the row before or after the right one for each pair",
+        "the row before or after the right one for each pair, as by a shift (skew) "
+        "that is padded on the other side",
         *(tables.mistaken_off_by(step, way) for step in (1, -1) for way in _WAYS),
     ),
     "shift_in_encoder": everywhere(
@@ -258,7 +260,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "clip_one_early": everywhere("distances clipped at k - 1", tables.clipped_early),
     "index_wraps": everywhere(
-        "rows before the first taken from the end, as a negative index does",
+        "rows before the first taken from the end, as a negative index does: add the "
+        "largest distance to clipped ones",
         tables.index_wraps,
     ),
     "absolute_rows": everywhere(
@@ -362,7 +365,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "no_softmax": alone_in_weights(
         "the softmax left out, or replaced by another function",
-        *map(softmaxes.replaced, softmaxes.FUNCTIONS),
+        *softmaxes.others("normal", "the softmax", NORMAL),
     ),
     "scaled_after_softmax": alone_in_weights(
         "the scale after the softmax",
@@ -378,9 +381,11 @@ MISTAKES: dict[str, Row] = {
         "weight",
         softmaxes.capped_after_mask,
     ),
-    "cap_rule": alone("another rule of the cap", *softmaxes.other_caps()),
+    "cap_rule": alone(
+        "another rule of the cap", *softmaxes.others("cap", "the cap", CAPS)
+    ),
     "sink_rule": alone_in_weights(
-        "another rule of the sinks", *softmaxes.other_sinks()
+        "another rule of the sinks", *softmaxes.others("sink", "the sinks", SINKS)
     ),
     "sink_untold": alone_in_weights(
         "a sink of score 0, one more in the sum, which no argument says",
@@ -405,6 +410,10 @@ MISTAKES: dict[str, Row] = {
         name: alone(words.format("what hides"), *visibility.of_each(reset, words))
         for name, (reset, words) in visibility.RESETS.items()
     },
+    "causal_diagonal": alone(
+        "the last visible key further from each query's own",
+        visibility.other_diagonal,
+    ),
     "window_bounds": alone(
         "a window with other bounds, or for another query", *visibility.windows()
     ),
@@ -508,8 +517,8 @@ MISTAKES: dict[str, Row] = {
         f"{source}_table_for_{target}": alone(
             f"the table of the {operands.PLURALS[source]} added to the "
             f"{operands.PLURALS[target]}",
-            tables.used_for(f"rel_{source}", f"rel_{target}"),
-            tables.added_to(f"rel_{source}", f"rel_{target}"),
+            tables.used_for(f"rel_{source}", f"rel_{target}", kept=False),
+            tables.used_for(f"rel_{source}", f"rel_{target}", kept=True),
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },
@@ -520,10 +529,11 @@ MISTAKES: dict[str, Row] = {
     "scale_other": alone(
         "a scale of another number, such as the length or the number of heads: "
         "multiply by 1 / sqrt(D)",
-        *operands.other_scales(),
+        operands.other_scales,
     ),
     "table_twice": alone(
-        "the position term twice, or its half", *map(tables.multiplied, (2.0, 0.5))
+        "a position term, a bias or the numbers of a mask twice, or their half",
+        *map(tables.multiplied, (2.0, 0.5)),
     ),
     "table_heads": alone(
         "the heads of a table mixed up: in another order, one for all, or its heads "
@@ -532,8 +542,8 @@ MISTAKES: dict[str, Row] = {
     ),
     "tables_exchanged": alone(
         "the table of the queries exchanged with that of the keys or of the values",
-        tables.exchanged("rel_query", "rel_key"),
-        tables.exchanged("rel_query", "rel_value"),
+        tables.taken(rel_query="rel_key", rel_key="rel_query"),
+        tables.taken(rel_query="rel_value", rel_value="rel_query"),
     ),
 }
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
+from relpos._checks import Array, quiet
+from relpos._opinion.attempt import Attempt, Change, evaluate, of_arguments, variant
 
 
 def scaled(wanted: Callable[[int, int], float]) -> Change:
@@ -45,26 +45,53 @@ SCALES: dict[str, Callable[[int, int, int, int], float]] = {
 }
 
 
-@variant
-def scaled_by(attempt: Attempt, words: str) -> Attempt | None:
+def other_scales(attempt: Attempt) -> Iterator[Attempt]:
+    """Use each of `SCALES`, and the number that explains the results, if any does."""
     heads, _, dim = attempt.get("query").shape[-3:]
-    if not all((heads, dim, *attempt.lengths)):
-        return None
-    wanted = SCALES[words](heads, dim, *attempt.lengths)
-    if math.isclose(wanted, attempt.get("scale")):
-        return None
-    found = attempt.with_keywords(scale=wanted)
-    return replace(found, detail=f"a scale of {words}")
+    own, aim = attempt.get("scale"), attempt.aim
+    if aim is None or not all((heads, dim, own, *attempt.lengths)):
+        return
+    for words, rule in SCALES.items():
+        scale = rule(heads, dim, *attempt.lengths)
+        if not math.isclose(scale, own):
+            made = attempt.with_keywords(scale=scale)
+            yield replace(made, detail=f"a scale of {words}")
+    if attempt.view != "scores" and 0 < (scale := _solved(attempt, aim)) < math.inf:
+        words = f"a scale of {scale:.6g}, not {own:.6g}"
+        yield replace(attempt.with_keywords(scale=scale), detail=words)
 
 
-def other_scales() -> list[Change]:
-    return [scaled_by(words) for words in SCALES]
+@quiet
+def _solved(attempt: Attempt, aim: Array) -> float:
+    """Return the scale of the least squares, by Newton's method from a near one."""
+    own, step = math.log(abs(attempt.get("scale"))), 1e-6
+
+    def results(x: float) -> Array:
+        return evaluate(attempt.with_keywords(scale=math.exp(x))).result
+
+    def error(x: float) -> float:
+        return float(np.nansum((results(x) - aim) ** 2))
+
+    if results(own).shape != aim.shape:
+        return 0.0
+    best = min((own + d for d in np.linspace(-4.0, 4.0, 9)), key=error)
+    for _ in range(9):
+        y = results(best)
+        slope = (results(best + step) - y) / step
+        move = np.nansum(slope * (aim - y)) / np.nansum(slope**2)
+        if not np.isfinite(move):
+            return 0.0
+        best += float(np.clip(move, -1.0, 1.0))
+    return math.exp(best)
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:
-    """Return True if one of these arguments has numbers, not only truth values."""
-    arrays = (attempt.get(name) for name in names)
-    return any(x is not None and x.dtype.kind == "f" for x in arrays)
+    """Return True if one of these arguments has numbers; of a mask not 0 alone."""
+    arrays = {n: attempt.get(n) for n in names if attempt.get(n) is not None}
+    floats = {n: x for n, x in arrays.items() if x.dtype.kind == "f"}
+    if (mask := floats.pop("attn_mask", None)) is not None:
+        return bool(floats) or bool((np.isfinite(mask) & (mask != 0)).any())
+    return bool(floats)
 
 
 @variant
@@ -86,7 +113,7 @@ def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | 
 
 @variant
 def negated(attempt: Attempt, *names: str) -> Attempt | None:
-    here = attempt.keywords.keys() & {*names}
+    here = [n for n in names if has_numbers(attempt, n)]
     return replace(attempt, negated=(*attempt.negated, *here)) if here else None
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt
+from relpos._opinion.attempt import Attempt, Change
 from relpos._opinion.rotations import Changes
 
 #: The most keys of which each is tried as the first of another sequence.
@@ -76,25 +77,34 @@ def cached(attempt: Attempt) -> int:
     return count if 0 < count < attempt.lengths[1] else 0
 
 
-def by_rule(whose: str, rule: str) -> Callable[[Attempt], Attempt | None]:
+Rule = Callable[[Array], Array]
+
+
+def placed(
+    attempt: Attempt, of_query: Rule, of_cached: Rule, of_new: Rule
+) -> Attempt | None:
+    """Move the queries, the cached keys and the new keys, by a rule for each."""
+    split, rotary = cached(attempt), attempt.rotary
+    if rotary is None or (of_cached is not of_new and not split):
+        return None
+    key = rotary.key_positions
+    if of_cached is of_new:
+        key = of_new(key)
+    else:
+        parts = of_cached(key[..., :split]), of_new(key[..., split:])
+        key = np.concatenate(parts, axis=-1)
+    return moved(attempt, of_query(rotary.query_positions), key)
+
+
+def rules_of(whose: str, rule: Rule) -> list[Rule]:
+    """Return a rule for each of those whose it is, and another for the rest."""
+    return [rule if own else np.asarray for own in WHOSE[whose][1]]
+
+
+def by_rule(whose: str, rule: str) -> Change:
     """Make a change of the positions of some by a rule."""
-    _, (of_query, of_cached, of_new) = WHOSE[whose]
-    apply = RULES[rule][1]
-
-    def change(attempt: Attempt) -> Attempt | None:
-        split, rotary = cached(attempt), attempt.rotary
-        if rotary is None or (of_cached != of_new and not split):
-            return None
-        query, key = rotary.query_positions, rotary.key_positions
-        old, new = key[..., :split], key[..., split:]
-        if of_cached and of_new:
-            key = apply(key)
-        else:
-            parts = [apply(old) if of_cached else old, apply(new) if of_new else new]
-            key = np.concatenate(parts, axis=-1)
-        return moved(attempt, apply(query) if of_query else query, key)
-
-    return change
+    rules = rules_of(whose, RULES[rule][1])
+    return lambda attempt: placed(attempt, *rules)
 
 
 def keys_from_query_0(attempt: Attempt) -> Attempt | None:
@@ -147,54 +157,38 @@ def ended(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
-    """Multiply all positions by a factor, or divide them by the length."""
+    """Multiply positions by a factor, or divide them by the length."""
     keys, turn = key.shape[-1], 2.0 * np.pi
     lengths = [1 / keys, 1 / max(keys - 1, 1), turn / keys]
-    for factor in (2, 0.5, 4, 0.25, 8, 0.125, 16, 0.0625, *lengths):
+    angles = (turn, turn / 2, turn / 360, 360 / turn)
+    for factor in (2, 0.5, 4, 0.25, 8, 0.125, 16, 0.0625, *lengths, *angles):
         yield query * factor, key * factor
-    for factor in (turn, turn / 2, turn / 360, 360 / turn):  # of angles
-        yield query * factor, key * factor
+        yield query * factor, key
+        yield query, key * factor
 
 
 def moved_by(whose: str) -> Changes:
     """Make changes that add each number to the positions of some."""
-    _, (of_query, of_cached, of_new) = WHOSE[whose]
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
-        split, rotary = cached(attempt), attempt.rotary
-        if rotary is None or (of_cached != of_new and not split):
-            return
-        query, key = rotary.query_positions, rotary.key_positions
-        moves = np.where(np.arange(key.shape[-1]) < split, of_cached, of_new)
-        for step in some(attempt.lengths[1] + 2):
-            for d in (step, -step):
-                found = moved(attempt, query + d * of_query, key + d * moves)
-                if found is not None:
-                    yield found
+        steps = some(attempt.lengths[1] + 2) if attempt.rotary else ()
+        for d in (sign * step for step in steps for sign in (1, -1)):
+            rules = rules_of(whose, partial(np.add, d))
+            yield from filter(None, [placed(attempt, *rules)])
 
     return tried
 
 
 def mixed(attempt: Attempt) -> Iterator[Attempt]:
     """Try rules for the queries, the cached keys and the new keys, one for each."""
-    split, rotary = cached(attempt), attempt.rotary
-    if rotary is None or not split:
-        return
-    whole: Callable[[Array], Array] = np.asarray
-    own, old, new = (
-        [whole, *(RULES[name][1] for name in names)]
-        for names in (
-            ("at_0", "from_0", "one_later", "one_earlier", "doubled"),
-            ("from_1", "one_earlier", "doubled"),
-            ("at_0", "from_0", "from_1", "one_earlier", "doubled"),
-        )
+    names = (
+        ("at_0", "from_0", "one_later", "one_earlier", "doubled"),
+        ("from_1", "one_earlier", "doubled"),
+        ("at_0", "from_0", "from_1", "one_earlier", "doubled"),
     )
-    query, key = rotary.query_positions, rotary.key_positions
-    for of_query, of_cached, of_new in product(own, old, new):
-        parts = [of_cached(key[..., :split]), of_new(key[..., split:])]
-        found = moved(attempt, of_query(query), np.concatenate(parts, axis=-1))
-        if found is not None:
-            yield found
+    rules = ([np.asarray, *(RULES[name][1] for name in row)] for row in names)
+    for own in product(*rules) if cached(attempt) else ():
+        yield from filter(None, [placed(attempt, *own)])
 
 
 #: Differences in words, and the changes that make them.
@@ -214,8 +208,8 @@ ROWS = {
         changes(ended),
     ),
     "rotary_positions_scaled": (
-        "all positions multiplied by a factor, as by interpolation, degrees or turns, "
-        "or divided by the length",
+        "positions of queries, keys or both multiplied by a factor, as by "
+        "interpolation, degrees or turns, or divided by the length",
         changes(stretched),
     ),
     **{

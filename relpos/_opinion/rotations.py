@@ -338,6 +338,25 @@ def magnitudes(*powers: float) -> Callable[[Plan, Sizes], Iterator[Plan]]:
     return rule
 
 
+def magnitude_of_one(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Multiply the cosines or the sines alone."""
+    m = plan.magnitude
+    if np.ndim(m) or m in (0.0, 1.0):
+        return
+    for common, of_sines in ((m, 1.0 / m), (1.0, m)):
+        signs = (plan.signs[0] * of_sines, plan.signs[1] * of_sines)
+        yield plan._replace(magnitude=common, signs=signs)
+
+
+def dropped(attempt: Attempt) -> Attempt | None:
+    """Leave the columns that are not rotated out of the scores."""
+    rotary, query = attempt.rotary, attempt.get("query")
+    width = rotary and rotary.options.get("rotary_dim")
+    if not width or width == query.shape[-1]:
+        return None
+    return attempt.with_keywords(query=query * (np.arange(query.shape[-1]) < width))
+
+
 def magnitude_of_all(attempt: Attempt) -> Attempt | None:
     """Multiply the columns that are not rotated by the magnitude too."""
     rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
@@ -467,13 +486,19 @@ ROWS = {
         "the head, the last columns, or another number of them",
         by_plan(other_columns),
     ),
+    "rotary_columns_dropped": (
+        "the columns that are not rotated left out, not joined to the rotated ones",
+        dropped,
+    ),
     "rotary_magnitude_again": (
         "the magnitude twice (squared), or to a higher power: multiply once",
         by_plan(magnitudes(2.0, 4.0, 3.0)),
     ),
     "rotary_magnitude_part": (
-        "the magnitude on queries or keys alone, inverted, or its root",
+        "the magnitude on queries or keys alone, on cosines or sines alone, inverted, "
+        "or its root",
         by_plan(magnitudes(0.5, -1.0)),
+        by_plan(magnitude_of_one),
         one_side(magnitudes(0.0, 2.0, -1.0)),
     ),
     "rotary_magnitude_of_all": (

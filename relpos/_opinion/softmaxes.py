@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import (
-    CAPS,
-    SINKS,
     Attempt,
     Change,
     logits,
@@ -24,24 +22,6 @@ from relpos._opinion.visibility import EMPTY, hides
 
 #: Axes of the weights, in words, from the first.
 AXES = ("items of the batch", "heads", "queries", "keys")
-#: Other functions of the scores, by their names in `NORMAL`, in words.
-FUNCTIONS = {
-    "scores": "left out: the values are multiplied by the scores",
-    "exponentials": "without its division: the exponentials are the weights",
-    "maxima": "without its division: the exponentials, less the largest score, are the "
-    "weights",
-    "mean": "left out: the scores are divided by the number of keys",
-    "shares": "without exponentials: the scores are divided by their sum",
-    "negated": "of the scores with the other sign",
-    "positive": "of max(score, 0), not of the scores",
-    "absolute": "of the absolute scores",
-    "mean of heads": "of the mean of the scores of all heads, not for each head",
-    "sum of heads": "of the sum of the scores of all heads, not for each head",
-    "norms": "left out: the scores are divided by their norm",
-    "rectified": "replaced by max(score, 0)",
-    "sigmoids": "replaced by a sigmoid",
-    "logarithms": "replaced by its logarithm",
-}
 #: Terms that may be added to the weights, in words.
 LATE = {
     ("rel_bias",): "the bias",
@@ -77,11 +57,16 @@ def all_axes() -> list[Change]:
 
 
 @variant
-def replaced(attempt: Attempt, function: str) -> Attempt:
-    """Compute the weights by another function."""
-    return replace(
-        attempt, normal=function, detail=f"the softmax {FUNCTIONS[function]}"
-    )
+def in_other_words(attempt: Attempt, of: str, what: str, rule: str) -> Attempt | None:
+    """Use a rule of `CAPS`, `NORMAL` or `SINKS` by the field that names it."""
+    wanted = {"cap": "softcap", "sink": "sinks"}.get(of)
+    if wanted and attempt.get(wanted) is None:
+        return None
+    return replace(attempt, **{of: rule}, detail=f"{what} {rule}")  # type: ignore[arg-type]
+
+
+def others(of: str, what: str, rules: Iterable[str]) -> list[Change]:
+    return [in_other_words(of, what, rule) for rule in rules if rule]
 
 
 @variant
@@ -121,28 +106,6 @@ def capped_after_mask(attempt: Attempt) -> Attempt | None:
     """Give what is hidden a score of minus the cap, as the cap of -inf is."""
     cap = attempt.get("softcap")
     return replace(attempt, filled=-cap) if cap and hides(attempt) else None
-
-
-@variant
-def with_cap(attempt: Attempt, rule: str) -> Attempt | None:
-    if attempt.get("softcap") is None:
-        return None
-    return replace(attempt, cap=rule, detail=f"the cap {rule}")
-
-
-@variant
-def with_sink(attempt: Attempt, rule: str) -> Attempt | None:
-    if attempt.get("sinks") is None:
-        return None
-    return replace(attempt, sink=rule, detail=f"the sinks {rule}")
-
-
-def other_caps() -> list[Change]:
-    return [with_cap(rule) for rule in CAPS if rule]
-
-
-def other_sinks() -> list[Change]:
-    return [with_sink(rule) for rule in SINKS]
 
 
 def untold_sink(attempt: Attempt) -> Attempt | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, of_arguments, relative_to, variant
+from relpos._opinion.attempt import Attempt, relative_to, variant
 
 TABLES = ("rel_key", "rel_query", "rel_value", "rel_bias")
 
@@ -214,11 +214,16 @@ def labelled(
     return attempt.with_keywords(labels=labels, beyond=None, **placing)
 
 
-def index_wraps(attempt: Attempt) -> Attempt | None:
-    """Count rows before the first from the end, where some pair has such a row."""
-    if not reaches_beyond(attempt):
-        return None
-    return labelled(attempt, lambda r, first, rows: (r - first) % rows)
+def index_wraps(attempt: Attempt) -> Iterator[Attempt]:
+    """Count rows before the first from the end, of clipped distances or of others."""
+    if reaches_beyond(attempt):
+        found = labelled(attempt, lambda r, first, rows: (r - first) % rows)
+        yield from filter(None, [found])
+
+    def unshifted(r: Array, first: int, rows: int) -> Array:
+        return np.clip(r, first, first + rows - 1) % rows
+
+    yield from filter(None, [labelled(attempt, unshifted)])
 
 
 @variant
@@ -248,50 +253,35 @@ def other_columns(attempt: Attempt, to_pairs: bool) -> Attempt | None:
     return attempt.with_keywords(**changed) if here else None
 
 
-@of_arguments
-def shared_by_values(rel_key: Array, rel_value: Array) -> dict[str, Any] | None:
-    return {"rel_value": rel_key} if rel_key.shape == rel_value.shape else None
-
-
-@of_arguments
-def shared_by_queries(rel_key: Array, rel_query: Array) -> dict[str, Any] | None:
-    """Use the keys' table, which is multiplied by queries, for both."""
-    return {"rel_query": rel_key} if rel_key.shape == rel_query.shape else None
+@variant
+def taken(attempt: Attempt, **sources: str) -> Attempt | None:
+    """Take each of these tables from another of the same shape."""
+    names = {*sources, *sources.values()}
+    shapes = {getattr(attempt.get(name), "shape", None) for name in names}
+    if len(shapes) > 1 or None in shapes:
+        return None
+    return attempt.with_keywords(**{n: attempt.get(x) for n, x in sources.items()})
 
 
 @variant
-def used_for(attempt: Attempt, source: str, target: str) -> Attempt | None:
-    """Use the table of the source for the target, and none for the source."""
+def used_for(attempt: Attempt, source: str, target: str, kept: bool) -> Attempt | None:
+    """Use the table of the source for a target without one; `kept`: for both."""
     here = source in attempt.keywords and target not in attempt.keywords
     if not here or (target == "rel_value" and "value" not in attempt.keywords):
         return None
     others = ("pos_bias_v", "position_query") if source == "rel_key" else ()
     if {*others} & attempt.keywords.keys():
         return None
-    return attempt.with_keywords(**{source: None, target: attempt.get(source)})
-
-
-@variant
-def added_to(attempt: Attempt, source: str, target: str) -> Attempt | None:
-    """Use the table of the source for the target too, which has none."""
-    found = used_for(source, target)(attempt)
-    return found and found.with_keywords(**{source: attempt.get(source)})
-
-
-@variant
-def exchanged(attempt: Attempt, one: str, other: str) -> Attempt | None:
-    """Use each of two tables for the other."""
-    a, b = attempt.get(one), attempt.get(other)
-    if a is None or b is None or a.shape != b.shape:
-        return None
-    return attempt.with_keywords(**{one: b, other: a})
+    table = attempt.get(source)
+    return attempt.with_keywords(**{source: table if kept else None, target: table})
 
 
 @variant
 def multiplied(attempt: Attempt, factor: float) -> Attempt | None:
-    """Multiply the tables of scores by a factor."""
-    names = [n for n in ("rel_key", "rel_query", "rel_bias") if n in attempt.keywords]
-    found = {name: factor * attempt.get(name) for name in names}
+    """Multiply the tables of scores, and the numbers of a mask, by a factor."""
+    names = ("rel_key", "rel_query", "rel_bias", "attn_mask")
+    here = {name: attempt.get(name) for name in names if name in attempt.keywords}
+    found = {name: factor * x for name, x in here.items() if x.dtype != bool}
     return attempt.with_keywords(**found) if found else None
 
 

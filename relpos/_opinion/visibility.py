@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,16 @@ def causal_where(
     else:
         shown = np.where(shown, mask, -np.inf)
     return attempt.with_keywords(is_causal=None, attn_mask=shown)
+
+
+def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
+    """Move the triangle by two keys or more."""
+    reach = max(attempt.lengths)
+    for step in range(2, min(reach, 64)) if attempt.get("is_causal") else ():
+        for last, side in ((step, "after"), (-step, "before")):
+            made = causal_where(lambda r, last=last: r <= last)(attempt)
+            words = f"the last visible key {step} keys {side} each query's own"
+            yield from [replace(made, detail=words)] if made else ()
 
 
 def other_corner(attempt: Attempt, end: bool) -> int | None:
@@ -265,6 +275,32 @@ def moved(axis: int, step: int) -> Reset:
     return with_axis(axis, lambda n: np.clip(np.arange(n) - step, 0, n - 1))
 
 
+def joined(combine: Callable[[Array, Array], Array], step: int) -> Reset:
+    """Combine a set with itself, shifted along the keys."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        other = moved(-1, step)(attempt, x)
+        return None if other is None else combine(x, other)
+
+    return reset
+
+
+def reaching(towards: int) -> Reset:
+    """Show all keys on one side of the visible ones too, to the first or the last."""
+
+    def reset(attempt: Attempt, x: Array) -> Array:
+        return np.logical_or.accumulate(x[..., ::towards], axis=-1)[..., ::towards]
+
+    return reset
+
+
+def of_heads(attempt: Attempt, x: Array) -> Array | None:
+    """Use the set of an item of the batch for the head of its number."""
+    if x.ndim < 4 or len(x) != attempt.get("query").shape[-3] or x.shape[-3] > 1:
+        return None
+    return np.swapaxes(x, -4, -3)
+
+
 def reduced(function: Callable[..., Array]) -> Reset:
     """Use one set of keys for all items of the batch."""
 
@@ -316,6 +352,39 @@ RESETS: dict[str, tuple[Reset, str]] = {
     "visible_one_earlier": (moved(-1, -1), "{} moved by one key towards the first"),
     "visible_rows_later": (moved(-2, 1), "{} of the query before"),
     "visible_rows_earlier": (moved(-2, -1), "{} of the query after"),
+    "visible_end_later": (
+        joined(np.logical_or, 1),
+        "{} with one key more at the end of what is visible, as if it were counted in",
+    ),
+    "visible_end_earlier": (
+        joined(np.logical_and, -1),
+        "{} with one key fewer at the end of what is visible",
+    ),
+    "visible_start_earlier": (
+        joined(np.logical_or, -1),
+        "{} with one key more at the start of what is visible",
+    ),
+    "visible_start_later": (
+        joined(np.logical_and, 1),
+        "{} with one key fewer at the start of what is visible",
+    ),
+    "visible_to_first": (
+        reaching(-1),
+        "{} without its start: all keys before the visible ones are visible too",
+    ),
+    "visible_to_last": (
+        reaching(1),
+        "{} without its end: all keys after the visible ones are visible too",
+    ),
+    "visible_with_first": (
+        lambda attempt, x: x | (np.arange(x.shape[-1]) == 0),
+        "{} with the first key visible to all queries",
+    ),
+    "visible_of_heads": (
+        of_heads,
+        "{} of each item of the batch used for a head: its axis of items is that of "
+        "the heads",
+    ),
     "visible_of_last_query": (
         with_axis(-2, lambda n: n - 1),
         "{} of the last query for all queries",
@@ -345,23 +414,6 @@ def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Arr
     return found
 
 
-def sided(change: Callable[[Any, Any], tuple[Any, Any]]) -> Reset:
-    """Change the sides of a window."""
-
-    def reset(attempt: Attempt, x: Array) -> Array | None:
-        left, right = attempt.get("window")
-        try:
-            sides = change(left, right)
-        except TypeError:  # a side has no bound
-            return None
-        bounded = [side for side in sides if side is not None]
-        if min(bounded, default=0) < 0 or sides == (left, right):
-            return None
-        return _window(attempt, sides)
-
-    return reset
-
-
 def one_side(holds: Callable[[Array], Array]) -> Reset:
     """Keep the pairs of a window whose relative position is on one side."""
 
@@ -372,21 +424,19 @@ def one_side(holds: Callable[[Array], Array]) -> Reset:
     return reset
 
 
-def at_offset(end: bool, past: bool = True, future: bool = True) -> Reset:
-    """Count the positions of queries from key 0, or from the last of the keys."""
+def at_offset(end: bool, where: str) -> Reset:
+    """Count positions from key 0, or from the last key, on both sides or on one."""
 
     def reset(attempt: Attempt, x: Array) -> Array:
         lq, lk = attempt.lengths
         offset = np.asarray(lk - lq if end else 0)
         left, right = attempt.get("window")
-        sides = (left if past else None, right if future else None)
-        found = _window(attempt, sides, offset)
-        return (
-            found
-            if past and future
-            else found
-            & _window(attempt, (None if past else left, None if future else right))
-        )
+        past, future = _window(attempt, (left, None)), _window(attempt, (None, right))
+        if "future" not in where:
+            past = _window(attempt, (left, None), offset)
+        if "past" not in where:
+            future = _window(attempt, (None, right), offset)
+        return past & future
 
     return reset
 
@@ -406,39 +456,61 @@ def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
     return reset
 
 
-#: Other sides of a window, in words.
-_SIDES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
-    "one key more in the past": lambda a, b: (a + 1, b),
-    "one key more in the future": lambda a, b: (a, b + 1),
-    "one key fewer in the past": lambda a, b: (a - 1, b),
-    "one key fewer in the future": lambda a, b: (a, b - 1),
+#: Other sides of a window that people mean, in words.
+_MEANT: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "its sides exchanged": lambda a, b: (b, a),
-    "a past without bound": lambda a, b: (None, b),
-    "a future without bound": lambda a, b: (a, None),
-    "its past side alone, with the own key": lambda a, b: (a, 0),
-    "its future side alone, with the own key": lambda a, b: (0, b),
-    "the length of its past on both sides": lambda a, b: (a, a),
-    "the length of its future on both sides": lambda a, b: (b, b),
-    "one key more in the past, and one fewer in the future": lambda a, b: (
-        a + 1,
-        b - 1,
-    ),
-    "one key fewer in the past, and one more in the future": lambda a, b: (
-        a - 1,
-        b + 1,
-    ),
     "half of its length": lambda a, b: (a // 2, b // 2),
     "half of its past on both sides": lambda a, b: (a // 2, a // 2),
-    "half of its past, with its own key, on both sides": lambda a, b: (
-        (a + 1) // 2,
-        (a + 1) // 2,
-    ),
+    "half of its past and own key on both sides": lambda a, b: ((a + 1) // 2,) * 2,
+    "the length of its past on both sides": lambda a, b: (a, a),
+    "the length of its future on both sides": lambda a, b: (b, b),
     "both sides together in the past": lambda a, b: (a + b, 0),
+    "both sides and the own key in the past": lambda a, b: (a + b + 1, 0),
     "twice its length": lambda a, b: (2 * a, 2 * b),
-    "two keys more on each side": lambda a, b: (a + 2, b + 2),
-    "one key more in the past and in the future": lambda a, b: (a + 1, b + 1),
-    "one key fewer in the past and in the future": lambda a, b: (a - 1, b - 1),
 }
+
+
+def _sides(own: tuple[Any, Any]) -> dict[tuple[Any, Any], str]:
+    """Return other sides of a window, and words for those that people mean."""
+    near = [
+        [*({None, 0} if side is None else {side + d for d in range(-2, 3)} | {0, None})]
+        for side in own
+    ]
+    found = {
+        sides: ""
+        for sides in product(*near)
+        if min((side for side in sides if side is not None), default=0) >= 0
+    }
+    if None not in own:
+        found |= {rule(*own): f", {words}" for words, rule in _MEANT.items()}
+    found.pop(own, None)
+    return found
+
+
+def _words_of_side(own: Any, side: Any, name: str) -> str:
+    """Say how one side of a window differs."""
+    if side is None or own is None:
+        return f"{f'{side} keys' if own is None else 'no bound'} in the {name}"
+    step = side - own
+    keys = {1: "one key", 2: "two keys"}.get(abs(step), f"{abs(step)} keys")
+    return f"{keys} {'more' if step > 0 else 'fewer'} in the {name}"
+
+
+def other_sides(attempt: Attempt) -> Iterator[Attempt]:
+    """Give a window other bounds."""
+    if (own := attempt.get("window")) is None:
+        return
+    for sides, meant in _sides(tuple(own)).items():
+        names = zip(own, sides, ("past", "future"), strict=True)
+        parts = [_words_of_side(a, b, name) for a, b, name in names if a != b]
+        words = f"{{}} with {' and '.join(parts)}{meant}: {sides}, not {tuple(own)}"
+        yield from changed("window", _resized(sides), words)(attempt)
+
+
+def _resized(sides: tuple[Any, Any]) -> Reset:
+    return lambda attempt, x: _window(attempt, sides)
+
+
 #: Parts of a window by relative positions, in words.
 _PARTS: dict[str, Callable[[Array], Array]] = {
     "its future side alone, without the query's own key": lambda r: r > 0,
@@ -456,21 +528,16 @@ _BLOCKS: dict[str, Callable[[int, int], int]] = {
 
 def windows() -> Iterator[Changes]:
     """Yield each change of the window alone."""
-    for words, sides in _SIDES.items():
-        yield from of_each(sided(sides), f"{{}} with {words}", "window")
+    yield other_sides
     for words, holds in _PARTS.items():
         yield from of_each(one_side(holds), f"{{}} with {words}", "window")
     for end, words in (
         (False, "from key 0, by its row, not by its offset"),
         (True, "so that the last query is at the last key"),
     ):
-        for past, future in ((True, True), (True, False), (False, True)):
-            side = (
-                "" if past and future else " in the past" if past else " in the future"
-            )
-            yield from of_each(
-                at_offset(end, past, future), f"{{}}{side} counted {words}", "window"
-            )
+        for side in ("", " in the past", " in the future"):
+            text = f"{{}}{side} counted {words}"
+            yield from of_each(at_offset(end, side), text, "window")
     for words, size in _BLOCKS.items():
         for before, more in ((False, ""), (True, " and the block before")):
             yield from of_each(
