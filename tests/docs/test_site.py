@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import shutil
+import subprocess
 import sys
 
 import pytest
 from documents import ROOT, run_examples
 
+from relpos import reference
 from relpos._opinion.diagnose import LAYOUTS
 from relpos._opinion.differences import DIFFERENCES
 from relpos._schemes import SCHEMES
@@ -158,3 +161,46 @@ def test_words_in_formulas_become_upright(monkeypatch):
     assert upright(r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i") == (
         r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i"
     )
+
+
+def test_pages_of_torch_need_no_torch():
+    lines = (
+        f"import inspect, sys; sys.path.insert(0, {str(DOCS / '_extensions')!r})",
+        "import standin; standin.install()",
+        "import relpos.torch; from relpos.torch import nn",
+        "print(inspect.signature(relpos.torch.alibi_slopes), *nn.__all__)",
+    )
+    command = [sys.executable, "-c", "; ".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "= torch.float32) -> 'Tensor'" in done.stdout
+    assert "RelativeMultiheadAttention" in done.stdout
+
+
+def test_a_definition_is_shown_with_what_it_calls(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_extensions")
+    pytest.importorskip("sphinx")
+    source = importlib.import_module("source")
+    home = source.home(reference.shaw_attention)
+    assert home.__name__ == "relpos.reference.schemes"
+    text = "\n".join(source.definition(home, "shaw_attention"))
+    shown, _, helpers = text.partition(".. dropdown::")
+    assert "def shaw_attention(" in shown and '"""' not in shown
+    assert "~relpos.reference.shaw_scores`" in shown
+    assert "def gather(" in helpers and "def shaw_scores(" not in helpers
+    assert source.follow(None, "relpos", "KVCache") == "relpos._attention.cache"
+    assert source.follow(None, "relpos", "no_such_name") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Pairs are turned by an angle. They take turns, one in turn.", 1),
+        ("The key stands beside the query; k stands for a number.", 2),
+        ("It takes the place of the query, two places before, in place.", 1),
+        ("The model runs by relpos, held against loops.", 2),
+    ],
+)
+def test_words_of_the_project_s_own_are_found(text, count):
+    words = runpy.run_path(str(ROOT / ".ci" / "words"))
+    assert len(words["faults"](text)) == count
+    assert words["paragraphs"]("a\n```python\nbeside\n```\nb\n\nc") == ["a b", "c"]
