@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import compare, grid, memory, report, text, worker
 from benchmarks.peers import PEERS
 from benchmarks.problems import MODES, SCHEMES, label_of
-from benchmarks.results import Results, stored_path
+from benchmarks.results import Record, Results, stored_path
 from benchmarks.rows import Spec
 from benchmarks.tables import TABLES, price
 from relpos import _bench as table
@@ -121,40 +121,33 @@ def chosen(options: argparse.Namespace) -> list[Spec]:
     ]
 
 
-def measure(options: argparse.Namespace, path: Path | None) -> Results:
-    """Print each row, and keep it in the file at once."""
+def measure(options: argparse.Namespace, path: Path | None) -> None:
+    """Print each row that is asked for, and keep it in the file at once."""
     results = Results.read(path) if path and path.exists() else Results()
-    specs = chosen(options)
-    if options.missing:
-        specs = [spec for spec in specs if spec.label not in results.rows]
-    for row in worker.records(specs, options.seconds, [*results.rows.values()]):
-        print(text.of_row(row), flush=True)
-        results.rows[row["label"]] = row
-        if path:
-            results.write(path)
+
+    def wanted(known: dict[str, Record], every: list[Any]) -> list[Any]:
+        left = known if options.missing else {}
+        return [each for each in every if each.label not in left]
+
+    def keep(
+        known: dict[str, Record], rows: Iterable[Record], shown: Callable[[Record], str]
+    ) -> None:
+        for row in rows:
+            print(shown(row), flush=True)
+            known[row["label"]] = row
+            if path:
+                results.write(path)
+
+    if options.prices:
+        prices = wanted(results.prices, price.prices(full=True))
+        keep(results.prices, price.records(prices), text.of_price)
+        return
+    specs, before = wanted(results.rows, chosen(options)), [*results.rows.values()]
+    keep(results.rows, worker.records(specs, options.seconds, before), text.of_row)
     if options.memory:
-        specs = grid.memory() if options.grid else chosen(options)
-        if options.missing:
-            specs = [spec for spec in specs if spec.label not in results.memory]
-        for row in memory.records([s for s in specs if s.mode != "decode"]):
-            print(text.of_memory(row), flush=True)
-            results.memory[row["label"]] = row
-        if path:
-            results.write(path)
-    return results
-
-
-def measure_prices(options: argparse.Namespace, path: Path | None) -> None:
-    """Print and keep the time of each scheme over plain attention."""
-    results = Results.read(path) if path and path.exists() else Results()
-    wanted = price.prices(full=True)
-    if options.missing:
-        wanted = [each for each in wanted if each.label not in results.prices]
-    for row in price.records(wanted):
-        print(text.of_price(row), flush=True)
-        results.prices[row["label"]] = row
-        if path:
-            results.write(path)
+        specs = wanted(results.memory, chosen(options))
+        specs = [spec for spec in specs if spec.mode != "decode"]
+        keep(results.memory, memory.records(specs), text.of_memory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,9 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     stored = options.grid or options.prices
     path = options.json or (stored_path() if stored else None)
-    if options.prices:
-        measure_prices(options, path)
-    elif options.grid or options.report is False:
+    if stored or options.report is False:
         measure(options, path)
     if options.report is not False:
         source = options.report or path or stored_path()

@@ -10,25 +10,27 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from subprocess import CalledProcessError
 from typing import Any
 
 from benchmarks import rows
 from benchmarks.ours import RELPOS
-from benchmarks.peers import PEERS, Peer, Skipped
+from benchmarks.peers import PEERS, Peer
 from benchmarks.problems import problem_of
 from benchmarks.rows import Spec
-from benchmarks.timing import forget_peak, resident
+from benchmarks.timing import in_child, with_memory
 
 WARM_LENGTH = 32
 #: Blocks from so many bytes on are mapped, each for itself.
 GIVING = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
 
 
-def extra(peer: Peer, spec: Spec) -> int | None:
+def extra(peer: Peer, spec: Spec) -> dict[str, int | None]:
     """Bytes of one call, after what is loaded once has been loaded."""
     batch, heads, length, dim = spec.shape
     short = length if peer.compiled else WARM_LENGTH
@@ -39,39 +41,22 @@ def extra(peer: Peer, spec: Spec) -> int | None:
     del warm
     case = problem_of(spec.scheme, spec.is_causal, spec.shape, spec.mode)
     gc.collect()  # cycles of the call before hold what it used
-    known = forget_peak()
-    before = resident("VmRSS")
-    results = rows.prepare(peer, case, spec)()
-    peak = resident("VmHWM")
-    if not known or before is None or peak is None:
-        return None
-    return max(peak - before - sum(x.nbytes for x in results.values()), 0)
-
-
-def entry(peer: Peer, spec: Spec) -> dict[str, Any]:
-    """Return the text for one peer in one row."""
-    about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
-    try:
-        return about | {"bytes": extra(peer, spec)}
-    except Skipped as reason:
-        return about | {"skipped": str(reason)}
-    except Exception as failure:  # of another library: it is named, the others go on
-        return about | {"skipped": rows.in_short(failure)}
+    results, more = with_memory(lambda: rows.prepare(peer, case, spec)())
+    held = sum(x.nbytes for x in results.values())
+    return {"bytes": more and max(more - held, 0)}
 
 
 def run_child(name: str, specs: Sequence[Spec]) -> Iterator[dict[str, Any]]:
     """One peer's entries, as far as the process comes."""
     asked = {"name": name, "specs": [asdict(spec) for spec in specs]}
     environment = os.environ | dict.fromkeys(rows.THREAD_VARIABLES, "1") | GIVING
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.memory", json.dumps(asked)],
-        cwd=rows.ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout is not None
-        yield from map(json.loads, child.stdout)
+    with suppress(CalledProcessError):
+        yield from in_child(
+            "benchmarks.memory",
+            json.dumps(asked),
+            environment=environment,
+            folder=rows.ROOT,
+        )
 
 
 def records(specs: Sequence[Spec]) -> list[dict[str, Any]]:
@@ -90,7 +75,8 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     peer = next(each for each in (RELPOS, *PEERS) if each.name == asked["name"])
     for fields in asked["specs"]:
-        print(json.dumps(entry(peer, Spec.of(fields))), flush=True)
+        found = rows.entry(peer, partial(extra, peer, Spec.of(fields)))
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-import relpos
 from benchmarks.peers.base import Peer, Work
-from benchmarks.problems import Problem
+from benchmarks.problems import Problem, largest_error as largest_error
 from benchmarks.timing import Array
 
 
 def prepare(case: Problem, mode: str, threads: int) -> Work:
     """Return calls of the scheme's function; "bwd" is the backward of one forward."""
-    function: Any = getattr(relpos, case.function)
-    keywords = {**case.arrays, **case.options, "num_threads": threads}
-
-    def gradients(context: Any) -> dict[str, Array]:
-        found = context.backward(case.grad_out, num_threads=threads)
-        return {name: getattr(found, name) for name in case.arrays}
-
-    def forward() -> dict[str, Array]:
-        return {"out": function(**keywords)}
+    if mode == "bwd":
+        return case.bind_backward(threads, case.grad_out)
+    keeps_context = {"return_context": True} if mode == "fwdbwd" else {}
+    call = case.call(threads, **keeps_context)
 
     def both() -> dict[str, Array]:
-        made = function(**keywords, return_context=True)
-        return {"out": made.out, **gradients(made.context)}
+        made = call()
+        return {"out": made.out, **case.gradients(made, threads, case.grad_out)}
 
-    if mode == "fwdbwd":
-        return both
-    if mode != "bwd":
-        return forward
-    context = function(**keywords, return_context=True).context
-    return lambda: gradients(context)
+    return both if keeps_context else lambda: {"out": call()}
 
 
 RELPOS = Peer("relpos", False, None, prepare)
@@ -55,14 +43,3 @@ def exact_results(case: Problem, mode: str, threads: int) -> dict[str, Array]:
     if mode in ("bwd", "fwdbwd"):
         exact.check_backward(threads, exact.grad_out, exact.function)
     return results
-
-
-def largest_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:
-    """Return the largest error over a result's norm; infinity where one is missing."""
-    if found.keys() != wanted.keys():
-        return np.inf
-    gaps = [
-        np.linalg.norm(found[name] - want) / np.linalg.norm(want)
-        for name, want in wanted.items()
-    ]
-    return float(np.max(gaps))

@@ -21,6 +21,7 @@ from relpos._catalogue.rows import (
     arguments_of,
     cast as cast,
     draw as draw,
+    largest_error as largest_error,
 )
 from relpos._schemes import same_name, scheme_called
 
@@ -69,35 +70,30 @@ class Problem:
         query, value = self.arrays["query"], self.arrays["value"]
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
 
-    def bind(self, threads: int) -> tuple[Callable[[], object], Array]:
-        """Return the call, and the array it writes."""
-        out = self.out(np.nan)
-        function = getattr(relpos, self.function)
-        return partial(
-            function, **self.arrays, **self.options, num_threads=threads, out=out
-        ), out
+    def call(self, threads: int, **more: Any) -> Callable[[], Any]:
+        """Return the call."""
+        given = {**self.arrays, **self.options, "num_threads": threads, **more}
+        return partial(getattr(relpos, self.function), **given)
+
+    def gradients(self, result: Any, threads: int, grad_out: Array) -> dict[str, Array]:
+        """Return the gradients of a result by name."""
+        found = result.context.backward(grad_out, num_threads=threads)
+        return {name: getattr(found, name) for name in self.arrays}
 
     def bind_backward(
         self, threads: int, grad_out: Array
     ) -> Callable[[], dict[str, Array]]:
         """Return the backward of one forward that is done here: gradients by name."""
-        function = getattr(relpos, self.function)
-        result = function(
-            **self.arrays, **self.options, num_threads=threads, return_context=True
-        )
-
-        def call() -> dict[str, Array]:
-            gradients = result.context.backward(grad_out, num_threads=threads)
-            return {name: getattr(gradients, name) for name in self.arrays}
-
-        return call
+        result = self.call(threads, return_context=True)()
+        return partial(self.gradients, result, threads, grad_out)
 
     def prepared(
         self, way: str, threads: int, what: str
     ) -> tuple[Callable[[], object], float]:
         """Return the checked call of one of WAYS, and its error."""
-        call, out = self.bind(threads)
         if way == "forward":
+            out = self.out(np.nan)
+            call = self.call(threads, out=out)
             call()
             return call, self.check(out, what)
         grad_out = self.grad_out

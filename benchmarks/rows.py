@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -66,10 +67,17 @@ def prepare(peer: Peer, case: Problem, spec: Spec) -> Work:
     return peer.prepare(case, spec.mode, spec.threads)
 
 
-def in_short(failure: Exception) -> str:
-    """Return the first line of an error of another library."""
-    first = (str(failure).splitlines() or [""])[0]
-    return f"failed: {type(failure).__name__}: {first}"[:200]
+def entry(peer: Peer, found: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is found of a peer, or the reason for which it is left out."""
+    about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
+    try:
+        return about | found()
+    except Skipped as reason:
+        return about | {"skipped": str(reason)}
+    except Exception as failure:  # of another library: it is named, the others go on
+        first = (str(failure).splitlines() or [""])[0]
+        text = f"failed: {type(failure).__name__}: {first}"
+        return about | {"skipped": text[:200]}
 
 
 @dataclass(frozen=True)
@@ -86,28 +94,22 @@ def checked(
 ) -> tuple[list[Ready], list[dict[str, Any]]]:
     """Return the peers that can be timed, and the error or the reason of each."""
     wanted = exact_results(case, spec.mode, spec.threads)
-    ready, said = [], []
-    for peer in peers:
-        about: dict[str, Any] = {"name": peer.name, "ready_made": peer.ready_made}
-        try:
-            work = prepare(peer, case, spec)
-            start = clock()
-            found = work()
-            first = clock() - start
-            error = largest_error(found, wanted)
-            if not error <= ERROR_LIMIT:
-                raise Skipped(f"wrong result, error {error:.1e}")
-            if first < LONG_CALL:
-                first = timing.seconds_of(work, 1, clock)
-            ready.append(Ready(peer, work, first))
-            about["error"] = error
-        except Skipped as reason:
-            about["skipped"] = str(reason)
-        except (
-            Exception
-        ) as failure:  # of another library: it is named, the others go on
-            about["skipped"] = in_short(failure)
-        said.append(about)
+    ready: list[Ready] = []
+
+    def check(peer: Peer) -> dict[str, Any]:
+        work = prepare(peer, case, spec)
+        start = clock()
+        found = work()
+        first = clock() - start
+        error = largest_error(found, wanted)
+        if not error <= ERROR_LIMIT:
+            raise Skipped(f"wrong result, error {error:.1e}")
+        if first < LONG_CALL:
+            first = timing.seconds_of(work, 1, clock)
+        ready.append(Ready(peer, work, first))
+        return {"error": error}
+
+    said = [entry(peer, partial(check, peer)) for peer in peers]
     return ready, said
 
 
@@ -134,12 +136,12 @@ def measure(spec: Spec, budget: float) -> dict[str, Any]:
     ready, said = checked(chosen, case, spec, clock)
     samples = timing.alternate(
         {each.peer.name: each.work for each in ready},
-        {each.peer.name: each.first for each in ready},
-        {each.peer.name: (each.peer is RELPOS, each.peer.ready_made) for each in ready},
         yardstick_of(spec, case, clock),
         clock,
         budget,
         spec.threads,
+        first={each.peer.name: each.first for each in ready},
+        kinds={x.peer.name: (x.peer is RELPOS, x.peer.ready_made) for x in ready},
     )
     useful = amount(spec, case)
     for about in said:

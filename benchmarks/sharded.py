@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +24,7 @@ import numpy as np
 import relpos
 import relpos.sharded
 from benchmarks.rows import ERROR_LIMIT, ROOT
-from benchmarks.timing import BEST_ISA, alternate, fma_yardstick
+from benchmarks.timing import BEST_ISA, alternate, fma_yardstick, in_child
 from benchmarks.transformers import memory_of
 
 DIM = 64
@@ -129,16 +127,10 @@ def check(problem: Problem, mine: Results, other: Results) -> None:
 def ratio(problem: Problem, threads: int, backward: bool, seconds: float) -> float:
     """Time of relpos.sharded over that of relpos.attention; CPU time of one thread."""
     works = works_of(problem, threads, backward)
-    found, once = {}, {}
-    for name, work in works.items():
-        start = perf_counter()
-        found[name] = work()
-        once[name] = perf_counter() - start
-    check(problem, found["sharded"], found["memory"])
+    check(problem, works["sharded"](), works["memory"]())
     clock = process_time if threads == 1 else perf_counter
     yardstick = fma_yardstick(BEST_ISA, "float32", 1, clock)
-    kinds = dict(zip(works, works, strict=True))
-    samples = alternate(works, once, kinds, yardstick, clock, seconds, threads)
+    samples = alternate(works, yardstick, clock, seconds, threads)
     return samples["sharded"].cost / samples["memory"].cost
 
 
@@ -175,10 +167,9 @@ def measured(rows: int, backward: bool) -> int | None:
 
 def peak(rows: int, backward: bool) -> int | None:
     """The same, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.sharded"]
-    command += ["--task", json.dumps([rows, backward])]
-    child = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    found: int | None = json.loads(child.stdout)
+    asked = "--task", json.dumps([rows, backward])
+    found: int | None
+    (found,) = in_child("benchmarks.sharded", *asked, folder=ROOT)
     return found
 
 

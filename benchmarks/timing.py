@@ -36,7 +36,7 @@ from relpos._bench import (
     rounds,
     seconds_of as seconds_of,
 )
-from relpos._catalogue.measure import forget_peak as forget_peak, resident as resident
+from relpos._catalogue.measure import in_child as in_child, with_memory as with_memory
 from relpos._settings import use_isa as use_isa
 
 BEST_ISA, ISAS, CORES = _core.isa, [*_core.by_isa], _core.count_cpus()[0]
@@ -118,19 +118,24 @@ def far_off(first: Mapping[str, float], kinds: Mapping[str, object]) -> set[str]
 
 def alternate(
     works: Mapping[str, Work],
-    first: Mapping[str, float],
-    kinds: Mapping[str, object],
     yardstick: Yardstick,
     clock: Clock,
     budget: float,
     threads: int = 1,
+    *,
+    first: Mapping[str, float] | None = None,
+    kinds: Mapping[str, object] | None = None,
 ) -> dict[str, Samples]:
     """Return samples of each work, taken round by round.
 
-    `first` are the seconds of a call before. It ends after ROUNDS, or when `budget`
-    seconds are over. Several threads of one work are asleep before the next is timed.
+    `first` are the seconds of a call before, which is made here if they are not given.
+    Works of one of `kinds` are compared, and those far from the best of their kind are
+    left out. It ends after ROUNDS, or when `budget` seconds are over. Several threads
+    of one work are asleep before the next is timed.
     """
     left, samples = dict(works), {name: Samples() for name in works}
+    first = first or {n: seconds_of(work, 1, perf_counter) for n, work in works.items()}
+    kinds = kinds or {name: name for name in works}
     calls = {
         n: math.ceil(SAMPLE_SECONDS / max(time, 1e-7)) for n, time in first.items()
     }

@@ -9,26 +9,25 @@ held against the model's eager code; then they take turns in time.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time, strftime
+from time import process_time, strftime
 from typing import Any
 
+from benchmarks import text
 from benchmarks.results import facts
 from benchmarks.rows import ROOT, THREAD_VARIABLES
 from benchmarks.timing import (
     BEST_ISA,
     alternate,
     fma_yardstick,
-    forget_peak,
-    resident,
+    in_child,
+    with_memory,
 )
 from benchmarks.worker import TUNED
 
@@ -80,14 +79,7 @@ def in_fork(work: Callable[[], Any]) -> Any:
 
 def memory_of(work: Callable[[], Any]) -> int | None:
     """Bytes at the peak of a call beyond those before it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # what was freed and kept would be taken again unseen
-        trim(0)
-    known, before = forget_peak(), resident("VmRSS")
-    kept = work()
-    peak = resident("VmHWM")
-    del kept
-    return peak - before if known and before is not None and peak else None
+    return with_memory(work)[1]
 
 
 def check(name: str, way: str, mine: list[Any], eager: list[Any]) -> None:
@@ -132,13 +124,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
     yardstick = fma_yardstick(BEST_ISA, "float32", 1, process_time)
     for direction in DIRECTIONS:
         works = {way: work_of(found, direction) for way, found in layers.items()}
-        once = {}
-        for way, work in works.items():
-            start = perf_counter()
-            work()
-            once[way] = perf_counter() - start
-        kinds = dict(zip(works, works, strict=True))
-        samples = alternate(works, once, kinds, yardstick, process_time, BUDGET)
+        samples = alternate(works, yardstick, process_time, BUDGET)
         for way in works:
             row[direction][way]["seconds"] = samples[way].seconds
     return row
@@ -149,17 +135,12 @@ def rows(names: list[str], lengths: list[int]) -> list[dict[str, Any]]:
     environment = os.environ | TUNED | dict.fromkeys(THREAD_VARIABLES, "1")
     made = []
     for name in names:
-        command = [sys.executable, "-m", "benchmarks.transformers"]
-        command += ["--rows", json.dumps([name, lengths])]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-        ) as child:
-            assert child.stdout is not None
-            for line in child.stdout:
-                made.append(json.loads(line))
-                print(text_of(made[-1]), file=sys.stderr, flush=True)
-        if child.returncode:
-            raise SystemExit(f"{name}: the process ended with {child.returncode}")
+        asked = "--rows", json.dumps([name, lengths])
+        for row in in_child(
+            "benchmarks.transformers", *asked, environment=environment, folder=ROOT
+        ):
+            made.append(row)
+            print(text_of(row), file=sys.stderr, flush=True)
     return made
 
 
@@ -195,19 +176,15 @@ def table(made: list[dict[str, Any]], direction: str) -> str:
     """A line for each model and length: times, the ratio, memory."""
     ways = ("eager", "sdpa", "registered", "replaced")
     heads = [f"{way}, ms" for way in ways] + ["gain"] + [f"{way}, MB" for way in ways]
-    lines = [
-        "| model | L | " + " | ".join(heads) + " |",
-        "| --- " * (len(heads) + 2) + "|",
-    ]
+    lines = []
     for row in made:
         found = row[direction]
         times = [cell(found, way, milliseconds) for way in ways]
         sizes = [cell(found, way, megabytes) for way in ways]
         mine = [found[way]["seconds"] for way in ways[2:] if way in found]
         ratio = f"**{found['eager']['seconds'] / min(mine):.2f}**"
-        values = [row["model"], str(row["length"]), *times, ratio, *sizes]
-        lines.append("| " + " | ".join(values) + " |")
-    return "\n".join(lines)
+        lines.append([row["model"], str(row["length"]), *times, ratio, *sizes])
+    return text.table(["model", "L", *heads], lines)
 
 
 def cell(found: dict[str, Any], way: str, show: Callable[[Any], str]) -> str:

@@ -50,14 +50,7 @@ import numpy as np
 import relpos
 from relpos import _core
 from relpos._catalogue.measure import bound
-from relpos._catalogue.rows import (
-    LARGE,
-    ROWS,
-    Array,
-    Row as SchemeRow,
-    errors,
-    gradient_errors,
-)
+from relpos._catalogue.rows import LARGE, ROWS, Array, Row as SchemeRow, gaps
 
 # The two readings around a repeat may differ by this share of the larger one.
 YARDSTICK_SPREAD = 0.03
@@ -414,15 +407,13 @@ TARGETS = {"naive: index": 1.0, "naive: normalized index": 1.0, "learned table":
 
 def check(row: SchemeRow, label: str) -> float:
     """Return the largest float32 error; one above its limit ends the program."""
-    found = [(gap, row.limits[dtype], dtype) for dtype, gap in errors(row).items()]
-    limits = row.gradients.limits if row.gradients else {}
-    found += [
-        (gap, limits[dtype], dtype) for dtype, gap in gradient_errors(row).items()
-    ]
-    for gap, limit, _ in found:
+    largest = 0.0
+    for _, dtype, gap, limit in gaps(row):
         if not gap <= limit:
             sys.exit(f"{label}: wrong result, error {gap:.2e} > {limit:.0e}")
-    return max(gap for gap, _, dtype in found if dtype is np.float32)
+        if dtype is np.float32:
+            largest = max(largest, gap)
+    return largest
 
 
 def scheme_row(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.peers import (
-    by_hand_backward,
+    by_hand,
     jax_forms,
     numpy_decode,
-    torch_flex,
     torch_forms,
 )
 from benchmarks.peers.base import Peer, Skipped
@@ -14,9 +13,8 @@ from benchmarks.peers.base import Peer, Skipped
 __all__ = ["PEERS", "Peer", "Skipped"]
 
 PEERS: tuple[Peer, ...] = (
-    *by_hand_backward.PEERS,
+    *by_hand.PEERS,
     *numpy_decode.PEERS,
     *torch_forms.PEERS,
-    *torch_flex.PEERS,
     *jax_forms.PEERS,
 )

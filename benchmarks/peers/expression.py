@@ -8,7 +8,6 @@ columns; a gather and a scatter take several times as long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,22 +21,15 @@ Tensors = dict[str, Tensor]
 
 
 class Library(Protocol):
-    """Operations that PyTorch and JAX write differently."""
+    """Operations of PyTorch and JAX; `xp` has those that they call alike."""
+
+    xp: Any
 
     def array(self, x: Array) -> Tensor:
         """As the library's own."""
 
-    def cat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """Side by side."""
-
     def pad(self, x: Tensor, left: int, right: int) -> Tensor:
         """Zeros beside the last axis."""
-
-    def spread(self, column: Tensor, count: int) -> Tensor:
-        """A column as often as that."""
-
-    def by_heads(self, rows: Tensor, table: Tensor) -> Tensor:
-        """Products of rows (b, h, n, d) with those of a table for each head."""
 
     def plus_products(
         self, added: Tensor, a: Tensor, b: Tensor, scale: float
@@ -46,6 +38,14 @@ class Library(Protocol):
 
     def softmax(self, s: Tensor) -> Tensor:
         """Over the last axis."""
+
+    def spread(self, column: Tensor, count: int) -> Tensor:
+        """A column as often as that."""
+        return self.xp.broadcast_to(column, (*column.shape[:-1], count))
+
+    def by_heads(self, rows: Tensor, table: Tensor) -> Tensor:
+        """Products of rows (b, h, n, d) with those of a table for each head."""
+        return self.xp.einsum("bhid,hrd->bhir", rows, table)
 
 
 class Expression:
@@ -59,6 +59,7 @@ class Expression:
         self.blocks = self.form.blocks(size or self.form.queries)
         dtype = case.arrays["query"].dtype
         self.masks = [self.mask(block, dtype) for block in self.blocks]
+        self.cat = library.xp.concatenate
 
     def mask(self, block: Block, dtype: Any) -> Tensor | None:
         """0 and -inf, to be added."""
@@ -82,7 +83,7 @@ class Expression:
         for block, mask in zip(self.blocks, self.masks, strict=True):
             rows = (q_[..., block.rows, :] for q_ in (content, position))
             parts.append(self.of_block(x, block, mask, *rows))
-        return parts[0] if len(parts) == 1 else self.library.cat(parts, -2)
+        return parts[0] if len(parts) == 1 else self.cat(parts, -2)
 
     def of_block(
         self, x: Tensors, block: Block, mask: Any, content: Tensor, position: Tensor
@@ -114,7 +115,7 @@ class Expression:
         if self.is_long:
             band = x["rel_key"][..., block.band.start : block.band.stop + 1, :]
             return self.skewed(self.by_table(position, band), block.m)
-        cat, spread = self.library.cat, self.library.spread
+        cat, spread = self.cat, self.library.spread
         (left, right), near = block.ends, block.near
         terms = self.by_table(position, x["rel_key"])
         first, last = terms[..., :1], terms[..., -1:]
@@ -132,7 +133,7 @@ class Expression:
         last = p[..., near.stop :].sum(-1) + band[..., end:].sum(-1)
         between = band[..., left:end]
         between = self.library.pad(between, inner.start - 1, rows - 1 - inner.stop)
-        return self.library.cat([first[..., None], between, last[..., None]], -1)
+        return self.cat([first[..., None], between, last[..., None]], -1)
 
     def skewed(self, x: Tensor, m: int) -> Tensor:
         """[i, j] is column n - 1 - i + j of row i."""

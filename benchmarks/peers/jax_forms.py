@@ -6,44 +6,34 @@ XLA's products use all of a CPU that MKL and OpenBLAS do not know yet. Its own
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.peers.base import Peer, Skipped, Work
-from benchmarks.peers.expression import Expression
+from benchmarks.peers.expression import Expression, Library
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 Tensor = Any
 
 
-class InJax:
+class InJax(Library):
     """JAX by the methods of an expression."""
 
     def __init__(self) -> None:
         import jax
 
         self.jax: Any = jax
+        self.xp: Any = jax.numpy
 
     def array(self, x: Array) -> Tensor:
-        return self.jax.numpy.asarray(x)
-
-    def cat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        return self.jax.numpy.concatenate(parts, axis)
+        return self.xp.asarray(x)
 
     def pad(self, x: Tensor, left: int, right: int) -> Tensor:
         widths = [(0, 0)] * (x.ndim - 1) + [(left, right)]
-        return self.jax.numpy.pad(x, widths)
-
-    def spread(self, column: Tensor, count: int) -> Tensor:
-        shape = (*column.shape[:-1], count)
-        return self.jax.numpy.broadcast_to(column, shape)
-
-    def by_heads(self, rows: Tensor, table: Tensor) -> Tensor:
-        return self.jax.numpy.einsum("bhid,hrd->bhir", rows, table)
+        return self.xp.pad(x, widths)
 
     def plus_products(
         self, added: Tensor, a: Tensor, b: Tensor, scale: float

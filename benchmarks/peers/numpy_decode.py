@@ -11,8 +11,7 @@ import numpy as np
 
 from benchmarks.peers.base import Peer, Skipped, Work
 from benchmarks.peers.blocks import Form, form_of
-from benchmarks.peers.by_hand import Forward
-from benchmarks.peers.libraries import InNumpy
+from benchmarks.peers.by_hand import Forward, InNumpy
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 

@@ -2,53 +2,48 @@
 
 Matmul, softmax, matmul; or `scaled_dot_product_attention` (sdpa) with the position term
 as its mask, which may be the skewed view itself; or the first compiled. With gradients
-blocks by hand (by_hand_backward.py) were faster than blocks by autograd on every row,
+blocks by hand (by_hand.py) were faster than blocks by autograd on every row,
 so the latter are not here.
+
+FlexAttention, compiled, has the forward only on a CPU. The products of queries with the
+table are made before it, all at once: inside it they are refused. A score's own row is
+found by its distance, clamped, since pairs that are hidden are asked for too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from benchmarks.peers.base import Peer, Skipped, Work
-from benchmarks.peers.blocks import Block
-from benchmarks.peers.expression import Expression, Tensors
+from benchmarks.peers.blocks import Block, form_of
+from benchmarks.peers.expression import Expression, Library, Tensors
 from benchmarks.problems import Problem
 from benchmarks.timing import Array
 
 Tensor = Any
 
 
-class InTorch:
+class InTorch(Library):
     """baddbmm adds while it multiplies."""
 
     def __init__(self) -> None:
         import torch
 
-        self.torch: Any = torch
+        self.xp: Any = torch
 
     def array(self, x: Array) -> Tensor:
-        return self.torch.from_numpy(x)
-
-    def cat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        return self.torch.cat(parts, axis)
+        return self.xp.from_numpy(x)
 
     def pad(self, x: Tensor, left: int, right: int) -> Tensor:
-        return self.torch.nn.functional.pad(x, (left, right))
-
-    def spread(self, column: Tensor, count: int) -> Tensor:
-        return column.expand(*column.shape[:-1], count)
-
-    def by_heads(self, rows: Tensor, table: Tensor) -> Tensor:
-        return self.torch.einsum("bhid,hrd->bhir", rows, table)
+        return self.xp.nn.functional.pad(x, (left, right))
 
     def plus_products(
         self, added: Tensor, a: Tensor, b: Tensor, scale: float
     ) -> Tensor:
         three = (x.flatten(0, 1) for x in (added, a, b.mT))
-        return self.torch.baddbmm(*three, alpha=scale).reshape(added.shape)
+        return self.xp.baddbmm(*three, alpha=scale).reshape(added.shape)
 
     def softmax(self, s: Tensor) -> Tensor:
         return s.softmax(-1)
@@ -61,8 +56,8 @@ class ByFunction(Expression):
         super().__init__(library, case, size)
         if case.scheme == "shaw":
             raise Skipped("sdpa does not give the weights that rel_value is for")
-        self.attention = library.torch.nn.functional.scaled_dot_product_attention
-        self.keeps_graph = library.torch.is_grad_enabled
+        self.attention = library.xp.nn.functional.scaled_dot_product_attention
+        self.keeps_graph = library.xp.is_grad_enabled
         whole = size is None and self.form.offset == 0
         self.is_flagged = whole and case.scheme == "plain" and self.form.is_causal
 
@@ -134,6 +129,64 @@ def peer(
     return Peer(name, size is None, "torch", form, compiled)
 
 
+def flex(case: Problem, mode: str, threads: int) -> Work:
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    form = form_of(case)
+    if mode == "fwdbwd":
+        raise Skipped("FlexAttention has no backward on a CPU")
+    if case.scheme == "shaw":
+        raise Skipped("FlexAttention does not give the weights that rel_value is for")
+    if case.arrays["query"].dtype != "float32":
+        raise Skipped("FlexAttention takes no float64 on a CPU")
+    use_threads(threads)
+    torch._dynamo.reset()
+    x = {name: torch.from_numpy(array) for name, array in case.arrays.items()}
+    scale = x["query"].shape[-1] ** -0.5
+    offset, zero, mask = form.offset, form.zero, None
+    if form.is_causal and form.queries > 1:
+        mask = create_block_mask(
+            lambda b, h, i, j: j <= i + offset,
+            None,
+            None,
+            form.queries,
+            form.keys,
+            "cpu",
+        )
+
+    def plain(q: Any) -> Any:
+        return flex_attention(q, x["key"], x["value"], block_mask=mask)
+
+    def moved(q: Any, terms: Any) -> Any:
+        last = terms.shape[-1] - 1
+
+        def add(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            row = (j - i + (zero - offset)).clamp(0, last)
+            return s + terms[b, h, i, row]
+
+        return flex_attention(q, x["key"], x["value"], score_mod=add, block_mask=mask)
+
+    attention = torch.compile(moved if "rel_key" in x else plain, dynamic=False)
+    library = InTorch()
+
+    def work() -> dict[str, Any]:
+        q = x["query"]
+        if "rel_key" not in x:
+            return {"out": attention(q).numpy()}
+        position, content, table = q * scale, q, x["rel_key"]
+        if "pos_bias_u" in x:
+            position = (q + x["pos_bias_v"][..., None, :]) * scale
+            content = q + x["pos_bias_u"][..., None, :]
+        if table.ndim == 2 or len(q) == 1:
+            terms = position @ table.mT
+        else:
+            terms = library.by_heads(position, table)
+        return {"out": attention(content, terms).numpy()}
+
+    return torch.no_grad()(work)
+
+
 PEERS = (
     peer("torch_eager", Expression, None),
     peer("torch_sdpa", ByFunction, None),
@@ -141,4 +194,5 @@ PEERS = (
     peer("torch_sdpa_blocks_256", ByFunction, 256),
     peer("torch_compile", Expression, None, True),
     peer("torch_compile_blocks_256", Expression, 256, True),
+    Peer("torch_flex", True, "torch", flex, True),
 )

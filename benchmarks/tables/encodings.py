@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -50,13 +51,13 @@ def ratio_row(
     label: str,
     ours: Callable[[], Array],
     usual: Callable[[], Array],
-    repeats: int,
     *,
-    expected: Callable[[], Array],
+    expected: Callable[[], Array] | None = None,
     target: float | None = None,
+    repeats: int,
 ) -> Row:
     """Measure the time of the usual expression over that of relpos."""
-    error = timing.check_error(ours(), expected(), label)
+    error = timing.check_error(ours(), (expected or usual)(), label)
     yardstick = timing.fma_yardstick(BEST_ISA, "float32")
     timed = timing.interleave([usual, ours], yardstick, repeats)
     return Row.of_ratios(label, "x faster", timed, error, target=target)
@@ -73,30 +74,16 @@ def make_plan(isas: list[str], full: bool) -> Plan:
     positions = rng.integers(length, size=4 * length)
     plan: Plan = []
 
-    def add(
-        label: str,
-        ours: Callable[[], Array],
-        usual: Callable[[], Array],
-        expected: Callable[[], Array] | None = None,
-        target: float | None = None,
-    ) -> None:
-        measure = partial(
-            ratio_row,
-            label,
-            ours,
-            usual,
-            repeats,
-            expected=expected or usual,
-            target=target,
-        )
-        plan.append((label, measure))
+    def add(label: str, *works: Callable[[], Array], **options: Any) -> None:
+        row = partial(ratio_row, label, *works, repeats=repeats, **options)
+        plan.append((label, row))
 
     sinusoidal = partial(relpos.sinusoidal, length, dim)
     true_table = partial(reference.sinusoidal, length, dim)
     for phase_dtype, target in {"float64": 3.0, "float32": None}.items():
         usual = partial(numpy_sinusoidal, length, dim, phase_dtype)
         label = f"sinusoidal {length} x {dim}, phases in {phase_dtype}"
-        add(label, sinusoidal, usual, true_table, target)
+        add(label, sinusoidal, usual, expected=true_table, target=target)
     skewed = f"4 x {length // 4} x"
     add(
         f"skew causal {skewed} {scores.shape[-1]}",

@@ -58,8 +58,8 @@ class Place:
 
 
 Maker = Callable[[Place, str], Ready]
-#: (place) to operands that have a gradient, and to other arguments.
-Operands = Callable[[Place], tuple[dict[str, Array], dict[str, Any]]]
+#: Further arguments of attention: floating arrays, which have a gradient, and others.
+Operands = Callable[[Place], dict[str, Any]]
 
 
 # ---- what is timed -------------------------------------------------------------------
@@ -74,11 +74,13 @@ def of_operands(operands: Operands, is_causal: bool | None = None) -> Maker:
     """Return a maker of plain attention with further arguments."""
 
     def make(place: Place, what: str) -> Ready:
-        plain, (arrays, options) = place.problem("plain"), operands(place)
+        plain, given = place.problem("plain"), operands(place)
         if is_causal is not None:
-            options = {**options, "is_causal": is_causal}
+            given["is_causal"] = is_causal
+        floats = [name for name, x in given.items() if np.asarray(x).dtype.kind == "f"]
+        arrays = {name: given.pop(name) for name in floats if np.ndim(given[name])}
         made = replace(
-            plain, arrays=plain.arrays | arrays, options=plain.options | options
+            plain, arrays=plain.arrays | arrays, options=plain.options | given
         )
         return made.prepared(place.way, 1, what)
 
@@ -121,76 +123,58 @@ def documents(place: Place) -> list[tuple[int, int]]:
 # ---- operands ------------------------------------------------------------------------
 
 
-def t5(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+def t5(place: Place) -> dict[str, Any]:
     """Make T5's bias: other biases by offset are the same work."""
     weight = place.draw(BUCKETS, place.heads)
-    return {"rel_bias": relpos.t5_bias(weight, place.length)}, {}
+    return {"rel_bias": relpos.t5_bias(weight, place.length)}
 
 
-def decay(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+def decay(place: Place) -> dict[str, Any]:
     """Make logarithms of gates around a half, as a Forgetting Transformer does."""
     gates = place.draw(place.heads, place.length)
-    return {"log_decay": -np.logaddexp(np.float32(0), gates)}, {}
+    return {"log_decay": -np.logaddexp(np.float32(0), gates)}
 
 
-def sam(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+def sam(place: Place) -> dict[str, Any]:
     """Make a table for each axis of an image; length 1024 is a square of 32 x 32."""
     side = math.isqrt(place.length - 1) + 1
     at = np.arange(place.length)
     rows, columns = (x - x[:, None] + side - 1 for x in divmod(at, side))
-    table = place.draw(2 * (2 * side - 1), DIM)
     labels = rows, columns + 2 * side - 1
-    return {"rel_key": table}, {"labels": tuple(x.astype(np.int16) for x in labels)}
+    table = place.draw(2 * (2 * side - 1), DIM)
+    return {"rel_key": table, "labels": tuple(x.astype(np.int16) for x in labels)}
 
 
-def inkling(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Make 16 numbers of a query, and curves over 1024 distances shared by heads."""
-    arrays = {
-        "position_query": place.draw(place.heads, place.length, 16),
-        "rel_key": place.draw(1024, 16),
-    }
-    return arrays, {"min_relative_position": -1023, "beyond": "zero"}
+def positions(
+    width: int, rows: Callable[[Place], tuple[int, ...]], **settings: Any
+) -> Operands:
+    """Return a maker of `width` numbers of each query, and of a table of rows."""
+
+    def make(place: Place) -> dict[str, Any]:
+        numbers = place.draw(place.heads, place.length, width)
+        table = place.draw(*rows(place), width)
+        return {"position_query": numbers, "rel_key": table, **settings}
+
+    return make
 
 
-def zipformer(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Make 4 numbers for every distance and head."""
-    arrays = {
-        "position_query": place.draw(place.heads, place.length, 4),
-        "rel_key": place.draw(place.heads, 2 * place.length - 1, 4),
-    }
-    return arrays, {}
-
-
-def wavlm(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
+def wavlm(place: Place) -> dict[str, Any]:
     """Make a gate for each query before T5's bias of 320 buckets."""
     reach = np.arange(1 - place.length, place.length)
     buckets = relpos.t5_bucket(reach, num_buckets=320, max_distance=800)
-    arrays = {
-        "position_query": place.draw(place.heads, place.length, 1),
-        "rel_key": place.draw(place.heads, 320, 1),
-    }
-    return arrays, {"buckets": buckets}
+    return positions(1, lambda place: (place.heads, 320), buckets=buckets)(place)
 
 
-def causal_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Make the mask that is_causal stands for."""
-    seen = np.ones((place.length, place.length), dtype=bool)
-    return {}, {"attn_mask": np.tril(seen)}
-
-
-def document_mask(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Make a mask that is True within a document."""
-    seen = np.zeros((place.length, place.length), dtype=bool)
-    for begin, end in documents(place):
-        seen[begin:end, begin:end] = True
-    return {}, {"attn_mask": seen}
-
-
-def document_ranges(place: Place) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Make the same as the first and the last key of each query."""
+def segments(place: Place) -> Array:
+    """Return the number of the document of each token."""
     lengths = [end - begin for begin, end in documents(place)]
-    segments = np.repeat(np.arange(DOCUMENTS), lengths)
-    return {}, {"key_ranges": relpos.segment_ranges(segments)}
+    return np.repeat(np.arange(DOCUMENTS), lengths)
+
+
+def document_mask(place: Place) -> dict[str, Any]:
+    """Make a mask that is True within a document."""
+    of_token = segments(place)
+    return {"attn_mask": of_token == of_token[:, None]}
 
 
 @dataclass(frozen=True)
@@ -207,10 +191,16 @@ BOTH, CAUSAL = ("both",), ("causal",)
 #: Makers of what times are over.
 BASES: dict[str, Maker] = {
     "plain": of_scheme("plain"),
-    "both ways": of_operands(lambda place: ({}, {}), is_causal=False),
+    "both ways": of_operands(lambda place: {}, is_causal=False),
     "is_causal": of_scheme("plain"),
     "apart": apart,
 }
+#: 16 numbers of a query, and curves over 1024 distances shared by heads.
+INKLING = positions(
+    16, lambda place: (1024,), min_relative_position=-1023, beyond="zero"
+)
+#: 4 numbers for every distance and head.
+ZIPFORMER = positions(4, lambda place: (place.heads, 2 * place.length - 1))
 PRICED = {
     "causal": Priced(of_scheme("plain"), "both ways", CAUSAL),
     "RoPE": Priced(of_row("RoPE"), directions=BOTH),
@@ -225,20 +215,27 @@ PRICED = {
     "decay": Priced(of_operands(decay), directions=CAUSAL, targets=(1.08, None)),
     "SAM": Priced(of_operands(sam), directions=BOTH, targets=(1.5, None)),
     "sinks": Priced(
-        of_operands(lambda place: ({"sinks": place.draw(place.heads)}, {})),
+        of_operands(lambda place: {"sinks": place.draw(place.heads)}),
         targets=(1.01, None),
     ),
-    "Inkling": Priced(of_operands(inkling), directions=CAUSAL, targets=(1.20, 1.30)),
-    "Zipformer": Priced(of_operands(zipformer), targets=(1.10, None)),
+    "Inkling": Priced(of_operands(INKLING), directions=CAUSAL, targets=(1.20, 1.30)),
+    "Zipformer": Priced(of_operands(ZIPFORMER), targets=(1.10, None)),
     "WavLM": Priced(of_operands(wavlm), targets=(1.08, None)),
     "softcap": Priced(
-        of_operands(lambda place: ({}, {"softcap": 50.0})), targets=(1.15, None)
+        of_operands(lambda place: {"softcap": 50.0}), targets=(1.15, None)
     ),
     "causal mask": Priced(
-        of_operands(causal_mask, is_causal=False), "is_causal", CAUSAL, (1.1, 1.1)
+        of_operands(
+            lambda p: {"attn_mask": np.tri(p.length, dtype=bool)}, is_causal=False
+        ),
+        "is_causal",
+        CAUSAL,
+        (1.1, 1.1),
     ),
     "documents by key_ranges": Priced(
-        of_operands(document_ranges), "apart", targets=(1.15, 1.15)
+        of_operands(lambda p: {"key_ranges": relpos.segment_ranges(segments(p))}),
+        "apart",
+        targets=(1.15, 1.15),
     ),
     "documents by mask": Priced(
         of_operands(document_mask), "apart", targets=(1.5, 1.5)

@@ -1,7 +1,7 @@
 """Time and extra memory of one form of one scheme, in a process of its own.
 
 The peak of the memory in use is a property of the process, and memory that earlier work
-has freed would hide later needs.
+has freed would hide later needs. benchmarks/ and tests measure memory by this, too.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import ctypes
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from relpos._catalogue import rows
 from relpos._catalogue.rows import LARGE, PAIRS, Row
 
 REPEATS, ENOUGH_SECONDS = 5, 0.2  # at most, and when to stop before
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,25 @@ class Measurement:
 
 def measure(name: str, form: str) -> Measurement:
     """Run `form` ("relpos", "numpy" or "gradients") of a scheme in a child process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "relpos._catalogue.measure", name, form],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return Measurement(**json.loads(done.stdout))
+    (found,) = in_child("relpos._catalogue.measure", name, form)
+    return Measurement(**found)
+
+
+def in_child(
+    module: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Iterator[Any]:
+    """Run a module in a child process; yield the JSON of each line that it prints."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        yield from map(json.loads, child.stdout)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
 
 
 def resident(field: str) -> int | None:
@@ -75,6 +89,16 @@ def forget_peak() -> bool:
     return True
 
 
+def with_memory(work: Callable[[], Result]) -> tuple[Result, int | None]:
+    """Return the result of a call, and the bytes at its peak beyond those before it."""
+    known, before = forget_peak(), resident("VmRSS")
+    result = work()
+    peak = resident("VmHWM")
+    if not known or before is None or peak is None:
+        return result, None
+    return result, peak - before
+
+
 def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
     """Return one form of a scheme as a call without arguments."""
     if form != "gradients":
@@ -96,20 +120,19 @@ def run_here(name: str, form: str) -> dict[str, Any]:
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
     size = PAIRS if row is rows.PAIRS_ROW else LARGE
     run = bound(row, form, row.inputs(np.float32, **size))
-    known = forget_peak()
-    before = resident("VmRSS")
-    seconds: list[float] = []
-    while len(seconds) < REPEATS and sum(seconds) < ENOUGH_SECONDS:
-        start = perf_counter()
-        out = run()
-        seconds.append(perf_counter() - start)
-        nbytes = size_of(out)
-        del out
-    peak = resident("VmHWM")
-    memory = None
-    if known and before is not None and peak is not None:
-        memory = max(peak - before - nbytes, 0)
-    return {"seconds": min(seconds), "memory": memory}
+
+    def timed() -> tuple[float, int]:
+        seconds: list[float] = []
+        while len(seconds) < REPEATS and sum(seconds) < ENOUGH_SECONDS:
+            start = perf_counter()
+            out = run()
+            seconds.append(perf_counter() - start)
+            nbytes = size_of(out)
+            del out
+        return min(seconds), nbytes
+
+    (seconds, nbytes), more = with_memory(timed)
+    return {"seconds": seconds, "memory": more and max(more - nbytes, 0)}
 
 
 if __name__ == "__main__":

@@ -33,24 +33,28 @@ def root(query: Array) -> Array:
     return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
 
 
-def attention(query: Array, key: Array, value: Array, is_causal: bool = False) -> Array:
-    """Attend without positions."""
-    s = (query @ transposed(key)) * root(query)
-    return softmax(s, is_causal) @ value
+def scores(query: Array, key: Array) -> Array:
+    """Return the scores of content, divided by sqrt(D)."""
+    return (query @ transposed(key)) * root(query)
 
 
-def biased(
-    query: Array, key: Array, value: Array, bias: Array, is_causal: bool = False
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    is_causal: bool = False,
 ) -> Array:
-    """Attend with a bias for each pair."""
-    s = (query @ transposed(key)) * root(query)
-    s += bias
+    """Attend with a bias for each pair, or without positions."""
+    s = scores(query, key)
+    if bias is not None:
+        s += bias
     return softmax(s, is_causal) @ value
 
 
 def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
     """Add a column of scores, and leave it out after the softmax."""
-    s = (query @ transposed(key)) * root(query)
+    s = scores(query, key)
     column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
     out: Array = p[..., :-1] @ value
@@ -59,7 +63,7 @@ def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
 
 def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
     """Take a tanh of every score."""
-    s = (query @ transposed(key)) * root(query)
+    s = scores(query, key)
     s /= s.dtype.type(cap)
     np.tanh(s, out=s)
     s *= s.dtype.type(cap)
@@ -70,7 +74,7 @@ def forgetting(query: Array, key: Array, value: Array, log_decay: Array) -> Arra
     """Take differences of sums over all steps before, in the dtype of the query."""
     sums = np.cumsum(log_decay, axis=-1)
     bias = sums[..., :, None] - sums[..., None, :]
-    return biased(query, key, value, bias, is_causal=True)
+    return attention(query, key, value, bias, is_causal=True)
 
 
 def rotary(x: Array) -> Array:
@@ -156,7 +160,7 @@ def position_query(
     """Gather the products of the position query and the table for each pair."""
     row = distances(query.shape[-2], rel_key.shape[0] // 2)
     bias = np.take_along_axis(position_query @ rel_key.T, row[None], axis=-1)
-    return biased(query, key, value, bias)
+    return attention(query, key, value, bias)
 
 
 def bert(
@@ -174,7 +178,7 @@ def bert(
 def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
     """Gather a number by head and relative position for each pair."""
     length = query.shape[-2]
-    return biased(query, key, value, rel_bias[:, distances(length, length - 1)])
+    return attention(query, key, value, rel_bias[:, distances(length, length - 1)])
 
 
 def steps_apart(query: Array) -> Array:
@@ -186,13 +190,13 @@ def steps_apart(query: Array) -> Array:
 
 def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
     """Subtract a slope of each head times the distance."""
-    return biased(query, key, value, -slopes[:, None, None] * steps_apart(query))
+    return attention(query, key, value, -slopes[:, None, None] * steps_apart(query))
 
 
 def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Array:
     """Subtract a logarithm of the distance."""
     bias = -r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
-    return biased(query, key, value, bias)
+    return attention(query, key, value, bias)
 
 
 def fire_attention(
@@ -211,7 +215,7 @@ def fire_attention(
     x = np.log1p(c * steps_apart(query)) / (
         np.log1p(c * reach)[:, None] + c.dtype.type(1e-6)
     )
-    s = (query @ transposed(key)) * root(query)
+    s = scores(query, key)
     for k in range(w1.size):
         s += w2[:, k, None, None] * np.maximum(w1[k] * x + b1[k], 0)
     s += b2[:, None, None]
@@ -226,7 +230,7 @@ def t5(query: Array, key: Array, value: Array, weight: Array) -> Array:
     steps = np.log(np.maximum(n, exact) / exact) / np.log(128 / exact) * (side - exact)
     far = np.minimum(exact + steps.astype(int), side - 1)
     bucket = np.where(n < exact, n, far) + side * (r > 0)
-    return biased(query, key, value, np.moveaxis(weight[bucket], -1, 0))
+    return attention(query, key, value, np.moveaxis(weight[bucket], -1, 0))
 
 
 def deberta(

@@ -11,7 +11,7 @@ numbers, to 1e-10. Inputs that are no floating arrays have no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -216,6 +216,13 @@ def relative_error(got: Array, wanted: Array) -> float:
     return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
+def largest_error(got: Named, wanted: Named) -> float:
+    """Return the largest relative error of results; infinity where one is missing."""
+    if got.keys() != wanted.keys():
+        return np.inf
+    return float(np.max([relative_error(got[name], wanted[name]) for name in wanted]))
+
+
 def errors(row: Row) -> dict[Any, float]:
     """Return the error over the norm of the definition's result, by dtype."""
     found = {}
@@ -241,12 +248,17 @@ def gradient_errors(row: Row) -> dict[Any, float]:
     found = {}
     for dtype in row.gradients.limits:
         got = row.gradients.relpos(grad_out.astype(dtype), **cast(inputs, dtype))
-        if got.keys() != wanted.keys():
-            found[dtype] = np.inf  # a gradient is missing
-        else:
-            gaps = [relative_error(got[name], wanted[name]) for name in wanted]
-            found[dtype] = float(np.max(gaps))
+        found[dtype] = largest_error(got, wanted)
     return found
+
+
+def gaps(row: Row) -> Iterator[tuple[str, Any, float, float]]:
+    """Yield what is compared, "output" or "gradients", its dtype, error and limit."""
+    limits = row.gradients.limits if row.gradients else {}
+    outputs = "output", errors(row), row.limits
+    for kind, found, most in (outputs, ("gradients", gradient_errors(row), limits)):
+        for dtype, limit in most.items():
+            yield kind, dtype, found[dtype], limit
 
 
 def cast(inputs: Inputs, dtype: Any) -> Inputs:

@@ -18,8 +18,7 @@ from relpos._catalogue.rows import (
     ROWS,
     SMALL,
     Row,
-    errors,
-    gradient_errors,
+    gaps,
     relative_error,
 )
 from relpos._demo.report import Report
@@ -43,23 +42,16 @@ def schemes(report: Report) -> None:
 
 def accuracy(report: Report) -> None:
     """Report the errors of outputs and gradients."""
+    names = [f"{kind} {bits}" for kind in KINDS for bits in ("float32", "float64")]
     rows = []
     for row in ROWS:
         report.progress(f"checking {row.name}")
-        limits = [row.limits, row.gradients.limits if row.gradients else {}]
-        found = [errors(row), gradient_errors(row)]
-        cells = []
-        for kind, gaps, bounds in zip(KINDS, found, limits, strict=True):
-            for dtype in (np.float32, np.float64):
-                if dtype not in bounds:
-                    cells.append("-")
-                    continue
-                gap, limit = gaps[dtype], bounds[dtype]
-                name = f"{row.name}, {kind}, error in {dtype.__name__}"
-                report.check(name, gap, limit)
-                cells.append(f"{gap:.1e} <= {limit:.0e}")
-        rows.append([row.name, *cells])
-    names = [f"{kind} {bits}" for kind in KINDS for bits in ("float32", "float64")]
+        cells = dict.fromkeys(names, "-")
+        for kind, dtype, gap, limit in gaps(row):
+            name = f"{row.name}, {kind}, error in {dtype.__name__}"
+            report.check(name, gap, limit)
+            cells[f"{kind} {dtype.__name__}"] = f"{gap:.1e} <= {limit:.0e}"
+        rows.append([row.name, *cells.values()])
     sizes = {
         "outputs": SIZES.format(**SMALL),
         "gradients": SIZES.format(**GRADIENT_SIZE),

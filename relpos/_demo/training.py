@@ -19,10 +19,8 @@ weights select one letter returns the mean of a^V_r over the positions of that l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from relpos import nn
 from relpos._catalogue.rows import Array
@@ -46,28 +44,20 @@ TABLE_3: dict[str, Settings] = {
 }
 
 
-class Model(nn.Module):
-    """A model from letters to scores of letters; all positions are visible to all."""
-
-    def __init__(self, k: int, use_keys: bool, use_values: bool) -> None:
-        rng = np.random.default_rng(0)
-        self.letters = nn.Embedding(LETTERS, WIDTH, rng=rng)
-        self.attention = nn.ShawAttention(
-            WIDTH, HEADS, k, use_keys=use_keys, use_values=use_values, rng=rng
-        )
-        self.norm = nn.LayerNorm(WIDTH)
-        self.scores = nn.Linear(WIDTH, LETTERS, rng=rng)
-
-    def __call__(self, tokens: Array) -> Array:
-        """Return scores (batch, length, LETTERS)."""
-        x = self.letters(tokens)
-        return self.scores(self.norm(x + self.attention(x)))
-
-    def backward(self, grad_out: ArrayLike) -> None:
-        """Add the gradients of all parameters."""
-        grad = self.norm.backward(self.scores.backward(grad_out))
-        of_attention: Any = self.attention.backward(grad)
-        self.letters.backward(grad + of_attention)
+def model(k: int, use_keys: bool, use_values: bool) -> nn.Sequential:
+    """Make a model from letters to scores of letters; every position is visible."""
+    rng = np.random.default_rng(0)
+    return nn.Sequential(
+        nn.Embedding(LETTERS, WIDTH, rng=rng),
+        nn.Residual(
+            nn.ShawAttention(
+                WIDTH, HEADS, k, use_keys=use_keys, use_values=use_values, rng=rng
+            ),
+            nn.LayerNorm(WIDTH),
+            pre_norm=False,
+        ),
+        nn.Linear(WIDTH, LETTERS, rng=rng),
+    )
 
 
 def batches() -> Iterator[Array]:
@@ -79,17 +69,17 @@ def batches() -> Iterator[Array]:
 
 def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
     """Return the loss of each step of training."""
-    model = Model(k, use_keys, use_values)
-    optimizer = nn.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
+    learner = model(k, use_keys, use_values)
+    optimizer = nn.Adam(learner.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
     found = []
     for tokens in batches():
-        scores = model(tokens)
+        scores = learner(tokens)
         grad = np.zeros_like(scores)
         loss, grad[:, DISTANCE:] = nn.cross_entropy(
             scores[:, DISTANCE:], tokens[:, :-DISTANCE]
         )
         optimizer.zero_grad()
-        model.backward(grad)
+        learner.backward(grad)
         optimizer.step()
         found.append(float(loss))
     return found

@@ -94,7 +94,7 @@ def test_works_take_turns_in_both_orders():
     ticks = iter(range(10**6))
     first, kinds = dict.fromkeys(works, 1.0), dict.fromkeys(works, "loop")
     samples = timing.alternate(
-        works, first, kinds, lambda: 1.0, lambda: next(ticks), 1e9
+        works, lambda: 1.0, lambda: next(ticks), 1e9, first=first, kinds=kinds
     )
     assert "".join(calls) == "abccba" * (timing.ROUNDS // 2) + "abc"
     assert all(len(each.kept) == timing.ROUNDS for each in samples.values())

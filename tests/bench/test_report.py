@@ -12,7 +12,6 @@ from benchmarks import (
     goals,
     grid,
     pictures,
-    readme,
     report,
 )
 from benchmarks.results import MEASURED, Results
@@ -115,18 +114,18 @@ def test_the_readme_gets_its_lines_between_the_marks(results, tmp_path, monkeypa
     drawn = {"a.svg": "a picture"}
     monkeypatch.setattr(pictures, "draw", lambda results, folder: drawn)
     path = tmp_path / "README.md"
-    path.write_text(f"above\n{readme.BEGIN}\nold\n{readme.END}\nbelow\n")
+    path.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
     (tmp_path / "benchmarks").mkdir()
     page, same = report.write(results, tmp_path / "benchmarks")
     assert same == path
     assert page.read_text() == report.page(results, drawn)
     above, *lines, last, below = path.read_text().splitlines()
     assert (above, below) == ("above", "below")
-    assert (lines[0], last) == (readme.BEGIN, readme.END)
+    assert (lines[0], last) == (report.BEGIN, report.END)
     assert lines[1].endswith("| a CPU |")  # after those that the repository lists
     assert lines[-1].endswith("on a CPU](benchmarks/pictures/ratios.svg)")
     with pytest.raises(ValueError, match="no lines"):
-        readme.with_lines("a text without marks", results)
+        report.with_lines("a text without marks", results)
 
 
 CPUS = """
@@ -158,8 +157,8 @@ def cells(text):
 def test_the_readme_s_table_has_a_column_for_each_cpu(results, tmp_path):
     """Rows measured here replace the listed ratios; those of other CPUs stay."""
     (tmp_path / "cpus.toml").write_text(CPUS)
-    between = f"{readme.BEGIN}{readme.END}\n"
-    alone = cells(readme.with_lines(between, results, tmp_path))
+    between = f"{report.BEGIN}{report.END}\n"
+    alone = cells(report.with_lines(between, results, tmp_path))
     assert alone[""] == ["Another", "This one"]
     assert [*alone.values()][2:] == [
         ["1.25 to 3.00", "2.00 to 2.00"],
@@ -168,7 +167,7 @@ def test_the_readme_s_table_has_a_column_for_each_cpu(results, tmp_path):
         ["512", "256 to 4096"],
         [
             "3",
-            str(sum(goals.is_long(x, *readme.SCHEMES) for x in results.rows.values())),
+            str(sum(goals.is_long(x, *report.SCHEMES) for x in results.rows.values())),
         ],
         ["NumPy", "NumPy"],
         ["May 2025", "January 2026"],
@@ -176,16 +175,16 @@ def test_the_readme_s_table_has_a_column_for_each_cpu(results, tmp_path):
     results.facts["cpu"] = "a third CPU"
     results.write(tmp_path / "third.json")
     results.facts["cpu"] = "a CPU"
-    assert cells(readme.with_lines(between, results, tmp_path))[""] == [
+    assert cells(report.with_lines(between, results, tmp_path))[""] == [
         "Another", "This one", "a third CPU"
     ]  # fmt: skip
 
 
 def test_the_readme_is_written_from_what_is_stored():
     text = (MEASURED.parents[1] / "README.md").read_text(encoding="utf-8")
-    assert 0 < text.index(readme.BEGIN) < text.index(readme.END)
+    assert 0 < text.index(report.BEGIN) < text.index(report.END)
     (path,) = MEASURED.glob("*.json")
-    assert readme.with_lines(text, Results.read(path)) == text
+    assert report.with_lines(text, Results.read(path)) == text
 
 
 def test_prices_are_a_table_with_their_targets(results):

@@ -92,7 +92,8 @@ def test_a_mask_is_checked_row_by_row():
     plain = problems.SCHEMES["plain"].build(6, "float32", False, 2, dim=4)
     masked = dataclasses.replace(plain, options=options)
     causal = problems.SCHEMES["plain"].build(6, "float32", True, 2, dim=4)
-    call, out = masked.bind(1)
+    out = masked.out(np.nan)
+    call = masked.call(1, out=out)
     call()
     assert causal.check(out, "a mask") < 1e-6
     with pytest.raises(SystemExit, match="wrong result"):

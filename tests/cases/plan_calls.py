@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 import relpos
-from relpos._catalogue.measure import forget_peak, resident
+from relpos._catalogue.measure import with_memory
 from relpos._schemes import SCHEMES, scheme_called
 from relpos._settings import use_isa
 
@@ -88,14 +88,6 @@ def call_of(name, case):
     return partial(run, *tokens, **made, num_threads=threads)
 
 
-def peak_of(run):
-    """The most memory in use at a time beyond that before; None where unknown."""
-    known, before = forget_peak(), resident("VmRSS")
-    result = run()
-    peak = resident("VmHWM")
-    return result, peak - before if known else None
-
-
 def measure(name, case):
     """Bytes of a forward and of a backward beyond what they return."""
     ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages: they round up by 2 MB each
@@ -104,10 +96,10 @@ def measure(name, case):
     made.context.backward(np.ones_like(made.out), num_threads=case.num_threads)
     run = call_of(name, case)
     made = None
-    out, forward = peak_of(run)
+    out, forward = with_memory(run)
     size, made = out.nbytes, run(return_context=True)
     grad_out, threads = np.ones_like(made.out), case.num_threads
-    gradients, backward = peak_of(
+    gradients, backward = with_memory(
         lambda: made.context.backward(grad_out, num_threads=threads)
     )
     if forward is None or backward is None:
