@@ -108,16 +108,19 @@ def largest(array: Array, where: Any = True) -> float:
     return float(np.abs(array).max(initial=0.0, where=counts))
 
 
+def zeros_and_ones(mask: Array) -> bool:
+    """Return True if a floating mask holds zeros, ones and no other numbers."""
+    ones = mask == 1
+    some = mask.dtype.kind == "f" and ones.any() and not ones.all()
+    return bool(some and (ones | (mask == 0)).all())
+
+
 def added_mask(name: str, value: Any) -> str | None:
     """Return a sentence about a floating mask of zeros and ones; None for others.
 
     A mask of zeros alone, or of ones alone, changes no weights and is none of these.
     """
-    mask = as_numpy(name, value)
-    zeros = mask == 0
-    if mask.dtype.kind != "f" or not (zeros | (mask == 1)).all():
-        return None
-    if zeros.all() or not zeros.any():
+    if not zeros_and_ones(as_numpy(name, value)):
         return None
     return (
         f"{name}: got a floating mask of zeros and ones, which is added to the scores "

@@ -488,21 +488,6 @@ def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
     return found
 
 
-def _logarithm(x: Array) -> Array:
-    if (x <= 0).any():
-        raise ValueError("sinks: not positive")
-    found: Array = np.log(x)
-    return found
-
-
-def _capped(attempt: Attempt, x: Array) -> Array:
-    cap = attempt.get("softcap")
-    if cap is None:
-        raise ValueError("softcap: not given")
-    found: Array = cap * np.tanh(x / cap)
-    return found
-
-
 _PARTS = "{}, as where each part of the keys has it again"
 #: Rules of sinks: an attempt, the sinks, and of each row the largest score and the
 #: logarithm of the sum of all exponentials.
@@ -519,9 +504,11 @@ SINKS: dict[str, Callable[[Attempt, Array, Array, Array], Array]] = {
     "as a gate of the other sign, sigmoid(sink - lse)": (
         lambda a, x, top, lse: 2.0 * lse - x
     ),
-    "as weights, not as scores": lambda a, x, top, lse: _logarithm(x),
+    "as weights, not as scores": lambda a, x, top, lse: np.log(x),
     "inside the scale": lambda a, x, top, lse: a.get("scale") * x,
-    "inside the cap": lambda a, x, top, lse: _capped(a, x),
+    "inside the cap": (
+        lambda a, x, top, lse: CAPS[""](x, a.keywords.get("softcap", np.nan), 1.0)
+    ),
     "as scores of 0": lambda a, x, top, lse: np.zeros_like(x),
     "in base 2": lambda a, x, top, lse: x * np.log(2.0),
     "times log2(e)": lambda a, x, top, lse: x / np.log(2.0),

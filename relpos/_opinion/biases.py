@@ -183,22 +183,19 @@ def slopes_of(attempt: Attempt) -> Slopes | None:
 def by_slopes(
     rule: Callable[[Slopes], Iterator[Array]],
 ) -> Callable[[Attempt], Iterator[Attempt]]:
-    """Make changes of a rule that yields other biases, (H or 1, R)."""
+    """Make changes of a rule that yields other slopes, (H,), or biases, (H or 1, R)."""
 
     def changes(attempt: Attempt) -> Iterator[Attempt]:
         if (found := slopes_of(attempt)) is None:
             return
         own = attempt.get("rel_bias")
-        for bias in rule(found):
-            other = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
-            if not np.allclose(other, own, rtol=1e-9, atol=0):
-                yield attempt.with_keywords(rel_bias=other)
+        for other in rule(found):
+            bias = -other[:, None] * np.abs(found.r) if other.ndim == 1 else other
+            bias = np.broadcast_to(bias, np.atleast_2d(own).shape).reshape(own.shape)
+            if not np.allclose(bias, own, rtol=1e-9, atol=0):
+                yield attempt.with_keywords(rel_bias=bias)
 
     return changes
-
-
-def _biases(found: Slopes, slopes: Array) -> Array:
-    return -np.reshape(slopes, (-1, 1)) * np.abs(found.r)
 
 
 def _power(heads: int) -> Array:
@@ -207,47 +204,44 @@ def _power(heads: int) -> Array:
     return slopes
 
 
+def _are_usual(found: Slopes) -> bool:
+    own = found.slopes[:, 0]
+    return np.allclose(own, alibi_slopes(len(own)))
+
+
 def plain_slopes(found: Slopes) -> Iterator[Array]:
     """Use the rule for 2^n heads where the own slopes are those of other numbers."""
-    heads = len(found.slopes)
-    if np.allclose(found.slopes[:, 0], alibi_slopes(heads)):
-        yield _biases(found, _power(heads))
+    if _are_usual(found):
+        yield _power(len(found.slopes))
 
 
 def slopes_of_other_heads(found: Slopes) -> Iterator[Array]:
     """Use the slopes of this number of heads, or a part of those of another number."""
     heads = len(found.slopes)
-    if not np.allclose(found.slopes[:, 0], alibi_slopes(heads)):
-        yield _biases(found, alibi_slopes(heads))
-        yield _biases(found, _power(heads))
-    for count in dict.fromkeys((2 * heads, 4 * heads, 8 * heads, 3 * heads)):
-        for slopes in (alibi_slopes(count), _power(count)):
-            for start in range(0, count, heads):
-                yield _biases(found, slopes[start : start + heads])
-            yield _biases(found, slopes[:: count // heads])
-            yield _biases(found, slopes[count // heads - 1 :: count // heads])
-    for count in range(1, heads):
-        for slopes in (alibi_slopes(count), _power(count)):
-            yield _biases(found, np.resize(slopes, heads))
-            if heads % count == 0:
-                yield _biases(found, np.repeat(slopes, heads // count))
+    if not _are_usual(found):
+        yield from (alibi_slopes(heads), _power(heads))
+    for count, rule in product((2, 4, 8, 3), (alibi_slopes, _power)):
+        slopes = rule(count * heads)
+        yield from slopes.reshape(count, heads)
+        yield from (slopes[::count], slopes[count - 1 :: count])
+    for count, rule in product(range(1, heads), (alibi_slopes, _power)):
+        yield np.resize(rule(count), heads)
+        if heads % count == 0:
+            yield np.repeat(rule(count), heads // count)
 
 
 def slopes_from_one(found: Slopes) -> Iterator[Array]:
     """Count the heads from 0."""
     heads = len(found.slopes)
-    for count in dict.fromkeys((heads, 2 * heads, max(heads - 1, 1))):
-        yield _biases(found, 2.0 ** (-8.0 * np.arange(heads) / count))
+    for count in (heads, 2 * heads, max(heads - 1, 1)):
+        yield 2.0 ** (-8.0 * np.arange(heads) / count)
 
 
 def slopes_in_other_order(found: Slopes) -> Iterator[Array]:
     """Give the slopes to the heads in another order."""
     own = found.slopes[:, 0]
-    yield _biases(found, own[::-1])
-    yield _biases(found, np.sort(own)[::-1])
-    yield _biases(found, np.sort(own))
-    for step in range(1, min(len(own), 16)):
-        yield _biases(found, np.roll(own, step))
+    yield from (own[::-1], np.sort(own)[::-1], np.sort(own))
+    yield from (np.roll(own, step) for step in range(1, min(len(own), 16)))
 
 
 def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
@@ -255,36 +249,25 @@ def slopes_by_other_rules(found: Slopes) -> Iterator[Array]:
     own, heads = found.slopes[:, 0], len(found.slopes)
     h = np.arange(1.0, heads + 1)
     for count in (h, h - 1):
-        yield _biases(found, count / heads)
-        yield _biases(found, 1.0 - count / heads)
-        for base in (2.0, np.e, 10.0):
-            for most in (8.0, 4.0, 16.0, 1.0, heads):
-                yield _biases(found, base ** (-most * count / heads))
-    yield _biases(found, 1.0 / h)
-    for slopes in (own**2, np.sqrt(own), 1.0 / own, -np.log2(own), own / 2, 2 * own):
-        yield _biases(found, slopes)
+        yield from (count / heads, 1.0 - count / heads)
+        for base, most in product((2.0, np.e, 10.0), (8.0, 4.0, 16.0, 1.0, heads)):
+            yield base ** (-most * count / heads)
+    yield from (1.0 / h, own**2, np.sqrt(own), 1.0 / own, -np.log2(own))
+    yield from (own / 2, 2 * own)
     for one in (1.0, 1.0 / heads, own[0], own[-1], own.mean()):
-        yield _biases(found, np.full(heads, one))
-    yield from _interpolated(found, heads)
-
-
-def _interpolated(found: Slopes, heads: int) -> Iterator[Array]:
-    """Fill a number of heads that is no power of 2 with slopes in other ways."""
-    closest = 2 ** int(np.log2(heads))
-    first, more = _power(closest), _power(2 * closest)
-    rest = heads - closest
+        yield np.full(heads, one)
+    closest = 2 ** int(np.log2(heads))  # other ways to fill a number that is no 2^n
+    first, more, rest = _power(closest), _power(2 * closest), heads - closest
     for others in (more[1::2], more, first, more[::-1], more[::2][::-1]):
-        yield _biases(found, np.concatenate([first, others[:rest]])[:heads])
-        yield _biases(found, np.concatenate([others[:rest], first])[:heads])
-    yield _biases(found, more[:heads])
+        yield np.concatenate([first, others[:rest]])
+        yield np.concatenate([others[:rest], first])
+    yield more[:heads]
 
 
 def signed_distance(found: Slopes) -> Iterator[Array]:
     """Take the distance with a sign, or leave later or earlier keys without bias."""
-    for r in (found.r, -found.r):
+    for r in (found.r, -found.r, np.minimum(found.r, 0), np.minimum(-found.r, 0)):
         yield found.slopes * r
-    for r in (found.r, -found.r):
-        yield found.slopes * np.minimum(r, 0)
 
 
 def other_distance(found: Slopes) -> Iterator[Array]:

@@ -244,7 +244,7 @@ def _views(start: Attempt, results: Array) -> Iterator[Attempt]:
     """Yield attempts at weights, where scores could be weights, and at the scores."""
     if start.view == "scores":
         numbers = np.where(np.isnan(results), 0.0, results)
-        if (numbers >= 0).all() and (numbers.sum(axis=-1) <= 1.1).all():
+        if ((numbers >= 0) & (numbers <= 1.01)).all():
             yield replace(start, view="weights")
     yield start
 

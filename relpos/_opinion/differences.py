@@ -214,10 +214,10 @@ CONVENTIONS: dict[str, Row] = {
     "rotary_pairs": everywhere(
         "the other pairs of columns: neighbours (interleaved), not halves, or the "
         "other way round",
-        rotations.with_options(rotations.other_pairs),
+        rotations.with_option("interleaved"),
     ),
     "rotary_inverse": everywhere(
-        "angles of the other sign", rotations.with_options(rotations.backwards)
+        "angles of the other sign", rotations.with_option("inverse")
     ),
 }
 
@@ -277,9 +277,11 @@ MISTAKES: dict[str, Row] = {
     ),
     "not_transposed": everywhere(
         "the key's position scores not transposed",
-        operands.where(
-            lambda x: "rel_query" in x.keywords and len({*x.lengths}) == 1,
-            transposed=("rel_query",),
+        operands.where(operands.is_disentangled, transposed=("rel_query",)),
+        lambda x: (
+            (y := tables.one_reversed("rel_query")(x))
+            and operands.is_disentangled(y)
+            and replace(y, transposed=("rel_query",))
         ),
     ),
     # sizes
@@ -296,12 +298,13 @@ MISTAKES: dict[str, Row] = {
         of_arguments(lambda scale: None if scale in (0, 1) else {"scale": 1 / scale}),
     ),
     "u_v_exchanged": everywhere(
-        "u and v exchanged", operands.query_biases(lambda u, v: (v, u))
+        "u and v exchanged",
+        tables.taken(pos_bias_u="pos_bias_v", pos_bias_v="pos_bias_u"),
     ),
     "u_is_v": everywhere(
         "one of u and v in both places",
-        operands.query_biases(lambda u, v: (u, u)),
-        operands.query_biases(lambda u, v: (v, v)),
+        tables.taken(pos_bias_v="pos_bias_u"),
+        tables.taken(pos_bias_u="pos_bias_v"),
     ),
     "u_v_unscaled": everywhere(
         "u and v outside the scale", operands.rescaled(("pos_bias_u", "pos_bias_v"), -1)
@@ -384,6 +387,10 @@ MISTAKES: dict[str, Row] = {
     "cap_rule": alone(
         "another rule of the cap", *softmaxes.others("cap", "the cap", CAPS)
     ),
+    "cap_other": single(
+        "a cap of another number",
+        partial(operands.other_number, name="softcap"),
+    ),
     "sink_rule": alone_in_weights(
         "another rule of the sinks", *softmaxes.others("sink", "the sinks", SINKS)
     ),
@@ -410,7 +417,10 @@ MISTAKES: dict[str, Row] = {
         name: alone(words.format("what hides"), *visibility.of_each(reset, words))
         for name, (reset, words) in visibility.RESETS.items()
     },
-    "causal_diagonal": alone(
+    "visible_rolled": single(
+        "what hides rolled along the keys or the queries", *visibility.rolled()
+    ),
+    "causal_diagonal": single(
         "the last visible key further from each query's own",
         visibility.other_diagonal,
     ),
@@ -472,32 +482,26 @@ MISTAKES: dict[str, Row] = {
     ),
     "rotary_partial": everywhere(
         "all columns rotated where a part is to be",
-        rotations.with_options(rotations.partial_ignored, of_base=True),
+        rotations.by_plan(rotations.all_columns),
     ),
     "rotary_exponent": everywhere(
         "frequencies whose exponents count over another width",
-        rotations.with_options(rotations.half_exponents, of_base=True),
-        rotations.with_options(rotations.of_whole_head, of_base=True),
+        rotations.exponents(lambda c: (c,), lambda x: (x.width,)),
+        rotations.exponents(lambda c: (2 * c,), lambda x: (x.dim,)),
     ),
     "rotary_base": everywhere(
         "the base of another model: 10,000, 500,000 or 1,000,000",
-        *(
-            rotations.with_options(
-                partial(rotations.other_base, base=base), of_base=True
-            )
-            for base in (1e4, 5e5, 1e6)
-        ),
+        rotations.by_plan(rotations.other_base),
     ),
     "rotary_unscaled": everywhere(
         "the frequencies of the base, not those that are given",
-        rotations.with_options(partial(rotations.less, name="inv_freq")),
+        rotations.by_plan(rotations.of_base),
     ),
     "no_magnitude": everywhere(
-        "the magnitude left out",
-        rotations.with_options(partial(rotations.less, name="magnitude")),
+        "the magnitude left out", rotations.by_plan(rotations.magnitudes(0.0))
     ),
     "rotary_bfloat16": everywhere(
-        "frequencies rounded to bfloat16", rotations.with_options(rotations.in_bfloat16)
+        "frequencies rounded to bfloat16", rotations.by_plan(rotations.in_bfloat16)
     ),
     "rotary_keys_moved": everywhere(
         "keys counted from the first query's position", positions.keys_from_query_0
@@ -526,10 +530,19 @@ MISTAKES: dict[str, Row] = {
         "distances clipped at another number than the largest of the table",
         tables.clipped_elsewhere,
     ),
-    "scale_other": alone(
+    "scale_other": single(
         "a scale of another number, such as the length or the number of heads: "
         "multiply by 1 / sqrt(D)",
         operands.other_scales,
+    ),
+    "scales_differ": alone(
+        "the scale on the content alone twice, or on the position terms alone: scale "
+        "both once",
+        operands.where(
+            lambda x: tables.tables_of(x) and x.get("scale") not in (0, 1),
+            powers={"content": -1, "pos_bias_u": -1},
+        ),
+        operands.rescaled(("rel_key", "pos_bias_v", "rel_query"), 1),
     ),
     "table_twice": alone(
         "a position term, a bias or the numbers of a mask twice, or their half",

@@ -56,33 +56,33 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
         if not math.isclose(scale, own):
             made = attempt.with_keywords(scale=scale)
             yield replace(made, detail=f"a scale of {words}")
-    if attempt.view != "scores" and 0 < (scale := _solved(attempt, aim)) < math.inf:
-        words = f"a scale of {scale:.6g}, not {own:.6g}"
-        yield replace(attempt.with_keywords(scale=scale), detail=words)
+    yield from other_number(attempt, "scale")
 
 
 @quiet
-def _solved(attempt: Attempt, aim: Array) -> float:
-    """Return the scale of the least squares, by Newton's method from a near one."""
-    own, step = math.log(abs(attempt.get("scale"))), 1e-6
+def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
+    """Use the positive number that explains the results, by Newton's method."""
+    aim, own = attempt.aim, attempt.get(name)
+    if aim is None or attempt.view == "scores" or not (own and own > 0 and aim.size):
+        return
 
     def results(x: float) -> Array:
-        return evaluate(attempt.with_keywords(scale=math.exp(x))).result
+        return evaluate(attempt.with_keywords(**{name: math.exp(x)})).result
 
     def error(x: float) -> float:
         return float(np.nansum((results(x) - aim) ** 2))
 
-    if results(own).shape != aim.shape:
-        return 0.0
-    best = min((own + d for d in np.linspace(-4.0, 4.0, 9)), key=error)
+    if results(0.0).shape != aim.shape:
+        return
+    best, step = min(math.log(own) + np.linspace(-4.0, 4.0, 9), key=error), 1e-6
     for _ in range(9):
         y = results(best)
         slope = (results(best + step) - y) / step
         move = np.nansum(slope * (aim - y)) / np.nansum(slope**2)
-        if not np.isfinite(move):
-            return 0.0
-        best += float(np.clip(move, -1.0, 1.0))
-    return math.exp(best)
+        best += float(np.clip(np.nan_to_num(move), -1.0, 1.0))
+    found = math.exp(best)
+    words = f"a {name} of {found:.6g}, not {own:.6g}"
+    yield replace(attempt.with_keywords(**{name: found}), detail=words)
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:
@@ -111,6 +111,11 @@ def rescaled(attempt: Attempt, names: tuple[str, ...], power: int) -> Attempt | 
     return replace(attempt, powers=powers)
 
 
+def is_disentangled(attempt: Attempt) -> bool:
+    """Return True if keys have a table, and scores are as many either way."""
+    return "rel_query" in attempt.keywords and len({*attempt.lengths}) == 1
+
+
 @variant
 def negated(attempt: Attempt, *names: str) -> Attempt | None:
     here = [n for n in names if has_numbers(attempt, n)]
@@ -124,14 +129,6 @@ def without(attempt: Attempt, name: str) -> Attempt | None:
         return None
     others = ("pos_bias_v", "position_query") if name == "rel_key" else ()
     return attempt.with_keywords(**dict.fromkeys((name, *others)))
-
-
-def query_biases(change: Callable[[Array, Array], tuple[Array, Array]]) -> Change:
-    def rule(pos_bias_u: Array, pos_bias_v: Array) -> dict[str, Any]:
-        u, v = change(pos_bias_u, pos_bias_v)
-        return {"pos_bias_u": u, "pos_bias_v": v}
-
-    return of_arguments(rule)
 
 
 def heads_tiled(attempt: Attempt) -> Attempt | None:

@@ -163,6 +163,7 @@ def stretched(query: Array, key: Array) -> Iterator[tuple[Array, Array]]:
     angles = (turn, turn / 2, turn / 360, 360 / turn)
     for factor in (2, 0.5, 4, 0.25, 8, 0.125, 16, 0.0625, *lengths, *angles):
         yield query * factor, key * factor
+    for factor in (2, 0.5, 4, 0.25, 8, 0.125):
         yield query * factor, key
         yield query, key * factor
 
@@ -186,7 +187,8 @@ def mixed(attempt: Attempt) -> Iterator[Attempt]:
         ("from_1", "one_earlier", "doubled"),
         ("at_0", "from_0", "from_1", "one_earlier", "doubled"),
     )
-    rules = ([np.asarray, *(RULES[name][1] for name in row)] for row in names)
+    whole: Rule = np.asarray
+    rules = [[whole, *(RULES[name][1] for name in row)] for row in names]
     for own in product(*rules) if cached(attempt) else ():
         yield from filter(None, [placed(attempt, *own)])
 

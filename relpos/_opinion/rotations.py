@@ -24,75 +24,12 @@ Changes = Callable[[Attempt], Iterator[Attempt]]
 
 
 @variant
-def with_options(
-    attempt: Attempt,
-    change: Callable[[Options, int], Options | None],
-    of_base: bool = False,
-) -> Attempt | None:
-    """Change options of `apply_rotary`; `of_base`: if frequencies follow from it."""
-    rotary, dim = attempt.rotary, attempt.get("query").shape[-1]
-    if rotary is None or (of_base and rotary.options.get("inv_freq") is not None):
+def with_option(attempt: Attempt, name: str) -> Attempt | None:
+    """Use the other value of an option of `apply_rotary` that is true or not."""
+    if (rotary := attempt.rotary) is None:
         return None
-    found = change(rotary.options, dim)
-    if found is None:
-        return None
-    return replace(attempt, rotary=rotary._replace(options=found))
-
-
-def less(options: Options, dim: int = 0, *, name: str) -> Options | None:
-    if options.get(name) is None:
-        return None
-    return {other: x for other, x in options.items() if other != name}
-
-
-def frequencies(options: Options, dim: int) -> Array:
-    """Return the radians per position of these options."""
-    given = options.get("inv_freq")
-    if given is not None:
-        return np.asarray(given, np.float64)
-    width = options.get("rotary_dim") or dim
-    found: Array = options.get("base", 10000.0) ** (-np.arange(0, width, 2) / width)
-    return found
-
-
-def replaced(options: Options, inv_freq: Array) -> Options:
-    kept = {name: x for name, x in options.items() if name != "base"}
-    return {**kept, "inv_freq": inv_freq}
-
-
-def other_pairs(options: Options, dim: int) -> Options:
-    return {**options, "interleaved": not options.get("interleaved", False)}
-
-
-def partial_ignored(options: Options, dim: int) -> Options | None:
-    return (
-        None if options.get("rotary_dim") == dim else less(options, name="rotary_dim")
-    )
-
-
-def of_whole_head(options: Options, dim: int) -> Options | None:
-    """Rotate a part of the columns by exponents that count over the whole head."""
-    width = options.get("rotary_dim") or dim
-    base = options.get("base", 10000.0)
-    wanted = base ** (-np.arange(0, width, 2) / dim)
-    return None if width == dim else replaced(options, wanted)
-
-
-def half_exponents(options: Options, dim: int) -> Options:
-    """Use base^(-c / width) where the exponent is twice that."""
-    return replaced(options, np.sqrt(frequencies(options, dim)))
-
-
-def other_base(options: Options, dim: int, *, base: float) -> Options | None:
-    return None if options.get("base", 1e4) == base else {**options, "base": base}
-
-
-def in_bfloat16(options: Options, dim: int) -> Options:
-    return replaced(options, in_16_bits["bfloat16"](frequencies(options, dim)))
-
-
-def backwards(options: Options, dim: int) -> Options:
-    return {**options, "inverse": True}
+    options = {**rotary.options, name: not rotary.options.get(name, False)}
+    return replace(attempt, rotary=rotary._replace(options=options))
 
 
 @variant
@@ -166,6 +103,11 @@ class Sizes(NamedTuple):
         found: Array = self.base**-exponents
         return found
 
+    @property
+    def usual(self) -> Array:
+        """The frequencies that follow from the base."""
+        return self.powers(np.arange(0, self.width, 2) / self.width)
+
 
 def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
     """Return the right plan of an attempt, and its sizes."""
@@ -173,15 +115,16 @@ def _plan(attempt: Attempt) -> tuple[Plan, Sizes]:
     heads, dim = (attempt.get("query").shape[axis] for axis in (-3, -1))
     width, interleaved = options.get("rotary_dim") or dim, options.get("interleaved")
     sign = -1.0 if options.get("inverse") else 1.0
-    magnitude = options.get("magnitude")
+    magnitude, inv_freq = (options.get(name) for name in ("magnitude", "inv_freq"))
+    base, free = options.get("base", 10000.0), inv_freq is None
+    sizes = Sizes(dim, width, heads, base, bool(interleaved), free)
     plan = Plan(
         pairs(width, bool(interleaved)),
-        frequencies(options, dim),
+        sizes.usual if inv_freq is None else np.asarray(inv_freq, np.float64),
         1.0 if magnitude is None else magnitude,
         (-sign, sign),
     )
-    base, free = options.get("base", 10000.0), options.get("inv_freq") is None
-    return plan, Sizes(dim, width, heads, base, bool(interleaved), free)
+    return plan, sizes
 
 
 def _same(plan: Plan, other: Plan) -> bool:
@@ -289,6 +232,29 @@ def reordered(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         yield plan._replace(inv_freq=one)
 
 
+def all_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Rotate all columns, by the frequencies of their number."""
+    whole, columns = sizes._replace(width=sizes.dim), sizes.dim
+    if sizes.free and sizes.width < columns:
+        grid = pairs(columns, sizes.interleaved)
+        yield plan._replace(columns=grid, inv_freq=whole.usual)
+
+
+def other_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    """Use the base of another model, or the base where frequencies are given."""
+    for base in (1e4, 5e5, 1e6) if sizes.free else ():
+        yield plan._replace(inv_freq=sizes._replace(base=base).usual)
+
+
+def of_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    if not sizes.free:
+        yield plan._replace(inv_freq=sizes.usual)
+
+
+def in_bfloat16(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
+    yield plan._replace(inv_freq=in_16_bits["bfloat16"](plan.inv_freq))
+
+
 def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     """Multiply the base, as where a context is extended."""
     if not sizes.free or sizes.width < 4:
@@ -296,8 +262,7 @@ def scaled_base(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
     for factor in (2.0, 4.0, 8.0, 16.0, 32.0):
         for power in (1.0, sizes.width / (sizes.width - 2)):
             other = sizes._replace(base=sizes.base * factor**power)
-            count = np.arange(0, sizes.width, 2)
-            yield plan._replace(inv_freq=other.powers(count / sizes.width))
+            yield plan._replace(inv_freq=other.usual)
 
 
 def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -365,13 +330,9 @@ def magnitude_of_all(attempt: Attempt) -> Attempt | None:
         return None
     if rotary.options.get("rotary_dim", dim) == dim or magnitude == 1.0:
         return None
-    found = replace(attempt, rotary=rotary._replace(options=_without(rotary.options)))
-    scale = attempt.get("scale") * float(magnitude) ** 2
-    return found.with_keywords(scale=scale)
-
-
-def _without(options: Options) -> Options:
-    return {name: x for name, x in options.items() if name != "magnitude"}
+    options = {n: x for n, x in rotary.options.items() if n != "magnitude"}
+    found = replace(attempt, rotary=rotary._replace(options=options))
+    return found.with_keywords(scale=attempt.get("scale") * float(magnitude) ** 2)
 
 
 def in_few_bits(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -391,7 +352,7 @@ def joined_heads(attempt: Attempt) -> Iterator[Attempt]:
     width = heads * sizes.dim
     count = np.arange(width // 2)
     found = [sizes.powers(2 * count / width)]
-    found += [np.resize(frequencies({"base": sizes.base}, sizes.dim), len(count))]
+    found += [np.resize(sizes._replace(width=sizes.dim).usual, len(count))]
     apart = [pairs(sizes.dim, False, h * sizes.dim) for h in range(heads)]
     grids = [pairs(width, True), pairs(width, False), np.concatenate(apart, axis=-1)]
     for grid in grids if sizes.dim % 2 == 0 else ():

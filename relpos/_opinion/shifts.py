@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -56,20 +55,17 @@ def other_skews(attempt: Attempt | None) -> Iterator[Attempt]:
 
 def transposed_skews(attempt: Attempt | None) -> Iterator[Attempt]:
     """Shift the other axis of the products."""
+
+    def across(x: Array, keys: int, **flags: bool) -> Array:
+        turned = np.swapaxes(x[..., :keys], -1, -2)
+        found = skewed(turned, keys, past=True, end=False, **flags)
+        return np.swapaxes(found, -1, -2)
+
     if attempt is None or len({*attempt.lengths}) != 1:
         return
     for flipped, behind, last in product((False, True), repeat=3):
-        skew = partial(
-            skewed, past=True, flipped=flipped, behind=behind, last=last, end=False
-        )
-
-        def across(x: Array, keys: int, skew: Any = skew) -> Array:
-            found: Array = np.swapaxes(
-                skew(np.swapaxes(x[..., :keys], -1, -2), keys), -1, -2
-            )
-            return found
-
-        yield replace(attempt, skew=across)
+        skew = partial(across, flipped=flipped, behind=behind, last=last)
+        yield replace(attempt, skew=skew)
 
 
 # ---- the order of the keys -----------------------------------------------------------
@@ -97,19 +93,23 @@ def is_ordered(attempt: Attempt) -> bool:
 def memory_behind(attempt: Attempt) -> Attempt | None:
     """Put the cached keys and values behind the new ones."""
     split = cached(attempt)
-    if not split or not is_ordered(attempt):
+    return reordered(attempt, lambda x: np.roll(x, -split)) if split else None
+
+
+def reordered(attempt: Attempt, rule: Callable[[Array], Array]) -> Attempt | None:
+    """Take keys and values in another order, where they have positions."""
+    if attempt.lengths[1] < 2 or not is_ordered(attempt):
         return None
-    order = np.roll(np.arange(attempt.lengths[1]), -split)
-    return ordered(attempt, order, *operands(attempt))
+    return ordered(attempt, rule(np.arange(attempt.lengths[1])), *operands(attempt))
 
 
 def rolled(attempt: Attempt) -> Iterator[Attempt]:
     """Roll keys and values by each number but that of the cached keys."""
     keys = attempt.lengths[1]
-    for step in some(keys) if is_ordered(attempt) else ():
+    for step in some(keys):
         if step != keys - cached(attempt):
-            order = np.roll(np.arange(keys), step)
-            yield from filter(None, [ordered(attempt, order, *operands(attempt))])
+            found = reordered(attempt, partial(np.roll, shift=step))
+            yield from filter(None, [found])
 
 
 def one_reordered(attempt: Attempt) -> Iterator[Attempt]:
@@ -122,10 +122,7 @@ def one_reordered(attempt: Attempt) -> Iterator[Attempt]:
 
 def both_reversed(attempt: Attempt) -> Attempt | None:
     """Take keys and values from the last to the first."""
-    keys = attempt.lengths[1]
-    if keys < 2 or not is_ordered(attempt):
-        return None
-    return ordered(attempt, np.arange(keys)[::-1], *operands(attempt))
+    return reordered(attempt, np.flip)
 
 
 #: Differences in words, and the changes that make them.

@@ -8,7 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from relpos._checks import Array, quiet
+from relpos._checks import quiet
+from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
     Change,
@@ -167,27 +168,14 @@ def _rounded(score: float) -> float:
     return short if abs(score - short) <= 1e-9 * max(1.0, abs(score)) else score
 
 
-def with_mask(attempt: Attempt) -> Array | None:
-    """Return a floating mask of zeros and ones alone, as truth values."""
-    mask = attempt.get("attn_mask")
-    if mask is None or mask.dtype == bool or not has_both(mask):
-        return None
-    found: Array = mask == 1
-    return found
-
-
-def has_both(mask: Array) -> bool:
-    """Return True if an array holds zeros and ones and no other numbers."""
-    ones = mask == 1
-    return bool(ones.any() and not ones.all() and (ones | (mask == 0)).all())
-
-
 def as_truth(inverted: bool) -> Callable[[Attempt], Iterator[Attempt]]:
     """Take a mask of zeros and ones for truth values."""
 
     def tried(attempt: Attempt) -> Iterator[Attempt]:
-        if (mask := with_mask(attempt)) is None:
+        mask = attempt.get("attn_mask")
+        if mask is None or not zeros_and_ones(mask):
             return
+        mask = mask == 1
         made = attempt.with_keywords(attn_mask=~mask if inverted else mask)
         nothing = made.sets and not made.sets["attn_mask"].any(axis=-1).all()
         for empty in EMPTY if nothing else EMPTY[:1]:

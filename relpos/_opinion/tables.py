@@ -254,7 +254,7 @@ def other_columns(attempt: Attempt, to_pairs: bool) -> Attempt | None:
 
 
 @variant
-def taken(attempt: Attempt, **sources: str) -> Attempt | None:
+def taken(attempt: Attempt, /, **sources: str) -> Attempt | None:
     """Take each of these tables from another of the same shape."""
     names = {*sources, *sources.values()}
     shapes = {getattr(attempt.get(name), "shape", None) for name in names}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 from typing import Any
 
@@ -99,7 +100,7 @@ def other_diagonal(attempt: Attempt) -> Iterator[Attempt]:
     reach = max(attempt.lengths)
     for step in range(2, min(reach, 64)) if attempt.get("is_causal") else ():
         for last, side in ((step, "after"), (-step, "before")):
-            made = causal_where(lambda r, last=last: r <= last)(attempt)
+            made = causal_where(partial(np.greater_equal, last))(attempt)
             words = f"the last visible key {step} keys {side} each query's own"
             yield from [replace(made, detail=words)] if made else ()
 
@@ -275,6 +276,21 @@ def moved(axis: int, step: int) -> Reset:
     return with_axis(axis, lambda n: np.clip(np.arange(n) - step, 0, n - 1))
 
 
+def _roll(step: int) -> Callable[[int], Array]:
+    return lambda n: np.roll(np.arange(n), step)
+
+
+def rolled() -> Iterator[Changes]:
+    """Yield each roll of a set along its keys, and along its queries."""
+    for axis, step in product((-1, -2), range(1, 17)):
+        reset = with_axis(axis, _roll(step))
+        side = (
+            "keys, as where a memory is on the other side" if axis == -1 else "queries"
+        )
+        words = f"{{}} rolled by {step} {side}"
+        yield from of_each(reset, words, "key_lengths", "key_ranges", "attn_mask")
+
+
 def joined(combine: Callable[[Array, Array], Array], step: int) -> Reset:
     """Combine a set with itself, shifted along the keys."""
 
@@ -408,20 +424,12 @@ RESETS: dict[str, tuple[Reset, str]] = {
 
 
 def _window(attempt: Attempt, sides: tuple[Any, Any], offset: Any = None) -> Array:
-    r = relative_to(attempt, offset)
-    r = r[..., None, :, :] if r.ndim > 2 else r
-    found: Array = allowed(r, window=sides)
+    found: Array = allowed(_broadcast(relative_to(attempt, offset)), window=sides)
     return found
 
 
-def one_side(holds: Callable[[Array], Array]) -> Reset:
-    """Keep the pairs of a window whose relative position is on one side."""
-
-    def reset(attempt: Attempt, x: Array) -> Array:
-        r = relative_to(attempt)
-        return x & holds(r[..., None, :, :] if r.ndim > 2 else r)
-
-    return reset
+def beside(holds: Callable[[Array], Array]) -> Reset:
+    return lambda attempt, x: x & holds(_broadcast(relative_to(attempt)))
 
 
 def at_offset(end: bool, where: str) -> Reset:
@@ -473,7 +481,7 @@ _MEANT: dict[str, Callable[[int, int], tuple[int, int]]] = {
 def _sides(own: tuple[Any, Any]) -> dict[tuple[Any, Any], str]:
     """Return other sides of a window, and words for those that people mean."""
     near = [
-        [*({None, 0} if side is None else {side + d for d in range(-2, 3)} | {0, None})]
+        [*({None, 0} if side is None else {side - 1, side, side + 1} | {0, None})]
         for side in own
     ]
     found = {
@@ -511,13 +519,10 @@ def _resized(sides: tuple[Any, Any]) -> Reset:
     return lambda attempt, x: _window(attempt, sides)
 
 
-#: Parts of a window by relative positions, in words.
-_PARTS: dict[str, Callable[[Array], Array]] = {
-    "its future side alone, without the query's own key": lambda r: r > 0,
-    "its past side alone, without the query's own key": lambda r: r < 0,
-    "its past side alone": lambda r: r <= 0,
-    "its future side alone": lambda r: r >= 0,
-    "the query's own key hidden too": lambda r: r != 0,
+#: Sides of a window without the query's own key.
+_BESIDE: dict[str, Callable[[Array], Array]] = {
+    "future": lambda r: r > 0,
+    "past": lambda r: r < 0,
 }
 _BLOCKS: dict[str, Callable[[int, int], int]] = {
     "of as many keys as it has": lambda a, b: a + b + 1,
@@ -529,8 +534,9 @@ _BLOCKS: dict[str, Callable[[int, int], int]] = {
 def windows() -> Iterator[Changes]:
     """Yield each change of the window alone."""
     yield other_sides
-    for words, holds in _PARTS.items():
-        yield from of_each(one_side(holds), f"{{}} with {words}", "window")
+    for side, holds in _BESIDE.items():
+        text = f"{{}} with its {side} side alone, without the query's own key"
+        yield from of_each(beside(holds), text, "window")
     for end, words in (
         (False, "from key 0, by its row, not by its offset"),
         (True, "so that the last query is at the last key"),

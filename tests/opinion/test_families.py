@@ -84,6 +84,7 @@ def plain_halves(x):
 
 
 C = np.arange(D // 2)
+COSINES = np.cos(AT[:, None] * FREQUENCIES)
 HALF = np.float16
 ROTATIONS = {
     "sign_left_out": ("rotary_sign", both(plain_halves), ROTARY),
@@ -135,6 +136,16 @@ ROTATIONS = {
         lambda q, k, v: attend(1.3 * rotated(q, AT), rotated(k, AT), v),
         {**ROTARY, "magnitude": 1.3},
     ),
+    "magnitude_on_cosines": (
+        "rotary_magnitude_part",
+        both(lambda x: rotated(x, AT) + 0.3 * x * np.tile(COSINES, 2)),
+        {**ROTARY, "magnitude": 1.3},
+    ),
+    "other_columns_left_out": (
+        "rotary_columns_dropped",
+        both(lambda x: rotated(x[..., :4], AT, POWERS[:2] ** (1 / 4))),
+        PART,
+    ),
     "cosines_in_float16": (
         "rotary_16_bits",
         both(
@@ -150,6 +161,11 @@ ROTATIONS = {
     "positions_over_the_length": (
         "rotary_positions_scaled",
         at_positions(AT / L, AT / L),
+        ROTARY,
+    ),
+    "keys_interpolated": (
+        "rotary_positions_scaled",
+        at_positions(AT, AT / 2),
         ROTARY,
     ),
     "degrees": (
@@ -250,9 +266,9 @@ BIASES = {
         ),
         T5,
     ),
-    "half_of_the_buckets": (
+    "ten_of_twelve_buckets": (
         "bucket_numbers",
-        bucketed(relpos.t5_bucket(DISTANCE, num_buckets=6, max_distance=9)),
+        bucketed(relpos.t5_bucket(DISTANCE, num_buckets=10, max_distance=9)),
         T5,
     ),
     "decoder_in_the_encoder": (

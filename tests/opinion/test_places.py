@@ -18,6 +18,13 @@ S = Q @ K.swapaxes(-1, -2) / np.sqrt(D)
 CAUSAL = DISTANCE <= 0
 VALID = SEEN[:, None, None]
 
+AT, KEYS = np.arange(L), K.swapaxes(-1, -2)
+TABLE = np.random.default_rng(4).standard_normal((2 * L - 1, D))
+OF_TABLE = np.einsum("bhid,ijd->bhij", Q, TABLE[DISTANCE + L - 1])
+SHORT, CLIPPED = TABLE[:7], DISTANCE.clip(-3, 3)
+DENSE = np.random.default_rng(6).standard_normal((H, L, L))
+SINKS = np.array([0.7, -0.4, 1.5, 0.2])[:, None, None]
+RANGES = np.array([[0, 4]] * 4 + [[4, 7]] * 3 + [[7, 9]] * 2)
 ORDER = np.array([2, 0, 3, 1])
 
 
@@ -54,6 +61,33 @@ CASES = {
     "heads_merged": (
         (softmax(S) @ V).reshape(B, L, H, D).swapaxes(1, 2),
         {},
+    ),
+    "scale_other": (softmax(1.37 * S) @ V, {}),
+    "scales_differ": (
+        softmax(Q @ KEYS + OF_TABLE / np.sqrt(D)) @ V,
+        {"rel_key": TABLE},
+    ),
+    "cap_other": (softmax(3 * np.tanh(S / 3)) @ V, {"softcap": 1.5}),
+    "sink_rule": (
+        softmax(S) @ V / (1 + np.exp(S).sum(-1, keepdims=True) / np.exp(SINKS)),
+        {"sinks": SINKS[:, 0, 0]},
+    ),
+    "bias_negated": (softmax(S - DENSE) @ V, {"attn_mask": DENSE}),
+    "table_twice": (softmax(S + 2 * DENSE) @ V, {"attn_mask": DENSE}),
+    "causal_diagonal": (hide(DISTANCE <= 2), {"is_causal": True}),
+    "visible_with_first": (
+        hide((DISTANCE >= -2) & CAUSAL | (AT == 0)),
+        {"window": (2, 0)},
+    ),
+    "visible_end_later": (
+        hide((RANGES[:, :1] <= AT) & (RANGES[:, 1:] >= AT)),
+        {"key_ranges": RANGES},
+    ),
+    "visible_to_first": (hide(RANGES[:, 1:] > AT), {"key_ranges": RANGES}),
+    "visible_rolled": (hide(np.roll(VALID, 4, -1)), {"key_lengths": LENGTHS}),
+    "index_wraps": (
+        softmax(S + np.einsum("bhid,ijd->bhij", Q, SHORT[CLIPPED]) / np.sqrt(D)) @ V,
+        {"rel_key": SHORT},
     ),
 }
 
@@ -135,9 +169,7 @@ def test_attempts_share_what_they_have_in_common(monkeypatch):
     assert counts["terms"] < counts["attempts"] / 5
 
 
-TABLE = np.random.default_rng(4).standard_normal((2 * L - 1, D))
 U, W = np.random.default_rng(5).standard_normal((2, H, D))
-KEYS = K.swapaxes(-1, -2)
 FURTHER = {
     "scale_other": (lambda: softmax(Q @ KEYS / np.sqrt(H)), "number of heads", {}),
     "visible_without_own": (
@@ -147,7 +179,7 @@ FURTHER = {
     ),
     "clip_elsewhere": (
         lambda: softmax(
-            (Q @ KEYS + np.einsum("bhid,ijd->bhij", Q, TABLE[DISTANCE.clip(-3, 3) + 8]))
+            (Q @ KEYS + np.einsum("bhid,ijd->bhij", Q, TABLE[CLIPPED + L - 1]))
             / np.sqrt(D)
         ),
         "clipped",
