@@ -209,18 +209,32 @@ take_problem(attention_call *call, PyObject *operands)
     return take_dimensions(call) < 0 ? -1 : check_edges(call);
 }
 
+/* The results that were made, in the order of the rows. */
+static PyObject *
+list_made(const attention_call *call)
+{
+    PyObject *made = PyList_New(0);
+    for (int i = 0; made != NULL && i < OPERANDS; i++)
+        if (call->makes[i] && PyList_Append(made, call->views[i].owner) < 0)
+            Py_CLEAR(made);
+    return made;
+}
+
 /* capsule is that of an rp_isa. Runs the problem or, with `bytes`, counts: 0 where there is
- * nothing to compute. */
-static int
+ * nothing to compute. Returns what it made. */
+static PyObject *
 run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *bytes)
 {
     const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
     attention_call call = {.direction = direction, .counts = bytes != NULL};
+    PyObject *made = NULL;
     rp_status status = RP_OK;
     if (isa == NULL)
-        return -1;
-    if (!PyDict_Check(operands))
-        return reject(&call, PyExc_TypeError, "operands", "must be a dict");
+        return NULL;
+    if (!PyDict_Check(operands)) {
+        reject(&call, PyExc_TypeError, "operands", "must be a dict");
+        return NULL;
+    }
     if (take_problem(&call, operands) == 0 && has_work(&call) &&
         fill_batch(&call) == 0) {
         Py_BEGIN_ALLOW_THREADS
@@ -230,34 +244,33 @@ run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *byte
         Py_END_ALLOW_THREADS
         raise_status(status);
     }
+    if (!PyErr_Occurred())
+        made = list_made(&call);
     release_call(&call);
-    return PyErr_Occurred() ? -1 : 0;
+    return made;
 }
 
 PyObject *
 py_attention_forward(PyObject *self, PyObject *operands)
 {
-    if (run_attention(self, operands, FORWARD, NULL) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return run_attention(self, operands, FORWARD, NULL);
 }
 
 PyObject *
 py_attention_backward(PyObject *self, PyObject *operands)
 {
-    if (run_attention(self, operands, BACKWARD, NULL) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return run_attention(self, operands, BACKWARD, NULL);
 }
 
 PyObject *
 py_attention_bytes(PyObject *self, PyObject *args)
 {
-    PyObject *operands;
+    PyObject *operands, *made;
     int backward;
     size_t bytes = 0;
-    if (!PyArg_ParseTuple(args, "Op:attention_bytes", &operands, &backward) ||
-        run_attention(self, operands, backward ? BACKWARD : FORWARD, &bytes) < 0)
+    if (!PyArg_ParseTuple(args, "Op:attention_bytes", &operands, &backward))
         return NULL;
-    return PyLong_FromSize_t(bytes);
+    made = run_attention(self, operands, backward ? BACKWARD : FORWARD, &bytes);
+    Py_XDECREF(made);
+    return made == NULL ? NULL : PyLong_FromSize_t(bytes);
 }

@@ -32,9 +32,11 @@ py_fma_loop(PyObject *self, PyObject *args)
 
 static PyMethodDef isa_methods[] = {
     {"attention_forward", py_attention_forward, METH_O,
-     "attention_forward(operands): fills out, lse and weights of the dict in place"},
+     "attention_forward(operands): fills out, lse and weights of the dict in place; "
+     "returns those that it makes where the dict has True"},
     {"attention_backward", py_attention_backward, METH_O,
-     "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
+     "attention_backward(operands): adds to the zeros in grad_* of the dict in place; "
+     "returns those that it makes where the dict has True"},
     {"attention_bytes", py_attention_bytes, METH_VARARGS,
      "attention_bytes(operands, backward): memory that attention_forward or _backward "
      "would take beside the arrays; reads only vectors of integers"},
@@ -267,6 +269,11 @@ static PyMethodDef module_methods[] = {
     {"read_operands", (PyCFunction)(void (*)(void))py_read_operands, METH_FASTCALL,
      "read_operands(arguments, read, groups, is_part): the arrays of a call of "
      "attention, and what their shapes say"},
+    {"know_tensors", (PyCFunction)(void (*)(void))py_know_tensors, METH_FASTCALL,
+     "know_tensors(tensor, parameter): the types of torch; whether C can read them"},
+    {"read_tensors", (PyCFunction)(void (*)(void))py_read_tensors, METH_FASTCALL,
+     "read_tensors(names, values, read): arrays over the memory of tensors, by name; "
+     "read(name, value) gives those of other values, and None has none"},
     {"fail_at", fail_at, METH_VARARGS,
      "fail_at(n, forever): test hook, the n-th allocation from now fails; 0 for none. "
      "Returns what was left of the count before"},

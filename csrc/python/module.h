@@ -54,6 +54,8 @@ typedef struct {
 
 /* Views an ndarray; returns 0 for any other object. */
 int take_view(PyObject *value, array_view *view);
+/* Views an ndarray or a plain tensor, and takes over the reference; -1: neither. */
+int take_array_view(PyObject *value, array_view *view);
 /* Byte stride along an axis of the view where an operand has `length` items: 0 where the
  * view repeats one item, or lacks the axis (a negative one). */
 ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
@@ -61,6 +63,12 @@ ptrdiff_t stride_along(const array_view *view, int axis, npy_intp length);
  * behind the batch axes; returns whether any differs from 0. */
 int spread_offsets(const array_view *view, const npy_intp *shape, int ndim, int own,
                    ptrdiff_t *offsets);
+
+/* ---- tensors.c -------------------------------------------------------------------- */
+
+/* A new reference to an array over the memory of a plain tensor; NULL without an error for
+ * all else. */
+PyObject *view_tensor(PyObject *value);
 
 /* ---- operands.c: the dict of attention_forward and attention_backward -------------- */
 
@@ -123,8 +131,9 @@ typedef struct {
     int64_t *item_numbers; /* ITEM_VECTORS rows of B, copies */
     int counts; /* memory is counted, and nothing that has an entry for each item,
                            query or edge is looked at: there need be no memory behind it */
-    int64_t rows_used; /* of offsets, while it counts */
-    Py_ssize_t used;   /* entries of the dict that were known */
+    int64_t rows_used;    /* of offsets, while it counts */
+    Py_ssize_t used;      /* entries of the dict that were known */
+    char makes[OPERANDS]; /* results that the dict asks for, instead of having them */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -166,6 +175,8 @@ typedef struct {
 
 /* Reads the letters and the batch axes off the views; returns what does not fit. */
 misfit fit_shapes(attention_call *call, shape_rules rules);
+/* Makes a result that has all axes: of zeros where no pair writes to it. */
+int make_result(attention_call *call, int index);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
 /* Axis of an array of so many axes that is the letter's; negative: it lacks that. */
@@ -191,6 +202,8 @@ PyObject *py_attention_forward(PyObject *self, PyObject *operands);
 PyObject *py_attention_backward(PyObject *self, PyObject *operands);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *py_know_tensors(PyObject *module, PyObject *const *types, Py_ssize_t count);
+PyObject *py_read_tensors(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_apply_rotary(PyObject *self, PyObject *args);
 PyObject *py_learned_rows(PyObject *self, PyObject *args);
 PyObject *py_learned_sums(PyObject *self, PyObject *args);

@@ -223,10 +223,13 @@ take_array(attention_call *call, int index, PyObject *operands)
                                  role == REQUIRED || role == REQUIRED_OUTPUT);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (!take_view(value, view)) {
+    if (value == Py_True && role >= OUTPUT && row->fit == WHOLE) {
         Py_DECREF(value);
-        return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
+        call->makes[index] = 1;
+        return 0;
     }
+    if (take_array_view(value, view) < 0)
+        return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
     FIELD(call, rp_array, row->array).data = view->data;
     return check_operand(call, row, view);
 }
@@ -267,6 +270,8 @@ take_shapes(attention_call *call)
     for (int i = 0; i < OPERANDS; i++) {
         const operand_row *row = &operand_rows[i];
         const array_view *view = &call->views[i];
+        if (call->makes[i] && make_result(call, i) < 0)
+            return -1;
         if (view->owner == NULL)
             continue;
         ptrdiff_t strides[3];

@@ -169,3 +169,26 @@ fit_shapes(attention_call *call, shape_rules rules)
             found = fit_batch(call, i);
     return found;
 }
+
+int
+make_result(attention_call *call, int index)
+{
+    const operand_row *row = &operand_rows[index];
+    const int64_t *dims = call->dims;
+    npy_intp shape[MOST_BATCH_AXES + 3];
+    int ndim = call->batch_ndim, type = call->kind == KIND_F32 ? NPY_FLOAT : NPY_DOUBLE;
+    if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
+        return reject(call, PyExc_ValueError, row->entry.name, "has no operand");
+    memcpy(shape, call->batch_shape, (size_t)ndim * sizeof *shape);
+    for (int letter = 0; letter < 3; letter++)
+        if (row->shape[letter] != '1')
+            shape[ndim++] = (npy_intp)dims[(int)row->shape[letter]];
+    int is_written = call->direction == FORWARD || (dims['q'] > 0 && dims['k'] > 0);
+    PyObject *array = is_written ? PyArray_SimpleNew(ndim, shape, type)
+                                 : PyArray_ZEROS(ndim, shape, type, 0);
+    if (array == NULL)
+        return -1;
+    take_view(array, &call->views[index]);
+    FIELD(call, rp_array, row->array).data = call->views[index].data;
+    return 0;
+}

@@ -41,6 +41,17 @@ take_view(PyObject *value, array_view *view)
     return 1;
 }
 
+int
+take_array_view(PyObject *value, array_view *view)
+{
+    PyObject *array;
+    if (take_view(value, view))
+        return 0;
+    array = view_tensor(value);
+    Py_DECREF(value);
+    return array != NULL && take_view(array, view) ? 0 : -1;
+}
+
 ptrdiff_t
 stride_along(const array_view *view, int axis, npy_intp length)
 {

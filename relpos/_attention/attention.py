@@ -390,12 +390,17 @@ def buffers_of(
     problem: Problem, lse: bool, weights: bool, parts: bool
 ) -> dict[str, Array]:
     """Make the arrays of what is asked for besides `out`; `parts` are those of lse."""
-    rows = (*problem.batch, problem.sizes.H, problem.sizes.Lq)
-    names = [*(("lse",) if lse else ()), *(("row_max", "row_sum") if parts else ())]
-    shapes = dict.fromkeys(names, rows)
+    rows, dtype = (*problem.batch, problem.sizes.H, problem.sizes.Lq), problem.dtype
+    buffers = {}
+    if lse:
+        buffers["lse"] = new_array("lse", rows, dtype)
+    if parts:
+        buffers["row_max"] = new_array("row_max", rows, dtype)
+        buffers["row_sum"] = new_array("row_sum", rows, dtype)
     if weights:
-        shapes["weights"] = (*rows, problem.sizes.Lk)
-    return {name: new_array(name, x, problem.dtype) for name, x in shapes.items()}
+        shape = (*rows, problem.sizes.Lk)
+        buffers["weights"] = new_array("weights", shape, dtype)
+    return buffers
 
 
 def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:

@@ -22,6 +22,7 @@ from relpos._attention.gradients import (
     AttentionGradients,
     Saved,
     differentiate,
+    gradients_of,
 )
 from relpos._attention.operands import LABELS, broadcast_shapes
 from relpos._attention.problem import Call, Part, Problem, look_at_mask, prepare
@@ -271,6 +272,24 @@ def backward(
     )
     saved = Saved(out, row_max, row_sum, _dropout(call, problem, part))
     return differentiate(problem, saved, grad_out, grad_lse, wrt, call["num_threads"])
+
+
+def gradients(
+    call: Call,
+    fire: Fire | None,
+    edges: Edges | None,
+    given: dict[str, Array],
+    names: list[str],
+) -> dict[str, Array]:
+    """Return the gradients of a call by the inputs of these names.
+
+    `given` are what `forward` kept, and gradients of its results, all of their shapes.
+    """
+    problem = prepare(call, fire, edges)
+    kept = {name: native(array, problem.dtype) for name, array in given.items()}
+    parts = kept.pop("out"), kept.pop("row_max"), kept.pop("row_sum")
+    saved = Saved(*parts, _dropout(call, problem, None))
+    return gradients_of(problem, saved, kept, names, call["num_threads"])
 
 
 def call_of(given: Mapping[str, Any]) -> tuple[Call, Fire | None, Edges | None]:

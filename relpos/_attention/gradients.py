@@ -32,6 +32,8 @@ __all__ = ["AttentionContext", "AttentionGradients", "FireAttentionGradients"]
 
 #: The operands that have a gradient.
 WITH_GRADIENT = {name: row for name, row in OPERANDS.items() if row.has_gradient}
+#: The kernel's names of their gradients.
+_GRADIENTS = {name: f"grad_{name}" for name in WITH_GRADIENT}
 
 if TYPE_CHECKING:
     from typing import Self
@@ -316,6 +318,17 @@ def differentiate(
     kind: Any = FireAttentionGradients if fire else AttentionGradients
     names = names_of(wrt, problem.inputs, kind._fields)
     given = check_gradients(problem, saved, grad_out, grad_lse)
+    return kind(**gradients_of(problem, saved, given, names, num_threads))
+
+
+def gradients_of(
+    problem: Problem,
+    saved: Saved,
+    given: dict[str, Array],
+    names: list[str],
+    num_threads: object,
+) -> dict[str, Array]:
+    """Gradients of the inputs of these names; `given` are those of out and lse."""
     threads = choose_num_threads(num_threads)
     tables = [name for name in names if name not in fire_network.NAMES]
     sums = {name: _buffer(name, problem) for name in tables}
@@ -326,14 +339,16 @@ def differentiate(
     if names:
         operands = {**problem.operands, **given, **bias, **saved._asdict()}
         operands["row_sum"] = _live_sums(saved.row_sum, given)
-        operands |= {f"grad_{name}": total for name, total in sums.items()}
-        kernels().attention_backward({**operands, "num_threads": threads})
+        operands["num_threads"] = threads
+        for name, total in sums.items():
+            operands[_GRADIENTS[name]] = total
+        kernels().attention_backward(operands)
     found = {name: _deliver(name, sums[name], problem) for name in tables}
     if fire_sums is not None:
         assert problem.fire is not None
         of_fire = fire_network.gradients(problem.fire, fire_sums)
         found |= {name: of_fire[name] for name in names if name in of_fire}
-    return kind(**found)
+    return found
 
 
 def check_gradients(
@@ -421,13 +436,13 @@ def _buffer(name: str, problem: Problem) -> Array:
     The kernel sums along the axes that it lacks or has once: over heads, and over all
     batch axes at once. Sums over some of the batch axes follow later.
     """
-    row, shape = OPERANDS[name], problem.batch
+    row, batch, shape = OPERANDS[name], problem.batch, problem.inputs[name].shape
     if row.is_shared:
         own = _aligned_shape(name, problem)
         repeats = math.prod(own[: -row.axes]) == 1
-        shape = own if repeats else (*shape, *own[-row.axes :])
-    else:
-        shape = (*shape, *row.core(problem.sizes))
+        shape = own if repeats else (*batch, *own[-row.axes :])
+    elif not row.is_written or shape[: -row.axes] != batch:
+        shape = (*batch, *row.core(problem.sizes))
     written = row.is_written and "indptr" not in problem.operands
     make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
     return new_array(f"gradient of {name}", shape, problem.dtype, make)

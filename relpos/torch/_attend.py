@@ -65,19 +65,21 @@ _Tensors = tuple[Tensor, ...]
 
 
 def attend(setting: Setting, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """out, lse, row_max and row_sum of a call, and its weights if asked for."""
+    """out and lse of a call, and its weights if asked for."""
     if is_traced(tensors):
         check_padded(dict(zip(map(shown, setting.names), tensors, strict=True)))
         if not is_differentiated():
             names = ",".join(setting.names) + _FORM
             found = [*_attention([*tensors], names, *_rest(setting))]
-            return found if setting.values.get("return_weights") else found[:4]
+            weights = found[4:] if setting.values.get("return_weights") else ()
+            return *found[:2], *weights
         if torch.compiler.is_compiling():  # one that may stops here, and runs it as is
             raise not_compiled(_NAME)
     if "attn_mask" in setting.names:
         mask = tensors[setting.names.index("attn_mask")]
         setting.looks = not is_batched(mask)
-    return apply(Attend, setting, *tensors)
+    found = apply(Attend, setting, *tensors)
+    return found if len(found) < 4 else Attend.returned(found)
 
 
 def _gradients(
@@ -86,8 +88,8 @@ def _gradients(
     grads: Sequence[Any],
 ) -> list[Any]:
     """Return gradients of all operands by `call`, None where none is wanted."""
-    # of all results, those of out, lse and weights may have a gradient
-    given = grads[0], grads[1], grads[4] if len(grads) == len(_engine.RESULTS) else None
+    # of all results, those of out, lse and weights, the last of 3 or 5, may have one
+    given = grads[0], grads[1], grads[-1] if len(grads) % 2 else None
     if all(grad is None for grad in given):
         return [None] * len(wanted)
     found = iter(call(given))
@@ -113,6 +115,10 @@ class Attend(Reverse):
         return _engine.forward(setting, tensors)
 
     @staticmethod
+    def returned(output: Any) -> Any:
+        return output[:2] + output[4:]
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.name = _NAME
         ctx.setting, *tensors = inputs
@@ -133,6 +139,7 @@ class Attend(Reverse):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, setting: Setting, *tensors: Tensor) -> Any:
+        setting.lse = True  # a result for each item, all of them tensors
         found = over_items(
             lambda operands: Attend.apply(setting, *operands),
             *(setting.names, AXES, tensors, in_dims[1:], info.batch_size),

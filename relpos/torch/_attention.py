@@ -207,10 +207,13 @@ def compute(
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if value is None and name not in _REQUIRED:
+        if value is None:
+            if name not in _REQUIRED:
+                continue
+        elif value is DEFAULTS.get(name):
             continue
-        if value is DEFAULTS.get(name):
-            continue
+        elif type(value) is float and value == DEFAULTS.get(name):
+            continue  # each module has a 0.0 of its own
         if isinstance(value, Tensor) and name in _TENSORS:
             tensors[name] = value
         elif name == "labels" and type(value) is tuple and 0 < len(value) <= _MOST:
@@ -230,7 +233,7 @@ def compute(
             tensors["rng"] = seed
     setting = Setting((*tensors,), values, fire, graph, with_lse)
     try:
-        out, lse, _, _, *weights = attend(setting, [*tensors.values()])
+        out, lse, *weights = attend(setting, [*tensors.values()])
     except BaseException:
         if before is not None:
             before[0].set_state(before[1])

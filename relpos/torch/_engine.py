@@ -12,20 +12,36 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
+from relpos._attention.direct import operands_of
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
 from relpos._attention.operands import LABELS, OPERANDS
-from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
+from relpos._core import read_tensors
+from relpos._settings import kernels
+from relpos.torch._tensors import array_of, arrays_of, in_tensor_words, tensor_of
 
 #: Results of `functional.forward`, in the order of the tensors of `forward`.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
 #: Names of a graph's tensors, by the fields of `Edges`.
 GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
 
+
+#: What the backward is given besides the tensors of the call.
+_GIVEN = ("grad_out", "grad_lse", "out", "row_max", "row_sum")
+
+#: Tensors whose gradients C can make, in its order, up to so many numbers: larger ones
+#: have memory of huge pages.
+_MADE = {"query", "key", "value"}
+_MOST_MADE = 2**20
+_COMPUTED: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+}
 
 #: Tensors that count for the dtype of the result.
 TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*NAMES}
@@ -52,18 +68,24 @@ def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
 def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """out, lse, row_max, row_sum in the computation's dtype; weights if asked for.
 
-    Where nothing is kept for a backward, row_max and row_sum are None, and so is lse
-    where it is not asked for.
+    lse is None where it is not asked for. So are row_max and row_sum where nothing is
+    kept for a backward.
     """
+    made = _forward_directly(setting, tensors)
+    if made is not None:
+        return made
     found = functional.forward(
         *_call(setting, tensors),
         looks=setting.looks,
-        lse=setting.kept or setting.lse,
+        lse=setting.lse,
         kept=setting.kept,
     )
+    out = torch.from_numpy(found.pop("out"))
+    if not found:  # the usual case
+        return out, None, None, None
     results = {name: torch.from_numpy(array) for name, array in found.items()}
     weights = (results["weights"],) if "weights" in results else ()
-    return *map(results.get, RESULTS[:4]), *weights
+    return out, *map(results.get, RESULTS[1:4]), *weights
 
 
 def backward(
@@ -78,8 +100,9 @@ def backward(
     `grads` are those of out, lse and weights, `kept` are out, row_max and row_sum. A
     compiled program has a gradient of the weights, of zeros, where no loss uses them.
     """
-    grad_weights = array_of("grad_weights", grads[2])
-    if grad_weights is not None and grad_weights.any():  # nan is not zero
+    if (
+        grads[2] is not None and array_of("grad_weights", grads[2]).any()
+    ):  # nan is not 0
         raise NotImplementedError(
             "relpos.torch.attention: its weights have no gradient; expected a loss of "
             "out and lse alone (weights.detach() is a constant in it)"
@@ -89,26 +112,82 @@ def backward(
             torch.zeros_like(tensor, memory_format=torch.contiguous_format)
             for tensor in itertools.compress(tensors, wanted)
         )
-    call, fire, edges = _call(setting, tensors)
-    grad_out = array_of("grad_out", grads[0])
-    grad_lse = array_of("grad_lse", grads[1])
-    results = tuple(array_of("out", tensor) for tensor in kept)
-    asked = zip(setting.names, tensors, wanted, strict=True)
-    dtypes = {name: tensor.dtype for name, tensor, want in asked if want}
-    found = functional.backward(
-        call, grad_out, grad_lse, results, [*dtypes], fire, edges
+    names = [*itertools.compress(setting.names, wanted)]
+    made = _backward_directly(setting, names, grads, kept, tensors)
+    if made is not None:
+        return made
+    found = functional.gradients(
+        *_call(setting, tensors), arrays_of(_GIVEN, (*grads[:2], *kept)), names
     )
-    return tuple(
-        tensor_of(getattr(found, name), dtype) for name, dtype in dtypes.items()
-    )
+    dtypes = (tensor.dtype for tensor in itertools.compress(tensors, wanted))
+    return tuple(map(tensor_of, (found[name] for name in names), dtypes))
+
+
+def _operands(
+    setting: Setting, tensors: Sequence[torch.Tensor]
+) -> dict[str, Any] | None:
+    """Return what the kernel takes of a call that is read in C."""
+    query, *_ = tensors
+    dtype = _COMPUTED.get(query.dtype)
+    if dtype is None or setting.fire is not None or setting.graph is not None:
+        return None
+    values = setting.values
+    if "num_threads" not in values:
+        values = {**values, "num_threads": torch.get_num_threads()}
+    arrays = dict(zip(setting.names, tensors, strict=True))
+    return operands_of(arrays, values, dtype)
+
+
+def _forward_directly(
+    setting: Setting, tensors: Sequence[torch.Tensor]
+) -> tuple[Any, ...] | None:
+    """Return the results of a call that is read in C, None of another one."""
+    try:
+        operands = _operands(setting, tensors)
+        if operands is None:
+            return None
+        operands["out"] = True
+        if setting.lse:
+            operands["lse"] = True
+        if setting.kept:
+            operands["row_max"] = operands["row_sum"] = True
+        made = kernels().attention_forward(operands)
+    except (TypeError, ValueError, RuntimeError):  # torch's, of a nested tensor
+        return None  # to be refused in words
+    out, *rest = map(torch.from_numpy, made)
+    lse = rest.pop(0) if setting.lse else None
+    return out, lse, *(rest or (None, None))
+
+
+def _backward_directly(
+    setting: Setting,
+    names: Sequence[str],
+    grads: Sequence[torch.Tensor | None],
+    kept: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...] | None:
+    """Return the gradients of a call that is read in C, None of another one."""
+    query, _, value, *_ = tensors
+    if not _MADE.issuperset(names) or query.numel() + value.numel() > _MOST_MADE:
+        return None
+    if np.isnan(array_of("row_sum", kept[2])).any():
+        return None  # rows that get no gradient have to be found
+    try:
+        operands = _operands(setting, tensors)
+        if operands is None:
+            return None
+        given = zip(_GIVEN, (*grads[:2], *kept), strict=True)
+        operands |= {name: tensor for name, tensor in given if tensor is not None}
+        operands |= {f"grad_{name}": True for name in names}
+        made = kernels().attention_backward(operands)
+    except (TypeError, ValueError):  # tensors that hooks have changed
+        return None
+    return tuple(map(torch.from_numpy, made))
 
 
 def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:
     """Return the call as relpos takes it, FIRE's network and the graph."""
-    arrays = {
-        name: array_of(shown(name), tensor)
-        for name, tensor in zip(setting.names, tensors, strict=True)
-    }
+    arrays: dict[str, Any] = read_tensors(setting.names, tensors, _array_of)
     values = setting.values
     if values.get("num_threads") is None:
         values = {**values, "num_threads": torch.get_num_threads()}
@@ -125,7 +204,11 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, 
     if next(iter(LABELS)) in arrays:
         rows = [arrays.pop(name, None) for name in LABELS]
         arrays["labels"] = tuple(row for row in rows if row is not None)
-    return DEFAULTS | arrays | values, fire, edges
+    return {**DEFAULTS, **arrays, **values}, fire, edges
+
+
+def _array_of(name: str, tensor: torch.Tensor) -> Any:
+    return array_of(shown(name), tensor)
 
 
 def shown(name: str) -> str:

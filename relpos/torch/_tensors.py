@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,9 +19,12 @@ import numpy as np
 import torch
 
 from relpos._checks import Array
+from relpos._core import know_tensors, read_tensors
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+know_tensors(torch.Tensor, torch.nn.Parameter)
 
 #: Dtypes that are computed in another one: NumPy lacks bfloat16, and converts float16
 #: some 20 times more slowly than torch.
@@ -56,11 +59,24 @@ def array_of(name: str, value: Any) -> Any:
     if value.requires_grad:
         value = value.detach()
     try:
+        if not value.untyped_storage().nbytes() and value.numel():
+            raise ValueError(
+                f"{name}: got a tensor whose storage was resized to 0 bytes; expected "
+                "one that has its numbers"
+            )
         widened = value.dtype in _WIDENED and value.is_cpu  # copy_ takes any device
         return _widened(value) if widened else value.numpy()
     except (RuntimeError, TypeError):  # most tensors need none of what follows
         check_tensor(name, value)
         return value.resolve_conj().resolve_neg().numpy()
+
+
+def arrays_of(names: tuple[str, ...], values: Sequence[Any]) -> dict[str, Array]:
+    """Return `array_of` of each value by name, but of None.
+
+    C reads plain tensors of most dtypes.
+    """
+    return read_tensors(names, values, array_of)
 
 
 def _widened(tensor: torch.Tensor) -> Array:
@@ -167,7 +183,8 @@ def check_devices(tensors: Mapping[str, object]) -> None:
 
 def tensor_of(array: Array, dtype: torch.dtype) -> torch.Tensor:
     """Give an array as a tensor of `dtype`, without a copy where it has that."""
-    return torch.from_numpy(array).to(dtype)
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:

@@ -287,9 +287,8 @@ def test_second_derivatives_are_refused(name, function, x):
 def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypatch):
     setting = _engine.Setting(("query", "key", "value"), {"return_weights": True})
     leaf, given = x.clone().requires_grad_(), []
-    out, lse, row_max, row_sum, weights = _attend.attend(setting, [leaf, x, x])
-    wants = [each.requires_grad for each in (out, lse, row_max, row_sum, weights)]
-    assert wants == [True, True, False, False, True]
+    out, lse, weights = _attend.attend(setting, [leaf, x, x])
+    assert all(each.requires_grad for each in (out, lse, weights))
     backward = _engine.backward
 
     def noted(setting, wanted, grads, *rest):
@@ -304,14 +303,22 @@ def test_which_results_have_gradients_and_what_the_backward_is_given(x, monkeypa
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_results_are_made_where_they_are_asked_for_or_kept(asked, x):
-    def results(given):
-        setting = _engine.Setting(("query", "key", "value"), {}, lse=asked)
-        return _attend.attend(setting, [given, x, x])
+def test_results_are_made_where_they_are_asked_for_or_kept(asked, x, monkeypatch):
+    made, forward = [], _engine.forward
 
-    alone, kept = results(x), results(x.clone().requires_grad_())
+    def noted(*args):
+        made.append(forward(*args))
+        return made[-1]
+
+    monkeypatch.setattr(_engine, "forward", noted)
+    for given in (x, x.clone().requires_grad_()):
+        setting = _engine.Setting(("query", "key", "value"), {}, lse=asked)
+        out, lse = _attend.attend(setting, [given, x, x])
+        assert torch.equal(out, made[-1][0])
+        assert lse is None if not asked else torch.equal(lse, made[-1][1])
+    alone, kept = made
     assert [each is not None for each in alone] == [True, asked, False, False]
-    assert all(each is not None for each in kept)
+    assert [each is not None for each in kept] == [True, asked, True, True]
     for one, other in zip(alone, kept, strict=True):
         assert one is None or torch.equal(one, other)
 

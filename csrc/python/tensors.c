@@ -1,0 +1,172 @@
+/* tensors.c: tensors of torch as ndarrays over their memory, without a link to torch.
+ *
+ * torch.Tensor has a table of C functions (DLPack 1.3), one of which says where the numbers of
+ * a tensor lie. It does not say all: a tensor whose sign is still to be changed comes as if
+ * it had none, one of a subclass as plain, one on another device with that device's
+ * address. What is not certain here is left to a function of Python. */
+#include "module.h"
+
+/* DLPack's own declarations, of version 1. */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides; /* in items */
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct {
+    uint32_t major, minor;
+    void *previous;
+    int (*others[3])(void);
+    int (*view)(void *object,
+                dl_tensor *tensor); /* of what object keeps; may be NULL */
+} dl_table;
+
+enum { DL_CPU = 1, MOST_AXES = 32 };
+
+static const struct {
+    int code, bits, type;
+} kinds[] = {
+    {2, 32, NPY_FLOAT32}, {2, 64, NPY_FLOAT64}, {6, 8, NPY_BOOL},   {0, 8, NPY_INT8},
+    {0, 16, NPY_INT16},   {0, 32, NPY_INT32},   {0, 64, NPY_INT64},
+};
+
+enum { KINDS = sizeof kinds / sizeof *kinds, TENSOR_TYPES = 2 };
+
+static PyObject *tensor_types[TENSOR_TYPES]; /* Tensor and Parameter; NULL: not known */
+static int (*tell_tensor)(void *, dl_tensor *);
+static PyObject *is_neg, *storage_offset;
+
+/* NumPy's type; -1 for one that has no place in the list. */
+static int
+type_of(const dl_tensor *tensor)
+{
+    for (int i = 0; i < KINDS; i++)
+        if (kinds[i].code == tensor->code && kinds[i].bits == tensor->bits)
+            return kinds[i].type;
+    return -1;
+}
+
+/* Whether the memory of a tensor with elements is there, and as its view says: a storage
+ * that was resized to nothing begins at address 0. -1 with an error. */
+static int
+is_plain(PyObject *value, const dl_tensor *tensor)
+{
+    PyObject *negative = PyObject_CallMethodObjArgs(value, is_neg, NULL), *offset;
+    int plain = negative == Py_False;
+    Py_XDECREF(negative);
+    if (!plain)
+        return negative == NULL ? -1 : 0;
+    if ((offset = PyObject_CallMethodObjArgs(value, storage_offset, NULL)) == NULL)
+        return -1;
+    uint64_t begin = (uint64_t)PyLong_AsLongLong(offset) * (tensor->bits / 8);
+    Py_DECREF(offset);
+    if (PyErr_Occurred())
+        return -1;
+    return tensor->data != NULL &&
+           (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset != begin;
+}
+
+/* The array; NULL with or without an error where there is none. */
+static PyObject *
+new_array(PyObject *value, const dl_tensor *tensor, int type)
+{
+    npy_intp shape[MOST_AXES], strides[MOST_AXES], size = tensor->bits / 8, count = 1;
+    char *data = (char *)tensor->data + tensor->byte_offset;
+    for (int axis = 0; axis < tensor->ndim; axis++) {
+        shape[axis] = (npy_intp)tensor->shape[axis];
+        strides[axis] = (npy_intp)((size_t)tensor->strides[axis] * (size_t)size);
+        count = shape[axis] == 0 ? 0 : count;
+    }
+    if (count == 0) /* no memory: NumPy has some of its own */
+        return PyArray_SimpleNew(tensor->ndim, shape, type);
+    if (is_plain(value, tensor) <= 0)
+        return NULL;
+    PyObject *array = PyArray_New(&PyArray_Type, tensor->ndim, shape, type, strides,
+                                  data, (int)size, NPY_ARRAY_WRITEABLE, NULL);
+    if (array != NULL &&
+        PyArray_SetBaseObject((PyArrayObject *)array, Py_NewRef(value)) < 0)
+        Py_CLEAR(array);
+    return array;
+}
+
+PyObject *
+view_tensor(PyObject *value)
+{
+    dl_tensor tensor;
+    PyObject *array = NULL, *kind = (PyObject *)Py_TYPE(value);
+    if (tell_tensor == NULL || (kind != tensor_types[0] && kind != tensor_types[1]))
+        return NULL;
+    if (tell_tensor(value, &tensor) == 0 && tensor.device_type == DL_CPU &&
+        tensor.lanes == 1 && tensor.ndim <= MOST_AXES && type_of(&tensor) >= 0)
+        array = new_array(value, &tensor, type_of(&tensor));
+    if (array == NULL)
+        PyErr_Clear();
+    return array;
+}
+
+/* Adds the array of one value to a dict. */
+static int
+read_value(PyObject *arrays, PyObject *name, PyObject *value, PyObject *other)
+{
+    if (name == NULL || value == NULL)
+        return -1;
+    PyObject *array = view_tensor(value);
+    if (array == NULL)
+        array = PyObject_CallFunctionObjArgs(other, name, value, NULL);
+    int status = array == NULL ? -1 : PyDict_SetItem(arrays, name, array);
+    Py_XDECREF(array);
+    return status;
+}
+
+PyObject *
+py_read_tensors(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t values =
+        count == 3 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
+    if (values < 0 || PySequence_Size(args[1]) != values) {
+        PyErr_Clear();
+        PyErr_SetString(PyExc_TypeError,
+                        "read_tensors: expected names, as many values, and a function");
+        return NULL;
+    }
+    PyObject *arrays = PyDict_New();
+    for (Py_ssize_t i = 0; arrays != NULL && i < values; i++) {
+        PyObject *value = PySequence_GetItem(args[1], i);
+        if (value != Py_None &&
+            read_value(arrays, PyTuple_GetItem(args[0], i), value, args[2]) < 0)
+            Py_CLEAR(arrays);
+        Py_XDECREF(value);
+    }
+    return arrays;
+}
+
+/* Where the table of a type that has one of version 1 tells of tensors; NULL elsewhere. */
+static int (*view_function(PyObject *type))(void *, dl_tensor *)
+{
+    PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+    const dl_table *table =
+        capsule == NULL ? NULL : PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    Py_XDECREF(capsule);
+    PyErr_Clear();
+    return table != NULL && table->major == 1 ? table->view : NULL;
+}
+
+PyObject *
+py_know_tensors(PyObject *Py_UNUSED(module), PyObject *const *types, Py_ssize_t count)
+{
+    if (count != TENSOR_TYPES) {
+        PyErr_SetString(PyExc_TypeError, "know_tensors: expected two types");
+        return NULL;
+    }
+    is_neg = PyUnicode_InternFromString("is_neg");
+    storage_offset = PyUnicode_InternFromString("storage_offset");
+    if (is_neg == NULL || storage_offset == NULL)
+        return NULL;
+    for (int i = 0; i < TENSOR_TYPES; i++)
+        tensor_types[i] = Py_NewRef(types[i]); /* for good, as all of them */
+    tell_tensor = view_function(types[0]);
+    return PyBool_FromLong(tell_tensor != NULL);
+}
