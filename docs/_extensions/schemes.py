@@ -49,7 +49,7 @@ def found_by(scheme: Scheme) -> str:
     """Return index entries: a search for a name of a scheme finds its page first."""
     names = (scheme.name, *scheme.synonyms)
     entries = dict.fromkeys(name.replace("_", " ") for name in names)
-    return "".join(f"```{{index}} single: ! {entry}\n```\n\n" for entry in entries)
+    return "".join(f"```{{index}} ! {entry}\n```\n\n" for entry in entries)
 
 
 def known_of(scheme: Scheme) -> str:
