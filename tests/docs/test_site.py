@@ -203,4 +203,4 @@ def test_a_definition_is_shown_with_what_it_calls(monkeypatch):
 def test_words_of_the_project_s_own_are_found(text, count):
     words = runpy.run_path(str(ROOT / ".ci" / "words"))
     assert len(words["faults"](text)) == count
-    assert words["paragraphs"]("a\n```python\nbeside\n```\nb\n\nc") == ["a b", "c"]
+    assert words["paragraphs"]("a\n```python\nbeside\n```\nb\n\nc") == [*"abc"]
