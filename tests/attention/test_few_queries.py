@@ -123,7 +123,7 @@ def test_rows_of_other_heads_change_no_bits(isa, dtype, lq, group):
 
 @pytest.mark.parametrize("lq", [8, 9, 12, 13, 16, 17])
 def test_more_queries_of_many_keys(isa, lq):
-    """How many go by rows depends on the CPU, and on the keys and values of a head."""
+    """The number that `rows` takes depends on the CPU, and on the bytes of a head."""
     rng = np.random.default_rng(lq)
     inputs = qkv(rng, (), 2, lq, 8192, 64, key_heads=1)
     keywords = {"query_offset": 8180, "is_causal": True, "enable_gqa": True}
