@@ -72,9 +72,10 @@ typedef struct {
     int is_signed;
 } rp_fire;
 
-/* What a call writes: (B, H, Lq, Dv | 1 | 1 | 1 | Lk). All but out may be absent. */
+/* What a call writes: (B, H, Lq, Dv | Dv | 1 | 1 | 1 | Lk). All but out may be absent.
+ * kept: an out of 16 bits before it is rounded, for a backward, whose out it is. */
 typedef struct {
-    rp_array out, lse;
+    rp_array out, kept, lse;
     /* A row's largest logit in units of log 2, and its sum_j 2^(logit - largest). What the
      * backward starts from: lse, rounded to float32, would move all probabilities of a row
      * by more than the rest of its error. */
@@ -87,6 +88,8 @@ typedef struct {
  *           + b[l] + fire_ij + decay_ij + mask_ij
  *   out_i = sum_j softmax_j(s_i)_j * z_ij * (v_j + W[l])
  * With a position query e, (e_i + v).A[l] takes the place of scale * (q_i + v).A[l].
+ * query, key, value, position_query, the tables but rel_bias, and a mask of numbers may be of
+ * 16 bits each where the problem is one of float32; so may out, but not kept.
  * cap(x) = softcap * tanh(x / softcap) where there is one, else x.
  * sinks: one more logit of each row's softmax, without a value.
  * l = clip(r - first, 0, rows - 1), r = j - (i + query_offset[b]), or labels;
@@ -115,6 +118,7 @@ typedef struct {
 
 /* Gradients of the same problem: sum(grad_out * out) + sum(grad_lse * lse) with respect to
  * every operand whose gradient array is present. out, row_max and row_sum are inputs.
+ * grad_out may be of 16 bits, and without labels the gradients that are written may.
  * Arrays have the shape of their operand. grad_query, grad_key, grad_value and
  * grad_position_query are written, those of key and value as sums over the heads of a group;
  * the others are added to, those of tables, u and v along every axis on which their array has
@@ -168,7 +172,7 @@ typedef struct {
 typedef struct {
     int64_t N, L, D, h;
     int interleaved;
-    rp_array x, out;                         /* (N, 1, L, D); out may be x */
+    rp_array x, out; /* (N, 1, L, D), of one kind; out may be x */
     rp_array position, high, low, magnitude; /* (N, 1, L, 1 | h), all of double */
     int threads;
 } rp_rotary;

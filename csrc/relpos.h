@@ -95,12 +95,17 @@ void rp_blas_set_path(const char *path); /* of the bundled copy, before first us
 
 /* ---- arrays ---------------------------------------------------------------- */
 
+/* How the numbers of an array are stored: as the array's own type says or, of problems in
+ * float32, in 16 bits: IEEE's half, or bfloat16, the upper half of a float32. */
+enum { RP_OWN, RP_F16, RP_BF16 };
+
 /* One operand seen as (B, H, rows, columns). data = NULL: absent. batch[b] is the byte
  * offset of flattened batch item b (NULL: all zero); head, row, col are byte strides. */
 typedef struct {
     char *data;
     const ptrdiff_t *batch;
     ptrdiff_t head, row, col;
+    int kind;
 } rp_array;
 
 /* ---- errors.c: what loops report ---------------------------------------------- */

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from relpos._core import broadcast_to
+from relpos._core import bfloat16, broadcast_to
 from relpos._foreign import module_of, refusal, view_on_cpu
 from relpos._hints import meant, misfit
 
@@ -37,6 +37,7 @@ _OVERLAP_WORK: Any = 10_000
 _INT64 = np.iinfo(np.int64)
 _MOST_BYTES = int(_INT64.max)
 _COMPUTED = {np.dtype(np.float32), np.dtype(np.float64)}
+_SINGLE = np.dtype(np.float32)
 
 #: Types of most arguments; NumPy drops nothing of their meaning.
 _PLAIN = {np.ndarray, int, float, bool, str, list, tuple, np.int64, np.float64}
@@ -150,13 +151,24 @@ def as_floating(name: str, value: object) -> Array:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Return True for floating dtypes; bfloat16, of ml_dtypes, is known by name."""
-    return dtype.char in "efd" or dtype.name == "bfloat16"
+    """Return True for floating dtypes; bfloat16, of ml_dtypes, is known by name.
+
+    The core's own is that of tensors, which NumPy has no name for.
+    """
+    return dtype.char in "efd" or dtype.name == "bfloat16" or dtype == bfloat16
 
 
 def widened(array: Array) -> Array:
     """Return floating numbers as the C core knows them: bfloat16 as float32."""
+    if array.dtype == bfloat16:
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return array if array.dtype.char in "efd" else array.astype(np.float32)
+
+
+def singles(array: Array) -> Array:
+    """Return numbers of 16 bits as float32, and others as they are."""
+    is_short = array.itemsize == 2 and is_floating(array.dtype)
+    return native(array, _SINGLE) if is_short else array
 
 
 def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
@@ -335,12 +347,20 @@ def native(array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype == dtype and array.dtype.isnative and array.flags.aligned:
         return array
     with np.errstate(all="ignore"):  # as `quiet`, where anything is computed
-        return broadcast_to(stored(array).astype(dtype), array.shape)
+        kept = stored(array)
+        if dtype != array.dtype == bfloat16:  # NumPy does not convert it
+            kept = widened(kept)
+        return broadcast_to(kept.astype(dtype), array.shape)
 
 
 def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return `array` in a native `dtype`, C-ordered; too large numbers become inf."""
+    """Return `array` in a native `dtype`, C-ordered; too large numbers become inf.
+
+    NumPy rounds none to the bfloat16 of tensors, of which torch knows.
+    """
     if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    if dtype == bfloat16:
         return array
     with np.errstate(all="ignore"):
         return array.astype(dtype, order="C")
@@ -349,6 +369,16 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 def like(array: Array, given: Array) -> Array:
     """Return `array` in the native dtype of what was given."""
     return rounded(array, given.dtype.newbyteorder("="))
+
+
+def rounded_twice(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return what `rounded` does; on the way to 16 bits numbers are float32.
+
+    So a gradient is the rounded one of inputs in float32.
+    """
+    if dtype.itemsize == 2:
+        array = rounded(array, _SINGLE)
+    return rounded(array, dtype)
 
 
 def stored(array: Array) -> Array:

@@ -56,6 +56,7 @@ class Kernels(Protocol):
 
 by_isa: dict[str, Kernels]
 isa: str
+bfloat16: np.dtype[Any]
 operands: dict[str, tuple[str, str, str]]
 compiler: str
 max_threads: int

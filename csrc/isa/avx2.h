@@ -1,9 +1,10 @@
-/* avx2.h: the parameters of the objects for x86-64 with AVX2 and FMA, and their target region,
- * which end.h closes: 32-byte vectors. */
+/* avx2.h: the parameters of the objects for x86-64 with AVX2, FMA and F16C, and their target
+ * region, which end.h closes: 32-byte vectors. */
 #ifndef RELPOS_ISA_AVX2_H
 #define RELPOS_ISA_AVX2_H
 
 #include "../kernels/ground/system.h" /* system headers stay outside the region */
+#include <immintrin.h>
 
 #define RP_VECTOR_BYTES 32
 #define RP_MR                                                                          \
@@ -18,11 +19,17 @@
 #define RP_STRIP_OF_2 8
 #define RP_STRIP_OF_3 2
 
+#define RP_WORD_BITS(words) _mm256_cvtepu16_epi32((__m128i)(words))
+#define RP_WIDEN_HALF(words) _mm256_cvtph_ps((__m128i)(words))
+#define RP_NARROW_HALF(x)                                                              \
+    _mm256_cvtps_ph((__m256)(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))),                 \
+                             apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 
 #endif

@@ -4,6 +4,7 @@
 #define RELPOS_ISA_AVX512_H
 
 #include "../kernels/ground/system.h" /* system headers stay outside the region */
+#include <immintrin.h>
 
 #define RP_VECTOR_BYTES 64
 #define RP_MR 8 /* 8 x 2 accumulators; 8 divides the query tile of 32 rows */
@@ -14,6 +15,11 @@
 #define RP_ROWS_UNPACKED_LONG 16
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4 /* 24 sums */
+
+#define RP_WORD_BITS(words) _mm512_cvtepu16_epi32((__m256i)(words))
+#define RP_WIDEN_HALF(words) _mm512_cvtph_ps((__m256i)(words))
+#define RP_NARROW_HALF(x)                                                              \
+    _mm512_cvtps_ph((__m512)(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                          \

@@ -19,7 +19,8 @@ extern const rp_kernels rp_avx2_f32, rp_avx2_f64, rp_avx512_f32, rp_avx512_f64;
 static int
 has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 static int

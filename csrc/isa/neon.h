@@ -3,6 +3,8 @@
 #ifndef RELPOS_ISA_NEON_H
 #define RELPOS_ISA_NEON_H
 
+#include <arm_neon.h>
+
 #define RP_VECTOR_BYTES 16
 #define RP_MR 8 /* 8 x 2 accumulators, 2 columns of B and 8 of A: 26 of 32 registers */
 #define RP_QUERY_TILE 32
@@ -12,5 +14,7 @@
 #define RP_ROWS_UNPACKED_LONG 8
 #define RP_STRIP_OF_2 4
 #define RP_STRIP_OF_3 4 /* 24 sums of 32 registers */
+#define RP_WIDEN_HALF(words) vcvt_f32_f16(vreinterpret_f16_u16((uint16x4_t)(words)))
+#define RP_NARROW_HALF(x) vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)(x)))
 
 #endif

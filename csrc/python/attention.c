@@ -198,6 +198,26 @@ run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
     return kernels->attention_backward(&call->problem, bytes);
 }
 
+/* Whether every array of 16 bits is one that its kernel reads, or writes, so. */
+static int
+check_storage(const attention_call *call)
+{
+    const rp_gradients *g = &call->problem;
+    const rp_attention *p = &g->forward;
+    const rp_array *added[] = {&g->grad_query, &g->grad_key, &g->grad_value,
+                               &g->grad_position_query};
+    if (p->results.kept.data && p->results.out.kind == RP_OWN)
+        return reject(call, PyExc_TypeError, "kept", "must go with an out of 16 bits");
+    if (call->direction == BACKWARD && p->results.out.kind != RP_OWN)
+        return reject(call, PyExc_TypeError, "out", "must be float32");
+    for (int i = 0; i < 4; i++)
+        if (added[i]->kind != RP_OWN &&
+            (p->labels.count > 0 || call->edges[INDPTR] != NULL))
+            return reject(call, PyExc_TypeError, "gradients",
+                          "that labels or edges add to must be float32");
+    return 0;
+}
+
 /* Everything the dict says, checked; memory that depends on B is not filled yet. */
 static int
 take_problem(attention_call *call, PyObject *operands)
@@ -206,7 +226,9 @@ take_problem(attention_call *call, PyObject *operands)
         return -1;
     if (call->used != PyDict_Size(operands))
         return reject(call, PyExc_TypeError, "operands", "has a key that is not known");
-    return take_dimensions(call) < 0 ? -1 : check_edges(call);
+    if (check_storage(call) < 0 || take_dimensions(call) < 0)
+        return -1;
+    return check_edges(call);
 }
 
 /* The results that were made, in the order of the rows. */

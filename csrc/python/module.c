@@ -316,7 +316,7 @@ execute(PyObject *module)
     if (fill_tables(module) < 0 ||
         PyModule_AddStringConstant(module, "compiler", COMPILER) < 0 ||
         PyModule_AddIntConstant(module, "max_threads", RP_MAX_THREADS) < 0 ||
-        add_operands(module) < 0)
+        add_operands(module) < 0 || add_bfloat16(module) < 0)
         return -1;
     return add_isas(module);
 }

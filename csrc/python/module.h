@@ -33,6 +33,7 @@ void install_hooks(void);
 enum {
     KIND_OTHER,
     KIND_F16,
+    KIND_BF16,
     KIND_F32,
     KIND_F64,
     KIND_BOOL,
@@ -52,6 +53,11 @@ typedef struct {
     PyObject *owner; /* a reference that the caller has */
 } array_view;
 
+/* Makes the dtype of arrays whose 16 bits are a bfloat16 where NumPy has none:
+ * `_core.bfloat16`. */
+int add_bfloat16(PyObject *module);
+/* How kernels read numbers of a kind. */
+int storage_of(int kind);
 /* Views an ndarray; returns 0 for any other object. */
 int take_view(PyObject *value, array_view *view);
 /* Views an ndarray or a plain tensor, and takes over the reference; -1: neither. */
@@ -75,8 +81,9 @@ PyObject *view_tensor(PyObject *value);
 enum { FORWARD, BACKWARD, DIRECTIONS };
 /* What an operand is to a direction; from OUTPUT on it is written. */
 enum { UNKNOWN, OPTIONAL, REQUIRED, OUTPUT, REQUIRED_OUTPUT };
-/* What an array may have: numbers of the computation, or others. */
-enum { OF_T, OF_F64, OF_I64, OF_MASK, OF_LABELS };
+/* What an array may have: numbers of the computation; these or, where it is one of float32,
+ * numbers of 16 bits; or others. */
+enum { OF_T, OF_16, OF_F64, OF_I64, OF_MASK, OF_LABELS };
 /* Which axes an array may lack, or have once where the operand repeats them: those of the
  * batch; of the batch and the heads; any. WHOLE has all of them, ALONE none of the batch. */
 enum { TOKENS, SHARED, PAIRS, WHOLE, ALONE };
@@ -101,8 +108,16 @@ typedef struct {
     size_t field; /* offset in rp_gradients of the pointer to it */
 } item_row;
 
-enum { OPERANDS = 49, ITEM_VECTORS = 3, MOST_BATCH_AXES = 29 };
-enum { QUERY, KEY, VALUE, POSITION_QUERY = 15, LABELS = 18 }; /* some of the rows */
+enum { OPERANDS = 50, ITEM_VECTORS = 3, MOST_BATCH_AXES = 29 };
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    OUT,
+    KEPT,
+    POSITION_QUERY = 16,
+    LABELS = 19
+}; /* some of the rows */
 enum { QUERY_OFFSET, KEY_LENGTHS, PART_ITEMS };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
 
@@ -121,7 +136,7 @@ int add_operands(PyObject *module);
 typedef struct {
     rp_gradients problem;
     int direction;
-    int kind; /* of query */
+    int kind; /* of the computation */
     int batch_ndim;
     npy_intp batch_shape[MOST_BATCH_AXES];
     int64_t dims[128]; /* by letter; -1: not met yet */

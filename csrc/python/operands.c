@@ -14,29 +14,30 @@ static const char *const direction_names[] = {"attention_forward",
 #define ROW(key, field, shape, kind, fit, forward_role, backward_role)                 \
     {{key, NULL}, offsetof(rp_gradients, field), shape, kind,                          \
      fit,         {forward_role, backward_role}, 0}
-#define GRADIENT(key, grad, field, shape, fit)                                         \
-    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, OF_T, fit,      \
+#define GRADIENT(key, grad, field, shape, kind, fit)                                   \
+    {{"grad_" key, NULL}, offsetof(rp_gradients, grad),         shape, kind, fit,      \
      {UNKNOWN, OUTPUT},   offsetof(rp_gradients, forward.field)}
 #define LABEL_ROW(key, n)                                                              \
     ROW(key, forward.labels.of[n].array, "1qk", OF_LABELS, PAIRS, OPTIONAL, OPTIONAL)
 
 operand_row operand_rows[] = {
-    ROW("query", forward.query, "HqD", OF_T, TOKENS, REQUIRED, REQUIRED),
-    ROW("key", forward.key, "KkD", OF_T, TOKENS, REQUIRED, REQUIRED),
-    ROW("value", forward.value, "KkV", OF_T, TOKENS, REQUIRED, REQUIRED),
-    ROW("out", forward.results.out, "HqV", OF_T, WHOLE, REQUIRED_OUTPUT, REQUIRED),
+    ROW("query", forward.query, "HqD", OF_16, TOKENS, REQUIRED, REQUIRED),
+    ROW("key", forward.key, "KkD", OF_16, TOKENS, REQUIRED, REQUIRED),
+    ROW("value", forward.value, "KkV", OF_16, TOKENS, REQUIRED, REQUIRED),
+    ROW("out", forward.results.out, "HqV", OF_16, WHOLE, REQUIRED_OUTPUT, REQUIRED),
+    ROW("kept", forward.results.kept, "HqV", OF_T, WHOLE, OUTPUT, UNKNOWN),
     ROW("lse", forward.results.lse, "Hq1", OF_T, WHOLE, OUTPUT, UNKNOWN),
     ROW("row_max", forward.results.row_max, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
     ROW("row_sum", forward.results.row_sum, "Hq1", OF_T, WHOLE, OUTPUT, REQUIRED),
     ROW("weights", forward.results.weights, "Hqk", OF_T, WHOLE, OUTPUT, UNKNOWN),
     ROW("attn_mask", forward.sight.mask, "Hqk", OF_MASK, PAIRS, OPTIONAL, OPTIONAL),
-    ROW("rel_key", forward.rel_key.array, "HAP", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("rel_query", forward.rel_query.array, "HCD", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("rel_value", forward.rel_value.array, "HWV", OF_T, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_key", forward.rel_key.array, "HAP", OF_16, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_query", forward.rel_query.array, "HCD", OF_16, SHARED, OPTIONAL, OPTIONAL),
+    ROW("rel_value", forward.rel_value.array, "HWV", OF_16, SHARED, OPTIONAL, OPTIONAL),
     ROW("rel_bias", forward.rel_bias.array, "HB1", OF_T, SHARED, OPTIONAL, OPTIONAL),
     ROW("pos_bias_u", forward.pos_bias_u, "H1D", OF_T, SHARED, OPTIONAL, OPTIONAL),
     ROW("pos_bias_v", forward.pos_bias_v, "H1P", OF_T, SHARED, OPTIONAL, OPTIONAL),
-    ROW("position_query", forward.position_query, "HqP", OF_T, TOKENS, OPTIONAL,
+    ROW("position_query", forward.position_query, "HqP", OF_16, TOKENS, OPTIONAL,
         OPTIONAL),
     ROW("sinks", forward.sinks, "H11", OF_T, ALONE, OPTIONAL, OPTIONAL),
     ROW("log_decay", forward.log_decay.array, "Ht1", OF_T, TOKENS, OPTIONAL, OPTIONAL),
@@ -60,21 +61,22 @@ operand_row operand_rows[] = {
         OPTIONAL),
     ROW("fire_query_slopes", fire_query_slopes, "1q2", OF_F64, TOKENS, UNKNOWN,
         OPTIONAL),
-    ROW("grad_out", grad_out, "HqV", OF_T, WHOLE, UNKNOWN, OPTIONAL),
+    ROW("grad_out", grad_out, "HqV", OF_16, WHOLE, UNKNOWN, OPTIONAL),
     ROW("grad_lse", grad_lse, "Hq1", OF_T, WHOLE, UNKNOWN, OPTIONAL),
-    GRADIENT("query", grad_query, query, "HqD", WHOLE),
-    GRADIENT("key", grad_key, key, "KkD", WHOLE),
-    GRADIENT("value", grad_value, value, "KkV", WHOLE),
-    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk", WHOLE),
-    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP", SHARED),
-    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD", SHARED),
-    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV", SHARED),
-    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1", SHARED),
-    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D", SHARED),
-    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P", SHARED),
-    GRADIENT("position_query", grad_position_query, position_query, "HqP", WHOLE),
-    GRADIENT("sinks", grad_sinks, sinks, "H11", SHARED),
-    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", SHARED),
+    GRADIENT("query", grad_query, query, "HqD", OF_16, WHOLE),
+    GRADIENT("key", grad_key, key, "KkD", OF_16, WHOLE),
+    GRADIENT("value", grad_value, value, "KkV", OF_16, WHOLE),
+    GRADIENT("attn_mask", grad_mask, sight.mask, "Hqk", OF_T, WHOLE),
+    GRADIENT("rel_key", grad_rel_key, rel_key.array, "HAP", OF_T, SHARED),
+    GRADIENT("rel_query", grad_rel_query, rel_query.array, "HCD", OF_T, SHARED),
+    GRADIENT("rel_value", grad_rel_value, rel_value.array, "HWV", OF_T, SHARED),
+    GRADIENT("rel_bias", grad_rel_bias, rel_bias.array, "HB1", OF_T, SHARED),
+    GRADIENT("pos_bias_u", grad_pos_bias_u, pos_bias_u, "H1D", OF_T, SHARED),
+    GRADIENT("pos_bias_v", grad_pos_bias_v, pos_bias_v, "H1P", OF_T, SHARED),
+    GRADIENT("position_query", grad_position_query, position_query, "HqP", OF_16,
+             WHOLE),
+    GRADIENT("sinks", grad_sinks, sinks, "H11", OF_T, SHARED),
+    GRADIENT("log_decay", grad_log_decay, log_decay.array, "Ht1", OF_T, SHARED),
     ROW("grad_fire", grad_fire, "HG2", OF_F64, SHARED, UNKNOWN, OUTPUT),
 };
 
@@ -163,12 +165,16 @@ static int
 check_kind(attention_call *call, const operand_row *row, const array_view *view)
 {
     const char *name = row->entry.name;
+    rp_array *array = &FIELD(call, rp_array, row->array);
     int kind = view->kind;
+    array->kind = storage_of(kind);
     if (row == operand_rows) {
-        call->kind = kind;
-        if (kind != KIND_F32 && kind != KIND_F64)
-            return reject(call, PyExc_TypeError, name, "must be float32 or float64");
-    } else if (row->of_kind == OF_T && kind != call->kind) {
+        if (kind < KIND_F16 || kind > KIND_F64)
+            return reject(call, PyExc_TypeError, name, "must be floating");
+        call->kind = array->kind == RP_OWN ? kind : KIND_F32;
+    } else if (row->of_kind <= OF_16 && kind != call->kind &&
+               (row->of_kind == OF_T || array->kind == RP_OWN ||
+                call->kind != KIND_F32)) {
         return reject(call, PyExc_TypeError, name, "must have query's dtype");
     } else if (row->of_kind == OF_F64 && kind != KIND_F64) {
         return reject(call, PyExc_TypeError, name, "must be float64");
@@ -176,10 +182,11 @@ check_kind(attention_call *call, const operand_row *row, const array_view *view)
         return reject(call, PyExc_TypeError, name, "must be int64");
     } else if (row->of_kind == OF_MASK) {
         rp_sight *sight = &call->problem.forward.sight;
-        sight->mask_type = kind == KIND_BOOL  ? RP_MASK_BOOL
-                           : kind == KIND_F32 ? RP_MASK_F32
-                           : kind == KIND_F64 ? RP_MASK_F64
-                                              : RP_MASK_NONE;
+        int is_short = array->kind != RP_OWN && call->kind == KIND_F32;
+        sight->mask_type = kind == KIND_BOOL              ? RP_MASK_BOOL
+                           : kind == KIND_F32 || is_short ? RP_MASK_F32
+                           : kind == KIND_F64             ? RP_MASK_F64
+                                                          : RP_MASK_NONE;
         if (sight->mask_type == RP_MASK_NONE)
             return reject(call, PyExc_TypeError, name,
                           "must be bool, float32 or float64");

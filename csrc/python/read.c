@@ -14,7 +14,8 @@ is_read(const operand_row *row, const array_view *view)
 {
     int is_float = view->kind >= KIND_F16 && view->kind <= KIND_F64;
     switch (row->of_kind) {
-    case OF_T: /* rows of t have to be finite, which Python checks */
+    case OF_T:
+    case OF_16: /* rows of t have to be finite, which Python checks */
         return is_float && row->shape[1] != 't';
     case OF_MASK:
         return is_float || view->kind == KIND_BOOL;
@@ -71,18 +72,21 @@ read_entries(attention_call *call, PyObject *const *args, PyObject *inputs)
     return 0;
 }
 
-/* Kind of the result: that to which the numbers promote. KIND_OTHER is bfloat16, which
- * meets float16 in float32. */
+/* Kind of the result: that of query, key and value, float32 where they differ, or float64
+ * where any number is. */
 static int
-promoted_kind(const attention_call *call)
+result_kind(const attention_call *call)
 {
     int kind = call->views[QUERY].kind;
     for (int i = 0; i < OPERANDS; i++) {
         const array_view *view = &call->views[i];
-        if (view->owner == NULL || operand_rows[i].of_kind != OF_T ||
+        if (view->owner == NULL || operand_rows[i].of_kind > OF_16 ||
             view->kind == kind)
             continue;
-        kind = kind == KIND_F64 || view->kind == KIND_F64 ? KIND_F64 : KIND_F32;
+        if (kind == KIND_F64 || view->kind == KIND_F64)
+            kind = KIND_F64;
+        else if (i <= VALUE)
+            kind = KIND_F32;
     }
     return kind;
 }
@@ -91,12 +95,19 @@ promoted_kind(const attention_call *call)
 static int
 is_taken(const operand_row *row, const array_view *view, int kind)
 {
-    int is_number = row->of_kind == OF_MASK && view->kind != KIND_BOOL;
+    int is_short = kind == KIND_F32 && storage_of(view->kind) != RP_OWN;
     if (!view->is_behaved)
         return 0;
-    if (row->of_kind == OF_T)
+    switch (row->of_kind) {
+    case OF_T:
         return view->kind == kind;
-    return !is_number || view->kind == KIND_F32 || view->kind == KIND_F64;
+    case OF_16:
+        return view->kind == kind || is_short;
+    case OF_MASK:
+        return view->kind >= KIND_F32 || is_short;
+    default:
+        return 1;
+    }
 }
 
 /* Names of the operands that have to be copied. */
@@ -129,10 +140,10 @@ static PyObject *
 tell(const attention_call *call, PyObject *inputs, misfit found)
 {
     static const char *const chars[] = {
-        [KIND_OTHER] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
+        [KIND_BF16] = "", [KIND_F16] = "e", [KIND_F32] = "f", [KIND_F64] = "d"};
     const char *letters = "HKqkDVP";
     npy_intp sizes[7];
-    int out = promoted_kind(call), kind = out == KIND_F64 ? KIND_F64 : KIND_F32;
+    int out = result_kind(call), kind = out == KIND_F64 ? KIND_F64 : KIND_F32;
     for (int i = 0; i < 7; i++)
         sizes[i] = (npy_intp)call->dims[(int)letters[i]];
     PyObject *wrong =

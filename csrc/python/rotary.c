@@ -22,14 +22,24 @@ reject_rotary(PyObject *type, int index, const char *what)
     return -1;
 }
 
+/* Kind of an array of floating numbers. */
+static int
+number_kind(PyArrayObject *array)
+{
+    array_view view;
+    int known = take_view((PyObject *)array, &view);
+    return known && view.kind >= KIND_F16 && view.kind <= KIND_F64 ? view.kind
+                                                                   : KIND_OTHER;
+}
+
 /* All have x's axes but for the last, of D, D, 1, h, h and h columns. */
 static int
 check_rotary(PyArrayObject *const *arrays, int index)
 {
     PyArrayObject *x = arrays[ROTARY_X], *array = arrays[index];
-    int last = PyArray_NDIM(x) - 1, type = PyArray_TYPE(array);
-    int wanted = index <= ROTARY_OUT ? PyArray_TYPE(x) : NPY_DOUBLE;
-    if (type != wanted || (type != NPY_FLOAT && type != NPY_DOUBLE))
+    int last = PyArray_NDIM(x) - 1, kind = number_kind(array);
+    int wanted = index <= ROTARY_OUT ? number_kind(x) : KIND_F64;
+    if (kind == KIND_OTHER || kind != wanted)
         return reject_rotary(PyExc_TypeError, index, "has the wrong dtype");
     if (!PyArray_ISBEHAVED_RO(array))
         return reject_rotary(PyExc_ValueError, index,
@@ -70,7 +80,8 @@ fill_rotary(rp_rotary *p, PyArrayObject *const *arrays, ptrdiff_t **offsets)
         ptrdiff_t *own = *offsets + i * p->N;
         *places[i] = (rp_array){.data = PyArray_BYTES(arrays[i]),
                                 .row = PyArray_STRIDE(arrays[i], batch_ndim),
-                                .col = PyArray_STRIDE(arrays[i], batch_ndim + 1)};
+                                .col = PyArray_STRIDE(arrays[i], batch_ndim + 1),
+                                .kind = storage_of(number_kind(arrays[i]))};
         array_view view;
         if (take_view((PyObject *)arrays[i], &view) &&
             spread_offsets(&view, view.shape, batch_ndim, 2, own))
@@ -107,7 +118,7 @@ py_apply_rotary(PyObject *self, PyObject *args)
     }
     if (PyArray_SIZE(arrays[ROTARY_X]) > 0 &&
         fill_rotary(&problem, arrays, &offsets) == 0) {
-        int dtype = PyArray_TYPE(arrays[ROTARY_X]) == NPY_FLOAT ? RP_F32 : RP_F64;
+        int dtype = number_kind(arrays[ROTARY_X]) == KIND_F64 ? RP_F64 : RP_F32;
         rp_status status;
         Py_BEGIN_ALLOW_THREADS
         status = isa->kernels[dtype]->apply_rotary(&problem);

@@ -1,6 +1,44 @@
 /* views.c: an array becomes plain C. Nothing behind it knows who made the array. */
 #include "module.h"
 
+static PyArray_Descr *bfloat16;
+
+int
+add_bfloat16(PyObject *module)
+{
+    PyObject *fields = Py_BuildValue("[(ss)(ss)]", "low", "u1", "high", "u1");
+    if (fields == NULL ||
+        (bfloat16 == NULL && PyArray_DescrConverter(fields, &bfloat16) == NPY_FAIL)) {
+        Py_XDECREF(fields);
+        return -1;
+    }
+    Py_DECREF(fields);
+    return PyModule_AddObjectRef(module, "bfloat16", (PyObject *)bfloat16);
+}
+
+int
+storage_of(int kind)
+{
+    return kind == KIND_F16 ? RP_F16 : kind == KIND_BF16 ? RP_BF16 : RP_OWN;
+}
+
+/* Whether a type of another package is the bfloat16 of ml_dtypes, which has that name. */
+static int
+is_named_bfloat16(PyArrayObject *array)
+{
+    static _Atomic int known = -1;
+    if (PyArray_TYPE(array) == known)
+        return 1;
+    PyObject *name = PyObject_GetAttrString((PyObject *)PyArray_DESCR(array), "name");
+    int found = name != NULL && PyUnicode_Check(name) &&
+                PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
+    PyErr_Clear();
+    Py_XDECREF(name);
+    if (found)
+        known = PyArray_TYPE(array);
+    return found;
+}
+
 static int
 kind_of(PyArrayObject *array)
 {
@@ -16,7 +54,12 @@ kind_of(PyArrayObject *array)
         return KIND_F64;
     case NPY_BOOL:
         return KIND_BOOL;
+    case NPY_VOID:
+        return PyArray_EquivTypes(PyArray_DESCR(array), bfloat16) ? KIND_BF16
+                                                                  : KIND_OTHER;
     default:
+        if (PyTypeNum_ISUSERDEF(type))
+            return is_named_bfloat16(array) ? KIND_BF16 : KIND_OTHER;
         return PyTypeNum_ISSIGNED(type) && PyArray_ITEMSIZE(array) <= 8
                    ? integers[PyArray_ITEMSIZE(array)]
                    : KIND_OTHER;

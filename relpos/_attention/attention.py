@@ -17,7 +17,6 @@ from relpos._checks import (
     check_keywords,
     check_out,
     new_array,
-    rounded,
 )
 from relpos._settings import choose_num_threads, kernels
 from relpos._text import in_short
@@ -152,10 +151,11 @@ def attention(
 
     Dimension letters: H query heads, Hk key heads, Lq and Lk lengths, D, Dv and Dp
     columns, R table rows. Batch axes ``...`` of all arguments broadcast as in NumPy;
-    heads never do. Inputs are float16, float32 or float64; the result has their common
-    dtype (the mask does not count), and float16 is computed in float32, as is the
-    bfloat16 of ml_dtypes. Arrays that speak DLPack on the CPU, such as JAX's, are read
-    in place; results are NumPy arrays.
+    heads never do. Inputs are float16, the bfloat16 of ml_dtypes, float32 or float64.
+    The result has the dtype of query, key and value; float32 where these differ, and
+    float64 where any input but the mask is. 16 bits are read in place, computed in
+    float32, and rounded once. Arrays that speak DLPack on the CPU, such as JAX's, are
+    read in place; results are NumPy arrays.
 
     Parameters
     ----------
@@ -360,16 +360,20 @@ def _attend(
     buffers = {}
     if with_lse or with_weights or with_context:
         buffers = buffers_of(problem, with_lse, with_weights, with_context)
+    if with_context and result.dtype != problem.dtype:
+        buffers["kept"] = new_array("out", result.shape, problem.dtype)
     run(problem, {**buffers, "out": result}, seed, call["num_threads"])
     final = result
-    if out is not None or result.dtype != problem.out_dtype:
-        final = _deliver(result, problem.out_dtype, out)
+    if out is not None and out is not result:
+        out[...] = result
+        final = out
     if not buffers:
         return final
     lse = buffers["lse"] if with_lse else None
     context = None
     if with_context:
-        saved = Saved(result, buffers["row_max"], buffers["row_sum"], seed)
+        kept = buffers.get("kept", result)
+        saved = Saved(kept, buffers["row_max"], buffers["row_sum"], seed)
         context = AttentionContext(problem, saved)
     return AttentionOutput(final, lse, buffers.get("weights"), context)
 
@@ -405,24 +409,17 @@ def buffers_of(
 
 def result_of(out: object, problem: Problem) -> tuple[Array, Array | None]:
     """Return the array that the kernel writes, and the caller's `out`, if any."""
-    sizes, dtype = problem.sizes, problem.dtype
-    shape = (*problem.batch, sizes.H, sizes.Lq, sizes.Dv)
-    given = None
+    shape, given = shape_of(problem), None
     if out is not None:
         given = check_out(out, shape, problem.out_dtype, problem.inputs)
-        if given.dtype == dtype and given.flags.aligned:
+        if given.flags.aligned:
             return given, given
-    return new_array("out", shape, dtype), given
+    return new_array("out", shape, problem.out_dtype), given
 
 
-def _deliver(result: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Round the result to its dtype, into the caller's `out` if there is one."""
-    if out is None:
-        return rounded(result, dtype)
-    if out is not result:
-        with np.errstate(all="ignore"):  # as in `rounded`
-            out[...] = result
-    return out
+def shape_of(problem: Problem) -> tuple[int, ...]:
+    """Return the shape of the result."""
+    return (*problem.batch, problem.sizes.H, problem.sizes.Lq, problem.sizes.Dv)
 
 
 def draw_seed(rng: object, dropout_p: float) -> int:

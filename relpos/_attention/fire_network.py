@@ -22,7 +22,7 @@ from relpos._checks import (
     as_real,
     check_shape,
     quiet,
-    rounded,
+    rounded_twice,
 )
 
 #: FIRE's parameters, in the order of the arguments.
@@ -253,6 +253,6 @@ def like_inputs(fire: Fire, found: dict[str, Array]) -> dict[str, Array]:
     delivered = {}
     for name, gradient in found.items():
         given = fire.inputs[name]
-        own = rounded(np.asarray(gradient), given.dtype.newbyteorder("="))
+        own = rounded_twice(np.asarray(gradient), given.dtype.newbyteorder("="))
         delivered[name] = own.reshape(given.shape)
     return delivered

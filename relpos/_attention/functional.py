@@ -12,8 +12,8 @@ from relpos._attention.attention import (
     as_call,
     buffers_of,
     draw_seed,
-    result_of,
     run,
+    shape_of,
 )
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, Fire, as_fire
@@ -36,6 +36,7 @@ from relpos._checks import (
     common_dtype,
     kind_of,
     native,
+    new_array,
     rounded,
 )
 from relpos._settings import kernels
@@ -234,20 +235,25 @@ def forward(
     looks: bool = False,
     lse: bool = True,
     kept: bool = True,
+    rounds_to: np.dtype[Any] | None = None,
 ) -> dict[str, Array]:
     """out, lse, row_max and row_sum of a call by name; weights where it asks for them.
 
     Without `lse` and `kept` (for a backward), the first, or the last two are left out.
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
-    With `looks` it warns of a mask of zeros and ones.
+    With `looks` it warns of a mask of zeros and ones. out is of the computation's dtype
+    or, where that is float32, of 16 bits that it is rounded to.
     """
     problem = prepare(call, fire, edges, part)
     if looks:
         look_at_mask(problem)
     weights = as_flag("return_weights", call["return_weights"])
     buffers = buffers_of(problem, lse, weights, kept)
-    buffers["out"], _ = result_of(None, problem)
+    dtype = problem.dtype
+    if rounds_to is not None and dtype.char == "f":
+        dtype = rounds_to
+    buffers["out"] = new_array("out", shape_of(problem), dtype)
     run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
     return buffers
 

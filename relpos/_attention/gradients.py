@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.operands import OPERANDS, ROWS, TABLES
+from relpos._attention.operands import LABELS, OPERANDS, ROWS, TABLES
 from relpos._attention.problem import Problem, fold_rows, gather_rows, offsets_of
 from relpos._checks import (
     Array,
@@ -21,7 +21,8 @@ from relpos._checks import (
     native,
     new_array,
     quiet,
-    rounded,
+    rounded_twice,
+    singles,
 )
 from relpos._core import memory_of
 from relpos._memory import empty, zeros
@@ -377,6 +378,7 @@ def _live_sums(row_sum: Array, given: dict[str, Array]) -> Array:
     if not silent.any():
         return row_sum
     for name, gradient in given.items():
+        gradient = singles(gradient)
         silent &= ~gradient.any(-1) if name == "grad_out" else gradient == 0
     return np.where(silent, 0, row_sum)
 
@@ -427,7 +429,8 @@ def _as_gradient_of(
             f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
             f"{result.shape}"
         )
-    return native(gradient, dtype)
+    is_read = gradient.itemsize == 2 and name == "out" and dtype.char == "f"
+    return native(gradient, gradient.dtype.newbyteorder("=") if is_read else dtype)
 
 
 def _buffer(name: str, problem: Problem) -> Array:
@@ -445,7 +448,12 @@ def _buffer(name: str, problem: Problem) -> Array:
         shape = (*batch, *row.core(problem.sizes))
     written = row.is_written and "indptr" not in problem.operands
     make = empty if written and problem.sizes.Lq and problem.sizes.Lk else zeros
-    return new_array(f"gradient of {name}", shape, problem.dtype, make)
+    given, dtype = problem.inputs[name], problem.dtype
+    if written and given.itemsize == 2 and dtype.char == "f":
+        has_labels = any(label in problem.operands for label in ("labels", *LABELS))
+        if not has_labels and math.prod(shape) == given.size:
+            dtype = given.dtype.newbyteorder("=")
+    return new_array(f"gradient of {name}", shape, dtype, make)
 
 
 @quiet
@@ -474,7 +482,8 @@ def _aligned_shape(name: str, problem: Problem) -> tuple[int, ...]:
 def _deliver(name: str, total: Array, problem: Problem) -> Array:
     """Give a gradient the shape and dtype of its input."""
     given, gathered = problem.inputs[name], problem.placement.rows.get(name)
-    if gathered is None and (total.size, total.dtype) == (given.size, given.dtype):
+    dtype = given.dtype.newbyteorder("=")
+    if gathered is None and (total.size, total.dtype) == (given.size, dtype):
         return total.reshape(given.shape)  # the usual case
     return _summed(name, total, problem)
 
@@ -492,4 +501,5 @@ def _summed(name: str, total: Array, problem: Problem) -> Array:
         table = TABLES[name]
         columns = total if table.axes == 3 else total[..., None]
         total = fold_rows(columns, gathered, table.rows(given))
-    return rounded(total, given.dtype.newbyteorder("=")).reshape(given.shape)
+    gradient = rounded_twice(total, given.dtype.newbyteorder("="))
+    return gradient.reshape(given.shape)

@@ -335,6 +335,9 @@ LABELS = {
 #: All arrays of a call.
 ROWS: Mapping[str, Operand] = {**OPERANDS, **LABELS}
 TABLES = {name: row for name, row in OPERANDS.items() if isinstance(row, Table)}
+#: Arrays whose numbers the kernels take in 16 bits where they lie.
+READ_SHORT = {"query", "key", "value", "attn_mask", "position_query", "grad_out"}
+READ_SHORT |= TABLES.keys() - {"rel_bias"}
 
 
 #: What `read` returns: arrays as given, by name; sizes; batch axes; the dtypes of
@@ -368,7 +371,7 @@ def read(given: dict[str, Any], enable_gqa: object, is_part: bool = False) -> Ar
     if wrong is not None:
         raise ValueError(_misfit(*wrong, inputs, sizes, batch, groups))
     # bfloat16 has no character of NumPy's
-    out_dtype = _DTYPES[out] if out else inputs["query"].dtype
+    out_dtype = _DTYPES[out] if out else inputs["query"].dtype.newbyteorder("=")
     return inputs, sizes, batch, _DTYPES[computed], out_dtype, copied
 
 

@@ -29,8 +29,9 @@ from relpos._checks import (
     as_integers,
     as_real,
     check_shape,
-    common_dtype,
     kind_of,
+    singles,
+    stored,
 )
 from relpos._settings import kernels
 from relpos._warn import warn
@@ -47,6 +48,7 @@ _ROUNDED_AWAY = {
     np.dtype(np.float64): (0.0, math.inf),
 }
 _NO_OFFSET = np.array(0)
+_MASK_ENTRIES = 65536  # the most of a mask that are looked at
 _BEYOND = {"clip": 0, "zero": 1, "raise": 0}  # "raise" has been checked before the call
 
 
@@ -143,9 +145,9 @@ def prepare(
     if rule == "raise" or "log_decay" in inputs:
         spans = placement.spans if rule == "raise" else {}
         _check_visible(inputs, spans, _visible(inputs, batch, sizes, window))
-    if fire is not None:
-        out_dtype = common_dtype(out_dtype, *fire.typed.values())
-        dtype, copied = np.result_type(out_dtype, np.float32), [*inputs]
+    if fire is not None and any(x.dtype.char == "d" for x in fire.typed.values()):
+        dtype = out_dtype = np.dtype(np.float64)
+        copied = [*inputs]
     left, right = window
     operands: dict[str, Any] = {
         **inputs,
@@ -177,7 +179,9 @@ def look_at_mask(problem: Problem) -> None:
     mask = problem.operands.get("attn_mask")
     if mask is None or mask.dtype.kind == "b":
         return
-    if kernels().has_zeros_and_ones(mask):
+    if mask.itemsize == 2 and stored(mask).size > _MASK_ENTRIES:
+        return
+    if kernels().has_zeros_and_ones(singles(mask)):
         warn(
             "attn_mask: got a floating mask of zeros and ones, which is added to the "
             "scores and hides nothing; expected a boolean mask, or a mask of 0 and "

@@ -30,6 +30,7 @@ from relpos._checks import (
     check_bytes,
     check_keywords,
     quiet,
+    singles,
 )
 from relpos._settings import choose_num_threads, kernels
 from relpos._twins import twin
@@ -193,7 +194,7 @@ def _whole(problem: Problem) -> dict[str, Any]:
     found = {**problem.operands}
     for name in found.keys() & ROWS.keys():
         if letters := ROWS[name].letters:
-            array = ROWS[name].aligned(found[name])
+            array = ROWS[name].aligned(singles(found[name]))
             own = zip(letters, (1, 1, 1, *array.shape)[-3:], strict=True)
             core = (problem.sizes.length(letter, n) for letter, n in own)
             found[name] = np.broadcast_to(array, (*problem.batch, *core))

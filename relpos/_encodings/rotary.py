@@ -67,7 +67,7 @@ class Rotation(NamedTuple):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Number type of the computation: float16 is computed in float32."""
-        return np.result_type(self.x.dtype, np.float32)
+        return common_dtype(self.x.dtype, np.dtype(np.float32))
 
     def run(self, source: Array, target: Array, *, inverse: bool) -> None:
         """Rotate `source` into `target`, which may be the same array."""
@@ -315,10 +315,12 @@ def apply_rotary(
         if not (isinstance(out, np.ndarray) and _is_same(given, out)):
             inputs = {"x": given, **inputs}
         result = check_out(out, given.shape, wanted, inputs)
-    source = native(given, rotation.dtype)
-    if result.dtype == rotation.dtype and result.flags.aligned:
+    is_read = given.itemsize == 2 and given.dtype.isnative and given.flags.aligned
+    source = given if is_read else native(given, rotation.dtype)
+    if result.dtype == source.dtype and result.flags.aligned:
         rotation.run(source, result, inverse=rotation.inverse)
     else:
+        source = native(given, rotation.dtype)
         target = np.empty(given.shape, rotation.dtype)
         rotation.run(source, target, inverse=rotation.inverse)
         with np.errstate(all="ignore"):  # as in `rounded`

@@ -13,7 +13,7 @@ from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
 from relpos.torch._attend import attend
 from relpos.torch._engine import GRAPH, TYPED, Setting, shown
-from relpos.torch._tensors import result_dtype
+from relpos.torch._tensors import attention_dtype
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -113,9 +113,10 @@ def attention(
                   + k_j C_l\right]\right) + b_l + mask_{ij}, \quad
         out_i = \sum_j softmax_j(s_i)_j (v_j + W_l)
 
-    Tensors are in the memory of the CPU and are not copied, but for bfloat16 and
-    float16, which are computed in float32. The result has the dtype to which the
-    floating tensors promote, the mask apart. Under ``torch.autocast("cpu")`` it has
+    Tensors are in the memory of the CPU and are not copied, but for small ones of
+    bfloat16 and float16, which are computed in float32. The result has the dtype of
+    query, key and value; float32 where these differ, and float64 where any tensor but
+    the mask is. Under ``torch.autocast("cpu")`` it has
     autocast's dtype unless a tensor is float64; what goes in is not rounded first.
     `torch.func` (grad, vjp, jacrev, vmap) and activation checkpointing go through it;
     `torch.compile` and `torch.export` take it as one operator, unless they are around
@@ -231,14 +232,16 @@ def compute(
         seed = _as_seed(rng, tensors["query"].device)
         if values.get("dropout_p"):
             tensors["rng"] = seed
-    setting = Setting((*tensors,), values, fire, graph, with_lse)
+    wide = any(x.dtype is torch.float64 for n, x in tensors.items() if n in TYPED)
+    tokens = [tensors[name] for name in ("query", "key", "value") if name in tensors]
+    dtype = attention_dtype(tokens, wide)
+    setting = Setting((*tensors,), values, fire, graph, with_lse, dtype=dtype)
     try:
         out, lse, *weights = attend(setting, [*tensors.values()])
     except BaseException:
         if before is not None:
             before[0].set_state(before[1])
         raise
-    dtype = result_dtype([x for name, x in tensors.items() if name in TYPED])
     if out.dtype != dtype:
         out = out.to(dtype)
     if not (with_lse or with_weights):

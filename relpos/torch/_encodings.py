@@ -219,6 +219,7 @@ _ROTARY = TensorFunction(
     dtype=lambda values: result_dtype([values["x"]]),
     leads={"x": 0, "positions": 1, "angles": 0, "magnitude": 0},
     linear="x",
+    short="x",
 )
 
 

@@ -20,10 +20,10 @@ from relpos._attention.attention import DEFAULTS
 from relpos._attention.direct import operands_of
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
-from relpos._attention.operands import LABELS, OPERANDS
-from relpos._core import read_tensors
+from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT
+from relpos._core import bfloat16, read_tensors
 from relpos._settings import kernels
-from relpos.torch._tensors import array_of, arrays_of, in_tensor_words, tensor_of
+from relpos.torch._tensors import array_of, in_tensor_words, tensor_of
 
 #: Results of `functional.forward`, in the order of the tensors of `forward`.
 RESULTS = ("out", "lse", "row_max", "row_sum", "weights")
@@ -43,6 +43,8 @@ _COMPUTED: dict[torch.dtype, np.dtype[Any]] = {
     torch.float64: np.dtype(np.float64),
 }
 
+#: Numbers of 16 bits to which the kernels round as they write.
+_SHORT = {torch.bfloat16: bfloat16, torch.float16: np.dtype(np.float16)}
 #: Tensors that count for the dtype of the result.
 TYPED = {n for n, row in OPERANDS.items() if row.promotes} | {*NAMES}
 
@@ -58,6 +60,7 @@ class Setting:
     lse: bool = True  # is asked for
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
+    dtype: torch.dtype = torch.float32  # of the result, once it is rounded
 
 
 def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
@@ -79,8 +82,9 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
         looks=setting.looks,
         lse=setting.lse,
         kept=setting.kept,
+        rounds_to=None if setting.kept else _SHORT.get(setting.dtype),
     )
-    out = torch.from_numpy(found.pop("out"))
+    out = tensor_of(found.pop("out"))
     if not found:  # the usual case
         return out, None, None, None
     results = {name: torch.from_numpy(array) for name, array in found.items()}
@@ -116,9 +120,8 @@ def backward(
     made = _backward_directly(setting, names, grads, kept, tensors)
     if made is not None:
         return made
-    found = functional.gradients(
-        *_call(setting, tensors), arrays_of(_GIVEN, (*grads[:2], *kept)), names
-    )
+    given = read_tensors(_GIVEN, (*grads[:2], *kept), _array_of)
+    found = functional.gradients(*_call(setting, tensors), given, names)
     dtypes = (tensor.dtype for tensor in itertools.compress(tensors, wanted))
     return tuple(map(tensor_of, (found[name] for name in names), dtypes))
 
@@ -208,7 +211,7 @@ def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, 
 
 
 def _array_of(name: str, tensor: torch.Tensor) -> Any:
-    return array_of(shown(name), tensor)
+    return array_of(shown(name), tensor, name in READ_SHORT)
 
 
 def shown(name: str) -> str:

@@ -64,6 +64,8 @@ class TensorFunction:
         The others make `vmap` loop.
     linear : str, optional
         The operand, of the result's shape, whose own gradient does not depend on it.
+    short : str, optional
+        The operand that `forward` takes in 16 bits, and rounds its result to.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class TensorFunction:
         dtype: Callable[[Values], torch.dtype] | torch.dtype | None = None,
         leads: Mapping[str, int] | None = None,
         linear: str | None = None,
+        short: str | None = None,
     ) -> None:
         self.name = name
         self.operands = [part.rstrip("?") for part in operands.split()]
@@ -88,6 +91,7 @@ class TensorFunction:
         self.dtype = dtype
         self.leads = dict(leads or {})
         self.linear = linear
+        self.short = short
         tensors = [
             f"Tensor{'?' * part.endswith('?')} {part.rstrip('?')}"
             for part in operands.split()
@@ -170,7 +174,7 @@ class TensorFunction:
 
     def _arrays(self, values: Values) -> Values:
         return {
-            name: array_of(name, value) if isinstance(value, Tensor) else value
+            name: array_of(name, value, name == self.short)
             for name, value in values.items()
         }
 

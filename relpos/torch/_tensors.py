@@ -1,7 +1,8 @@
 """Tensors as arrays and back, and the one rule of dtypes.
 
 A result has the common dtype of the floating tensors that it is made of, by torch's
-promotion, the mask apart; bfloat16 and float16 are computed in float32. Under
+promotion; that of attention is the dtype of query, key and value, unless a tensor
+beside them is one of float64. bfloat16 and float16 are computed in float32. Under
 ``torch.autocast("cpu")`` it has autocast's dtype instead, unless one of them is
 float64: no tensor is rounded before the computation, only the result. A gradient has
 the dtype of its tensor.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 
 from relpos._checks import Array
-from relpos._core import know_tensors, read_tensors
+from relpos._core import bfloat16, know_tensors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,12 +48,12 @@ _WORDS = {
 _DTYPE = re.compile(r"got (?:an array of )?dtype (\w+)")
 
 
-def array_of(name: str, value: Any) -> Any:
+def array_of(name: str, value: Any, short: bool = False) -> Any:
     """View a tensor as an array; other values are returned as they are.
 
-    bfloat16 and float16 are copied to float32, and so is what torch has not negated or
-    conjugated yet. Any other array shares the memory of the tensor, which the kernels
-    only read.
+    bfloat16 and float16 are copied to float32, unless they may stay `short`, and so is
+    what torch has not negated or conjugated yet. Any other array shares the memory of
+    the tensor, which the kernels only read.
     """
     if not isinstance(value, torch.Tensor):
         return value
@@ -64,19 +65,28 @@ def array_of(name: str, value: Any) -> Any:
                 f"{name}: got a tensor whose storage was resized to 0 bytes; expected "
                 "one that has its numbers"
             )
-        widened = value.dtype in _WIDENED and value.is_cpu  # copy_ takes any device
-        return _widened(value) if widened else value.numpy()
+        if value.dtype in _WIDENED and value.is_cpu:  # copy_ takes any device
+            return _words(value) if short and _is_stored(value) else _widened(value)
+        return value.numpy()
     except (RuntimeError, TypeError):  # most tensors need none of what follows
         check_tensor(name, value)
         return value.resolve_conj().resolve_neg().numpy()
 
 
-def arrays_of(names: tuple[str, ...], values: Sequence[Any]) -> dict[str, Array]:
-    """Return `array_of` of each value by name, but of None.
+def _is_stored(tensor: torch.Tensor) -> bool:
+    """Return True where the numbers of a tensor lie as they are in its own memory."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_neg()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
 
-    C reads plain tensors of most dtypes.
-    """
-    return read_tensors(names, values, array_of)
+
+def _words(tensor: torch.Tensor) -> Array:
+    """View a tensor of 16 bits as an array, of the core's bfloat16 or of float16."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(bfloat16)
+    return tensor.numpy()
 
 
 def _widened(tensor: torch.Tensor) -> Array:
@@ -181,10 +191,13 @@ def check_devices(tensors: Mapping[str, object]) -> None:
             )
 
 
-def tensor_of(array: Array, dtype: torch.dtype) -> torch.Tensor:
+def tensor_of(array: Array, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Give an array as a tensor of `dtype`, without a copy where it has that."""
-    tensor = torch.from_numpy(array)
-    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+    if array.dtype == bfloat16:
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(array)
+    return tensor if dtype is None else tensor.to(dtype)
 
 
 def result_dtype(tensors: Iterable[object]) -> torch.dtype:
@@ -197,11 +210,26 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
                 common = dtype
             elif common is not dtype:
                 common = torch.promote_types(common, dtype)
-    if common is None:
-        return torch.float32
-    if common is not torch.float64 and torch.is_autocast_enabled("cpu"):
+    return torch.float32 if common is None else _under_autocast(common)
+
+
+def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
+    """Return the dtype of attention's result, by csrc/python/read.c's rule.
+
+    It is that of query, key and value, and float32 where these differ, or float64 where
+    any tensor of numbers is `wide`, one of float64.
+    """
+    if wide:
+        return torch.float64
+    dtypes = [x.dtype for x in tokens]
+    same = dtypes[0].is_floating_point and all(x is dtypes[0] for x in dtypes)
+    return _under_autocast(dtypes[0] if same else torch.float32)
+
+
+def _under_autocast(dtype: torch.dtype) -> torch.dtype:
+    if dtype is not torch.float64 and torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu")
-    return common
+    return dtype
 
 
 def without_modes(array: Array) -> torch.Tensor:

@@ -19,7 +19,7 @@ from relpos._settings import kernels
 
 ARRAYS = {name: operand for name, operand in OPERANDS.items() if operand.letters}
 #: Other arrays that C takes: outputs, FIRE's tables, and gradients that come in.
-MADE = {"out", "lse", "row_max", "row_sum", "weights", "grad_out", "grad_lse"}
+MADE = {"out", "kept", "lse", "row_max", "row_sum", "weights", "grad_out", "grad_lse"}
 MADE |= {name for name in _core.operands if "fire" in name}
 MADE |= {*LABELS}
 

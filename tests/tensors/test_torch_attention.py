@@ -99,13 +99,13 @@ def test_bfloat16_is_computed_in_float32():
         assert torch.equal(tensor.grad, wide[name].grad.bfloat16())
 
 
-def test_dtypes_promote_and_the_mask_does_not_count():
+def test_tables_do_not_promote_and_the_mask_does_not_count():
     query = torch.ones(1, 2, 4, dtype=torch.float16)
     wide, mask = torch.ones(3, 4), torch.zeros(2, 2, dtype=torch.float64)
     for table, dtype in (
         (wide.half(), torch.float16),
-        (wide.bfloat16(), torch.float32),
-        (wide, torch.float32),
+        (wide.bfloat16(), torch.float16),
+        (wide, torch.float16),
         (wide.double(), torch.float64),
     ):
         out = relpos.torch.attention(query, query, query, mask, rel_key=table)

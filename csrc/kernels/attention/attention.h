@@ -60,7 +60,7 @@ clear_gradient(const rp_array *grad, int64_t B, int64_t H, int64_t rows,
     for (int64_t b = 0; grad->data && b < B; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t row = 0; row < rows; row++)
-                zero_run(rp_at(grad, b, h, row), grad->col, columns);
+                zero_run(rp_at(grad, b, h, row), grad->col, sizeof(T), columns);
 }
 
 static rp_status

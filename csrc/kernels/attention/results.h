@@ -37,6 +37,8 @@ write_row(const rp_results *results, const rp_array *sinks, int64_t b, int64_t h
     T norm = row.sum == 0 ? 0 : (T)(1 / (row.sum * kept));
     char *out = rp_at(&results->out, b, h, i);
     write_line(&results->out, out, values, Dv, norm);
+    if (results->kept.data) /* values have been multiplied */
+        unpack_row(&results->kept, rp_at(&results->kept, b, h, i), values, Dv);
     if (results->row_max.data)
         *(T *)rp_at(&results->row_max, b, h, i) = row.max;
     if (results->row_sum.data)

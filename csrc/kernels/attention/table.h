@@ -197,16 +197,16 @@ pack_table_unit(void *context, int64_t unit, int worker)
     for (int64_t n = part * RP_PACK_ROWS; n < end; n += t->panels ? NR : 1) {
         const char *rows[NR];
         if (!t->panels) {
-            pack_row(data + n * t->padded, table_source(t, b, h, n), array->col,
-                     t->columns, t->padded);
+            pack_row(data + n * t->padded, array, table_source(t, b, h, n), t->columns,
+                     t->padded);
             for (ptrdiff_t k = 0; t->factor != 1 && k < t->columns; k++)
                 data[n * t->padded + k] *= t->factor;
             continue;
         }
         for (int i = 0; i < NR; i++)
             rows[i] = table_source(t, b, h, n + i);
-        pack_panel(data + n * t->columns, rows, array->col, t->columns, t->factor,
-                   NR * array->row);
+        pack_panel(data + n * t->columns, rows, array->col, RP_KIND(array), t->columns,
+                   t->factor, NR * array->row);
     }
 }
 
@@ -217,8 +217,8 @@ table_not_finite(const packed_t *t)
     int bad = 0;
     for (int64_t b = 0; is_used(t) && b < t->batches; b++)
         for (int64_t h = 0; h < t->heads; h++)
-            bad |= not_finite(rp_at(&t->table->array, b, h, 0), t->table->array.row,
-                              t->table->array.col, t->table->rows, t->columns);
+            bad |= rows_of_not_finite(&t->table->array, b, h, 0, t->table->rows,
+                                      t->columns);
     return bad;
 }
 

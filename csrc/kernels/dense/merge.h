@@ -24,7 +24,7 @@ merge_row(const rp_job *job, int64_t row)
         int only_b = a == -INFINITY;
         *lse = (T)(only_b ? b : a);
         if (only_b && b == -INFINITY)
-            zero_run(out, steps[8], v);
+            zero_run(out, steps[8], sizeof(T), v);
         else
             copy_run(out, steps[8], only_b ? out_b : out_a,
                      only_b ? steps[7] : steps[6], v);

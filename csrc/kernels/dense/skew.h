@@ -38,9 +38,9 @@ unskew_rows(void *context, int64_t unit, int worker)
         int64_t i = row % q, first = q - 1 - i;
         const char *y = rp_operand(job, 0, row / q) + i * steps[2];
         char *x = rp_operand(job, 1, row / q) + i * steps[4];
-        zero_run(x, steps[5], first);
+        zero_run(x, steps[5], sizeof(T), first);
         copy_run(x + first * steps[5], steps[5], y, steps[3], s);
-        zero_run(x + (first + s) * steps[5], steps[5], i);
+        zero_run(x + (first + s) * steps[5], steps[5], sizeof(T), i);
     }
 }
 
@@ -105,7 +105,7 @@ rel_unshift_rows(void *context, int64_t unit, int worker)
         int64_t i = row % q, at = i * (k + 1) + 1 - q;
         int64_t dropped = at < 0 ? RP_MIN(-at, k) : 0;
         char *x = rp_operand(job, 1, row / q) + i * steps[4];
-        zero_run(x, steps[5], dropped);
+        zero_run(x, steps[5], sizeof(T), dropped);
         at += dropped;
         for (int64_t c = dropped; c < k;) {
             int64_t column = at % k, run = RP_MIN(k - column, k - c);

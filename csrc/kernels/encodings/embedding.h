@@ -66,7 +66,7 @@ learned_backward_columns(void *context, int64_t unit, int worker)
     const char *grad = rp_operand(job, 0, item) + first * steps[4];
     char *table = rp_operand(job, 2, item) + first * steps[7];
     for (int64_t row = 0; row < r; row++)
-        zero_run(table + row * steps[6], steps[7], width);
+        zero_run(table + row * steps[6], steps[7], sizeof(T), width);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = *(const int64_t *)(rp_operand(job, 1, item) + i * steps[5]);
         if (at < 0 || at >= r) {

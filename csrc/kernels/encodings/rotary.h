@@ -42,7 +42,7 @@ typedef struct {
 } rotary_job_t;
 
 RP_INLINE DV
-widen(const T *from)
+as_doubles(const T *from)
 {
     part_t x;
     memcpy(&x, from, sizeof x);
@@ -50,7 +50,7 @@ widen(const T *from)
 }
 
 RP_INLINE void
-narrow(T *to, DV x)
+round_doubles(T *to, DV x)
 {
     part_t rounded = __builtin_convertvector(x, part_t);
     memcpy(to, &rounded, sizeof rounded);
@@ -69,18 +69,18 @@ RP_INLINE void
 turn_halves(T *a_to, T *b_to, const T *a_from, const T *b_from, const double *cosine,
             const double *sine)
 {
-    DV a = widen(a_from), b = widen(b_from);
+    DV a = as_doubles(a_from), b = as_doubles(b_from);
     DV c = *(const DV *)cosine, s = *(const DV *)sine;
-    narrow(a_to, a * c - b * s);
-    narrow(b_to, b * c + a * s);
+    round_doubles(a_to, a * c - b * s);
+    round_doubles(b_to, b * c + a * s);
 }
 
 /* One vector of a, b, a, b, .. */
 RP_INLINE void
 turn_interleaved(T *to, const T *from, const double *cosine, const double *sine)
 {
-    DV x = widen(from);
-    narrow(to, x * *(const DV *)cosine + ROTARY_SWAP(x) * *(const DV *)sine);
+    DV x = as_doubles(from);
+    round_doubles(to, x * *(const DV *)cosine + ROTARY_SWAP(x) * *(const DV *)sine);
 }
 
 /* `pairs` pairs of contiguous halves; the last vector, if it is not full, is padded. */
@@ -123,32 +123,31 @@ RP_INLINE void
 turn_row(const rp_rotary *p, const char *x, char *y, int64_t first, int pairs,
          const double *table, T *buffer)
 {
-    const ptrdiff_t unit = sizeof(T), from_step = p->x.col, to_step = p->out.col;
+    const ptrdiff_t from_step = p->x.col, to_step = p->out.col;
     const double *sine = table + rotary_width(p, pairs);
     int64_t second = p->interleaved ? 1 : p->h,
             run = p->interleaved ? 2 * pairs : pairs;
     x += (p->interleaved ? 2 * first : first) * from_step;
     y += (p->interleaved ? 2 * first : first) * to_step;
-    int direct = from_step == unit && to_step == unit;
+    int direct = is_plain(&p->x) && is_plain(&p->out);
     const T *a = direct ? (const T *)x : buffer;
     T *to = direct ? (T *)y : buffer;
     int64_t apart = direct ? second : pairs;
     if (!direct)
-        copy_run((char *)buffer, unit, x, from_step, run);
+        widen(buffer, x, from_step, RP_KIND(&p->x), run);
     if (p->interleaved) {
         turn_row_interleaved(to, a, table, sine, pairs);
     } else {
         if (!direct)
-            copy_run((char *)(buffer + pairs), unit, x + second * from_step, from_step,
-                     run);
+            widen(buffer + pairs, x + second * from_step, from_step, RP_KIND(&p->x),
+                  run);
         turn_row_halves(to, to + apart, a, a + apart, table, sine, pairs);
     }
     if (direct)
         return;
-    copy_run(y, to_step, (const char *)buffer, unit, run);
+    unpack_row(&p->out, y, buffer, run);
     if (!p->interleaved)
-        copy_run(y + second * to_step, to_step, (const char *)(buffer + pairs), unit,
-                 run);
+        unpack_row(&p->out, y + second * to_step, buffer + pairs, run);
 }
 
 /* Cosines and sines of up to ANGLES pairs from `at` on, times the magnitude, to a row of
@@ -221,14 +220,26 @@ rotary_prefetch(const rp_rotary *p, int64_t n, int64_t row)
 {
     enum { LINE = 64, FARTHEST = 1024 };
     const char *x = rp_at(&p->x, n, 0, row), *y = rp_at(&p->out, n, 0, row);
-    int64_t size = RP_MIN(p->D * (int64_t)sizeof(T), FARTHEST);
-    if (p->x.col != sizeof(T) || p->out.col != sizeof(T))
+    const ptrdiff_t unit = size_of(RP_KIND(&p->x));
+    int64_t size = RP_MIN(p->D * unit, FARTHEST);
+    if (p->x.col != unit || p->out.col != unit)
         return;
     for (int64_t at = 0; at < size; at += LINE) {
         __builtin_prefetch(x + at, 0);
         if (x != y)
             __builtin_prefetch(y + at, 1);
     }
+}
+
+/* `count` numbers as they are, of one kind. */
+RP_INLINE void
+copy_numbers(const rp_array *out, char *to, const rp_array *x, const char *from,
+             int64_t count)
+{
+    if (RP_KIND(x) == RP_OWN)
+        copy_run(to, out->col, from, x->col, count);
+    for (int64_t k = 0; RP_KIND(x) != RP_OWN && k < count; k++)
+        memcpy(to + k * out->col, from + k * x->col, sizeof(uint16_t));
 }
 
 /* Rows [row, row + rows) of item n, by a table whose rows are `step` doubles apart. */
@@ -244,8 +255,8 @@ turn_rows(const rp_rotary *p, int64_t n, int64_t row, int64_t rows, int64_t firs
             rotary_prefetch(p, n + 1, row + i);
         turn_row(p, x, y, first, pairs, scratch->table + i * step, scratch->buffer);
         if (first == 0 && x != y)
-            copy_run(y + copied * p->out.col, p->out.col, x + copied * p->x.col,
-                     p->x.col, p->D - copied);
+            copy_numbers(&p->out, y + copied * p->out.col, &p->x, x + copied * p->x.col,
+                         p->D - copied);
     }
 }
 

@@ -82,8 +82,7 @@ start_grad_row(const graph_gradients_t *gg, graph_grad_row_t *row, int64_t b, in
     row->delta = 0;
     scale_queries(p, b, h, i, row->query, row->relative);
     if (g->grad_out.data) {
-        pack_row(row->grad, rp_at(&g->grad_out, b, h, i), g->grad_out.col, p->Dv,
-                 p->Dv);
+        pack_row(row->grad, &g->grad_out, rp_at(&g->grad_out, b, h, i), p->Dv, p->Dv);
         row->delta =
             dot(row->grad, operand_row(&p->results.out, b, h, i, p->Dv, row->buffer),
                 p->Dv);

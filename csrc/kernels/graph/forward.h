@@ -82,7 +82,7 @@ scale_query(const rp_array *a, int64_t b, int64_t h, int64_t i, ptrdiff_t column
     const T factor = (T)(scale * RP_LOG2E);
     const char *row = rp_at(a, b, h, i);
     for (ptrdiff_t k = 0; k < columns; k++)
-        query[k] = *(const T *)(row + k * a->col) * factor;
+        query[k] = number_at(row + k * a->col, RP_KIND(a)) * factor;
 }
 
 /* What keys are dotted with, and what rel_key is: one and the same without a position

@@ -73,7 +73,7 @@ gemm_pack_right(T *panels, const rp_product *p, const char *data, int64_t column
         const char *lines[NR];
         for (int i = 0; i < NR; i++)
             lines[i] = j + i < columns ? data + (j + i) * p->b_col : NULL;
-        pack_panel(panels, lines, p->b_row, depth, 1, NR * p->b_col);
+        pack_panel(panels, lines, p->b_row, RP_OWN, depth, 1, NR * p->b_col);
     }
 }
 
@@ -91,7 +91,7 @@ static void
 gemm_few_rows(const rp_product *p, int64_t column, int64_t columns)
 {
     enum { STRIP = 64 };
-    const rp_array lines = {(char *)p->b, NULL, 0, p->b_col, sizeof(T)};
+    const rp_array lines = {.data = (char *)p->b, .row = p->b_col, .col = sizeof(T)};
     const T alpha = (T)p->alpha, beta = (T)p->beta;
     for (int64_t first = 0; first < columns && !rp_stopping(); first += STRIP) {
         T sums[RP_GEMM_FEW * STRIP] = {0};

@@ -2,7 +2,7 @@
 #ifndef RELPOS_GROUND_LINES_H
 #define RELPOS_GROUND_LINES_H
 
-#include "vector.h"
+#include "widen.h"
 
 enum {
     LINE = 64 / sizeof(T), /* numbers of a line of the cache */
@@ -20,27 +20,22 @@ rp_at(const rp_array *a, int64_t b, int64_t h, int64_t row)
 RP_INLINE void
 fetch_ahead(const rp_array *a, const char *at, ptrdiff_t count)
 {
+    const ptrdiff_t size = size_of(RP_KIND(a));
     uintptr_t ahead = (uintptr_t)at + (uintptr_t)(RP_ROWS_AHEAD * a->row);
-    for (ptrdiff_t k = 0; a->col == (ptrdiff_t)sizeof(T) && k < count; k += LINE)
-        rp_fetch(ahead + (uintptr_t)k * sizeof(T));
+    for (ptrdiff_t k = 0; a->col == size && k < count * size; k += 64)
+        rp_fetch(ahead + (uintptr_t)k);
 }
 
-/* A strided row of T as a contiguous one: the row itself, or its copy in `buffer`. */
-RP_INLINE const T *
-row_of(const char *data, ptrdiff_t step, ptrdiff_t count, T *buffer)
-{
-    if (step == (ptrdiff_t)sizeof(T) || count <= 1)
-        return (const T *)data;
-    for (ptrdiff_t k = 0; k < count; k++)
-        buffer[k] = *(const T *)(data + k * step);
-    return buffer;
-}
-
+/* A row as a contiguous one of T: the row itself, or its copy in `buffer`. */
 RP_INLINE const T *
 operand_row(const rp_array *a, int64_t b, int64_t h, int64_t row, ptrdiff_t count,
             T *buffer)
 {
-    return row_of(rp_at(a, b, h, row), a->col, count, buffer);
+    const char *data = rp_at(a, b, h, row);
+    if (is_plain(a) || (RP_KIND(a) == RP_OWN && count <= 1))
+        return (const T *)data;
+    widen(buffer, data, a->col, RP_KIND(a), count);
+    return buffer;
 }
 
 /* n elements from one strided run to another. */
@@ -58,37 +53,36 @@ copy_run(char *to, ptrdiff_t to_step, const char *from, ptrdiff_t from_step, int
 }
 
 RP_INLINE void
-zero_run(char *to, ptrdiff_t step, int64_t n)
+zero_run(char *to, ptrdiff_t step, ptrdiff_t size, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        *(T *)(to + i * step) = 0;
+        memset(to + i * step, 0, (size_t)size);
 }
 
-/* One row (column stride `step` bytes, NULL: zeros) -> `padded` contiguous elements. */
+/* A row of `a` at `row` (NULL: zeros) -> `padded` contiguous elements. */
 static void
-pack_row(T *packed, const char *row, ptrdiff_t step, ptrdiff_t count, ptrdiff_t padded)
+pack_row(T *packed, const rp_array *a, const char *row, ptrdiff_t count,
+         ptrdiff_t padded)
 {
-    ptrdiff_t k = 0;
-    if (row && step == (ptrdiff_t)sizeof(T)) {
-        memcpy(packed, row, (size_t)count * sizeof(T));
-        k = count;
-    } else if (row) {
-        for (; k < count; k++)
-            packed[k] = *(const T *)(row + k * step);
-    }
-    for (; k < padded; k++)
+    if (row)
+        widen(packed, row, a->col, RP_KIND(a), count);
+    for (ptrdiff_t k = row ? count : 0; k < padded; k++)
         packed[k] = 0;
 }
 
-/* `count` contiguous elements -> a row with column stride `step` bytes. */
+/* `count` contiguous elements -> the row of `a` at `row`. */
 RP_INLINE void
-unpack_row(char *row, ptrdiff_t step, const T *values, ptrdiff_t count)
+unpack_row(const rp_array *a, char *row, const T *values, ptrdiff_t count)
 {
-    if (step == (ptrdiff_t)sizeof(T))
-        memcpy(row, values, (size_t)count * sizeof(T));
-    else
-        for (ptrdiff_t k = 0; k < count; k++)
-            *(T *)(row + k * step) = values[k];
+    narrow(row, a->col, RP_KIND(a), values, count);
+}
+
+/* acc += a row of `a` at `row`. */
+static void
+add_row(T *acc, const rp_array *a, const char *row, ptrdiff_t count)
+{
+    for (ptrdiff_t k = 0; k < count; k++)
+        acc[k] += number_at(row + k * a->col, RP_KIND(a));
 }
 
 RP_INLINE void
@@ -143,20 +137,20 @@ dot(const T *a, const T *b, ptrdiff_t count)
     return total;
 }
 
-/* a . b in double, in 8 sums whatever the column strides: the same bits. */
+/* a, of a kind, . b in double, in 8 sums whatever the column strides: the same bits. */
 RP_INLINE double
-long_dot(const char *a, ptrdiff_t a_step, const char *b, ptrdiff_t b_step,
+long_dot(const char *a, ptrdiff_t a_step, int kind, const char *b, ptrdiff_t b_step,
          ptrdiff_t count)
 {
     double sums[8] = {0};
     ptrdiff_t k = 0;
     for (; k + 8 <= count; k += 8)
         for (int i = 0; i < 8; i++)
-            sums[i] += (double)*(const T *)(a + (k + i) * a_step) *
+            sums[i] += (double)number_at(a + (k + i) * a_step, kind) *
                        *(const T *)(b + (k + i) * b_step);
     for (; k < count; k++)
         sums[k % 8] +=
-            (double)*(const T *)(a + k * a_step) * *(const T *)(b + k * b_step);
+            (double)number_at(a + k * a_step, kind) * *(const T *)(b + k * b_step);
     for (int n = 4; n >= 1; n /= 2)
         for (int i = 0; i < n; i++)
             sums[i] += sums[i + n];

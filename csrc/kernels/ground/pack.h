@@ -5,16 +5,13 @@
 #include "lines.h"
 #include "micro.h"
 
-/* NR rows of `depth` elements, column stride `step` bytes (NULL: a row of zeros), times
- * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
- * transpose: 3 times as fast as element by element. What lies `ahead` bytes further is
- * asked for: the rows that come next. */
-static void
-pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth,
-           T factor, ptrdiff_t ahead)
+/* pack_panel of one kind. */
+RP_INLINE void
+pack_panel_as(T *panel, const char *const rows[NR], ptrdiff_t step, int kind,
+              ptrdiff_t depth, T factor, ptrdiff_t ahead)
 {
     ptrdiff_t k = 0;
-    if (step == (ptrdiff_t)sizeof(T))
+    if (step == size_of(kind))
         for (; k + VL <= depth; k += VL)
             for (int half = 0; half < NR; half += VL) {
                 V block[VL];
@@ -23,7 +20,7 @@ pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth
                     const char *row = rows[half + i];
                     block[i] = (V){0};
                     if (row) {
-                        block[i] = load((const T *)row + k) * factor;
+                        block[i] = load_as(row, k, kind) * factor;
                         rp_fetch((uintptr_t)row + (uintptr_t)(k * step + ahead));
                     }
                 }
@@ -34,21 +31,36 @@ pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, ptrdiff_t depth
             }
     for (; k < depth; k++)
         for (int i = 0; i < NR; i++)
-            panel[k * NR + i] = rows[i] ? *(const T *)(rows[i] + k * step) * factor : 0;
+            panel[k * NR + i] =
+                rows[i] ? number_at(rows[i] + k * step, kind) * factor : 0;
+}
+
+/* NR rows of `depth` elements, column stride `step` bytes (NULL: a row of zeros), times
+ * `factor` -> panel [depth][NR]. Full blocks of VL columns go through a register
+ * transpose: 3 times as fast as element by element. What lies `ahead` bytes further is
+ * asked for: the rows that come next. */
+static void
+pack_panel(T *panel, const char *const rows[NR], ptrdiff_t step, int kind,
+           ptrdiff_t depth, T factor, ptrdiff_t ahead)
+{
+    if (kind == RP_OWN)
+        pack_panel_as(panel, rows, step, RP_OWN, depth, factor, ahead);
+    else
+        pack_panel_as(panel, rows, step, kind, depth, factor, ahead);
 }
 
 /* (rows of a plus one row, unless that is NULL) * factor as rows of `columns` elements, whole
  * vectors of them: contiguous rows, the next ones asked for. */
 RP_INLINE void
-pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, const T *shift,
-                int64_t count, ptrdiff_t columns, T factor)
+pack_sums_whole(T *packed, const char *rows, ptrdiff_t row_step, int kind,
+                const T *shift, int64_t count, ptrdiff_t columns, T factor)
 {
     for (int64_t m = 0; m < count; m++, rows += row_step)
         for (ptrdiff_t k = 0; k < columns; k += VL, packed += VL) {
-            V x = load((const T *)rows + k);
+            V x = load_as(rows, k, kind);
             if (shift)
                 x += load(shift + k);
-            rp_fetch((uintptr_t)((const T *)rows + k) +
+            rp_fetch((uintptr_t)(rows + k * size_of(kind)) +
                      (uintptr_t)(RP_ROWS_AHEAD * row_step));
             store(packed, x * factor);
         }
@@ -64,13 +76,15 @@ pack_sums(T *packed, const rp_array *a, const rp_array *bias, int64_t b, int64_t
     const char *rows = rp_at(a, b, h, first);
     const char *shift = bias->data ? rp_at(bias, b, h, 0) : NULL;
     memset(packed + valid * padded, 0, (size_t)((count - valid) * padded) * sizeof(T));
-    if (a->col == size && columns == padded && !shift)
-        pack_sums_whole(packed, rows, a->row, NULL, valid, columns, factor);
-    else if (a->col == size && columns == padded && bias->col == size)
-        pack_sums_whole(packed, rows, a->row, (const T *)shift, valid, columns, factor);
+    const int kind = RP_KIND(a), whole = a->col == size_of(kind) && columns == padded;
+    if (whole && !shift && kind == RP_OWN)
+        pack_sums_whole(packed, rows, a->row, RP_OWN, NULL, valid, columns, factor);
+    else if (whole && (!shift || bias->col == size))
+        pack_sums_whole(packed, rows, a->row, kind, (const T *)shift, valid, columns,
+                        factor);
     else
         for (int64_t m = 0; m < valid; m++, rows += a->row, packed += padded) {
-            pack_row(packed, rows, a->col, columns, padded);
+            pack_row(packed, a, rows, columns, padded);
             for (ptrdiff_t k = 0; shift && k < columns; k++)
                 packed[k] += *(const T *)(shift + k * bias->col);
             for (ptrdiff_t k = 0; k < columns; k++)
@@ -84,12 +98,12 @@ RP_INLINE void
 write_line(const rp_array *a, char *at, T *line, ptrdiff_t count, T factor)
 {
     fetch_ahead(a, at, count);
-    if (a->col == (ptrdiff_t)sizeof(T) && count % VL == 0) {
+    if (is_plain(a) && count % VL == 0) {
         for (ptrdiff_t k = 0; k < count; k += VL)
             store((T *)at + k, load(line + k) * factor);
     } else {
         scale_row(line, count, factor);
-        unpack_row(at, a->col, line, count);
+        unpack_row(a, at, line, count);
     }
 }
 
@@ -134,25 +148,42 @@ pack_left(T *packed, const char *rows, ptrdiff_t row_step, ptrdiff_t step,
 }
 
 /* 1 when any of the elements is NaN or infinite: x * 0 is 0 only for finite x. */
-static int
-not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
-           ptrdiff_t columns)
+RP_INLINE int
+not_finite_as(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int kind,
+              int64_t count, ptrdiff_t columns)
 {
     T total = 0;
     V sums[4] = {{0}};
     for (int64_t i = 0; i < count; i++, rows += row_step) {
-        const T *row = (const T *)rows;
-        ptrdiff_t k = 0, whole = step == (ptrdiff_t)sizeof(T) ? columns : 0;
+        ptrdiff_t k = 0, whole = step == size_of(kind) ? columns : 0;
         for (; k + 4 * VL <= whole; k += 4 * VL)
 #pragma GCC unroll 4
             for (int c = 0; c < 4; c++)
-                sums[c] += load(row + k + c * VL) * 0;
+                sums[c] += load_as(rows, k + c * VL, kind) * 0;
         for (; k + VL <= whole; k += VL)
-            sums[0] += load(row + k) * 0;
+            sums[0] += load_as(rows, k, kind) * 0;
         for (; k < columns; k++)
-            total += *(const T *)(rows + k * step) * 0;
+            total += number_at(rows + k * step, kind) * 0;
     }
     return total + sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]))[0] != 0;
+}
+
+/* The same of T, and of `count` rows of an array. */
+static int
+not_finite(const char *rows, ptrdiff_t row_step, ptrdiff_t step, int64_t count,
+           ptrdiff_t columns)
+{
+    return not_finite_as(rows, row_step, step, RP_OWN, count, columns);
+}
+
+static int
+rows_of_not_finite(const rp_array *a, int64_t b, int64_t h, int64_t first,
+                   int64_t count, ptrdiff_t columns)
+{
+    const char *rows = rp_at(a, b, h, first);
+    if (RP_KIND(a) == RP_OWN)
+        return not_finite(rows, a->row, a->col, count, columns);
+    return not_finite_as(rows, a->row, a->col, RP_KIND(a), count, columns);
 }
 
 #endif

@@ -61,11 +61,12 @@ add_grad(const rp_array *grad, const row_columns_t *x, int64_t h, int64_t l, T f
         return;
     char *acc = rp_at(grad, x->b, h, l) + x->k0 * grad->col;
     const char *from = rp_at(rows, x->b, rows_h, row) + x->k0 * rows->col;
-    if (grad->col == (ptrdiff_t)sizeof(T) && rows->col == (ptrdiff_t)sizeof(T))
+    if (is_plain(grad) && is_plain(rows))
         add_scaled((T *)acc, factor, (const T *)from, x->columns);
     else
         for (ptrdiff_t k = 0; k < x->columns; k++)
-            *(T *)(acc + k * grad->col) += factor * *(const T *)(from + k * rows->col);
+            *(T *)(acc + k * grad->col) +=
+                factor * number_at(from + k * rows->col, RP_KIND(rows));
 }
 
 /* ---- dS, and what one row alone adds to -------------------------------------------- */
@@ -81,8 +82,8 @@ grad_dot(const rp_gradients *g, const query_row_t *q, const rp_array *rows, int6
     const char *grad = rp_at(&g->grad_out, q->b, q->h, q->i);
     const char *other = rp_at(rows, q->b, h, row);
     for (ptrdiff_t k = 0; k < g->forward.Dv; k++)
-        sum += *(const T *)(grad + k * g->grad_out.col) *
-               *(const T *)(other + k * rows->col);
+        sum += number_at(grad + k * g->grad_out.col, RP_KIND(&g->grad_out)) *
+               number_at(other + k * rows->col, RP_KIND(rows));
     return sum;
 }
 

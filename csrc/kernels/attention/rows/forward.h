@@ -29,17 +29,14 @@ typedef struct {
     ptrdiff_t scratch_size; /* elements to a worker */
 } rows_plan_t;
 
-/* to = (row + bias) * factor, `padded` numbers, whose last are zeros. */
+/* to = (row (b, h, i) of a + bias) * factor, `padded` numbers, whose last are zeros. */
 static void
-pack_query(T *to, const char *row, ptrdiff_t step, const rp_array *bias, int64_t b,
-           int64_t h, ptrdiff_t count, ptrdiff_t padded, T factor)
+pack_query(T *to, const rp_array *a, const rp_array *bias, int64_t b, int64_t h,
+           int64_t i, ptrdiff_t count, ptrdiff_t padded, T factor)
 {
-    pack_row(to, row, step, count, padded);
-    if (bias->data) {
-        const char *add = rp_at(bias, b, h, 0);
-        for (ptrdiff_t k = 0; k < count; k++)
-            to[k] += *(const T *)(add + k * bias->col);
-    }
+    pack_row(to, a, rp_at(a, b, h, i), count, padded);
+    if (bias->data)
+        add_row(to, bias, rp_at(bias, b, h, 0), count);
     scale_row(to, padded, factor);
 }
 
@@ -80,11 +77,11 @@ start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
     q->visible = rp_visible(p, q->b, q->i);
     q->s = rows->s + r * RP_STRETCH_KEYS;
     q->relative = relative;
-    pack_query(content, rp_at(&p->query, q->b, q->h, q->i), p->query.col,
-               &p->pos_bias_u, q->b, q->h, p->D, width, (T)(p->scale * RP_LOG2E));
+    pack_query(content, &p->query, &p->pos_bias_u, q->b, q->h, q->i, p->D, width,
+               (T)(p->scale * RP_LOG2E));
     if (p->rel_key.array.data)
-        pack_query(relative, rp_at(left, q->b, q->h, q->i), left->col, &p->pos_bias_v,
-                   q->b, q->h, p->Dp, left_width, (T)(rel_key_scale(p) * RP_LOG2E));
+        pack_query(relative, left, &p->pos_bias_v, q->b, q->h, q->i, p->Dp, left_width,
+                   (T)(rel_key_scale(p) * RP_LOG2E));
 }
 
 /* Nothing seen yet of row f's span of keys; the sink is in the first one. */

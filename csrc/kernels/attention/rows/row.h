@@ -109,12 +109,13 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
             int64_t l = pair_row(p, n, q->b, q->i, j, table);
             const char *row = l < 0 ? NULL : rp_at(&table->array, q->b, q->h, l);
             if (n == 0)
-                pack_row(line, row, table->array.col, columns, padded);
-            for (ptrdiff_t k = 0; n > 0 && row && k < columns; k++)
-                line[k] += *(const T *)(row + k * table->array.col);
+                pack_row(line, &table->array, row, columns, padded);
+            else if (row)
+                add_row(line, &table->array, row, columns);
         }
     }
-    return (lines_t){(const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0};
+    return (lines_t){
+        (const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0, RP_OWN};
 }
 
 /* ---- logits ---------------------------------------------------------------------- */
@@ -225,8 +226,8 @@ finish_logits(const query_rows_t *rows, const query_row_t *q)
     add_bias_run(rows->bias, q->b, q->h, q->i, j0, end - j0, s);
     add_mask(p, q->b, q->h, q->i, j0, end - j0, s);
     if (weights->data && j0 < end)
-        unpack_row(rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, weights->col,
-                   s, end - j0);
+        unpack_row(weights, rp_at(weights, q->b, q->h, q->i) + j0 * weights->col, s,
+                   end - j0);
     hide(q->s, rows->begin - rows->first, j0 - rows->first);
     hide(q->s, end - rows->first, RP_ROUND_UP(rows->end - rows->first, VL));
 }

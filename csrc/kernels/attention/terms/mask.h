@@ -23,6 +23,19 @@ add_mask_run(int type, const char *mask, ptrdiff_t step, int64_t count, T *s)
         }
 }
 
+/* What numbers of 16 bits do. */
+static void
+add_wide_mask(const rp_array *a, const char *mask, int64_t count, T *s)
+{
+    enum { BLOCK = 64 };
+    T numbers[BLOCK];
+    for (int64_t n = 0; n < count; n += BLOCK) {
+        int64_t some = RP_MIN(BLOCK, count - n);
+        widen(numbers, mask + n * a->col, a->col, RP_KIND(a), some);
+        add_mask_run(RP_MASK_F32, (const char *)numbers, sizeof(T), some, s + n);
+    }
+}
+
 /* Row (b, h, i), keys [j0, j0 + count). Truth values side by side are taken many at once. */
 static void
 add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
@@ -33,7 +46,9 @@ add_mask(const rp_attention *p, int64_t b, int64_t h, int64_t i, int64_t j0,
     if (type == RP_MASK_NONE || count <= 0)
         return;
     const char *mask = rp_at(&p->sight.mask, b, h, i) + j0 * step;
-    if (type == RP_MASK_BOOL && step == 1)
+    if (RP_KIND(&p->sight.mask) != RP_OWN)
+        add_wide_mask(&p->sight.mask, mask, count, s);
+    else if (type == RP_MASK_BOOL && step == 1)
         add_mask_run(RP_MASK_BOOL, mask, 1, count, s);
     else
         add_mask_run(type, mask, step, count, s);
@@ -44,8 +59,8 @@ mask_grads(const rp_gradients *g, const visit_t *x)
 {
     const rp_array *grad = &g->grad_mask;
     for (int m = 0; grad->data && m < x->q.rows; m++)
-        unpack_row(rp_at(grad, x->q.b, x->q.h, x->q.i0 + m) + x->t.j0 * grad->col,
-                   grad->col, x->d + m * x->t.ld, x->t.keys);
+        unpack_row(grad, rp_at(grad, x->q.b, x->q.h, x->q.i0 + m) + x->t.j0 * grad->col,
+                   x->d + m * x->t.ld, x->t.keys);
 }
 
 #endif

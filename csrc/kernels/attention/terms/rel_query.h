@@ -25,11 +25,11 @@ add_rel_query(const plan_t *plan, scratch_t *w, const queries_t *q, const tile_t
         int valid = RP_MIN(MR, t->keys - n0), first = n0 / NR * NR;
         int64_t end = RP_MIN(RP_ROUND_UP(n0 + MR + BQ, NR), plan->band.end - t->w0);
         for (int n = 0; n < MR; n++)
-            pack_row(w->keys + n * plan->D_pad,
+            pack_row(w->keys + n * plan->D_pad, &p->key,
                      n < valid
                          ? rp_at(&p->key, q->b, q->h / plan->group, t->j0 + n0 + n)
                          : NULL,
-                     p->key.col, p->D, plan->D_pad);
+                     p->D, plan->D_pad);
         gemm_set(w->keys, plan->D_pad, table + (t->w0 + first) * p->D, MR, end - first,
                  p->D, p->D, dots, WIDTH);
         for (int m = 0; m < q->rows; m++)

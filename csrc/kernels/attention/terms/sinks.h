@@ -59,8 +59,8 @@ row_delta(const sink_sum_t *x, int64_t b, int64_t h, int64_t i)
     const rp_array *grad = x->grad_out, *out = &x->results->out;
     double sum = 0;
     if (grad->data)
-        sum = long_dot(rp_at(grad, b, h, i), grad->col, rp_at(out, b, h, i), out->col,
-                       x->Dv);
+        sum = long_dot(rp_at(grad, b, h, i), grad->col, RP_KIND(grad),
+                       rp_at(out, b, h, i), out->col, x->Dv);
     if (x->grad_lse->data)
         sum -= *(const T *)rp_at(x->grad_lse, b, h, i);
     return sum;

@@ -116,7 +116,7 @@ plan_paths(plan_t *plan, const rp_attention *p, int64_t most_rows)
     plan->D_pad = RP_ROUND_UP(p->D, VL);
     plan->Dv_pad = RP_ROUND_UP(p->Dv, VL);
     plan->Dp_pad = RP_ROUND_UP(p->Dp, VL);
-    plan->copy_values = p->value.col != size || p->Dv % VL || p->value.row % size ||
+    plan->copy_values = !is_plain(&p->value) || p->Dv % VL || p->value.row % size ||
                         p->value.row > 128 * size || p->value.row < 0;
 }
 

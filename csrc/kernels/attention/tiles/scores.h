@@ -65,8 +65,9 @@ static void
 copy_logits(const rp_array *weights, const queries_t *q, const tile_t *t)
 {
     for (int m = 0; m < q->rows; m++)
-        unpack_row(rp_at(weights, q->b, q->h, q->i0 + m) + t->j0 * weights->col,
-                   weights->col, t->s + m * t->ld, t->keys);
+        unpack_row(weights,
+                   rp_at(weights, q->b, q->h, q->i0 + m) + t->j0 * weights->col,
+                   t->s + m * t->ld, t->keys);
 }
 
 /* The whole tile: logits in t->s, row maxima, where wanted, in w->lane_max. */

@@ -158,6 +158,20 @@ class_row(int type, const char *at, ptrdiff_t step, int64_t blocks,
             classes[n] |= (unsigned char)class_of_run(type, at, step, RP_CLASS_KEYS);
 }
 
+/* The same of a row of numbers of 16 bits, the rest behind the blocks too. */
+static void
+class_wide_row(const rp_array *mask, const char *at, int64_t count,
+               unsigned char *classes)
+{
+    T numbers[RP_CLASS_KEYS];
+    for (int64_t n = 0; n < count; n += RP_CLASS_KEYS, classes++) {
+        int64_t some = RP_MIN(RP_CLASS_KEYS, count - n);
+        widen(numbers, at + n * mask->col, mask->col, RP_KIND(mask), some);
+        *classes |= (unsigned char)class_of_run(RP_MASK_F32, (const char *)numbers,
+                                                sizeof(float), some);
+    }
+}
+
 /* One query tile of one copy of the mask. The compiler takes many pairs at once where it
  * knows how they lie. */
 static void
@@ -180,6 +194,10 @@ look_at_mask(void *context, int64_t unit, int worker)
         class_truths(rp_at(mask, b, h, i0), mask->row, end - i0, whole, classes);
     for (int64_t i = i0; i < end; i++) {
         const char *row = rp_at(mask, b, h, i);
+        if (RP_KIND(mask) != RP_OWN) {
+            class_wide_row(mask, row, p->Lk, classes);
+            continue;
+        }
         if (type == RP_MASK_F32 && step == sizeof(float))
             class_row(RP_MASK_F32, row, sizeof(float), whole, classes);
         else if (type == RP_MASK_F64 && step == sizeof(double))

@@ -155,13 +155,13 @@ write_query_unit(void *context, int64_t unit, int worker)
             parts[count++] =
                 query_sums_of(gp, sum->which, index, chunk) + i0 * s->width;
     }
-    int straight = grad->col == sizeof(T) && s->columns == s->width;
+    int straight = is_plain(grad) && s->columns == s->width;
     for (int64_t i = i0, at = 0; i < RP_MIN(p->Lq, i0 + BQ); i++) {
         char *to = rp_at(grad, b, h, i);
         T *row = straight ? (T *)to : parts[0] + at;
         fetch_ahead(grad, to, s->columns);
         if (count == 0) {
-            zero_run(to, grad->col, s->columns);
+            zero_run(to, grad->col, size_of(RP_KIND(grad)), s->columns);
             continue;
         }
         for (ptrdiff_t k = 0; k < s->width; k += VL, at += VL) {
@@ -171,7 +171,7 @@ write_query_unit(void *context, int64_t unit, int worker)
             store(row + k, sum * s->factor);
         }
         if (!straight)
-            unpack_row(to, grad->col, row, s->columns);
+            unpack_row(grad, to, row, s->columns);
     }
 }
 

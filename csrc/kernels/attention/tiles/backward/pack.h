@@ -26,10 +26,11 @@ pack_row_sums(const gradients_t *gp, head_t *head, int64_t b, int64_t h, int64_t
         fetch_ahead(&p->results.out, out, p->Dv);
         const T *grad = head->grad_rows + i * gp->plan.Dv_pad;
         if (g->grad_out.data && p->results.out.col == (ptrdiff_t)sizeof(T))
-            sum = long_dot((const char *)grad, sizeof(T), out, sizeof(T), p->Dv);
-        else if (g->grad_out.data)
             sum =
-                long_dot((const char *)grad, sizeof(T), out, p->results.out.col, p->Dv);
+                long_dot((const char *)grad, sizeof(T), RP_OWN, out, sizeof(T), p->Dv);
+        else if (g->grad_out.data)
+            sum = long_dot((const char *)grad, sizeof(T), RP_OWN, out,
+                           p->results.out.col, p->Dv);
         if (g->grad_lse.data)
             sum -= *(const T *)rp_at(&g->grad_lse, b, h, i);
         head->max[i] = *(const T *)rp_at(&p->results.row_max, b, h, i);
@@ -94,14 +95,15 @@ pack_keys_unit(void *context, int64_t unit, int worker)
         const char *rows[NR];
         for (int i = 0; i < NR; i++)
             rows[i] = j + i < p->Lk ? rp_at(&p->value, b, hk, j + i) : NULL;
-        pack_panel(values + j * p->Dv, rows, p->value.col, p->Dv, 1, NR * p->value.row);
+        pack_panel(values + j * p->Dv, rows, p->value.col, RP_KIND(&p->value), p->Dv, 1,
+                   NR * p->value.row);
     }
     end = RP_MIN(end, p->Lk);
     for (int64_t j = j0; gp->copy_keys && j < end; j++)
-        pack_row(gp->key_copy + (slice * p->Lk + j) * plan->D_pad,
-                 rp_at(&p->key, b, hk, j), p->key.col, p->D, plan->D_pad);
-    gp->keys_bad[unit] = (unsigned char)not_finite(
-        rp_at(&p->key, b, hk, j0), p->key.row, p->key.col, end - j0, p->D);
+        pack_row(gp->key_copy + (slice * p->Lk + j) * plan->D_pad, &p->key,
+                 rp_at(&p->key, b, hk, j), p->D, plan->D_pad);
+    gp->keys_bad[unit] =
+        (unsigned char)rows_of_not_finite(&p->key, b, hk, j0, end - j0, p->D);
 }
 
 /* Keys of slice (b, hk) as rows of whole vectors. */

@@ -112,7 +112,7 @@ plan_backward(gradients_t *gp, const rp_gradients *g)
     plan->skew = plan->skew || (g->grad_rel_bias.data && !has_labels(p)) ||
                  g->grad_pos_bias_v.data;
     plan->copy_values = plan->may_hide = 0; /* values are packed as panels only */
-    gp->copy_keys = p->key.col != size || p->D % VL || p->key.row % size ||
+    gp->copy_keys = !is_plain(&p->key) || p->D % VL || p->key.row % size ||
                     p->key.row > 128 * size || p->key.row < 0;
     plan_query_sums(gp);
     gp->correct_ends = corrects_ends(gp);

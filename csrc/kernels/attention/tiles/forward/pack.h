@@ -35,7 +35,8 @@ pack_slice_unit(void *context, int64_t unit, int worker)
         const char *rows[NR];
         for (int i = 0; i < NR; i++)
             rows[i] = j + i < p->Lk ? rp_at(&p->key, b, hk, j + i) : NULL;
-        pack_panel(keys + j * p->D, rows, p->key.col, p->D, 1, NR * p->key.row);
+        pack_panel(keys + j * p->D, rows, p->key.col, RP_KIND(&p->key), p->D, 1,
+                   NR * p->key.row);
     }
     if (plan->weightless.used)
         plan->weightless.norms[unit] = longest_key(keys + j0 * p->D, end - j0, p->D);
@@ -43,12 +44,12 @@ pack_slice_unit(void *context, int64_t unit, int worker)
     if (plan->copy_values) {
         T *values = plan->values + slice * p->Lk * plan->Dv_pad;
         for (int64_t j = j0; j < end; j++)
-            pack_row(values + j * plan->Dv_pad, rp_at(&p->value, b, hk, j),
-                     p->value.col, p->Dv, plan->Dv_pad);
+            pack_row(values + j * plan->Dv_pad, &p->value, rp_at(&p->value, b, hk, j),
+                     p->Dv, plan->Dv_pad);
     }
     if (plan->may_hide)
-        plan->values_bad[unit] = (unsigned char)not_finite(
-            rp_at(&p->value, b, hk, j0), p->value.row, p->value.col, end - j0, p->Dv);
+        plan->values_bad[unit] =
+            (unsigned char)rows_of_not_finite(&p->value, b, hk, j0, end - j0, p->Dv);
 }
 
 /* Values of slice (b, hk) as rows: the packed copy, or the caller's array where its rows
