@@ -1,8 +1,8 @@
 """Tensors as arrays and back, and the one rule of dtypes.
 
 A result has the common dtype of the floating tensors that it is made of, by torch's
-promotion; that of attention is the dtype of query, key and value, unless a tensor
-beside them is one of float64. bfloat16 and float16 are computed in float32. Under
+promotion; that of attention is the dtype of query, key and value, unless another
+tensor is one of float64. bfloat16 and float16 are computed in float32. Under
 ``torch.autocast("cpu")`` it has autocast's dtype instead, unless one of them is
 float64: no tensor is rounded before the computation, only the result. A gradient has
 the dtype of its tensor.
@@ -74,7 +74,7 @@ def array_of(name: str, value: Any, short: bool = False) -> Any:
 
 
 def _is_stored(tensor: torch.Tensor) -> bool:
-    """Return True where the numbers of a tensor lie as they are in its own memory."""
+    """Return True where the memory of a tensor holds its numbers themselves."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_neg()
