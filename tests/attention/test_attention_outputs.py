@@ -32,7 +32,7 @@ PROMOTION = [
     ((SINGLE, SINGLE, SINGLE), {}, SINGLE),
     ((SINGLE, SINGLE, DOUBLE), {}, DOUBLE),
     ((SINGLE, SINGLE, SINGLE), {"rel_key": DOUBLE}, DOUBLE),
-    ((HALF, HALF, HALF), {"rel_value": SINGLE}, SINGLE),
+    ((HALF, HALF, HALF), {"rel_value": SINGLE}, HALF),
     ((SINGLE, SINGLE, SINGLE), {"rel_bias": HALF}, SINGLE),
     ((SINGLE, SINGLE, SINGLE), {"pos_bias_u": DOUBLE}, DOUBLE),
     ((HALF, HALF, HALF), {"attn_mask": DOUBLE}, HALF),
