@@ -113,10 +113,10 @@ def attention(
                   + k_j C_l\right]\right) + b_l + mask_{ij}, \quad
         out_i = \sum_j softmax_j(s_i)_j (v_j + W_l)
 
-    Tensors are in the memory of the CPU and are not copied, but for small ones of
-    bfloat16 and float16, which are computed in float32. The result has the dtype of
-    query, key and value; float32 where these differ, and float64 where any tensor but
-    the mask is. Under ``torch.autocast("cpu")`` it has
+    Tensors are in the memory of the CPU and are not copied, except vectors and biases
+    of bfloat16 and float16. Both dtypes are computed in float32. The result has the
+    dtype of query, key and value, but float32 if these differ, and float64 if any
+    tensor but the mask has it. Under ``torch.autocast("cpu")`` it has
     autocast's dtype unless a tensor is float64; what goes in is not rounded first.
     `torch.func` (grad, vjp, jacrev, vmap) and activation checkpointing go through it;
     `torch.compile` and `torch.export` take it as one operator, unless they are around
