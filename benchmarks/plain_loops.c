@@ -39,7 +39,7 @@ void
 gemv_pairs(const float *query, const float *key, const float *value, float *products,
            float *out, int64_t items, int64_t keys)
 {
-    for (int64_t n = 0; n < items; n++, query += DIM, out += DIM) {
+    for (int64_t n = 0; n < items; n++, query += DIM, value += keys * DIM, out += DIM) {
         for (int64_t j = 0; j < keys; j++, key += DIM) {
             vector sum = {0};
             float total = 0;
@@ -51,8 +51,8 @@ gemv_pairs(const float *query, const float *key, const float *value, float *prod
             products[j] = total;
         }
         memset(out, 0, DIM * sizeof *out);
-        for (int64_t j = 0; j < keys; j += SUMMED, value += SUMMED * DIM)
-            add_weighted(products + j, value, out,
+        for (int64_t j = 0; j < keys; j += SUMMED)
+            add_weighted(products + j, value + j * DIM, out,
                          keys - j < SUMMED ? keys - j : SUMMED);
     }
 }

@@ -166,15 +166,15 @@ check_kind(attention_call *call, const operand_row *row, const array_view *view)
 {
     const char *name = row->entry.name;
     rp_array *array = &FIELD(call, rp_array, row->array);
-    int kind = view->kind;
+    int kind = view->kind, is_short;
     array->kind = storage_of(kind);
+    is_short = array->kind != RP_OWN && call->kind == KIND_F32;
     if (row == operand_rows) {
         if (kind < KIND_F16 || kind > KIND_F64)
             return reject(call, PyExc_TypeError, name, "must be floating");
         call->kind = array->kind == RP_OWN ? kind : KIND_F32;
     } else if (row->of_kind <= OF_16 && kind != call->kind &&
-               (row->of_kind == OF_T || array->kind == RP_OWN ||
-                call->kind != KIND_F32)) {
+               (row->of_kind == OF_T || !is_short)) {
         return reject(call, PyExc_TypeError, name, "must have query's dtype");
     } else if (row->of_kind == OF_F64 && kind != KIND_F64) {
         return reject(call, PyExc_TypeError, name, "must be float64");
@@ -182,7 +182,6 @@ check_kind(attention_call *call, const operand_row *row, const array_view *view)
         return reject(call, PyExc_TypeError, name, "must be int64");
     } else if (row->of_kind == OF_MASK) {
         rp_sight *sight = &call->problem.forward.sight;
-        int is_short = array->kind != RP_OWN && call->kind == KIND_F32;
         sight->mask_type = kind == KIND_BOOL              ? RP_MASK_BOOL
                            : kind == KIND_F32 || is_short ? RP_MASK_F32
                            : kind == KIND_F64             ? RP_MASK_F64
@@ -220,11 +219,9 @@ take_array(attention_call *call, int index, PyObject *operands)
     int role = row->roles[call->direction];
     const rp_labels *labels = &call->problem.forward.labels;
     array_view *view = &call->views[index];
-    if (role == UNKNOWN)
-        return 0;
-    if (row->of_kind ==
-            OF_LABELS && /* most calls have none of them: no look at the rest */
-        row->array != offsetof(rp_gradients, forward.labels.of[labels->count].array))
+    if (role == UNKNOWN || /* most calls have no labels: no look at the rest of them */
+        (row->of_kind == OF_LABELS &&
+         row->array != offsetof(rp_gradients, forward.labels.of[labels->count].array)))
         return 0;
     PyObject *value = take_entry(call, operands, &row->entry,
                                  role == REQUIRED || role == REQUIRED_OUTPUT);
@@ -244,17 +241,15 @@ take_array(attention_call *call, int index, PyObject *operands)
 static int
 take_items(attention_call *call, int index, PyObject *operands)
 {
-    PyObject *value = take_entry(call, operands, &item_rows[index].entry, 0);
+    const dict_entry *entry = &item_rows[index].entry;
+    PyObject *value = take_entry(call, operands, entry, 0);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
     array_view *view = &call->items[index];
-    if (!take_view(value, view)) {
-        Py_DECREF(value);
-        return reject(call, PyExc_TypeError, item_rows[index].entry.name,
-                      "must be an ndarray");
-    }
+    if (take_array_view(value, view) < 0)
+        return reject(call, PyExc_TypeError, entry->name, "must be an ndarray");
     if (view->kind != KIND_I64 || !view->is_behaved)
-        return reject(call, PyExc_TypeError, item_rows[index].entry.name,
+        return reject(call, PyExc_TypeError, entry->name,
                       "must be int64, aligned and in native byte order");
     return 0;
 }

@@ -52,7 +52,7 @@ type_of(const dl_tensor *tensor)
 /* Whether the memory of a tensor with elements is there, and as its view says: a storage
  * that was resized to nothing begins at address 0. -1 with an error. */
 static int
-is_plain(PyObject *value, const dl_tensor *tensor)
+has_numbers(PyObject *value, const dl_tensor *tensor)
 {
     PyObject *negative = PyObject_CallMethodObjArgs(value, is_neg, NULL), *offset;
     int plain = negative == Py_False;
@@ -82,7 +82,7 @@ new_array(PyObject *value, const dl_tensor *tensor, int type)
     }
     if (count == 0) /* no memory: NumPy has some of its own */
         return PyArray_SimpleNew(tensor->ndim, shape, type);
-    if (is_plain(value, tensor) <= 0)
+    if (has_numbers(value, tensor) <= 0)
         return NULL;
     PyObject *array = PyArray_New(&PyArray_Type, tensor->ndim, shape, type, strides,
                                   data, (int)size, NPY_ARRAY_WRITEABLE, NULL);
