@@ -279,9 +279,10 @@ MISTAKES: dict[str, Row] = {
         "the key's position scores not transposed",
         operands.where(operands.is_disentangled, transposed=("rel_query",)),
         lambda x: (
-            (y := tables.one_reversed("rel_query")(x))
+            replace(y, transposed=("rel_query",))
+            if (y := tables.one_reversed("rel_query")(x)) is not None
             and operands.is_disentangled(y)
-            and replace(y, transposed=("rel_query",))
+            else None
         ),
     ),
     # sizes
@@ -413,6 +414,9 @@ MISTAKES: dict[str, Row] = {
         "truth values of a mask added to the scores, as 1 and 0",
         *visibility.numbers_added(),
     ),
+    "window_bounds": alone(
+        "a window with other bounds, or for another query", *visibility.windows()
+    ),
     **{
         name: alone(words.format("what hides"), *visibility.of_each(reset, words))
         for name, (reset, words) in visibility.RESETS.items()
@@ -423,9 +427,6 @@ MISTAKES: dict[str, Row] = {
     "causal_diagonal": single(
         "the last visible key further from each query's own",
         visibility.other_diagonal,
-    ),
-    "window_bounds": alone(
-        "a window with other bounds, or for another query", *visibility.windows()
     ),
     "hidden_by_both": alone(
         "two arguments that hide combined in another way",

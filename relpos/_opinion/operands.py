@@ -59,12 +59,20 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
     yield from other_number(attempt, "scale")
 
 
-@quiet
 def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
-    """Use the positive number that explains the results, by Newton's method."""
+    """Use the positive number that explains the results, if it is another one."""
     aim, own = attempt.aim, attempt.get(name)
     if aim is None or attempt.view == "scores" or not (own and own > 0 and aim.size):
         return
+    found = _solve(attempt, name, aim)
+    if found is not None and not math.isclose(found, own, rel_tol=1e-3):
+        words = f"a {name} of {found:.6g}, not {own:.6g}"
+        yield replace(attempt.with_keywords(**{name: found}), detail=words)
+
+
+@quiet
+def _solve(attempt: Attempt, name: str, aim: Array) -> float | None:
+    """Return the number with the smallest error, by Newton's method."""
 
     def results(x: float) -> Array:
         return evaluate(attempt.with_keywords(**{name: math.exp(x)})).result
@@ -73,16 +81,15 @@ def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
         return float(np.nansum((results(x) - aim) ** 2))
 
     if results(0.0).shape != aim.shape:
-        return
-    best, step = min(math.log(own) + np.linspace(-4.0, 4.0, 9), key=error), 1e-6
+        return None
+    around = math.log(attempt.get(name)) + np.linspace(-4.0, 4.0, 9)
+    best, step = min(around, key=error), 1e-6
     for _ in range(9):
         y = results(best)
         slope = (results(best + step) - y) / step
         move = np.nansum(slope * (aim - y)) / np.nansum(slope**2)
         best += float(np.clip(np.nan_to_num(move), -1.0, 1.0))
-    found = math.exp(best)
-    words = f"a {name} of {found:.6g}, not {own:.6g}"
-    yield replace(attempt.with_keywords(**{name: found}), detail=words)
+    return math.exp(best)
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:

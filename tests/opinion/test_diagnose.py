@@ -395,7 +395,7 @@ def test_wrapped_scores_of_a_reversed_table():
 def test_scores_with_another_mask_of_their_own_are_not_before_the_mask():
     scores = relpos.scores(Q, K, attn_mask=np.tri(L, L, 2, bool))
     found = relpos.diagnose(scores, Q, K, is_causal=True)
-    assert found.kind == "unknown"
+    assert (found.kind, found.differences) == ("mistake", ("causal_diagonal",))
     scores = relpos.scores(Q, K, attn_mask=np.tri(L, L, 1, bool))
     found = relpos.diagnose(scores, Q, K, is_causal=True)
     assert found.differences == ("causal_sees_next",)
