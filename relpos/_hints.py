@@ -134,15 +134,15 @@ def meant(
         return f"did you mean {' or '.join(found)}?"
     if owner and (found := _tried(name, [*signature(owner).parameters])):
         return f"did you mean {' or '.join(found)} of the constructor?"
-    from difflib import get_close_matches  # only where a call has failed
-
     plain = name.replace("_", "").lower()
-    forms = {there.replace("_", ""): there for there in known}
-    words = {word: there for there in known for word in there.split("_")}
-    for form in get_close_matches(plain, forms, 1, 0.65):
-        return f"did you mean {forms[form]}?"
-    for word in get_close_matches(plain, words, 1, 0.75):
-        return f"did you mean {words[word]}?"
+    near = [
+        (_distance(plain, form), sorted(form) != sorted(plain), at, there)
+        for there in known
+        for at, form in enumerate((there.replace("_", ""), *there.split("_")))
+    ]
+    least, _, _, there = min(near, default=(len(plain), True, 0, ""))
+    if least <= (len(plain) + 1) // 3 or sorted(there) == sorted(name):
+        return f"did you mean {there}?"
     takes = ", ".join(x for x in known if x != "self")
     wanted = f"one of {takes}" if takes else f"none, as {called} has none"
     return f"expected {wanted}"
@@ -152,3 +152,14 @@ def _tried(name: str, known: list[str]) -> list[str]:
     """Return those of the known names for which people try another one."""
     exact = [name] if name in known else []
     return exact or [x for x in KEYWORDS if x in known and name in KEYWORDS[x].split()]
+
+
+def _distance(a: str, b: str) -> int:
+    """Return how many letters have to be put in, dropped or replaced."""
+    row: list[int] = [*range(len(b) + 1)]
+    for x in a:
+        last = row
+        row = [last[0] + 1]
+        for at, y in enumerate(b):
+            row.append(min(row[at] + 1, last[at + 1] + 1, last[at] + (x != y)))
+    return row[-1]

@@ -72,7 +72,7 @@ def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
 
 @quiet
 def _solve(attempt: Attempt, name: str, aim: Array) -> float | None:
-    """Return the number with the smallest error, by Newton's method."""
+    """Find the number by Newton's method; noise in 16 bits is explained by none."""
 
     def results(x: float) -> Array:
         return evaluate(attempt.with_keywords(**{name: math.exp(x)})).result
@@ -89,7 +89,8 @@ def _solve(attempt: Attempt, name: str, aim: Array) -> float | None:
         slope = (results(best + step) - y) / step
         move = np.nansum(slope * (aim - y)) / np.nansum(slope**2)
         best += float(np.clip(np.nan_to_num(move), -1.0, 1.0))
-    return math.exp(best)
+    explains = error(best) <= 1e-10 * np.nansum(aim**2)
+    return math.exp(best) if explains else None
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:

@@ -83,7 +83,8 @@ def planted(result, where, rng, size):
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_rates_of_diagnose(dtype, monkeypatch):
     """Try the formula alone, since 4,000 searches would take an hour."""
-    monkeypatch.setattr(search, "DIFFERENCES", ())
+    for name in ("PAIRED", "ALONE"):
+        monkeypatch.setattr(search, name, ())
     rng, places = np.random.default_rng(8), itertools.cycle(PLANTED)
     kinds = {(x, y): [] for x in ("weights", "scores") for y in ("right", "planted")}
     for at, inputs in enumerate(problems(dtype)):

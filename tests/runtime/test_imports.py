@@ -96,7 +96,7 @@ OPTIONAL = {
     "lines.py": {"with_prefix"},
     "panel.py": {"axes_of", "colormap_of", "frame", "panels_of"},
     "schemes.py": {"audit"},
-    "pictures.py": {"draw_missing", "pictures", "put"},
+    "page.py": {"draw_missing"},
     "models.py": {"register", "replace_attention", "_need_transformers"},
     "_tracing.py": {"is_differentiated"},
 }
