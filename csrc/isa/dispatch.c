@@ -14,13 +14,23 @@ extern const rp_kernels rp_neon_f32, rp_neon_f64;
 #endif
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
 extern const rp_kernels rp_avx2_f32, rp_avx2_f64, rp_avx512_f32, rp_avx512_f64;
+
+/* __builtin_cpu_supports of clang 14 does not know the name. */
+static int
+has_f16c(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
 
 static int
 has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           has_f16c();
 }
 
 static int
