@@ -3,7 +3,9 @@
 #ifndef RELPOS_ISA_NEON_H
 #define RELPOS_ISA_NEON_H
 
+#if defined(__aarch64__)
 #include <arm_neon.h>
+#endif
 
 #define RP_VECTOR_BYTES 16
 #define RP_MR 8 /* 8 x 2 accumulators, 2 columns of B and 8 of A: 26 of 32 registers */
