@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -94,11 +94,15 @@ class Attempt:
     lowered: float | None = None  # added to the scores of what is hidden
     empty: str = "zero"  # weights where nothing is visible; "nan", "mean" or "all"
     late: tuple[str, ...] = ()  # terms that are added to the weights
+    late_hidden: bool = False  # the mask hides those terms too
+    multiplied: tuple[str, ...] = ()  # terms that multiply the scores
     normal: str = "softmax"  # or another of `NORMAL`
     axes: tuple[int, ...] = (-1,)  # of the softmax: keys
     again: str = ""  # a second softmax, over "all" weights, or over "visible" ones
     sink: str = ""  # a rule of `SINKS` for the sinks
     factor: float = 1.0  # of the weights
+    chunks: int = 0  # keys of a first part, which has a softmax of its own
+    residual: str = ""  # an operand that is added to the results
     crossed: bool = False  # the weights multiply values with their axes exchanged
     unweighted: str = ""  # relative values as a "sum" or a "mean" over keys
     arrangement: Callable[[Array], Array] | None = None  # of the finished results
@@ -194,12 +198,12 @@ def of_arguments(rule: Callable[..., Mapping[str, Any] | None]) -> Change:
 class Given(NamedTuple):
     """Result of an attempt, and the entries that its rule hides or makes nan.
 
-    `noise` is its rounding error relative to the largest entry, in unit roundoffs.
+    `noise` computes its rounding error, over the largest entry, in unit roundoffs.
     """
 
     result: Array
     hidden: Array
-    noise: float
+    noise: Callable[[], float]
 
 
 def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
@@ -215,24 +219,38 @@ def relative_to(attempt: Attempt, offset: Array | None = None) -> Array:
 def evaluate(attempt: Attempt) -> Given:
     """Compute the scores, weights or outputs of these arguments."""
     total, hidden, parts = logits(attempt)
-    shown = ~hidden & (total > HIDDEN)
-    size = max(float(np.abs(x).max(initial=0.0, where=shown)) for x in parts)
-    size *= len(parts)  # of the sum of the terms of a visible score
+
+    def size() -> float:
+        """Return the largest sum of the terms of a visible score."""
+        shown = ~hidden & (total > HIDDEN)
+        sizes = (float(np.abs(x).max(initial=0.0, where=shown)) for x in parts)
+        return len(parts) * max(sizes)
+
     if attempt.view == "scores":
-        hidden = hidden | (total <= HIDDEN)
-        if attempt.centred:
-            total = without_constants(total, hidden)
-        return Given(total, hidden, 4.0 * size / (largest(total, ~hidden) or 1.0))
+        unseen = hidden | (total <= HIDDEN)
+        scores = without_constants(total, unseen) if attempt.centred else total
+        return Given(
+            scores, unseen, lambda: 4.0 * size() / (largest(scores, ~unseen) or 1.0)
+        )
     result = weights = weights_of(attempt, total, hidden)
-    noise = 16.0 + 4.0 * size
     nothing = np.all(hidden, axis=-1, keepdims=True) & (attempt.empty == "nan")
+    values = None
     if attempt.view == "outputs":
         values = values_of(attempt)
         result = outputs_of(attempt, weights, values)
-        noise *= (largest(values) or 1.0) / (largest(result) or 1.0)
+        if attempt.residual:
+            result = result + attempt.get(attempt.residual)
     nothing = spread(nothing, result.shape)
     if attempt.arrangement is not None:
         result, nothing = map(attempt.arrangement, (result, nothing))
+        nothing = nothing > 0
+
+    def noise() -> float:
+        grown = 1.0
+        if values is not None:
+            grown = (largest(values) or 1.0) / (largest(result) or 1.0)
+        return (16.0 + 4.0 * size()) * grown
+
     return Given(result, nothing, noise)
 
 
@@ -251,7 +269,10 @@ def rotated(attempt: Attempt) -> Attempt:
         return attempt
     for name in x.keys() & {*rotary.rotated}:
         rows = rotary.query_positions if name == "query" else rotary.key_positions
-        x[name] = apply_rotary(x[name], rows, **rotary.options)
+        x[name] = attempt.kept.by_contents(
+            (x[name], rows, rotary.options),
+            partial(apply_rotary, x[name], rows, **rotary.options),
+        )
     return replace(attempt, keywords=x, rotary=None)
 
 
@@ -260,6 +281,7 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
     parts, hidden = parts_of(attempt)
     for name in attempt.late:
         parts.pop(name, None)
+    factors = [parts.pop(name) for name in attempt.multiplied if name in parts]
     added = [x for name, x in parts.items() if name not in PRODUCTS]
     products = [x for name, x in parts.items() if name in PRODUCTS]
     total, cap = reduce(np.add, products), attempt.get("softcap")
@@ -267,7 +289,7 @@ def logits(attempt: Attempt) -> tuple[Array, Array, list[Array]]:
     if cap is not None:
         total = CAPS[attempt.cap](total, cap, attempt.get("scale"))
     total = total if attempt.cap_last else reduce(np.add, added, total)
-    total = attempt.logit_factor * total
+    total = reduce(np.multiply, factors, attempt.logit_factor * total)
     return total, spread(hidden, total.shape), [*products, *added]
 
 
@@ -316,9 +338,12 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
     if unplaced and (x.get("is_causal") or x.get("window") is not None):
         raise ValueError("query_offset: ambiguous")
     given = {name: y for name, y in x.items() if name not in _AFTER}
-    parts, finite = attempt.kept.by_contents(
-        (given, attempt.rotary), lambda: _unscaled(attempt, [*given])
-    )
+    if given.keys() == {"query", "key"}:  # a product takes less time than a look
+        parts, finite = _unscaled(attempt, [*given])
+    else:
+        parts, finite = attempt.kept.by_contents(
+            (given, attempt.rotary), lambda: _unscaled(attempt, [*given])
+        )
     own = {"rel_bias", *(("pos_bias_v",) if "position_query" in x else ())}
     scaled = {*PRODUCTS} - {"position_query"} - own
     mask = attempt.mask
@@ -339,7 +364,10 @@ def _terms_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
 def _unscaled(attempt: Attempt, names: list[str]) -> tuple[dict[str, Array], bool]:
     """Compute the terms that follow from these arguments, and if all are finite."""
     x = rotated(attempt).keywords
-    parts = scores(**{name: x[name] for name in names}, scale=1.0, terms=True)
+    if len(names) > 2:
+        parts = scores(**{name: x[name] for name in names}, scale=1.0, terms=True)
+    else:
+        parts = {"content": x["query"] @ np.swapaxes(x["key"], -1, -2)}
     return parts, all(bool(np.isfinite(y).all()) for y in parts.values())
 
 
@@ -371,7 +399,8 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
     if attempt.again:
         left_out = hidden & (attempt.again == "visible")
         weights = softmax(np.where(left_out, -np.inf, weights))[0]
-    if attempt.filled is None and attempt.lowered is None and attempt.again != "all":
+    finite = attempt.filled is not None or attempt.lowered is not None
+    if not (finite or attempt.again == "all" or attempt.sink in SINK_COLUMNS):
         weights = np.where(hidden, 0.0, weights)
     nothing = hidden.all(axis=-1, keepdims=True)
     if attempt.empty != "zero":
@@ -380,6 +409,7 @@ def weights_of(attempt: Attempt, total: Array, hidden: Array) -> Array:
     if attempt.late:
         parts, _ = parts_of(attempt)
         weights = reduce(np.add, (parts[n] for n in attempt.late), weights)
+        weights = np.where(hidden & attempt.late_hidden, 0.0, weights)
     return np.swapaxes(weights, -1, -2) if attempt.crossed else weights
 
 
@@ -409,8 +439,8 @@ def _shown(x: Array) -> Array:
     return np.where(np.isneginf(x), 0.0, x)
 
 
-def _of_heads(reduced: Callable[..., Array]) -> Callable[[Array], Array]:
-    """Return a function that gives every head the mean or sum of all."""
+def of_heads(reduced: Callable[..., Array]) -> Callable[[Array], Array]:
+    """Return a function that gives every head the mean or the sum of all."""
     return lambda x: np.broadcast_to(reduced(x, axis=-3, keepdims=True), x.shape)
 
 
@@ -439,13 +469,13 @@ NORMAL: dict[str, Callable[[Array], Array]] = {
     ),
     "of the absolute scores": lambda x: _softmax_of(x, np.abs),
     "of the mean of the scores of all heads, not for each head": (
-        lambda x: _softmax_of(x, _of_heads(np.mean))
+        lambda x: _softmax_of(x, of_heads(np.mean))
     ),
     "of the sum of the scores of all heads, not for each head": (
-        lambda x: _softmax_of(x, _of_heads(np.sum))
+        lambda x: _softmax_of(x, of_heads(np.sum))
     ),
     "averaged: the weights are the mean of those of all heads": (
-        lambda x: _of_heads(np.mean)(softmax(x)[0])
+        lambda x: of_heads(np.mean)(softmax(x)[0])
     ),
     "left out: the scores are divided by their norm": (
         lambda x: _shown(x) / np.sqrt((_shown(x) ** 2).sum(axis=-1, keepdims=True))
@@ -462,6 +492,9 @@ def normalized(attempt: Attempt, scores: Array, hidden: Array) -> Array:
         return NORMAL[attempt.normal](scores)
     if attempt.sink:
         return _with_other_sinks(attempt, scores)
+    if attempt.chunks:
+        parts = scores[..., : attempt.chunks], scores[..., attempt.chunks :]
+        return _joined(*(softmax(x)[0] for x in parts))
     sinks = attempt.get("sinks")
     if attempt.axes == (-1,):
         return softmax(scores, sinks)[0]
@@ -481,10 +514,14 @@ def _with_other_sinks(attempt: Attempt, scores: Array) -> Array:
     top = np.where(np.isfinite(top), top, 0.0)
     sinks = np.asarray(attempt.keywords.get("sinks", 0.0))[..., None, None]
     total = top + np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))
-    sinks = SINKS[attempt.sink](attempt, sinks, top, total)
+    if (rule := SINKS.get(attempt.sink)) is not None:
+        sinks = rule(attempt, sinks, top, total)
     shared = np.maximum(top, sinks)
-    p = np.exp(scores - shared)
-    found: Array = p / (p.sum(axis=-1, keepdims=True) + np.exp(sinks - shared))
+    p, sink = np.exp(scores - shared), np.exp(sinks - shared)
+    total = p.sum(axis=-1, keepdims=True) + sink
+    found: Array = p / total
+    if (placed := SINK_COLUMNS.get(attempt.sink)) is not None:
+        found = placed(found, sink / total)
     return found
 
 
@@ -514,6 +551,25 @@ SINKS: dict[str, Callable[[Attempt, Array, Array, Array], Array]] = {
     "times log2(e)": lambda a, x, top, lse: x / np.log(2.0),
     "of the maximum of the scores": lambda a, x, top, lse: top,
     "exponentiated twice": lambda a, x, top, lse: np.exp(x),
+}
+
+
+def _joined(first: Array, last: Array) -> Array:
+    return np.concatenate([first, last], axis=-1)
+
+
+#: Rules of the column of a sink that stays: the weights and that of the sink, (.., 1).
+SINK_COLUMNS: dict[str, Callable[[Array, Array], Array]] = {
+    "behind the keys, and the first column dropped: each key has the weight of the "
+    "next one": lambda p, sink: _joined(p[..., 1:], sink),
+    "in front of the keys, and the last column dropped: each key has the weight of the "
+    "one before": lambda p, sink: _joined(sink, p[..., :-1]),
+    "with their weight on the first key: drop it": (
+        lambda p, sink: _joined(p[..., :1] + sink, p[..., 1:])
+    ),
+    "with their weight on the last key: drop it": (
+        lambda p, sink: _joined(p[..., :-1], p[..., -1:] + sink)
+    ),
 }
 
 

@@ -256,6 +256,8 @@ def _laid_out(results: Array, attempt: Attempt) -> list[tuple[str, Array]]:
     while results.ndim > count and results.shape[0] == 1:
         results = results[0]
     layouts = {"": results}
+    if is_output and heads > 1 and results.shape == (*shape[:-3], *shape[-2:]):
+        layouts[""] = np.broadcast_to(results[..., None, :, :], shape)  # one for all
     if results.ndim == count:
         layouts["heads_last"] = np.moveaxis(results, -2 if is_output else -1, -3)
     if is_output and heads > 1 and results.ndim > 1 and results.shape[-1] % heads == 0:

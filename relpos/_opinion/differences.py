@@ -27,7 +27,15 @@ from relpos._opinion import (
     tables,
     visibility,
 )
-from relpos._opinion.attempt import CAPS, HIDING, NORMAL, SINKS, Attempt, of_arguments
+from relpos._opinion.attempt import (
+    CAPS,
+    HIDING,
+    NORMAL,
+    SINK_COLUMNS,
+    SINKS,
+    Attempt,
+    of_arguments,
+)
 
 # ---- the table -----------------------------------------------------------------------
 
@@ -73,6 +81,7 @@ everywhere = _rows_of("scores", "weights", "outputs")
 alone_in_outputs = _rows_of("outputs", alone=True)
 alone_in_weights = _rows_of("weights", "outputs", alone=True)
 alone = _rows_of("scores", "weights", "outputs", alone=True)
+single_in_weights = _rows_of("weights", "outputs", single=True)
 single = _rows_of("scores", "weights", "outputs", single=True)
 
 
@@ -89,6 +98,14 @@ _WITHOUT = {
     "softcap": "the cap",
     "sinks": "the sinks",
     "log_decay": "the decay",
+}
+#: Terms whose sign may be the other one, in words.
+_NEGATED = {
+    "u_v_negated": ("u and v", "pos_bias_u", "pos_bias_v"),
+    "u_negated": ("u", "pos_bias_u"),
+    "v_negated": ("v", "pos_bias_v"),
+    "position_query_negated": ("the position query", "position_query"),
+    "query_term_negated": ("the position term of the queries", "rel_query"),
 }
 
 
@@ -314,6 +331,10 @@ MISTAKES: dict[str, Row] = {
         "the position term negated", operands.negated("rel_key", "pos_bias_v")
     ),
     **{
+        name: everywhere(f"{words} negated", operands.negated(*names))
+        for name, (words, *names) in _NEGATED.items()
+    },
+    **{
         f"no_{name}": everywhere(f"{words} left out", operands.without(name))
         for name, words in _WITHOUT.items()
     },
@@ -376,9 +397,21 @@ MISTAKES: dict[str, Row] = {
         softmaxes.scaled_late(before=False),
         softmaxes.scaled_late(before=True),
     ),
+    "softmax_in_chunks": single_in_weights(
+        "a softmax of the first keys and one of the others, added or averaged: weigh "
+        "each by its sum of exponentials, as `merge_attention` does",
+        softmaxes.in_chunks,
+    ),
+    "weights_multiplied": alone_in_weights(
+        "the weights, or the results, times a number", softmaxes.other_factor
+    ),
     "added_after_softmax": alone_in_weights(
         "a bias or position term added after the softmax",
         *map(softmaxes.added_late, softmaxes.LATE),
+    ),
+    "term_multiplied": alone(
+        "a bias or position term multiplied with the scores, not added",
+        *map(softmaxes.multiplied, softmaxes.LATE),
     ),
     "cap_after_mask": alone_in_weights(
         "the cap after the mask: what is hidden has a score of minus the cap, and a "
@@ -393,7 +426,8 @@ MISTAKES: dict[str, Row] = {
         partial(operands.other_number, name="softcap"),
     ),
     "sink_rule": alone_in_weights(
-        "another rule of the sinks", *softmaxes.others("sink", "the sinks", SINKS)
+        "another rule of the sinks",
+        *softmaxes.others("sink", "the sinks", [*SINKS, *SINK_COLUMNS]),
     ),
     "sink_untold": alone_in_weights(
         "a sink of score 0, one more in the sum, which no argument says",
@@ -417,6 +451,9 @@ MISTAKES: dict[str, Row] = {
     "window_bounds": alone(
         "a window with other bounds, or for another query", *visibility.windows()
     ),
+    "window_with_holes": single(
+        "a window that hides some of its keys", *visibility.windows_with_holes()
+    ),
     **{
         name: alone(words.format("what hides"), *visibility.of_each(reset, words))
         for name, (reset, words) in visibility.RESETS.items()
@@ -427,6 +464,9 @@ MISTAKES: dict[str, Row] = {
     "causal_diagonal": single(
         "the last visible key further from each query's own",
         visibility.other_diagonal,
+    ),
+    "keys_left_out": single(
+        "the first or the last keys left out", visibility.keys_left_out
     ),
     "hidden_by_both": alone(
         "two arguments that hide combined in another way",
@@ -447,6 +487,15 @@ MISTAKES: dict[str, Row] = {
         operands.crossed(of_queries=False),
         operands.crossed(of_queries=True),
     ),
+    "operands_normalised": alone(
+        "queries or keys normalised",
+        lambda x: iter(operands.normalised(x)),
+    ),
+    "residual_added": _rows_of("outputs", single=True)(
+        "queries, keys or values added to the results",
+        *map(operands.with_residual, operands.OPERANDS),
+    ),
+    "other_decay": alone("another decay", operands.other_decays),
     "values_unweighted": alone_in_outputs(
         "relative values without weights",
         operands.unweighted("sum"),
@@ -456,7 +505,7 @@ MISTAKES: dict[str, Row] = {
         "heads split without a transpose, or another layout", *layouts.splits()
     ),
     "heads_merged": alone_in_outputs(
-        "heads merged without a transpose", *layouts.merges()
+        "heads merged without a transpose, or added up", *layouts.merges()
     ),
     "axes_reordered": single(
         "heads split or merged in another order of axes", *layouts.other_orders()
@@ -509,14 +558,20 @@ MISTAKES: dict[str, Row] = {
     ),
     **{
         name: alone(*row)
-        for rows in (rotations.ROWS, positions.ROWS, shifts.ROWS)
+        for rows in (rotations.ROWS, positions.ROWS)
         for name, row in rows.items()
     },
+    **{name: single(*row) for name, row in shifts.ROWS.items()},
     "shift_padding": alone(
         "the shift (skew) with its column of padding, or the row that it drops, on "
         "the other side: pad in front of the first column and drop the first row",
-        lambda x: shifts.other_skews(visibility.shifted(x)),
-        lambda x: shifts.transposed_skews(visibility.shifted(x)),
+        shifts.other_skews,
+        shifts.transposed_skews,
+    ),
+    "shift_padded_by_row": single(
+        "the shift (skew) with a row of padding, and a column dropped: pad in front of "
+        "the first column and drop the first row",
+        shifts.padded_by_row,
     ),
     **{
         f"{source}_table_for_{target}": alone(
@@ -527,6 +582,12 @@ MISTAKES: dict[str, Row] = {
         )
         for source, target in permutations(operands.OPERANDS, 2)
     },
+    "rows_by_other_rule": single(
+        "the rows of a table by another rule than key minus query", tables.other_rows
+    ),
+    "one_table_moved": alone(
+        "one table read by another rule than the others", tables.one_table
+    ),
     "clip_elsewhere": alone(
         "distances clipped at another number than the largest of the table",
         tables.clipped_elsewhere,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from relpos._checks import Array
-from relpos._opinion.attempt import Attempt, Change, evaluate, variant
+from relpos._opinion.attempt import Attempt, Change, evaluate, of_heads, variant
 from relpos._opinion.operands import PLURALS
 
 #: Sets of operands that are in another order together.
@@ -138,8 +138,19 @@ def splits() -> list[Change]:
     return [inputs(every, order, back) for order in _VIEWED for back in (True, False)]
 
 
+@variant
+def reduced(attempt: Attempt, rule: str) -> Attempt | None:
+    """Give every head the mean or the sum of the results of all heads."""
+    if attempt.get("query").shape[-3] == 1:
+        return None
+    arrangement = of_heads(getattr(np, rule))
+    detail = f"the {rule} of the results of all heads, which are to be joined"
+    return replace(attempt, arrangement=arrangement, detail=detail)
+
+
 def merges() -> list[Change]:
-    return [outputs(Order(HEADS_FIRST, HEADS_JOINED))]
+    every = outputs(Order(HEADS_FIRST, HEADS_JOINED))
+    return [every, reduced("sum"), reduced("mean")]
 
 
 def other_orders() -> list[Change]:

@@ -203,6 +203,68 @@ def crossed(attempt: Attempt, of_queries: bool) -> Attempt | None:
     return replace(attempt, crossed=True, axes=axes, detail=detail)
 
 
+#: Normalisations of queries and keys, in words.
+NORMS: dict[str, Callable[[Array], Array]] = {
+    "divided by their length": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
+    "divided by their root mean square (RMSNorm)": lambda x: (
+        x / np.sqrt((x**2).mean(axis=-1, keepdims=True))
+    ),
+    "less their mean, over their deviation (LayerNorm)": lambda x: (
+        (x - x.mean(axis=-1, keepdims=True)) / x.std(axis=-1, keepdims=True)
+    ),
+}
+
+
+@quiet
+def normalised(attempt: Attempt) -> list[Attempt]:
+    """Normalise queries, keys or both, which no argument says."""
+    found, sides = [], (("query", "key"), ("query",), ("key",))
+    for names, (words, norm) in product(sides, NORMS.items()):
+        detail = f"the {' and '.join(PLURALS[name] for name in names)} {words}"
+        new = {name: norm(attempt.get(name)) for name in names}
+        found.append(replace(attempt.with_keywords(**new), detail=detail))
+    return found
+
+
+@variant
+def with_residual(attempt: Attempt, name: str) -> Attempt | None:
+    """Add an operand to the results, as a layer does after the projection."""
+    query, value = attempt.get("query"), attempt.get("value")
+    if attempt.get(name).shape[-2:] != (query.shape[-2], value.shape[-1]):
+        return None
+    detail = f"the {PLURALS[name]} added to the results, as a residual connection"
+    return replace(attempt, residual=name, detail=detail)
+
+
+# ---- the decay -----------------------------------------------------------------------
+
+#: Other numbers that are summed, in words to follow "the decay".
+DECAYS: dict[str, Callable[[Array], Array]] = {
+    "with the other sign": np.negative,
+    "as factors, not as their logarithms": np.exp,
+    "summed twice": lambda x: np.cumsum(x, axis=-1),
+    "in base 2": lambda x: x * math.log(2.0),
+    "times log2(e)": lambda x: x / math.log(2.0),
+}
+
+
+def other_decays(attempt: Attempt) -> Iterator[Attempt]:
+    """Sum other numbers than the logarithms of the decay, or do not sum them."""
+    decay, mask = attempt.get("log_decay"), attempt.get("attn_mask")
+    if decay is None:
+        return
+    for words, rule in DECAYS.items():
+        made = attempt.with_keywords(log_decay=rule(decay))
+        yield replace(made, detail=f"the decay {words}")
+    if mask is None:
+        shape = (*decay.shape[:-1], *attempt.lengths)
+        of_keys = np.broadcast_to(decay[..., None, :], shape)
+        made = attempt.with_keywords(attn_mask=of_keys)
+        yield replace(made, detail="the decay of the key's own position summed too")
+        made = made.with_keywords(log_decay=None)
+        yield replace(made, detail="the decay of each key alone, not summed")
+
+
 # ---- relative values -----------------------------------------------------------------
 
 

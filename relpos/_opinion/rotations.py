@@ -131,8 +131,10 @@ def _same(plan: Plan, other: Plan) -> bool:
     """Return True if two plans rotate alike."""
     if plan.columns.shape != other.columns.shape or plan[3:] != other[3:]:
         return False
-    numbers = zip(plan[:3], other[:3], strict=True)
-    return all(bool(np.isclose(x, y, rtol=1e-12).all()) for x, y in numbers)
+    if not np.array_equal(plan.columns, other.columns):
+        return False
+    gap = np.abs(plan.inv_freq - other.inv_freq) > 1e-12 * np.abs(plan.inv_freq)
+    return not gap.any() and bool(np.all(plan.magnitude == other.magnitude))
 
 
 def by_plans(rule: Callable[[Plan, Sizes], Iterable[tuple[Plan, Plan]]]) -> Changes:
@@ -273,7 +275,7 @@ def other_columns(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
         if not count:
             continue
         apart = np.arange(count) + np.array([[0], [dim // 2]])
-        starts = dict.fromkeys((0, dim - width))
+        starts = dict.fromkeys((0, dim - width, (dim - width) // 2))
         grids = [pairs(width, sizes.interleaved, start) for start in starts]
         for columns in [*grids, *([apart] if width < dim else [])]:
             counts = 2 * np.arange(columns.shape[-1])

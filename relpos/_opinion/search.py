@@ -35,6 +35,7 @@ class Tried(NamedTuple):
     error: float
     noise: float
     at: tuple[int, ...]  # the index of the error
+    rows: Array | None  # the largest error of each query, (..., H, Lq)
 
     def verdict(self, rounding: Rounding) -> str:
         """Return 'same' if rounding explains the error, 'differs' or `CANNOT_TELL`."""
@@ -124,6 +125,8 @@ def search(mine: Array, start: Attempt, roundings: list[Rounding]) -> Finding:
         fitting = _fitting([*plain, *singles], rounding)
         if same := [t for t in fitting if not t.differences]:
             return Finding(same[0], same[0], _unseen(singles, fitting), rounding)
+        if not fitting and plain:
+            fitting = _fitting([*_in_parts(plain[0], singles, rounding)], rounding)
         if not fitting:
             pairs = pairs or [*_pairs(start, singles, mine, unknown)]
             fitting = _fitting(pairs, rounding)
@@ -218,8 +221,57 @@ def _pairs(
         yield from _vary(first.attempt, mine, rows, first.differences)
 
 
+#: Axes of errors whose parts may differ, and words for one and for several of them.
+PARTS = {
+    -2: ("head {}", "heads {} and {}"),
+    -3: ("item {} of the batch", "items {} and {} of the batch"),
+    -1: ("query {}", "queries {} and {}"),
+}
+
+
+def _in_parts(
+    plain: Tried, singles: list[Tried], rounding: Rounding
+) -> Iterator[Tried]:
+    """Combine the formula with a difference in some heads, items or queries alone.
+
+    16 bits are too coarse for it: roundings would be explained.
+    """
+    assert plain.rows is not None
+    for tried in singles if not rounding.is_half else ():
+        if tried.rows is None or tried.rows.shape != plain.rows.shape:
+            continue
+        (row,) = tried.differences
+        for axis, words in PARTS.items():
+            if plain.rows.ndim < -axis:
+                continue
+            others = tuple({*range(-plain.rows.ndim, 0)} - {axis})
+            right, wrong = (x.max(axis=others) for x in (plain.rows, tried.rows))
+            error = float(np.minimum(right, wrong).max())
+            if error > LARGEST:
+                continue
+            noise = max(plain.noise, evaluate(tried.attempt).noise())
+            part = tried._replace(error=error, noise=noise)
+            here = right > min(rounding.limit(2.0 * noise), LARGEST)
+            if here.any() and not here.all() and part.fits(rounding):
+                where = f"{row.words}, in {_listed(here, *words)} alone"
+                found = row._replace(words=where, kind="mistake")
+                yield part._replace(differences=(found,))
+                break
+
+
+def _listed(chosen: Array, one: str, several: str) -> str:
+    """Return the numbers of what is chosen in words."""
+    numbers = [*map(str, np.flatnonzero(chosen))]
+    if len(numbers) == 1:
+        return one.format(*numbers)
+    return several.format(", ".join(numbers[:-1]), numbers[-1])
+
+
 def _equal(one: Array, other: Array) -> bool:
-    return bool(np.array_equal(one, other, equal_nan=True))
+    """Return True if two results are the same to rounding."""
+    if one.shape != other.shape:
+        return False
+    return np.allclose(one, other, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
 def _try(
@@ -232,37 +284,39 @@ def _try(
         return None
     if given.result.shape != mine.shape:
         return None
-    error, at = _error(attempt, given.result, given.hidden, mine)
-    return Tried(differences, attempt, error, given.noise, at)
+    errors = _errors(attempt, given.result, given.hidden, mine)
+    at = _index(errors)
+    error = float(errors[at]) if errors.size else 0.0
+    noise = given.noise() if error <= LARGEST else 0.0  # no larger error is rounding
+    rows = None if len(differences) > 1 else errors.max(axis=-1, initial=0.0)
+    return Tried(differences, attempt, error, noise, at, rows)
 
 
 @quiet
-def _error(
-    attempt: Attempt, wanted: Array, hidden: Array, mine: Array
-) -> tuple[float, tuple[int, ...]]:
-    """Return the largest error, relative to the largest entry, and its index."""
+def _errors(attempt: Attempt, wanted: Array, hidden: Array, mine: Array) -> Array:
+    """Return the error of each entry, relative to the largest entry."""
     if attempt.view != "scores":  # nan that the attempt itself has explains no other
-        return _largest_gap(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
+        return _gaps(wanted, mine, ~(hidden & np.isnan(wanted) & np.isnan(mine)))
     hides = mine <= HIDDEN
     wrong = hides if attempt.hiding == "visible" else hidden & ~hides
     if wrong.any():  # what is before a mask hides nothing
-        return math.inf, _index(wrong)
+        return np.where(wrong, math.inf, 0.0)
     if attempt.centred:
         mine = without_constants(mine, hidden)
-    return _largest_gap(wanted, mine, ~hidden)
+    return _gaps(wanted, mine, ~hidden)
 
 
-def _largest_gap(
-    wanted: Array, mine: Array, where: Array
-) -> tuple[float, tuple[int, ...]]:
-    """Return the largest error of two arrays; that of nan is infinite."""
-    if not where.any():
-        return 0.0, (0,) * wanted.ndim
-    gap = np.where(where, np.abs(mine - wanted), 0.0)
-    at = _index(gap)  # of a nan, where there is one
+def _gaps(wanted: Array, mine: Array, where: Array) -> Array:
+    """Return the errors of two arrays, those of nan infinite."""
     size = float(np.abs(wanted).max(initial=0.0, where=where))
-    return math.inf if math.isnan(gap[at]) else float(gap[at]) / (size or 1.0), at
+    gaps: Array = np.abs(mine - wanted)
+    gaps[~where] = 0.0
+    gaps[np.isnan(gaps)] = math.inf
+    gaps /= size or 1.0
+    return gaps
 
 
 def _index(array: Array) -> tuple[int, ...]:
+    if not array.size:
+        return (0,) * array.ndim
     return tuple(map(int, np.unravel_index(array.argmax(), array.shape)))

@@ -13,6 +13,7 @@ from relpos._checks import Array
 from relpos._opinion.attempt import Attempt
 from relpos._opinion.positions import cached, some
 from relpos._opinion.tables import tables_of
+from relpos._opinion.visibility import shifted
 
 
 def skewed(
@@ -41,19 +42,20 @@ def skewed(
     return kept[..., -keys:] if end else kept[..., :keys]
 
 
-def other_skews(attempt: Attempt | None) -> Iterator[Attempt]:
+def other_skews(attempt: Attempt) -> Iterator[Attempt]:
     """Vary the padding, the row and the columns that a shift drops."""
+    by_shift = shifted(attempt)
     for past, *flags in product((True, False), repeat=5):
         flipped, behind, last, end = flags
-        if attempt is None or not any(flags) or (past and end):
+        if by_shift is None or not any(flags) or (past and end):
             continue
         skew = partial(
             skewed, past=past, flipped=flipped, behind=behind, last=last, end=end
         )
-        yield replace(attempt, skew=skew)
+        yield replace(by_shift, skew=skew)
 
 
-def transposed_skews(attempt: Attempt | None) -> Iterator[Attempt]:
+def transposed_skews(attempt: Attempt) -> Iterator[Attempt]:
     """Shift the other axis of the products."""
 
     def across(x: Array, keys: int, **flags: bool) -> Array:
@@ -61,11 +63,31 @@ def transposed_skews(attempt: Attempt | None) -> Iterator[Attempt]:
         found = skewed(turned, keys, past=True, end=False, **flags)
         return np.swapaxes(found, -1, -2)
 
-    if attempt is None or len({*attempt.lengths}) != 1:
+    by_shift = shifted(attempt)
+    if by_shift is None or len({*attempt.lengths}) != 1:
         return
     for flipped, behind, last in product((False, True), repeat=3):
         skew = partial(across, flipped=flipped, behind=behind, last=last)
-        yield replace(attempt, skew=skew)
+        yield replace(by_shift, skew=skew)
+
+
+def padded_by_row(attempt: Attempt) -> Iterator[Attempt]:
+    """Pad a square of products by a row of zeros, and drop a column."""
+
+    def by_row(x: Array, keys: int, behind: bool, last: bool, flipped: bool) -> Array:
+        x = x[..., :keys]
+        x = x[..., ::-1] if flipped else x
+        parts = [np.zeros((*x.shape[:-2], 1, keys)), x]
+        padded = np.concatenate(parts[::-1] if behind else parts, axis=-2)
+        padded = padded.reshape(*x.shape[:-1], keys + 1)
+        return padded[..., :-1] if last else padded[..., 1:]
+
+    by_shift = shifted(attempt)
+    if by_shift is None or len({*attempt.lengths}) != 1:
+        return
+    for behind, last, flipped in product((False, True), repeat=3):
+        skew = partial(by_row, behind=behind, last=last, flipped=flipped)
+        yield replace(by_shift, skew=skew)
 
 
 # ---- the order of the keys -----------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
@@ -13,12 +13,14 @@ from relpos._opinion.arrays import zeros_and_ones
 from relpos._opinion.attempt import (
     Attempt,
     Change,
+    evaluate,
     logits,
     rotated,
     summed,
     values_of,
     variant,
 )
+from relpos._opinion.positions import some
 from relpos._opinion.visibility import EMPTY, hides
 
 #: Axes of the weights, in words, from the first.
@@ -91,16 +93,35 @@ def scaled_late(attempt: Attempt, before: bool) -> Attempt | None:
     return replace(attempt, factor=scale, detail=words)
 
 
-@variant
-def added_late(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
-    """Add terms to the weights, not to the scores."""
+def _has(attempt: Attempt, names: tuple[str, ...]) -> bool:
+    """Return True if these terms are given, as numbers."""
     mask = attempt.get("attn_mask")
-    if not {*names} <= attempt.keywords.keys():
-        return None
-    if "attn_mask" in names and mask.dtype == bool:
-        return None
+    truth = "attn_mask" in names and mask is not None and mask.dtype == bool
+    return {*names} <= attempt.keywords.keys() and not truth
+
+
+def added_late(names: tuple[str, ...]) -> Callable[[Attempt], Iterator[Attempt]]:
+    """Add terms to the weights, not to the scores."""
     words = f"{LATE[names]} added after the softmax, to the weights, not to the scores"
-    return replace(attempt, late=names, detail=words)
+
+    def tried(attempt: Attempt) -> Iterator[Attempt]:
+        if not _has(attempt, names):
+            return
+        yield replace(attempt, late=names, detail=words)
+        for hiding in ("before", "after") if hides(attempt) else ():
+            made = replace(attempt, late=names, late_hidden=True, hiding=hiding)
+            yield replace(made, detail=f"{words}, and what is hidden set to 0 then")
+
+    return tried
+
+
+@variant
+def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
+    """Multiply the scores by terms that are to be added."""
+    if not _has(attempt, names):
+        return None
+    words = f"{LATE[names]} multiplied with the scores, not added to them"
+    return replace(attempt, multiplied=names, detail=words)
 
 
 def capped_after_mask(attempt: Attempt) -> Attempt | None:
@@ -115,6 +136,27 @@ def untold_sink(attempt: Attempt) -> Attempt | None:
     if attempt.get("sinks") is not None:
         return None
     return attempt.with_keywords(sinks=np.zeros(heads))
+
+
+def in_chunks(attempt: Attempt) -> Iterator[Attempt]:
+    """Give the first keys and the others a softmax each, and add or average the two."""
+    if attempt.get("sinks") is not None:
+        return
+    for count, factor in product(some(attempt.lengths[1]), (1.0, 0.5)):
+        yield replace(attempt, chunks=count, factor=factor)
+
+
+def other_factor(attempt: Attempt) -> Iterator[Attempt]:
+    """Multiply the weights by the number that explains the results, if one does."""
+    aim, own = attempt.aim, evaluate(attempt).result
+    if aim is None or aim.shape != own.shape:
+        return
+    with np.errstate(all="ignore"):
+        factor = _rounded(float(np.nansum(aim * own) / np.nansum(own**2)))
+        left = np.nansum((aim - factor * own) ** 2) / np.nansum(aim**2)
+    if left < 1e-10 and abs(factor - 1.0) > 1e-3:  # noise in 16 bits is no number
+        words = f"the weights, or the results, times {factor:.6g}"
+        yield replace(attempt, factor=factor * attempt.factor, detail=words)
 
 
 # ---- finite scores of what is hidden -------------------------------------------------

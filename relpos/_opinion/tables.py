@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -88,7 +89,10 @@ def one_reversed(attempt: Attempt, name: str) -> Attempt | None:
 
 @variant
 def by_position(
-    attempt: Attempt, change: Callable[[Array], Array], beyond: str = "clip"
+    attempt: Attempt,
+    change: Callable[[Array], Array],
+    beyond: str = "clip",
+    names: tuple[str, ...] = TABLES,
 ) -> Attempt | None:
     """Give r the row of change(r); beyond the table clip, take zeros or wrap."""
 
@@ -99,7 +103,7 @@ def by_position(
         inside = np.clip(wanted, 0, len(t) - 1)
         return inside if beyond == "clip" else np.where(wanted == inside, wanted, -1)
 
-    return reordered(attempt, rows)
+    return reordered(attempt, rows, names)
 
 
 def negated(attempt: Attempt) -> Attempt | None:
@@ -235,6 +239,54 @@ def at_key(attempt: Attempt, middle: bool) -> Attempt | None:
         return np.broadcast_to(np.clip(absolute, 0, count - 1), r.shape)
 
     return labelled(attempt, rows)
+
+
+#: Rules of rows, of query and key positions and of the number of rows, in words to
+#: follow "the row".
+ROW_RULES: dict[str, Callable[[Array, Array, int], Array]] = {
+    "of the query's own position, whatever the key's": lambda i, j, rows: i + 0 * j,
+    "of key plus query": lambda i, j, rows: i + j,
+    "of |key - query|": lambda i, j, rows: np.abs(j - i),
+    "of key minus query, which counts from the end if it is negative": (
+        lambda i, j, rows: (j - i) % rows
+    ),
+    "of query minus key, which counts from the end if it is negative": (
+        lambda i, j, rows: (i - j) % rows
+    ),
+}
+
+
+def other_rows(attempt: Attempt) -> Iterator[Attempt]:
+    """Take the rows of other rules, counted from the first row or the middle one."""
+    for words, rule in ROW_RULES.items():
+        for start, of in (("the first row", 0.0), ("the middle row", 0.5)):
+
+            def rows(r: Array, first: int, count: int) -> Array:
+                j = np.arange(r.shape[-1])
+                wanted = rule(j - r, j, count) + int(of * count)  # noqa: B023
+                found: Array = np.clip(wanted, 0, count - 1)
+                return found
+
+            if (found := labelled(attempt, rows)) is not None:
+                detail = f"the row {words}, from {start}, not of key minus query"
+                yield replace(found, detail=detail)
+
+
+def one_table(attempt: Attempt) -> Iterator[Attempt]:
+    """Read one of several tables by another rule than the others."""
+    names = tables_of(attempt)
+    rules: dict[str, Callable[[Array], Array]] = {
+        "the row after the right one": lambda r: r + 1,
+        "the row before the right one": lambda r: r - 1,
+        "the row of the distance without its sign": np.abs,
+        "the row of an earlier key for a later one": lambda r: -np.abs(r),
+    }
+    for name in names if len(names) > 1 else ():
+        for words, rule in rules.items():
+            for beyond in ("clip", "zero", "wrap"):
+                found = by_position(rule, beyond, (name,))(attempt)
+                if found is not None:
+                    yield replace(found, detail=f"{words}, in {name} alone")
 
 
 @variant

@@ -23,6 +23,7 @@ from relpos._opinion.attempt import (
     relative_to,
     variant,
 )
+from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos.reference.formula import allowed
 
@@ -118,6 +119,18 @@ def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
     if (offset := other_corner(attempt, end)) is None:
         return None
     return causal_where(lambda r: r <= 0, np.asarray(offset))(attempt)
+
+
+def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
+    """Hide the first keys, or the last ones, from all queries."""
+    count = attempt.lengths[1]
+    at, sets = np.arange(count), [*attempt.sets.values()]
+    for number in some(count) if "log_decay" not in attempt.keywords else ():
+        for side, shown in (("last", at < count - number), ("first", at >= number)):
+            rows = np.broadcast_to(shown, attempt.lengths)
+            words = f"the {side} key" if number == 1 else f"the {side} {number} keys"
+            if made := with_visible(attempt, _common([*sets, rows]), "zero"):
+                yield replace(made, detail=f"{words} left out")
 
 
 def causal_untold(attempt: Attempt) -> Attempt | None:
@@ -376,6 +389,10 @@ RESETS: dict[str, tuple[Reset, str]] = {
         joined(np.logical_and, -1),
         "{} with one key fewer at the end of what is visible",
     ),
+    "visible_end_fewer": (
+        lambda attempt, x: x & np.pad(x[..., 1:], [*[(0, 0)] * (x.ndim - 1), (0, 1)]),
+        "{} with one key fewer at the end of what is visible, the last key too",
+    ),
     "visible_start_earlier": (
         joined(np.logical_or, -1),
         "{} with one key more at the start of what is visible",
@@ -464,6 +481,30 @@ def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
     return reset
 
 
+def up_to_own(blocks: Reset) -> Reset:
+    """Hide later keys of blocks."""
+
+    def reset(attempt: Attempt, x: Array) -> Array | None:
+        found = blocks(attempt, x)
+        own = _broadcast(relative_to(attempt) <= 0)
+        return None if found is None else found & own
+
+    return reset
+
+
+def dilated(step: int, longer: bool) -> Reset:
+    """Show every key of a step, in a window that is as many times as long or not."""
+
+    def reset(attempt: Attempt, x: Array) -> Array:
+        past, future = attempt.get("window")
+        factor = step if longer else 1
+        sides = (past and past * factor, future and future * factor)
+        own: Array = _broadcast(relative_to(attempt)) % step == 0
+        return own & _window(attempt, sides)
+
+    return reset
+
+
 #: Other sides of a window that people mean, in words.
 _MEANT: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "its sides exchanged": lambda a, b: (b, a),
@@ -524,6 +565,8 @@ _BESIDE: dict[str, Callable[[Array], Array]] = {
     "future": lambda r: r > 0,
     "past": lambda r: r < 0,
 }
+#: Steps of a window with holes.
+DILATIONS = (2, 3, 4)
 _BLOCKS: dict[str, Callable[[int, int], int]] = {
     "of as many keys as it has": lambda a, b: a + b + 1,
     "of the length of its past": lambda a, b: a,
@@ -549,6 +592,23 @@ def windows() -> Iterator[Changes]:
             yield from of_each(
                 in_blocks(size, before),
                 f"{{}} as blocks {words}: each query sees its block{more}",
+                "window",
+            )
+
+
+def windows_with_holes() -> Iterator[Changes]:
+    """Yield windows of blocks up to the own key, and of every second or third key."""
+    for words, size in _BLOCKS.items():
+        yield from of_each(
+            up_to_own(in_blocks(size, before=False)),
+            f"{{}} as blocks {words}: each query sees its block, up to its own key",
+            "window",
+        )
+    for step in DILATIONS:
+        for longer, more in ((True, f"{step} times as long"), (False, "as long")):
+            yield from of_each(
+                dilated(step, longer),
+                f"{{}} with every key of distance {step} alone (dilated), {more}",
                 "window",
             )
 
