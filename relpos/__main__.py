@@ -21,7 +21,6 @@ def version() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the commands and their options."""
     is_module = Path(sys.argv[0]).name != "relpos"  # the name of the entry point
     top = argparse.ArgumentParser(
         prog="python -m relpos" if is_module else "relpos",

@@ -5,26 +5,20 @@ relpos, one thread each, both within one repeat. Rows named `backward` are forwa
 backward together over the forward. `benchmarks` has its tables and its harness from
 here.
 
-A core's clock changes by tens of per cent within seconds, and on a shared machine so
-does everything else. No call is therefore compared by its time alone:
+A core's clock changes by tens of per cent within seconds. No call is therefore compared
+by its time alone:
 
-1. A row calls the function once and compares the result with `relpos.reference`
-   (float64): its output and its gradients, at the small size and the limits of the
-   demo, and its output with the NumPy form at the size that is timed. A wrong result
-   ends the program; it is never timed.
+1. A row compares outputs and gradients with `relpos.reference` before it is timed, and
+   the output with the NumPy form at the size that is timed. A wrong result ends the
+   program.
 2. The *yardstick*, a loop of independent multiply-adds in registers, with the
    instruction set and dtype of the kernel, runs just before and just after the call. A
    repeat whose yardsticks differ by more than 3 % is dropped.
-3. The figure of a row is the median of the kept repeats. The lowest and the highest
-   repeat, and the number of kept ones, are printed next to it.
+3. The figure of a row is the median of the kept repeats. A row that keeps fewer than
+   three says "noisy".
 
 Calls of one thread are timed by the CPU clock of that thread, which does not advance
-while other programs use the core. Calls of several threads are timed by the clock on
-the wall, so those rows need an idle machine. A ratio of two functions times both within
-one repeat.
-
-Run it with little else on the machine: dropped repeats cost time, and a row that keeps
-fewer than three says "noisy".
+while other programs use the core; those of several threads by the clock on the wall.
 """
 
 from __future__ import annotations
@@ -119,7 +113,6 @@ class Sample(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Return the mean rate of the yardstick."""
         return (self.before + self.after) / 2
 
 
@@ -287,7 +280,6 @@ class Row:
         return f"{goal}\n{cells}{time:>8} {rate:>6} {error:>6}".rstrip()
 
     def record(self) -> dict[str, Any]:
-        """Return the row as the JSON file has it."""
         return asdict(self) | {"figure": self.figure, "verdict": self.verdict}
 
 
@@ -353,7 +345,6 @@ def measured(plan: Plan, pattern: str) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return how many rows reached their targets."""
     verdicts = [row.verdict for row in rows if row.target is not None]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("PASS", "short", "noisy"))
     return f"{len(rows)} rows, {len(verdicts)} with a target: {counts}"

@@ -475,7 +475,7 @@ def t5_bucket(
 
     Notes
     -----
-    Exact for every parameter set: edges are found by comparing integers.
+    The buckets are exact: their edges are found by comparing integers.
 
     References
     ----------

@@ -46,9 +46,7 @@ _PLAIN = {np.ndarray, int, float, bool, str, list, tuple, np.int64, np.float64}
 def quiet(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function silent: its results are those of IEEE 754, without warnings.
 
-    The kernels leave no floating-point flag; computations in NumPy must neither raise
-    nor warn either, whatever np.errstate the caller has set. (np.errstate as a
-    decorator would be one object for all threads before NumPy 2.)
+    np.errstate as a decorator would be one object for all threads before NumPy 2.
     """
 
     @functools.wraps(function)
@@ -62,7 +60,6 @@ def quiet(function: Callable[P, R]) -> Callable[P, R]:
 def hinted(function: Callable[P, R], owner: type[Any] | None = None) -> Callable[P, R]:
     """Let the TypeError of a call that does not fit say which argument was meant.
 
-    The interpreter refuses such a call before the function runs, hence the wrapper.
     `owner` is the class of a method, whose constructor may have the argument.
     """
 
@@ -283,7 +280,6 @@ def as_real(name: str, value: object) -> float:
 
 
 def as_positive(name: str, value: object) -> float:
-    """Return `value` as a positive, finite float."""
     number = as_real(name, value)
     if number <= 0:
         raise ValueError(f"{name}: got {number}; expected a positive number")
@@ -316,7 +312,6 @@ def as_generator(rng: object) -> np.random.Generator:
 
 
 def as_choice(name: str, value: object, choices: Collection[str]) -> str:
-    """Return `value`, which must be one of `choices`."""
     if isinstance(value, str) and value in choices:
         return value
     wanted = ", ".join(repr(choice) for choice in choices)
@@ -326,7 +321,6 @@ def as_choice(name: str, value: object, choices: Collection[str]) -> str:
 
 
 def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
-    """Raise unless `array` has `ndim` or more axes."""
     if array.ndim < ndim:
         raise ValueError(
             f"{name}: shape {array.shape} has {array.ndim} axes; expected {wanted}"
@@ -334,7 +328,6 @@ def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
 
 
 def check_shape(name: str, array: Any, fits: bool, wanted: str) -> None:
-    """Raise unless the shape of `array` fits."""
     if not fits:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 

@@ -106,7 +106,6 @@ class Scheme(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return its name and synonyms."""
         return (self.name, *self.synonyms)
 
     @property
@@ -395,7 +394,6 @@ GENERAL = {
 
 
 def scheme_called(name: str) -> Scheme:
-    """Return the scheme of any of its names; KeyError where there is none."""
     for scheme in SCHEMES:
         if name in (*scheme.names, *scheme.variants):
             return scheme

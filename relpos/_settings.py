@@ -84,12 +84,10 @@ def set_num_threads(n: int) -> None:
     Notes
     -----
     Before the first call of this function, the number is the first of: the environment
-    variable ``RELPOS_NUM_THREADS``; the variable ``OMP_NUM_THREADS``, where of a list
-    the first number counts; 1 in a process that `multiprocessing` started, because its
-    siblings share the CPUs (a worker of a pool, of `concurrent.futures`, of a
-    DataLoader); the number of CPUs this process may run on, cut to the CPU time its
-    control groups allow. Results do not depend on the number of threads, not even in
-    their last bit.
+    variable ``RELPOS_NUM_THREADS``; the first number of ``OMP_NUM_THREADS``; 1 in a
+    process that `multiprocessing` started, as its siblings share the CPUs; the number
+    of CPUs this process may run on, cut to the CPU time its control groups allow.
+    Results do not depend on the number of threads, not even in their last bit.
 
     Examples
     --------
@@ -152,11 +150,9 @@ def threads(n: int) -> Iterator[None]:
     Notes
     -----
     Blocks nest, and may be left in any order: the innermost open one counts. A block
-    belongs to its context (`contextvars`): other threads and other tasks of an event
-    loop are not affected; tasks that are started within it are until it is left, and
-    so are threads to which Python passes the context (3.14t does). As with
-    `decimal.localcontext`, code that receives a value of a generator within a block is
-    within it, too, until the generator goes on.
+    belongs to its context (`contextvars`), as `decimal.localcontext`: other threads and
+    tasks of an event loop are not affected, unless they are started within it and given
+    the context, as tasks are, and threads of Python 3.14t.
 
     Examples
     --------

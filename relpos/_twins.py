@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from inspect import cleandoc
+from inspect import Parameter, cleandoc, signature
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -14,6 +14,8 @@ _TITLES = (
     *("", "Parameters", "Attributes", "Returns", "Raises", "See Also"),
     *("Notes", "References", "Examples"),
 )
+#: Words of NumPy's functions, and those of functions on tensors.
+TENSORS = {"array_like": "Tensor", "ndarray": "Tensor"}
 
 
 def twin(
@@ -25,8 +27,9 @@ def twin(
 
     The function itself has its summary and its examples. The formula after the summary
     and the sections that it lacks, of `titles` if given, are those of `original`, and
-    its own errors follow those of `original`. With `words`, which replace words of
-    `original`, a section Parameters of its own may describe some parameters alone.
+    its own errors follow those of `original`. Parameters that are "as in" `original`,
+    and with `words`, which replace words of `original`, those that it leaves out, are
+    described as there.
     """
 
     def complete(function: Function) -> Function:
@@ -41,9 +44,13 @@ def twin(
         summary, _, formula = own[""].partition("\n\n")
         formula = formula or whole.get("", "").partition("\n\n")[2]
         parts = [summary, *([formula] if formula else [])]
-        for title in ("Raises", "Parameters") if words else ("Raises",):
-            entries = _entries(whole.get(title, "")) | _entries(own.get(title, ""))
-            own[title] = "\n".join(entries.values())
+        errors = _entries(whole.get("Raises", "")) | _entries(own.get("Raises", ""))
+        own["Raises"] = "\n".join(errors.values())
+        if "Parameters" in own and whole.get("Parameters"):
+            taken = signature(function).parameters
+            theirs = whole["Parameters"], original.__name__
+            described = _described(own["Parameters"], theirs, taken, words)
+            own["Parameters"] = "\n".join(described)
         for title in _TITLES[1:]:
             if body := own.get(title) or whole.get(title):
                 parts.append(f"{title}\n{'-' * len(title)}\n{body}")
@@ -51,6 +58,32 @@ def twin(
         return function
 
     return complete
+
+
+def _described(
+    own: str, other: tuple[str, str], taken: Mapping[str, Parameter], words: object
+) -> list[str]:
+    """Return the entries of both sections, the own unless they refer to the other."""
+    whole, called = other
+    theirs = {name: x for key, x in _entries(whole).items() for name in _names(key)}
+    refers = re.compile(rf"[^\n]* : as in `([\w.]+\.)?{called}`")
+    passes_on = any(x.kind is Parameter.VAR_KEYWORD for x in taken.values())
+    asked = {*(theirs if passes_on else taken)} if words else set[str]()
+    found = {}
+    for key, entry in _entries(own).items():
+        names = _names(key)
+        if refers.match(entry) and theirs.keys() >= {*names}:
+            asked |= {*names}
+        else:
+            found |= dict.fromkeys(names, entry)
+    found = {name: x for name, x in theirs.items() if name in asked} | found
+    ordered = [name for name in taken if name in found] + [*found]
+    return [*dict.fromkeys(found[name] for name in ordered)]
+
+
+def _names(key: str) -> list[str]:
+    """Return the names that one entry describes."""
+    return [name.strip("* ") for name in key.split(",")]
 
 
 def _entries(section: str) -> dict[str, str]:

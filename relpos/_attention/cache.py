@@ -54,8 +54,7 @@ class KVCache:
     -----
     Arrays, or tensors of PyTorch for the functions of `relpos.torch`; they stay in
     their dtype. No gradient passes through a cache: tensors that require one are
-    refused. Appending a token of 8 heads and 64 columns takes 10 µs on an AMD EPYC
-    (Zen 5), however many there are; `numpy.concatenate` takes 300 µs at 4096 tokens.
+    refused.
 
     Items of a batch may have lengths of their own: ``append(.., lengths=)`` pads on the
     right, and `crop` takes a length for each. `arguments` then has `key_lengths` too,
@@ -343,7 +342,6 @@ def _rows_of(name: str, value: Any) -> int:
 
 
 def _is_tensor(value: object) -> bool:
-    """Return True for a tensor of PyTorch."""
     return type(value) is not np.ndarray and module_of(value, "torch") is not None
 
 

@@ -1,13 +1,4 @@
-r"""FIRE: a small learned network of the distance, normalised by the query's position.
-
-With r = j - p the relative position of key j to a query at position p,
-
-    x      = s psi(|r|) / (psi(max(p, |threshold|)) + eps),   psi(d) = log(|c d| + 1)
-    b_hij  = sum_k w2[h, k] relu(w1[k] x + b1[k]) + b2[h]
-
-for p = i + query_offset; w1, b1 (W,), w2 (H, W), b2 (H,); s = 1, or with `signed` 1 for
-keys before the query and -1 for keys after it.
-"""
+"""FIRE: a learned network of the distance, normalised by the query's position."""
 
 from __future__ import annotations
 
@@ -120,10 +111,9 @@ def fire_bias(
         Weights of the second layer, a row for each head.
     b2 : array_like of float, (H,)
         Its biases.
-    c : float or 0-d array
-        Factor inside the logarithm.
-    threshold : float or 0-d array
-        Queries before this position are normalised as if they were there.
+    c, threshold : float or 0-d array
+        Factor inside the logarithm, and the position as at which earlier queries are
+        normalised. A Python number takes no part in the promotion of dtypes.
     query_length, key_length : int
         Lq and Lk; Lk is Lq by default.
     query_offset : int, default 0
@@ -308,15 +298,10 @@ def fire_attention(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     w1, b1, w2, b2, c, threshold, signed, eps : as in `fire_bias`
-        FIRE's network; w2 has a row for each query head. A Python number for `c` or
-        `threshold` takes no part in the promotion of dtypes.
+        FIRE's network; w2 has a row for each query head.
     **keywords
         Keywords of `attention`.
 

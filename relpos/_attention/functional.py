@@ -111,12 +111,8 @@ def attention_forward(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     **keywords
         Those of `attention` but for `out` and the ``return_*`` flags. With `dropout_p`
         above 0 `rng` has to be an integer.
@@ -180,12 +176,8 @@ def attention_backward(
     result : AttentionForward, or a tuple of its four arrays
         What `attention_forward` returned for the inputs and keywords given here. lse
         itself is not read.
-    query : array_like, (..., H, Lq, D)
-        As it was in the forward, and so are all others.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in the forward.
     wrt : iterable of str, optional
         Names of the inputs to differentiate. Default: every floating one given except
         `attn_mask`.
@@ -363,15 +355,14 @@ def merge_attention(
     A part that saw no key (lse = -inf) joins as nothing. Sinks belong to exactly one of
     the parts, or they would count twice.
 
-    Gradients of the parts follow by hand. With dout and dlse those of the result and
-    :math:`w_a = e^{lse_a - lse}`,
+    With dout and dlse the gradients of the result and :math:`w_a = e^{lse_a - lse}`,
 
     .. math::
 
         dout_a = w_a \, dout, \quad dlse_a = w_a (dlse + dout (out_a - out))
 
-    and the same for b; `AttentionContext.backward` of each part takes them from there,
-    and inputs that both parts share (the query, tables) add up their two gradients.
+    are those of the parts, for `AttentionContext.backward` of each; inputs that both
+    parts share (the query, tables) add up their two gradients.
 
     Parameters
     ----------
@@ -406,21 +397,6 @@ def merge_attention(
     >>> right = relpos.attention(query, key[:, 2:], value[:, 2:], return_lse=True)
     >>> out, lse = relpos.merge_attention(left.out, left.lse, right.out, right.lse)
     >>> bool(np.allclose(out, whole))
-    True
-
-    The gradient of a sum of outputs by the keys, half by half:
-
-    >>> def grad_key(keys):
-    ...     part = query, key[:, keys], value[:, keys]
-    ...     half = relpos.attention(*part, return_lse=True, return_context=True)
-    ...     share = np.exp(half.lse - lse)[..., None]
-    ...     grad_lse = (share * (half.out - out)).sum(axis=-1)
-    ...     share = np.broadcast_to(share, half.out.shape)
-    ...     return half.context.backward(share, grad_lse=grad_lse).key
-    >>> halves = grad_key(slice(0, 2)), grad_key(slice(2, 6))
-    >>> whole = relpos.attention(query, key, value, return_context=True)
-    >>> grad = whole.context.backward(np.ones_like(out)).key
-    >>> bool(np.allclose(np.concatenate(halves, axis=1), grad))
     True
     """
     parts = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}

@@ -129,7 +129,6 @@ class Table(Shared):
     """One row for each relative position, bucket or label."""
 
     def rows(self, array: Array) -> int:
-        """Count its rows."""
         rows: int = array.shape[self.row_axis]
         return rows
 
@@ -233,7 +232,6 @@ class Pairs(Operand):
         )
 
     def hint(self, shape: tuple[int, ...], core: tuple[int, ...]) -> str:
-        """Say what was meant, perhaps."""
         return ""
 
 

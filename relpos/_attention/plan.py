@@ -1,19 +1,9 @@
 """Costs of an attention with relative positions, before it is run.
 
-Four formulations of the same result, for B sequences, H heads, Lq queries, Lk keys,
-head_dim D and tables of R rows (T tables: Shaw has one for keys and one for values):
-
-    L x L x d   one vector for each pair, gathered            T Lq Lk D + 2 B H Lq Lk
-    L x L       scores and position scores of each pair       2 B H Lq Lk
-    L x R       scores of each query and table row only       T B H Lq R
-    relpos      packed keys and tables, a tile for a thread   counted by its planning
-
-numbers beyond inputs and output. Flops are those of the matrix products, two for a
-multiply-add: 4 D for each pair, and for each table 2 D for each pair or, where a query
-meets the table itself, for each row. The first two forms compute hidden pairs as well.
-
-The bytes of relpos are those that its kernels' own planning counts, from arrays of the
-call's shapes without memory; what Python makes for the kernel is added.
+`plan` has the formulas: 4 D flops for each pair, and for each table 2 D for each pair
+or, where a query meets the table itself, for each row. The bytes of relpos are those
+that its kernels' own planning counts, from arrays of the call's shapes without memory;
+what Python makes for the kernel is added.
 """
 
 from __future__ import annotations
@@ -54,7 +44,6 @@ _EDGES = ("indptr", "indices", "labels")
 
 
 def _size(number: int) -> str:
-    """Bytes as people read them."""
     units = ("B", "kB", "MB", "GB", "TB", "PB")
     thousands = min((len(str(number)) - 1) // 3, len(units) - 1)
     return f"{number / 1000**thousands:.4g} {units[thousands]}"
@@ -115,7 +104,6 @@ class Plan(NamedTuple):
         return self.formulations[-1]
 
     def _parts(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """Return header, rows, and the lines below them."""
         forms = (*self.formulations, self.backward)
         rows = [[f.name, _size(f.bytes), f"{f.flops:.3g}"] for f in forms]
         header = ["", "memory beyond inputs and output", "flops"]
@@ -180,16 +168,12 @@ def plan(
         The name of a function: "attention" (no positions), "shaw_attention",
         "relative_global_attention", "transformer_xl_attention", "fire_attention" (a
         network of 32 units) or "graph_attention". Or of arguments of `attention`:
-        "shaw_keys", "bert", "deberta", "rel_bias" (one number for each head and
-        offset), "alibi", "t5", "kerple", "forgetting", "sinks", "softcap",
-        "position_query" (of 16 columns, as the table). Or of an encoding,
-        which leaves a plain attention to be done: "sinusoidal", "naive", "learned",
-        "rotary", "conv_encoding". Tables of vectors are shared by the heads:
-        "shaw_attention" has one for keys and one for values, "bert" and "deberta" one
-        for queries and one for keys; where nothing clips, they have a row for each
-        offset that occurs. Other names that people use are accepted as well: "plain",
-        "shaw", "music", "relative_global", "transformer_xl", "xl", "rope", "bias",
-        "fire", "graph".
+        "shaw_keys", "bert", "deberta", "rel_bias", "alibi", "t5", "kerple",
+        "forgetting", "sinks", "softcap", "position_query" (of 16 columns, as the
+        table). Or of an encoding, which leaves a plain attention to be done:
+        "sinusoidal", "naive", "learned", "rotary", "conv_encoding". Tables of vectors
+        are shared by the heads; where nothing clips, they have a row for each offset
+        that occurs. Other names of a scheme, such as "shaw" or "rope", are accepted.
     is_causal : bool, default False
         Whether keys after the query are hidden. A graph tells that itself, and
         "forgetting" always hides them.
@@ -205,9 +189,7 @@ def plan(
     Plan
         Its `formulations` are those that the scheme has of "L x L x d" (a vector for
         each pair), "L x L" (a score for each pair), "L x R" (a score for each query
-        and table row, softmax in pieces) and, always last and also `Plan.relpos`,
-        "relpos". `Plan.backward` is relpos's backward. See `Plan` for the terms of the
-        papers.
+        and table row, softmax in pieces) and, always last, "relpos".
 
     Raises
     ------

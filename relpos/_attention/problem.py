@@ -82,7 +82,6 @@ class Part(NamedTuple):
     has_more_keys: bool  # the whole's rows sum over others, too
 
     def operands(self) -> dict[str, Any]:
-        """Return the operands of the kernel."""
         named = self._asdict() | {"has_more_keys": int(self.has_more_keys)}
         del named["seed"]
         return {f"part_{name}": value for name, value in named.items()}
@@ -195,7 +194,6 @@ def offsets_of(inputs: Mapping[str, Array]) -> Array:
 
 
 def tables_of(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the tables among the arrays of a call."""
     return {name: inputs[name] for name in TABLES if name in inputs}
 
 
@@ -303,7 +301,6 @@ def as_scale(scale: object, head_dim: int, dtype: np.dtype[Any]) -> float:
 
 
 def as_softcap(softcap: object, dtype: np.dtype[Any]) -> float:
-    """Check the cap of the scores."""
     number = as_real("softcap", softcap)
     if number <= 0:
         raise ValueError(

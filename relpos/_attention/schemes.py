@@ -151,12 +151,8 @@ def shaw_attention(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     rel_key : array_like, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
         The a^K; None leaves the term out. k = 0 is legal.
     rel_value : array_like, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
@@ -231,12 +227,8 @@ def relative_global_attention(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
         -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1). Of a two-sided table a causal
@@ -335,12 +327,9 @@ def transformer_xl_attention(
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key, those of the memory first.
-    value : array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`; keys
+        and values of the memory come first.
     rel_key : array_like, (R, D), (H, R, D) or (..., H, R, D)
         The projected sinusoids, rows ascending in relative position from -(Lk-1).
         R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
@@ -490,18 +479,13 @@ def graph_attention(
     where A is `rel_key`, W `rel_value` and sink the head's entry of `sinks`, -inf by
     default; with a `position_query` e, :math:`e_i A_l` takes the place of
     :math:`scale \, q_i A_l`. This is `attention` with ``labels`` and all absent edges
-    masked, in time and memory that grow with the edges instead of Lq Lk. Edges may come
-    in any order. One that is there twice counts twice: as if the key were there twice,
-    with the label of each. A query without edges gets out 0 and lse = sink.
+    masked, in time and memory that grow with the edges instead of Lq Lk. An edge that
+    is there twice counts twice. A query without edges gets out 0 and lse = sink.
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., H, Lk, D)
-        One row for each key.
-    value : array_like, (..., H, Lk, Dv)
-        What each key has to give.
+    query, key, value : array_like
+        (..., H, Lq, D), (..., H, Lk, D) and (..., H, Lk, Dv), as in `attention`.
     indptr : array_like of int, (Lq + 1,), optional
         Where each query's edges begin; rises from 0 to the number of edges. The graph
         is shared by batch items and heads.
@@ -517,9 +501,8 @@ def graph_attention(
         Table added to the value; it may have its own R.
     edges : array_like of int, (2, edges), or CSR matrix of scipy.sparse, optional
         Key of each edge in row 0 and its query in row 1, in any order: source and
-        target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk), whose rows
-        are queries: each entry that it stores is an edge, zeros too; its numbers are
-        not read (``labels=matrix.data`` makes them labels, if they are integers).
+        target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk): each entry
+        that it stores is an edge, zeros too; its numbers are not read.
     position_query : array_like, (..., H, Lq, Dp), optional
         Replaces the query in the `rel_key` term, of Dp columns; not scaled.
     softcap : float, optional
@@ -558,11 +541,10 @@ def graph_attention(
 
     Notes
     -----
-    `indptr`, `indices`, `labels` and `edges` are copied; changing them later does no
-    harm. `edges` are sorted by query, those of one query staying in their order: 7 to
-    45 ns an edge, and the same bits as the sorted `indptr` and `indices`.
-    The backward takes 8 to 16 bytes per edge for as many heads at a time as fit 512 kB,
-    and 16 to 24 bytes per edge once.
+    The graph is copied; changing it later does no harm. `edges` are sorted by query, in
+    7 to 45 ns an edge, to the same bits as the sorted `indptr` and `indices`. The
+    backward takes 8 to 16 bytes per edge for as many heads at a time as fit 512 kB, and
+    16 to 24 bytes per edge once.
 
     References
     ----------
@@ -581,15 +563,6 @@ def graph_attention(
     >>> rel_value = [[0.0], [10.0]]
     >>> relpos.graph_attention(
     ...     x, x, value, indptr, indices, labels, rel_value=rel_value)
-    array([[[ 2.],
-            [ 0.],
-            [13.]]])
-
-    The same as a list of edges, keys above queries:
-
-    >>> edges = [[2, 0, 2], [2, 0, 0]]
-    >>> relpos.graph_attention(
-    ...     x, x, value, edges=edges, labels=[1, 0, 0], rel_value=rel_value)
     array([[[ 2.],
             [ 0.],
             [13.]]])

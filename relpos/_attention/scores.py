@@ -90,15 +90,12 @@ def scores(
                  \quad p_{ij} = e^{s_{ij}} / \sum_j e^{s_{ij}}
 
     with the letters of `attention`, whose weights are these p: -inf where the pair is
-    hidden. They take O(Lq Lk) memory, and are made by NumPy in the dtype in which
-    `attention` would compute. It is there to look and to check.
+    hidden. They take O(Lq Lk) memory, in the dtype in which `attention` computes.
 
     Parameters
     ----------
-    query : array_like, (..., H, Lq, D)
-        One row for each query.
-    key : array_like, (..., Hk, Lk, D)
-        One row for each key.
+    query, key : array_like
+        (..., H, Lq, D) and (..., Hk, Lk, D), as in `attention`.
     terms : bool, default False
         Return what the logits are the sum of, each by its name.
     **keywords
@@ -229,7 +226,6 @@ def _gather(by_row: Array, rows: list[Array]) -> Array:
 
 
 def _transposed(array: Array) -> Array:
-    """Rows and columns exchanged."""
     return np.swapaxes(array, -1, -2)
 
 
@@ -370,10 +366,8 @@ def shaw_scores(
 
     Parameters
     ----------
-    query : array_like of float, (..., H, Lq, D)
-        One row for each query.
-    key : array_like of float, (..., H, Lk, D)
-        One row for each key.
+    query, key : array_like of float
+        (..., H, Lq, D) and (..., H, Lk, D), a row for each query and key.
     rel_key : array_like of float, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D)
         Row t of a^K belongs to relative position t - k.
     scale : float, optional

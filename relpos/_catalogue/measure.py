@@ -35,7 +35,6 @@ class Measurement:
     memory: int | None
 
     def memory_text(self) -> str:
-        """Return the memory in MB as text."""
         return "unknown" if self.memory is None else f"{self.memory / 1e6:.1f} MB"
 
 
@@ -109,13 +108,11 @@ def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
 
 
 def size_of(result: Any) -> int:
-    """Return the bytes of an array, or of several by name."""
     made = result.values() if isinstance(result, dict) else [result]
     return sum(array.nbytes for array in made)
 
 
 def run_here(name: str, form: str) -> dict[str, Any]:
-    """Measure in this process."""
     row = next(x for x in [*rows.ROWS, rows.PAIRS_ROW] if x.name == name)
     bound(row, form, row.inputs(np.float32, 1, 8, 8))()  # loads what is loaded once
     size = PAIRS if row is rows.PAIRS_ROW else LARGE

@@ -14,7 +14,6 @@ from relpos._checks import Array
 
 
 def transposed(x: Array) -> Array:
-    """Exchange the last two axes."""
     return np.swapaxes(x, -1, -2)
 
 
@@ -29,12 +28,10 @@ def softmax(s: Array, is_causal: bool) -> Array:
 
 
 def root(query: Array) -> Array:
-    """Return 1/sqrt(D) in the dtype of the query."""
     return np.asarray(query.shape[-1] ** -0.5, dtype=query.dtype)
 
 
 def scores(query: Array, key: Array) -> Array:
-    """Return the scores of content, divided by sqrt(D)."""
     return (query @ transposed(key)) * root(query)
 
 
@@ -89,7 +86,6 @@ def rotary(x: Array) -> Array:
 
 
 def rotary_attention(query: Array, key: Array, value: Array) -> Array:
-    """Rotate queries and keys, then attend."""
     return attention(rotary(query), rotary(key), value)
 
 
@@ -129,7 +125,6 @@ shaw_keys = shaw_attention
 def relative_global_attention(
     query: Array, key: Array, value: Array, rel_key: Array
 ) -> Array:
-    """Skew: pad, reshape, slice."""
     heads, length, _ = query.shape
     s = np.pad(query @ rel_key.T, ((0, 0), (0, 0), (1, 0)))
     s = s.reshape(heads, length + 1, length)[:, 1:]
@@ -182,19 +177,16 @@ def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
 
 
 def steps_apart(query: Array) -> Array:
-    """Return |j - i| for each pair, in the dtype of the query."""
     i = np.arange(query.shape[-2], dtype=query.dtype)
     apart: Array = np.abs(i[None, :] - i[:, None])
     return apart
 
 
 def alibi(query: Array, key: Array, value: Array, slopes: Array) -> Array:
-    """Subtract a slope of each head times the distance."""
     return attention(query, key, value, -slopes[:, None, None] * steps_apart(query))
 
 
 def kerple(query: Array, key: Array, value: Array, r1: Array, r2: Array) -> Array:
-    """Subtract a logarithm of the distance."""
     bias = -r1[:, None, None] * np.log1p(r2[:, None, None] * steps_apart(query))
     return attention(query, key, value, bias)
 
@@ -268,18 +260,15 @@ def sinusoidal(positions: int, dim: int, dtype: Any, layout: str) -> Array:
 
 
 def index_encoding(length: int, dim: int, dtype: Any) -> Array:
-    """Repeat the position in every column."""
     return np.repeat(np.arange(length, dtype=dtype)[:, None], dim, axis=1)
 
 
 def normalized_index_encoding(length: int, dim: int, dtype: Any) -> Array:
-    """Divide the position by the last one."""
     row: Array = index_encoding(length, dim, dtype) / dtype(max(length - 1, 1))
     return row
 
 
 def learned(table: Array, positions: Array) -> Array:
-    """Look up rows of a table."""
     return np.take(table, positions, axis=0)
 
 

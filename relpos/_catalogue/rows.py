@@ -87,7 +87,6 @@ class Row:
 
 
 def draw(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
-    """Return standard normal numbers."""
     return rng.standard_normal(shape).astype(dtype)
 
 
@@ -171,7 +170,6 @@ def of_attention(
 
 
 def present(gradients: Any) -> Named:
-    """Return the gradients of a named tuple by name, without None."""
     return {name: x for name, x in gradients._asdict().items() if x is not None}
 
 
@@ -212,7 +210,6 @@ def slopes(
 
 
 def relative_error(got: Array, wanted: Array) -> float:
-    """Return the norm of the difference over the norm of what is wanted."""
     return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
@@ -311,7 +308,6 @@ def called(function: str, title: str, inputs: Callable[..., Inputs], **own: Any)
 def learned_backward(
     module: Any, grad_out: Array, table: Array, positions: Array
 ) -> Named:
-    """Return the gradient of the table."""
     return {"table": module.learned_backward(grad_out, positions, len(table))}
 
 
@@ -321,7 +317,6 @@ def music_settings(inputs: Inputs) -> dict[str, Any]:
 
 
 def rotary(module: Any, query: Array, key: Array, value: Array) -> Any:
-    """Rotate queries and keys, then attend."""
     return module.attention(module.apply_rotary(query), module.apply_rotary(key), value)
 
 
@@ -478,7 +473,6 @@ def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> A
 def deberta_backward(
     module: Any, grad_out: Array, pos_key: Array, pos_query: Array, **tokens: Array
 ) -> Named:
-    """Return the gradients of query, key, value and both tables."""
     keywords = recipes.deberta(pos_key, pos_query)
     found = attention_backward(module, grad_out, **tokens, **keywords)
     return {n: found[DEBERTA.get(n, n)] for n in (*tokens, *DEBERTA)}
@@ -579,7 +573,6 @@ def cells_of(dtype: Any, heads: int, length: int, dim: int) -> Inputs:
 
 
 def conv_backward(module: Any, grad_out: Array, **inputs: Any) -> Named:
-    """Return the gradients of tokens, kernel and bias."""
     found = module.conv_encoding_backward(grad_out, **inputs)
     names = ("x", "weight", "bias")
     return {n: x for n, x in zip(names, found, strict=True) if x is not None}

@@ -56,7 +56,6 @@ class Core(NamedTuple):
 
 
 def of(case: Case, *names: str, **more: Any) -> dict[str, Any]:
-    """Return stored arrays whose names are those of keywords, and more keywords."""
     return {**{name: case[name] for name in names}, **more}
 
 
@@ -77,7 +76,6 @@ def shaw(case: Case) -> dict[str, Any]:
 
 
 def shaw_tied(case: Case) -> dict[str, Any]:
-    """Return the one table for keys and values."""
     return dict.fromkeys(("rel_key", "rel_value"), case["rel_key"])
 
 
@@ -87,7 +85,6 @@ def t5(case: Case) -> dict[str, Any]:
 
 
 def bert_gradients(found: Named, case: Case) -> Named:
-    """Return the sum of both uses of the table."""
     return {"distance_embedding": found["rel_key"] + found["rel_query"]}
 
 
@@ -187,17 +184,14 @@ def recipe(
 
 
 def length(case: Case) -> int:
-    """Return the number of queries."""
     return int(case["query"].shape[-2])
 
 
 def width(case: Case) -> int:
-    """Return the columns of a query."""
     return int(case["query"].shape[-1])
 
 
 def integer(name: str) -> Callable[[Case], int]:
-    """Return a stored number."""
     return lambda case: int(case[name])
 
 
@@ -222,7 +216,6 @@ def vits_gradients(found: Named, case: Case) -> Named:
 
 
 def norms(x: Array) -> Any:
-    """Return the length of each query or key."""
     return np.linalg.norm(x, axis=-1, keepdims=True)
 
 

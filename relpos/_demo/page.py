@@ -76,7 +76,6 @@ def draw_missing(report: Report) -> int:
 
 
 def in_notebook() -> bool:
-    """Return True in a kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -113,7 +112,6 @@ def attention(figure: Figure, maps: Mapping[str, Any]) -> None:
 
 
 def losses(figure: Figure, curves: Mapping[str, Any]) -> None:
-    """Draw the trained curves, a panel for each title."""
     axes = np.atleast_1d(figure.subplots(1, len(curves), sharey=True))
     for ax, (title, of) in zip(axes, curves.items(), strict=True):
         relpos.plot.loss_curves(of, title=title, ax=ax)
@@ -176,7 +174,6 @@ class PageReport(Report):
 
 
 def content(report: Report) -> str:
-    """Return the summary, the failures if there are any, and a section a part."""
     parts = [*summary(report), *failures(report)]
     for step, blocks in zip(report.steps, report.blocks, strict=True):
         if blocks:
@@ -238,7 +235,6 @@ def section(
 
 
 def limits(check: dict[str, Any]) -> list[str]:
-    """Return the value and the limit of a check."""
     return [f"{check['value']:.3g}", f"{check['relation']} {check['limit']:.3g}"]
 
 
@@ -256,7 +252,6 @@ def figure(report: Report, name: str, texts: Sequence[str]) -> Iterator[str]:
 
 
 def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; one of many rows is folded."""
     if len(rows) <= FOLDED:
         return boxed(caption, header, rows)
     return folded(f"{caption} ({len(rows)} rows)", boxed("", header, rows))

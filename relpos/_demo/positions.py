@@ -58,7 +58,6 @@ def sentences(report: Report) -> None:
 
 
 def absolute(length: int) -> Array:
-    """Return the encodings of positions 0..length-1."""
     return np.asarray(relpos.sinusoidal(length, DIM))
 
 
@@ -127,5 +126,4 @@ def skewing(report: Report) -> None:
 
 
 def gap(a: Array, b: Array) -> float:
-    """Return the largest difference."""
     return float(np.abs(a - b).max())

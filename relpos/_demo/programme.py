@@ -68,11 +68,6 @@ def demo(
         The results. `failed` is the number of checks that failed, `steps` has every
         table and check, `pictures` the PNG files.
 
-    See Also
-    --------
-    relpos.data : The tables of its overview.
-    relpos.reference : The definitions that it compares with.
-    show_config : How relpos was built, and what it is using.
     """
     report = page.PageReport(quiet=as_json) if report is None else report
     for step in [step for step in STEPS if plots or step is not pictures]:

@@ -46,7 +46,6 @@ def load(name: str) -> Case:
 
 
 def differences(name: str, case: Case, dtype: type) -> Gaps:
-    """Return the largest differences to the recorded context and gradients."""
     known, core = cast(case, dtype), CORES[name]
     result = core.run(known)
     gap = float(np.abs(result.out - case["context"]).max())
@@ -98,7 +97,6 @@ def largest(got: Array, wanted: Array) -> float:
 
 
 def recorded(report: Report) -> None:
-    """Compare every core in float64 and float32."""
     report.begin("recorded")
     report.say("stored")
     report.say("picture")
@@ -153,7 +151,6 @@ def nearness(pair: tuple[float, float]) -> float:
 
 
 def origin(case: Case) -> str:
-    """Return the upstream of a case and its commit."""
     source = case["source"]
     commit = source["commit"].removesuffix("n/a")[:8]
     return f"{source['upstream']} {commit}".rstrip()
@@ -260,7 +257,6 @@ def parameters(case: Case, prefix: str, renamed: dict[str, str]) -> dict[str, Ar
 
 
 def layer_differences(name: str, case: Case, dtype: type) -> tuple[float, float]:
-    """Return the largest differences to the recorded output and gradients."""
     known, renamed = cast(case, dtype), RENAMED.get(name, {})
     state = parameters(known, "w_", renamed)
     layer, out, inputs = LAYERS[name](known, state, dtype)
@@ -289,7 +285,6 @@ def by_part(found: Named, wanted: Named) -> list[tuple[Array, Array]]:
 
 
 def layers(report: Report) -> None:
-    """Compare every layer in float64 and float32."""
     report.begin("layers")
     report.say("stored")
     report.covers(count=len(LAYERS))

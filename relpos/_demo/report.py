@@ -24,7 +24,6 @@ WIDTH = 80
 
 
 def in_words(check: Mapping[str, Any]) -> str:
-    """Return the name of a check, its value and its limit."""
     return "{name}: {value:.3g} {relation} {limit:.3g}".format(**check)
 
 
@@ -66,26 +65,21 @@ class Report:
 
     @property
     def checks(self) -> list[dict[str, Any]]:
-        """All checks so far."""
         return [check for step in self.steps for check in step["checks"]]
 
     @property
     def passed(self) -> int:
-        """The number of checks that passed."""
         return sum(check["passed"] for check in self.checks)
 
     @property
     def failed(self) -> int:
-        """The number of checks that failed."""
         return len(self.checks) - self.passed
 
     @property
     def seconds(self) -> list[float]:
-        """The time that each step took."""
         return [float(x) for x in np.diff([self.began, *self.ends])]
 
     def summary(self) -> str:
-        """Return the numbers of checks as a text."""
         return f"{self.passed} checks passed, {self.failed} failed"
 
     def setting(self) -> str:
@@ -142,7 +136,6 @@ class Report:
         self.steps[-1]["text"].append(text)
 
     def say(self, key: str, **values: Any) -> None:
-        """Add a paragraph."""
         self.note(self.text(key, **values))
         self.blocks[-1].append(("text", self.text(key, **values)))
 

@@ -68,7 +68,6 @@ def batches() -> Iterator[Array]:
 
 
 def losses(k: int, use_keys: bool, use_values: bool) -> list[float]:
-    """Return the loss of each step of training."""
     learner = model(k, use_keys, use_values)
     optimizer = nn.Adam(learner.parameters(), lr=3e-3, betas=(0.9, 0.98), eps=1e-9)
     found = []

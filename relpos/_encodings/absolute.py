@@ -440,8 +440,6 @@ def _index_rows(length: int, dim: int, dtype: DTypeLike, normalized: bool) -> Ar
 def index_encoding(length: int, dim: int, *, dtype: DTypeLike = np.float32) -> Array:
     r"""Naive encoding by the index itself: :math:`P_{n,c} = n`.
 
-    It is naive because its values grow without bound.
-
     Parameters
     ----------
     length, dim : int

@@ -169,11 +169,6 @@ def audit_encoding(
     --------
     relpos.plot.audit : Draws the findings.
 
-    Notes
-    -----
-    Time is O(L^2 dim) for the longest length L. CPU time is measured, so that other
-    programs matter little.
-
     References
     ----------
     .. [1] "Positional Encodings: Overview", a notebook of the SELENE collection.

@@ -100,7 +100,7 @@ def conv_encoding(
 ) -> Array:
     r"""Add a depthwise convolution over the grid of tokens.
 
-    The positional encoding generator (PEG) of conditional positional encodings.
+    It is the positional encoding generator (PEG) of conditional positional encodings.
 
     .. math::
 

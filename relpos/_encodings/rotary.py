@@ -250,9 +250,8 @@ def apply_rotary(
         The m that multiplies rotated pairs; broadcasts to (..., L, rotary_dim / 2):
         `rotary_magnitude`, or `xpos_magnitude`.
     interleaved : bool, default False
-        Pairs of columns. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
-        as Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, and Llama as
-        Meta stores it). The two differ by a permutation of the columns.
+        Pairs of columns. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama as
+        Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, Meta's Llama).
     rotary_dim : int, optional
         Columns that are rotated, the first ones; even. The rest is copied. Default D.
     offset : float, default 0
@@ -283,9 +282,7 @@ def apply_rotary(
     Notes
     -----
     Angles have 106 bits and all arithmetic 53, whatever the dtype: to position 2**24
-    float32 results are within 1 ulp of the exact rotation. Sines and cosines are
-    computed once for all heads and batch items that share their positions; none are
-    kept from one call to the next.
+    float32 results are within 1 ulp of the exact rotation.
 
     References
     ----------
@@ -337,7 +334,6 @@ def _is_same(a: Array, b: Array) -> bool:
 
 
 def _pairs(rotation: Rotation, array: Array) -> tuple[Array, Array]:
-    """Return the columns a and b of the pairs of `array`."""
     count = rotation.high.shape[-1]
     if rotation.interleaved:
         return array[..., 0 : 2 * count : 2], array[..., 1 : 2 * count : 2]
@@ -644,10 +640,8 @@ def axial_angles(coordinates: ArrayLike, inv_freq: ArrayLike) -> Array:
     DINOv3 has ``axial_angles(2 * np.pi * centres, rotary_frequencies(D // 2,
     base=100.0))``, where centres of patches run over [-1, 1] and tokens before the
     patches are not rotated. Gemma 4's vision tower rotates each half of the columns by
-    one axis, as pairs within that half: reshape x to (..., 2, D/2), and the angles to
-    (..., 2, D/4). V-JEPA 2 rotates column e of an axis by ω of e modulo n_f, in pairs
-    (2c, 2c + 1) of unlike angles, which is no rotation: its even columns are those of
-    one rotation, its odd ones those of another.
+    one axis: reshape x to (..., 2, D/2), and the angles to (..., 2, D/4). The even
+    columns of V-JEPA 2 are those of one rotation, its odd ones those of another.
 
     References
     ----------

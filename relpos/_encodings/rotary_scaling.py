@@ -508,7 +508,6 @@ def _wide_head_dim(config: Values, layer_type: str | None) -> Any:
 
 
 def _head_dim(config: Values, layer_type: str | None) -> int:
-    """Return the columns of a head of that type of layer."""
     own = _wide_head_dim(config, layer_type)
     if own is None:
         own = _first(config, "head_dim", "attention_head_dim", "kv_channels")
@@ -526,7 +525,6 @@ def _head_dim(config: Values, layer_type: str | None) -> int:
 
 
 def _rotary_dim(config: Values, values: Values, head_dim: int) -> int:
-    """Return the number of columns that are rotated."""
     columns = config.get("qk_rope_head_dim")  # apart from the others of a head
     part = _first(values, "partial_rotary_factor")
     if part is None:
@@ -646,18 +644,9 @@ def rotary_from_config(
     >>> llama = {"hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 5e5}
     >>> relpos.rotary_from_config(llama).rotary_dim
     128
-    >>> gemma = {
-    ...     "head_dim": 256,
-    ...     "global_head_dim": 512,
-    ...     "rope_parameters": {
-    ...         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    ...         "full_attention": {
-    ...             "rope_type": "proportional",
-    ...             "partial_rotary_factor": 0.25,
-    ...             "rope_theta": 1e6,
-    ...         },
-    ...     },
-    ... }
+    >>> full = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
+    >>> layers = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": full}
+    >>> gemma = {"head_dim": 256, "global_head_dim": 512, "rope_parameters": layers}
     >>> found = relpos.rotary_from_config(gemma, layer_type="full_attention")
     >>> found.rotary_dim, int((found.inv_freq > 0).sum())
     (512, 64)

@@ -25,7 +25,6 @@ class Table(list[Row]):
     """A list of named tuples whose repr is a table, long texts cut."""
 
     def _parts(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows."""
         header: list[str] = [*getattr(self[0], "_fields", ())] if self else []
         texts = (
             [", ".join(x) if isinstance(x, tuple) else str(x) for x in row]

@@ -1,14 +1,14 @@
 """Layers that train: published PyTorch modules, in NumPy.
 
 A layer has the constructor arguments of its module in PyTorch, the names and shapes of
-its parameters, and its numbers. `load_state_dict` takes the module's
-weights, calling the layer is the forward pass, and `backward(grad_out)` the gradient:
-it returns that of the inputs and adds those of the parameters to their `.grad`. The
-attention itself is done by the functions of `relpos`.
+its parameters, and its numbers. `load_state_dict` takes the module's weights, calling
+the layer is the forward pass, and `backward(grad_out)` returns the gradient of the
+inputs and adds those of the parameters to their `.grad`.
 
 A token that no query sees has no part in a gradient, not even where it is nan: the mask
 hides it as a key, and its own row of `grad_out` is zero where no loss counts that row.
 In PyTorch the nan reaches the parameters, as 0 * nan.
+
 Examples
 --------
 A language model of two blocks with the relative positions of Shaw et al., trained on a

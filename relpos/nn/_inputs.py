@@ -72,12 +72,10 @@ def check_length(
 
 
 def as_size(name: str, value: object, low: int = 1) -> int:
-    """Return a constructor's size."""
     return as_int(name, value, low, 2**31 - 1)
 
 
 def as_probability(name: str, value: object) -> float:
-    """Return the probability that dropout takes."""
     number = as_real(name, value)
     if not 0.0 <= number < 1.0:
         raise ValueError(f"{name}: got {number}; expected 0 <= {name} < 1")
@@ -85,7 +83,6 @@ def as_probability(name: str, value: object) -> float:
 
 
 def as_not_negative(name: str, value: object) -> float:
-    """Return a number of at least 0."""
     number = as_real(name, value)
     if number < 0:
         raise ValueError(f"{name}: got {number}; expected 0 or more")

@@ -98,7 +98,6 @@ def _mean_product(x: Array, y: Array) -> Array:
 
 
 def affine(x: Array, weight: Array, bias: Array | None) -> Array:
-    """Map the last axis: x W^T + b."""
     y = product(_rows(x), weight.T)
     if bias is not None:
         y += bias

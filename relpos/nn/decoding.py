@@ -38,7 +38,6 @@ class Kept:
         self._before: Any = 0
 
     def _layers(self) -> Iterable[Any]:
-        """Return the layers that it knows."""
         raise NotImplementedError
 
     def _span(self, layer: Any) -> Span:
@@ -145,25 +144,14 @@ def update_memory(memory: ArrayLike | None, hidden: ArrayLike, mem_len: int) -> 
 
     Examples
     --------
-    Three segments of four, with a memory of six. The encodings cover memory and
-    segment, so their number grows until the memory is full:
+    Two segments of four, with a memory of six:
 
     >>> import numpy as np
-    >>> import relpos
     >>> from relpos import nn
-    >>> layer = nn.RelPartialLearnableMultiHeadAttn(2, 16, 8, dropout=0.0, rng=0)
-    >>> segments = np.random.default_rng(1).standard_normal((3, 4, 1, 16), np.float32)
-    >>> memory = None
-    >>> for x in segments:
-    ...     Lk = 4 + (0 if memory is None else len(memory))
-    ...     r = relpos.sinusoidal(np.arange(Lk)[::-1], 16, layout="concat")
-    ...     future = np.triu(np.ones((4, Lk), bool), Lk - 4 + 1)[:, :, None]
-    ...     out = layer(x, r, future, memory)
-    ...     memory = nn.update_memory(memory, x, mem_len=6)
-    ...     print(r.shape, out.shape, memory.shape)
-    (4, 16) (4, 1, 16) (4, 1, 16)
-    (8, 16) (4, 1, 16) (6, 1, 16)
-    (10, 16) (4, 1, 16) (6, 1, 16)
+    >>> segments = np.arange(8.0).reshape(2, 4, 1, 1)
+    >>> memory = nn.update_memory(None, segments[0], mem_len=6)
+    >>> nn.update_memory(memory, segments[1], mem_len=6).ravel()
+    array([2., 3., 4., 5., 6., 7.])
     """
     now = as_floating("hidden", hidden)
     check_shape("hidden", now, ("L", "B", "d_model"))
@@ -292,17 +280,14 @@ class KVCaches(Kept):
     -----
     What would mix the tokens of two uses, or leave some out, is a ValueError:
 
-    - An attention that is called twice in one call of a model. Give each use a layer of
-      its own; two layers may share their `Parameter` objects. The call of the model is
-      the outermost call of a `Module` that is given the cache. Where a function calls a
-      layer twice, each is a call, and the second continues the first.
+    - An attention that is called twice in one call of a model, the outermost call of a
+      `Module` that is given the cache. Give each use a layer of its own; two layers may
+      share their `Parameter` objects.
     - An attention that is new to a cache, as those of a copied or reloaded model are,
       unless all that it knows were called once and hold exactly the tokens of this
-      call. A copy that is given as many tokens of as many items as the model's only
-      call cannot be told from a layer of that model.
-    - An attention that holds more tokens than another one. An interrupt may leave them
-      out of step where a function calls the layers; the error says to what length to
-      `crop` the cache.
+      call.
+    - An attention that holds more tokens than another one, as an interrupt may leave
+      it; the error says to what length to `crop` the cache.
 
     Examples
     --------

@@ -61,9 +61,8 @@ def load_file(path: str | os.PathLike[str], *, prefix: str = "") -> dict[str, Ar
     TypeError
         `path` is no path, or `prefix` no str.
     ValueError
-        The file is of another kind, broken, encrypted or compressed in a way that
-        Python does not know, has something else than arrays or arrays of Python objects
-        (those would have to be unpickled, which can run any code), or no name has the
+        The file is of another kind, broken or encrypted, has something else than arrays
+        or arrays of Python objects (whose pickles can run any code), or no name has the
         prefix.
     ImportError
         `safetensors` is not installed.

@@ -385,7 +385,6 @@ class Module:
         return LoadResult(missing, unexpected)
 
     def _computed(self) -> dict[str, Array]:
-        """Entries of `state_dict` that the layer computes instead of storing them."""
         return {}
 
     # ---- gradients ------------------------------------------------------------------

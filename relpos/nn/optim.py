@@ -209,7 +209,6 @@ class _Optimizer:
             self._move(index, parameter, grad)
 
     def _move(self, index: int, parameter: Parameter, grad: Array) -> None:
-        """Move one parameter."""
         raise NotImplementedError
 
 

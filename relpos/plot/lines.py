@@ -187,7 +187,6 @@ def decay(
 
 
 def _score(name: str, encoding: Encoding, distances: Array) -> Array:
-    """Return the score at each of the distances."""
     if not callable(encoding):
         frequencies = as_shaped(name, encoding, 1, FREQUENCIES)
         return np.asarray(np.cos(np.outer(distances, frequencies)).mean(axis=1))
@@ -534,7 +533,6 @@ def costs_over_length(
 
 
 def _names(name: str, given: object) -> list[Any]:
-    """Return one name or several, each once."""
     reject_foreign(name, given)
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple) or not all(
@@ -547,7 +545,6 @@ def _names(name: str, given: object) -> list[Any]:
 
 
 def _lengths(given: npt.ArrayLike) -> Array:
-    """Return (n,) lengths, each at least 1."""
     array = as_integers("lengths", given)
     check_shape("lengths", array, array.ndim == 1 and array.size, "(n,)")
     for n, length in enumerate(array.tolist()):
@@ -685,7 +682,6 @@ def length_generalisation(
 
 
 def _runs(name: str, pair: object) -> tuple[Array, Array]:
-    """Return lengths (n,) and results (runs, n)."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         reject_foreign(name, pair)
         raise TypeError(

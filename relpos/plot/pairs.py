@@ -158,7 +158,6 @@ def score_map(
 
 
 def _as_mask(mask: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
-    """Return True where a query may attend."""
     array = as_array("mask", mask)
     if array.dtype != np.bool_:
         raise TypeError(f"mask: got {kind_of(array)}; expected an array of bool")
@@ -340,7 +339,6 @@ def score_terms(
 
 
 def _of_one_head(terms: dict[str, Array], head: int) -> dict[str, Array]:
-    """Return each term of one head, (Lq, Lk)."""
     *batch, heads, rows, columns = terms["content"].shape
     if batch and set(batch) != {1}:
         raise ValueError(
@@ -567,7 +565,6 @@ def edges(
 
 
 def _labels(given: npt.ArrayLike | int) -> Array:
-    """Return (L, L) labels of a number of tokens, or as they are."""
     if isinstance(given, int | np.integer):
         return relative_positions(as_int("labels", given, 1, _MOST_NODES))
     numbers = as_integers("labels", given)
@@ -762,7 +759,6 @@ def _draw_bar(
 
 
 def _draw_arrow(ax: Axes, arrow: _Arrow, mark: str, **style: Any) -> None:
-    """Draw the arrow and, on it, its label."""
     bent = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={arrow.bend}"}
     shrink = {"shrinkA": 4, "shrinkB": 14 if arrow.bend < _LOOP else 4}
     start, end = tuple(arrow.start), tuple(arrow.end)

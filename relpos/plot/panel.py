@@ -280,13 +280,11 @@ def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
 
 
 def check_shape(name: str, array: Array, fits: object, wanted: object) -> None:
-    """Refuse an array, unless its shape fits."""
     if not fits:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 
 
 def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
-    """Return a mapping that is not empty, of names or titles."""
     if not isinstance(given, Mapping):
         reject_foreign(name, given)
         raise TypeError(f"{name}: got {kind_of(given)}; expected a mapping {wanted}")
@@ -352,7 +350,6 @@ def places_of(shape: tuple[int, ...], look: Look) -> Places:
 
 
 def name_pairs(ax: Axes, places: Places = (None, None)) -> Axes:
-    """Label the axes of a map of pairs."""
     ax.set(xlabel="key j", ylabel="query i")
     name_places(ax.yaxis, places[0])
     name_places(ax.xaxis, places[1])
@@ -430,7 +427,6 @@ def write_numbers(ax: Axes, texts: Array) -> None:
 
 
 def frame(ax: Axes, row: int, column: int, **style: Any) -> None:
-    """Draw a frame around a cell of the image."""
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **style))

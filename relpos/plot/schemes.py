@@ -125,7 +125,6 @@ def _draw(
     look: Look,
     bar: bool = True,
 ) -> Axes:
-    """Draw one encoding."""
     shown = array if upright else array.T
     ax = heat_map(shown, look, "encoding", bar=bar, aspect="auto")
     names = ("dimension", "position") if upright else ("position", "dimension")
@@ -271,7 +270,6 @@ def _audits(given: object) -> dict[str, EncodingAudit]:
 
 
 def _cell(finding: Finding) -> str:
-    """Return the verdict and the numbers that it depends on."""
     if np.isnan(finding.value):
         return "not\nmeasured"
     verdict = "yes" if finding.met else "no"
@@ -569,7 +567,6 @@ def _two(name: str, value: object, low: int = 1) -> tuple[int, int]:
 
 
 def _labels_of(labels: npt.ArrayLike, shape: tuple[int, ...], count: int) -> Array:
-    """Return labels of all pairs of cells, below `count`."""
     array = as_integers("labels", labels)
     check_shape("labels", array, array.shape == shape, shape)
     if array.min() < 0 or array.max() >= count:

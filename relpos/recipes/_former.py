@@ -62,7 +62,6 @@ def _former(
 
 
 def _warn(name: str, parameters: list[str], source: str) -> None:
-    """Show the new call."""
     warn(
         f"relpos.recipes.{name}_backward is deprecated and will be removed in the next "
         f"release: use recipe = relpos.recipes.{name}({', '.join(parameters)}) and "

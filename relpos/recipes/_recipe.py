@@ -145,7 +145,6 @@ def as_projection(
 
 
 def as_query(value: object, length: str = "L") -> Array:
-    """Return a query in heads."""
     query = as_floating("query", value)
     if query.ndim < 3 or not query.shape[-1]:
         raise ValueError(
@@ -156,7 +155,6 @@ def as_query(value: object, length: str = "L") -> Array:
 
 
 def as_positions(value: object) -> Array:
-    """Return absolute positions as float64."""
     array = as_array("positions", value)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"positions: got {kind_of(value)}; expected real numbers")
@@ -164,7 +162,6 @@ def as_positions(value: object) -> Array:
 
 
 def as_length(name: str, value: object, least: int = 1) -> int:
-    """Return a length, a distance or a number of heads."""
     return as_int(name, value, least, POSITION_LIMIT)
 
 

@@ -644,7 +644,6 @@ class _Layer(NamedTuple):
     divisor: float  # of the projected rows, and the factor of the scale
 
     def recipe(self, **own: Any) -> Recipe:
-        """Return the scaled query, the table of each head, `own` and the scale."""
         heads, _, dim = self.query.shape[-3:]
         factor = np.logaddexp(0, self.scale.astype(np.float64))
         rows = projected(self.weight, self.rows, heads)
@@ -657,7 +656,6 @@ class _Layer(NamedTuple):
         return Recipe(keywords, self.backward)
 
     def backward(self, grads: dict[str, Array]) -> dict[str, Array]:
-        """Return the gradients of the parameters and of the query."""
         q, scale = self.query, self.scale.astype(np.float64)
         sums = (grads["query"] * q).sum(axis=tuple(range(q.ndim - 1)))
         table = 1 / self.divisor * grads["rel_key"]

@@ -96,7 +96,6 @@ def _forward_blocks(plan: Plan) -> _Tasks:
 
 
 def _result(plan: Plan, blocks: _Tasks, what: str) -> Any:
-    """Return one of the results as an array."""
     name, grid, sizes = f"relpos-{what}-{plan.token}", plan.grid, plan.problem.sizes
     columns = {"out": (sizes.Dv,), "weights": (sizes.Lk,)}.get(what, ())
     layer: Layer = {
@@ -338,7 +337,6 @@ class _Tasks(NamedTuple):
 
 
 def _tasks_of(name: str, layer: Layer, arrays: Sequence[Any]) -> _Tasks:
-    """Make a first layer from arrays."""
     graph = HighLevelGraph.from_collections(name, layer, dependencies=arrays)
     return _Tasks(graph, name)
 

@@ -47,7 +47,6 @@ class Grid(NamedTuple):
 
     @property
     def batch(self) -> tuple[Axis, ...]:
-        """The batch axes."""
         return tuple(axis for axis in self.chunks if isinstance(axis, int))
 
     @property
@@ -64,7 +63,6 @@ class Grid(NamedTuple):
         return self.chunks[axis]
 
     def span(self, axis: Axis, number: int) -> tuple[int, int]:
-        """Begin and end of a chunk."""
         begin = sum(self.chunks[axis][:number])
         return begin, begin + self.chunks[axis][number]
 
@@ -209,7 +207,6 @@ def _reached(view: _View, grid: Grid) -> Array:
 
 
 def _ends(grid: Grid, axis: str) -> tuple[Array, Array]:
-    """Return begin and end of each chunk of an axis."""
     ends = np.cumsum(grid.chunks[axis])
     return ends - grid.chunks[axis], ends
 
@@ -446,5 +443,4 @@ def _in_memory(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lazy_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are dask arrays."""
     return {name: x for name, x in arguments.items() if isinstance(x, da.Array)}

@@ -60,12 +60,9 @@ def attention(
 
     Parameters
     ----------
-    query : dask array or array_like, (..., H, Lq, D)
-        One row for each query. Its chunks are those of the result.
-    key : dask array or array_like, (..., Hk, Lk, D)
-        One row for each key.
-    value : dask array or array_like, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : dask array or array_like
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head. The
+        chunks of the query are those of the result.
     attn_mask : dask array or array_like, broadcasts to (..., H, Lq, Lk), optional
         Of bool: True = may attend. Floating: added after the scale.
     dropout_p : float, default 0
@@ -233,10 +230,8 @@ def fire_attention(
 
     Parameters
     ----------
-    w1, b1, w2, b2, c, threshold, signed, eps : as in `relpos.fire_bias`
-        FIRE's network, of dask arrays or array_like: (W,) or (W, 1), (W,), (H, W),
-        (H,), () and (). Each task has it whole. A Python number for `c` or `threshold`
-        takes no part in the promotion of dtypes.
+    w1, b1, w2, b2, c, threshold, signed, eps : as in `relpos.fire_attention`
+        FIRE's network, of dask arrays or array_like.
 
     Returns
     -------
@@ -245,8 +240,9 @@ def fire_attention(
 
     Notes
     -----
-    Positions count from the first key of the whole, in every block. Results have the
-    same bits for any chunks of batch and heads, those of `relpos.fire_attention`.
+    Each task has the network whole. Positions count from the first key of the whole, in
+    every block. Results have the same bits for any chunks of batch and heads, those of
+    `relpos.fire_attention`.
 
     Examples
     --------
@@ -325,7 +321,6 @@ def graph_attention(
 
 
 def _with_shape(name: str, value: Any) -> Any:
-    """Return an array of a known shape."""
     if not isinstance(value, da.Array):
         return as_floating(name, value)
     refuse_unknown(name, value)

@@ -40,7 +40,6 @@ class Place(NamedTuple):
 
 
 def solve(recipe: Recipe, place: Place, arrays: list[Array]) -> dict[str, Array]:
-    """Compute the results of one block, by name."""
     return forward(*_call_of(recipe, place, arrays))
 
 
@@ -126,7 +125,6 @@ def _computed(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
 
 @quiet
 def join(a: dict[str, Array], b: dict[str, Array]) -> dict[str, Array]:
-    """Join results over two disjoint sets of keys."""
     out, lse = merge_attention(a["out"], a["lse"], b["out"], b["lse"])
     # the maximum of a row without a key is 0, which is none of its logits
     found = [np.where(x["row_sum"] == 0, -np.inf, x["row_max"]) for x in (a, b)]
@@ -162,7 +160,6 @@ def add(a: Array, b: Array) -> Array:
 
 
 def pick(found: dict[str, Array], name: str) -> Array:
-    """Return one of the results of a block."""
     return found[name]
 
 

@@ -193,7 +193,6 @@ def _rest(setting: Setting) -> list[Any]:
 
 
 def _setting(names: str, rest: Sequence[Any]) -> Setting:
-    """Return the setting that `_rest` took apart."""
     count = len(_CALL) + len(_FIRE)
     values = dict(zip(_CALL, rest, strict=False))
     left, right, is_fire, is_graph = rest[count:]

@@ -126,12 +126,8 @@ def attention(
 
     Parameters
     ----------
-    query : Tensor, (..., H, Lq, D)
-        One row for each query.
-    key : Tensor, (..., Hk, Lk, D)
-        One row for each key.
-    value : Tensor, (..., Hk, Lk, Dv)
-        What each key has to give.
+    query, key, value : Tensor
+        (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv): rows of each head.
     attn_mask : Tensor, broadcasts to (..., H, Lq, Lk), optional
         Of bool: True = may attend. Floating: added after the scale. One of zeros and
         ones alone is warned of, as in `relpos.attention`, unless it is traced.

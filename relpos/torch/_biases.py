@@ -12,7 +12,7 @@ from torch import Tensor
 import relpos
 from relpos._attention.fire_network import NAMES
 from relpos._checks import POSITION_LIMIT, as_int
-from relpos._twins import twin
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, gradients_of
 from relpos.torch._tensors import in_tensor_words
 from relpos.torch._tracing import constant_result
@@ -27,7 +27,7 @@ def _by_offset(name: str) -> Any:
 
 
 @constant_result
-@twin(relpos.alibi_slopes)
+@twin(relpos.alibi_slopes, TENSORS)
 @in_tensor_words
 def alibi_slopes(
     num_heads: int, *, max_exponent: float = 8.0, dtype: torch.dtype = torch.float32
@@ -70,17 +70,14 @@ _ALIBI = TensorFunction(
 )
 
 
-@twin(relpos.alibi_bias)
+@twin(relpos.alibi_bias, TENSORS)
 def alibi_bias(num_heads_or_slopes: int | Tensor, length: int) -> Tensor:
     """Bias of ALiBi for every relative position, a `rel_bias` of `attention`.
 
     Parameters
     ----------
-    num_heads_or_slopes : int, or Tensor of float, (..., H)
-        A number of heads means ``alibi_slopes(num_heads)``. Slopes may be learned:
-        a negative one makes a head prefer distant keys.
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    num_heads_or_slopes, length : as in `relpos.alibi_bias`
+        Heads or their slopes (..., H), and the longest call that the bias serves.
 
     Returns
     -------
@@ -118,18 +115,14 @@ _KERPLE = TensorFunction(
 )
 
 
-@twin(relpos.kerple_bias)
+@twin(relpos.kerple_bias, TENSORS)
 def kerple_bias(r1: Tensor, r2: Tensor, length: int, *, kind: str = "log") -> Tensor:
     """Bias of KERPLE for every relative position, a `rel_bias` of `attention`.
 
     Parameters
     ----------
-    r1 : Tensor of float, (..., H)
-        Positive in the paper; a negative one makes a head prefer distant keys.
-    r2 : Tensor of float, shape of `r1`
-        At least 0 for "log", more than 0 for "power", where the paper has at most 2.
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset).
+    r1, r2, length : as in `relpos.kerple_bias`
+        Numbers (..., H) of each head, and the longest call that the bias serves.
     kind : {"log", "power"}
         Form of the bias.
 
@@ -166,7 +159,7 @@ _FIRE = TensorFunction(
 )
 
 
-@twin(relpos.fire_bias)
+@twin(relpos.fire_bias, TENSORS)
 def fire_bias(
     w1: Tensor,
     b1: Tensor,
@@ -185,18 +178,12 @@ def fire_bias(
 
     Parameters
     ----------
-    w1, b1, w2, b2 : Tensor of float, (W,) or (W, 1), (W,), (H, W) and (H,)
-        Weights and biases of the two layers; the second has a row for each head.
+    w1, b1, w2, b2 : as in `relpos.fire_bias`
+        Weights and biases of the two layers, (W,), (W,), (H, W) and (H,).
     c, threshold : Tensor of float, ()
         Factor inside the logarithm, and the position that normalises earlier queries.
-    query_length, key_length : int
-        Lq and Lk; Lk is Lq by default.
-    query_offset : int, default 0
-        Position of query 0.
-    signed : bool, default False
-        Distinguish keys before the query from keys after it.
-    eps : float, default 1e-6
-        Added to the normaliser; the paper has none.
+    query_length, key_length, query_offset, signed, eps : as in `relpos.fire_bias`
+        Lq, Lk, the first query, the sign of the direction, and the normaliser's least.
 
     Returns
     -------
@@ -233,7 +220,7 @@ _T5 = TensorFunction(
 )
 
 
-@twin(relpos.t5_bias)
+@twin(relpos.t5_bias, TENSORS)
 def t5_bias(
     weight: Tensor,
     length: int,
@@ -246,15 +233,8 @@ def t5_bias(
 
     Parameters
     ----------
-    weight : Tensor of float, (num_buckets, H)
-        T5's ``relative_attention_bias.weight``. -inf hides the pairs of a bucket. 32
-        columns with another number of rows look like T5's 32 buckets transposed and
-        need `num_buckets`.
-    length : int
-        Serves every call with length >= max(Lq + query_offset, Lk - query_offset); a
-        length of at least max_distance + 1 serves every call.
-    num_buckets : int, optional
-        Rows that `weight` must have; None takes those that it has.
+    weight, length, num_buckets : as in `relpos.t5_bias`
+        T5's weight (num_buckets, H), and the longest call that the bias serves.
     bidirectional, max_distance : as in `t5_bucket`
         How positions fall into the buckets.
 
@@ -295,7 +275,7 @@ _DEBERTA_BUCKET = _bucket(
 )
 
 
-@twin(relpos.t5_bucket)
+@twin(relpos.t5_bucket, TENSORS)
 def t5_bucket(
     relative_position: Tensor,
     *,
@@ -307,15 +287,10 @@ def t5_bucket(
 
     Parameters
     ----------
-    relative_position : Tensor of int, any shape
-        Key minus query.
-    bidirectional : bool, default True
-        True in an encoder, False in a causal decoder.
-    num_buckets : int, default 32
-        At least 4 if `bidirectional`, else 2; at most 4096.
-    max_distance : int, default 128
-        More than e, half of the buckets of one direction. More distant positions share
-        the last bucket.
+    relative_position, bidirectional : as in `relpos.t5_bucket`
+        Key minus query; True in an encoder, False in a causal decoder.
+    num_buckets, max_distance : as in `relpos.t5_bucket`
+        Number of the buckets, and the distance from which on they are one.
 
     Returns
     -------
@@ -332,7 +307,7 @@ def t5_bucket(
     return _T5_BUCKET(**locals())
 
 
-@twin(relpos.deberta_bucket)
+@twin(relpos.deberta_bucket, TENSORS)
 def deberta_bucket(
     relative_position: Tensor, *, bucket_size: int, max_position: int
 ) -> Tensor:
@@ -340,19 +315,13 @@ def deberta_bucket(
 
     Parameters
     ----------
-    relative_position : Tensor of int, any shape
-        In DeBERTa query minus key; the sign is kept.
-    bucket_size : int
-        At least 4, at most 4096. Distances to bucket_size // 2 have their own buckets.
-    max_position : int
-        More than bucket_size // 2 + 1. Distance max_position - 1 is the last one within
-        bucket m + m - 1.
+    relative_position, bucket_size, max_position : as in `relpos.deberta_bucket`
+        Query minus key, the span of the table, and ``max_relative_positions``.
 
     Returns
     -------
     Tensor of int64, shape of `relative_position`
-        Buckets go on growing beyond `max_position`, as in the `transformers` package.
-        Microsoft's code clips relative positions to +-(max_position - 1) before.
+        Signed, and growing beyond `max_position`.
 
     Examples
     --------
@@ -383,7 +352,7 @@ _RANGES = TensorFunction(
 )
 
 
-@twin(relpos.segment_ranges)
+@twin(relpos.segment_ranges, TENSORS)
 def segment_ranges(
     query_segments: Tensor, key_segments: Tensor | None = None
 ) -> Tensor:
@@ -391,11 +360,8 @@ def segment_ranges(
 
     Parameters
     ----------
-    query_segments : Tensor of int, (..., Lq)
-        Number of the segment of each query, ascending along the last axis; some may be
-        left out.
-    key_segments : Tensor of int, (..., Lk), optional
-        The same of the keys; None: that of the queries. Batch axes broadcast.
+    query_segments, key_segments : as in `relpos.segment_ranges`
+        Number of the segment of each query (..., Lq) and of each key (..., Lk).
 
     Returns
     -------
@@ -414,7 +380,7 @@ def segment_ranges(
 
 
 @constant_result
-@twin(relpos.grid_labels)
+@twin(relpos.grid_labels, TENSORS)
 def grid_labels(shape: int | Sequence[int]) -> Tensor:
     """Table row of each pair of cells of a grid, for `labels` of `attention`.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import relpos
-from relpos._twins import twin
+from relpos._twins import TENSORS, twin
 from relpos.torch._functions import TensorFunction, counted, gradients_of
 from relpos.torch._tensors import result_dtype
 from relpos.torch._tracing import constant_result
@@ -36,7 +36,7 @@ _SINUSOIDAL = TensorFunction(
 )
 
 
-@twin(relpos.sinusoidal)
+@twin(relpos.sinusoidal, TENSORS)
 def sinusoidal(
     positions: int | Tensor,
     dim: int,
@@ -51,19 +51,9 @@ def sinusoidal(
     Parameters
     ----------
     positions : int or Tensor of any shape S
-        An int n means 0, 1, ..., n - 1. Negative and fractional positions are
-        legal; integers of less than 2**53 in size, which float64 holds exactly.
-    dim : int
-        Columns, from 1 to 2**20.
-    base : float, default 10000
-        Wavelengths run from 2 pi to about 2 pi base positions.
-    inv_freq : Tensor of float, optional
-        The frequencies themselves in radians per position, instead of those of `base`:
-        dim // 2 of them, one more where an odd `dim` ends in a sine.
-    layout : {"interleaved", "concat"}
-        "interleaved" (the paper): sine and cosine take turns; an odd `dim` ends in a
-        sine. "concat" (Transformer-XL): all sines, then all cosines; an odd `dim` ends
-        in a column of zeros.
+        An int n means 0, 1, ..., n - 1. Integers are less than 2**53 in size.
+    dim, base, inv_freq, layout : as in `relpos.sinusoidal`
+        Columns, their frequencies, and their order.
     dtype : torch.dtype, default torch.float32
         Dtype of the result.
 
@@ -111,7 +101,7 @@ _LEARNED = TensorFunction(
 )
 
 
-@twin(relpos.learned)
+@twin(relpos.learned, TENSORS)
 def learned(table: Tensor, positions: int | Tensor) -> Tensor:
     """Look up rows of a learned table.
 
@@ -154,7 +144,7 @@ _CONV = TensorFunction(
 )
 
 
-@twin(relpos.conv_encoding)
+@twin(relpos.conv_encoding, TENSORS)
 def conv_encoding(
     x: Tensor,
     weight: Tensor,
@@ -168,20 +158,10 @@ def conv_encoding(
 
     Parameters
     ----------
-    x : Tensor, (..., L, E)
-        Tokens; of a grid in row-major order.
-    weight : Tensor, (E, k), or (E, i, j) with a grid of two axes
-        One kernel per channel, or PyTorch's shapes (E, 1, k) and (E, 1, i, j).
-    bias : Tensor, (E,), optional
-        Added to each channel of the convolution.
-    mask : Tensor of bool, broadcasts to (..., L), optional
-        True: a token. False: padding, which the convolution does not read, and which is
-        returned unchanged.
-    grid : (L,) or (int, int), optional
-        Rows and columns, which multiply to L. None: a sequence.
-    is_causal : bool, default False
-        Pad by ``i - 1`` and ``j - 1`` before the tokens of each axis, instead of
-        i // 2 and j // 2, so that no token sees a later one.
+    x, weight, bias : as in `relpos.conv_encoding`
+        Tokens (..., L, E), and a kernel (E, k) or (E, i, j) and a bias per channel.
+    mask, grid, is_causal : as in `relpos.conv_encoding`
+        Tokens that are no padding, sides of the grid, and where a kernel begins.
 
     Returns
     -------
@@ -223,7 +203,7 @@ _ROTARY = TensorFunction(
 )
 
 
-@twin(relpos.apply_rotary)
+@twin(relpos.apply_rotary, TENSORS)
 def apply_rotary(
     x: Tensor,
     positions: Tensor | None = None,
@@ -241,34 +221,14 @@ def apply_rotary(
 
     Parameters
     ----------
-    x : Tensor of float, (..., L, D)
-        Queries or keys.
-    positions : Tensor of int or float, optional
-        Broadcasts to (..., L); negative and fractional ones are legal. Default
-        0, 1, ..., L - 1.
-    base : float, default 10000
-        Wavelengths run from 2 pi to about 2 pi base positions.
-    inv_freq : Tensor of float, (rotary_dim / 2,), optional
-        The frequencies in radians per position, instead of those of `base`:
-        `rotary_frequencies`, or learned ones.
-    angles : Tensor of float, optional
-        The angles in radians, instead of positions times frequencies; broadcasts to
-        (..., L, rotary_dim / 2). For several axes: `axial_angles`, `mrope_angles`.
-    magnitude : float or Tensor of float, optional
-        The m that multiplies rotated pairs; broadcasts to (..., L, rotary_dim / 2):
-        `relpos.rotary_magnitude`, or `xpos_magnitude`.
-    interleaved : bool, default False
-        Pairs of columns. False: c and rotary_dim / 2 + c (GPT-NeoX, and Llama
-        as Hugging Face stores it). True: 2c and 2c + 1 (the paper, GPT-J, and Llama as
-        Meta stores it). The two differ by a permutation of the columns.
-    rotary_dim : int, optional
-        Columns that are rotated, the first ones; even. The rest is copied. Default D.
-    offset : float, default 0
-        Added to the positions: the length of the cache in front of x. Integers stay
-        below 2**53 in size, offset included, as float64 holds no others exactly.
-    inverse : bool, default False
-        Rotate back. The magnitude stays, so this is the adjoint: the gradient of x is
-        ``apply_rotary(grad_out, ..., inverse=True)``.
+    x, positions : as in `relpos.apply_rotary`
+        Queries or keys (..., L, D), and the position of each row.
+    base, inv_freq, angles, magnitude : as in `relpos.apply_rotary`
+        Frequencies by their base or one by one, or angles, and what multiplies pairs.
+    interleaved : as in `relpos.apply_rotary`
+        Pairs of columns. False: c and rotary_dim / 2 + c. True: 2c and 2c + 1.
+    rotary_dim, offset, inverse : as in `relpos.apply_rotary`
+        Columns that are rotated, what is added to positions, and the direction.
 
     Returns
     -------
@@ -298,7 +258,7 @@ def apply_rotary(
 
 
 @constant_result
-@twin(relpos.rotary_frequencies)
+@twin(relpos.rotary_frequencies, TENSORS)
 def rotary_frequencies(
     dim: int,
     *,
@@ -344,7 +304,7 @@ _XPOS = TensorFunction(
 )
 
 
-@twin(relpos.xpos_magnitude)
+@twin(relpos.xpos_magnitude, TENSORS)
 def xpos_magnitude(
     positions: int | Tensor,
     dim: int,
@@ -356,16 +316,8 @@ def xpos_magnitude(
 
     Parameters
     ----------
-    positions : int or Tensor of any shape S
-        An int n means 0, 1, ..., n - 1. Public implementations subtract half of
-        the length, the same for queries and keys: it cancels in the products and keeps
-        the magnitudes near 1.
-    dim : int
-        The `rotary_dim` of `apply_rotary`; even.
-    scale_base : float, default 512
-        Positions after which the factor is :math:`\zeta`.
-    inverse : bool, default False
-        The reciprocals, for keys.
+    positions, dim, scale_base, inverse : as in `relpos.xpos_magnitude`
+        Positions S, rotated columns, and True for keys.
 
     Returns
     -------
@@ -394,7 +346,7 @@ _MROPE = TensorFunction(
 )
 
 
-@twin(relpos.mrope_angles)
+@twin(relpos.mrope_angles, TENSORS)
 def mrope_angles(
     positions: Tensor,
     inv_freq: Tensor,
@@ -406,18 +358,10 @@ def mrope_angles(
 
     Parameters
     ----------
-    positions : Tensor of int or float, (3, ..., L)
-        Time, height and width of each token.
-    inv_freq : Tensor of float, (D/2,)
-        The frequencies in radians per position: `rotary_frequencies`.
-    sections : sequence of int
-        Hugging Face's ``mrope_section``. Runs of so many pairs take time, height,
-        width, time and so on; together they are D/2.
-    interleaved : bool, default False
-        False: runs, as Qwen2-VL and Qwen2.5-VL have them. True: axes take turns pair by
-        pair, as in Qwen3-VL: of `sections`, three numbers, pair c has height where
-        c % 3 = 1 and c < 3 sections[1], width where c % 3 = 2 and c < 3 sections[2],
-        else time; the first number is not read.
+    positions, inv_freq : as in `relpos.mrope_angles`
+        Time, height and width of each token (3, ..., L), and frequencies (D/2,).
+    sections, interleaved : as in `relpos.mrope_angles`
+        Pairs of each axis, in runs or by turns.
 
     Returns
     -------
@@ -455,7 +399,7 @@ _AXIAL = TensorFunction(
 )
 
 
-@twin(relpos.axial_angles)
+@twin(relpos.axial_angles, TENSORS)
 def axial_angles(coordinates: Tensor, inv_freq: Tensor) -> Tensor:
     """Angles of tokens in a space of several axes, each with pairs of its own.
 

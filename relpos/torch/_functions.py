@@ -123,7 +123,6 @@ class TensorFunction:
     # ---- arrays in, arrays out ------------------------------------------------------
 
     def named(self, args: Sequence[Any]) -> Values:
-        """Return operands and settings by name."""
         return dict(zip((*self.operands, *self.settings), args, strict=True))
 
     def _given(self, *args: Any) -> Values:
@@ -131,7 +130,6 @@ class TensorFunction:
 
     @partial(in_tensor_words, tensors_of=_given)
     def run(self, *args: Any) -> Tensor:
-        """Compute the result."""
         values = self.named(args)
         with threads(torch.get_num_threads()):
             array = self.forward(**self._arrays(values))
@@ -148,7 +146,6 @@ class TensorFunction:
     def run_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
-        """Compute the gradients of the operands that are wanted."""
         assert self.backward is not None
         values = self.named(args)
         names = [n for n, use in zip(self.operands, wanted, strict=True) if use]
@@ -389,7 +386,6 @@ def check_tensors(**values: object) -> None:
 
 
 def no_forward_mode(name: str) -> NotImplementedError:
-    """Return the error of forward-mode differentiation."""
     return NotImplementedError(
         f"relpos.torch.{name}: has no forward-mode derivative (jvp, forward_ad); "
         "expected reverse mode (backward, torch.func.grad, vjp, jacrev)"
@@ -397,7 +393,6 @@ def no_forward_mode(name: str) -> NotImplementedError:
 
 
 def no_double_backward(name: str) -> NotImplementedError:
-    """Return the error of a second derivative."""
     return NotImplementedError(
         f"relpos.torch.{name}: its gradients have no gradients of their own; expected "
         "one backward, without create_graph (nor hessian, nor a gradient penalty)"
@@ -477,7 +472,6 @@ def _moved(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
 
 
 def _item(tensors: Sequence[Any], dims: Dims, index: int) -> list[Any]:
-    """Return the tensors of one item."""
     return [
         tensor if tensor is None or dim is None else tensor.select(dim, index)
         for tensor, dim in zip(tensors, dims, strict=True)

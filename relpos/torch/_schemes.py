@@ -22,7 +22,7 @@ from relpos._attention.schemes import (
 )
 from relpos._checks import check_keywords
 from relpos._foreign import module_of
-from relpos._twins import twin
+from relpos._twins import TENSORS, twin
 from relpos.torch._attention import AttentionOutput, attention, compute
 from relpos.torch._functions import check_tensors
 from relpos.torch._tensors import result_dtype
@@ -64,7 +64,7 @@ def shaw_attention(
     **keywords: Unpack[ShawKeywords[bool]],
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
-@twin(relpos.shaw_attention)
+@twin(relpos.shaw_attention, TENSORS)
 def shaw_attention(
     query: Tensor,
     key: Tensor,
@@ -79,10 +79,8 @@ def shaw_attention(
     ----------
     query, key, value : Tensor
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
-    rel_key : Tensor, (2k+1, D), (H, 2k+1, D) or (..., H, 2k+1, D), optional
-        The a^K; None omits the term. k = 0 is legal.
-    rel_value : Tensor, (2k+1, Dv), (H, 2k+1, Dv) or (..., H, 2k+1, Dv), optional
-        The a^V; None omits the term. Its k may differ.
+    rel_key, rel_value : as in `relpos.shaw_attention`
+        Tables (2k+1, D) and (2k+1, Dv), of all heads or of each.
     **keywords
         Keywords of `attention`.
 
@@ -122,7 +120,7 @@ def relative_global_attention(
     **keywords: Unpack[RelativeGlobalKeywords[bool]],
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **MUSIC)
-@twin(relpos.relative_global_attention)
+@twin(relpos.relative_global_attention, TENSORS)
 def relative_global_attention(
     query: Tensor, key: Tensor, value: Tensor, rel_key: Tensor, **keywords: Any
 ) -> Tensor | AttentionOutput:
@@ -132,9 +130,8 @@ def relative_global_attention(
     ----------
     query, key, value : Tensor
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`.
-    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
-        E_r, rows ascending in relative position: -(R-1)..0 when causal (R = max_len),
-        -(R-1)/2..(R-1)/2 otherwise (R = 2 max_len - 1).
+    rel_key : as in `relpos.relative_global_attention`
+        E_r, rows ascending in relative position.
     **keywords
         Keywords of `attention`; `is_causal` is True and `beyond` "raise" by default.
 
@@ -179,7 +176,7 @@ def transformer_xl_attention(
     **keywords: Unpack[TransformerXLKeywords[bool]],
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS, **TRANSFORMER_XL)
-@twin(relpos.transformer_xl_attention)
+@twin(relpos.transformer_xl_attention, TENSORS)
 def transformer_xl_attention(
     query: Tensor,
     key: Tensor,
@@ -196,12 +193,8 @@ def transformer_xl_attention(
     query, key, value : Tensor
         (..., H, Lq, D), (..., Hk, Lk, D) and (..., Hk, Lk, Dv), as in `attention`; keys
         and values of the memory come first.
-    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D)
-        The projected sinusoids, rows ascending in relative position from -(Lk-1).
-        R = Lk serves ``is_causal=True``, R = Lk + Lq - 1 or 2 Lk - 1 both directions
-        (Conformer). A table of any other length needs `min_relative_position`.
-    pos_bias_u, pos_bias_v : Tensor, (D,), (H, D) or (..., H, D), or None
-        Biases u of the content term and v of the position term; None omits one.
+    rel_key, pos_bias_u, pos_bias_v : as in `relpos.transformer_xl_attention`
+        Projected sinusoids (R, D) from -(Lk-1) on, and the biases u and v.
     **keywords
         Keywords of `attention`; `query_offset` is Lk - Lq, `min_relative_position`
         -(Lk-1) and `beyond` "raise" by default.
@@ -281,7 +274,7 @@ def fire_attention(
     **keywords: Unpack[FireKeywords[bool]],
 ) -> AttentionOutput: ...
 @shows_keywords((), _KEYWORDS)
-@twin(relpos.fire_attention)
+@twin(relpos.fire_attention, TENSORS)
 def fire_attention(
     query: Tensor,
     key: Tensor,
@@ -364,7 +357,7 @@ def graph_attention(
     rel_value: Tensor | None = None,
     **keywords: Unpack[GraphKeywords[bool]],
 ) -> AttentionOutput: ...
-@twin(relpos.graph_attention)
+@twin(relpos.graph_attention, TENSORS)
 def graph_attention(
     query: Tensor,
     key: Tensor,
@@ -389,33 +382,12 @@ def graph_attention(
     ----------
     query, key, value : Tensor
         (..., H, Lq, D), (..., H, Lk, D) and (..., H, Lk, Dv), as in `attention`.
-    indptr : Tensor of int, (Lq + 1,), optional
-        Where each query's edges begin; rises from 0 to the number of edges. The graph
-        is shared by batch items and heads.
-    indices : Tensor of int, (edges,), optional
-        Key of each edge, from 0 to Lk - 1. `indptr` and `indices` come together, or
-        `edges` in their place.
-    labels : Tensor of int, (edges,), optional
-        Table row of each edge; negative: no position term. Needed by the tables. In the
-        order of `indices`, or of `edges` as they were given.
-    rel_key : Tensor, (R, D), (H, R, D) or (..., H, R, D), optional
-        Table added to the key.
-    rel_value : Tensor, (R, Dv), (H, R, Dv) or (..., H, R, Dv), optional
-        Table added to the value; it may have its own R.
-    edges : Tensor of int, (2, edges), or CSR matrix of scipy.sparse, optional
-        Key of each edge in row 0 and its query in row 1, in any order: source and
-        target, as `edge_index` of PyTorch Geometric. Or a matrix (Lq, Lk), whose rows
-        are queries: each entry that it stores is an edge, zeros too; its numbers are
-        not read.
-    position_query : Tensor, (..., H, Lq, Dp), optional
-        Replaces the query in the product with `rel_key`, of Dp columns; not scaled.
-    softcap : float, optional
-        A number c > 0: each score x becomes c tanh(x / c).
-    sinks : Tensor, (H,), optional
-        A logit of each head that has no key and no value: exp(sinks) is part of the sum
-        of every query's edges, and of lse. -inf: none.
-    scale : float, optional
-        Default 1 / sqrt(D).
+    indptr, indices, edges : as in `relpos.graph_attention`
+        The graph: rows of keys by query, or pairs of a key and a query (2, edges).
+    labels, rel_key, rel_value : as in `relpos.graph_attention`
+        Table row of each edge, and the tables added to key and value.
+    position_query, softcap, sinks, scale : as in `relpos.graph_attention`
+        What else the scores depend on.
     return_lse : bool, default False
         Also return lse (..., H, Lq), which has gradients.
     num_threads : int, optional
@@ -426,13 +398,6 @@ def graph_attention(
     -------
     Tensor or AttentionOutput
         As `attention`.
-
-    Notes
-    -----
-    `edges` are sorted by query, those of one query staying in their order: 7 to 45 ns
-    an edge, and the same bits as the sorted `indptr` and `indices`. The backward takes
-    8 to 16 bytes per edge for as many heads at a time as fit 512 kB, and 16 to 24 bytes
-    per edge once.
 
     Examples
     --------
@@ -456,7 +421,7 @@ def graph_attention(
     return compute(given, given.pop("return_lse"), graph=graph)
 
 
-@twin(relpos.merge_attention)
+@twin(relpos.merge_attention, TENSORS)
 def merge_attention(
     out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -473,12 +438,8 @@ def merge_attention(
 
     Parameters
     ----------
-    out_a : Tensor, (..., Dv)
-        Result of `attention` over one set; leading axes broadcast with `out_b`.
-    lse_a : Tensor, (...)
-        Its log-sum-exps, of its shape without the last axis.
-    out_b, lse_b : Tensor
-        The same over the other set.
+    out_a, lse_a, out_b, lse_b : as in `relpos.merge_attention`
+        Results (..., Dv) of `attention` over each set, and their log-sum-exps (...).
 
     Returns
     -------

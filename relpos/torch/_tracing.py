@@ -54,7 +54,6 @@ def is_differentiated() -> bool:
 
 
 def is_dual(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return True where one of the tensors has a tangent."""
     return forward_ad._current_level >= 0 and any(
         forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     )
@@ -101,7 +100,6 @@ def _without_setup_context(function: Any) -> Any:
 
 
 def not_compiled(name: str) -> NotImplementedError:
-    """Return the error of a derivative inside of a compiled program."""
     return NotImplementedError(
         f"relpos.torch.{name}: torch.func.grad, vjp and jvp are not compiled with it; "
         "expected them around torch.compile, or without fullgraph=True"

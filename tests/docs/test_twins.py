@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,7 @@ def test_what_a_twin_says_itself_stands():
 
 def test_words_and_single_parameters_of_the_original_are_replaced():
     @twin(original, {"array_like": "dask array or array_like", "ndarray": "dask array"})
-    def function():
+    def function(x, y, z):
         """Return a dask array.
 
         Parameters
@@ -202,6 +203,31 @@ def test_words_and_single_parameters_of_the_original_are_replaced():
     assert found["Returns"].startswith("dask array\n")
 
 
+def test_parameters_that_are_as_in_the_original_are_described_as_there():
+    @twin(original)
+    def function(z, w, x):
+        """Return a number.
+
+        Parameters
+        ----------
+        w : int
+            Of the twin.
+        x : as in `original`
+            In short.
+        z : as in `another`
+            In its own words.
+        """
+
+    assert sections(function.__doc__)["Parameters"].splitlines() == [
+        "z : as in `another`",
+        "    In its own words.",
+        "w : int",
+        "    Of the twin.",
+        "x : array_like, (n,)",
+        "    Numbers.",
+    ]
+
+
 @pytest.mark.parametrize(
     "package, needs",
     [
@@ -218,6 +244,10 @@ def test_help_shows_what_the_source_says(package, needs):
         for title, body in sections(ast.get_docstring(node)).items():
             if title == "":
                 assert shown[title].startswith(body)
+            elif title == "Parameters":
+                assert {*entries(body)} <= {*entries(shown[title])}
+                own = [x.strip() for x in re.split(r"^(?=\S)", body, flags=re.M)]
+                assert all(x in shown[title] or " : as in `" in x for x in own)
             else:
                 assert body in shown[title]
 
@@ -228,5 +258,5 @@ def test_all_twins_are_of_the_function_of_their_name():
         for name, node in public(package):
             for decorator in map(ast.unparse, node.decorator_list):
                 if decorator.startswith("twin("):
-                    words = ", LAZY" if package == "sharded" else ""
+                    words = {"sharded": ", LAZY", "torch": ", TENSORS"}.get(package, "")
                     assert decorator == f"twin({home}.{name}{words})"

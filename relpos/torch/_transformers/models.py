@@ -30,9 +30,8 @@ def register() -> None:
     are those before dropout. A query of padding that sees no key gets 0, as by
     ``"sdpa"``; eager code gives it a mean. An argument of a model that would change the
     result and has no counterpart here raises ValueError; an unknown one is warned of.
-    To see models when they are made, ``post_init`` and ``set_attn_implementation`` of
-    ``transformers.PreTrainedModel`` are wrapped. ``torch.compile`` takes the models
-    whole. Tested with transformers 5.23.
+    ``post_init`` and ``set_attn_implementation`` of ``transformers.PreTrainedModel``
+    are wrapped. Tested with transformers 5.23.
 
     Examples
     --------

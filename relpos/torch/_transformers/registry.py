@@ -132,7 +132,6 @@ def attend(
     weighed: bool = False,
     **settings: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Compute attention of (B, H, L, D), and its weights if they are wanted."""
     result: Any = attention(
         query, key, value, attn_mask, return_weights=weighed, **settings
     )
@@ -255,8 +254,7 @@ def _look_at_models() -> None:
     """Inspect models when they are made, and when they change attention.
 
     transformers takes any registered name for any model, and makes masks for that name,
-    which eager code cannot read. It has no hook for a model's modules, so the two
-    methods after which they are known are wrapped, once.
+    which eager code cannot read. It has no hook: two of its methods are wrapped, once.
     """
     for method in ("post_init", "set_attn_implementation"):
         original = getattr(PreTrainedModel, method)
@@ -310,7 +308,6 @@ def asks_the_registry(model: Any) -> bool:
 
 
 def _asking_modules(model: Any) -> Iterator[torch.nn.Module]:
-    """Yield the modules in a model that ask the registry."""
     for module in model.modules():
         if (
             not type(module).__module__.startswith("torch.")

@@ -66,7 +66,6 @@ def as_zero_one(name: str, mask: Tensor) -> Tensor:
 
 
 def has_values(x: Tensor) -> bool:
-    """Tell whether a tensor has values: not on meta, nor while compiling."""
     return not (x.is_meta or torch.compiler.is_compiling())
 
 

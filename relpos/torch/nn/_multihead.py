@@ -423,7 +423,6 @@ def _check_kind(name: str, mask: Any) -> None:
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask as numbers to add to the scores."""
     if mask.dtype != torch.bool:
         return mask
     zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
@@ -593,7 +592,6 @@ class DeBERTa(Position):
 
 
 def projections(module: Any) -> tuple[Any, Any]:
-    """Return weights and biases of the projections of query, key and value."""
     weights: Any = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
     if module.in_proj_weight is not None:
         weights = module.in_proj_weight.chunk(3)
