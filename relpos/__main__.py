@@ -51,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status."""
     options = parser().parse_args(arguments)
     if options.command == "info":
         relpos.show_config()

@@ -334,7 +334,6 @@ class Table(NamedTuple):
 
 
 def measured(plan: Plan, pattern: str) -> list[Row]:
-    """Measure the rows whose label matches, and print each."""
     print(HEADER)
     rows = []
     for label, measure in plan:
@@ -365,7 +364,6 @@ def add_options(
 
 
 def run(chosen: Mapping[str, Table], options: argparse.Namespace) -> None:
-    """Print the chosen tables, and write their rows where a file is given."""
     use_blas_threads()
     best = [_core.isa, *(["avx2"] if _core.isa == "avx512" else [])]
     isas = options.isa or best
@@ -427,7 +425,6 @@ def scheme_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     length, repeats = (1024, 7) if full else (256, 3)
     plan: Plan = []
     for row in ROWS:

@@ -38,6 +38,7 @@ from relpos._checks import (
     at_least_ndim,
     check_bytes,
     check_memory,
+    check_shape,
     common_dtype,
     like,
     native,
@@ -262,10 +263,8 @@ class KerpleGradients(NamedTuple):
 
 def _parameters(r1: object, r2: object, kind: object) -> tuple[Array, Array, str]:
     first, second = as_parameter("r1", r1), as_parameter("r2", r2)
-    if first.shape != second.shape:
-        raise ValueError(
-            f"r2: got shape {second.shape}; expected {first.shape}, that of r1"
-        )
+    fits, wanted = first.shape == second.shape, f"{first.shape}, that of r1"
+    check_shape("r2", second, fits, wanted)
     chosen = as_choice("kind", kind, _KINDS)
     kept = stored(second)
     wrong = kept[kept < 0 if chosen == "log" else kept <= 0]

@@ -327,7 +327,7 @@ def at_least_ndim(name: str, array: Any, ndim: int, wanted: str) -> None:
         )
 
 
-def check_shape(name: str, array: Any, fits: bool, wanted: str) -> None:
+def check_shape(name: str, array: Any, fits: object, wanted: object) -> None:
     if not fits:
         raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 

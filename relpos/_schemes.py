@@ -1,9 +1,8 @@
 """The catalogue of schemes: names, functions, models and operands.
 
-A scheme is one row of SCHEMES. `relpos.plan`, the tables of `rows.py`, the names that
-are suggested, the demo, the lists of functions in the documentation and calls of tests
-are made of these rows. Nothing of relpos is imported here, so that anything may import
-this.
+A scheme is one row of SCHEMES, of which `relpos.plan`, the tables of `rows.py`, the
+names that are suggested, the demo, lists of functions in the documentation and calls of
+tests are made. Nothing of relpos is imported here.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 Names of functions elsewhere are here; schemes, their synonyms and models are those of
 _schemes.py. `relpos` asks where an attribute is missing, and functions ask where they
-know no such scheme, so this file is loaded with relpos, and is little more than text.
-What is in a module of relpos is found by its own name, too: the error says which module
-has it.
+know no such scheme. What is in a module of relpos is found by its own name, too.
 """
 
 from __future__ import annotations

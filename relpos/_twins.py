@@ -69,7 +69,7 @@ def _described(
     refers = re.compile(rf"[^\n]* : as in `([\w.]+\.)?{called}`")
     passes_on = any(x.kind is Parameter.VAR_KEYWORD for x in taken.values())
     asked = {*(theirs if passes_on else taken)} if words else set[str]()
-    found = {}
+    found: dict[str, str] = {}
     for key, entry in _entries(own).items():
         names = _names(key)
         if refers.match(entry) and theirs.keys() >= {*names}:

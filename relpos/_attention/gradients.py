@@ -229,12 +229,10 @@ class AttentionContext(Generic[Gradients]):
         where a table row sums over all pairs that use it, and g is `log_decay`. A
         position query e that was given gets :math:`de_i = \sum_j dS_{ij} A_l`, which
         :math:`dq_i` then lacks, and :math:`dA_l = \sum dS_{ij} (e_i + v)`,
-        :math:`dv = \sum dS_{ij} A_l`. FIRE's
-        parameters get what `fire_bias_backward` makes of dS. The scores are computed
-        again tile by tile; only the gradient of a mask takes O(Lq Lk) memory. A query
-        that sees no key adds nothing to any gradient but that of its sink; nor does one
-        whose logits are nan, as a padded token's may be, where its `grad_out` and
-        `grad_lse` are zero.
+        :math:`dv = \sum dS_{ij} A_l`. FIRE's parameters get what `fire_bias_backward`
+        makes of dS. Only the gradient of a mask takes O(Lq Lk) memory. A query that
+        sees no key adds nothing to any gradient but that of its sink; nor does one
+        whose logits are nan where its `grad_out` and `grad_lse` are zero.
 
         Parameters
         ----------

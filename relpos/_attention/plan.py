@@ -73,8 +73,7 @@ class Plan(NamedTuple):
     pair_vectors : int
         Bytes of those n^2 d numbers.
     pair_vectors_per_head, table : int
-        Bytes of the L^2 D numbers that the Music Transformer counts, D over all heads,
-        and of the L D that it has instead.
+        Bytes of the L^2 D numbers of the Music Transformer, and of the L D instead.
     backward : Formulation
         relpos's gradients of all floating inputs: bytes beyond inputs, output,
         gradients and what the `AttentionContext` keeps, and flops.
@@ -153,9 +152,8 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N; for the table
-    of the keys always N, and Lq is Lk elsewhere. A number is 4 or 8 bytes; where
-    nothing is added to the scores, one is stored for each pair, not two. The backward
+    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. Where nothing
+    is added to the scores, one number is stored for each pair, not two. The backward
     takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 
     Parameters

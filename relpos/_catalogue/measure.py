@@ -99,7 +99,6 @@ def with_memory(work: Callable[[], Result]) -> tuple[Result, int | None]:
 
 
 def bound(row: Row, form: str, inputs: dict[str, Any]) -> Callable[[], Any]:
-    """Return one form of a scheme as a call without arguments."""
     if form != "gradients":
         return partial(getattr(row, form), **inputs)
     assert row.gradients is not None

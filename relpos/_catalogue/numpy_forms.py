@@ -50,7 +50,6 @@ def attention(
 
 
 def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
-    """Add a column of scores, and leave it out after the softmax."""
     s = scores(query, key)
     column = np.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
     p = softmax(np.concatenate([s, column], axis=-1), is_causal=False)
@@ -59,7 +58,6 @@ def sinks(query: Array, key: Array, value: Array, sinks: Array) -> Array:
 
 
 def softcap(query: Array, key: Array, value: Array, cap: float = 50.0) -> Array:
-    """Take a tanh of every score."""
     s = scores(query, key)
     s /= s.dtype.type(cap)
     np.tanh(s, out=s)
@@ -90,7 +88,6 @@ def rotary_attention(query: Array, key: Array, value: Array) -> Array:
 
 
 def distances(length: int, k: int) -> Array:
-    """Return the row of a table of 2k + 1 rows for each pair."""
     r = np.arange(length)[None, :] - np.arange(length)[:, None]
     row: Array = np.clip(r, -k, k) + k
     return row
@@ -171,7 +168,6 @@ def bert(
 
 
 def rel_bias(query: Array, key: Array, value: Array, rel_bias: Array) -> Array:
-    """Gather a number by head and relative position for each pair."""
     length = query.shape[-2]
     return attention(query, key, value, rel_bias[:, distances(length, length - 1)])
 

@@ -1,12 +1,9 @@
 """The rows of the tables that show every scheme: how each is computed and checked.
 
 A scheme of `_schemes.SCHEMES` with a title has its row from there: it is one call with
-its operands. Schemes with inputs of their own, or of several calls, have rows here: the
-inputs by name, the function, its NumPy form, its definition, and a backward
-``(grad_out, **inputs)`` that returns gradients by the names of the inputs, by relpos
-and by the definitions. Where a scheme has no backward by definition,
-`by_differences(backward, reference)` compares with differences of the forward, on a few
-numbers, to 1e-10. Inputs that are no floating arrays have no gradient.
+its operands. Schemes with inputs of their own, or of several calls, have rows here.
+Where a scheme has no backward by definition, `by_differences` compares with differences
+of the forward, on a few numbers, to 1e-10.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ BODY = """body { margin: 0; background: #fff; }
 
 
 def pictures(report: Report) -> None:
-    """Draw the pictures of all steps before this one."""
     report.begin("pictures")
     try:
         missing = draw_missing(report)
@@ -182,7 +181,6 @@ def content(report: Report) -> str:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """Yield what was checked, how many checks passed, the time and the CPU."""
     yield "<h1>relpos demo</h1>"
     kind, seconds = "bad" if report.failed else "good", sum(report.seconds)
     yield f'<p class="result {kind}">{report.summary()}, in {seconds:.0f} s</p>'
@@ -199,7 +197,6 @@ def summary(report: Report) -> Iterator[str]:
 
 
 def failures(report: Report) -> Iterator[str]:
-    """Yield a table of the checks that failed."""
     rows = [
         [f"{step['title']}: {check['name']}", *limits(check)]
         for step in report.steps
@@ -279,7 +276,6 @@ def boxed(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def write(report: Report) -> Path:
-    """Write the page into FOLDER and return its path."""
     folder = Path(FOLDER)
     folder.mkdir(exist_ok=True)
     path = folder / "report.html"

@@ -68,7 +68,6 @@ def relative_to(word: int, length: int) -> Array:
 
 
 def distances(a: Array, b: Array) -> npt.NDArray[np.float64]:
-    """Return the largest difference between a and each run of len(a) rows of b."""
     count = len(b) - len(a) + 1
     return np.array([np.abs(b[s : s + len(a)] - a).max() for s in range(count)])
 

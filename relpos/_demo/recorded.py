@@ -3,14 +3,11 @@
 A file of relpos/data has what entered an upstream attention core (projected query,
 key and value, tables as upstream stores them, the mask as `allowed`) and its context,
 all in float64, and names the upstream. Some files also have a gradient `d_context` and
-the gradients `d_*` that follow from it. Some are of one head or one item of a batch,
-with the gradients that depend on nothing else. cores.py says how the conventions of
-each map to those of relpos.
+the gradients `d_*` that follow from it. cores.py has the conventions of each.
 
 A file whose name starts with ``layer_`` has one call of an upstream module, forward and
-backward, under the names of upstream: parameters `w_*`, inputs `in_*`, the output
-`out_out`, its gradient `ct_out`, and the gradients `grad_w_*` and `grad_in_*` that
-follow from it.
+backward: parameters `w_*`, inputs `in_*`, the output `out_out`, its gradient `ct_out`,
+and the gradients `grad_w_*` and `grad_in_*` that follow from it.
 """
 
 from __future__ import annotations
@@ -92,7 +89,6 @@ def limit(name: str, case: Case, dtype: type) -> float:
 
 
 def largest(got: Array, wanted: Array) -> float:
-    """Return the largest difference over the largest number that is wanted."""
     return float(np.abs(got - wanted).max() / np.abs(wanted).max())
 
 
@@ -176,7 +172,6 @@ Run = tuple[nn.Module, Array, Named]  # the layer, its output, gradients of its 
 
 
 def loaded(layer: nn.Module, state: Named) -> Any:
-    """Return the layer with upstream's parameters; strict, and without dropout."""
     layer.load_state_dict(state)
     return layer.eval()
 

@@ -112,7 +112,6 @@ class Report:
         self.progress(title)
 
     def end(self) -> None:
-        """End a step and print its title, its verdict and its time."""
         self.ends.append(perf_counter())
         step, number = self.steps[-1], len(self.steps)
         result = verdict(step["checks"])
@@ -132,7 +131,6 @@ class Report:
         return " ".join(self.texts.get(key, key).format(**values).split())
 
     def note(self, text: str) -> None:
-        """Add a text to ``--json`` only."""
         self.steps[-1]["text"].append(text)
 
     def say(self, key: str, **values: Any) -> None:
@@ -217,7 +215,6 @@ class Report:
         return f"\033[{code}m{text}\033[0m" if self.colour else text
 
     def write(self, line: str = "", end: str = "\n") -> None:
-        """Print a line, unless the report is quiet."""
         if not self.quiet:
             self.progress()
             print(line, file=self.stream, end=end)

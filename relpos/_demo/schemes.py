@@ -41,7 +41,6 @@ def schemes(report: Report) -> None:
 
 
 def accuracy(report: Report) -> None:
-    """Report the errors of outputs and gradients."""
     names = [f"{kind} {bits}" for kind in KINDS for bits in ("float32", "float64")]
     rows = []
     for row in ROWS:
@@ -131,7 +130,6 @@ def vector_per_pair(report: Report) -> None:
 
 
 def pytorch(report: Report) -> None:
-    """Report the errors of ``python -m relpos check``."""
     report.begin("pytorch")
     if find_spec("torch") is None:
         report.say("absent")

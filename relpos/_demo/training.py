@@ -12,8 +12,7 @@ layer of Shaw's attention let it know this of a pair (i, j) with r = j - i:
 
 Both floors are exact: among those letters every order is equally likely. The rows of
 Table 3 of the paper differ in which tables there are. With a table for the values only,
-the weights cannot depend on r. The layer has to learn an indirect answer: a head whose
-weights select one letter returns the mean of a^V_r over the positions of that letter.
+a head whose weights select one letter returns the mean of a^V_r over its positions.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from relpos._checks import (
     check_bytes,
     check_memory,
     check_out,
+    check_shape,
     integers_of,
     like,
     native,
@@ -137,11 +138,8 @@ def frequency_parts(
     if inv_freq is None:
         return _frequencies(dim, number, count)
     given = as_floating("inv_freq", inv_freq)
-    if given.shape != (count,):
-        raise ValueError(
-            f"inv_freq: got shape {given.shape}; expected ({count},), one frequency "
-            f"per sine of dim {dim}"
-        )
+    wanted = f"({count},), one frequency per sine of dim {dim}"
+    check_shape("inv_freq", given, given.shape == (count,), wanted)
     return given.astype(np.float64), np.zeros(count)
 
 

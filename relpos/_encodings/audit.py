@@ -114,10 +114,9 @@ def audit_encoding(
 ) -> EncodingAudit:
     r"""Measure the five requirements on an encoding of positions.
 
-    They are: each position has its own vector, the same for every length (unique and
-    consistent); the vectors show the order, also at positions beyond the lengths known
-    so far (extrapolation); their values are small compared with those of word
-    embeddings; and they are cheap for long sequences (scalable).
+    Each position has its own vector, the same for every length (unique and consistent);
+    the vectors show the order, also beyond the lengths known so far (extrapolation);
+    their values are small, and they are cheap for long sequences (scalable).
 
     With :math:`P^L` the encoding of length L, m the shortest and M the longest length,
     :math:`P = P^M`, :math:`d_{nr} = |P_{n+r} - P_n|` and :math:`t_L` CPU time,
@@ -315,7 +314,6 @@ def _cost(encode: Encoder, length: int, dim: int) -> Finding:
 
 
 def _seconds(encode: Encoder, length: int, dim: int) -> float:
-    """CPU time of the fastest of some runs, in all threads of the process."""
     fastest = math.inf
     for _ in range(_TIMINGS):
         start = process_time()

@@ -20,6 +20,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     at_least_ndim,
+    check_shape,
     common_dtype,
     kind_of,
     like,
@@ -78,11 +79,8 @@ class _Call:
             sizes, shape, self.pads = (1, *sizes), (1, *shape), (0, *self.pads)
         self.dtype = common_dtype(*self.given.values(), np.dtype(np.float32))
         self.bias = self.given.get("bias", np.zeros(channels, self.dtype))
-        if self.bias.shape != (channels,):
-            raise ValueError(
-                f"bias: got shape {self.bias.shape}; expected ({channels},), as x has "
-                "channels"
-            )
+        fits = self.bias.shape == (channels,)
+        check_shape("bias", self.bias, fits, f"({channels},), as x has channels")
         self.cells = tokens.reshape(*tokens.shape[:-2], *sizes, channels)
         taps = np.moveaxis(taps.reshape(channels, *shape), 0, -1)
         self.taps = np.ascontiguousarray(taps, self.dtype)  # (i, j, E)
@@ -268,14 +266,11 @@ def _kernel_shape(weight: Array, axes: int, channels: int) -> tuple[int, ...]:
     shape = weight.shape
     if len(shape) == axes + 2 and shape[1] == 1:
         shape = (shape[0], *shape[2:])
-    if len(shape) != axes + 1 or shape[0] != channels:
-        wanted = f"({channels}, {'k' if axes == 1 else 'i, j'})"
-        raise ValueError(
-            f"weight: got shape {weight.shape}; expected {wanted}, one kernel for each "
-            f"of x's {channels} channels over a grid of {axes}"
-        )
-    if 0 in shape[1:]:
-        raise ValueError(f"weight: got shape {weight.shape}; expected at least 1 tap")
+    wanted = f"({channels}, {'k' if axes == 1 else 'i, j'}), one kernel for each of x's"
+    wanted += f" {channels} channels over a grid of {axes}"
+    fits = len(shape) == axes + 1 and shape[0] == channels
+    check_shape("weight", weight, fits, wanted)
+    check_shape("weight", weight, 0 not in shape[1:], "at least 1 tap")
     return shape[1:]
 
 

@@ -24,6 +24,7 @@ from relpos._checks import (
     at_least_ndim,
     check_memory,
     check_out,
+    check_shape,
     common_dtype,
     like,
     native,
@@ -507,11 +508,7 @@ def xpos_magnitude(
 
 def _as_frequencies(inv_freq: ArrayLike) -> Array:
     given = as_floating("inv_freq", inv_freq)
-    if given.ndim != 1:
-        raise ValueError(
-            f"inv_freq: got shape {given.shape}; expected one axis, a frequency per "
-            "pair"
-        )
+    check_shape("inv_freq", given, given.ndim == 1, "one axis, a frequency per pair")
     return given.astype(_DOUBLE)
 
 
@@ -598,11 +595,8 @@ def mrope_angles(
            [2.  , 0.2 , 0.03]])
     """
     where = as_positions(positions)
-    if where.ndim < 2 or len(where) != len(_AXES):
-        raise ValueError(
-            f"positions: got shape {where.shape}; expected (3, ..., L), for "
-            f"{', '.join(_AXES)}"
-        )
+    fits = where.ndim > 1 and len(where) == len(_AXES)
+    check_shape("positions", where, fits, f"(3, ..., L), for {', '.join(_AXES)}")
     frequencies = _as_frequencies(inv_freq)
     pairs = len(frequencies)
     given = as_ints("sections", sections, 0, MAX_DIM)

@@ -87,7 +87,6 @@ def as_settings(scaling: object) -> tuple[str, Settings]:
 
 
 def _value(key: str, value: object) -> Any:
-    """Check one entry of the dict."""
     name = f"scaling: {key}"
     if key == "truncate":
         return as_flag(name, value)
@@ -104,7 +103,6 @@ def _value(key: str, value: object) -> Any:
 
 
 def _factor(name: str, settings: Settings) -> float:
-    """Return the new length of sequences over the original one."""
     if "factor" in settings:
         return float(settings["factor"])
     if "max_position_embeddings" not in settings:
@@ -428,7 +426,6 @@ class RotaryParameters(NamedTuple):
 
 
 def as_config(config: object) -> Values:
-    """Return the configuration as a mapping."""
     reject_foreign("config", config)
     if hasattr(config, "to_dict"):
         config = config.to_dict()
@@ -443,7 +440,6 @@ def as_config(config: object) -> Values:
 
 
 def _as_values(config: object) -> Values:
-    """Return the configuration of the text as a mapping."""
     values = as_config(config)
     text = values.get("text_config")
     return values if text is None else _as_values(text)

@@ -172,9 +172,8 @@ class Memory(Kept):
     tokens, then keeps the end of both, in each of its attentions. No gradient passes
     into a memory; what the projections make of it trains them.
 
-    Each attention of a model takes it once in each call; one that takes it twice, that
-    is new to it after the first call or that an interrupt has left ahead of another is
-    a ValueError, as with `KVCaches`. A call that raises leaves it as it was.
+    Each attention of a model takes it once in each call, or raises ValueError as with
+    `KVCaches`. A call that raises leaves it as it was.
 
     Parameters
     ----------

@@ -19,6 +19,7 @@ from relpos._checks import (
     as_float_dtype,
     as_floating,
     as_generator,
+    check_shape,
     is_floating,
     kind_of,
     quiet,
@@ -107,11 +108,8 @@ class Parameter:
             `grad` is of another shape.
         """
         grad = as_floating("grad", grad)
-        if grad.shape != self.data.shape:
-            raise ValueError(
-                f"grad: got shape {grad.shape}; expected that of the parameter, "
-                f"{self.data.shape}"
-            )
+        own = self.data.shape
+        check_shape("grad", grad, grad.shape == own, f"that of the parameter, {own}")
         if self.grad is None:
             put(self, "grad", np.array(grad, self.data.dtype))
         else:
@@ -183,14 +181,12 @@ class Module:
 
     Notes
     -----
-    Every layer checks its arguments, and a message begins with the argument's name. A
-    constructor raises TypeError for an argument of another kind, and ValueError for a
+    A constructor raises TypeError for an argument of another kind, and ValueError for a
     size below 1 or beyond what memory can address, for a number of heads that does not
     divide the width, for a probability outside [0, 1) and for any other argument out of
     its range. A call raises TypeError for an array that is not floating or of a wider
     dtype than the layer, ValueError for a shape that does not fit, and MemoryError. The
-    docstrings of the layers list only further conditions. Every layer takes `rng`, a
-    source of random numbers, and `dtype`, float32 or float64.
+    docstrings of the layers list only further conditions.
 
     Examples
     --------
@@ -444,7 +440,6 @@ class Module:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Keywords of the layers that this one is made of."""
         return {"rng": self._rng, "dtype": self.dtype}
 
     def _start(self, values: Array) -> Parameter:
@@ -471,11 +466,8 @@ class Module:
             )
         shape, saved = self._last_call
         grad = as_floating("grad_out", grad_out)
-        if grad.shape != shape:
-            raise ValueError(
-                f"grad_out: got shape {grad.shape}; expected {shape}, that of the "
-                "layer's last output"
-            )
+        wanted = f"{shape}, that of the layer's last output"
+        check_shape("grad_out", grad, grad.shape == shape, wanted)
         put(self, "_went_back", True)
         return grad.astype(self.dtype, copy=False), *saved
 

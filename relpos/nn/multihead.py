@@ -343,9 +343,8 @@ class MultiheadAttention(AttentionLayer):
         ------
         ValueError
             A value is given without a key, Lq and Lk differ and `query_offset` is not
-            given, a memory or a cache comes with one of these, or is one of another
-            model, or a cache is given to a layer that is not causal or that the call of
-            the model uses twice (see `KVCaches`).
+            given, a memory or a cache comes with one of these or is refused (see
+            `KVCaches`), or the layer of a cache is not causal.
         """
         kept = as_kept(memory, cache, key=key, query_offset=query_offset)
         inputs = self._read(query, key, value, self.embed_dim)

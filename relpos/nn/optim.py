@@ -84,15 +84,13 @@ def cross_entropy(
         the logits have more bytes than memory can address.
     IndexError
         A target is outside the classes.
-    MemoryError
-        Out of memory, before any of the work.
 
     Notes
     -----
     A logit of -inf says that its class is impossible: its gradient is that of a
     probability of 0, and the loss is infinite where the class has a share of the target
-    (t > 0), untouched by it where it has none. A row without a softmax (every logit
-    -inf, or one of them inf or nan) makes the loss and the row's gradient nan.
+    (t > 0). A row without a softmax (every logit -inf, or one of them inf or nan) makes
+    the loss and the row's gradient nan.
 
     References
     ----------

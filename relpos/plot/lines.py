@@ -15,6 +15,7 @@ from relpos._checks import (
     as_flag,
     as_int,
     as_integers,
+    check_shape,
     kind_of,
     reject_foreign,
 )
@@ -30,7 +31,6 @@ from relpos.plot.panel import (
     as_reals,
     as_shaped,
     axes_of,
-    check_shape,
     colours_of,
     look_of,
     picture,
@@ -262,13 +262,11 @@ def bias_by_distance(
 
 
 def _within(numbers: Array, count: int) -> bool:
-    """Return True for a list of numbers from 0 on, below `count`."""
     some = numbers.ndim == 1 and numbers.size
     return bool(some and numbers.min() >= 0 and numbers.max() < count)
 
 
 def _chosen(name: str, given: Sequence[int] | None, count: int) -> list[int]:
-    """Return the heads or queries to draw, of `count`."""
     if given is None:
         return [*range(count)]
     array = as_integers(name, given)

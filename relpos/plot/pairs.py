@@ -21,6 +21,7 @@ from relpos._checks import (
     as_int,
     as_integers,
     as_real,
+    check_shape,
     integers_of,
     kind_of,
 )
@@ -43,7 +44,6 @@ from relpos.plot.panel import (
     as_tokens,
     axes_of,
     between,
-    check_shape,
     colormap_of,
     frame,
     heat_map,
@@ -298,10 +298,8 @@ def score_terms(
 
     Parameters
     ----------
-    query : array_like, (H, Lq, D)
-        One row for each query; axes of one batch item may come first.
-    key : array_like, (Hk, Lk, D)
-        One row for each key.
+    query, key : array_like, (H, Lq, D) and (Hk, Lk, D)
+        As of `relpos.scores`; axes of one batch item may come first.
     head : int, default 0
         The head to draw.
     **keywords

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from relpos._checks import as_array, as_integers, as_real, kind_of, reject_foreign
+from relpos._checks import (
+    as_array,
+    as_integers,
+    as_real,
+    check_shape,
+    kind_of,
+    reject_foreign,
+)
 from relpos._twins import sections
 
 if TYPE_CHECKING:
@@ -198,7 +205,6 @@ def _completed(docstring: str, names: list[str], shared: Mapping[str, str]) -> s
 
 
 def colormap_of(cmap: str | Colormap) -> Colormap:
-    """Return a colormap of matplotlib, by name or as it is."""
     from matplotlib import colormaps
     from matplotlib.colors import Colormap
 
@@ -257,7 +263,6 @@ def panels_of(
 
 
 def share_bar(panels: Array) -> Array:
-    """Draw one colour bar for the images of several axes."""
     panels[0].figure.colorbar(panels[0].images[-1], ax=[*panels])
     return panels
 
@@ -277,11 +282,6 @@ def as_shaped(name: str, value: object, ndim: int, wanted: str) -> Array:
     check_shape(name, array, array.ndim == ndim, wanted)
     check_shape(name, array, array.size, "something to draw")
     return array
-
-
-def check_shape(name: str, array: Array, fits: object, wanted: object) -> None:
-    if not fits:
-        raise ValueError(f"{name}: got shape {array.shape}; expected {wanted}")
 
 
 def as_mapping(name: str, given: object, wanted: str) -> Mapping[str, Any]:
@@ -357,7 +357,6 @@ def name_pairs(ax: Axes, places: Places = (None, None)) -> Axes:
 
 
 def reach(array: Array, center: float = 0.0) -> float:
-    """Return the largest distance of finite numbers from the center."""
     return float(np.abs(array[np.isfinite(array)] - center).max(initial=0.0))
 
 

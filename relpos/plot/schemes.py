@@ -15,6 +15,7 @@ from relpos._checks import (
     as_floating,
     as_int,
     as_integers,
+    check_shape,
     kind_of,
     reject_foreign,
 )
@@ -35,7 +36,6 @@ from relpos.plot.panel import (
     as_tokens,
     axes_of,
     between,
-    check_shape,
     colours_of,
     frame,
     heat_map,
@@ -255,7 +255,6 @@ def audit(
 
 
 def _audits(given: object) -> dict[str, EncodingAudit]:
-    """Return one audit without a name, or several by their names."""
     if isinstance(given, EncodingAudit):
         return {"": given}
     found = as_mapping("audits", given, "of names to audits, or one")
@@ -559,7 +558,6 @@ def grid_bias(
 
 
 def _two(name: str, value: object, low: int = 1) -> tuple[int, int]:
-    """Return two integers, such as the sides of a grid of at most 256 by 256."""
     array = as_integers(name, value)
     check_shape(name, array, array.shape == (2,), "two integers")
     first, second = (as_int(name, int(x), low, 256) for x in array)

@@ -190,7 +190,6 @@ def projected(weight: Array, positions: Array, heads: int) -> Array:
 
 
 def projected_backward(grad: Array, positions: Array, weight: Array) -> Array:
-    """Return the gradient of the weight of `projected`, from that of its result."""
     kind = np.result_type(weight, np.float32)
     return like(
         product(join_heads(grad.astype(kind)).T, positions.astype(kind)), weight

@@ -178,7 +178,6 @@ def _embeddings(model: _Model) -> tuple[Array, int | None]:
 
 @quiet
 def _project(model: _Model, name: str, rows: Array) -> Array:
-    """Return a table of each head, (H, rows, D)."""
     heads = as_int(
         "config: num_attention_heads", model.setting("num_attention_heads"), 1
     )

@@ -18,6 +18,7 @@ from relpos._checks import (
     as_real,
     at_least_ndim,
     check_memory,
+    check_shape,
     like,
     native,
     quiet,
@@ -329,8 +330,8 @@ def inkling(proj: ArrayLike, head_dim: int, *, window: int | None = None) -> Key
     ((1024, 16), -1023)
     """
     bank = as_table("proj", proj, "(d_rel, extent)")
-    if bank.ndim != 2 or not bank.shape[1]:
-        raise ValueError(f"proj: got shape {bank.shape}; expected (d_rel, extent)")
+    fits = bank.ndim == 2 and bank.shape[1] > 0
+    check_shape("proj", bank, fits, "(d_rel, extent)")
     return {
         "rel_key": bank.T[::-1],
         "min_relative_position": 1 - bank.shape[1],
@@ -435,8 +436,7 @@ def forgetting_transformer(
     array([-0.69314718, -0.69314718, -0.69314718, -0.69314718, -0.69314718])
     """
     weight = as_shaped("f_proj_weight", f_proj_weight, "H", "E")
-    if not weight.size:
-        raise ValueError(f"f_proj_weight: got shape {weight.shape}; expected numbers")
+    check_shape("f_proj_weight", weight, weight.size > 0, "numbers")
     bias = as_shaped("f_proj_bias", f_proj_bias, len(weight))
     hidden = as_shaped("hidden_states", hidden_states, "...", "L", weight.shape[1])
     x, factors, offset = (y.astype(np.float64) for y in (hidden, weight, bias))
@@ -479,7 +479,6 @@ class _Polar(NamedTuple):
     def backward(
         self, positions: ArrayLike | None, options: Keywords, grads: dict[str, Array]
     ) -> dict[str, Array]:
-        """Return the gradients of x, and of the bias and the frequencies if given."""
         (grad,) = grads.values()
         grad = grad.astype(self.size.dtype)
         rotated = apply_rotary_backward(grad, self.vectors, positions, **options)
@@ -507,11 +506,9 @@ def _as_polar(x: ArrayLike, bias: ArrayLike | None) -> _Polar:
         return _Polar(rows, None, size, *np.array([1.0, 0.0], computed))
     given = as_floating("bias", bias)
     wanted = rows.shape[-1:], (*rows.shape[-3:-2], rows.shape[-1])
-    if given.shape not in wanted:
-        raise ValueError(
-            f"bias: got shape {given.shape}; expected (D,) or (H, D), for x "
-            f"{' or '.join(str(shape) for shape in dict.fromkeys(wanted))}"
-        )
+    shapes = " or ".join(str(shape) for shape in dict.fromkeys(wanted))
+    fits = given.shape in wanted
+    check_shape("bias", given, fits, f"(D,) or (H, D), for x {shapes}")
     angles = given.astype(np.float64)
     if angles.ndim > 1:
         angles = angles[:, np.newaxis]

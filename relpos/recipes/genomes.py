@@ -12,6 +12,7 @@ from relpos._checks import (
     DTypeLike,
     as_float_dtype,
     check_memory,
+    check_shape,
     quiet,
 )
 from relpos._twins import twin
@@ -150,10 +151,8 @@ def enformer(
     u = as_shaped("rel_content_bias", rel_content_bias, 1, "H", 1, "D")
     v = as_shaped("rel_pos_bias", rel_pos_bias, *u.shape)
     weight = as_shaped("to_rel_k", to_rel_k, u.size, "F")
-    if weight.shape[1] % _BLOCKS or not weight.size:
-        raise ValueError(
-            f"to_rel_k: got shape {weight.shape}; expected F a multiple of {_BLOCKS}"
-        )
+    fits = weight.size > 0 and weight.shape[1] % _BLOCKS == 0
+    check_shape("to_rel_k", weight, fits, f"F a multiple of {_BLOCKS}")
     count = as_length("length", length)
     check_rows("length", 2 * count - 1, weight)
     rows = _features(count, weight.shape[1])

@@ -17,6 +17,7 @@ from relpos._checks import (
     as_ints,
     at_least_ndim,
     check_memory,
+    check_shape,
     like,
     quiet,
 )
@@ -211,10 +212,7 @@ def beit(
             f"{name}: {len(table)} rows for {tuple(old)} patches; expected "
             f"(2h-1)(2w-1) + 3 = {wanted}"
         )
-    if not table.shape[1]:
-        raise ValueError(
-            f"{name}: got shape {table.shape}; expected a column for each head"
-        )
+    check_shape(name, table, table.shape[1] > 0, "a column for each head")
     check_memory("window", (rows, table.shape[1]), np.dtype(np.float64))
     pairs = table[:-_CLASS].astype(np.float64)
     pairs = pairs.reshape(2 * old[1] - 1, 2 * old[0] - 1, -1)
@@ -289,8 +287,7 @@ def sam(rel_pos_h: ArrayLike, rel_pos_w: ArrayLike, grid: Sequence[int]) -> Reci
     height = as_shaped("rel_pos_h", rel_pos_h, "R", "D")
     width = as_shaped("rel_pos_w", rel_pos_w, "S", height.shape[1])
     for name, table in (("rel_pos_h", height), ("rel_pos_w", width)):
-        if not len(table):
-            raise ValueError(f"{name}: got shape {table.shape}; expected a row or more")
+        check_shape(name, table, len(table) > 0, "a row or more")
     sides = _two_sides("grid", grid)
     dim = height.shape[1]
     check_memory("grid", (2 * sum(sides) - 2, max(dim, 1)), np.dtype(np.float64))
@@ -466,8 +463,8 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
 
     ``apply_rotary(q, **rope_vit(freqs, coordinates))``
 
-    Its gradient is ``recipe.backward({"angles": g})["freqs"]``, with g the sum of the
-    gradients that `relpos.apply_rotary_backward` returns for the queries and the keys.
+    `Recipe.backward` takes ``{"angles": g}``, with g the sum of the gradients that
+    `relpos.apply_rotary_backward` returns for both.
 
     Parameters
     ----------
@@ -503,11 +500,9 @@ def rope_vit(freqs: ArrayLike, coordinates: ArrayLike) -> Recipe:
     where = as_positions(coordinates, name="coordinates")
     at_least_ndim("coordinates", where, 2, "(..., L, A)")
     omega = as_floating("freqs", freqs)
-    if omega.ndim != 3 or len(omega) != where.shape[-1]:
-        raise ValueError(
-            f"freqs: got shape {omega.shape}; expected (A, H, D/2), with the "
-            f"A = {where.shape[-1]} of coordinates"
-        )
+    fits = omega.ndim == 3 and len(omega) == where.shape[-1]
+    wanted = f"(A, H, D/2), with the A = {where.shape[-1]} of coordinates"
+    check_shape("freqs", omega, fits, wanted)
     shape = *where.shape[:-2], omega.shape[1], where.shape[-2], omega.shape[2]
     check_memory("coordinates", shape, np.dtype(np.float64))
     angles = np.einsum("...la,ahc->...hlc", where, omega.astype(np.float64))

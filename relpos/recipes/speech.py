@@ -18,6 +18,7 @@ from relpos._checks import (
     as_floating,
     as_positive,
     check_memory,
+    check_shape,
     like,
     quiet,
 )
@@ -85,8 +86,7 @@ def vits(emb_rel_k: ArrayLike, emb_rel_v: ArrayLike) -> Keywords:
         ("rel_value", "emb_rel_v", emb_rel_v),
     ):
         table = as_table(name, value, wanted)
-        if table.ndim != 3:
-            raise ValueError(f"{name}: got shape {table.shape}; expected {wanted}")
+        check_shape(name, table, table.ndim == 3, wanted)
         keywords[keyword] = table[0] if table.shape[0] == 1 else table
     return keywords | {"beyond": "zero"}
 
@@ -132,11 +132,9 @@ def wav2vec2_bert(
     right = as_length("right_max_position_embeddings", right_max_position_embeddings, 0)
     wanted = "(left + right + 1, D)"
     table = as_table("distance_embedding", distance_embedding, wanted)
-    if table.shape[-2] != left + right + 1:
-        raise ValueError(
-            f"distance_embedding: got shape {table.shape}; expected {wanted}, "
-            f"{left} + {right} + 1 rows"
-        )
+    fits = table.shape[-2] == left + right + 1
+    wanted += f", {left} + {right} + 1 rows"
+    check_shape("distance_embedding", table, fits, wanted)
     return {"rel_key": table, "min_relative_position": -left}
 
 
@@ -275,11 +273,9 @@ def wavlm(
     check_buckets("rel_attn_embed", embed, len(embed))
     hidden = as_floating("hidden_states", hidden_states)
     width = const.shape[1] * weight.shape[1]
-    if hidden.ndim < 2 or hidden.shape[-1] != width or not width:
-        raise ValueError(
-            f"hidden_states: got shape {hidden.shape}; expected (..., L, {width}), "
-            f"{const.shape[1]} heads of {weight.shape[1]}"
-        )
+    fits = hidden.ndim > 1 and hidden.shape[-1] == width and width > 0
+    wanted = f"(..., L, {width}), {const.shape[1]} heads of {weight.shape[1]}"
+    check_shape("hidden_states", hidden, fits, wanted)
     reach = as_length("max_distance", max_distance)
     buckets = t5_bucket(
         np.arange(-reach, reach + 1), num_buckets=len(embed), max_distance=reach

@@ -200,11 +200,10 @@ def longt5_local(
 
     Notes
     -----
-    Without a mask the keys that are visible to a query are the whole of its block of
-    radius + 1 tokens and of the two next to it, keys of zeros beyond the ends of the
-    sequence included. With n the blocks that hold `length` tokens, pad keys and values
-    with radius + 1 rows of zeros before, and behind up to (n + 2) (radius + 1) rows in
-    all.
+    Without a mask the keys that are visible to a query are its block of radius + 1
+    tokens and the two next to it, zeros beyond the ends of the sequence included. With
+    n the blocks that hold `length` tokens, pad keys and values with radius + 1 rows of
+    zeros before, and behind up to (n + 2) (radius + 1) rows in all.
 
     References
     ----------

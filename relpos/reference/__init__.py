@@ -1,13 +1,12 @@
 """The definitions: every function of relpos as plain NumPy in float64.
 
 Nothing here is fast. Each function writes one formula down and builds every array that
-the formula names, arrays of L x L x d included, so that it can be read next to the C
-kernels and compared with them. Inputs of any real dtype are taken to float64 first;
-results are float64, and of overflow NumPy warns as ``np.errstate`` says. Shapes are
-those of the functions of the same name in `relpos` (``...`` are leading batch axes, H
-heads, Lq and Lk lengths, D head_dim, R table rows), and a relative position is always
-key minus query. CoPE, stick-breaking, PaTH, DAPE, selective RoPE and LieRE are here
-alone: a definition that says "Reference only" has no kernel.
+the formula names, arrays of L x L x d included. Inputs of any real dtype are taken to
+float64 first, and results are float64. Shapes are those of the functions of the same
+name in `relpos` (``...`` are leading batch axes, H heads, Lq and Lk lengths, D
+head_dim, R table rows), and a relative position is always key minus query. CoPE,
+stick-breaking, PaTH, DAPE, selective RoPE and LieRE are here alone: a definition that
+says "Reference only" has no kernel.
 
 A definition also takes tensors of torch, returns tensors, and is differentiated by
 autograd, any number of times. Its first two derivatives are finite and exact where rows

@@ -79,7 +79,6 @@ def attend(call: Arguments) -> Any:
 
 
 def _forward_blocks(plan: Plan) -> _Tasks:
-    """Make one task for each block, and the trees that join the blocks of keys."""
     name, grid, shared = f"relpos-attention-{plan.token}", plan.grid, plan.shared
     layer: Layer = {}
     for index in grid.blocks(*grid.rows):
@@ -381,6 +380,5 @@ def _total(
 def _chunk_keys(
     arrays: Sequence[Any], axes: Sequence[tuple[Axis | None, ...]], index: Index
 ) -> list[Key]:
-    """Return the keys of the chunks of several arrays that a block has."""
     pairs = zip(arrays, axes, strict=True)
     return [key_of(array, cut, index) for array, cut in pairs]

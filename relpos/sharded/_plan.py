@@ -83,14 +83,12 @@ def axes_of(name: str, shape: tuple[int, ...], batch: int) -> tuple[Axis | None,
 
 
 def number(axis: Axis | None, index: Index) -> int:
-    """Return the number of the chunk that a block has of an axis of an array."""
     if axis is None:
         return 0
     return index["H" if axis == "K" else axis]
 
 
 def key_of(array: Any, axes: tuple[Axis | None, ...], index: Index) -> tuple[Any, ...]:
-    """Return dask's key of the chunk of an array that a block has."""
     return (array.name, *(number(axis, index) for axis in axes))
 
 
@@ -287,7 +285,6 @@ class Plan(NamedTuple):
         return Delayed(name, graph)
 
     def sees(self, index: Index) -> bool:
-        """Return True for a block that has a task."""
         place = tuple(index[axis] for axis in (*self.grid.batch, "q", "k"))
         return bool(self.visible[place])
 
@@ -355,7 +352,6 @@ def make_plan(arguments: Arguments) -> Plan:
 
 
 def rechunked(array: Any, chunks: tuple[Chunks, ...]) -> Any:
-    """Return a dask array of these chunks, which dask's own choice may not give."""
     if isinstance(array, da.Array):
         return array.rechunk(chunks)
     return da.from_array(array, chunks=chunks)

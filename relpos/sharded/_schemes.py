@@ -36,10 +36,8 @@ def attention(
 ) -> Any:
     r"""Attention with every relative-position term, on dask arrays, lazily.
 
-    `relpos.attention` for arrays that do not fit into the memory of one machine, or
-    that one process would take too long for. The arguments and results are the same,
-    and nothing is computed before ``compute()``. With l the table row of
-    j - i - query_offset,
+    The arguments and results are those of `relpos.attention`, and nothing is computed
+    before ``compute()``. With l the table row of j - i - query_offset,
 
     .. math::
 
@@ -84,10 +82,9 @@ def attention(
     Raises
     ------
     TypeError, ValueError, IndexError
-        As `relpos.attention`, by what is known before anything is computed: kinds,
-        shapes and dtypes. Wrong numbers in dask arrays raise where they are computed;
-        an index into labels or log_decay counts within a chunk there. ValueError for a
-        dask array whose chunks have no known length.
+        As `relpos.attention`, for kinds, shapes and dtypes; wrong numbers in dask
+        arrays raise where they are computed. ValueError for a dask array whose chunks
+        have no known length.
 
     Notes
     -----

@@ -155,7 +155,6 @@ def _scaled(part: dict[str, Array], lse: Array) -> Array:
 
 @quiet
 def add(a: Array, b: Array) -> Array:
-    """Add two parts of a gradient, in float64."""
     return np.add(a, b, dtype=np.float64)
 
 
@@ -164,7 +163,6 @@ def pick(found: dict[str, Array], name: str) -> Array:
 
 
 def deliver(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Round to the dtype that the caller sees."""
     return rounded(array, dtype)
 
 

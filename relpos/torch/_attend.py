@@ -173,7 +173,6 @@ class AttendBackward(Reverse):
 
 
 def _split(names: str) -> list[str]:
-    """Return the names of the tensors, without the form that may follow."""
     return names.partition(";")[0].split(",")
 
 

@@ -116,8 +116,8 @@ def attention(
     Tensors are in the memory of the CPU and are not copied, except vectors and biases
     of bfloat16 and float16. Both dtypes are computed in float32. The result has the
     dtype of query, key and value, but float32 if these differ, and float64 if any
-    tensor but the mask has it. Under ``torch.autocast("cpu")`` it has
-    autocast's dtype unless a tensor is float64; what goes in is not rounded first.
+    tensor but the mask has it. Under ``torch.autocast("cpu")`` it has autocast's dtype
+    unless a tensor is float64.
     `torch.func` (grad, vjp, jacrev, vmap) and activation checkpointing go through it;
     `torch.compile` and `torch.export` take it as one operator, unless they are around
     `torch.func.grad`, where it runs as it is. A `vmap` is one call for all items, but

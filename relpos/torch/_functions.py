@@ -136,7 +136,6 @@ class TensorFunction:
         return tensor_of(array, self._dtype(values)).contiguous()  # as `like` says
 
     def like(self, *args: Any) -> Tensor:
-        """Return an empty tensor of the shape and dtype of the result."""
         values = self.named(args)
         check_devices(values)
         given = next(values[name] for name in self.operands if values[name] is not None)
@@ -162,7 +161,6 @@ class TensorFunction:
     def like_backward(
         self, wanted: Sequence[bool], grad: Tensor, *args: Any
     ) -> list[Tensor]:
-        """Return empty tensors of the shapes and dtypes of the gradients."""
         return [
             torch.empty_like(x, memory_format=torch.contiguous_format)
             for x, use in zip(args, wanted, strict=False)

@@ -139,7 +139,6 @@ def attend(
 
 
 def _check(keywords: dict[str, Any], mask: torch.Tensor | None) -> None:
-    """Raise for an argument that changes the result, warn of one that is not known."""
     given = {name for name, value in keywords.items() if value is not None}
     for name in sorted(given & _REFUSED):
         raise ValueError(

@@ -26,10 +26,8 @@ class LearnedAPE(Layer):
 
     Parameters
     ----------
-    max_seq_len : int
-        Number of positions.
-    embed_size : int
-        Width of the vectors.
+    max_seq_len, embed_size : as in `relpos.nn.LearnedAPE`
+        Number of positions, and width of the vectors.
     device, dtype : optional
         As those of any module.
 
@@ -88,12 +86,8 @@ class SinusoidalEncoding(Layer):
 
     Parameters
     ----------
-    embed_size : int
-        Width of the input.
-    max_len : int, optional
-        Longest sequence; None: any.
-    layout : {"interleaved", "concat"}
-        As in `relpos.torch.sinusoidal`.
+    embed_size, max_len, layout : as in `relpos.nn.SinusoidalEncoding`
+        Width of the input, longest sequence, and order of the columns.
     device, dtype : optional
         Accepted as those of any module; there is nothing that has them.
 
@@ -149,10 +143,8 @@ class DynamicPositionBias(Layer):
 
     Parameters
     ----------
-    dim, heads, depth : int
-        Width of the hidden layers, outputs, and number of hidden layers.
-    log_distance : bool, default False
-        Whether the logarithm of the distance goes in.
+    dim, heads, depth, log_distance : as in `relpos.nn.DynamicPositionBias`
+        Width, outputs and number of the layers, and what goes in.
     device, dtype : optional
         As those of any module.
 
@@ -234,12 +226,8 @@ class ConvPositionEmbedding(Layer):
 
     Parameters
     ----------
-    embed_dim : int
-        Channels.
-    kernel_size : int, default 128
-        Taps k. Where it is even, a token sees one more before it than behind it.
-    groups : int, default 16
-        Divides embed_dim.
+    embed_dim, kernel_size, groups : as in `relpos.nn.ConvPositionEmbedding`
+        Channels, taps of the kernel, and groups of channels.
     device, dtype : optional
         As those of any module.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import relpos.nn
 import relpos.torch
 from relpos._checks import as_int
-from relpos._twins import twin
+from relpos._twins import TENSORS, twin
 from relpos.nn._inputs import as_settings, check_length
 from relpos.nn.transformer_xl import (
     check_pairs,
@@ -50,16 +50,10 @@ class ShawAttention(AttentionLayer):
 
     Parameters
     ----------
-    embed_dim, num_heads : int
-        Width of inputs and output, and number of heads, which divides it.
-    max_relative_position : int
-        The tables have 2k + 1 rows for this k. 0 is legal.
-    dropout : float, default 0
-        On the attention weights.
-    per_head : bool, default False
-        One table per head instead of one for all.
-    use_keys, use_values : bool, default True
-        Whether a^K and a^V are there (Table 3 of the paper).
+    embed_dim, num_heads, max_relative_position : as in `relpos.nn.ShawAttention`
+        Width, heads, and the distance to which the tables reach.
+    dropout, per_head, use_keys, use_values : as in `relpos.nn.ShawAttention`
+        Dropout of the weights, and the tables that there are.
     device, dtype : optional
         As those of any module.
 
@@ -150,12 +144,8 @@ class RelativeGlobalAttention(AttentionLayer):
 
     Parameters
     ----------
-    d_model, num_heads : int
-        Width of the input, and number of heads, which divides it.
-    max_len : int, default 1024
-        Rows of `Er`, and longest sequence.
-    dropout : float, default 0.1
-        On the output.
+    d_model, num_heads, max_len, dropout : as in `relpos.nn.RelativeGlobalAttention`
+        Width, heads, rows of `Er`, and dropout of the output.
     device, dtype : optional
         As those of any module.
 
@@ -242,22 +232,17 @@ class RelPartialLearnableMultiHeadAttn(Layer):
 
     Parameters
     ----------
-    n_head, d_model, d_head : int
-        Heads, width of the model, width of a head; the product of n_head and d_head
-        need not be d_model.
-    dropout : float
-        On the output of `o_net`.
-    dropatt : float, default 0
-        On the attention weights.
-    pre_lnorm : bool, default False
-        Normalise memory and segment before the projections instead of the sum after.
+    n_head, d_model, d_head : as in `relpos.nn.RelPartialLearnableMultiHeadAttn`
+        Heads, width of the model, width of a head.
+    dropout, dropatt, pre_lnorm : as in `relpos.nn.RelPartialLearnableMultiHeadAttn`
+        Dropout of output and weights, and True for the norm before the projections.
     r_r_bias, r_w_bias : optional
         Anything but None for both says that the model owns v and u and passes them at
         each call, as in the original; what is given here is not kept.
     layer_norm_epsilon : float, default 1e-5
         Added to the variance by `layer_norm`.
     tgt_len, ext_len, mem_len : optional
-        Accepted for the original's sake, not used.
+        Not used; the original has them.
     device, dtype : optional
         As those of any module.
 
@@ -408,18 +393,14 @@ def _is_causal(hidden: Tensor | None, length: int, total: int, rows: int) -> boo
     return causal
 
 
-@twin(relpos.nn.update_memory)
+@twin(relpos.nn.update_memory, TENSORS)
 def update_memory(memory: Tensor | None, hidden: Tensor, mem_len: int) -> Tensor:
     """Memory for the next segment: the last positions of the old one and of this.
 
     Parameters
     ----------
-    memory : Tensor, (M, B, d_model), or None
-        The memory so far; None before the first segment.
-    hidden : Tensor, (L, B, d_model)
-        The input of the layer in this segment (not its output).
-    mem_len : int
-        Positions to keep at most; 0 keeps none.
+    memory, hidden, mem_len : as in `relpos.nn.update_memory`
+        The memory so far, the input of the layer, and the positions to keep.
 
     Returns
     -------
@@ -449,10 +430,8 @@ class ConformerRelPositionAttention(AttentionLayer):
 
     Parameters
     ----------
-    d_model, num_heads : int
-        Width of the input, and number of heads, which divides it.
-    dropout : float, default 0
-        On the attention weights.
+    d_model, num_heads, dropout : as in `relpos.nn.ConformerRelPositionAttention`
+        Width, heads, and dropout of the weights.
     device, dtype : optional
         As those of any module.
 

@@ -97,4 +97,5 @@ def layer_twin(original: type) -> Callable[[Module], Module]:
     """Complete the docstring of a module by that of the layer of `relpos.nn`."""
     words = {"Linear": "torch.nn.Linear", "LayerNorm": "torch.nn.LayerNorm"}
     words["Parameter"] = "torch.nn.Parameter"
-    return twin(original, words, ("", "Attributes", "Raises", "Notes", "References"))
+    titles = "", "Parameters", "Attributes", "Raises", "Notes", "References"
+    return twin(original, words, titles)
