@@ -50,7 +50,6 @@ shape_of.__name__ = "shape"  # in the message for a wrong one
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=DESCRIPTION,
@@ -77,7 +76,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_rows(group: argparse._ArgumentGroup) -> None:
-    """The options that say what is measured."""
     add = group.add_argument
     names = [peer.name for peer in PEERS]
     schemes = [name + way for name in SCHEMES for way in ("", "_causal")]
@@ -100,7 +98,6 @@ def add_rows(group: argparse._ArgumentGroup) -> None:
 
 
 def chosen(options: argparse.Namespace) -> list[Spec]:
-    """The rows that are asked for."""
     if options.grid:
         return grid.memory() if options.memory else grid.grid()
     peers = {"all": grid.names(True), "none": ()}.get(

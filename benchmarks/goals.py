@@ -36,12 +36,10 @@ class Goal(NamedTuple):
 
 
 def ratio(entrant: Record, ours: Record) -> float:
-    """Time of an entrant over that of relpos, at the same clock."""
     return float(ours["share"] / entrant["share"])
 
 
 def share_of_ours(row: Record) -> float | None:
-    """The fraction of the peak that relpos reached."""
     share: float | None = row["entrants"][0].get("share")
     return share
 

@@ -43,7 +43,6 @@ class Caught(NamedTuple):
     keywords: dict[str, Any]
 
     def forward(self) -> Any:
-        """The output of the layer."""
         with torch.no_grad():
             return first(self.module(*self.inputs, **self.keywords))
 

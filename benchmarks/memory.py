@@ -71,7 +71,6 @@ def records(specs: Sequence[Spec]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measures what the argument says."""
     asked = json.loads(sys.argv[1])
     peer = next(each for each in (RELPOS, *PEERS) if each.name == asked["name"])
     for fields in asked["specs"]:

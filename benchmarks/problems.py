@@ -66,17 +66,14 @@ class Problem:
         return math.prod(items) * sum(seen)
 
     def out(self, fill: float) -> Array:
-        """Return an array of the result's shape."""
         query, value = self.arrays["query"], self.arrays["value"]
         return np.full((*query.shape[:-1], value.shape[-1]), fill, query.dtype)
 
     def call(self, threads: int, **more: Any) -> Callable[[], Any]:
-        """Return the call."""
         given = {**self.arrays, **self.options, "num_threads": threads, **more}
         return partial(getattr(relpos, self.function), **given)
 
     def gradients(self, result: Any, threads: int, grad_out: Array) -> dict[str, Array]:
-        """Return the gradients of a result by name."""
         found = result.context.backward(grad_out, num_threads=threads)
         return {name: getattr(found, name) for name in self.arrays}
 
@@ -167,7 +164,6 @@ def query_axis(name: str) -> int | None:
 
 
 def of_query(name: str, value: Any, row: int) -> Any:
-    """Return an argument of one of the queries."""
     axis = query_axis(name)
     if axis is None:
         return value
@@ -185,7 +181,6 @@ def tokens(
     queries: int | None = None,
     dim: int = DIM,
 ) -> dict[str, Array]:
-    """Make random query, key and value."""
     rng = np.random.default_rng(length)
     lengths = {"query": queries or length, "key": length, "value": length}
     return {
@@ -242,7 +237,6 @@ class Scheme:
 
     @property
     def call(self) -> str:
-        """Return the name of the function that is called."""
         return scheme_called(self.name).call
 
     def build(

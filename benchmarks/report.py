@@ -100,7 +100,6 @@ file. `--quick` measures a few rows again and says which fell behind the file.""
 
 
 def about(results: Results) -> str:
-    """The machine, the day, and how it was measured."""
     facts = results.facts
     dates = sorted(row["date"] for row in results.rows.values())
     when = dates[0] if dates[0][:10] == dates[-1][:10] else f"{dates[0]} to {dates[-1]}"
@@ -135,7 +134,6 @@ def goals_table(rows: list[Record]) -> str:
 
 
 def goal_line(goal: Goal, rows: list[Record]) -> list[list[str]]:
-    """None or one."""
     found = goal.ratios(rows)
     if not found:
         return []
@@ -155,7 +153,6 @@ def goal_line(goal: Goal, rows: list[Record]) -> list[list[str]]:
 
 
 def order(row: Record) -> tuple[int, bool, int, int]:
-    """By scheme, direction and size."""
     names = [*NAMES]
     scheme = names.index(row["scheme"]) if row["scheme"] in names else len(names)
     return scheme, row["is_causal"], row["shape"][2], row["shape"][0]
@@ -178,7 +175,6 @@ def times_table(rows: list[Record]) -> str:
 
 
 def times_line(row: Record) -> list[str]:
-    """Times in ms."""
     direction = ", causal" if row["is_causal"] and row["mode"] != "decode" else ""
     share = share_of_ours(row)
     ours = row["entrants"][0]
@@ -226,7 +222,6 @@ def prices_table(rows: Iterable[Record]) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits."""
     number = seconds * 1e3
     return (f"{number:.0f}" if number >= 100 else f"{number:#.3g}") + " ms"
 
@@ -347,7 +342,6 @@ def in_short(results: Results, folder: Path) -> str:
 
 
 def listed(folder: Path) -> list[Record]:
-    """The tables of cpus.toml."""
     text = (folder / "cpus.toml").read_text(encoding="utf-8")
     found: list[Record] = tomllib.loads(text)["cpu"]
     return found

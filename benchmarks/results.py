@@ -25,7 +25,6 @@ def stored_path() -> Path:
 
 
 def facts() -> Record:
-    """Return facts of the machine and the versions of packages."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -52,7 +51,6 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """Read a file."""
         found = json.loads(path.read_text(encoding="utf-8"))
         results = cls(found["facts"])
         results.rows = {row["label"]: row for row in found["rows"]}
@@ -81,7 +79,6 @@ def lines(rows: Iterable[Record]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Round numbers to four digits."""
     if isinstance(value, dict):
         return {name: rounded(x) for name, x in value.items()}
     if isinstance(value, (list, tuple)):

@@ -44,14 +44,12 @@ class Spec:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Spec:
-        """Make one from JSON."""
         batch, heads, length, dim = fields["shape"]
         shape = batch, heads, length, dim
         return cls(**{**fields, "shape": shape, "peers": tuple(fields["peers"])})
 
     @property
     def label(self) -> str:
-        """Return the name of the row in tables."""
         direction = " causal" if self.is_causal else ""
         threads = f", {self.threads} threads" if self.threads > 1 else ""
         shape = ",".join(map(str, self.shape))

@@ -70,14 +70,12 @@ def arrays(heads: int, length: int, reach: int) -> dict[str, Any]:
 
 
 def settings(reach: int) -> dict[str, Any]:
-    """Arguments of both calls."""
     return {"window": (reach - 1, 0), "min_relative_position": 1 - reach}
 
 
 def results(
     function: Callable[..., Any], given: Results, reach: int, backward: bool
 ) -> Results:
-    """Output and gradients, of either kind."""
     rows = {name: x for name, x in given.items() if name != "grad_out"}
     result = function(**rows, **settings(reach), return_context=True)
     if not backward:
@@ -89,7 +87,6 @@ def results(
 def works_of(
     problem: Problem, threads: int, backward: bool
 ) -> dict[str, Callable[[], Results]]:
-    """The same by both."""
     given = arrays(problem.heads, problem.length, problem.reach)
     chunks = (*problem.chunk, DIM)
     cut = {
@@ -111,13 +108,11 @@ def works_of(
 
 
 def computed(lazy: Results, threads: int) -> Results:
-    """By dask's threads."""
     (found,) = dask.compute(lazy, scheduler="threads", num_workers=threads)
     return {**found}
 
 
 def check(problem: Problem, mine: Results, other: Results) -> None:
-    """Raise if a result is not the other's."""
     for name, array in other.items():
         error = np.linalg.norm(mine[name] - array) / np.linalg.norm(array)
         if not error <= ERROR_LIMIT:
@@ -152,7 +147,6 @@ def task(rows: int, backward: bool) -> tuple[Callable[[], Any], int]:
 
 
 def run(work: Callable[[], Any]) -> Any:
-    """In this thread."""
     with dask.config.set(scheduler="synchronous"):
         return work()
 
@@ -183,7 +177,6 @@ def memory_line(rows: int) -> str:
 
 
 def main() -> None:
-    """Measures what is asked for, and prints it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharded")
     add = parser.add_argument
     add("--threads", type=int, default=1, metavar="N", help="of both")

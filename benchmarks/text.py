@@ -48,7 +48,6 @@ def of_price(row: Record) -> str:
 
 
 def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    """A table of markdown."""
     cells = [*head]
     rows = [cells, ["---"] * len(cells), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -93,7 +93,6 @@ class Samples:
 
     @property
     def seconds(self) -> float:
-        """Return the median seconds of a call."""
         return statistics.median(x.seconds for x in self.all)
 
     @property

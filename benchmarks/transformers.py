@@ -55,7 +55,6 @@ better way. Memory is the peak beyond what was there before the call, results in
 
 
 def work_of(found: Any, direction: str) -> Callable[[], Any]:
-    """Return the call that is timed."""
     work: Callable[[], Any] = getattr(found, DIRECTIONS[direction])
     return work
 
@@ -145,7 +144,6 @@ def rows(names: list[str], lengths: list[int]) -> list[dict[str, Any]]:
 
 
 def text_of(row: dict[str, Any]) -> str:
-    """A row for a terminal."""
     said = [f"{row['model']}, L = {row['length']}"]
     for direction in DIRECTIONS:
         each = ", ".join(
@@ -165,7 +163,6 @@ def megabytes(found: dict[str, Any]) -> str:
 
 
 def report(made: list[dict[str, Any]], about: dict[str, Any]) -> str:
-    """The page."""
     parts = [HEADER.format(**about, limit=ERROR_LIMIT)]
     for direction, title in (("forward", "Forward"), ("training", "Training step")):
         parts += [f"## {title}\n", table(made, direction), ""]
@@ -192,7 +189,6 @@ def cell(found: dict[str, Any], way: str, show: Callable[[Any], str]) -> str:
 
 
 def main() -> None:
-    """Measures, and writes what it found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.transformers")
     add = parser.add_argument
     add(

@@ -33,7 +33,6 @@ FAR_BEHIND = "far behind at a shorter length"
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The child's."""
     return os.environ | TUNED | dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
@@ -112,7 +111,6 @@ def far_behind(spec: Spec, before: Sequence[Record]) -> list[Record]:
 
 
 def main() -> None:
-    """Measures what each line asks for."""
     threads, budget = int(sys.argv[1]), float(sys.argv[2])
     if hasattr(os, "sched_setaffinity"):  # macOS has none
         cores = sorted(os.sched_getaffinity(0))

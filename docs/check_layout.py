@@ -93,7 +93,6 @@ def chosen(root: Path, patterns: list[str]) -> list[str]:
 
 
 def browser() -> str:
-    """Return the path of Chromium; stop without one."""
     names = [os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser"]
     found = next(filter(None, map(shutil.which, filter(None, names))), None)
     return found or sys.exit("no Chromium here: apt-get install chromium")

@@ -88,13 +88,11 @@ class InNumpy:
         return np.matmul(a, b, out=out)
 
     def product_plus(self, added: Any, a: Any, b: Any, out: Any) -> Any:
-        """added + a @ b."""
         np.matmul(a, b, out=out)
         out += added
         return out
 
     def add_product(self, total: Any, a: Any, b: Any, scratch: Any) -> None:
-        """total += a @ b."""
         total += np.matmul(a, b, out=scratch)
 
 
@@ -159,7 +157,6 @@ class InTorch:
 
 
 def transposed(x: Any) -> Any:
-    """The last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
 
@@ -326,7 +323,6 @@ class Forward:
         self.xp.divide(found, lengths, out=out)
 
     def run(self) -> dict[str, Array]:
-        """The case's output."""
         out = self.empty_out()
         for group in self.groups:
             for block in self.blocks:
@@ -427,7 +423,6 @@ class Both(Forward):
         return self.library.product(terms, table, found)
 
     def add_product(self, total: Any, a: Any, b: Any) -> None:
-        """total += a @ b."""
         self.library.add_product(total, a, b, self.array("product", *total.shape))
 
     def add_to_table(

@@ -88,7 +88,6 @@ class Expression:
     def of_block(
         self, x: Tensors, block: Block, mask: Any, content: Tensor, position: Tensor
     ) -> Tensor:
-        """The block's rows of the output."""
         keys, values = x["key"][..., : block.m, :], x["value"][..., : block.m, :]
         if "rel_key" in x:
             bias = self.bias(x, block, position)

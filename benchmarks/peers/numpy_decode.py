@@ -51,7 +51,6 @@ class Loop:
         return s
 
     def __call__(self) -> dict[str, Array]:
-        """The output."""
         out = np.empty_like(self.x["query"])
         for item in np.ndindex(out.shape[:-2]):
             w = np.exp(self.scores(item))

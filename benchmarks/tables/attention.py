@@ -62,8 +62,6 @@ LENGTH = 1024
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes that a row is measured at."""
-
     length: int = LENGTH
     heads: int = 8
     dim: int = DIM
@@ -71,7 +69,6 @@ class Size:
     dtype: str = "float32"
 
     def problem(self, name: str, direction: str) -> Problem:
-        """Make a problem of a scheme."""
         return SCHEMES[name].build(
             self.length,
             self.dtype,

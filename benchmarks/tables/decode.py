@@ -89,7 +89,6 @@ def queries_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     isa, repeats = isas[0], 15 if full else 5
     few = None if full else 1
     plan: Plan = []

@@ -64,7 +64,6 @@ def ratio_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     rng = np.random.default_rng(0)
     repeats = 15 if full else 5
     length, dim = (4096, 512) if full else (1024, 256)
@@ -171,7 +170,6 @@ def numpy_row(label: str, x: Array, repeats: int) -> Row:
 
 
 def make_rotary_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     rng = np.random.default_rng(0)
     repeats = 15 if full else 5
     shape = (8, 16, 2048, 64) if full else (2, 8, 1024, 64)

@@ -41,7 +41,6 @@ class Case:
     flops: tuple[float, float]
 
     def weight(self, name: str) -> Array:
-        """Return the weight of a Linear in float64."""
         weight: Array = getattr(self.layer, name).weight.data.astype(np.float64)
         return weight
 
@@ -73,7 +72,6 @@ def join(x: Array) -> Array:
 
 
 def music(batch: int, length: int, width: int, heads: int) -> Case:
-    """Make the Music Transformer's layer."""
     layer = nn.RelativeGlobalAttention(width, heads, length, dropout=0.0, rng=0)
     table = layer.Er.data.astype(np.float64)
     attention = {
@@ -88,7 +86,6 @@ def music(batch: int, length: int, width: int, heads: int) -> Case:
 
 
 def shaw(batch: int, length: int, width: int, heads: int) -> Case:
-    """Make Shaw's layer."""
     layer: Any = nn.ShawAttention(width, heads, SHAW_K, rng=0)
     tables = {
         name: getattr(layer, name).weight.data.astype(np.float64)
@@ -102,7 +99,6 @@ def shaw(batch: int, length: int, width: int, heads: int) -> Case:
 def layer_row(
     label: str, build: Any, shape: tuple[int, ...], backward: bool, repeats: int
 ) -> Row:
-    """Measure forward, or the backward of one forward."""
     case, rng = build(*shape), np.random.default_rng(1)
     batch, length, width, _ = shape
     x, grad = rng.standard_normal((2, batch, length, width), dtype=np.float32)
@@ -122,7 +118,6 @@ def layer_row(
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     plan: Plan = []
     for name, build in {"music": music, "shaw k=16": shaw}.items():
         for shape in SHAPES:

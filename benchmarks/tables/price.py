@@ -44,16 +44,13 @@ class Place:
     heads: int
 
     def problem(self, scheme: str) -> Problem:
-        """Make a problem of one of SCHEMES."""
         is_causal = DIRECTIONS[self.direction]
         return SCHEMES[scheme].build(self.length, "float32", is_causal, self.heads)
 
     def rng(self) -> np.random.Generator:
-        """Return a generator of random numbers for this length."""
         return np.random.default_rng([self.length, 1])
 
     def draw(self, *shape: int) -> Array:
-        """Return standard normal numbers."""
         return self.rng().standard_normal(shape, dtype=np.float32)
 
 
@@ -66,7 +63,6 @@ Operands = Callable[[Place], dict[str, Any]]
 
 
 def of_scheme(name: str) -> Maker:
-    """Return a maker of one of SCHEMES."""
     return lambda place, what: place.problem(name).prepared(place.way, 1, what)
 
 
@@ -166,13 +162,11 @@ def wavlm(place: Place) -> dict[str, Any]:
 
 
 def segments(place: Place) -> Array:
-    """Return the number of the document of each token."""
     lengths = [end - begin for begin, end in documents(place)]
     return np.repeat(np.arange(DOCUMENTS), lengths)
 
 
 def document_mask(place: Place) -> dict[str, Any]:
-    """Make a mask that is True within a document."""
     of_token = segments(place)
     return {"attn_mask": of_token == of_token[:, None]}
 
@@ -258,12 +252,10 @@ class Price:
 
     @property
     def over(self) -> str:
-        """Return the name of what the time is over."""
         return PRICED[self.name].over
 
     @property
     def label(self) -> str:
-        """Return the name of the row in tables."""
         place = self.place
         direction = f"{place.direction} L={place.length}"
         return f"{place.way} {self.name} / {self.over} {direction}"
@@ -301,7 +293,6 @@ def prices(full: bool) -> list[Price]:
 
 
 def make_plan(isas: list[str], full: bool) -> Plan:
-    """Return every row as (label, function that measures it)."""
     repeats = REPEATS if full else 5
     return [
         (price.label, partial(price.measure, isas[0], repeats))

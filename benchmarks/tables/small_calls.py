@@ -53,7 +53,6 @@ def inputs_of(row: Row) -> Inputs:
 
 
 def exactly(inputs: Inputs) -> Inputs:
-    """Return the inputs of a definition."""
     given = {name: x for name, x in inputs.items() if name != "dtype"}
     return cast(given, np.float64)
 
@@ -61,7 +60,6 @@ def exactly(inputs: Inputs) -> Inputs:
 def best_row(
     label: str, call: Callable[[], object], error: float, batches: int
 ) -> timing.Row:
-    """Measure the least time of a call."""
     best = [
         min(timing.seconds_of(call, CALLS) for _ in range(batches))
         for _ in range(PARTS)
@@ -79,7 +77,6 @@ def best_row(
 
 
 def forward_row(label: str, row: Row, batches: int) -> timing.Row:
-    """Measure one call."""
     inputs = inputs_of(row)
     call = partial(row.relpos, **inputs)
     error = timing.check_error(call(), row.reference(**exactly(inputs)), label)
@@ -106,7 +103,6 @@ def over_attention_row(label: str, row: Row, batches: int) -> timing.Row:
 
 
 def both_row(label: str, row: Row, batches: int) -> timing.Row:
-    """Measure a call and its backward."""
     gradients: Any = row.gradients
     inputs = inputs_of(row)
     shape = row.relpos(**inputs).shape
@@ -122,7 +118,6 @@ def both_row(label: str, row: Row, batches: int) -> timing.Row:
 
 
 def make_plan(isas: list[str], full: bool) -> timing.Plan:
-    """Return every row as (label, function that measures it)."""
     plan: timing.Plan = []
     batches = 100 if full else 10
     for row in ROWS:

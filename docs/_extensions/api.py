@@ -34,7 +34,6 @@ LATER = ("compare", "demo", "diagnose")
 
 @cache
 def modules() -> dict[str, ModuleType]:
-    """Return the modules by name."""
     return {name: importlib.import_module(name) for name in MODULES}
 
 
@@ -51,7 +50,6 @@ def public() -> dict[str, Any]:
 
 
 def summary(name: str) -> str:
-    """The first line of a docstring."""
     return (inspect.getdoc(public()[name]) or "").strip().partition("\n")[0]
 
 
@@ -98,7 +96,6 @@ def of_ufuncs(name: str, module: ModuleType) -> str:
 
 
 def contents() -> str:
-    """The first page of all."""
     rows = "".join(
         f"   * - :py:mod:`{name}`\n     - {MODULES[name]}\n" for name in modules()
     )

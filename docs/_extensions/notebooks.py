@@ -22,8 +22,6 @@ STORY = 240  # letters
 
 
 class Notebook(NamedTuple):
-    """A notebook of the gallery."""
-
     name: str
     title: str
     story: str
@@ -34,7 +32,6 @@ class Notebook(NamedTuple):
 
 @cache
 def notebooks() -> tuple[Notebook, ...]:
-    """All of them, in order."""
     return tuple(read(path) for path in sorted(FOLDER.glob("*.ipynb")))
 
 

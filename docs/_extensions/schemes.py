@@ -90,7 +90,6 @@ def own_words(scheme: Scheme) -> set[str]:
 
 
 def table() -> str:
-    """All schemes by family."""
     lines = ["\n| family | acts on | scheme | models |", "|---|---|---|---|"]
     for family in data.families():
         for scheme in (s for s in SCHEMES if s.family == family.name):

@@ -19,7 +19,6 @@ PLUMBING = ("relpos.reference._xp", "relpos._checks")
 
 @cache
 def tree_of(module: ModuleType) -> ast.Module:
-    """Return the syntax tree of a module."""
     return ast.parse(inspect.getsource(module))
 
 
@@ -88,7 +87,6 @@ def helpers(module: ModuleType, name: str) -> dict[tuple[ModuleType, str], bool]
 
 
 def block(code: str) -> list[str]:
-    """Return the lines of a code block."""
     body = [f"   {line}".rstrip() for line in code.splitlines()]
     return ["", ".. code-block:: python", "   :class: definition", "", *body, ""]
 

@@ -17,7 +17,6 @@ asserts of what is claimed.
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options."""
     listed = "\n".join(f"  {name:22}{what}" for name, what in EXPERIMENTS.items())
     made = argparse.ArgumentParser(
         prog="python -m docs.experiments",
@@ -52,7 +51,6 @@ def run(name: str, quick: bool) -> None:
 
 
 def main() -> None:
-    """Runs what the command line names."""
     options = parser().parse_args()
     names = [*EXPERIMENTS] if options.names == ["all"] else options.names
     for name in names:

@@ -76,7 +76,6 @@ def check(results: dict[str, Any], quick: bool) -> None:
 
 
 def table(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each task and model."""
     header = ["task", "positions", *(f"at {n}" for n in results["lengths"])]
     rows = [
         [task, name, *map(spread, found)]

@@ -54,7 +54,6 @@ Array = NDArray[Any]
 
 
 def moved(notes: Array, semitones: int) -> Array:
-    """The notes in another key."""
     return notes + np.array([0, semitones, 0, 0])
 
 
@@ -78,7 +77,6 @@ def split() -> tuple[list[data.Chorale], list[data.Chorale]]:
 
 
 def batches(events: list[Array], seed: int) -> Iterator[Array]:
-    """Windows at random places."""
     rng = np.random.default_rng(seed)
     long = [piece for piece in events if len(piece) > LENGTH]
     while True:

@@ -26,7 +26,6 @@ TURNS, SHORTEST = 3, 0.05  # alternations, and seconds of one measurement
 
 
 def core(batch: int, length: int, relative: bool, seed: int) -> Callable[[], object]:
-    """Attention, forward and backward."""
     rng = np.random.default_rng(seed)
     shape = (batch, HEADS, length, DIM)
     q, k, v, grad = rng.standard_normal((4, *shape), np.float32)
@@ -41,7 +40,6 @@ def core(batch: int, length: int, relative: bool, seed: int) -> Callable[[], obj
 
 
 def step(batch: int, length: int, relative: bool, seed: int) -> Callable[[], object]:
-    """A step of training of one layer."""
     sizes = {"position": "shaw", "max_relative_position": REACH} if relative else {}
     width = HEADS * DIM
     layer = nn.TransformerLayer(width, HEADS, HIDDEN, rng=seed, **sizes)
@@ -100,7 +98,6 @@ def check(results: dict[str, Any], quick: bool) -> None:
 
 
 def table(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each shape."""
     rows = [
         [f"{r['batch']} x {r['length']}", spread(r["attention"]), spread(r["step"])]
         for r in results["shapes"]

@@ -81,7 +81,6 @@ def arrays_of(chorales: dict[str, list[Voice]]) -> dict[str, NDArray[Any]]:
 
 
 def extract() -> None:
-    """Write the file."""
     corpus = importlib.import_module("music21.corpus")
     folder = Path(corpus.__file__).parent / "bach"
     chorales = chosen(folder)

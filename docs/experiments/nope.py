@@ -79,6 +79,5 @@ def check(results: dict[str, Any], quick: bool) -> None:
 
 
 def table(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each model."""
     header = ["model", "letters", *(f"after layer {n + 1}" for n in range(LAYERS))]
     return [header, *([name, *map(spread, rows)] for name, rows in results.items())]

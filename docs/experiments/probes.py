@@ -83,7 +83,6 @@ def check(results: dict[str, Any], quick: bool) -> None:
 
 
 def table(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each dimension."""
     columns = [(kind, what) for kind in KINDS for what in ("word", "position")]
     header = ["dim", *(f"{kind}: {what}" for kind, what in columns), "cosine"]
     rows = [

@@ -40,7 +40,6 @@ def told(rng: np.random.Generator, batch: int, length: int) -> Any:
 
 
 def measure(variant: str, seed: int, steps: int, layers: int = 2) -> dict[str, Any]:
-    """Right answers and loss after training, and the losses of training."""
     shape = {"layers": layers, "causal": False, "position": "shaw"}
     learner = letters.model(seed, **shape, **VARIANTS[variant])
     losses = letters.train(learner, told, seed, steps, LENGTH)

@@ -65,7 +65,6 @@ class Pairs:
         self.everyone = np.arange(len(self.out))
 
     def of(self, name: str, rows: Array | int) -> Array:
-        """Rows of an input in float64."""
         return self.parts[name][rows].astype(np.float64)
 
     def scores(self, query: Array | int, key: Array | int) -> Array:
@@ -95,7 +94,6 @@ class Pairs:
         return {"out": out, "lse": lse, "grad_query": SCALE * (pulls @ both)}
 
     def column(self, key: int) -> dict[str, Array]:
-        """Gradients of a key and its value."""
         weights, pulls = self.pulls(self.everyone, key)
         queries = self.of("query", self.everyone) + self.parts["u"]
         grad_value = weights @ self.of("grad_out", self.everyone)
@@ -190,7 +188,6 @@ def check(results: dict[str, Any], quick: bool) -> None:
 
 
 def table(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each thing measured."""
     rows = [
         ["frames", f"{results['frames']:,}"],
         ["forward, processor time", f"{results['seconds_forward']:.0f} s"],

@@ -62,7 +62,6 @@ def characters(text: str) -> Array:
 
 
 def text_of(classes: Array) -> str:
-    """The way back."""
     return "".join("\n" if c == 0 else chr(c + 31) for c in classes.tolist())
 
 

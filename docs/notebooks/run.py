@@ -36,7 +36,6 @@ STAMPS = re.compile(
 def code_cells(
     notebook: nbformat.NotebookNode,
 ) -> list[nbformat.NotebookNode]:
-    """The cells that run."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -132,7 +131,6 @@ def run(path: Path, write: bool) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Run those that are named, or all."""
     parser = argparse.ArgumentParser(description="Run the notebooks.")
     parser.add_argument(
         "numbers", nargs="*", metavar="NN", help="as 07; all if none"
