@@ -133,7 +133,6 @@ class Timing:
         return [first / second for first, second in products]
 
     def seconds(self) -> float | None:
-        """Return the median seconds of a call of the first work."""
         if not self.repeats:
             return None
         return statistics.median(repeat[0][0] for repeat in self.repeats)
@@ -352,7 +351,6 @@ def summary(rows: Sequence[Row]) -> str:
 def add_options(
     parser: argparse._ActionsContainer, tables: Mapping[str, Table]
 ) -> None:
-    """Add the options of a command that prints tables."""
     add = parser.add_argument
     listed = ", ".join(tables)
     # argparse compares the empty list, too, with the choices
@@ -413,7 +411,6 @@ def scheme_row(
     length: int,
     repeats: int,
 ) -> Row:
-    """Measure the time of the first form over that of the second."""
     error = check(row, label)
     inputs = row.inputs(np.float32, **{**LARGE, "length": length})
     first, second = (bound(row, form, inputs) for form in forms)

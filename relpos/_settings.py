@@ -46,7 +46,6 @@ def use_isa(name: str) -> Iterator[None]:
 
 
 def check_num_threads(n: object, name: str = "num_threads") -> int:
-    """Return `n`, which must be a number of threads."""
     try:
         if isinstance(n, (bool, np.bool_)):
             raise TypeError

@@ -69,15 +69,11 @@ class Biases(TypedDict, total=False):
 
 
 class ScoresKeywords(Computed, Masks, Biases, total=False):
-    """Keywords of `scores`."""
-
     rel_key: ArrayLike | None
     rel_value: ArrayLike | None
 
 
 class AttentionKeywords(Keywords[Flag], Biases, total=False):
-    """Keywords of `attention`."""
-
     rel_key: ArrayLike | None
     rel_value: ArrayLike | None
 
@@ -87,26 +83,18 @@ class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):
 
 
 class RelativeGlobalKeywords(ShawKeywords[Flag], total=False):
-    """Keywords that `relative_global_attention` passes on."""
-
     rel_value: ArrayLike | None
 
 
 class TransformerXLKeywords(Keywords[Flag], Masks, total=False):
-    """Keywords that `transformer_xl_attention` passes on."""
-
     rel_value: ArrayLike | None
 
 
 class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
-    """Keywords that `fire_attention` passes on."""
-
     rel_key: ArrayLike | None
 
 
 class GraphKeywords(TypedDict, Generic[Flag], total=False):
-    """Keywords of `graph_attention`."""
-
     edges: ArrayLike | SparseRows | None
     position_query: ArrayLike | None
     softcap: float | None

@@ -350,7 +350,6 @@ class Sizes(NamedTuple):
 
 
 def _edges(s: Sizes) -> dict[str, tuple[int, ...]]:
-    """Shapes of the edges of a graph."""
     return {name: shape for name, shape in s.arguments.items() if name in _EDGES}
 
 

@@ -320,7 +320,6 @@ def rotary(module: Any, query: Array, key: Array, value: Array) -> Any:
 def rotary_backward(
     module: Any, grad_out: Array, query: Array, key: Array, value: Array
 ) -> Named:
-    """Rotate the gradients of rotated queries and keys back."""
     rotated = {"query": module.apply_rotary(query), "key": module.apply_rotary(key)}
     found = attention_backward(module, grad_out, **rotated, value=value)
     back = {name: module.apply_rotary(found[name], inverse=True) for name in rotated}
@@ -461,7 +460,6 @@ DEBERTA = {"pos_key": "rel_key", "pos_query": "rel_query"}
 
 
 def deberta(module: Any, pos_key: Array, pos_query: Array, **tokens: Array) -> Any:
-    """Attend with both terms of disentangled attention."""
     tables = {"rel_key": pos_key, "rel_query": pos_query}  # arrays, or tensors of torch
     placing = recipes.deberta(*(np.zeros(table.shape) for table in tables.values()))
     return module.attention(**tokens, **{**placing, **tables})

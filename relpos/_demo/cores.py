@@ -207,7 +207,6 @@ def forgetting(case: Case) -> dict[str, Any]:
 
 
 def vits_gradients(found: Named, case: Case) -> Named:
-    """Return the gradients of both tables in their stored shapes."""
     names = {"emb_rel_k": "rel_key", "emb_rel_v": "rel_value"}
     return {own: found[name].reshape(case[own].shape) for own, name in names.items()}
 

@@ -95,7 +95,6 @@ def floor(tokens: Array, before: bool) -> float:
 
 
 def training(report: Report) -> None:
-    """Train with k = 0, 1, 4 and with the four rows of Table 3."""
     report.begin("training")
     report.say("task", length=LENGTH, letters=LETTERS, distance=DISTANCE)
     report.say("k")

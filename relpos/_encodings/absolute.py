@@ -89,7 +89,6 @@ def as_positions(
 
 
 def as_offset(offset: object) -> float:
-    """Return the number that is added to positions."""
     number = as_real("offset", offset)
     if np.asarray(offset).dtype.kind != "f":
         check_exact("offset", number, number)

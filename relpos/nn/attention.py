@@ -51,7 +51,6 @@ class AttentionLayer(Module):
         return queries, keys, as_input("value", value, self.dtype, *keys.shape)
 
     def _project(self, inputs: Any) -> list[Array]:
-        """Return query, key and value in heads."""
         layers = [getattr(self, name) for name in self._projections]
         return [self._split(f(x)) for f, x in zip(layers, inputs, strict=True)]
 

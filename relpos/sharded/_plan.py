@@ -293,7 +293,6 @@ class Plan(NamedTuple):
         return bool(index["k"] == self.last[index["q"]])
 
     def place(self, index: Index) -> Place:
-        """Return where a block lies."""
         spans = [range(*self.grid.span(axis, index[axis])) for axis in self.grid.batch]
         numbers = np.arange(math.prod(self.problem.batch)).reshape(self.problem.batch)
         items = numbers[np.ix_(*spans)] if spans else numbers

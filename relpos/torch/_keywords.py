@@ -56,8 +56,6 @@ class Biases(TypedDict, total=False):
 
 
 class AttentionKeywords(Keywords[Flag], Biases, total=False):
-    """Keywords of `attention`."""
-
     rel_key: Tensor | None
     rel_value: Tensor | None
 
@@ -67,28 +65,20 @@ class ShawKeywords(Keywords[Flag], Masks, Biases, total=False):
 
 
 class RelativeGlobalKeywords(ShawKeywords[Flag], total=False):
-    """Keywords that `relative_global_attention` passes on."""
-
     rel_value: Tensor | None
 
 
 class TransformerXLKeywords(Keywords[Flag], Masks, total=False):
-    """Keywords that `transformer_xl_attention` passes on."""
-
     rel_value: Tensor | None
 
 
 class FireKeywords(RelativeGlobalKeywords[Flag], total=False):
-    """Keywords of `fire_attention`."""
-
     rel_key: Tensor | None
     signed: bool
     eps: float
 
 
 class GraphKeywords(TypedDict, Generic[Flag], total=False):
-    """Keywords of `graph_attention`."""
-
     edges: Any
     position_query: Tensor | None
     softcap: float | None

@@ -37,7 +37,6 @@ class AttentionLayer(Layer):
     _projections: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
 
     def _project(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value in heads."""
         layers = [getattr(self, name) for name in self._projections]
         pairs = zip(layers, inputs, strict=True)
         q, k, v = (split_heads(layer(x), self.num_heads) for layer, x in pairs)
