@@ -18,7 +18,7 @@ __all__ = ["pytest_generate_tests", "unheard_of"]
 
 pytestmark = [pytest.mark.usefixtures("strict_floats"), pytest.mark.devmode]
 
-SUBSET_BYTES = 7_000_000
+SUBSET_BYTES = 5_000_000
 
 
 def replay(library, path, dtype):

@@ -31,6 +31,7 @@ PAGES = {
     "from-0.2.md": 20,
     "functions.md": 6,
     "limits.md": 5,
+    "pytorch-layers.md": 12,
     "threads.md": 7,
 }
 HEADINGS = ["Formula", "Picture", "Traps"]
@@ -39,11 +40,6 @@ HEADINGS = ["Formula", "Picture", "Traps"]
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_give_the_output_they_show(page):
     run_examples(f"docs/{page}", PAGES[page])
-
-
-def test_the_layer_s_examples_give_the_output_they_show(monkeypatch):
-    monkeypatch.chdir(ROOT)  # a recorded file is named from there
-    run_examples("docs/pytorch-layers.md", 11)
 
 
 def test_the_page_of_diagnose_lists_all_differences(monkeypatch):

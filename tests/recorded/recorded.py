@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,9 @@ import oracle_rotary_config
 from relpos import recipes
 
 SUBSET = Path(__file__).parent
+
+#: Where the arrays are that a file of the subset has in common with the package.
+DATA = resources.files("relpos.data")
 
 #: Families that other tests replay.
 ELSEWHERE = {
@@ -47,13 +51,21 @@ LARGE = {
 }
 
 
+def load(path):
+    """Return the arrays of a file."""
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
 class Case:
     """One file: `case[name]` in the dtype under test, `case.true(name)` as recorded."""
 
     def __init__(self, path, dtype):
         self.dtype = np.dtype(dtype)
-        with np.load(path) as file:
-            self.arrays = {name: file[name] for name in file.files}
+        self.arrays = load(path)
+        for name, at in json.loads(str(self.arrays.pop("shared_json", "{}"))).items():
+            own, array = at.split("/")
+            self.arrays[name] = load(DATA / f"{own}.npz")[array]
         self.flags = json.loads(str(self.arrays.pop("flags_json")))
         self.name = path.stem
 
