@@ -1,0 +1,148 @@
+"""Figures of speed, memory and experiments in the text are those that are stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from documents import ROOT, text
+
+from relpos import data
+
+if not (ROOT / "docs").exists() or not (ROOT / "benchmarks").exists():
+    pytest.skip("no docs/ or benchmarks/ in this tree", allow_module_level=True)
+
+#: The models of docs/replace-attention.md.
+GAINS = "T5, encoder", "Gemma 2, full layer", "DeBERTa V3", "WavLM", "Gemma 4, audio"
+
+
+def table(page, after, begin="| "):
+    """The rows of the first table whose header begins so: cells by their titles."""
+    found = text(page).partition(after)[2].partition(f"\n{begin}")[2]
+    lines = f"{begin}{found}".partition("\n\n")[0].splitlines()
+    titles, _, *rows = (
+        [x.strip(" *") for x in line.split("|")[1:-1]] for line in lines
+    )
+    return [dict(zip(titles, row, strict=True)) for row in rows]
+
+
+def layers(title):
+    """A table of benchmarks/transformers.md: figures by model and length."""
+    rows = table("benchmarks/transformers.md", f"\n## {title}\n")
+    return {(row["model"], int(row["L"])): row for row in rows}
+
+
+FORWARD, TRAINING = layers("Forward"), layers("Training step")
+
+
+def test_gains_of_layers_are_those_of_the_benchmark():
+    shown = table("docs/replace-attention.md", "## What it gains")
+    assert tuple(row["model"] for row in shown) == GAINS
+    for row in shown:
+        for length in (512, 2048):
+            at = row["model"], length
+            assert row[f"L = {length}, forward"] == FORWARD[at]["gain"]
+            assert row[f"L = {length}, training step"] == TRAINING[at]["gain"]
+
+
+# ---- sentences -----------------------------------------------------------------------
+
+
+def price(schemes, columns):
+    """Times over plain attention, of whatever direction."""
+    lines = text("benchmarks/README.md").splitlines()
+    cells = [[x.strip() for x in line.split("|")[1:-1]] for line in lines]
+    (titles,) = (row for row in cells if row[2:3] == ["L = 32, and backward"])
+    names = [f"{scheme} / plain" for scheme in schemes]
+    rows = [row for row in cells if row and row[0] in names]
+    found = [dict(zip(titles, row, strict=True)) for row in rows]
+    figures = [row[column] for row in found for column in columns]
+    return [float(figure.split()[0]) for figure in figures if figure]
+
+
+def ends(numbers):
+    """The least and the largest, as a text has them."""
+    return f"{min(numbers):.2f} to {max(numbers):.2f}"
+
+
+def right(task, scheme, length):
+    """The share of right answers of an experiment, as a mean over its seeds."""
+    found = data.experiment("length").results
+    shares = np.mean(found["tasks"][task][scheme]["right"], axis=0)
+    return f"{shares[found['lengths'].index(length)]:.2f}"
+
+
+def bits(name, model, column, digits=2):
+    """Bits on text or music that was held out, as a mean over seeds."""
+    found = np.mean(data.experiment(name).results["bits"][model][column])
+    return f"{found:.{digits}f}"
+
+
+def cost(length):
+    """Time of Shaw's scheme over that without, forward and backward, one sequence."""
+    shapes = data.experiment("cost").results["shapes"]
+    (found,) = (x for x in shapes if (x["batch"], x["length"]) == (1, length))
+    return f"{np.mean(found['attention']):.2f} times"
+
+
+def of_speed():
+    """Yield pages and what they say of time and memory."""
+    t5 = FORWARD["T5, encoder", 2048], TRAINING["T5, encoder", 2048]
+    mb = [row[f"{way}, MB"] for row in t5 for way in ("replaced", "eager")]
+    said = "needs {} MB instead of {} forward, and {} instead of {} in training"
+    yield "replace-attention", said.format(*mb)
+    short = ["L = 1024, forward", "L = 1024, and backward"]
+    long = ["L = 2048, and backward", "L = 4096, forward", "L = 4096, and backward"]
+    said = f"takes {ends(price(['Music'], short + long))} times as long as attention"
+    yield "guide/skew", said
+    cheap = ends(price(["RoPE", "ALiBi", "T5"], short))
+    yield "which-scheme", f"{cheap} times the time of attention without positions"
+    two = [price([name], short)[1] for name in ("DeBERTa", "BERT")]
+    said = "take {:.2f} and {:.2f} times as long as no positions".format(*two)
+    yield "which-scheme", said
+    said = f"takes {cost(32)} as long as attention without positions at 32 tokens"
+    yield "which-scheme", f"{said}, and {cost(128)} at 128"
+    yield "limits", f"{said}, and {cost(1024)} at 1,024"
+    speech = data.experiment("speech").results
+    times = [speech[f"seconds_{way}"] for way in ("forward", "backward")]
+    names = "peak_bytes", "bytes_of_inputs_and_results", "bytes_of_position_scores"
+    peak, inputs, scores = (speech[name] / 2**30 for name in names)
+    said = f"forward and backward took {sum(times):.0f} s of processor time"
+    yield "guide/long", said
+    yield "guide/long", f"a peak of {peak:.2f} GiB, of which {inputs:.2f} GiB are"
+    yield "guide/long", f"would store {scores:.1f} GiB of scores"
+    said = "forward {:.0f} s, backward {:.0f} s of processor time, {:.2f} GiB"
+    yield "which-scheme", said.format(*times, peak)
+
+
+def of_experiments():
+    """Yield pages and what they say of right answers and bits."""
+    sines, xl = "sinusoids", "Transformer-XL"
+    at = [100 * float(right("two back", sines, length)) for length in (24, 32)]
+    said = "were right in {:.0f} % of the cases, and at 32 in {:.0f} %".format(*at)
+    yield "guide/absolute", said
+    before, after = (
+        float(bits("chorales", sines, slice(*part))) for part in ((2, 4), (4, 8))
+    )
+    yield "guide/absolute", f"lost {after - before:.1f} bits per event beyond"
+    k2 = data.experiment("shaw-tables").results["variants"]["k = 2"]["right"]
+    yield "guide/relative", f"with k = 2 in {100 * np.mean(k2):.0f} % of the cases"
+    said = f"{bits('text', xl, 3)} bits per character with a memory of 64"
+    without = bits("text", "Transformer-XL, no memory", 0)
+    yield "guide/memory", f"{said} characters, and {without} when it was trained"
+    yield "which-scheme", f"{said}, {without} trained without one"
+    said = f"{bits('text', 'sinusoids, memory', 3, 1)} bits against"
+    yield "guide/memory", f"{said} {bits('text', 'no positions', 0)}"
+    models = xl, "Music Transformer, clipped", "rotary", sines
+    said = "{} and {} bits per event; rotary {}, sinusoids {}"
+    music = [bits("chorales", model, slice(4, 8)) for model in models]
+    yield "which-scheme", said.format(*music)
+    rotary, t5 = (right("two back", x, 128) for x in ("rotary", "T5, 32 to 128"))
+    yield "which-scheme", f"rotary {rotary}, T5 {t5}"
+    last = [right("after the last", x, 128) for x in ("FIRE", xl, "Shaw, k = 4")]
+    said = "{} and {} right at eight times the length; Shaw with k = 4 has {}"
+    yield "which-scheme", said.format(*last)
+
+
+@pytest.mark.parametrize("page, said", [*of_speed(), *of_experiments()])
+def test_a_sentence_has_the_stored_figures(page, said):
+    assert said in " ".join(text(f"docs/{page}.md").split())
