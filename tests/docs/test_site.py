@@ -24,6 +24,7 @@ if not (DOCS / "conf.py").exists():
 sys.path.insert(0, str(DOCS))
 check_links = importlib.import_module("check_links")
 check_layout = importlib.import_module("check_layout")
+check_clicks = importlib.import_module("check_clicks")
 
 PAGES = {
     "check-your-implementation.md": 48,
@@ -104,6 +105,24 @@ def test_links_that_lead_nowhere_and_other_hosts_are_found(tmp_path):
         "a.html: c.html leads nowhere",
         "a.html: b.png leads nowhere",
     ]
+
+
+def test_the_shortest_way_to_a_page_is_found(tmp_path):
+    links = {
+        "index": ("b", "genindex"),
+        "b": ("c", "index"),
+        "c": ("d", "none"),
+        "d": (),
+        "genindex": ("d",),
+    }
+    for name, targets in links.items():
+        text = " ".join(f'<a href="{target}.html#part">.</a>' for target in targets)
+        (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
+    ways = check_clicks.ways(tmp_path)
+    assert ways.pop("index.html") == []
+    assert ways == {
+        f"{x}.html": [f"{y}.html" for y in "bcd"[:n]] for n, x in enumerate("bcd", 1)
+    }
 
 
 def test_pages_to_look_at_are_chosen_by_patterns(tmp_path):
