@@ -46,6 +46,9 @@ function wide(page, view, width) {
         if (!isShown(element) || element.parentElement.closest("mjx-container")) continue;
         const overflow = view.getComputedStyle(element).overflowX;
         const inner = overflow === "visible" ? 0 : Math.round(inside(element));
+        if (/^H[1-6]$/.test(element.tagName) && element.scrollWidth > element.clientWidth) {
+            faults.push(`cut off: ${named(element)}`);
+        }
         const isCode = element.matches("pre, div.math, mjx-container[display]");
         if (overflow === "hidden" && inner > PIXEL && !element.closest("svg")) {
             faults.push(`cut off by ${inner}: ${named(element)}`);

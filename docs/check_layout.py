@@ -9,7 +9,8 @@ On each page it looks for
 
 - an element wider than its column, and a page that scrolls sideways; a box that scrolls
   counts by its own width;
-- code and formulas that are cut off at 1280 pixels, where none may need to scroll;
+- code and formulas that are cut off at 1280 pixels, where none may need to scroll, and
+  headings that are cut off;
 - a font that is smaller at 500 pixels than at 1280;
 - a picture without alt text, and one without a caption;
 - text whose contrast with its background is below 4.5.

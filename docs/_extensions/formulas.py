@@ -13,7 +13,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 WORDS = re.compile(
     r"\\(?:operatorname\*?|mathrm|mathbf|mathbb|text|texttt|begin|end)\s*\{[^{}]*\}"
     r"|\\[A-Za-z]+"
-    r"|(?P<word>[A-Za-z]{3,}(?:\\_[A-Za-z]+)*)(?P<call>\s*(?:_\{?\w+\}?)?\()?"
+    r"|(?P<word>[A-Za-z]{3,}(?:\\_[A-Za-z]+)*)(?P<call>\s*(?:_(?:\{\w+\}|\w))?\()?"
 )
 #: Letters of several indices, one after the other.
 INDICES = re.compile(r"[bhijklt]{3}")

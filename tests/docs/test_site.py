@@ -143,6 +143,7 @@ FAULTY = """<!doctype html><html><body style="margin: 0; background: white; colo
     [
         ("black", "<p>A page.</p>", ""),
         ("#888", "<p>A page.</p>", "contrast 3.54"),
+        ("black", f"<h1>relpos.{'LongName' * 20}</h1>", "cut off: <h1>"),
         ("black", '<div style="width: 2000px">wide</div>', "wider than its column"),
         (
             "black",
@@ -172,6 +173,9 @@ def test_words_in_formulas_become_upright(monkeypatch):
     upright = importlib.import_module("formulas").upright
     assert upright(r"z_i = softmax_j(e_i) + grad\_bias_{hij}") == (
         r"z_i = \operatorname{softmax}_j(e_i) + \mathrm{grad\_bias}_{hij}"
+    )
+    assert upright(r"k_j + weight_{bucket(j - i), h}") == (
+        r"k_j + \mathrm{weight}_{\operatorname{bucket}(j - i), h}"
     )
     assert upright(r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i") == (
         r"\frac{q}{\sqrt D}\operatorname{clip}(x)\mathrm{out}_i"
