@@ -109,9 +109,9 @@ def attention(
 
     .. math::
 
-        s_{ij} = cap \left(scale \left[(q_i + u) k_j + (q_i + v) A_l
-                  + k_j C_l\right]\right) + b_l + mask_{ij}, \quad
-        out_i = \sum_j softmax_j(s_i)_j (v_j + W_l)
+        s_{ij} &= cap \left(scale \left[(q_i + u) k_j + (q_i + v) A_l
+                  + k_j C_l\right]\right) + b_l + mask_{ij} \\
+        out_i &= \sum_j softmax_j(s_i)_j (v_j + W_l)
 
     Tensors are in the memory of the CPU and are not copied, except vectors and biases
     of bfloat16 and float16. Both dtypes are computed in float32. The result has the
