@@ -15,6 +15,8 @@ WORDS = re.compile(
     r"|\\[A-Za-z]+"
     r"|(?P<word>[A-Za-z]{3,}(?:\\_[A-Za-z]+)*)(?P<call>\s*(?:_(?:\{\w+\}|\w))?\()?"
 )
+#: Of a formula that may be wider than its page, without commands.
+COLUMNS = 45
 #: Letters of several indices, one after the other.
 INDICES = re.compile(r"[bhijklt]{3}")
 
@@ -32,6 +34,17 @@ def upright(formula: str) -> str:
     return WORDS.sub(one, formula)
 
 
+def broken(formula: str) -> str:
+    """Return a long formula of one line with its parts one below the other."""
+    seen = re.sub(r"\\[A-Za-z]+|[{}^_\s]", "", formula)
+    if len(seen) < COLUMNS or "\\\\" in formula or "\\begin" in formula:
+        return formula
+    lines = re.sub(r",\s*\\q?quad\b", r", \\\\", formula)
+    return (
+        f"\\begin{{gathered}}{lines}\\end{{gathered}}" if lines != formula else formula
+    )
+
+
 class Upright(SphinxPostTransform):
     """Sets the words of each formula of a page upright."""
 
@@ -42,6 +55,8 @@ class Upright(SphinxPostTransform):
             lambda node: isinstance(node, nodes.math | nodes.math_block)
         ):
             text = upright(node.astext())
+            if isinstance(node, nodes.math_block):
+                text = broken(text)
             node.children = []
             node += nodes.Text(text)
 

@@ -182,6 +182,18 @@ def test_words_in_formulas_become_upright(monkeypatch):
     )
 
 
+def test_long_formulas_have_a_line_for_each_part(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_extensions")
+    pytest.importorskip("sphinx")
+    broken = importlib.import_module("formulas").broken
+    assert broken(r"a = b, \quad c = d") == r"a = b, \quad c = d"
+    part = "x + " * 30
+    assert broken(rf"{part}y, \quad z") == (
+        rf"\begin{{gathered}}{part}y, \\ z\end{{gathered}}"
+    )
+    assert broken(rf"{part}y, \quad z \\ u") == rf"{part}y, \quad z \\ u"
+
+
 def test_pages_of_torch_need_no_torch():
     lines = (
         f"import inspect, sys; sys.path.insert(0, {str(DOCS / '_extensions')!r})",
