@@ -215,8 +215,8 @@ class AttentionContext(Generic[Gradients]):
             dP_{ij} &= z_{ij} \, dout_i (v_j + W_l) \\
             dS_{ij} &= p_{ij} (dP_{ij} - dout_i \, out_i + dlse_i) \\
             dq_i &= scale \sum_j dS_{ij} (k_j + A_l), \quad
-            dk_j = scale \sum_i dS_{ij} (q_i + u + C_l), \quad
-            dv_j = \sum_i z_{ij} p_{ij} \, dout_i \\
+            dk_j = scale \sum_i dS_{ij} (q_i + u + C_l) \\
+            dv_j &= \sum_i z_{ij} p_{ij} \, dout_i \\
             dA_l &= scale \sum dS_{ij} (q_i + v), \quad
             dC_l = scale \sum dS_{ij} k_j, \quad
             dW_l = \sum z_{ij} p_{ij} \, dout_i \\
