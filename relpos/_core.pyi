@@ -1,12 +1,14 @@
 """The C extension: what its functions take is checked in C, and again by tests."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
+_Args: TypeAlias = tuple[object, ...]
+_Recorded: TypeAlias = tuple[list[str], list[Any], dict[str, Any]]
 
 class Kernels(Protocol):
     """The kernels of one instruction set; every ufunc has float32 and float64 loops."""
@@ -32,6 +34,24 @@ class Kernels(Protocol):
 
     def attention_forward(self, operands: dict[str, Any], /) -> list[Array]: ...
     def attention_backward(self, operands: dict[str, Any], /) -> list[Array]: ...
+    @overload
+    def attend(
+        self, args: _Args, keywords: dict[str, Any], threads: int, records: None, /
+    ) -> list[Array] | None: ...
+    @overload
+    def attend(
+        self, args: _Args, keywords: dict[str, Any], threads: int, records: bool, /
+    ) -> tuple[list[Array], _Recorded | None] | None: ...
+    def attend_backward(
+        self,
+        names: tuple[str, ...],
+        tensors: _Args,
+        wanted: tuple[bool, ...],
+        grads: _Args,
+        values: dict[str, Any],
+        threads: int,
+        /,
+    ) -> list[Array | None] | None: ...
     def attention_bytes(self, operands: dict[str, Any], backward: bool, /) -> int: ...
     def apply_rotary(
         self,

@@ -3,6 +3,8 @@
  * lock. */
 #include "module.h"
 
+enum { LITTLE_WORK = 4000000 }; /* measured on Zen 3: 8 heads of 48 queries and keys */
+
 /* Offsets that differ: while memory is counted they stand for those of all batch items. */
 static const ptrdiff_t apart[] = {0, 1};
 
@@ -186,6 +188,22 @@ add_offsets(const attention_call *call, size_t *bytes)
     return RP_OK;
 }
 
+/* How many threads a call is worth. To wake another takes 20 to 50 us, so that a call that
+ * would take less than some 120 stays on its own: work is in products, and as many for each
+ * pair and each key as their other costs are worth. */
+static int
+useful_threads(const attention_call *call)
+{
+    const rp_attention *p = &call->problem.forward;
+    int tables = (p->rel_key.array.data != NULL) + (p->rel_query.array.data != NULL) +
+                 (p->rel_value.array.data != NULL);
+    double rows = (double)p->B * (double)(p->H * p->Lq + 2 * p->Hk);
+    double work = rows * (double)p->Lk * (double)(p->D + p->Dv + 32) * (2 + tables) / 2;
+    if (call->direction == BACKWARD)
+        work *= 2.5;
+    return work < LITTLE_WORK && call->edges[INDPTR] == NULL ? 1 : p->threads;
+}
+
 /* Runs the problem or, with `bytes`, counts what memory that would take. */
 static rp_status
 run_kernel(const rp_isa *isa, const attention_call *call, size_t *bytes)
@@ -242,32 +260,37 @@ list_made(const attention_call *call)
     return made;
 }
 
-/* capsule is that of an rp_isa. Runs the problem or, with `bytes`, counts: 0 where there is
- * nothing to compute. Returns what it made. */
+PyObject *
+run_call(const rp_isa *isa, attention_call *call, size_t *bytes)
+{
+    rp_status status = RP_OK;
+    call->problem.forward.threads = useful_threads(call);
+    if (has_work(call) && fill_batch(call) == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        status = run_kernel(isa, call, bytes);
+        if (!status && bytes)
+            status = add_offsets(call, bytes);
+        Py_END_ALLOW_THREADS
+        raise_status(status);
+    }
+    return PyErr_Occurred() ? NULL : list_made(call);
+}
+
+/* capsule is that of an rp_isa. Runs the problem of a dict. */
 static PyObject *
 run_attention(PyObject *capsule, PyObject *operands, int direction, size_t *bytes)
 {
     const rp_isa *isa = PyCapsule_GetPointer(capsule, ISA_CAPSULE);
     attention_call call = {.direction = direction, .counts = bytes != NULL};
     PyObject *made = NULL;
-    rp_status status = RP_OK;
     if (isa == NULL)
         return NULL;
     if (!PyDict_Check(operands)) {
         reject(&call, PyExc_TypeError, "operands", "must be a dict");
         return NULL;
     }
-    if (take_problem(&call, operands) == 0 && has_work(&call) &&
-        fill_batch(&call) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        status = run_kernel(isa, &call, bytes);
-        if (!status && bytes)
-            status = add_offsets(&call, bytes);
-        Py_END_ALLOW_THREADS
-        raise_status(status);
-    }
-    if (!PyErr_Occurred())
-        made = list_made(&call);
+    if (take_problem(&call, operands) == 0)
+        made = run_call(isa, &call, bytes);
     release_call(&call);
     return made;
 }

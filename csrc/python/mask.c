@@ -57,6 +57,14 @@ array_numbers(const rp_kernels *kernels, PyArrayObject *array)
     return found;
 }
 
+int
+has_zeros_and_ones(const rp_isa *isa, PyArrayObject *array)
+{
+    int dtype = PyArray_TYPE(array) == NPY_FLOAT ? RP_F32 : RP_F64;
+    return PyArray_SIZE(array) > 0 &&
+           array_numbers(isa->kernels[dtype], array) == (RP_ZEROS | RP_ONES);
+}
+
 /* self is the capsule of an rp_isa. */
 PyObject *
 py_has_zeros_and_ones(PyObject *self, PyObject *value)
@@ -72,9 +80,5 @@ py_has_zeros_and_ones(PyObject *self, PyObject *value)
                         "aligned and in native byte order");
         return NULL;
     }
-    if (PyArray_SIZE(array) == 0)
-        Py_RETURN_FALSE;
-    int dtype = PyArray_TYPE(array) == NPY_FLOAT ? RP_F32 : RP_F64;
-    int found = array_numbers(isa->kernels[dtype], array);
-    return PyBool_FromLong(found == (RP_ZEROS | RP_ONES));
+    return PyBool_FromLong(has_zeros_and_ones(isa, array));
 }

@@ -32,11 +32,20 @@ py_fma_loop(PyObject *self, PyObject *args)
 
 static PyMethodDef isa_methods[] = {
     {"attention_forward", py_attention_forward, METH_O,
-     "attention_forward(operands): fills out, lse and weights of the dict in place; "
-     "returns those that it makes where the dict has True"},
+     "attention_forward(operands): fills out, lse and weights of the dict in place"},
     {"attention_backward", py_attention_backward, METH_O,
-     "attention_backward(operands): adds to the zeros in grad_* of the dict in place; "
-     "returns those that it makes where the dict has True"},
+     "attention_backward(operands): adds to the zeros in grad_* of the dict in place"},
+    {"attend", (PyCFunction)(void (*)(void))py_attend, METH_FASTCALL,
+     "attend(args, keywords, threads, records): results of a call of attention, or "
+     "None "
+     "of one that has to be prepared. records is None for arrays. Of tensors they come "
+     "with None or, if records is True and one requires a gradient, with names, "
+     "tensors "
+     "and the other arguments"},
+    {"attend_backward", (PyCFunction)(void (*)(void))py_attend_backward, METH_FASTCALL,
+     "attend_backward(names, tensors, wanted, grads, values, threads): gradients of "
+     "the "
+     "wanted tensors, after out, row_max and row_sum; None of a call as above"},
     {"attention_bytes", py_attention_bytes, METH_VARARGS,
      "attention_bytes(operands, backward): memory that attention_forward or _backward "
      "would take beside the arrays; reads only vectors of integers"},
@@ -296,7 +305,7 @@ fill_tables(PyObject *module)
     if (filled)
         return 0;
     if (_import_array() < 0 || _import_umath() < 0 || set_blas_path(module) < 0 ||
-        make_keys() < 0 || fill_ufuncs() < 0)
+        make_keys() < 0 || make_argument_keys() < 0 || fill_ufuncs() < 0)
         return -1;
     install_hooks();
     filled = 1;

@@ -115,8 +115,14 @@ enum {
     VALUE,
     OUT,
     KEPT,
+    LSE,
+    ROW_MAX,
+    ROW_SUM,
+    ATTN_MASK = 9,
     POSITION_QUERY = 16,
-    LABELS = 19
+    LABELS = 19,
+    GRAD_OUT = 34,
+    GRAD_LSE
 }; /* some of the rows */
 enum { QUERY_OFFSET, KEY_LENGTHS, PART_ITEMS };
 enum { INDPTR, INDICES, EDGE_LABELS, EDGE_VECTORS };
@@ -125,8 +131,9 @@ extern operand_row operand_rows[OPERANDS];
 extern item_row item_rows[ITEM_VECTORS]; /* int64, broadcast to the batch items */
 extern dict_entry edge_entries[EDGE_VECTORS];
 
-/* Makes the keys of all entries. */
+/* Makes the keys of all entries, or of one. */
 int make_keys(void);
+int make_key(dict_entry *entry);
 /* Tells Python of the operands: `_core.operands`. */
 int add_operands(PyObject *module);
 
@@ -148,7 +155,7 @@ typedef struct {
                            query or edge is looked at: there need be no memory behind it */
     int64_t rows_used;    /* of offsets, while it counts */
     Py_ssize_t used;      /* entries of the dict that were known */
-    char makes[OPERANDS]; /* results that the dict asks for, instead of having them */
+    char makes[OPERANDS]; /* results that the call makes */
 } attention_call;
 
 #define FIELD(call, type, offset) (*(type *)((char *)&(call)->problem + (offset)))
@@ -161,8 +168,8 @@ PyObject *take_entry(attention_call *call, PyObject *operands, const dict_entry 
                      int required);
 /* Arrays, vectors and scalars, checked; memory that depends on B is not filled yet. */
 int take_operands(attention_call *call, PyObject *operands);
-/* Gives up what the call holds. */
-void release_call(attention_call *call);
+/* What one array is, once it has a view: its kind, and whether it can be read or written. */
+int check_operand(attention_call *call, const operand_row *row, const array_view *view);
 
 /* ---- shapes.c -------------------------------------------------------------------------- */
 
@@ -190,17 +197,51 @@ typedef struct {
 
 /* Reads the letters and the batch axes off the views; returns what does not fit. */
 misfit fit_shapes(attention_call *call, shape_rules rules);
-/* Makes a result that has all axes: of zeros where no pair writes to it. */
-int make_result(attention_call *call, int index);
+/* Makes the results that the call has to make, and stores the strides of all arrays; -1,
+ * with or without an error, where it does not. */
+int lay_out(attention_call *call);
 /* Axes of an operand behind those of the batch. */
 int own_axes(const operand_row *row);
-/* Axis of an array of so many axes that is the letter's; negative: it lacks that. */
-int axis_of(const operand_row *row, int ndim, int letter);
 
 /* ---- dimensions.c ---------------------------------------------------------------------- */
 
 /* Letters and table rows into the problem's own fields; B from the batch shape. */
 int take_dimensions(attention_call *call);
+
+/* ---- attention.c, direct.c, mask.c ----------------------------------------------------- */
+
+/* Runs the problem or, with `bytes`, counts what memory it takes. Returns the results that
+ * it made, in the order of the rows. */
+PyObject *run_call(const rp_isa *isa, attention_call *call, size_t *bytes);
+/* Gives up what the call holds. */
+void release_call(attention_call *call);
+/* Whether a mask of numbers looks like one of booleans. */
+int has_zeros_and_ones(const rp_isa *isa, PyArrayObject *array);
+
+/* ---- arguments.c ------------------------------------------------------------------------ */
+
+/* A call of which C reads the arguments. */
+typedef struct {
+    attention_call call;
+    int of_tensors, records; /* what the arguments are; whether autograd records */
+    int is_causal, groups, raises, has_lse, has_first, has_window, requires_grad;
+    int64_t first, left, right, offset, length; /* of the arguments of these names */
+    unsigned given;                             /* a bit for each that is no array */
+} direct_call;
+
+/* Makes the keys of the arguments that are no arrays. */
+int make_argument_keys(void);
+/* Name of the argument of a position; NULL: none has it. */
+PyObject *name_at(Py_ssize_t position);
+/* Whether the name is that of an argument that is no array. */
+int is_other_argument(const PyObject *name);
+/* Whether None is how a caller leaves the argument of a name out. */
+int may_be_none(const PyObject *name);
+/* Each returns whether it took the value; an error may be set where it did not. */
+int take_argument(direct_call *d, PyObject *name, PyObject *value);
+int take_operand(direct_call *d, int index, PyObject *value);
+/* Whether kinds, shapes and numbers of all arguments fit: then the call can run. */
+int fit_arguments(direct_call *d);
 
 /* ---- graph.c: the edges of a graph in that dict -------------------------------------- */
 
@@ -215,6 +256,8 @@ rp_status run_graph(const rp_kernels *kernels, const attention_call *call,
 
 PyObject *py_attention_forward(PyObject *self, PyObject *operands);
 PyObject *py_attention_backward(PyObject *self, PyObject *operands);
+PyObject *py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *py_attention_bytes(PyObject *self, PyObject *args);
 PyObject *py_read_operands(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *py_know_tensors(PyObject *module, PyObject *const *types, Py_ssize_t count);

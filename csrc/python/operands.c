@@ -198,7 +198,7 @@ check_kind(attention_call *call, const operand_row *row, const array_view *view)
     return 0;
 }
 
-static int
+int
 check_operand(attention_call *call, const operand_row *row, const array_view *view)
 {
     const char *name = row->entry.name;
@@ -227,11 +227,6 @@ take_array(attention_call *call, int index, PyObject *operands)
                                  role == REQUIRED || role == REQUIRED_OUTPUT);
     if (value == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (value == Py_True && role >= OUTPUT && row->fit == WHOLE) {
-        Py_DECREF(value);
-        call->makes[index] = 1;
-        return 0;
-    }
     if (take_array_view(value, view) < 0)
         return reject(call, PyExc_TypeError, row->entry.name, "must be an ndarray");
     FIELD(call, rp_array, row->array).data = view->data;
@@ -269,24 +264,7 @@ take_shapes(attention_call *call)
     misfit found = fit_shapes(call, (shape_rules){.groups = 1, .is_part = 1});
     if (found.rule != FITS)
         return reject(call, PyExc_ValueError, found.operand->name, texts[found.rule]);
-    for (int i = 0; i < OPERANDS; i++) {
-        const operand_row *row = &operand_rows[i];
-        const array_view *view = &call->views[i];
-        if (call->makes[i] && make_result(call, i) < 0)
-            return -1;
-        if (view->owner == NULL)
-            continue;
-        ptrdiff_t strides[3];
-        for (int letter = 0; letter < 3; letter++)
-            strides[letter] =
-                stride_along(view, axis_of(row, view->ndim, letter),
-                             (npy_intp)call->dims[(int)row->shape[letter]]);
-        rp_array *array = &FIELD(call, rp_array, row->array);
-        array->head = strides[0];
-        array->row = strides[1];
-        array->col = strides[2];
-    }
-    return 0;
+    return lay_out(call);
 }
 
 static int
@@ -347,7 +325,7 @@ take_operands(attention_call *call, PyObject *operands)
     return 0;
 }
 
-static int
+int
 make_key(dict_entry *entry)
 {
     entry->key = PyUnicode_InternFromString(entry->name);

@@ -7,6 +7,7 @@
 #include "module.h"
 
 static const misfit fits;
+enum { MOST_MADE = 1 << 20 }; /* numbers: larger gradients have memory of huge pages */
 
 int
 own_axes(const operand_row *row)
@@ -14,7 +15,8 @@ own_axes(const operand_row *row)
     return (row->shape[0] != '1') + (row->shape[1] != '1') + (row->shape[2] != '1');
 }
 
-int
+/* Axis of an array of so many axes that is the letter's; negative: it lacks that. */
+static int
 axis_of(const operand_row *row, int ndim, int letter)
 {
     int axis = ndim;
@@ -170,25 +172,82 @@ fit_shapes(attention_call *call, shape_rules rules)
     return found;
 }
 
-int
-make_result(attention_call *call, int index)
+/* The operand that a gradient is of, NULL of a result. */
+static const array_view *
+operand_of(const attention_call *call, const operand_row *row)
 {
-    const operand_row *row = &operand_rows[index];
-    const int64_t *dims = call->dims;
-    npy_intp shape[MOST_BATCH_AXES + 3];
-    int ndim = call->batch_ndim, type = call->kind == KIND_F32 ? NPY_FLOAT : NPY_DOUBLE;
-    if (row->of != 0 && FIELD(call, rp_array, row->of).data == NULL)
-        return reject(call, PyExc_ValueError, row->entry.name, "has no operand");
+    for (int i = 0; i < OPERANDS; i++)
+        if (row->of != 0 && operand_rows[i].array == row->of)
+            return &call->views[i];
+    return NULL;
+}
+
+/* Writes the shape of what a call makes: all axes, or those of a shared operand; -1 for a
+ * gradient that is a sum over some axes of what the kernel writes. */
+static int
+shape_of(const attention_call *call, const operand_row *row, npy_intp *shape)
+{
+    const array_view *of = operand_of(call, row);
+    int ndim = call->batch_ndim, own = of ? of->ndim - own_axes(row) : 0;
+    npy_intp items = 1;
     memcpy(shape, call->batch_shape, (size_t)ndim * sizeof *shape);
     for (int letter = 0; letter < 3; letter++)
         if (row->shape[letter] != '1')
-            shape[ndim++] = (npy_intp)dims[(int)row->shape[letter]];
-    int is_written = call->direction == FORWARD || (dims['q'] > 0 && dims['k'] > 0);
+            shape[ndim++] = (npy_intp)call->dims[(int)row->shape[letter]];
+    if (of == NULL)
+        return ndim;
+    if (row->fit == WHOLE)
+        return of->ndim == ndim && PyArray_CompareLists(of->shape, shape, ndim) ? ndim
+                                                                                : -1;
+    for (int axis = 0; axis < own; axis++)
+        items *= of->shape[axis];
+    if (items != 1 && (own != call->batch_ndim ||
+                       !PyArray_CompareLists(of->shape, call->batch_shape, own)))
+        return -1;
+    memcpy(shape, of->shape, (size_t)of->ndim * sizeof *shape);
+    return of->ndim;
+}
+
+/* Makes a result: of zeros where it is added to, or no pair writes to it. */
+static int
+make_result(attention_call *call, int index)
+{
+    const operand_row *row = &operand_rows[index];
+    npy_intp shape[NPY_MAXDIMS];
+    int ndim = shape_of(call, row, shape);
+    int type = call->kind == KIND_F32 ? NPY_FLOAT : NPY_DOUBLE;
+    int is_written = call->direction == FORWARD ||
+                     (row->of_kind == OF_16 && call->dims['q'] && call->dims['k']);
+    if (ndim < 0 || (row->of && PyArray_MultiplyList(shape, ndim) > MOST_MADE))
+        return -1;
     PyObject *array = is_written ? PyArray_SimpleNew(ndim, shape, type)
                                  : PyArray_ZEROS(ndim, shape, type, 0);
     if (array == NULL)
         return -1;
     take_view(array, &call->views[index]);
     FIELD(call, rp_array, row->array).data = call->views[index].data;
+    return 0;
+}
+
+int
+lay_out(attention_call *call)
+{
+    for (int i = 0; i < OPERANDS; i++) {
+        const operand_row *row = &operand_rows[i];
+        const array_view *view = &call->views[i];
+        if (call->makes[i] && make_result(call, i) < 0)
+            return -1;
+        if (view->owner == NULL)
+            continue;
+        ptrdiff_t strides[3];
+        for (int letter = 0; letter < 3; letter++)
+            strides[letter] =
+                stride_along(view, axis_of(row, view->ndim, letter),
+                             (npy_intp)call->dims[(int)row->shape[letter]]);
+        rp_array *array = &FIELD(call, rp_array, row->array);
+        array->head = strides[0];
+        array->row = strides[1];
+        array->col = strides[2];
+    }
     return 0;
 }

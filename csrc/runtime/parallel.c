@@ -29,6 +29,7 @@ enum {
     SPIN_NS = 100 * 1000, /* a few times what waking a thread takes */
     LATE_NS = 50 * 1000,  /* no yield takes so long unless others ran meanwhile */
     CROWDED_NS = 200 * 1000 * 1000,
+    MOST_STEP = 64, /* units between two looks at the clock */
 };
 
 /* ---- rounding, denormals and flags ----------------------------------------- */
@@ -103,7 +104,7 @@ static int (*_Atomic poll_hook)(void);
 /* What this thread is running; NULL outside rp_parallel. */
 static _Thread_local rp_call *current;
 static _Thread_local int is_worker;
-static _Thread_local int64_t last_poll;
+static _Thread_local int64_t last_poll, last_look; /* at the clock */
 
 /* ---- signals --------------------------------------------------------------- */
 
@@ -133,7 +134,7 @@ rp_stopping(void)
     if (is_worker || poll == NULL)
         return 0;
     /* The time of the last poll outlives the call: a loop of short calls polls too. */
-    int64_t now = monotonic_ns();
+    int64_t now = last_look = monotonic_ns();
     if (now - last_poll < POLL_NS)
         return 0;
     last_poll = now;
@@ -175,10 +176,19 @@ keep_spinning(spin *s)
 
 /* ---- the pool -------------------------------------------------------------- */
 
+/* To look at the clock takes as long as a short unit: after units that together took less
+ * than a part of POLL_NS, twice as many follow before the next look. */
 static void
 run_units(rp_call *call, int worker)
 {
-    while (!rp_stopping()) {
+    int64_t looked = INT64_MIN / 2, step = 1, left = 0;
+    while (left > 0 ? !atomic_load_explicit(&call->stop, memory_order_relaxed)
+                    : !rp_stopping()) {
+        if (left-- <= 0) {
+            step = last_look - looked < POLL_NS / 64 && step < MOST_STEP ? 2 * step : 1;
+            looked = last_look;
+            left = step - 1;
+        }
         int64_t unit = atomic_fetch_add_explicit(&call->next, 1, memory_order_relaxed);
         if (unit >= call->units)
             break;

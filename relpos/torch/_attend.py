@@ -31,6 +31,7 @@ from relpos.torch._tracing import (
     is_batched,
     is_differentiated,
     is_dual,
+    is_plain,
     is_traced,
     not_compiled,
 )
@@ -107,7 +108,8 @@ class Attend(Reverse):
 
     @staticmethod
     def forward(setting: Setting, *tensors: Tensor) -> _Tensors:
-        return _engine.forward(setting, tensors)
+        made, setting.made = setting.made, None
+        return _engine.forward(setting, tensors) if made is None else made
 
     @staticmethod
     def alone(setting: Setting, *tensors: Tensor) -> _Tensors:
@@ -129,11 +131,14 @@ class Attend(Reverse):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        wanted = ctx.needs_input_grad[1:]
+        wanted, saved = ctx.needs_input_grad[1:], ctx.saved_tensors
+        if is_plain() and not torch.is_grad_enabled():
+            made = _engine.backward_directly(ctx.setting, wanted, grads, saved)
+            if made is not None:
+                return None, *made
 
         def call(given: Sequence[Any]) -> Any:
-            args = ctx.setting, wanted, *given, *ctx.saved_tensors
-            return apply(AttendBackward, *args)
+            return apply(AttendBackward, ctx.setting, wanted, *given, *saved)
 
         return None, *_gradients(call, wanted, grads)
 

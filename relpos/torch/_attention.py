@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from relpos._attention import fire_network
-from relpos._attention.attention import DEFAULTS
+from relpos._attention.attention import DEFAULTS, read_by
 from relpos._attention.operands import LABELS, OPERANDS
 from relpos._checks import as_flag, as_int, kind_of
-from relpos.torch._attend import attend
+from relpos._settings import kernels
+from relpos.torch._attend import Attend, attend
 from relpos.torch._engine import GRAPH, TYPED, Setting, shown
-from relpos.torch._tensors import attention_dtype
+from relpos.torch._tensors import attention_dtype, under_autocast
+from relpos.torch._tracing import is_plain, record
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -48,6 +50,28 @@ class AttentionOutput(NamedTuple):
     weights: Tensor | Any
 
 
+def _read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Return the results of a call of tensors that C reads, None of another one."""
+    if not is_plain():
+        return None
+    threads, records = torch.get_num_threads(), torch.is_grad_enabled()
+    found = kernels().attend(args, keywords, threads, records)
+    if found is None:
+        return None
+    arrays, recorded = found
+    made: Any = [*map(torch.from_numpy, arrays)]
+    if recorded is not None:
+        names, tensors, values = recorded
+        lse = made[1] if len(made) == 4 else None
+        results = made[0], lse, *made[-2:]
+        setting = Setting((*names,), values, lse=lse is not None, made=results)
+        made = record(Attend, setting, *tensors)
+    out, lse = made if len(made) == 2 else (made[0], None)
+    if torch.is_autocast_enabled("cpu"):
+        out = out.to(under_autocast(out.dtype))
+    return out if lse is None else AttentionOutput(out, lse, None)
+
+
 @overload
 def attention(
     query: Tensor,
@@ -68,6 +92,7 @@ def attention(
     is_causal: bool = False,
     **keywords: Unpack[AttentionKeywords[bool]],
 ) -> AttentionOutput: ...
+@read_by(_read)
 def attention(
     query: Tensor,
     key: Tensor,

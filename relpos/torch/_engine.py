@@ -17,7 +17,6 @@ import torch
 
 from relpos._attention import functional
 from relpos._attention.attention import DEFAULTS
-from relpos._attention.direct import operands_of
 from relpos._attention.edges import Edges
 from relpos._attention.fire_network import NAMES, as_fire
 from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT
@@ -33,15 +32,6 @@ GRAPH = {name: name for name in Edges._fields} | {"labels": "edge_labels"}
 
 #: What the backward is given besides the tensors of the call.
 _GIVEN = ("grad_out", "grad_lse", "out", "row_max", "row_sum")
-
-#: Tensors whose gradients C can make, in its order, up to so many numbers: larger ones
-#: have memory of huge pages.
-_MADE = {"query", "key", "value"}
-_MOST_MADE = 2**20
-_COMPUTED: dict[torch.dtype, np.dtype[Any]] = {
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-}
 
 #: Numbers of 16 bits to which the kernels round as they write.
 _SHORT = {torch.bfloat16: bfloat16, torch.float16: np.dtype(np.float16)}
@@ -61,6 +51,7 @@ class Setting:
     kept: bool = True  # results, for a backward
     looks: bool = False  # at the numbers of the mask, which are those of its caller
     dtype: torch.dtype = torch.float32  # of the result, once it is rounded
+    made: tuple[Any, ...] | None = None  # results that C made already
 
 
 def _named(setting: Setting, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
@@ -85,8 +76,6 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
         rounds_to=None if setting.kept else _SHORT.get(setting.dtype),
     )
     out = tensor_of(found.pop("out"))
-    if not found:  # the usual case
-        return out, None, None, None
     results = {name: torch.from_numpy(array) for name, array in found.items()}
     weights = (results["weights"],) if "weights" in results else ()
     return out, *map(results.get, RESULTS[1:4]), *weights
@@ -117,75 +106,55 @@ def backward(
             for tensor in itertools.compress(tensors, wanted)
         )
     names = [*itertools.compress(setting.names, wanted)]
-    made = _backward_directly(setting, names, grads, kept, tensors)
+    made = backward_directly(setting, wanted, grads, (*kept, *tensors))
     if made is not None:
-        return made
+        return tuple(x for x in made if x is not None)
     given = read_tensors(_GIVEN, (*grads[:2], *kept), _array_of)
     found = functional.gradients(*_call(setting, tensors), given, names)
     dtypes = (tensor.dtype for tensor in itertools.compress(tensors, wanted))
     return tuple(map(tensor_of, (found[name] for name in names), dtypes))
 
 
-def _operands(
-    setting: Setting, tensors: Sequence[torch.Tensor]
-) -> dict[str, Any] | None:
-    """Return what the kernel takes of a call that is read in C."""
-    query, *_ = tensors
-    dtype = _COMPUTED.get(query.dtype)
-    if dtype is None or setting.fire is not None or setting.graph is not None:
-        return None
-    values = setting.values
-    if "num_threads" not in values:
-        values = {**values, "num_threads": torch.get_num_threads()}
-    arrays = dict(zip(setting.names, tensors, strict=True))
-    return operands_of(arrays, values, dtype)
-
-
 def _forward_directly(
     setting: Setting, tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...] | None:
     """Return the results of a call that is read in C, None of another one."""
-    try:
-        operands = _operands(setting, tensors)
-        if operands is None:
-            return None
-        operands["out"] = True
-        if setting.lse:
-            operands["lse"] = True
-        if setting.kept:
-            operands["row_max"] = operands["row_sum"] = True
-        made = kernels().attention_forward(operands)
-    except (TypeError, ValueError, RuntimeError):  # torch's, of a nested tensor
-        return None  # to be refused in words
-    out, *rest = map(torch.from_numpy, made)
-    lse = rest.pop(0) if setting.lse else None
-    return out, lse, *(rest or (None, None))
+    if setting.fire is not None or setting.graph is not None:
+        return None
+    given = {**setting.values, **dict(zip(setting.names, tensors, strict=True))}
+    given["return_lse"] = setting.lse
+    if setting.kept:
+        given |= {"row_max": True, "row_sum": True}
+    found = kernels().attend((), given, torch.get_num_threads(), False)
+    if found is None:
+        return None
+    out, *rest = map(torch.from_numpy, found[0])
+    return out, rest.pop(0) if setting.lse else None, *(rest or (None, None))
 
 
-def _backward_directly(
+def backward_directly(
     setting: Setting,
-    names: Sequence[str],
+    wanted: Sequence[bool],
     grads: Sequence[torch.Tensor | None],
-    kept: Sequence[torch.Tensor],
-    tensors: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, ...] | None:
-    """Return the gradients of a call that is read in C, None of another one."""
-    query, _, value, *_ = tensors
-    if not _MADE.issuperset(names) or query.numel() + value.numel() > _MOST_MADE:
+    saved: Sequence[torch.Tensor],
+) -> list[torch.Tensor | None] | None:
+    """Return the gradients of a call that is read in C, None of another one.
+
+    `saved` are out, row_max and row_sum, and the tensors of the call.
+    """
+    if setting.fire is not None or setting.graph is not None:
         return None
-    if np.isnan(array_of("row_sum", kept[2])).any():
-        return None  # rows that get no gradient have to be found
-    try:
-        operands = _operands(setting, tensors)
-        if operands is None:
-            return None
-        given = zip(_GIVEN, (*grads[:2], *kept), strict=True)
-        operands |= {name: tensor for name, tensor in given if tensor is not None}
-        operands |= {f"grad_{name}": True for name in names}
-        made = kernels().attention_backward(operands)
-    except (TypeError, ValueError):  # tensors that hooks have changed
+    made = kernels().attend_backward(
+        setting.names,
+        (*saved,),
+        (*wanted,),
+        (*grads,),
+        setting.values,
+        torch.get_num_threads(),
+    )
+    if made is None:
         return None
-    return tuple(map(torch.from_numpy, made))
+    return [x if x is None else torch.from_numpy(x) for x in made]
 
 
 def _call(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any, Any]:

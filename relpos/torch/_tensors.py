@@ -210,7 +210,7 @@ def result_dtype(tensors: Iterable[object]) -> torch.dtype:
                 common = dtype
             elif common is not dtype:
                 common = torch.promote_types(common, dtype)
-    return torch.float32 if common is None else _under_autocast(common)
+    return torch.float32 if common is None else under_autocast(common)
 
 
 def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
@@ -223,10 +223,11 @@ def attention_dtype(tokens: Iterable[torch.Tensor], wide: bool) -> torch.dtype:
         return torch.float64
     dtypes = [x.dtype for x in tokens]
     same = dtypes[0].is_floating_point and all(x is dtypes[0] for x in dtypes)
-    return _under_autocast(dtypes[0] if same else torch.float32)
+    return under_autocast(dtypes[0] if same else torch.float32)
 
 
-def _under_autocast(dtype: torch.dtype) -> torch.dtype:
+def under_autocast(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of a result that has this one outside of autocast."""
     if dtype is not torch.float64 and torch.is_autocast_enabled("cpu"):
         return torch.get_autocast_dtype("cpu")
     return dtype

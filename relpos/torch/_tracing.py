@@ -65,20 +65,29 @@ def apply(function: Any, *args: Any) -> Any:
     Where no result can require a gradient, `function.alone` is called.
     torch.func, forward mode, dispatch modes, jit.trace and compilers need all of it.
     """
-    if (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch.compiler.is_compiling()
-    ):
+    if not is_plain():
         return function.apply(*args)
     if torch.is_grad_enabled():
         for x in args:
             if isinstance(x, torch.Tensor) and x.requires_grad:
-                recorded = _without_setup_context(function)
-                return super(torch.autograd.Function, recorded).apply(*args)
+                return record(function, *args)
     return function.alone(*args)
+
+
+def is_plain() -> bool:
+    """Return True where nothing but autograd, which may record it, follows a call."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+    )
+
+
+def record(function: Any, *args: Any) -> Any:
+    """Call a Function that autograd alone has to know."""
+    return super(torch.autograd.Function, _without_setup_context(function)).apply(*args)
 
 
 @functools.cache

@@ -32,6 +32,7 @@ def weigh_all(monkeypatch):
 
             names = ("attention_forward", "attention_backward")
             table = SimpleNamespace(**{name: through(name) for name in names})
+            table.attend = lambda *args: None
             monkeypatch.setattr(module, "kernels", lambda table=table: table)
 
     return switch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,7 +15,7 @@ from torch_attention import CALLS, tensors_of  # noqa: E402
 import relpos.torch  # noqa: E402
 from relpos import _core  # noqa: E402
 from relpos._attention import functional  # noqa: E402
-from relpos.torch import _engine  # noqa: E402
+from relpos.torch import _attention, _engine  # noqa: E402
 
 SIZE = 3
 
@@ -256,19 +258,18 @@ class Threads(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         seen, x = [], torch.ones(1, 2, 4)
-        run, direct = functional.forward, _engine.operands_of
+        run, ways = functional.forward, (_attention.kernels, _engine.kernels)
         functional.forward = lambda call, *rest, **keywords: (
             seen.append(call["num_threads"]) or run(call, *rest, **keywords)
         )
-        _engine.operands_of = lambda arrays, values, dtype: (
-            seen.append(values["num_threads"])  # and leaves the call to the other
-        )
+        reader = SimpleNamespace(attend=lambda *args: seen.append(args[2]))
+        _attention.kernels = _engine.kernels = lambda: reader  # leave it to the other
         try:
             relpos.torch.attention(x, x, x)
         finally:
-            functional.forward, _engine.operands_of = run, direct
-        first, second = seen
-        assert first == second
+            functional.forward, (_attention.kernels, _engine.kernels) = run, ways
+        first, *others = seen
+        assert others == [first, first]
         return first
 
 

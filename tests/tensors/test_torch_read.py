@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import warnings
+
 import numpy as np
 import pytest
 
@@ -18,9 +23,9 @@ from torch.autograd import forward_ad  # noqa: E402
 import relpos  # noqa: E402
 import relpos.torch  # noqa: E402
 from relpos import _core  # noqa: E402
-from relpos._attention.direct import operands_of  # noqa: E402
+from relpos._attention import attention, functional  # noqa: E402
 from relpos._settings import kernels  # noqa: E402
-from relpos.torch import _engine  # noqa: E402
+from relpos.torch import _attention, _engine  # noqa: E402
 
 needs_table = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
@@ -159,86 +164,267 @@ def test_a_storage_of_nothing_is_refused(name, dtype):
 
 # ---- calls that C reads whole --------------------------------------------------------
 
+#: Shapes of tensors besides query, key and value, and other arguments.
 CALLS = {
     "plain": {},
     "causal": {"is_causal": True},
-    "scaled": {"scale": 0.25},
+    "scaled": {"scale": 0.25, "softcap": 2.0, "beyond": "clip"},
     "shaw": {"rel_key": (7, 8), "rel_value": (7, 5)},
     "music": {"rel_key": (2, 4, 8), "min_relative_position": -3, "is_causal": True},
     "xl": {"rel_key": (2, 7, 8), "pos_bias_u": (2, 8), "pos_bias_v": (2, 8)},
     "bias": {"rel_bias": (2, 9), "rel_query": (7, 8)},
+    "tables of each item": {"rel_key": (3, 2, 7, 8), "rel_bias": (3, 1, 7)},
+    "a bias on one side": {"rel_bias": (2, 4), "min_relative_position": -3},
+    "a mask": {"attn_mask": (4, 4)},
+    "a mask of each pair": {"attn_mask": (3, 2, 4, 4)},
+    "keys of some": {"key_lengths": 3, "window": (2, None), "query_offset": 1},
+    "all in reach": {"rel_key": (7, 8), "beyond": "raise"},
+    "sinks": {"sinks": (2,), "position_query": (3, 2, 4, 6), "rel_key": (7, 6)},
+    "three threads": {"num_threads": 3},
+    "groups": {"key": (3, 1, 4, 8), "value": (3, 1, 4, 5), "enable_gqa": True},
+    "decoding": {
+        "query": (3, 2, 1, 8),
+        "query_offset": 3,
+        "is_causal": True,
+        "rel_key": (7, 8),
+        "rel_bias": (2, 7),
+    },
+    "other keys": {"query": (3, 2, 6, 8)},
+}
+#: Of these a gradient is a sum over axes, which Python makes.
+SUMMED = {"a mask"}
+#: Calls that C leaves to Python, most of which are errors there.
+OTHER_CALLS = {
+    "labels": {"labels": (torch.zeros(4, 4, dtype=torch.int8), None)},
+    "tables of unequal length": {"rel_key": (7, 8), "rel_value": (9, 5)},
+    "an even table": {"rel_key": (6, 8)},
+    "no rel_key": {"pos_bias_v": (8,)},
+    "no groups": {"key": (3, 1, 4, 8)},
+    "keys without an offset": {"query": (3, 2, 1, 8), "is_causal": True},
+    "too short a table": {"rel_key": (5, 8), "beyond": "raise"},
+    "a table of zeros": {"rel_key": (5, 8), "rel_value": (7, 5), "beyond": "zero"},
+    "columns": {"key": (3, 2, 4, 7)},
+    "no columns": {"query": (3, 2, 4, 0), "key": (3, 2, 4, 0)},
+    "two axes": {"query": (4, 8)},
+    "more keys than there are": {"key_lengths": 5},
+    "an integer for a flag": {"is_causal": 1},
+    "a scale of nothing": {"scale": 0.0},
+    "a scale in words": {"scale": "two"},
+    "a small scale": {"scale": 1e-60},
+    "a cap below 0": {"softcap": -1.0},
+    "no number of threads": {"num_threads": 0},
+    "half a window": {"window": (2,)},
+    "a window ahead": {"window": (-1, 2)},
+    "a far origin": {"rel_key": (7, 8), "min_relative_position": 2**80},
+    "dropout": {"dropout_p": 0.5},
+    "weights": {"return_weights": True},
+    "an unknown word": {"beyond": "wrap"},
+    "None for a flag": {"enable_gqa": None},
 }
 
 
-@pytest.fixture(params=CALLS)
-def settings(request):
+def drawn(settings, dtype=torch.float64):
     torch.manual_seed(0)
+    shapes = {"query": (3, 2, 4, 8), "key": (3, 2, 4, 8), "value": (3, 2, 4, 5)}
     return {
-        name: torch.randn(value, dtype=torch.float64) if type(value) is tuple else value
-        for name, value in CALLS[request.param].items()
+        name: torch.randn(x, dtype=dtype)
+        if type(x) is tuple and name != "window" and type(x[0]) is int
+        else x
+        for name, x in {**shapes, **settings}.items()
     }
 
 
-def tokens(dtype=torch.float64):
-    torch.manual_seed(1)
-    shapes = {"query": (3, 2, 4, 8), "key": (3, 2, 4, 8), "value": (3, 2, 4, 5)}
-    return {n: torch.randn(shape, dtype=dtype) for n, shape in shapes.items()}
+def by_position(given):
+    """Split arguments into those of query, key and value, and the others."""
+    rest = {n: x for n, x in given.items() if n not in {"query", "key", "value"}}
+    return tuple(given[n] for n in ("query", "key", "value")), rest
+
+
+def run(given):
+    """Return results and gradients of a call, by name."""
+    given = {
+        name: x.clone().requires_grad_() if isinstance(x, torch.Tensor) else x
+        for name, x in given.items()
+    }
+    args, keywords = by_position(given)
+    result = relpos.torch.attention(*args, **keywords, return_lse=True)
+    (result.out.square().sum() + result.lse.sum()).backward()
+    grads = {n: x.grad for n, x in given.items() if isinstance(x, torch.Tensor)}
+    with torch.no_grad():
+        alone = relpos.torch.attention(**given)
+    assert torch.equal(alone, result.out)
+    return {"out": result.out, "lse": result.lse, **grads}
+
+
+class Without:
+    """The kernels, which read no call."""
+
+    def __init__(self, core):
+        self.attend = self.attend_backward = lambda *args: None
+        self.core = core
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+
+def prepared(monkeypatch):
+    """Let Python prepare all calls."""
+    for module in (_attention, _engine, attention):
+        monkeypatch.setattr(module, "kernels", lambda: Without(kernels()))
 
 
 @needs_table
-def test_they_are_the_same_bits(settings, monkeypatch):
-    def run():
-        given = {
-            name: x.clone().requires_grad_() if isinstance(x, torch.Tensor) else x
-            for name, x in {**tokens(), **settings}.items()
-        }
-        result = relpos.torch.attention(**given, return_lse=True)
-        (result.out.square().sum() + result.lse.sum()).backward()
-        grads = {n: x.grad for n, x in given.items() if isinstance(x, torch.Tensor)}
-        with torch.no_grad():
-            alone = relpos.torch.attention(**given)
-        assert torch.equal(alone, result.out)
-        return {"out": result.out, "lse": result.lse, **grads}
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CALLS)
+def test_they_are_the_same_bits(name, dtype, monkeypatch):
+    given = drawn(CALLS[name], dtype)
+    monkeypatch.setattr(functional, "forward", None)  # which prepares a call
+    if name not in SUMMED:
+        monkeypatch.setattr(functional, "gradients", None)
+    mine = run(given)
+    arrays = {
+        n: x.numpy() if isinstance(x, torch.Tensor) else x for n, x in given.items()
+    }
+    args, keywords = by_position(arrays)
+    alone = relpos.attention(*args, **keywords, return_lse=True)
+    monkeypatch.undo()
+    prepared(monkeypatch)
+    for name, want in run(given).items():
+        assert torch.equal(mine[name], want), name
+    want = relpos.attention(**arrays, return_lse=True)
+    assert np.array_equal(alone.out, want.out) and np.array_equal(alone.lse, want.lse)
+    assert np.array_equal(alone.out, mine["out"].detach())
 
-    reached, entry = [], _engine.operands_of
+
+def outcome(given):
+    """Return the result of a call, or its error and the words."""
+    args, keywords = by_position(given)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            found = relpos.torch.attention(*args, **keywords)
+        except Exception as error:
+            return type(error), str(error)
+    return found, [str(each.message) for each in warned]
+
+
+@pytest.mark.parametrize("name", OTHER_CALLS)
+def test_calls_that_python_prepares(name, monkeypatch):
+    given = drawn(OTHER_CALLS[name]) | {"rng": None}
+    if name == "dropout":
+        given["rng"] = 3
+    if name == "labels":
+        given |= {"rel_key": torch.randn(7, 8, dtype=torch.float64)}
+        given["labels"] = given["labels"][0]
+    args, keywords = by_position(given)
+    assert kernels().attend(args, keywords, 1, True) is None
+    found = outcome(given)
+    prepared(monkeypatch)
+    want = outcome(given)
+    if isinstance(want[0], type):
+        assert found == want
+    else:
+        out, other = (
+            x[0] if isinstance(x[0], torch.Tensor) else x[0].out for x in (found, want)
+        )
+        assert torch.equal(out, other) and found[1] == want[1]
+
+
+def test_arguments_that_are_no_call_of_c():
+    x = torch.randn(1, 2, 4, dtype=torch.float64)
+    array, attend = x.numpy(), kernels().attend
+    assert attend((x, x, x), {}, 1, False)[1] is None
+    assert len(attend((array, array, array), {}, 0, None)) == 1
+    for args, keywords in (
+        ((x, x), {}),
+        ((x, x, None), {}),
+        ((x, x, x.float()), {}),
+        ((x, x, x.int()), {}),
+        ((x, x, array), {}),
+        ((x, x, x, None, 0.0, False, 1.0), {}),
+        ((x, x, x), {"query": x}),
+        ((x, x, x, None, 0.0), {"dropout_p": 0.0}),
+        ((x, x, x), {"other": 1}),
+        ((x, x, x), {"out": True}),
+        ((x, x, x), {"rel_key": array}),
+    ):
+        assert attend(args, keywords, 1, False) is None, (args, keywords)
+    for bad in (
+        (x, array, array),
+        (array.astype(">f8"), array, array),
+        (array.astype("f2"),) * 3,
+        (np.ma.masked_array(array), array, array),
+    ):
+        assert attend(bad, {}, 1, None) is None
+    for wrong in ((), ([], {}, 1, None), ((), (), 1, None), ((), {}, -1, None)):
+        with pytest.raises(TypeError, match="attend: expected"):
+            attend(*wrong)
+    with pytest.raises(TypeError, match="attend: expected four tuples"):
+        kernels().attend_backward((), (), (), (), {}, 1)
+    with pytest.raises(TypeError, match="by position, one by name"):
+        relpos.torch.attention(x, x, x, query=x)
+
+
+def test_a_mask_of_zeros_and_ones_is_warned_of():
+    x = torch.randn(1, 2, 4)
+    with pytest.warns(UserWarning, match="zeros and ones"):
+        relpos.torch.attention(x, x, x, torch.eye(2))
+    with pytest.warns(UserWarning, match="zeros and ones"):
+        relpos.attention(*[x.numpy()] * 3, np.eye(2, dtype=np.float32))
+    mask = torch.tensor([[True, False], [True, True]])
+    want = relpos.torch.attention(x, x, x, is_causal=True)
+    assert torch.equal(relpos.torch.attention(x, x, x, mask), want)
+
+
+@needs_table
+def test_a_backward_that_c_does_not_take(monkeypatch):
+    """Hooks hand back other tensors, and rows of nan have no gradient."""
+    x = torch.randn(1, 2, 4, dtype=torch.float64)
+    seen, forward = [], _engine.backward_directly
 
     def noted(*args):
-        reached.append(entry(*args))
-        return reached[-1]
+        seen.append(forward(*args))
+        return seen[-1]
 
-    monkeypatch.setattr(_engine, "operands_of", noted)
-    mine = run()
-    assert reached and None not in reached
-    monkeypatch.setattr(_engine, "operands_of", lambda *args: None)
-    for name, want in run().items():
-        assert torch.equal(mine[name], want), name
-    arrays = {
-        name: x.numpy() if isinstance(x, torch.Tensor) else x
-        for name, x in {**tokens(), **settings}.items()
-    }
-    assert np.array_equal(mine["out"].detach(), relpos.attention(**arrays))
-
-
-def test_calls_with_more_to_know_are_not_among_them():
-    arrays, dtype = tokens(), np.dtype(np.float64)
-    key = arrays["key"]
-    assert operands_of(arrays, {}, dtype) is not None
-    for other in (
-        {"key": key[:, :, :3]},
-        {"key": key[:, :1]},
-        {"key": key[:1]},
-        {"query": key[..., :0]},
-        {"query": key[0, 0]},
-        {"attn_mask": torch.ones(4, 4)},
-        {"pos_bias_v": torch.ones(8)},
-        {"rel_key": torch.ones(7, 8), "rel_value": torch.ones(9, 5)},
+    monkeypatch.setattr(_engine, "backward_directly", noted)
+    leaf = x.clone().requires_grad_()
+    relpos.torch.attention(leaf, leaf, leaf).sum().backward()
+    assert seen[-1] is not None
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    for unpack in (
+        lambda tensor: tensor.as_subclass(Named),
+        lambda tensor: tensor.expand(*tensor.shape).mT.contiguous().mT,
     ):
-        assert operands_of({**arrays, **other}, {}, dtype) is None
-    for values in ({"softcap": 2.0}, {"is_causal": 1}, {"beyond": "zero"}):
-        assert operands_of(arrays, values, dtype) is None
-    for name in ("scale", "min_relative_position", "num_threads", "enable_gqa"):
-        with pytest.raises(TypeError, match=f"{name}: got str"):
-            relpos.torch.attention(**arrays, **{name: "two"})
+        other = x.clone().requires_grad_()
+        with hooks(lambda tensor: tensor, unpack):
+            relpos.torch.attention(other, other, other).sum().backward()
+        assert torch.equal(other.grad, leaf.grad)
+    with hooks(lambda tensor: tensor, lambda tensor: tensor.as_subclass(Named)):
+        other = x.clone().requires_grad_()
+        relpos.torch.attention(other, other, other).sum().backward()
+    assert seen[-1] is None
+    padded = torch.cat([x, torch.full_like(x, torch.nan)], 1).requires_grad_()
+    out = relpos.torch.attention(padded, x, x)
+    out[:, :2].sum().backward()
+    assert seen[-1] is None and padded.grad[:, :2].isfinite().all()
+    assert torch.equal(padded.grad[:, 2:], torch.zeros_like(x))
+
+
+def test_little_work_starts_no_thread():
+    code = """
+import os, numpy as np, relpos
+rng = np.random.default_rng(0)
+small, large = (rng.standard_normal((1, 8, n, 64), np.float32) for n in (16, 256))
+def count(x):
+    relpos.attention(x, x, x, num_threads=3)
+    return len(os.listdir("/proc/self/task"))
+before = len(os.listdir("/proc/self/task"))
+assert count(small) == before, "a small call started threads"
+assert count(large) == before + 2, "a large call started none"
+"""
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("threads are counted where the system lists them")
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_pairs_gradients_are_zeros():
@@ -246,24 +432,3 @@ def test_without_pairs_gradients_are_zeros():
         x = torch.ones(shape, requires_grad=True)
         relpos.torch.attention(x, x, x).sum().backward()
         assert torch.equal(x.grad, torch.zeros(shape))
-
-
-def test_results_that_c_makes():
-    arrays = {name: x.numpy() for name, x in tokens().items()}
-    operands = operands_of(arrays, {"num_threads": 1}, np.dtype(np.float64))
-    assert (
-        kernels().attention_forward({**operands, "out": np.empty((3, 2, 4, 5))}) == []
-    )
-    names = ("out", "lse", "row_max", "row_sum")
-    made = kernels().attention_forward({**operands, **dict.fromkeys(names, True)})
-    wanted = relpos.attention_forward(**arrays)
-    for one, other in zip(made, wanted, strict=True):
-        assert np.array_equal(one, other) and one.flags.owndata
-    given = dict(zip(names, made, strict=True)) | {"grad_out": made[0]}
-    del given["lse"]
-    with pytest.raises(TypeError, match="grad_rel_key must be an ndarray"):
-        kernels().attention_backward({**operands, **given, "grad_rel_key": True})
-    with pytest.raises(ValueError, match="grad_position_query has no operand"):
-        kernels().attention_backward({**operands, **given, "grad_position_query": True})
-    with pytest.raises(TypeError, match="query must be an ndarray"):
-        kernels().attention_forward({**operands, "query": True, "out": True})

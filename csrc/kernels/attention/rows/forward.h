@@ -84,6 +84,37 @@ start_row(const rows_plan_t *plan, query_rows_t *rows, int r, int64_t f)
                    (T)(rel_key_scale(p) * RP_LOG2E));
 }
 
+/* Merges the spans of one row, in order, into the first, and writes it. */
+static void
+merge_unit(void *context, int64_t unit, int worker)
+{
+    const rows_plan_t *plan = context;
+    const rp_attention *p = plan->p;
+    (void)worker;
+    running_t *running = plan->running + unit * plan->spans, whole = *running;
+    T *out = plan->out + unit * plan->spans * plan->width;
+    for (int64_t s = 1; s < plan->spans; s++)
+        whole.max = running[s].max > whole.max ? running[s].max : whole.max;
+    whole.max = running_base(whole.max);
+    whole.sum = 0;
+    for (int64_t s = 0; s < plan->spans; s++) {
+        T factor = vexp2(splat(running[s].max - whole.max))[0];
+        T *part = out + s * plan->width;
+        running[s].sum *= factor;
+        whole.sum += running[s].sum;
+        for (ptrdiff_t k = 0; k < plan->width; k += VL) {
+            V sum = load(part + k) * factor;
+            store(out + k, s > 0 ? load(out + k) + sum : sum);
+        }
+    }
+    int64_t slice = plan->first + unit / plan->rows, f = unit % plan->rows;
+    int64_t b = slice / p->Hk, h = slice % p->Hk * plan->group + f / p->Lq;
+    write_row(&p->results, &p->sinks, b, h, f % p->Lq, whole, out, p->Dv,
+              1 - p->dropout.p);
+    if (p->results.weights.data)
+        write_weights(&p->results.weights, b, h, f % p->Lq, p->Lk, whole);
+}
+
 /* Nothing seen yet of row f's span of keys; the sink is in the first one. */
 static void
 start_span(const rows_plan_t *plan, query_row_t *q, int64_t slice, int64_t f,
@@ -119,37 +150,8 @@ rows_unit(void *context, int64_t unit, int worker)
     for (int64_t n = span * plan->span_stretches; n < end && !rp_stopping(); n++)
         rows_stretch(&rows, n * RP_STRETCH_KEYS,
                      RP_MIN((n + 1) * RP_STRETCH_KEYS, plan->p->Lk));
-}
-
-/* Merges the spans of one row, in order, into the first, and writes it. */
-static void
-merge_unit(void *context, int64_t unit, int worker)
-{
-    const rows_plan_t *plan = context;
-    const rp_attention *p = plan->p;
-    (void)worker;
-    running_t *running = plan->running + unit * plan->spans, whole = *running;
-    T *out = plan->out + unit * plan->spans * plan->width;
-    for (int64_t s = 1; s < plan->spans; s++)
-        whole.max = running[s].max > whole.max ? running[s].max : whole.max;
-    whole.max = running_base(whole.max);
-    whole.sum = 0;
-    for (int64_t s = 0; s < plan->spans; s++) {
-        T factor = vexp2(splat(running[s].max - whole.max))[0];
-        T *part = out + s * plan->width;
-        running[s].sum *= factor;
-        whole.sum += running[s].sum;
-        for (ptrdiff_t k = 0; k < plan->width; k += VL) {
-            V sum = load(part + k) * factor;
-            store(out + k, s > 0 ? load(out + k) + sum : sum);
-        }
-    }
-    int64_t slice = plan->first + unit / plan->rows, f = unit % plan->rows;
-    int64_t b = slice / p->Hk, h = slice % p->Hk * plan->group + f / p->Lq;
-    write_row(&p->results, &p->sinks, b, h, f % p->Lq, whole, out, p->Dv,
-              1 - p->dropout.p);
-    if (p->results.weights.data)
-        write_weights(&p->results.weights, b, h, f % p->Lq, p->Lk, whole);
+    for (int64_t r = first; r < end_row && plan->spans == 1; r++)
+        merge_unit(context, slice * plan->rows + r, worker);
 }
 
 /* How many slices a wave takes, as the tiles' wave_of. */
@@ -177,7 +179,7 @@ run_rows(rows_plan_t *plan)
         int64_t slices = RP_MIN(wave, all - plan->first);
         status = rp_parallel(slices * plan->blocks * plan->spans, rows_unit, plan,
                              p->threads);
-        if (!status)
+        if (!status && plan->spans > 1)
             status = rp_parallel(slices * plan->rows, merge_unit, plan, p->threads);
     }
     return status;

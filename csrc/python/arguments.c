@@ -1,0 +1,351 @@
+/* arguments.c: arguments of attention as their caller gave them, one at a time, for direct.c:
+ * flags, numbers, and plain arrays or tensors of float32 or float64. Each function returns
+ * whether it took the value. None raises: what is not taken is left to Python. */
+#include "module.h"
+
+#include <math.h>
+
+static PyObject *requires_grad; /* the name */
+
+/* ---- flags and numbers --------------------------------------------------------------- */
+
+static int
+take_flag(PyObject *value, int *flag)
+{
+    *flag = value == Py_True;
+    return value == Py_True || value == Py_False;
+}
+
+/* An int of fewer than 60 bits. */
+static int
+take_int(PyObject *value, int64_t *number)
+{
+    int overflow = 0;
+    if (!PyLong_CheckExact(value))
+        return 0;
+    *number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow && *number < RP_FARTHEST / 4 && *number > -RP_FARTHEST / 4;
+}
+
+/* A number that float32 has, as it has its products with log2(e). */
+static int
+take_real(PyObject *value, double *number)
+{
+    if (!PyFloat_CheckExact(value))
+        return 0;
+    *number = PyFloat_AsDouble(value);
+    return fabs(*number) > 1e-30 && fabs(*number) < 1e30;
+}
+
+/* An integer for all batch items. */
+static int
+take_item(PyObject *value, direct_call *d, int index, int64_t *number)
+{
+    d->call.items[index] = (array_view){.data = (char *)number,
+                                        .kind = KIND_I64,
+                                        .is_behaved = 1,
+                                        .owner = Py_NewRef(value)};
+    return take_int(value, number);
+}
+
+static int
+take_window(direct_call *d, PyObject *value)
+{
+    int64_t *sides[] = {&d->left, &d->right};
+    if (!PyTuple_CheckExact(value) || PyTuple_Size(value) != 2)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        PyObject *side = PyTuple_GetItem(value, i);
+        if (side != Py_None && (!take_int(side, sides[i]) || *sides[i] < 0))
+            return 0;
+        d->has_window |= side != Py_None;
+    }
+    return 1;
+}
+
+static int
+take_beyond(direct_call *d, PyObject *value)
+{
+    if (!PyUnicode_CheckExact(value))
+        return 0;
+    d->raises = PyUnicode_CompareWithASCIIString(value, "raise") == 0;
+    return d->raises || PyUnicode_CompareWithASCIIString(value, "clip") == 0;
+}
+
+enum {
+    DROPOUT,
+    CAUSAL,
+    GQA,
+    BEYOND,
+    RETURN_LSE,
+    RETURN_WEIGHTS,
+    RETURN_CONTEXT,
+    SCALE,
+    OFFSET,
+    LENGTHS,
+    FIRST,
+    WINDOW,
+    SOFTCAP,
+    THREADS,
+    OTHERS
+};
+
+static dict_entry others[] = {
+    [DROPOUT] = {"dropout_p", NULL},
+    [CAUSAL] = {"is_causal", NULL},
+    [GQA] = {"enable_gqa", NULL},
+    [BEYOND] = {"beyond", NULL},
+    [RETURN_LSE] = {"return_lse", NULL},
+    [RETURN_WEIGHTS] = {"return_weights", NULL},
+    [RETURN_CONTEXT] = {"return_context", NULL},
+    [SCALE] = {"scale", NULL},
+    [OFFSET] = {"query_offset", NULL},
+    [LENGTHS] = {"key_lengths", NULL},
+    [FIRST] = {"min_relative_position", NULL},
+    [WINDOW] = {"window", NULL},
+    [SOFTCAP] = {"softcap", NULL},
+    [THREADS] = {"num_threads", NULL},
+};
+
+static int
+take_other(direct_call *d, int index, PyObject *value)
+{
+    rp_attention *p = &d->call.problem.forward;
+    int64_t threads;
+    switch (index) {
+    case DROPOUT:
+        return PyFloat_CheckExact(value) && PyFloat_AsDouble(value) == 0;
+    case CAUSAL:
+        return take_flag(value, &d->is_causal);
+    case GQA:
+        return take_flag(value, &d->groups);
+    case BEYOND:
+        return take_beyond(d, value);
+    case RETURN_LSE:
+        return take_flag(value, &d->has_lse);
+    case SCALE:
+        return take_real(value, &p->scale);
+    case OFFSET:
+        return take_item(value, d, QUERY_OFFSET, &d->offset);
+    case LENGTHS:
+        return take_item(value, d, KEY_LENGTHS, &d->length);
+    case FIRST:
+        d->has_first = 1;
+        return take_int(value, &d->first);
+    case WINDOW:
+        return take_window(d, value);
+    case SOFTCAP:
+        return take_real(value, &p->softcap) && p->softcap > 0;
+    case THREADS:
+        if (!take_int(value, &threads) || threads < 1 || threads > RP_MAX_THREADS)
+            return 0;
+        p->threads = (int)threads;
+        return 1;
+    default: /* weights and contexts are made in Python */
+        return value == Py_False;
+    }
+}
+
+/* ---- arrays and tensors ------------------------------------------------------------- */
+
+/* Views a tensor, and sees whether autograd has to record the call. */
+static PyObject *
+read_tensor(direct_call *d, PyObject *tensor)
+{
+    PyObject *array = view_tensor(tensor);
+    if (array != NULL && d->records && !d->requires_grad) {
+        PyObject *flag = PyObject_GetAttr(tensor, requires_grad);
+        d->requires_grad = flag != Py_False;
+        Py_XDECREF(flag);
+    }
+    return array;
+}
+
+int
+take_operand(direct_call *d, int index, PyObject *value)
+{
+    const operand_row *row = &operand_rows[index];
+    int role = row->roles[d->call.direction];
+    array_view *view = &d->call.views[index];
+    PyObject *array;
+    if (role == UNKNOWN || row->of_kind > OF_MASK || row->of_kind == OF_F64 ||
+        row->of_kind == OF_I64 || row->shape[1] == 't')
+        return 0;
+    if (role >= OUTPUT) { /* out is its caller's */
+        d->call.makes[index] = value == Py_True && index != OUT;
+        return d->call.makes[index];
+    }
+    if (d->of_tensors)
+        array = read_tensor(d, value);
+    else
+        array = PyArray_CheckExact(value) ? Py_NewRef(value) : NULL;
+    if (array == NULL || view->owner != NULL) {
+        Py_XDECREF(array);
+        return 0;
+    }
+    take_view(array, view);
+    FIELD(&d->call, rp_array, row->array).data = view->data;
+    return view->kind >= KIND_F32 && view->kind <= KIND_BOOL;
+}
+
+int
+may_be_none(const PyObject *name)
+{
+    for (int i = 0; i < SCALE; i++)
+        if (others[i].key == name)
+            return 0;
+    return 1;
+}
+
+int
+take_argument(direct_call *d, PyObject *name, PyObject *value)
+{
+    for (int i = 0; i < OPERANDS; i++)
+        if (operand_rows[i].entry.key == name)
+            return take_operand(d, i, value);
+    for (int i = 0; i < OTHERS; i++)
+        if (others[i].key == name && !(d->given & 1u << i)) {
+            d->given |= 1u << i;
+            return take_other(d, i, value);
+        }
+    return 0;
+}
+
+/* Whether no row of a backward is one of nan, which may have to be left out. */
+static int
+are_sums_numbers(const attention_call *call)
+{
+    const array_view *sums = &call->views[ROW_SUM];
+    PyArrayObject *array = (PyArrayObject *)sums->owner;
+    if (call->direction == FORWARD)
+        return 1;
+    if (!PyArray_ISCARRAY_RO(array))
+        return 0;
+    for (npy_intp i = 0; i < PyArray_SIZE(array); i++)
+        if (sums->kind == KIND_F32 ? isnan(((const float *)sums->data)[i])
+                                   : isnan(((const double *)sums->data)[i]))
+            return 0;
+    return 1;
+}
+
+/* Kinds of all arrays, the query's first, and what the call makes. */
+static int
+check_arrays(direct_call *d)
+{
+    attention_call *call = &d->call;
+    for (int i = 0; i < OPERANDS; i++)
+        if (call->views[i].owner != NULL
+                ? check_operand(call, &operand_rows[i], &call->views[i]) < 0
+                : operand_rows[i].roles[call->direction] == REQUIRED)
+            return 0;
+    if (call->direction == FORWARD) {
+        call->makes[OUT] = 1;
+        call->makes[LSE] |= (char)d->has_lse;
+        call->makes[ROW_MAX] |= (char)d->requires_grad;
+        call->makes[ROW_SUM] |= (char)d->requires_grad;
+    }
+    return 1;
+}
+
+/* ---- what shapes and numbers say together -------------------------------------------- */
+
+/* Where a table of so many rows begins: centred, or at the first that is given. */
+static int
+take_origin(const direct_call *d, int64_t rows, int is_centred, int64_t *first)
+{
+    *first = is_centred ? -(rows / 2) : d->first;
+    return !is_centred || rows % 2 == 1;
+}
+
+/* Places tables on the line of relative positions as `place_tables` of Python does where no
+ * row has to be gathered: tables of vectors have equally many. */
+static int
+place_tables(direct_call *d)
+{
+    rp_attention *p = &d->call.problem.forward;
+    const int64_t *dims = d->call.dims;
+    int64_t rows = -1, bias = dims['B'];
+    for (const char *letter = "ACW"; *letter; letter++) {
+        if (dims[(int)*letter] >= 0 && rows >= 0 && dims[(int)*letter] != rows)
+            return 0;
+        rows = dims[(int)*letter] >= 0 ? dims[(int)*letter] : rows;
+    }
+    int is_centred = !d->has_first || (rows >= 0 && rows != bias);
+    if ((rows >= 0 && !take_origin(d, rows, !d->has_first, &p->rel_key.first)) ||
+        (bias >= 0 && !take_origin(d, bias, is_centred, &p->rel_bias.first)))
+        return 0;
+    if (!d->raises || p->Lq == 0 || p->B == 0)
+        return 1;
+    int64_t keys = d->call.items[KEY_LENGTHS].owner != NULL ? d->length : p->Lk;
+    int64_t low = 1 - p->Lq - d->offset, high = keys - 1 - d->offset;
+    low = low < -d->left ? -d->left : low;
+    high = high > d->right ? d->right : high;
+    if (low > high || keys == 0) /* no pair is seen */
+        return 1;
+    return (rows < 0 || (low >= p->rel_key.first && high < p->rel_key.first + rows)) &&
+           (bias < 0 || (low >= p->rel_bias.first && high < p->rel_bias.first + bias));
+}
+
+static int
+take_numbers(direct_call *d)
+{
+    attention_call *call = &d->call;
+    rp_attention *p = &call->problem.forward;
+    int has_tables = p->rel_key.array.data || p->rel_query.array.data ||
+                     p->rel_value.array.data || p->rel_bias.array.data;
+    if (take_dimensions(call) < 0 || p->D == 0 ||
+        (p->pos_bias_v.data && !p->rel_key.array.data) ||
+        (p->Lq != p->Lk && call->items[QUERY_OFFSET].owner == NULL &&
+         (has_tables || d->is_causal || d->has_window)) ||
+        d->length < 0 || d->length > p->Lk)
+        return 0;
+    d->right = d->is_causal && d->right > 0 ? 0 : d->right;
+    p->sight.window_left = d->left;
+    p->sight.window_right = d->right;
+    if (p->scale == 0)
+        p->scale = 1 / sqrt((double)p->D);
+    if (!place_tables(d))
+        return 0;
+    p->rel_query.first = p->rel_value.first = p->rel_key.first;
+    return 1;
+}
+
+int
+fit_arguments(direct_call *d)
+{
+    shape_rules rules = {.groups = d->groups};
+    return check_arrays(d) && fit_shapes(&d->call, rules).rule == FITS &&
+           lay_out(&d->call) == 0 && take_numbers(d) && are_sums_numbers(&d->call);
+}
+
+int
+is_other_argument(const PyObject *name)
+{
+    for (int i = 0; i < OTHERS; i++)
+        if (others[i].key == name)
+            return 1;
+    return 0;
+}
+
+PyObject *
+name_at(Py_ssize_t position)
+{
+    static const dict_entry *const entries[] = {
+        &operand_rows[QUERY].entry, &operand_rows[KEY].entry,
+        &operand_rows[VALUE].entry, &operand_rows[ATTN_MASK].entry,
+        &others[DROPOUT],           &others[CAUSAL],
+    };
+    return position < (Py_ssize_t)(sizeof entries / sizeof *entries)
+               ? entries[position]->key
+               : NULL;
+}
+
+int
+make_argument_keys(void)
+{
+    int status = 0;
+    requires_grad = PyUnicode_InternFromString("requires_grad");
+    for (int i = 0; i < OTHERS; i++)
+        status |= make_key(&others[i]);
+    return requires_grad == NULL ? -1 : status;
+}

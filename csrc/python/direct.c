@@ -1,0 +1,227 @@
+/* direct.c: calls of attention that C reads from their caller's arguments, and whose results
+ * it makes. A short sequence takes less time to compute than to prepare in Python.
+ *
+ * Read are plain arrays, or plain tensors, of float32 or float64, flags, and numbers. All
+ * else, and whatever does not fit, is left to relpos/_attention/problem.py, which has the
+ * words of errors: nothing is raised here before the kernel runs. */
+#include "module.h"
+
+enum { KEPT_TENSORS = 3 };
+
+/* Whether a mask of numbers is one that Python warns of. */
+static int
+looks_hidden(const direct_call *d, const rp_isa *isa)
+{
+    const array_view *mask = &d->call.views[ATTN_MASK];
+    return d->call.direction == FORWARD && mask->owner != NULL &&
+           mask->kind != KIND_BOOL &&
+           has_zeros_and_ones(isa, (PyArrayObject *)mask->owner);
+}
+
+/* The next argument that is given, those by position first. */
+static int
+next_argument(PyObject *const *args, Py_ssize_t *at, PyObject **name, PyObject **value)
+{
+    Py_ssize_t positional = PyTuple_Size(args[0]), rest;
+    while (*at < positional) {
+        *name = name_at(*at);
+        *value = PyTuple_GetItem(args[0], (*at)++);
+        if (*value != Py_None || !may_be_none(*name))
+            return 1;
+    }
+    for (rest = *at - positional; PyDict_Next(args[1], &rest, name, value);) {
+        *at = positional + rest;
+        if (*value != Py_None || !may_be_none(*name))
+            return 1;
+    }
+    return 0;
+}
+
+static direct_call
+new_call(int direction)
+{
+    return (direct_call){
+        .call.direction = direction, .left = RP_UNBOUNDED, .right = RP_UNBOUNDED};
+}
+
+static int
+take_threads(direct_call *d, PyObject *number)
+{
+    long threads = PyLong_AsLong(number);
+    d->call.problem.forward.threads = threads ? (int)threads : rp_get_num_threads();
+    return threads >= 0 && threads <= RP_MAX_THREADS && !PyErr_Occurred();
+}
+
+static int
+take_arguments(direct_call *d, PyObject *const *args)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (next_argument(args, &at, &name, &value))
+        if (name == NULL || !take_argument(d, name, value))
+            return 0;
+    return 1;
+}
+
+/* What Python needs for a backward: names and tensors, and the other arguments; or None. */
+static PyObject *
+tell_recorded(const direct_call *d, PyObject *const *args)
+{
+    PyObject *names, *tensors, *values, *name, *value;
+    Py_ssize_t at = 0;
+    int status = 0;
+    if (!d->requires_grad)
+        return Py_NewRef(Py_None);
+    names = PyList_New(0);
+    tensors = PyList_New(0);
+    values = PyDict_New();
+    if (names == NULL || tensors == NULL || values == NULL)
+        status = -1;
+    while (status == 0 && next_argument(args, &at, &name, &value)) {
+        if (is_other_argument(name))
+            status = PyDict_SetItem(values, name, value);
+        else
+            status = PyList_Append(names, name) | PyList_Append(tensors, value);
+    }
+    PyObject *told = status ? NULL : Py_BuildValue("OOO", names, tensors, values);
+    Py_XDECREF(names);
+    Py_XDECREF(tensors);
+    Py_XDECREF(values);
+    return told;
+}
+
+/* Runs the call, if its arguments were taken: a list of results, else None. */
+static PyObject *
+run_direct(direct_call *d, const rp_isa *isa, int is_taken)
+{
+    PyObject *made;
+    if (is_taken && !looks_hidden(d, isa))
+        made = run_call(isa, &d->call, NULL);
+    else {
+        PyErr_Clear();
+        made = Py_NewRef(Py_None);
+    }
+    return made;
+}
+
+static PyObject *
+refuse_call(const char *expected)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "attend: expected %s", expected);
+    return NULL;
+}
+
+/* args: the arguments by position, those by name, the number of threads of calls without one
+ * (0: relpos's own), and None for arrays, or whether autograd records tensors. */
+PyObject *
+py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
+    direct_call d = new_call(FORWARD);
+    if (isa == NULL || count != 4 || !PyTuple_Check(args[0]) ||
+        !PyDict_Check(args[1]) || !take_threads(&d, args[2]))
+        return refuse_call("a tuple, a dict, a number and a flag");
+    d.of_tensors = args[3] != Py_None;
+    d.records = args[3] == Py_True;
+    PyObject *made = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
+    release_call(&d.call);
+    if (d.of_tensors && made != NULL && made != Py_None)
+        made = Py_BuildValue("NN", made, tell_recorded(&d, args));
+    return made;
+}
+
+/* Row of the gradient of the operand of a name; 0: there is none. */
+static int
+gradient_row(const PyObject *name)
+{
+    int operand = 0, row = 0;
+    while (operand < OPERANDS && operand_rows[operand].entry.key != name)
+        operand++;
+    while (operand < OPERANDS && row < OPERANDS &&
+           operand_rows[row].of != operand_rows[operand].array)
+        row++;
+    return row < OPERANDS ? row : 0;
+}
+
+/* The tensors of a forward, and the rows of the gradients that are wanted; -1 of others. */
+static int
+take_operands_of(direct_call *d, PyObject *const *args, int *rows)
+{
+    for (Py_ssize_t n = 0; n < PyTuple_Size(args[0]); n++) {
+        PyObject *name = PyTuple_GetItem(args[0], n);
+        if (!take_argument(d, name, PyTuple_GetItem(args[1], KEPT_TENSORS + n)))
+            return 0;
+        rows[n] = -1;
+        if (PyTuple_GetItem(args[2], n) != Py_True)
+            continue;
+        if ((rows[n] = gradient_row(name)) == 0)
+            return 0;
+        d->call.makes[rows[n]] = 1;
+    }
+    return 1;
+}
+
+/* All that a backward is given. */
+static int
+take_backward(direct_call *d, PyObject *const *args, int *rows)
+{
+    static const int kept[] = {OUT, ROW_MAX, ROW_SUM}, given[] = {GRAD_OUT, GRAD_LSE};
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    int is_given = 0;
+    for (int i = 0; i < KEPT_TENSORS; i++)
+        if (!take_operand(d, kept[i], PyTuple_GetItem(args[1], i)))
+            return 0;
+    for (int i = 0; i < 2; i++) {
+        value = PyTuple_GetItem(args[3], i);
+        if (value != Py_None && !take_operand(d, given[i], value))
+            return 0;
+        is_given |= value != Py_None;
+    }
+    while (PyDict_Next(args[4], &at, &name, &value))
+        if (!take_argument(d, name, value))
+            return 0;
+    return is_given && take_operands_of(d, args, rows);
+}
+
+static PyObject *
+list_gradients(const direct_call *d, const int *rows, Py_ssize_t count)
+{
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t n = 0; found != NULL && n < count; n++) {
+        PyObject *of = rows[n] < 0 ? Py_None : d->call.views[rows[n]].owner;
+        if (PyList_Append(found, of) < 0)
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* args: names of the tensors; out, row_max, row_sum and the tensors; which of the latter need
+ * a gradient; gradients of out and lse; the other arguments; the number of threads. Returns a
+ * list of gradients, None where none is needed. */
+PyObject *
+py_attend_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
+    direct_call d = new_call(BACKWARD);
+    int rows[OPERANDS];
+    Py_ssize_t names =
+        count == 6 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
+    for (int i = 1; i < 4; i++)
+        names = names >= 0 && PyTuple_Check(args[i]) ? names : -1;
+    if (isa == NULL || names < 0 || PyTuple_Size(args[1]) != names + KEPT_TENSORS ||
+        PyTuple_Size(args[2]) != names || PyTuple_Size(args[3]) < 2 ||
+        !PyDict_Check(args[4]) || !take_threads(&d, args[5]))
+        return refuse_call("four tuples, a dict and a number");
+    d.of_tensors = 1;
+    int is_taken =
+        names <= OPERANDS && take_backward(&d, args, rows) && fit_arguments(&d);
+    PyObject *made = run_direct(&d, isa, is_taken);
+    if (made != NULL && made != Py_None) {
+        Py_DECREF(made);
+        made = list_gradients(&d, rows, names);
+    }
+    release_call(&d.call);
+    return made;
+}
