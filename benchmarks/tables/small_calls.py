@@ -6,14 +6,21 @@ backward of its context together, and rows `over attention` what a scheme's own 
 takes longer than `attention` with the same operands. Output and gradients are compared
 with the definition at this size first.
 
-There is nothing to compare these with but themselves, so here alone times are compared:
-the best of many batches of calls, each on the thread's own CPU clock. That clock leaves
-out what other programs do, but not what they do to the caches: `chrt -f 5 taskset -c 1`
-before the command helps there.
+Rows that begin with `torch` are calls of `relpos.torch` on (1, 8, L, 64), over the
+plain call, and this over `scaled_dot_product_attention`; their results are compared
+with NumPy's in float64. One row is the time of ``import relpos`` after NumPy's.
+
+There is nothing to compare the others with but themselves, so here alone times are
+compared: the best of many batches of calls, each on the thread's own CPU clock. That
+clock leaves out what other programs do, but not what they do to the caches: `chrt -f 5
+taskset -c 1` before the command helps there.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,6 +48,19 @@ SETTINGS: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "transformer_xl_attention": lambda inputs: {},
 }
 OVER_ATTENTION = 5.0  # microseconds at most
+#: Schemes on tensors: function and tables.
+TENSORS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a table": ("attention", ("rel_key",)),
+    "a bias": ("attention", ("rel_bias",)),
+    "Shaw": ("shaw_attention", ("rel_key", "rel_value")),
+    "Music": ("relative_global_attention", ("rel_key",)),
+    "Transformer-XL": (
+        "transformer_xl_attention",
+        ("rel_key", "pos_bias_u", "pos_bias_v"),
+    ),
+}
+TENSOR_LENGTHS = {8: 1.2, 16: 1.2, 64: 1.0}  # and plain over torch's at most
+OVER_PLAIN = 1.5  # at most
 CALLS = 50  # of a batch
 PARTS = 5  # of the batches: each gives its best, the figure is their median
 
@@ -117,6 +137,104 @@ def both_row(label: str, row: Row, batches: int) -> timing.Row:
     return best_row(label, call, error, batches)
 
 
+def ratio_row(
+    label: str,
+    calls: tuple[Callable[[], object], Callable[[], object]],
+    most: float,
+    error: float,
+    batches: int,
+) -> timing.Row:
+    """Measure the least time of the first call over that of the second."""
+    found = []
+    for _ in range(PARTS):
+        pairs = [
+            [timing.seconds_of(call, CALLS) for call in calls] for _ in range(batches)
+        ]
+        least = np.min(pairs, axis=0)
+        found.append(float(least[0] / least[1]))
+    return timing.Row(label, "x", found, PARTS, most, at_most=True, error=error)
+
+
+def tensors_row(label: str, name: str, length: int, batches: int) -> timing.Row:
+    """Measure a scheme on tensors over the plain call, and this over torch's."""
+    import torch
+
+    import relpos.torch
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(length)
+    shapes = {"rel_bias": (8, 2 * length - 1), "pos_bias_u": (8, 64)}
+    shapes["pos_bias_v"] = (8, 64)
+    function, tables = TENSORS.get(name, ("attention", ()))
+    rows = length if name == "Music" else 2 * length - 1
+    arrays = {
+        n: draw(rng, np.float32, *shapes.get(n, (rows, 64))) for n in sorted(tables)
+    }
+    tokens = [draw(rng, np.float32, 1, 8, length, 64) for _ in range(3)]
+    given = {n: torch.from_numpy(x) for n, x in arrays.items()}
+    args = [torch.from_numpy(x) for x in tokens]
+    own = partial(getattr(relpos.torch, function), *args, **given)
+    other: Callable[[], object] = partial(relpos.torch.attention, *args)
+    if not tables:
+        other = partial(torch.nn.functional.scaled_dot_product_attention, *args)
+    exact = getattr(relpos, function)(
+        *(x.astype(np.float64) for x in tokens), **exactly(arrays)
+    )
+    error = timing.check_error(own().numpy(), exact, label)
+    most = OVER_PLAIN if tables else TENSOR_LENGTHS[length]
+    return ratio_row(label, (own, other), most, error, batches)
+
+
+def layer_row(label: str, length: int, batches: int) -> timing.Row:
+    """Measure a layer of torch with Shaw's tables over the same without positions."""
+    import torch
+
+    from relpos.torch.nn import RelativeMultiheadAttention
+
+    torch.set_num_threads(1)
+    x = torch.from_numpy(draw(np.random.default_rng(0), np.float32, 1, length, 512))
+    sizes: dict[str, Any] = {"batch_first": True, "max_relative_position": length - 1}
+    own = RelativeMultiheadAttention(512, 8, position="shaw", **sizes).eval()
+    del sizes["max_relative_position"]
+    plain = RelativeMultiheadAttention(512, 8, position=None, **sizes).eval()
+    calls = partial(own, x, x, x), partial(plain, x, x, x)
+    with torch.no_grad():
+        exact = own.double()(*[x.double()] * 3)[0].numpy()
+        own.float()
+        error = timing.check_error(calls[0]()[0].numpy(), exact, label)
+        return ratio_row(label, calls, OVER_PLAIN, error, batches)
+
+
+def import_row(label: str, batches: int) -> timing.Row:
+    """Measure the import, each in a process of its own."""
+    code = (
+        "import time, numpy; begin = time.process_time(); import relpos; "
+        "print(time.process_time() - begin)"
+    )
+    command = [sys.executable, "-c", code]
+    times = [
+        float(subprocess.run(command, capture_output=True, check=True).stdout)
+        for _ in range(batches)
+    ]
+    return timing.Row(
+        label, "ms", [x * 1e3 for x in times], batches, None, at_most=True, error=0.0
+    )
+
+
+def tensor_plan(batches: int) -> timing.Plan:
+    """Return the rows of tensors, where torch is installed."""
+    plan: timing.Plan = []
+    if importlib.util.find_spec("torch") is None:
+        return plan
+    for length in TENSOR_LENGTHS:
+        for name in ("plain over torch's", *TENSORS):
+            label = f"torch, L {length}, {name}"
+            plan.append((label, partial(tensors_row, label, name, length, batches)))
+        label = f"torch, L {length}, RelativeMultiheadAttention with Shaw"
+        plan.append((label, partial(layer_row, label, length, batches)))
+    return plan
+
+
 def make_plan(isas: list[str], full: bool) -> timing.Plan:
     plan: timing.Plan = []
     batches = 100 if full else 10
@@ -128,4 +246,6 @@ def make_plan(isas: list[str], full: bool) -> timing.Plan:
         if row.scheme in SETTINGS:
             label = f"{row.name} over attention"
             plan.append((label, partial(over_attention_row, label, row, batches)))
-    return plan
+    label = "import relpos"
+    plan.append((label, partial(import_row, label, max(5, batches // 5))))
+    return plan + tensor_plan(batches)
