@@ -131,6 +131,26 @@ def test_every_scheme(isa, shape, dtype):
         check(problem, dict.fromkeys(names, dtype), [*problem.inputs], threads=2)
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("width", [32, 64, 96, 128])
+def test_few_rows_and_keys_of_no_weight(isa, dtype, width):
+    """Lines that all rows weigh are widened as they are read, the others beforehand."""
+    rng = np.random.default_rng(width)
+    key, value = rng.standard_normal((2, 2, 700, width)).astype(dtype)
+    seen = np.ones(700, bool)
+    seen[300:310] = False
+    for rows in range(1, 18):
+        query = rng.standard_normal((2, rows, width)).astype(dtype)
+        for mask in (None, seen):
+            given = [query, key, value]
+            if mask is not None:
+                given[2] = np.where(seen[:, None], value, dtype.type(np.nan))
+            wide = [x.astype(np.float32) for x in given]
+            got = relpos.attention(*given, mask)
+            assert_rounded(got, relpos.attention(*wide, mask), dtype)
+            assert np.isfinite(got).all()
+
+
 #: Dtype of the result by those of query, key and value, and of what stands beside them.
 RESULTS = {
     "float16 float16 float16 | float32": "float16",

@@ -7,7 +7,8 @@
 #include "lines.h"
 
 /* Whether lines of 16 bits have loops of their own, which widen vectors as they are read: not
- * without an instruction for that, nor in objects of double. */
+ * without an instruction for that, nor in objects of double. They take widths of whole
+ * 4 * VL numbers, and weights other than 0; all else is widened into a buffer first. */
 #if RP_IS_F32 && defined(RP_NATIVE_HALF)
 #define RP_SHORT_LINES 1
 #else
@@ -30,14 +31,26 @@ typedef struct {
     uintptr_t next;  /* the same, by the last of several parts of the rows */
     int cold;        /* no row met these lines before */
     int kind;        /* of the numbers: vectors are widened as they are read */
+    T *buffer;       /* of lines of 16 bits: room for RP_LINES_SUMMED of T */
 } lines_t;
 
 /* Whether lines are read where they lie. */
 RP_INLINE int
 lie_in_place(const rp_array *a, ptrdiff_t columns)
 {
-    const int kind = RP_KIND(a), is_read = kind == RP_OWN || RP_SHORT_LINES;
-    return is_read && a->col == size_of(kind) && columns % VL == 0;
+    const int kind = RP_KIND(a);
+    if (kind == RP_OWN)
+        return a->col == (ptrdiff_t)sizeof(T) && columns % VL == 0;
+    return RP_SHORT_LINES && a->col == 2 && columns % (4 * VL) == 0;
+}
+
+/* Lines of `width` numbers in a buffer. */
+RP_INLINE lines_t
+buffered_lines(const T *buffer, ptrdiff_t width)
+{
+    return (lines_t){.at = (const char *)buffer,
+                     .step = width * (ptrdiff_t)sizeof(T),
+                     .kind = RP_OWN};
 }
 
 /* Lines [first, first + count) of an array: where they lie or, if that will not do, a copy in
@@ -54,11 +67,11 @@ lines_of(const rp_array *a, int64_t b, int64_t h, int64_t first, int64_t count,
                          (uintptr_t)(RP_STREAM_AHEAD * a->row),
                          (uintptr_t)(RP_LINES_SUMMED * a->row),
                          1,
-                         RP_KIND(a)};
+                         RP_KIND(a),
+                         buffer};
     for (int64_t n = 0; n < count; n++)
         pack_row(buffer + n * padded, a, at + n * a->row, columns, padded);
-    return (lines_t){
-        (const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0, RP_OWN};
+    return buffered_lines(buffer, padded);
 }
 
 /* Numbers of a kind that a line of the cache holds. */
@@ -89,7 +102,9 @@ even_part(int rows, int most)
 RP_INLINE lines_t
 warm_lines(lines_t lines)
 {
-    return (lines_t){lines.at, lines.step, 0, 0, 0, lines.kind};
+    lines.ahead = lines.next = 0;
+    lines.cold = 0;
+    return lines;
 }
 
 /* The same lines, as a later part of rows that were given together meets them. Memory would
@@ -97,11 +112,10 @@ warm_lines(lines_t lines)
 RP_INLINE lines_t
 later_lines(lines_t lines, int is_last)
 {
-    return (lines_t){lines.at,   lines.step, is_last ? lines.next : 0,
-                     lines.next, 0,          lines.kind};
+    lines.ahead = is_last ? lines.next : 0;
+    lines.cold = 0;
+    return lines;
 }
-
-/* ---- one product for each line ------------------------------------------------------ */
 
 /* sum[r] += x[r] * a vector of a line. */
 RP_INLINE void
@@ -112,44 +126,63 @@ dot_part(const T *x, ptrdiff_t x_step, const int rows, V part, V *sum)
         sum[r] += load(x + r * x_step) * part;
 }
 
-/* sum[r] = x[r] . line by lane. The compiler would mix the loads of several lines, which the
- * CPU's own prefetch does not follow. */
+/* Lines that are read by turns: of 16 bits so many that registers hold their sums, since
+ * those of one line alone wait for each other. */
+RP_INLINE int
+lines_by_turns(const int kind, const int rows)
+{
+    return kind == RP_OWN ? 1 : rows < 4 ? 4 : 2;
+}
+
+/* sum[n][r] = x[r] . line n by lane, of `some` lines. */
 RP_INLINE void
-dot_line(const T *x, ptrdiff_t x_step, const int rows, const char *line,
-         uintptr_t ahead, const int kind, ptrdiff_t width, V *sum)
+dot_by_turns(const T *x, ptrdiff_t x_step, const int rows, const char **line,
+             const int some, uintptr_t ahead, const int kind, ptrdiff_t width,
+             V (*sum)[RP_ROWS_DOTTED])
 {
     ptrdiff_t k = 0;
-    RP_ORDER_ADDRESS(line);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        sum[r] = (V){0};
+    for (int n = 0; n < some; n++)
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sum[n][r] = (V){0};
     for (; k + 4 * VL <= width; k += 4 * VL)
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++)
-            dot_part(x + k + c * VL, x_step, rows,
-                     read_vector(line, k + c * VL, ahead, kind), sum);
-    for (; k < width; k += VL)
-        dot_part(x + k, x_step, rows, read_vector(line, k, ahead, kind), sum);
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        RP_ORDER_VECTOR(sum[r]);
+            for (int n = 0; n < some; n++)
+                dot_part(x + k + c * VL, x_step, rows,
+                         read_vector(line[n], k + c * VL, ahead, kind), sum[n]);
+    for (; kind == RP_OWN && k < width; k += VL)
+        dot_part(x + k, x_step, rows, read_vector(line[0], k, ahead, kind), sum[0]);
 }
 
 /* The products of RP_LINES_JOINED lines from line `first` on, those past `last` as that one:
- * sums by lane are joined as they come. */
+ * sums by lane are joined as they come. Lines of T are read in order: the compiler would mix
+ * the loads of several, which the CPU's own prefetch does not follow. */
 RP_INLINE void
 dot_lines(const T *x, ptrdiff_t x_step, const int rows, lines_t lines, const int kind,
           int first, int last, ptrdiff_t width, V *sum)
 {
     V next[RP_LINES_JOINED][RP_ROWS_DOTTED];
+    const int some = lines_by_turns(kind, rows);
 #pragma GCC unroll 4
-    for (int n = 0; n < RP_LINES_JOINED; n++) {
-        dot_line(x, x_step, rows, lines.at + RP_MIN(first + n, last) * lines.step,
-                 lines.ahead, kind, width, next[n]);
-        if (n % 2 == 1)
+    for (int n = 0; n < RP_LINES_JOINED; n += some) {
+        const char *line[RP_LINES_JOINED];
+#pragma GCC unroll 4
+        for (int m = 0; m < some; m++) {
+            line[m] = lines.at + RP_MIN(first + n + m, last) * lines.step;
+            RP_ORDER_ADDRESS(line[m]);
+        }
+        dot_by_turns(x, x_step, rows, line, some, lines.ahead, kind, width, next + n);
+#pragma GCC unroll 4
+        for (int r = 0; kind == RP_OWN && r < rows; r++)
+            RP_ORDER_VECTOR(next[n][r]);
+#pragma GCC unroll 2
+        for (int m = n | 1; m < n + some; m += 2)
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                next[n - 1][r] = RP_JOIN_FIRST(next[n - 1][r], next[n][r]);
+                next[m - 1][r] = RP_JOIN_FIRST(next[m - 1][r], next[m][r]);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
@@ -237,157 +270,6 @@ add_dots(const T *x, ptrdiff_t x_step, int rows, lines_t lines, int64_t count,
             add_dots_some(x, x_step, taken, lines, RP_OWN, count, width, s, s_step);
         x += taken * x_step;
         s += taken * s_step;
-        rows -= taken;
-    }
-}
-
-/* ---- weighted sums of lines --------------------------------------------------------- */
-
-/* sums[r] += w[r] * line over `vectors` vectors, unless w[r] is 0, which its bits tell
- * soonest; `whole`: none of them is. */
-RP_INLINE void
-weigh_line(const T *w, ptrdiff_t w_step, const int rows, const char *line,
-           uintptr_t ahead, const int kind, const int vectors, const int whole,
-           V (*sums)[8])
-{
-    V part[8];
-#pragma GCC unroll 8
-    for (int c = 0; c < vectors; c++)
-        part[c] = read_vector(line, c * VL, ahead, kind);
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        TI bits;
-        memcpy(&bits, w + r * w_step, sizeof bits);
-        if (whole || bits != 0)
-#pragma GCC unroll 8
-            for (int c = 0; c < vectors; c++)
-                sums[r][c] += w[r * w_step] * part[c];
-    }
-}
-
-/* out[r] += sum_n w[r][n] * line n over `vectors` vectors: even and odd lines apart, since in
- * one sum each addition of a row alone would wait for the one before. Where the strip is
- * narrow, lines that are cold are read whole, in order: `width` numbers each. */
-RP_INLINE void
-weigh_strip(const T *w, ptrdiff_t w_step, const int rows, lines_t lines, const int kind,
-            int64_t count, ptrdiff_t width, const int vectors, const int whole, T *out,
-            ptrdiff_t out_step)
-{
-    V even[RP_ROWS_WEIGHED][8] = {{{0}}}, odd[RP_ROWS_WEIGHED][8] = {{{0}}};
-    const char *at = lines.at;
-    const ptrdiff_t step = line_numbers(kind);
-    for (int64_t n = 0; n < count; n += 2, at += 2 * lines.step) {
-        for (ptrdiff_t k = RP_ROUND_UP(vectors * VL, step) + step - VL;
-             vectors * VL < 4 * LINE && lines.cold && k < width; k += step) {
-            V first = load_as(at, k, kind);
-            V second = load_as(at + (n + 1 < count) * lines.step, k, kind);
-            RP_ORDER_VECTOR(first);
-            RP_ORDER_VECTOR(second);
-        }
-        weigh_line(w + n, w_step, rows, at, lines.ahead, kind, vectors, whole, even);
-        if (n + 1 < count)
-            weigh_line(w + n + 1, w_step, rows, at + lines.step, lines.ahead, kind,
-                       vectors, whole, odd);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++, out += out_step)
-#pragma GCC unroll 8
-        for (int c = 0; c < vectors; c++)
-            store(out + c * VL, load(out + c * VL) + (even[r][c] + odd[r][c]));
-}
-
-/* Whether no weight of `count` lines is 0. */
-RP_INLINE int
-all_weigh(const T *w, ptrdiff_t w_step, int rows, int64_t count)
-{
-    VI zeros = {0};
-    uint64_t parts[RP_VECTOR_BYTES / 8], found = 0;
-    int64_t n = 0;
-    for (int r = 0; r < rows; r++)
-        for (n = 0; n + VL <= count; n += VL)
-            zeros |= (VI)load(w + r * w_step + n) == 0;
-    memcpy(parts, &zeros, sizeof parts);
-    for (int i = 0; i < RP_VECTOR_BYTES / 8; i++)
-        found |= parts[i];
-    return n == count && found == 0;
-}
-
-/* The same of all strips of `vectors` vectors from column k on; returns the next column. */
-RP_INLINE ptrdiff_t
-weigh_strips(const T *w, ptrdiff_t w_step, const int rows, lines_t lines,
-             const int kind, int64_t count, ptrdiff_t width, ptrdiff_t k,
-             const int vectors, int whole, T *out, ptrdiff_t out_step)
-{
-    for (; k + vectors * VL <= width; k += vectors * VL) {
-        lines_t strip = lines;
-        strip.at += k * size_of(kind);
-        strip.cold = k == 0 && lines.cold;
-        if (whole)
-            weigh_strip(w, w_step, rows, strip, kind, count, width, vectors, 1, out + k,
-                        out_step);
-        else
-            weigh_strip(w, w_step, rows, strip, kind, count, width, vectors, 0, out + k,
-                        out_step);
-    }
-    return k;
-}
-
-/* The same over `width` numbers, RP_LINES_SUMMED lines at a time, in strips of `vectors`
- * vectors at first. */
-RP_INLINE void
-weigh_lines_rows(const T *w, ptrdiff_t w_step, const int rows, lines_t lines,
-                 const int kind, int64_t count, ptrdiff_t width, const int vectors,
-                 T *out, ptrdiff_t out_step)
-{
-    for (; count > 0; count -= RP_LINES_SUMMED, w += RP_LINES_SUMMED) {
-        int64_t some = RP_MIN(RP_LINES_SUMMED, count);
-        const int whole = kind == RP_OWN && all_weigh(w, w_step, rows, some);
-        ptrdiff_t k = weigh_strips(w, w_step, rows, lines, kind, some, width, 0,
-                                   vectors, whole, out, out_step);
-        if (vectors > 4)
-            k = weigh_strips(w, w_step, rows, lines, kind, some, width, k, 4, whole,
-                             out, out_step);
-        weigh_strips(w, w_step, rows, lines, kind, some, width, k, 1, whole, out,
-                     out_step);
-        lines.at += RP_LINES_SUMMED * lines.step;
-    }
-}
-
-/* The same of up to RP_ROWS_WEIGHED rows, in a loop for their number. */
-RP_INLINE void
-weigh_lines_some(const T *w, ptrdiff_t w_step, int rows, lines_t lines, const int kind,
-                 int64_t count, ptrdiff_t width, T *out, ptrdiff_t out_step)
-{
-    if (rows == 3)
-        weigh_lines_rows(w, w_step, 3, lines, kind, count, width, RP_STRIP_OF_3, out,
-                         out_step);
-    else if (rows == 2)
-        weigh_lines_rows(w, w_step, 2, lines, kind, count, width, RP_STRIP_OF_2, out,
-                         out_step);
-    else
-        weigh_lines_rows(w, w_step, 1, lines, kind, count, width, 8, out, out_step);
-}
-
-/* out[r] += sum_n w[r][n] * line n for `rows` lines of weights and of out, without lines of
- * weight 0: hidden pairs may sit on NaN. Three rows, which read lines in strips, fetch no next
- * piece: it would not come in order. */
-static void
-weigh_lines(const T *w, ptrdiff_t w_step, int rows, lines_t lines, int64_t count,
-            ptrdiff_t width, T *out, ptrdiff_t out_step)
-{
-    for (int taken; rows > 0; lines = later_lines(lines, rows <= 2)) {
-        taken = even_part(rows, RP_ROWS_WEIGHED);
-        if (RP_SHORT_LINES && lines.kind == RP_F16)
-            weigh_lines_some(w, w_step, taken, lines, RP_F16, count, width, out,
-                             out_step);
-        else if (RP_SHORT_LINES && lines.kind == RP_BF16)
-            weigh_lines_some(w, w_step, taken, lines, RP_BF16, count, width, out,
-                             out_step);
-        else
-            weigh_lines_some(w, w_step, taken, lines, RP_OWN, count, width, out,
-                             out_step);
-        w += taken * w_step;
-        out += taken * out_step;
         rows -= taken;
     }
 }

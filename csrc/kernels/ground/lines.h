@@ -137,20 +137,36 @@ dot(const T *a, const T *b, ptrdiff_t count)
     return total;
 }
 
-/* a, of a kind, . b in double, in 8 sums whatever the column strides: the same bits. */
+/* a . b in double, in 8 sums whatever the column strides: the same bits. */
+RP_INLINE void
+add_long_dot(double sums[8], const char *a, ptrdiff_t a_step, const char *b,
+             ptrdiff_t b_step, ptrdiff_t count)
+{
+    ptrdiff_t k = 0;
+    for (; k + 8 <= count; k += 8)
+        for (int i = 0; i < 8; i++)
+            sums[i] += (double)*(const T *)(a + (k + i) * a_step) *
+                       *(const T *)(b + (k + i) * b_step);
+    for (; k < count; k++)
+        sums[k % 8] +=
+            (double)*(const T *)(a + k * a_step) * *(const T *)(b + k * b_step);
+}
+
+/* The same where a is of a kind. */
 RP_INLINE double
 long_dot(const char *a, ptrdiff_t a_step, int kind, const char *b, ptrdiff_t b_step,
          ptrdiff_t count)
 {
+    enum { BLOCK = 64 };
     double sums[8] = {0};
-    ptrdiff_t k = 0;
-    for (; k + 8 <= count; k += 8)
-        for (int i = 0; i < 8; i++)
-            sums[i] += (double)number_at(a + (k + i) * a_step, kind) *
-                       *(const T *)(b + (k + i) * b_step);
-    for (; k < count; k++)
-        sums[k % 8] +=
-            (double)number_at(a + k * a_step, kind) * *(const T *)(b + k * b_step);
+    T wide[BLOCK];
+    if (kind == RP_OWN)
+        add_long_dot(sums, a, a_step, b, b_step, count);
+    for (ptrdiff_t k = 0; kind != RP_OWN && k < count; k += BLOCK) {
+        const ptrdiff_t some = RP_MIN(BLOCK, count - k);
+        widen(wide, a + k * a_step, a_step, kind, some);
+        add_long_dot(sums, (const char *)wide, sizeof(T), b + k * b_step, b_step, some);
+    }
     for (int n = 4; n >= 1; n /= 2)
         for (int i = 0; i < n; i++)
             sums[i] += sums[i + n];

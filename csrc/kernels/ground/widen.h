@@ -108,6 +108,13 @@ gather_words(const char *from, ptrdiff_t step, ptrdiff_t count)
     return gathered;
 }
 
+/* One number. */
+static RP_NOINLINE T
+widen_number(const char *at, int kind)
+{
+    return widen_words(gather_words(at, 0, 1), kind)[0];
+}
+
 #endif
 
 /* Vector of the numbers from k on of a row whose numbers lie side by side. */
@@ -131,7 +138,7 @@ number_at(const char *at, int kind)
 {
 #if RP_IS_F32
     if (kind != RP_OWN)
-        return widen_words(gather_words(at, 0, 1), kind)[0];
+        return widen_number(at, kind);
 #endif
     (void)kind;
     return *(const T *)at;

@@ -4,7 +4,7 @@
 #ifndef RELPOS_ATTENTION_ROWS_ROW_H
 #define RELPOS_ATTENTION_ROWS_ROW_H
 
-#include "../../ground/line_products.h"
+#include "../../ground/line_sums.h"
 #include "../dropout.h"
 #include "../results.h"
 #include "../terms/mask.h"
@@ -114,8 +114,7 @@ labelled_lines(const rp_attention *p, const query_row_t *q, const rp_table *tabl
                 add_row(line, &table->array, row, columns);
         }
     }
-    return (lines_t){
-        (const char *)buffer, padded * (ptrdiff_t)sizeof(T), 0, 0, 0, RP_OWN};
+    return buffered_lines(buffer, padded);
 }
 
 /* ---- logits ---------------------------------------------------------------------- */
