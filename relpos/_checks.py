@@ -177,15 +177,19 @@ def common_dtype(*given: Array | np.dtype[Any]) -> np.dtype[Any]:
         return np.result_type(np.float32, *(x for x in dtypes if x.char in "efd"))
 
 
-def as_float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a result, float32 or float64."""
+def as_float_dtype(dtype: DTypeLike, *, is_stored: bool = False) -> np.dtype[Any]:
+    """Return the dtype of a result, float32 or float64, or of 16 bits if stored."""
+    expected = f"expected {'bfloat16, float16, ' * is_stored}float32 or float64"
+    if is_stored and isinstance(dtype, str) and dtype == "bfloat16":
+        return bfloat16  # whose name NumPy has from ml_dtypes alone
     try:
         wanted = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         got = repr(dtype) if isinstance(dtype, str) else kind_of(dtype)
-        raise TypeError(f"dtype: got {got}; expected float32 or float64") from None
-    if wanted not in _COMPUTED:
-        raise TypeError(f"dtype: got {wanted}; expected float32 or float64")
+        raise TypeError(f"dtype: got {got}; {expected}") from None
+    is_short = is_stored and wanted.itemsize == 2 and wanted.isnative
+    if wanted not in _COMPUTED and not (is_short and is_floating(wanted)):
+        raise TypeError(f"dtype: got {wanted}; {expected}")
     return wanted
 
 

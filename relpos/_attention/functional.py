@@ -21,6 +21,7 @@ from relpos._attention.gradients import (
     AttentionContext,
     AttentionGradients,
     Saved,
+    as_read,
     differentiate,
     gradients_of,
 )
@@ -235,7 +236,8 @@ def forward(
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     With `looks` it warns of a mask of zeros and ones. out is of the computation's dtype
-    or, where that is float32, of 16 bits that it is rounded to.
+    or, where that is float32, of 16 bits that it is rounded to; what a backward needs
+    of it then is `kept`.
     """
     problem = prepare(call, fire, edges, part)
     if looks:
@@ -244,6 +246,8 @@ def forward(
     buffers = buffers_of(problem, lse, weights, kept)
     dtype = problem.dtype
     if rounds_to is not None and dtype.char == "f":
+        if kept:
+            buffers["kept"] = new_array("out", shape_of(problem), dtype)
         dtype = rounds_to
     buffers["out"] = new_array("out", shape_of(problem), dtype)
     run(problem, buffers, _dropout(call, problem, part), call["num_threads"])
@@ -284,7 +288,7 @@ def gradients(
     `given` are what `forward` kept, and gradients of its results, all of their shapes.
     """
     problem = prepare(call, fire, edges)
-    kept = {name: native(array, problem.dtype) for name, array in given.items()}
+    kept = {name: as_read(name, x, problem.dtype) for name, x in given.items()}
     parts = kept.pop("out"), kept.pop("row_max"), kept.pop("row_sum")
     saved = Saved(*parts, _dropout(call, problem, None))
     return gradients_of(problem, saved, kept, names, call["num_threads"])

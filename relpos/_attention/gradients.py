@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 
 from relpos._attention import fire_network
-from relpos._attention.operands import LABELS, OPERANDS, ROWS, TABLES
+from relpos._attention.operands import LABELS, OPERANDS, READ_SHORT, ROWS, TABLES
 from relpos._attention.problem import Problem, fold_rows, gather_rows, offsets_of
 from relpos._checks import (
     Array,
@@ -339,10 +339,10 @@ def gradients_of(
         operands = {**problem.operands, **given, **bias, **saved._asdict()}
         operands["row_sum"] = _live_sums(saved.row_sum, given)
         operands["num_threads"] = threads
-        for name, total in sums.items():
-            operands[_GRADIENTS[name]] = total
+        operands |= {_GRADIENTS[name]: total for name, total in sums.items()}
         kernels().attention_backward(operands)
-    found = {name: _deliver(name, sums[name], problem) for name in tables}
+        del operands  # each sum goes as soon as it is rounded
+    found = {name: _deliver(name, sums.pop(name), problem) for name in tables}
     if fire_sums is not None:
         assert problem.fire is not None
         of_fire = fire_network.gradients(problem.fire, fire_sums)
@@ -427,8 +427,13 @@ def _as_gradient_of(
             f"grad_{name}: shape {gradient.shape} does not match {name}'s; expected "
             f"{result.shape}"
         )
-    is_read = gradient.itemsize == 2 and name == "out" and dtype.char == "f"
-    return native(gradient, gradient.dtype.newbyteorder("=") if is_read else dtype)
+    return as_read(f"grad_{name}", gradient, dtype)
+
+
+def as_read(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return what a backward is given as the kernels read it, some of it in 16 bits."""
+    is_read = array.itemsize == 2 and name in READ_SHORT and dtype.char == "f"
+    return native(array, array.dtype.newbyteorder("=") if is_read else dtype)
 
 
 def _buffer(name: str, problem: Problem) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from relpos import _core
-from relpos._attention.operands import OPERANDS
+from relpos._attention.operands import OPERANDS, READ_SHORT
 from relpos._checks import (
     POSITION_LIMIT,
     Array,
@@ -76,7 +76,8 @@ class Plan(NamedTuple):
         Bytes of the L^2 D numbers of the Music Transformer, and of the L D instead.
     backward : Formulation
         relpos's gradients of all floating inputs: bytes beyond inputs, output,
-        gradients and what the `AttentionContext` keeps, and flops.
+        gradients and what the `AttentionContext` keeps, and flops. Of 16 bits it keeps
+        the output in float32 as well, which is counted here.
 
     Examples
     --------
@@ -152,8 +153,9 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. Where nothing
-    is added to the scores, one number is stored for each pair, not two. The backward
+    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. A number is 2
+    to 8 bytes. Where nothing is added to the scores, one number is stored for each
+    pair, not two. The backward
     takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 
     Parameters
@@ -175,7 +177,9 @@ def plan(
     is_causal : bool, default False
         Whether keys after the query are hidden. A graph tells that itself, and
         "forgetting" always hides them.
-    dtype : {float32, float64}
+    dtype : {float32, float64, float16, bfloat16}
+        Of all arrays; "bfloat16" is known without ml_dtypes. 16 bits are computed in
+        float32.
     max_relative_position : int, default 16
         Shaw's k, for tables of 2 k + 1 rows, and DeBERTa's, of 2 k; a query of a graph
         has 2 k + 1 edges. Other schemes have none.
@@ -236,7 +240,7 @@ def plan(
     known = scheme_of("scheme", scheme)
     causal = as_flag("is_causal", is_causal) or known.hides_future
     k = as_int("max_relative_position", max_relative_position, 0, POSITION_LIMIT)
-    number = as_float_dtype(dtype)
+    number = as_float_dtype(dtype, is_stored=True)
     threads = choose_num_threads(num_threads)
     return _plan(Sizes(B, H, Lq, Lk, D, k, known, causal, number, threads))
 
@@ -300,6 +304,22 @@ class Sizes(NamedTuple):
     is_causal: bool
     dtype: np.dtype[Any]
     threads: int
+
+    @property
+    def computed(self) -> np.dtype[Any]:
+        """The dtype of the computation."""
+        return np.dtype(np.float32) if self.dtype.itemsize == 2 else self.dtype
+
+    def number(self, name: str, backward: bool) -> np.dtype[Any]:
+        """Return the dtype of an operand of the kernel."""
+        of = name.removeprefix("grad_")
+        if "fire" in name:
+            return np.dtype(np.float64)
+        if of == name or name == "grad_out":
+            is_stored = name in READ_SHORT or (name == "out" and not backward)
+        else:
+            is_stored = OPERANDS[of].is_written and not _edges(self)
+        return self.dtype if is_stored else self.computed
 
     @property
     def arguments(self) -> dict[str, tuple[int, ...]]:
@@ -376,12 +396,32 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
         for name, array in operands.items()
         if "fire" in name and (not _core.operands[name][1]) == backward
     )
+    if s.computed != s.dtype:
+        made += _widened(s, operands, backward)
     if s.scheme.listed:
         made += len(s.tables) * s.rows * s.D * s.dtype.itemsize
     if not backward:  # copies: each edge, and the offset of each batch item
         made += sum(math.prod(shape) * 8 for shape in _edges(s).values())
         made += s.B * 8 * (s.Lq != s.Lk)
     return made
+
+
+def _widened(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
+    """Count bytes that 16 bits need in float32: operands that no kernel reads short.
+
+    Of the backward: sums that become gradients of 16 bits, and the output that is kept.
+    """
+    if backward:
+        sums = (x for name, x in operands.items() if name.removeprefix("grad_") != name)
+        more = s.computed.itemsize - s.dtype.itemsize
+        rounded = (x.size for x in sums if x.dtype == s.computed)
+        kept: int = operands["out"].nbytes
+        return sum(rounded) * more + kept
+    return sum(
+        math.prod(shape) * s.computed.itemsize
+        for name, shape in s.arguments.items()
+        if name in operands and name not in {*READ_SHORT, *_EDGES}
+    )
 
 
 def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
@@ -400,7 +440,7 @@ def _operands(s: Sizes, backward: bool) -> dict[str, Any]:
             core = letters.replace("1", "")
             shape = (s.B, *(_length(s, letter) for letter in core))
             of = name.removeprefix("grad_")
-            number = np.dtype(np.float64) if "fire" in name else s.dtype
+            number = s.number(name, backward)
             shared = int("fire" in name)  # leading axes that it lacks
             if of in arguments:
                 shared = 1 + OPERANDS[of].axes - len(arguments[of])

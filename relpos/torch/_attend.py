@@ -89,8 +89,9 @@ def _gradients(
     grads: Sequence[Any],
 ) -> list[Any]:
     """Return gradients of all operands by `call`, None where none is wanted."""
-    # of all results, those of out, lse and weights, the last of 3 or 5, may have one
-    given = grads[0], grads[1], grads[-1] if len(grads) % 2 else None
+    # of all results, those of out, lse and weights, behind what is kept, may have one
+    at = 4 if len(grads) > 3 else 2
+    given = grads[0], grads[1], grads[at] if at < len(grads) else None
     if all(grad is None for grad in given):
         return [None] * len(wanted)
     found = iter(call(given))
@@ -100,9 +101,16 @@ def _gradients(
 # ---- eagerly -------------------------------------------------------------------------
 
 
+def _is_rounded(output: Any) -> bool:
+    """Return True where out is of 16 bits, and what a backward keeps comes last."""
+    out, _, row_max, *_ = output
+    return row_max is not None and out.dtype != row_max.dtype
+
+
 class Attend(Reverse):
     """The forward: (out, lse, row_max, row_sum), and the weights if asked for.
 
+    Where out is rounded to 16 bits, what it was before comes last.
     Tensors alone are kept for the backward, which prepares the call again.
     """
 
@@ -118,16 +126,17 @@ class Attend(Reverse):
 
     @staticmethod
     def returned(output: Any) -> Any:
-        return output[:2] + output[4:]
+        return output[:2] + (output[4:-1] if _is_rounded(output) else output[4:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.name = _NAME
         ctx.setting, *tensors = inputs
         out, _, row_max, row_sum, *_ = output
-        ctx.mark_non_differentiable(row_max, row_sum)
+        kept = output[-1:] if _is_rounded(output) else ()
+        ctx.mark_non_differentiable(row_max, row_sum, *kept)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(out, row_max, row_sum, *tensors)
+        ctx.save_for_backward(*(kept or (out,)), row_max, row_sum, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

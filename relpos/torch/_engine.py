@@ -63,7 +63,7 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
     """out, lse, row_max, row_sum in the computation's dtype; weights if asked for.
 
     lse is None where it is not asked for. So are row_max and row_sum where nothing is
-    kept for a backward.
+    kept for a backward. Where out is rounded and kept, the last is what it was before.
     """
     made = _forward_directly(setting, tensors)
     if made is not None:
@@ -73,12 +73,12 @@ def forward(setting: Setting, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...
         looks=setting.looks,
         lse=setting.lse,
         kept=setting.kept,
-        rounds_to=None if setting.kept else _SHORT.get(setting.dtype),
+        rounds_to=_SHORT.get(setting.dtype),
     )
     out = tensor_of(found.pop("out"))
     results = {name: torch.from_numpy(array) for name, array in found.items()}
-    weights = (results["weights"],) if "weights" in results else ()
-    return out, *map(results.get, RESULTS[1:4]), *weights
+    more = (results[name] for name in ("weights", "kept") if name in results)
+    return out, *map(results.get, RESULTS[1:4]), *more
 
 
 def backward(

@@ -186,6 +186,24 @@ def test_sequences_longer_than_any_memory(scheme):
         relpos.plan(1, 8, 2**59, 2**59, 64, scheme=scheme)
 
 
+@pytest.mark.parametrize("scheme", KINDS)
+def test_sixteen_bits_take_half_and_less_in_all(scheme, isa):
+    """Though values are widened, which float32 reads in place, and a result is kept."""
+    sizes = 2, 8, 300, 400, 64
+    single, *short = (
+        relpos.plan(*sizes, scheme=scheme, dtype=dtype)
+        for dtype in ("float32", "float16", "bfloat16")
+    )
+    assert short[0] == short[1]
+    assert short[0].output * 2 == single.output
+    assert short[0].inputs <= single.inputs
+    whole = [x.inputs + x.output + x.relpos.bytes for x in (short[0], single)]
+    assert whole[0] < whole[1]
+    trained = [2 * (x.inputs + x.output) + x.backward.bytes for x in (short[0], single)]
+    assert trained[0] < trained[1]
+    assert short[0].backward.bytes >= single.output  # which is kept
+
+
 GOOD = dict(batch=1, heads=2, query_length=3, key_length=3, head_dim=4, scheme=XL)
 
 
@@ -200,7 +218,8 @@ scheme=np.array(["a", "b"]) -> TypeError: scheme: …array
 scheme=None -> TypeError: scheme: …NoneType
 is_causal=1 -> TypeError: is_causal: …int
 dtype="x" -> TypeError: dtype: …'x'…float32
-dtype=np.float16 -> TypeError: dtype: …float16…float32
+dtype=">f2" -> TypeError: dtype: …>f2…bfloat16, float16, float32 or float64
+dtype=np.int16 -> TypeError: dtype: …int16…bfloat16, float16, float32
 max_relative_position=-1 -> ValueError: max_relative_position: …-1
 num_threads=0 -> ValueError: num_threads: got 0
 """
