@@ -118,10 +118,10 @@ turn_row_interleaved(T *to, const T *from, const double *cosine, const double *s
     memcpy(to + i, last, size);
 }
 
-/* The pairs [first, first + pairs) of one row. */
+/* The pairs [first, first + pairs) of one row; direct: its numbers are T, side by side. */
 RP_INLINE void
 turn_row(const rp_rotary *p, const char *x, char *y, int64_t first, int pairs,
-         const double *table, T *buffer)
+         const double *table, int direct, T *buffer)
 {
     const ptrdiff_t from_step = p->x.col, to_step = p->out.col;
     const double *sine = table + rotary_width(p, pairs);
@@ -129,7 +129,6 @@ turn_row(const rp_rotary *p, const char *x, char *y, int64_t first, int pairs,
             run = p->interleaved ? 2 * pairs : pairs;
     x += (p->interleaved ? 2 * first : first) * from_step;
     y += (p->interleaved ? 2 * first : first) * to_step;
-    int direct = is_plain(&p->x) && is_plain(&p->out);
     const T *a = direct ? (const T *)x : buffer;
     T *to = direct ? (T *)y : buffer;
     int64_t apart = direct ? second : pairs;
@@ -247,14 +246,16 @@ RP_INLINE void
 turn_rows(const rp_rotary *p, int64_t n, int64_t row, int64_t rows, int64_t first,
           int pairs, rotary_scratch *scratch, int64_t step, int next)
 {
-    int64_t copied = 2 * p->h;
+    const int64_t copied = 2 * p->h;
+    const int direct = is_plain(&p->x) && is_plain(&p->out);
     for (int64_t i = 0; i < rows; i++) {
         const char *x = rp_at(&p->x, n, 0, row + i);
         char *y = rp_at(&p->out, n, 0, row + i);
         if (next)
             rotary_prefetch(p, n + 1, row + i);
-        turn_row(p, x, y, first, pairs, scratch->table + i * step, scratch->buffer);
-        if (first == 0 && x != y)
+        turn_row(p, x, y, first, pairs, scratch->table + i * step, direct,
+                 scratch->buffer);
+        if (first == 0 && x != y && copied < p->D)
             copy_numbers(&p->out, y + copied * p->out.col, &p->x, x + copied * p->x.col,
                          p->D - copied);
     }
