@@ -8,6 +8,7 @@ from benchmarks.tables import (
     encodings,
     layers,
     price,
+    sixteen,
     small_calls,
 )
 from benchmarks.timing import Table
@@ -19,6 +20,7 @@ TABLES = {
     "threads": Table("several threads over one", attention.make_threads_plan, True),
     "price": Table("positions over plain attention", price.make_plan),
     **schemes.TABLES,
+    "sixteen": Table("tensors of 16 bits over float32 and torch", sixteen.make_plan),
     "small": Table("the smallest calls, in us", small_calls.make_plan, True),
     "encodings": Table("encodings and skewing over NumPy", encodings.make_plan),
     "rotary": Table("rotary encoding over a copy", encodings.make_rotary_plan),

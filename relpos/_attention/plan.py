@@ -155,8 +155,8 @@ def plan(
 
     X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. A number is 2
     to 8 bytes. Where nothing is added to the scores, one number is stored for each
-    pair, not two. The backward
-    takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
+    pair, not two. The backward takes 10 B H N D flops, and 6 B H X D (the table of
+    values 4) for each table.
 
     Parameters
     ----------
@@ -415,8 +415,8 @@ def _widened(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
         sums = (x for name, x in operands.items() if name.removeprefix("grad_") != name)
         more = s.computed.itemsize - s.dtype.itemsize
         rounded = (x.size for x in sums if x.dtype == s.computed)
-        kept: int = operands["out"].nbytes
-        return sum(rounded) * more + kept
+        held: int = sum(rounded) * more + operands["out"].nbytes
+        return held
     return sum(
         math.prod(shape) * s.computed.itemsize
         for name, shape in s.arguments.items()
