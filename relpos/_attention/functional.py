@@ -236,8 +236,7 @@ def forward(
 
     `fire` and `edges` are what `fire_attention` and `graph_attention` have beyond it.
     With `looks` it warns of a mask of zeros and ones. out is of the computation's dtype
-    or, where that is float32, of 16 bits that it is rounded to; what a backward needs
-    of it then is `kept`.
+    or of 16 bits that it is rounded to. `kept` is for a backward.
     """
     problem = prepare(call, fire, edges, part)
     if looks:

@@ -76,8 +76,8 @@ class Plan(NamedTuple):
         Bytes of the L^2 D numbers of the Music Transformer, and of the L D instead.
     backward : Formulation
         relpos's gradients of all floating inputs: bytes beyond inputs, output,
-        gradients and what the `AttentionContext` keeps, and flops. Of 16 bits it keeps
-        the output in float32 as well, which is counted here.
+        gradients and what the `AttentionContext` keeps, and flops. The output that is
+        kept in float32, besides one of 16 bits, is counted here.
 
     Examples
     --------
@@ -153,10 +153,9 @@ def plan(
         \text{relpos}: \quad & \text{packed operands and a tile for each thread}, \quad
             4 B H N D + 2 T \, B H X D
 
-    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. A number is 2
-    to 8 bytes. Where nothing is added to the scores, one number is stored for each
-    pair, not two. The backward takes 10 B H N D flops, and 6 B H X D (the table of
-    values 4) for each table.
+    X is Lq R for tables of at most 1024 rows and half of Lk + 64, else N. Where nothing
+    is added to the scores, one number is stored for each pair, not two. The backward
+    takes 10 B H N D flops, and 6 B H X D (the table of values 4) for each table.
 
     Parameters
     ----------
@@ -407,11 +406,8 @@ def _made(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
 
 
 def _widened(s: Sizes, operands: dict[str, Any], backward: bool) -> int:
-    """Count bytes that 16 bits need in float32: operands that no kernel reads short.
-
-    Of the backward: sums that become gradients of 16 bits, and the output that is kept.
-    """
-    if backward:
+    """Count bytes in float32 of operands that no kernel reads in 16 bits."""
+    if backward:  # of sums that become gradients, and of the output that is kept
         sums = (x for name, x in operands.items() if name.removeprefix("grad_") != name)
         more = s.computed.itemsize - s.dtype.itemsize
         rounded = (x.size for x in sums if x.dtype == s.computed)

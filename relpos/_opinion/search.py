@@ -232,11 +232,9 @@ PARTS = {
 def _in_parts(
     plain: Tried, singles: list[Tried], rounding: Rounding
 ) -> Iterator[Tried]:
-    """Combine the formula with a difference in some heads, items or queries alone.
-
-    16 bits are too coarse for it: roundings would be explained.
-    """
+    """Combine the formula with a difference in some heads, items or queries alone."""
     assert plain.rows is not None
+    # In 16 bits, it would explain roundings.
     for tried in singles if not rounding.is_half else ():
         if tried.rows is None or tried.rows.shape != plain.rows.shape:
             continue
