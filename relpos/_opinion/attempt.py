@@ -83,12 +83,14 @@ class Attempt:
     group: int = 1
     negated: tuple[str, ...] = ()  # terms of the other sign
     powers: Mapping[str, int] = field(default_factory=dict)  # of the scale, on terms
+    factors: Mapping[str, Any] = field(default_factory=dict)  # of terms
+    term_order: tuple[str, Callable[[Array], Array]] | None = None  # of items and heads
     transposed: tuple[str, ...] = ()  # terms whose queries and keys are exchanged
     shifted: bool = False  # the position term by Transformer-XL's shift, not looked up
     skew: Callable[[Array, int], Array] = past_shifted  # that shift
     cap_last: bool = False  # on the biases too
     cap: str = ""  # a rule of `CAPS`
-    logit_factor: float = 1.0  # of the finished scores
+    logit_factor: Any = 1.0  # of the finished scores
     hiding: str = "before"  # the softmax; "after" it, or compared where "visible" only
     filled: float | None = None  # the score of what is hidden, where it has one
     lowered: float | None = None  # added to the scores of what is hidden
@@ -108,6 +110,7 @@ class Attempt:
     arrangement: Callable[[Array], Array] | None = None  # of the finished results
     centred: bool = False  # compared without what is constant in a row
     rotary: Rotary | None = None
+    fire: dict[str, Any] | None = None  # the parameters of FIRE, and its bias
     aim: Array | None = None  # the results to explain, for changes that are solved
     detail: str = ""  # words for the last change, in place of those of its row
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
@@ -139,6 +142,14 @@ class Attempt:
     def mask(self) -> Array:
         """The numbers of the mask, and -inf where anything hides."""
         return self._of_hiding(_mask_of)
+
+    @property
+    def cached(self) -> int:
+        """The number of keys before the first query, or 0."""
+        offset = self.offset
+        same = offset.size and (offset == offset.flat[0]).all()
+        count = int(offset.flat[0]) if same else 0
+        return count if 0 < count < self.lengths[1] else 0
 
     def _of_hiding(self, compute: Callable[[Attempt], T]) -> T:
         """Return what follows from what hides, computed once of the same arguments."""
@@ -321,6 +332,11 @@ def parts_of(attempt: Attempt) -> tuple[dict[str, Array], Array]:
         parts[name] = attempt.get("scale") ** attempt.powers[name] * parts[name]
     for name in parts.keys() & {*attempt.negated}:
         parts[name] = -parts[name]
+    for name in parts.keys() & attempt.factors.keys():
+        parts[name] = attempt.factors[name] * parts[name]
+    name, order = attempt.term_order or ("", np.asarray)
+    if name in parts:
+        parts[name] = order(parts[name])
     return parts, hidden
 
 
@@ -590,9 +606,13 @@ def values_of(attempt: Attempt) -> Array:
 
 def outputs_of(attempt: Attempt, weights: Array, values: Array) -> Array:
     """Sum values by weights; relative values may be without weights."""
+    own = np.asarray(attempt.get("value"))
+    name, order = attempt.term_order or ("", np.asarray)
+    if name == "rel_value":
+        of_table = order(summed(weights, values - own[..., None, :, :]))
+        return np.asarray(weights @ own + of_table)
     if not attempt.unweighted:
         return summed(weights, values)
-    own = np.asarray(attempt.get("value"))
     moved = values - own[..., None, :, :]
     reduced = moved.mean if attempt.unweighted == "mean" else moved.sum
     found: Array = weights @ own + reduced(axis=-2)
@@ -644,8 +664,7 @@ def begin(
     function = _function(scheme)
     _check_names(function, x)
     rotary = _take_rotary(x) if function == "apply_rotary" else None
-    if function == "fire_attention":
-        _add_fire(x)
+    fire = _add_fire(x) if function == "fire_attention" else None
     if function in ("relative_global_attention", "transformer_xl_attention"):
         x |= _settings(function, x)
     if value is None:  # either refuses what relpos refuses
@@ -653,7 +672,7 @@ def begin(
     else:
         x["value"] = as_floating("value", _plain("value", value))
         attention(**x)
-    return _exact(x, view, rotary)
+    return replace(_exact(x, view, rotary), fire=fire)
 
 
 def _check_names(function: str, x: Mapping[str, Any]) -> None:
@@ -718,8 +737,8 @@ def _placed(x: Mapping[str, Any]) -> tuple[int, int, Any]:
     return lq, lk, 0 if offset is None else offset
 
 
-def _add_fire(x: dict[str, Any]) -> None:
-    """Replace FIRE's parameters by a floating mask, with the mask that is given."""
+def _add_fire(x: dict[str, Any]) -> dict[str, Any]:
+    """Replace FIRE's parameters by a floating mask, and return them and the bias."""
     parameters = {name: x.pop(name) for name in (*_FIRE, "signed", "eps") if name in x}
     lq, lk, offset = _placed(x)
     bias = fire_bias(**parameters, query_length=lq, key_length=lk, query_offset=offset)
@@ -730,6 +749,11 @@ def _add_fire(x: dict[str, Any]) -> None:
         x["attn_mask"] = np.where(mask, bias, -np.inf)
     else:
         x["attn_mask"] = bias + mask
+    found = {name: np.asarray(parameters[name], np.float64) for name in _FIRE}
+    known = inspect.signature(fire_bias).parameters
+    options = {n: parameters.get(n, known[n].default) for n in ("signed", "eps")}
+    found["w1"] = found["w1"].reshape(-1)
+    return {**found, **options, "bias": np.asarray(bias, np.float64)}
 
 
 def _settings(function: str, x: Mapping[str, Any]) -> dict[str, Any]:

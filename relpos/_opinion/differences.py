@@ -18,12 +18,14 @@ import numpy as np
 
 from relpos._opinion import (
     biases,
+    fire,
     layouts,
     operands,
     positions,
     rotations,
     shifts,
     softmaxes,
+    solved,
     tables,
     visibility,
 )
@@ -409,6 +411,10 @@ MISTAKES: dict[str, Row] = {
         "a bias or position term added after the softmax",
         *map(softmaxes.added_late, softmaxes.LATE),
     ),
+    "fire_rule": alone_in_weights(
+        "another rule of FIRE", lambda x: iter(fire.other_rules(x))
+    ),
+    "u_v_added": everywhere("u and v added to the same queries", operands.u_v_added),
     "term_multiplied": alone(
         "a bias or position term multiplied with the scores, not added",
         *map(softmaxes.multiplied, softmaxes.LATE),
@@ -423,7 +429,7 @@ MISTAKES: dict[str, Row] = {
     ),
     "cap_other": single(
         "a cap of another number",
-        partial(operands.other_number, name="softcap"),
+        partial(solved.other_number, name="softcap"),
     ),
     "sink_rule": alone_in_weights(
         "another rule of the sinks",
@@ -458,6 +464,9 @@ MISTAKES: dict[str, Row] = {
         name: alone(words.format("what hides"), *visibility.of_each(reset, words))
         for name, (reset, words) in visibility.RESETS.items()
     },
+    "visible_prefix": single(
+        "the first keys visible to all queries", visibility.visible_prefix
+    ),
     "visible_rolled": single(
         "what hides rolled along the keys or the queries", *visibility.rolled()
     ),
@@ -480,7 +489,11 @@ MISTAKES: dict[str, Row] = {
     # operands
     "operands_exchanged": alone(
         "queries, keys or values exchanged, or used for one another",
-        *operands.all_roles(),
+        *operands.all_roles(contrived=False),
+    ),
+    "operands_mixed": single(
+        "queries, keys and values used for one another in several places",
+        *operands.all_roles(contrived=True),
     ),
     "weights_transposed": alone_in_outputs(
         "the weights transposed before they multiply the values",
@@ -506,6 +519,12 @@ MISTAKES: dict[str, Row] = {
     ),
     "heads_merged": alone_in_outputs(
         "heads merged without a transpose, or added up", *layouts.merges()
+    ),
+    "results_moved": single_in_weights(
+        "the results of the queries in another order", layouts.moved_results
+    ),
+    "term_mixed": single(
+        "the items or heads of a position term mixed up", layouts.mixed_terms
     ),
     "axes_reordered": single(
         "heads split or merged in another order of axes", *layouts.other_orders()
@@ -585,6 +604,7 @@ MISTAKES: dict[str, Row] = {
     "rows_by_other_rule": single(
         "the rows of a table by another rule than key minus query", tables.other_rows
     ),
+    "rows_moved": single("rows further from the right ones", tables.moved_rows),
     "one_table_moved": alone(
         "one table read by another rule than the others", tables.one_table
     ),
@@ -619,6 +639,16 @@ MISTAKES: dict[str, Row] = {
         "the table of the queries exchanged with that of the keys or of the values",
         tables.taken(rel_query="rel_key", rel_key="rel_query"),
         tables.taken(rel_query="rel_value", rel_value="rel_query"),
+    ),
+    # numbers that follow from the results
+    "term_factor": single_in_weights(
+        "a term times a number, or left out", solved.term_factors
+    ),
+    "query_factors": single_in_weights(
+        "the scores of each query times a number of its own", solved.query_factors
+    ),
+    "rotary_base_other": single_in_weights(
+        "frequencies of another base", rotations.any_base
     ),
 }
 

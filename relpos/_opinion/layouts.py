@@ -5,8 +5,10 @@ Arrays have axes B, H, L and D: items of the batch, heads, positions and columns
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt, Change, evaluate, of_heads, variant
 from relpos._opinion.operands import PLURALS
+from relpos._opinion.positions import some
 
 #: Sets of operands that are in another order together.
 TOGETHER = (
@@ -146,6 +149,47 @@ def reduced(attempt: Attempt, rule: str) -> Attempt | None:
     arrangement = of_heads(getattr(np, rule))
     detail = f"the {rule} of the results of all heads, which are to be joined"
     return replace(attempt, arrangement=arrangement, detail=detail)
+
+
+def moved_results(attempt: Attempt) -> Iterator[Attempt]:
+    """Give each query the results of another one, as of a step before or after."""
+    count = attempt.lengths[0]
+    orders = {
+        f"rolled by {step}": np.roll(np.arange(count), step) for step in some(count)
+    }
+    if count > 1:
+        orders["in the reverse order"] = np.arange(count)[::-1]
+    for words, order in orders.items():
+        taken = partial(np.take, indices=order, axis=-2)
+        detail = f"the results of the queries {words}"
+        yield replace(attempt, arrangement=taken, detail=detail)
+
+
+#: Ways to mix up items (B) and heads (H) of a term (B, H, .., ..), in words.
+MIXED: dict[str, Callable[[Array], Array]] = {
+    "reshaped from (H, B) to (B, H)": lambda x: (
+        x.reshape(x.shape[1], x.shape[0], *x.shape[2:]).swapaxes(0, 1)
+    ),
+    "transposed to (H, B) and reshaped to (B, H)": lambda x: (
+        x.swapaxes(0, 1).reshape(x.shape)
+    ),
+    "of head 0 for all heads": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "of item 0 for all items of the batch": lambda x: np.broadcast_to(x[:1], x.shape),
+    "of the heads in reverse order": lambda x: x[:, ::-1],
+    "of the items in reverse order": lambda x: x[::-1],
+    "as the mean of all heads": of_heads(np.mean),
+    "as the sum of all heads": of_heads(np.sum),
+}
+
+
+def mixed_terms(attempt: Attempt) -> Iterator[Attempt]:
+    """Mix up the items and heads of a position term."""
+    names = [n for n in ("rel_key", "rel_query", "rel_value") if n in attempt.keywords]
+    if attempt.get("query").ndim != 4 or "labels" in attempt.keywords:
+        return
+    for name, (words, order) in product(names, MIXED.items()):
+        detail = f"the term of {name} {words}"
+        yield replace(attempt, term_order=(name, order), detail=detail)
 
 
 def merges() -> list[Change]:

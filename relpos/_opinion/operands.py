@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from relpos._checks import Array, quiet
-from relpos._opinion.attempt import Attempt, Change, evaluate, of_arguments, variant
+from relpos._opinion.attempt import Attempt, Change, of_arguments, variant
+from relpos._opinion.solved import other_number
 
 
 def scaled(wanted: Callable[[int, int], float]) -> Change:
@@ -57,40 +58,6 @@ def other_scales(attempt: Attempt) -> Iterator[Attempt]:
             made = attempt.with_keywords(scale=scale)
             yield replace(made, detail=f"a scale of {words}")
     yield from other_number(attempt, "scale")
-
-
-def other_number(attempt: Attempt, name: str) -> Iterator[Attempt]:
-    """Use the positive number that explains the results, if it is another one."""
-    aim, own = attempt.aim, attempt.get(name)
-    if aim is None or attempt.view == "scores" or not (own and own > 0 and aim.size):
-        return
-    found = _solve(attempt, name, aim)
-    if found is not None and not math.isclose(found, own, rel_tol=1e-3):
-        words = f"a {name} of {found:.6g}, not {own:.6g}"
-        yield replace(attempt.with_keywords(**{name: found}), detail=words)
-
-
-@quiet
-def _solve(attempt: Attempt, name: str, aim: Array) -> float | None:
-    """Find the number by Newton's method; noise in 16 bits is explained by none."""
-
-    def results(x: float) -> Array:
-        return evaluate(attempt.with_keywords(**{name: math.exp(x)})).result
-
-    def error(x: float) -> float:
-        return float(np.nansum((results(x) - aim) ** 2))
-
-    if results(0.0).shape != aim.shape:
-        return None
-    around = math.log(attempt.get(name)) + np.linspace(-4.0, 4.0, 9)
-    best, step = min(around, key=error), 1e-6
-    for _ in range(9):
-        y = results(best)
-        slope = (results(best + step) - y) / step
-        move = np.nansum(slope * (aim - y)) / np.nansum(slope**2)
-        best += float(np.clip(np.nan_to_num(move), -1.0, 1.0))
-    explains = error(best) <= 1e-10 * np.nansum(aim**2)
-    return math.exp(best) if explains else None
 
 
 def has_numbers(attempt: Attempt, *names: str) -> bool:
@@ -151,6 +118,14 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
     )
 
 
+def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
+    """Add u and v to the same queries, or both to all of them."""
+    u, v = attempt.get("pos_bias_u"), attempt.get("pos_bias_v")
+    if u is not None and v is not None:
+        for both in ((u + v, None), (None, u + v), (u + v, u + v)):
+            yield attempt.with_keywords(pos_bias_u=both[0], pos_bias_v=both[1])
+
+
 # ---- queries, keys and values used for one another -----------------------------------
 
 OPERANDS = ("query", "key", "value")
@@ -181,15 +156,15 @@ def in_roles(attempt: Attempt, roles: tuple[str, ...]) -> Attempt | None:
     return replace(changed, detail=_words_of((*roles, *OPERANDS[len(roles) :])))
 
 
-def all_roles() -> list[Change]:
-    """List each use of operands for others, exchanges of two first."""
-    every = [x for x in product(OPERANDS, repeat=3) if x != OPERANDS]
-
-    def contrived(roles: tuple[str, ...]) -> tuple[bool, int]:
+def all_roles(contrived: bool) -> list[Change]:
+    """List uses of operands for others: exchanges of two and of one, or the rest."""
+    found = []
+    for roles in product(OPERANDS, repeat=3):
         different = sum(a != b for a, b in zip(roles, OPERANDS, strict=True))
-        return len({*roles}) < 3, different
-
-    return [in_roles(roles) for roles in sorted(every, key=contrived)]
+        is_simple = different == 1 or (different == 2 and len({*roles}) == 3)
+        if different and is_simple != contrived:
+            found.append((len({*roles}) < 3, in_roles(roles)))
+    return [change for _, change in sorted(found, key=lambda x: x[0])]
 
 
 @variant

@@ -68,15 +68,6 @@ def moved(attempt: Attempt, query: Array, key: Array) -> Attempt | None:
     )
 
 
-def cached(attempt: Attempt) -> int:
-    """Return the number of keys before the first query, or 0."""
-    offset = attempt.offset
-    count = (
-        int(offset.flat[0]) if offset.size and (offset == offset.flat[0]).all() else 0
-    )
-    return count if 0 < count < attempt.lengths[1] else 0
-
-
 Rule = Callable[[Array], Array]
 
 
@@ -84,7 +75,7 @@ def placed(
     attempt: Attempt, of_query: Rule, of_cached: Rule, of_new: Rule
 ) -> Attempt | None:
     """Move the queries, the cached keys and the new keys, by a rule for each."""
-    split, rotary = cached(attempt), attempt.rotary
+    split, rotary = attempt.cached, attempt.rotary
     if rotary is None or (of_cached is not of_new and not split):
         return None
     key = rotary.key_positions
@@ -189,7 +180,7 @@ def mixed(attempt: Attempt) -> Iterator[Attempt]:
     )
     whole: Rule = np.asarray
     rules = [[whole, *(RULES[name][1] for name in row)] for row in names]
-    for own in product(*rules) if cached(attempt) else ():
+    for own in product(*rules) if attempt.cached else ():
         yield from filter(None, [placed(attempt, *own)])
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from relpos._checks import Array, quiet
 from relpos._opinion.attempt import Attempt, variant
 from relpos._opinion.rounding import stored
+from relpos._opinion.solved import solve
 
 Options = Mapping[str, Any]
 #: Changes of a kind, one after the other; none where the attempt cannot have them.
@@ -170,6 +171,45 @@ def one_side(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
             yield plan, x
 
     return by_plans(sides)
+
+
+def on_cached(rule: Callable[[Plan, Sizes], Iterable[Plan]]) -> Changes:
+    """Make changes of a rule, of the cached keys alone."""
+
+    def changes(attempt: Attempt) -> Iterator[Attempt]:
+        rotary, split = attempt.rotary, attempt.cached
+        if rotary is None or not split:
+            return
+        key, at = attempt.get("key"), rotary.key_positions
+        right, sizes = _plan(attempt)
+        query = rotate(attempt.get("query"), rotary.query_positions, right)
+        new = rotate(key, at, right)[..., split:, :]
+        for plan in rule(right, sizes):
+            old = rotate(key, at, plan)[..., :split, :]
+            yield replace(attempt, rotary=None).with_keywords(
+                query=query, key=np.concatenate([old, new], axis=-2)
+            )
+
+    return changes
+
+
+def any_base(attempt: Attempt) -> Iterator[Attempt]:
+    """Use the base that explains the results, if one does."""
+    if (rotary := attempt.rotary) is None:
+        return
+    plan, sizes = _plan(attempt)
+
+    def made(base: Array) -> Attempt:
+        other = plan._replace(inv_freq=sizes._replace(base=base.item()).usual)
+        query = rotate(attempt.get("query"), rotary.query_positions, other)
+        key = rotate(attempt.get("key"), rotary.key_positions, other)
+        return replace(attempt, rotary=None).with_keywords(query=query, key=key)
+
+    around = np.linspace(np.log(50.0), np.log(2e8), 62)
+    found = solve(attempt, made, around) if sizes.free and sizes.width > 2 else None
+    if found is not None:
+        words = f"frequencies of the base {found.item():.6g}, not {sizes.base:.6g}"
+        yield replace(made(found), detail=words)
 
 
 def mixed_pairs(plan: Plan, sizes: Sizes) -> Iterator[Plan]:
@@ -439,6 +479,11 @@ ROWS = {
         "the frequencies in the reverse order, inverted (the minus of the exponent is "
         "missing), or one for all pairs",
         by_plan(reordered),
+    ),
+    "rotary_cached_differ": (
+        "cached keys rotated by other pairs, signs or frequencies than new ones, as "
+        "where the base changes with the length: rotate all keys alike",
+        *map(on_cached, (scaled_base, other_base, exchanged_pairs, inverse, of_base)),
     ),
     "rotary_base_scaled": (
         "frequencies of a base that is multiplied, as for a longer context",

@@ -203,17 +203,14 @@ def _vary(
 def _pairs(
     start: Attempt, singles: list[Tried], mine: Array, with_alone: bool
 ) -> Iterator[Tried]:
-    """Try two differences at once; one that is sought alone only with a convention.
-
-    That convention has to change the results of the formula.
-    """
+    """Try two differences at once; one that is sought alone only with a convention."""
     plain = evaluate(start).result
     for first in singles:
         (row,) = first.differences
         if row.alone:
             continue
         after = _ORDER[row.name] + 1
-        widely = with_alone and row.kind == "convention"
+        widely = with_alone and row.kind == "convention"  # that changes the results
         widely = widely and not _equal(evaluate(first.attempt).result, plain)
         rows = [
             x for x in DIFFERENCES[after:] if not x.alone or (widely and not x.single)
@@ -258,7 +255,6 @@ def _in_parts(
 
 
 def _listed(chosen: Array, one: str, several: str) -> str:
-    """Return the numbers of what is chosen in words."""
     numbers = [*map(str, np.flatnonzero(chosen))]
     if len(numbers) == 1:
         return one.format(*numbers)

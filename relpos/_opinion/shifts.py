@@ -11,7 +11,7 @@ import numpy as np
 
 from relpos._checks import Array
 from relpos._opinion.attempt import Attempt
-from relpos._opinion.positions import cached, some
+from relpos._opinion.positions import some
 from relpos._opinion.tables import tables_of
 from relpos._opinion.visibility import shifted
 
@@ -114,7 +114,7 @@ def is_ordered(attempt: Attempt) -> bool:
 
 def memory_behind(attempt: Attempt) -> Attempt | None:
     """Put the cached keys and values behind the new ones."""
-    split = cached(attempt)
+    split = attempt.cached
     return reordered(attempt, lambda x: np.roll(x, -split)) if split else None
 
 
@@ -129,7 +129,7 @@ def rolled(attempt: Attempt) -> Iterator[Attempt]:
     """Roll keys and values by each number but that of the cached keys."""
     keys = attempt.lengths[1]
     for step in some(keys):
-        if step != keys - cached(attempt):
+        if step != keys - attempt.cached:
             found = reordered(attempt, partial(np.roll, shift=step))
             yield from filter(None, [found])
 

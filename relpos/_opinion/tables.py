@@ -289,6 +289,19 @@ def one_table(attempt: Attempt) -> Iterator[Attempt]:
                     yield replace(found, detail=f"{words}, in {name} alone")
 
 
+def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
+    """Take rows further from the right ones than the next, as of another first row."""
+    rows = max((count for _, count in spans_of(attempt)), default=0)
+    for step in range(2, min(rows, 64)):
+        for side, way in ((step, "after"), (-step, "before")):
+            made = by_position(partial(np.add, side))(attempt)
+            yield from [
+                replace(x, detail=f"the row {step} rows {way} the right one")
+                for x in [made]
+                if x
+            ]
+
+
 @variant
 def other_columns(attempt: Attempt, to_pairs: bool) -> Attempt | None:
     """Sort columns as sines and then cosines, or as pairs of the two."""

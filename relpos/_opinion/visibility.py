@@ -133,6 +133,23 @@ def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
                 yield replace(made, detail=f"{words} left out")
 
 
+def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
+    """Show the first keys to all queries, or to all later ones."""
+    sets = [*attempt.sets.values()]
+    if not sets or "log_decay" in attempt.keywords:
+        return
+    count, past = attempt.lengths[1], _broadcast(relative_to(attempt) <= 0)
+    for number in some(count):
+        first = np.arange(count) < number
+        for whom, shown in (
+            ("all queries", first),
+            ("all later queries", first & past),
+        ):
+            pairs = _common(sets) | shown
+            if made := with_visible(attempt, pairs, "zero"):
+                yield replace(made, detail=f"the first {number} keys visible to {whom}")
+
+
 def causal_untold(attempt: Attempt) -> Attempt | None:
     """Add causality that the call does not have."""
     if attempt.get("is_causal"):
@@ -482,8 +499,6 @@ def in_blocks(size: Callable[[int, int], int], before: bool) -> Reset:
 
 
 def up_to_own(blocks: Reset) -> Reset:
-    """Hide later keys of blocks."""
-
     def reset(attempt: Attempt, x: Array) -> Array | None:
         found = blocks(attempt, x)
         own = _broadcast(relative_to(attempt) <= 0)

@@ -210,3 +210,149 @@ def test_named_with_what_to_change(difference, words, mine, call):
     found = relpos.diagnose(mine, Q, K, V, **call)
     assert found.differences == (difference,), found.verdict
     assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
+
+
+# ---- terms, positions and bases ------------------------------------------------------
+
+NEW = {**ROTARY, "query": Q[..., 5:, :], "query_offset": 5}
+LONG = RNG.standard_normal((14, D))
+FIRE = {
+    **dict(zip(("w1", "b1"), RNG.standard_normal((2, 6)), strict=True)),
+    "w2": RNG.standard_normal((H, 6)),
+    "b2": RNG.standard_normal(H),
+    "c": 0.7,
+    "threshold": 4.0,
+    "scheme": "fire_attention",
+    "is_causal": True,
+}
+POWERS = -np.arange(0, D, 2) / D
+
+
+def by_base(x, base, at=AT):
+    return rotated(x, at, base**POWERS)
+
+
+def with_cache(old):
+    """Attend with new queries to keys of which the first five are rotated otherwise."""
+    keys = np.concatenate([old[..., :5, :], rotated(K, AT)[..., 5:, :]], axis=-2)
+    return attend(rotated(Q[..., 5:, :], AT[5:]), keys, V)
+
+
+def with_term(term):
+    return softmax(S + term / np.sqrt(D)) @ V
+
+
+def with_values(order):
+    weights = softmax(S + OF_KEYS / np.sqrt(D))
+    rows = VALUES[DISTANCE + L - 1]
+    return weights @ V + order(np.einsum("bhij,ijd->bhid", weights, rows))
+
+
+def fire(number, rectified=True):
+    x = number[..., None] * FIRE["w1"] + FIRE["b1"]
+    x = np.maximum(x, 0) if rectified else x
+    return softmax(MASKED + np.moveaxis(x @ FIRE["w2"].T + FIRE["b2"], -1, 0)) @ V
+
+
+def psi(d):
+    return np.log(0.7 * d + 1)
+
+
+FAR, AWAY = np.maximum(AT[:, None], 4), np.abs(DISTANCE)
+NUMBER = psi(AWAY) / (psi(FAR) + 1e-6)
+ROWS_OF_LONG = LONG[np.clip(DISTANCE + L - 1, 0, L - 1)]
+WITH_V = np.einsum("hd,ijd->hij", W, KEYS[DISTANCE + L - 1])
+UV = {**XL, "pos_bias_u": U, "pos_bias_v": W}
+TERMS = [
+    ("rotary_cached_differ", "", with_cache(by_base(K, 20000.0)), NEW),
+    (
+        "rotary_cached_differ",
+        "",
+        with_cache(relpos.apply_rotary(K, interleaved=True)),
+        NEW,
+    ),
+    (
+        "rotary_base_other",
+        "1.2345e+06, not 10000",
+        attend(by_base(Q, 1234500.0), by_base(K, 1234500.0), V),
+        ROTARY,
+    ),
+    ("term_mixed", "of head 0 for all", with_term(OF_KEYS[:, :1]), {"rel_key": KEYS}),
+    (
+        "term_mixed",
+        "(H, B)",
+        with_term(OF_KEYS.reshape(H, B, L, L).swapaxes(0, 1)),
+        {"rel_key": KEYS},
+    ),
+    (
+        "term_mixed",
+        "rel_value",
+        with_values(lambda x: x[:, ::-1]),
+        {"rel_key": KEYS, "rel_value": VALUES},
+    ),
+    (
+        "rows_moved",
+        "5 rows before",
+        softmax(MASKED + np.einsum("bhid,ijd->bhij", Q, ROWS_OF_LONG) / np.sqrt(D)) @ V,
+        {**MUSIC, "rel_key": LONG},
+    ),
+    (
+        "visible_prefix",
+        "first 3 keys visible to all queries",
+        seen(~FUTURE | (AT < 3)),
+        {"is_causal": True},
+    ),
+    (
+        "visible_prefix",
+        "first 2 keys visible to all later",
+        seen(~FUTURE & ((DISTANCE >= -2) | (AT < 2))),
+        {"window": (2, 0)},
+    ),
+    ("results_moved", "rolled by 1", np.roll(RIGHT, 1, axis=-2), {}),
+    (
+        "term_factor",
+        "the bias times 2.82843",
+        softmax(S + DENSE * np.sqrt(D)) @ V,
+        BIASED,
+    ),
+    (
+        "term_factor",
+        "the content term left out",
+        softmax(OF_KEYS / np.sqrt(D)) @ V,
+        {"rel_key": KEYS},
+    ),
+    ("query_factors", "1.1, 1.39", softmax(S * np.log(AT + 2)[:, None]) @ V, {}),
+    (
+        "u_v_added",
+        "",
+        softmax(((Q + (U + W)[:, None]) @ K.swapaxes(-1, -2) + OF_KEYS) / np.sqrt(D))
+        @ V,
+        UV,
+    ),
+    (
+        "term_factor",
+        "the position term left out",
+        softmax(((Q + U[:, None]) @ K.swapaxes(-1, -2) + WITH_V) / np.sqrt(D)) @ V,
+        UV,
+    ),
+    ("fire_rule", "without the logarithm", fire(0.7 * AWAY / (0.7 * FAR + 1e-6)), FIRE),
+    ("fire_rule", "the number of keys", fire(psi(AWAY) / (psi(L) + 1e-6)), FIRE),
+    ("fire_rule", "without its relu", fire(NUMBER, rectified=False), FIRE),
+    (
+        "operands_mixed",
+        "keys for the values",
+        softmax(K @ V.swapaxes(-1, -2) / np.sqrt(D)) @ K,
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize("difference, words, mine, call", TERMS)
+def test_terms_and_numbers(difference, words, mine, call):
+    found = relpos.diagnose(mine, **{"query": Q, "key": K, "value": V, **call})
+    assert found.differences == (difference,), found.verdict
+    assert words in found.verdict and found.kind == "mistake" and found.error < 1e-12
+
+
+def test_what_is_right_of_fire():
+    assert relpos.diagnose(fire(NUMBER), Q, K, V, **FIRE).kind == "same"

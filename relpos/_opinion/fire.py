@@ -1,0 +1,88 @@
+"""Known changes of FIRE: its distance, what divides it, and its network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from relpos._checks import quiet
+from relpos._opinion.attempt import Attempt, relative_to
+
+Pair = tuple[Any, Any]
+#: Other numerators and denominators of the network's number, in words: of psi, c,
+#: distances, positions of queries, those from the threshold on, positions of keys and
+#: their number.
+NUMBERS: dict[str, Callable[..., Pair]] = {
+    "without the logarithm": lambda psi, c, d, i, far, j, n: (c * d, c * far),
+    "without c in the logarithm": lambda psi, c, d, i, far, j, n: (
+        np.log(d + 1),
+        np.log(far + 1),
+    ),
+    "without the threshold": lambda psi, c, d, i, far, j, n: (psi(d), psi(i)),
+    "divided by that of the number of keys, not of the query's position": (
+        lambda psi, c, d, i, far, j, n: (psi(d), psi(n))
+    ),
+    "divided by that of the key's position, not of the query's": (
+        lambda psi, c, d, i, far, j, n: (psi(d), psi(j))
+    ),
+    "divided by the query's position, not by its logarithm": (
+        lambda psi, c, d, i, far, j, n: (psi(d), far)
+    ),
+    "divided by that of the position from 1, not from 0": (
+        lambda psi, c, d, i, far, j, n: (psi(d), psi(np.maximum(far, i + 1)))
+    ),
+    "without the division": lambda psi, c, d, i, far, j, n: (psi(d), None),
+}
+#: Other networks, in words: of hidden numbers before their relu, and of the parameters.
+NETWORKS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+    "without its relu": lambda x, p: (x * p["w1"] + p["b1"]) @ p["w2"].T + p["b2"],
+    "without the bias of its first layer": (
+        lambda x, p: np.maximum(x * p["w1"], 0.0) @ p["w2"].T + p["b2"]
+    ),
+    "without the bias of its second layer": (
+        lambda x, p: np.maximum(x * p["w1"] + p["b1"], 0.0) @ p["w2"].T
+    ),
+    "with tanh, not relu": lambda x, p: (
+        np.tanh(x * p["w1"] + p["b1"]) @ p["w2"].T + p["b2"]
+    ),
+}
+
+
+def _network(x: Any, p: dict[str, Any]) -> Any:
+    return np.maximum(x * p["w1"] + p["b1"], 0.0) @ p["w2"].T + p["b2"]
+
+
+@quiet
+def other_rules(attempt: Attempt) -> list[Attempt]:
+    """Compute the bias by another rule; the mask keeps what it hides and adds."""
+    p = attempt.fire
+    if p is None or attempt.offset.ndim:
+        return []
+    r = relative_to(attempt)
+    i, j = attempt.offset + np.arange(r.shape[0])[:, None], np.arange(r.shape[1])
+    far, c = np.maximum(i, abs(p["threshold"])), abs(p["c"])
+    sign = -np.sign(r) if p["signed"] else 1.0
+
+    def psi(d: Any) -> Any:
+        return np.log(c * d + 1.0)
+
+    def number(rule: Callable[..., Pair]) -> Any:
+        over, under = rule(psi, c, np.abs(r), i, far, j, r.shape[1])
+        return sign * over / (1.0 if under is None else under + p["eps"])
+
+    right = number(lambda psi, c, d, i, far, j, n: (psi(d), psi(far)))
+    made: list[tuple[str, Any, Any]] = [
+        (f"its number {words}", number(f), _network) for words, f in NUMBERS.items()
+    ]
+    made += [(f"its network {words}", right, f) for words, f in NETWORKS.items()]
+    found = []
+    for words, x, network in made:
+        bias = np.moveaxis(network(x[..., None], p), -1, -3)
+        if np.isfinite(bias).all():
+            mask = attempt.get("attn_mask") - p["bias"] + bias
+            changed = attempt.with_keywords(attn_mask=mask)
+            found.append(replace(changed, detail=f"FIRE with {words}"))
+    return found
