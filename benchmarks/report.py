@@ -332,9 +332,9 @@ def in_short(results: Results, folder: Path) -> str:
     lines = [
         *([said, *(x.cell(schemes) for x in found)] for said, schemes in SAID.items()),
         ["lengths", *(x.reach() for x in found)],
-        ["rows", *(str(sum(map(len, x.ratios.values()))) for x in found)],
-        ["peers", *(x.peers for x in found)],
-        ["measured", *(x.measured for x in found)],
+        ["cases measured", *(str(sum(map(len, x.ratios.values()))) for x in found)],
+        ["compared with", *(x.peers for x in found)],
+        ["month", *(x.measured for x in found)],
     ]
     cpu = results.facts["cpu"]
     titles = [each["title"] for each in listed(folder) if each["name"] == cpu]
