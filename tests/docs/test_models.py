@@ -144,7 +144,7 @@ def names_of(model, stored, call):
         few = 1
     for name, heads in (("q", SIZES["H"]), ("k", few), ("v", few)):
         names[name] = rng.standard_normal((heads, length, columns), dtype=np.float32)
-    names["q1"] = rng.standard_normal((SIZES["H"], length + 1, columns))
+        names[f"{name}1"] = rng.standard_normal((SIZES["H"], length + 1, columns))
     for name, shape in re.findall(r"`(\w+)` \((.*?)\)(?=,? ?`|$)", stored):
         plain = shape.replace("\\", "")  # *, written for Markdown
         sizes = eval(f"({plain},)" if plain else "()", {**SIZES})
