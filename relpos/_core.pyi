@@ -1,7 +1,7 @@
 """The C extension: what its functions take is checked in C, and again by tests."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,7 @@ class Kernels(Protocol):
 
     def attention_forward(self, operands: dict[str, Any], /) -> list[Array]: ...
     def attention_backward(self, operands: dict[str, Any], /) -> list[Array]: ...
-    @overload
-    def attend(
-        self, args: _Args, keywords: dict[str, Any], threads: int, records: None, /
-    ) -> list[Array] | None: ...
-    @overload
-    def attend(
-        self, args: _Args, keywords: dict[str, Any], threads: int, records: bool, /
-    ) -> tuple[list[Array], _Recorded | None] | None: ...
+    def attend(self, *call: Any) -> Any: ...
     def attend_backward(
         self,
         names: tuple[str, ...],

@@ -141,8 +141,8 @@ take_other(direct_call *d, int index, PyObject *value)
             return 0;
         p->threads = (int)threads;
         return 1;
-    default: /* weights and contexts are made in Python */
-        return value == Py_False;
+    default: /* weights are made in Python, and contexts, which tensors do not have */
+        return value == Py_False && !(d->of_tensors && index == RETURN_CONTEXT);
     }
 }
 
@@ -161,20 +161,23 @@ read_tensor(direct_call *d, PyObject *tensor)
     return array;
 }
 
+/* Whether an operand is one that C reads from the arguments. */
+static int
+can_read(const operand_row *row, int direction)
+{
+    int role = row->roles[direction];
+    return role != UNKNOWN && role < OUTPUT && row->of_kind <= OF_MASK &&
+           row->of_kind != OF_F64 && row->of_kind != OF_I64 && row->shape[1] != 't';
+}
+
 int
 take_operand(direct_call *d, int index, PyObject *value)
 {
     const operand_row *row = &operand_rows[index];
-    int role = row->roles[d->call.direction];
     array_view *view = &d->call.views[index];
     PyObject *array;
-    if (role == UNKNOWN || row->of_kind > OF_MASK || row->of_kind == OF_F64 ||
-        row->of_kind == OF_I64 || row->shape[1] == 't')
+    if (!can_read(row, d->call.direction))
         return 0;
-    if (role >= OUTPUT) { /* out is its caller's */
-        d->call.makes[index] = value == Py_True && index != OUT;
-        return d->call.makes[index];
-    }
     if (d->of_tensors)
         array = read_tensor(d, value);
     else
@@ -191,10 +194,13 @@ take_operand(direct_call *d, int index, PyObject *value)
 int
 may_be_none(const PyObject *name)
 {
-    for (int i = 0; i < SCALE; i++)
+    for (int i = 0; i < OPERANDS; i++)
+        if (operand_rows[i].entry.key == name)
+            return can_read(&operand_rows[i], FORWARD);
+    for (int i = SCALE; i < OTHERS; i++)
         if (others[i].key == name)
-            return 0;
-    return 1;
+            return 1;
+    return 0;
 }
 
 int
@@ -241,8 +247,8 @@ check_arrays(direct_call *d)
     if (call->direction == FORWARD) {
         call->makes[OUT] = 1;
         call->makes[LSE] |= (char)d->has_lse;
-        call->makes[ROW_MAX] |= (char)d->requires_grad;
-        call->makes[ROW_SUM] |= (char)d->requires_grad;
+        call->makes[ROW_MAX] = call->makes[ROW_SUM] =
+            (char)(d->requires_grad || d->keeps);
     }
     return 1;
 }
@@ -287,7 +293,7 @@ place_tables(direct_call *d)
 }
 
 static int
-take_numbers(direct_call *d)
+take_settings(direct_call *d)
 {
     attention_call *call = &d->call;
     rp_attention *p = &call->problem.forward;
@@ -315,7 +321,7 @@ fit_arguments(direct_call *d)
 {
     shape_rules rules = {.groups = d->groups};
     return check_arrays(d) && fit_shapes(&d->call, rules).rule == FITS &&
-           lay_out(&d->call) == 0 && take_numbers(d) && are_sums_numbers(&d->call);
+           lay_out(&d->call) == 0 && take_settings(d) && are_sums_numbers(&d->call);
 }
 
 int

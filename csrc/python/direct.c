@@ -113,17 +113,19 @@ refuse_call(const char *expected)
 }
 
 /* args: the arguments by position, those by name, the number of threads of calls without one
- * (0: relpos's own), and None for arrays, or whether autograd records tensors. */
+ * (0: relpos's own), None for arrays, or whether autograd records tensors, and whether what a
+ * backward needs is made without a record. */
 PyObject *
 py_attend(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     const rp_isa *isa = PyCapsule_GetPointer(self, ISA_CAPSULE);
     direct_call d = new_call(FORWARD);
-    if (isa == NULL || count != 4 || !PyTuple_Check(args[0]) ||
+    if (isa == NULL || count != 5 || !PyTuple_Check(args[0]) ||
         !PyDict_Check(args[1]) || !take_threads(&d, args[2]))
-        return refuse_call("a tuple, a dict, a number and a flag");
+        return refuse_call("a tuple, a dict, a number and two flags");
     d.of_tensors = args[3] != Py_None;
     d.records = args[3] == Py_True;
+    d.keeps = args[4] == Py_True;
     PyObject *made = run_direct(&d, isa, take_arguments(&d, args) && fit_arguments(&d));
     release_call(&d.call);
     if (d.of_tensors && made != NULL && made != Py_None)

@@ -224,6 +224,7 @@ int has_zeros_and_ones(const rp_isa *isa, PyArrayObject *array);
 typedef struct {
     attention_call call;
     int of_tensors, records; /* what the arguments are; whether autograd records */
+    int keeps;               /* what a backward needs, without a record */
     int is_causal, groups, raises, has_lse, has_first, has_window, requires_grad;
     int64_t first, left, right, offset, length; /* of the arguments of these names */
     unsigned given;                             /* a bit for each that is no array */

@@ -152,7 +152,6 @@ def reduced(attempt: Attempt, rule: str) -> Attempt | None:
 
 
 def moved_results(attempt: Attempt) -> Iterator[Attempt]:
-    """Give each query the results of another one, as of a step before or after."""
     count = attempt.lengths[0]
     orders = {
         f"rolled by {step}": np.roll(np.arange(count), step) for step in some(count)

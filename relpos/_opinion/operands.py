@@ -119,7 +119,6 @@ def heads_tiled(attempt: Attempt) -> Attempt | None:
 
 
 def u_v_added(attempt: Attempt) -> Iterator[Attempt]:
-    """Add u and v to the same queries, or both to all of them."""
     u, v = attempt.get("pos_bias_u"), attempt.get("pos_bias_v")
     if u is not None and v is not None:
         for both in ((u + v, None), (None, u + v), (u + v, u + v)):

@@ -117,7 +117,6 @@ def added_late(names: tuple[str, ...]) -> Callable[[Attempt], Iterator[Attempt]]
 
 @variant
 def multiplied(attempt: Attempt, names: tuple[str, ...]) -> Attempt | None:
-    """Multiply the scores by terms that are to be added."""
     if not _has(attempt, names):
         return None
     words = f"{LATE[names]} multiplied with the scores, not added to them"

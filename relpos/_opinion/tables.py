@@ -273,7 +273,6 @@ def other_rows(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def one_table(attempt: Attempt) -> Iterator[Attempt]:
-    """Read one of several tables by another rule than the others."""
     names = tables_of(attempt)
     rules: dict[str, Callable[[Array], Array]] = {
         "the row after the right one": lambda r: r + 1,
@@ -290,7 +289,6 @@ def one_table(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def moved_rows(attempt: Attempt) -> Iterator[Attempt]:
-    """Take rows further from the right ones than the next, as of another first row."""
     rows = max((count for _, count in spans_of(attempt)), default=0)
     for step in range(2, min(rows, 64)):
         for side, way in ((step, "after"), (-step, "before")):

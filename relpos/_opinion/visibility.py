@@ -122,7 +122,6 @@ def causal_at(attempt: Attempt, end: bool) -> Attempt | None:
 
 
 def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
-    """Hide the first keys, or the last ones, from all queries."""
     count = attempt.lengths[1]
     at, sets = np.arange(count), [*attempt.sets.values()]
     for number in some(count) if "log_decay" not in attempt.keywords else ():
@@ -134,7 +133,6 @@ def keys_left_out(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def visible_prefix(attempt: Attempt) -> Iterator[Attempt]:
-    """Show the first keys to all queries, or to all later ones."""
     sets = [*attempt.sets.values()]
     if not sets or "log_decay" in attempt.keywords:
         return

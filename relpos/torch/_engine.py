@@ -123,9 +123,8 @@ def _forward_directly(
         return None
     given = {**setting.values, **dict(zip(setting.names, tensors, strict=True))}
     given["return_lse"] = setting.lse
-    if setting.kept:
-        given |= {"row_max": True, "row_sum": True}
-    found = kernels().attend((), given, torch.get_num_threads(), False)
+    threads = torch.get_num_threads()
+    found = kernels().attend((), given, threads, False, setting.kept)
     if found is None:
         return None
     out, *rest = map(torch.from_numpy, found[0])

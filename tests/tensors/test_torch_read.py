@@ -317,7 +317,7 @@ def test_calls_that_python_prepares(name, monkeypatch):
         given |= {"rel_key": torch.randn(7, 8, dtype=torch.float64)}
         given["labels"] = given["labels"][0]
     args, keywords = by_position(given)
-    assert kernels().attend(args, keywords, 1, True) is None
+    assert kernels().attend(args, keywords, 1, True, False) is None
     found = outcome(given)
     prepared(monkeypatch)
     want = outcome(given)
@@ -333,8 +333,9 @@ def test_calls_that_python_prepares(name, monkeypatch):
 def test_arguments_that_are_no_call_of_c():
     x = torch.randn(1, 2, 4, dtype=torch.float64)
     array, attend = x.numpy(), kernels().attend
-    assert attend((x, x, x), {}, 1, False)[1] is None
-    assert len(attend((array, array, array), {}, 0, None)) == 1
+    assert attend((x, x, x), {}, 1, False, False)[1] is None
+    assert len(attend((array, array, array), {}, 0, None, False)) == 1
+    assert len(attend((x, x, x), {}, 1, False, True)[0]) == 3
     for args, keywords in (
         ((x, x), {}),
         ((x, x, None), {}),
@@ -345,20 +346,25 @@ def test_arguments_that_are_no_call_of_c():
         ((x, x, x), {"query": x}),
         ((x, x, x, None, 0.0), {"dropout_p": 0.0}),
         ((x, x, x), {"other": 1}),
+        ((x, x, x), {"other": None}),
+        ((x, x, x), {"row_max": True}),
+        ((x, x, x), {"row_max": None}),
+        ((x, x, x), {"fire_lines": None}),
+        ((x, x, x), {"return_context": False}),
         ((x, x, x), {"out": True}),
         ((x, x, x), {"rel_key": array}),
     ):
-        assert attend(args, keywords, 1, False) is None, (args, keywords)
+        assert attend(args, keywords, 1, False, False) is None, (args, keywords)
     for bad in (
         (x, array, array),
         (array.astype(">f8"), array, array),
         (array.astype("f2"),) * 3,
         (np.ma.masked_array(array), array, array),
     ):
-        assert attend(bad, {}, 1, None) is None
-    for wrong in ((), ([], {}, 1, None), ((), (), 1, None), ((), {}, -1, None)):
+        assert attend(bad, {}, 1, None, False) is None
+    for first in ((), ([], {}, 1), ((), (), 1), ((), {}, -1)):
         with pytest.raises(TypeError, match="attend: expected"):
-            attend(*wrong)
+            attend(*first, None, False)
     with pytest.raises(TypeError, match="attend: expected four tuples"):
         kernels().attend_backward((), (), (), (), {}, 1)
     with pytest.raises(TypeError, match="by position, one by name"):
