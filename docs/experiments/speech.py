@@ -196,7 +196,7 @@ def table(results: dict[str, Any]) -> list[list[str]]:
             [what, f"{results[name] / 2**30:.2f} GiB"]
             for name, what in {
                 "peak_bytes": "peak of the process",
-                "bytes_of_inputs_and_results": "of it inputs, outputs, gradients",
+                "bytes_of_inputs_and_results": "of which inputs, outputs, gradients",
                 "bytes_of_position_scores": "position scores of the usual form",
             }.items()
         ),

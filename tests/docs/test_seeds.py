@@ -110,12 +110,12 @@ def test_code_is_as_narrow_as_a_column_of_the_page():
 )
 def test_sections_that_are_named_are_there():
     named = set()
-    for section, link in re.findall(
-        r'"([^"]+)"\s+of\s+\[[^\]]+\]\[(\w+)\]', text(PAGE)
-    ):
-        wanted = " ".join(section.split())
-        assert wanted in headings(ROOT / "docs" / LINKS[link]), wanted
-        named.add(link)
+    for shown in re.findall(r"^Shown in (.*(?:\n.+)*)\.$", text(PAGE), re.M):
+        for part in " ".join(shown.split()).split("; "):
+            _, link, titles = re.fullmatch(r"\[(.*?)\]\[(\w+)\]: (.*)", part).groups()
+            there = headings(ROOT / "docs" / LINKS[link])
+            assert {*re.findall(r'"([^"]+)"', titles)} <= {*there}, part
+            named.add(link)
     assert named == LINKS.keys()
     for link, path in LINKS.items():
         assert Path(path).name.startswith(link)
