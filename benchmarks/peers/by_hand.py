@@ -452,7 +452,7 @@ def prepare(
     case: Problem, mode: str, threads: int, *, library: Any, size: int, group_bytes: int
 ) -> Work:
     if mode == "decode":
-        raise Skipped("one query is no block")
+        raise Skipped("one query cannot be cut into blocks")
     kind = Both if mode == "fwdbwd" else Forward
     return kind(library(threads), case, size, group_bytes).run
 

@@ -46,7 +46,7 @@ class InJax(Library):
 
 def prepare(case: Problem, mode: str, threads: int, *, size: int | None) -> Work:
     if mode == "decode" and size is not None:
-        raise Skipped("one query is no block")
+        raise Skipped("one query cannot be cut into blocks")
     library = InJax()
     jax = library.jax
     expression = Expression(library, case, size)

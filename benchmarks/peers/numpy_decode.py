@@ -72,13 +72,13 @@ class Loop:
 def loop(case: Problem, mode: str, threads: int) -> Work:
     form = form_of(case)
     if form.queries != 1 or mode == "fwdbwd":
-        raise Skipped("for one query, forward")
+        raise Skipped("works only for one query, forward")
     return Loop(case, form)
 
 
 def batched(case: Problem, mode: str, threads: int) -> Work:
     if form_of(case).queries != 1 or mode == "fwdbwd":
-        raise Skipped("for one query, forward")
+        raise Skipped("works only for one query, forward")
     return Forward(InNumpy(threads), case, 1, case.arrays["key"].nbytes).run
 
 

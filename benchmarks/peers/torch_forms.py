@@ -101,7 +101,7 @@ def prepare(
     import torch
 
     if mode == "decode" and size is not None:
-        raise Skipped("one query is no block")
+        raise Skipped("one query cannot be cut into blocks")
     use_threads(threads)
     expression: Callable[[Tensors], Tensor] = kind(InTorch(), case, size)
     if compiled:

@@ -189,7 +189,7 @@ def test_the_readme_is_written_from_what_is_stored():
 
 def test_prices_are_a_table_with_their_targets(results):
     head, _, *lines = report.prices_table(results.prices.values()).splitlines()
-    assert "| L = 1024, forward | L = 1024, and backward | L = 2048, and" in head
+    assert "| L = 1024, forward | L = 1024, forward and backward | L = 2048, f" in head
     assert len(lines) == sum(len(each.directions) for each in price.PRICED.values())
     (shaw,) = [x for x in lines if x.startswith("| Shaw / plain | both")]
     assert shaw.split(" | ")[2:] == [

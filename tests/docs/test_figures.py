@@ -51,12 +51,11 @@ def price(schemes, columns):
     """Times over plain attention, of whatever direction."""
     lines = text("benchmarks/README.md").splitlines()
     cells = [[x.strip() for x in line.split("|")[1:-1]] for line in lines]
-    (titles,) = (row for row in cells if row[2:3] == ["L = 32, and backward"])
+    (titles,) = (row for row in cells if row[2:3] == ["L = 32, forward and backward"])
     names = [f"{scheme} / plain" for scheme in schemes]
     rows = [row for row in cells if row and row[0] in names]
     found = [dict(zip(titles, row, strict=True)) for row in rows]
-    figures = [row[column] for row in found for column in columns]
-    return [float(figure.split()[0]) for figure in figures if figure]
+    return [float(row[n].split()[0]) for row in found for n in columns if row[n]]
 
 
 def ends(numbers):
@@ -90,8 +89,9 @@ def of_speed():
     mb = [row[f"{way}, MB"] for row in t5 for way in ("replaced", "eager")]
     said = "needs {} MB, not {} MB, forward, and {} MB, not {} MB, forward and backward"
     yield "replace-attention", said.format(*mb)
-    short = ["L = 1024, forward", "L = 1024, and backward"]
-    long = ["L = 2048, and backward", "L = 4096, forward", "L = 4096, and backward"]
+    both = "forward and backward"
+    short = ["L = 1024, forward", f"L = 1024, {both}"]
+    long = [f"L = 2048, {both}", "L = 4096, forward", f"L = 4096, {both}"]
     said = f"takes {ends(price(['Music'], short + long))} times as long as attention"
     yield "guide/skew", said
     cheap = ends(price(["RoPE", "ALiBi", "T5", "Shaw"], short))
