@@ -34,7 +34,15 @@ class Kernels(Protocol):
 
     def attention_forward(self, operands: dict[str, Any], /) -> list[Array]: ...
     def attention_backward(self, operands: dict[str, Any], /) -> list[Array]: ...
-    def attend(self, *call: Any) -> Any: ...
+    def attend(
+        self,
+        args: _Args,
+        keywords: dict[str, Any],
+        threads: int,
+        records: bool | None,
+        keeps: bool,
+        /,
+    ) -> Any: ...
     def attend_backward(
         self,
         names: tuple[str, ...],
